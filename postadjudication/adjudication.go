@@ -14,12 +14,12 @@ import (
 
 	"github.com/gowebpki/jcs"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -306,7 +306,7 @@ func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (S
 	if t.RetryKey == "" {
 		return Submitted{}, unsafe
 	}
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, t.Tenant, postgres.KindPlain, t.subject())
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, t.Tenant, journal.KindPlain, t.subject())
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return Submitted{}, unsafe
@@ -322,7 +322,7 @@ func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (S
 
 // allowStoredKey returns nil if a request is stored under an idempotency key that err refuses:
 // an earlier version accepted that key, so the request is answered.
-func (s *Service) allowStoredKey(ctx context.Context, q postgres.Request, err error) error {
+func (s *Service) allowStoredKey(ctx context.Context, q journal.Request, err error) error {
 	if hasControls(q.Tenant) || hasControls(q.Key) {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -32,33 +32,33 @@ type admission struct {
 }
 
 // openCase returns the change that opens a new case.
-func (a admission) openCase() (postgres.Change, error) {
+func (a admission) openCase() (journal.Change, error) {
 	state, _, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
 	if err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
-	newCase := postgres.Case{
-		ID: a.caseID, Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Reference: a.EscrowReference,
+	newCase := journal.Case{
+		ID: a.caseID, Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Reference: a.EscrowReference,
 		Currency: a.Held.Currency, Held: a.Held.Minor, Submission: a.SubmissionReceiptID, Content: a.digest, State: state, ActiveRun: a.run,
 	}
 	run := a.newRun(a.caseID, 0)
-	return postgres.Change{
-		Transition: a.transition, After: &postgres.Snapshot{Case: newCase, Run: run}, Reserve: true,
-		Opening: postgres.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
+	return journal.Change{
+		Transition: a.transition, After: &journal.Snapshot{Case: newCase, Run: run}, Reserve: true,
+		Opening: journal.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
 		Drafts:  []receipts.Draft{a.submitted(run, newCase, false)},
 	}, nil
 }
 
 // decide answers a submission to an existing case: it returns a reply error, or the change that
 // starts a new generation.
-func (a admission) decide(s *postgres.Snapshot) (postgres.Change, error) {
+func (a admission) decide(s *journal.Snapshot) (journal.Change, error) {
 	if reply := a.reply(s); reply != Created {
-		return postgres.Change{}, replyError(reply)
+		return journal.Change{}, replyError(reply)
 	}
 	return a.readjudicate(s)
 }
 
-func (a admission) reply(s *postgres.Snapshot) Reply {
+func (a admission) reply(s *journal.Snapshot) Reply {
 	c := &s.Case
 	switch {
 	case a.Generation < c.State.Generation:
@@ -79,7 +79,7 @@ func (a admission) reply(s *postgres.Snapshot) Reply {
 
 // replyToRepeat answers an adjudication that the case already has. It was accepted and stays
 // accepted whatever happened since, and it is not executed a second time.
-func replyToRepeat(s *postgres.Snapshot) Reply {
+func replyToRepeat(s *journal.Snapshot) Reply {
 	switch state, active := &s.Case.State, &s.Run; {
 	case state.Moved > 0:
 		return AlreadyExecuted
@@ -91,7 +91,7 @@ func replyToRepeat(s *postgres.Snapshot) Reply {
 	return Cancelled // by a person, closed by a person's finding, or by freeing its reservation
 }
 
-func replyToHigher(s *postgres.Snapshot) Reply {
+func replyToHigher(s *journal.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
@@ -103,10 +103,10 @@ func replyToHigher(s *postgres.Snapshot) Reply {
 
 // readjudicate starts the run of a higher generation in an existing case. It supersedes an open
 // dead letter of a lower generation.
-func (a admission) readjudicate(s *postgres.Snapshot) (postgres.Change, error) {
+func (a admission) readjudicate(s *journal.Snapshot) (journal.Change, error) {
 	state, effect, err := settlement.Apply(s.Case.State, a.event(settlement.Readjudicated))
 	if err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
 	after := *s
 	after.Case.State, after.Case.ActiveRun, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, 0
@@ -120,7 +120,7 @@ func (a admission) readjudicate(s *postgres.Snapshot) (postgres.Change, error) {
 	}
 	accepted := a.submitted(run, after.Case, true)
 	accepted.Payload.Freed = max(0, -effect.Committed)
-	return postgres.Change{
+	return journal.Change{
 		Transition: a.transition, Before: s, After: &after, NewRun: &run, Reserve: true,
 		Drafts: append(drafts, accepted),
 	}, nil
@@ -138,7 +138,7 @@ func (a admission) newRun(caseID background.CaseID, epoch int) background.Run {
 	}
 }
 
-func (a admission) submitted(run background.Run, c postgres.Case, readjudicated bool) receipts.Draft {
+func (a admission) submitted(run background.Run, c journal.Case, readjudicated bool) receipts.Draft {
 	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,

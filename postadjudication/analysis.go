@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // AnalysisQuery selects the dead letters to analyze.
@@ -67,7 +67,7 @@ func (r Reports) Analyze(ctx context.Context, q AnalysisQuery) (Analysis, error)
 		return out, err
 	}
 	f := r.s.journalFilter(q.Filter, now)
-	times, trends := &postgres.DeathHistogram{Edges: steps}, trendEdges(now)
+	times, trends := &search.DeathHistogram{Edges: steps}, trendEdges(now)
 	found, err := r.s.index.Analyze(ctx, r.tenant, f, largestGroups, times, trends)
 	if err != nil {
 		return out, err
@@ -96,7 +96,7 @@ func (s *Service) checkAndDrain(ctx context.Context, tenant string, f LetterFilt
 }
 
 // add sums up the tallies by each property that an analysis shows.
-func (a *Analysis) add(tallies []postgres.LetterTally) error {
+func (a *Analysis) add(tallies []search.Tally) error {
 	a.AtRisk = Sums{}
 	var attempts int64
 	for _, t := range tallies {
@@ -113,21 +113,21 @@ func (a *Analysis) add(tallies []postgres.LetterTally) error {
 	}
 	for _, by := range []struct {
 		to *[]Share
-		of func(t *postgres.LetterTally) string
+		of func(t *search.Tally) string
 	}{
-		{&a.ByStatus, func(t *postgres.LetterTally) string { return t.Status }},
-		{&a.ByFamily, func(t *postgres.LetterTally) string { return t.Family }},
-		{&a.ByType, func(t *postgres.LetterTally) string { return t.JobType }},
-		{&a.ByQueue, func(t *postgres.LetterTally) string { return t.Queue }},
-		{&a.ByOutcome, func(t *postgres.LetterTally) string { return t.Outcome }},
-		{&a.ByReason, func(t *postgres.LetterTally) string { return t.Reason }},
-		{&a.ByClass, func(t *postgres.LetterTally) string { return t.Class }},
-		{&a.ByErrorType, func(t *postgres.LetterTally) string { return t.ErrorType }},
-		{&a.ByCurrency, func(t *postgres.LetterTally) string { return t.Currency }},
-		{&a.ByReplayer, func(t *postgres.LetterTally) string { return t.ReplayedBy }},
-		{&a.ByHeld, func(t *postgres.LetterTally) string { return fmt.Sprint(t.Held) }},
-		{&a.ByReprocess, func(t *postgres.LetterTally) string { return fmt.Sprint(t.Eligible) }},
-		{&a.ByReview, func(t *postgres.LetterTally) string { return fmt.Sprint(t.Review) }},
+		{&a.ByStatus, func(t *search.Tally) string { return t.Status }},
+		{&a.ByFamily, func(t *search.Tally) string { return t.Family }},
+		{&a.ByType, func(t *search.Tally) string { return t.JobType }},
+		{&a.ByQueue, func(t *search.Tally) string { return t.Queue }},
+		{&a.ByOutcome, func(t *search.Tally) string { return t.Outcome }},
+		{&a.ByReason, func(t *search.Tally) string { return t.Reason }},
+		{&a.ByClass, func(t *search.Tally) string { return t.Class }},
+		{&a.ByErrorType, func(t *search.Tally) string { return t.ErrorType }},
+		{&a.ByCurrency, func(t *search.Tally) string { return t.Currency }},
+		{&a.ByReplayer, func(t *search.Tally) string { return t.ReplayedBy }},
+		{&a.ByHeld, func(t *search.Tally) string { return fmt.Sprint(t.Held) }},
+		{&a.ByReprocess, func(t *search.Tally) string { return fmt.Sprint(t.Eligible) }},
+		{&a.ByReview, func(t *search.Tally) string { return fmt.Sprint(t.Review) }},
 	} {
 		var err error
 		if *by.to, err = sharesOf(tallies, by.of); err != nil {
@@ -181,7 +181,7 @@ type Share struct {
 }
 
 // sharesOf groups letters by a value, most frequent first.
-func sharesOf(tallies []postgres.LetterTally, of func(*postgres.LetterTally) string) ([]Share, error) {
+func sharesOf(tallies []search.Tally, of func(*search.Tally) string) ([]Share, error) {
 	at := map[string]int{}
 	out := []Share{}
 	for i := range tallies {
@@ -247,9 +247,9 @@ func (r Reports) Stats(ctx context.Context, f LetterFilter) (LetterStats, error)
 		return out, err
 	}
 	all := r.s.journalFilter(f, now)
-	died := &postgres.DeathHistogram{Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
-	counts := []*postgres.DeathHistogram{died}
-	ages := &postgres.DeathHistogram{OpenOnly: true, Edges: bandEdges(now)}
+	died := &search.DeathHistogram{Edges: []time.Time{now.Add(-day + time.Microsecond), now.Add(-time.Hour + time.Microsecond), now.Add(time.Microsecond)}}
+	counts := []*search.DeathHistogram{died}
+	ages := &search.DeathHistogram{OpenOnly: true, Edges: bandEdges(now)}
 	noneOpen := f.Status != background.NoLetter && f.Status != background.LetterOpen
 	if !noneOpen {
 		counts = append(counts, ages)
@@ -286,8 +286,8 @@ func bandEdges(now time.Time) []time.Time {
 	return edges
 }
 
-func (l *LetterStats) add(tallies []postgres.LetterTally) (err error) {
-	var open []postgres.LetterTally
+func (l *LetterStats) add(tallies []search.Tally) (err error) {
+	var open []search.Tally
 	var attempts int64
 	for _, t := range tallies {
 		l.Letters += t.Letters
@@ -312,10 +312,10 @@ func (l *LetterStats) add(tallies []postgres.LetterTally) (err error) {
 	if l.Open > 0 {
 		l.Attempts = float64(attempts) / float64(l.Open)
 	}
-	if l.ByClass, err = sharesOf(open, func(t *postgres.LetterTally) string { return t.Class }); err != nil {
+	if l.ByClass, err = sharesOf(open, func(t *search.Tally) string { return t.Class }); err != nil {
 		return err
 	}
-	l.ByError, err = sharesOf(open, func(t *postgres.LetterTally) string { return t.ErrorType })
+	l.ByError, err = sharesOf(open, func(t *search.Tally) string { return t.ErrorType })
 	return err
 }
 
@@ -378,7 +378,7 @@ func (q AnalysisQuery) edges(now time.Time) ([]time.Time, error) {
 	return out, nil
 }
 
-func timesOf(d *postgres.DeathHistogram) []TimeShare {
+func timesOf(d *search.DeathHistogram) []TimeShare {
 	out := make([]TimeShare, len(d.Counts))
 	for i, n := range d.Counts {
 		out[i] = TimeShare{From: d.Edges[i], To: d.Edges[i+1], Letters: n}
@@ -387,8 +387,8 @@ func timesOf(d *postgres.DeathHistogram) []TimeShare {
 }
 
 // trendEdges returns the histogram edges for each window and the one before it.
-func trendEdges(now time.Time) *postgres.DeathHistogram {
-	d := &postgres.DeathHistogram{}
+func trendEdges(now time.Time) *search.DeathHistogram {
+	d := &search.DeathHistogram{}
 	for i := len(trendWindows) - 1; i >= 0; i-- {
 		w := time.Duration(trendWindows[i])
 		d.Edges = append(d.Edges, now.Add(-2*w+time.Microsecond), now.Add(-w+time.Microsecond))
@@ -397,7 +397,7 @@ func trendEdges(now time.Time) *postgres.DeathHistogram {
 	return d
 }
 
-func trendsOf(d *postgres.DeathHistogram, now time.Time) []Trend {
+func trendsOf(d *search.DeathHistogram, now time.Time) []Trend {
 	out := make([]Trend, len(trendWindows))
 	for i, w := range trendWindows {
 		from, middle := now.Add(-2*time.Duration(w)), now.Add(-time.Duration(w))

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // Annotations holds what people recorded about an open dead letter, and what follows from it.
@@ -28,7 +28,7 @@ func (l Letters) Annotations(ctx context.Context, id background.RunID) (Annotati
 	return l.s.annotationsOf(f), err
 }
 
-func (s *Service) annotationsOf(f postgres.LetterRow) Annotations {
+func (s *Service) annotationsOf(f journal.LetterRow) Annotations {
 	out := Annotations{
 		Run: f.Run.ID, Held: f.Annotations.Held, HoldReason: f.Annotations.HoldReason, MarkReason: f.Annotations.MarkReason,
 		ReprocessEligible:    valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)),
@@ -52,7 +52,7 @@ func valueOr(value *bool, derived bool) bool {
 func (s *Service) annotate(ctx context.Context, tenant string, id background.RunID, decide decision) (Annotations, error) {
 	f, ch, err := s.cases.apply(ctx, tenant, id, decide)
 	if err == nil {
-		f.Annotations = ch.SideEffect.(postgres.AnnotationsRow).Annotations
+		f.Annotations = ch.SideEffect.(journal.AnnotationsRow).Annotations
 	}
 	return s.annotationsOf(f), err
 }
@@ -107,12 +107,12 @@ func (l Letters) Mark(ctx context.Context, id background.RunID, q MarkRequest) (
 }
 
 // reprocessEligible returns the mark of a letter on which nobody set it: only attempts ran out.
-func reprocessEligible(s postgres.Snapshot) bool {
-	failed := s.Run.Class == escrow.NotExecuted || s.Run.Class == escrow.Unknown && s.Case.Kind != postgres.KindSettlement
+func reprocessEligible(s journal.Snapshot) bool {
+	failed := s.Run.Class == escrow.NotExecuted || s.Run.Class == escrow.Unknown && s.Case.Kind != journal.KindSettlement
 	return failed && s.Run.Reason == background.ReasonRetryExhausted
 }
 
 // manualReviewRequired returns the mark of a letter on which nobody set it: money is unknown.
-func manualReviewRequired(s postgres.Snapshot) bool {
-	return s.Case.Kind == postgres.KindSettlement && s.Run.UnresolvedUnknowns > 0
+func manualReviewRequired(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && s.Run.UnresolvedUnknowns > 0
 }

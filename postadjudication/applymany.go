@@ -8,15 +8,15 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // applied is what became of one letter of applyMany.
 type applied struct {
-	letter  postgres.LetterRow
-	change  postgres.Change // that was written; zero unless err is nil
-	err     error           // nil: written. errLetterChanged: locked or changed since it was read. errNotTried
-	decided bool            // the decision returned err: it would again
+	letter  journal.LetterRow
+	change  journal.Change // that was written; zero unless err is nil
+	err     error          // nil: written. errLetterChanged: locked or changed since it was read. errNotTried
+	decided bool           // the decision returned err: it would again
 }
 
 // many says how applyMany commits. The zero value means one commit after another, each of as
@@ -25,9 +25,9 @@ type many struct {
 	// around is called in the place of each write, and must call it at most once. Its ctx may be
 	// done; write is not interrupted. written reports
 	// for each letter whether its change was written. nil: only the write.
-	around func(ctx context.Context, letters []postgres.LetterRow, changes []postgres.Change, write func() (written []bool, err error)) ([]bool, error)
+	around func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() (written []bool, err error)) ([]bool, error)
 	// group is a key: letters of different groups share no commit. nil: all may.
-	group func(postgres.LetterRow) string
+	group func(journal.LetterRow) string
 	// commits is how many commits run at once; 0: 1.
 	commits int
 	// alone is how many of the letters that were locked or changed are tried alone at once, each
@@ -54,7 +54,7 @@ var (
 //
 // A commit whose result is unknown is not repeated: if it was written, the letters have other
 // heads, and are errLetterChanged.
-func (c *cases) applyMany(ctx context.Context, letters []postgres.LetterRow, decide decision, m many) ([]applied, error) {
+func (c *cases) applyMany(ctx context.Context, letters []journal.LetterRow, decide decision, m many) ([]applied, error) {
 	b := letterBatch{cases: c, many: m, decide: decide, results: make([]applied, len(letters))}
 	for i := range letters {
 		b.results[i] = applied{letter: letters[i], err: errNotTried}
@@ -131,7 +131,7 @@ func (b *letterBatch) applyPart(ctx context.Context, part []*applied) (failed []
 	}
 	written, err := b.commit(ctx, due, changes, func() ([]bool, error) {
 		written, err := b.journal.ApplyLetterBatch(context.WithoutCancel(ctx), changes)
-		if postgres.IsUnavailable(err) {
+		if journal.IsUnavailable(err) {
 			err = fmt.Errorf("%w: %w", errJournalUnavailable, err)
 		}
 		return written, err
@@ -159,9 +159,9 @@ func (b *letterBatch) applyPart(ctx context.Context, part []*applied) (failed []
 
 // decideEach returns the changes of letters, and their letters. Those that the decision refuses
 // have their result.
-func (b *letterBatch) decideEach(part []*applied) (changes []postgres.Change, due []*applied) {
+func (b *letterBatch) decideEach(part []*applied) (changes []journal.Change, due []*applied) {
 	for _, d := range part {
-		var ch postgres.Change
+		var ch journal.Change
 		err := recoverPanic(func() (err error) { ch, err = b.decide(d.letter); return err })
 		if err != nil {
 			d.err, d.decided = err, true
@@ -174,13 +174,13 @@ func (b *letterBatch) decideEach(part []*applied) (changes []postgres.Change, du
 }
 
 // commit writes changes, and ends the batch if tried says so.
-func (b *letterBatch) commit(ctx context.Context, due []*applied, changes []postgres.Change, write func() ([]bool, error)) (written []bool, err error) {
+func (b *letterBatch) commit(ctx context.Context, due []*applied, changes []journal.Change, write func() ([]bool, error)) (written []bool, err error) {
 	err = recoverPanic(func() (err error) {
 		if b.around == nil {
 			written, err = write()
 			return err
 		}
-		letters := make([]postgres.LetterRow, len(due))
+		letters := make([]journal.LetterRow, len(due))
 		for n := range due {
 			letters[n] = due[n].letter
 		}
@@ -239,7 +239,7 @@ func recoverPanic(do func() error) (err error) {
 }
 
 // notifying notifies workers of the runs that a write created.
-func (c *cases) notifying(ctx context.Context, _ []postgres.LetterRow, changes []postgres.Change, write func() ([]bool, error)) ([]bool, error) {
+func (c *cases) notifying(ctx context.Context, _ []journal.LetterRow, changes []journal.Change, write func() ([]bool, error)) ([]bool, error) {
 	written, err := write()
 	if err != nil {
 		return written, err

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // memoryJournal keeps the heads of letters, and writes changes of letters whose heads are as
@@ -19,7 +19,7 @@ import (
 type memoryJournal struct {
 	journalFaults
 	mu      sync.Mutex
-	letters map[background.RunID]*postgres.LetterRow
+	letters map[background.RunID]*journal.LetterRow
 	batches []string // the letters of each batch
 	alone   string   // the letters that were tried alone
 	written string   // the letters that were written, in order
@@ -34,7 +34,7 @@ type journalFaults struct {
 
 var errPoison = errors.New("not this letter")
 
-func (j *memoryJournal) LetterRowsByID(_ context.Context, ids ...background.RunID) (out []postgres.LetterRow, _ error) {
+func (j *memoryJournal) LetterRowsByID(_ context.Context, ids ...background.RunID) (out []journal.LetterRow, _ error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, id := range ids {
@@ -43,13 +43,13 @@ func (j *memoryJournal) LetterRowsByID(_ context.Context, ids ...background.RunI
 	return out, nil
 }
 
-func (j *memoryJournal) Snapshot(_ context.Context, id background.RunID) (postgres.Snapshot, error) {
+func (j *memoryJournal) Snapshot(_ context.Context, id background.RunID) (journal.Snapshot, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.letters[id].Snapshot, nil
 }
 
-func (j *memoryJournal) Apply(_ context.Context, id background.RunID, _ background.TransitionID, decide postgres.Decision) (*postgres.Snapshot, error) {
+func (j *memoryJournal) Apply(_ context.Context, id background.RunID, _ background.TransitionID, decide journal.Decision) (*journal.Snapshot, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.letters[id].Snapshot
@@ -65,14 +65,14 @@ func (j *memoryJournal) Apply(_ context.Context, id background.RunID, _ backgrou
 	return ch.After, nil
 }
 
-func (j *memoryJournal) write(ch postgres.Change) {
+func (j *memoryJournal) write(ch journal.Change) {
 	f := j.letters[ch.Before.Run.ID]
 	f.Snapshot = *ch.After
 	f.Case.Head.Seq++
 	j.written += f.Run.RetryKey
 }
 
-func (j *memoryJournal) ApplyLetterBatch(ctx context.Context, changes []postgres.Change) (written []bool, err error) {
+func (j *memoryJournal) ApplyLetterBatch(ctx context.Context, changes []journal.Change) (written []bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	names := ""
@@ -106,11 +106,11 @@ func (j *memoryJournal) ApplyLetterBatch(ctx context.Context, changes []postgres
 }
 
 // memoryCases returns cases over letters of given names.
-func memoryCases(names string) (*cases, *memoryJournal, []postgres.LetterRow) {
-	j := &memoryJournal{letters: map[background.RunID]*postgres.LetterRow{}}
-	var letters []postgres.LetterRow
+func memoryCases(names string) (*cases, *memoryJournal, []journal.LetterRow) {
+	j := &memoryJournal{letters: map[background.RunID]*journal.LetterRow{}}
+	var letters []journal.LetterRow
 	for _, name := range names {
-		var f postgres.LetterRow
+		var f journal.LetterRow
 		f.Run.ID, f.Run.RetryKey, f.Run.Tenant = background.RunID(newID()), string(name), "acme"
 		f.Run.State, f.Run.Letter = background.DeadLettered, background.LetterOpen
 		f.Case.Head.Seq = 1
@@ -122,9 +122,9 @@ func memoryCases(names string) (*cases, *memoryJournal, []postgres.LetterRow) {
 }
 
 // leaves is a decision that changes nothing.
-func leaves(f postgres.LetterRow) (postgres.Change, error) {
+func leaves(f journal.LetterRow) (journal.Change, error) {
 	after := f.Snapshot
-	return postgres.Change{Before: &f.Snapshot, After: &after}, nil
+	return journal.Change{Before: &f.Snapshot, After: &after}, nil
 }
 
 func TestApplyMany(t *testing.T) {
@@ -175,11 +175,11 @@ func TestApplyMany(t *testing.T) {
 		"it ends before one is tried alone": {letters: "ab", many: many{alone: 1, tried: func(int, error) bool { return false }}, faults: journalFaults{locked: "b"}, batches: []string{"ab"}, written: "a",
 			errs: map[string]error{"b": errLetterChanged}},
 		"the context has ended": {letters: "ab", many: many{alone: 1}, cancel: true, errs: map[string]error{"a": errNotTried, "b": errNotTried}},
-		"around refuses": {letters: "ab", many: many{around: func(context.Context, []postgres.LetterRow, []postgres.Change, func() ([]bool, error)) ([]bool, error) {
+		"around refuses": {letters: "ab", many: many{around: func(context.Context, []journal.LetterRow, []journal.Change, func() ([]bool, error)) ([]bool, error) {
 			return nil, errRejected
 		}},
 			errs: map[string]error{"a": errRejected, "b": errRejected}},
-		"around panics": {letters: "a", many: many{around: func(context.Context, []postgres.LetterRow, []postgres.Change, func() ([]bool, error)) ([]bool, error) {
+		"around panics": {letters: "a", many: many{around: func(context.Context, []journal.LetterRow, []journal.Change, func() ([]bool, error)) ([]bool, error) {
 			panic("full")
 		}},
 			errs: map[string]error{"a": &FieldError{}}},
@@ -198,10 +198,10 @@ func TestApplyMany(t *testing.T) {
 			if c.cancel {
 				cancel()
 			}
-			got, err := cs.applyMany(ctx, letters, func(f postgres.LetterRow) (postgres.Change, error) {
+			got, err := cs.applyMany(ctx, letters, func(f journal.LetterRow) (journal.Change, error) {
 				switch name := f.Run.RetryKey; {
 				case strings.Contains(c.refused, name):
-					return postgres.Change{}, refusal
+					return journal.Change{}, refusal
 				case strings.Contains(c.panics, name):
 					panic("no such letter")
 				}
@@ -240,7 +240,7 @@ func TestApplyMany(t *testing.T) {
 }
 
 // byLetterCase groups letters by whether their names are in upper case.
-func byLetterCase(f postgres.LetterRow) string {
+func byLetterCase(f journal.LetterRow) string {
 	if strings.ToUpper(f.Run.RetryKey) == f.Run.RetryKey {
 		return "upper"
 	}
@@ -254,7 +254,7 @@ func TestApplyDecidesAgainUnlessTheLetterWasPlanned(t *testing.T) {
 	cs, j, letters := memoryCases("a")
 	id := letters[0].Run.ID
 	decided := 0
-	change := func(f postgres.LetterRow) (postgres.Change, error) {
+	change := func(f journal.LetterRow) (journal.Change, error) {
 		if decided++; decided == 1 {
 			j.letters[id].Case.Head.Seq++
 		}

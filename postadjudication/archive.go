@@ -13,8 +13,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/archive"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -91,7 +91,7 @@ type letterArchive struct {
 	log     *zap.Logger
 }
 
-func (a *letterArchive) put(ctx context.Context, letters []postgres.LetterRow, at time.Time) (name, digest string, err error) {
+func (a *letterArchive) put(ctx context.Context, letters []journal.LetterRow, at time.Time) (name, digest string, err error) {
 	records := make([]ArchivedLetter, len(letters))
 	for i, f := range letters {
 		records[i] = archivedLetterOf(f, at)
@@ -133,14 +133,14 @@ const (
 	archiveRemoveTimeout = 10 * time.Second
 )
 
-func archivedLetterOf(f postgres.LetterRow, at time.Time) ArchivedLetter {
+func archivedLetterOf(f journal.LetterRow, at time.Time) ArchivedLetter {
 	r, c := f.Run, f.Case
 	out := ArchivedLetter{
 		ArchivedAt: at, Run: r.ID, Case: c.ID, Receipts: c.Head.Seq, Link: hex.EncodeToString(c.Head.Link[:]), Tenant: r.Tenant, Family: r.Family,
 		Queue: r.Queue, Target: r.Target, RetryKey: r.RetryKey, Policy: r.Policy.Encode(), Parent: r.Parent, Attempts: r.Attempt,
 		DeadAt: r.DeadAt, ReasonCode: r.Reason, Class: r.Class, Error: r.Failure, MarkReason: f.Annotations.MarkReason, Request: r.Payload,
 	}
-	if c.Kind == postgres.KindSettlement {
+	if c.Kind == journal.KindSettlement {
 		out.OperationKey, out.Transaction, out.Submission = hex.EncodeToString(r.Operation[:]), c.Subject, c.Submission
 		out.Escrow, out.Currency, out.Held, out.Settlement = c.Reference, c.Currency, c.Held, binding.SettlementSnapshot(c.State)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // BreakerRule says when a circuit breaker opens automatically, and how it probes.
@@ -17,7 +17,7 @@ type BreakerRule = background.BreakerRule
 // AllTenants stands for all tenants where a circuit breaker is changed or listed. No
 // adjudication can be submitted under this name. Its trail holds the receipts of the breakers
 // over all tenants.
-const AllTenants = postgres.AllTenants
+const AllTenants = journal.AllTenants
 
 // Breaker is the circuit breaker of one escrow service or plain family, over all tenants or for
 // one. Unless it is closed, accepted runs of that target are paused: they stay pending or

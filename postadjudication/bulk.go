@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 )
 
 // BulkAction is what a plan does with each of its letters.
@@ -40,15 +40,15 @@ const (
 var BulkActions = []BulkAction{BulkFork, BulkReconcile, BulkPurge, BulkMark, BulkHold, BulkRelease}
 
 // BulkState is the state of a plan.
-type BulkState = postgres.BulkState
+type BulkState = plans.State
 
 // The states. Done and cancelled are final.
 const (
-	BulkPlanned   = postgres.BulkPlanned
-	BulkRunning   = postgres.BulkRunning
-	BulkPaused    = postgres.BulkPaused
-	BulkDone      = postgres.BulkDone
-	BulkCancelled = postgres.BulkCancelled
+	BulkPlanned   = plans.Planned
+	BulkRunning   = plans.Running
+	BulkPaused    = plans.Paused
+	BulkDone      = plans.Done
+	BulkCancelled = plans.Cancelled
 )
 
 // BulkOutcome is the result for one letter of a plan.
@@ -168,7 +168,7 @@ type BulkItem struct {
 }
 
 // bulkOf converts a stored plan with its counts.
-func bulkOf(b postgres.BulkPlan, spec BulkSpec, counts []postgres.BulkCount) Bulk {
+func bulkOf(b plans.Plan, spec BulkSpec, counts []plans.Count) Bulk {
 	out := Bulk{
 		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: BulkAction(b.Action), Spec: spec, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
 		Items: b.Items, Money: map[string]int64{}, Refused: map[Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
@@ -179,9 +179,9 @@ func bulkOf(b postgres.BulkPlan, spec BulkSpec, counts []postgres.BulkCount) Bul
 		switch {
 		case c.ByOutcome:
 			out.Progress.add(c)
-		case c.Label == postgres.BulkScanned:
+		case c.Label == plans.Scanned:
 			out.Scanned = c.Items
-		case c.Label == postgres.BulkUndecided:
+		case c.Label == plans.Undecided:
 			out.Undecided = c.Items
 		case c.Label != "":
 			out.Refused[Gate(c.Label)] += c.Items
@@ -202,7 +202,7 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-func (p *BulkProgress) add(c postgres.BulkCount) {
+func (p *BulkProgress) add(c plans.Count) {
 	p.Pending -= c.Items
 	outcome, gate := splitOutcome(c.Label)
 	switch outcome {
@@ -251,15 +251,15 @@ func (p Plans) Get(ctx context.Context, id uuid.UUID) (Bulk, error) {
 	return out, err
 }
 
-func (s *Service) findBulk(ctx context.Context, tenant string, id uuid.UUID) (postgres.BulkPlan, error) {
+func (s *Service) findBulk(ctx context.Context, tenant string, id uuid.UUID) (plans.Plan, error) {
 	if tenant == "" {
-		return postgres.BulkPlan{}, ErrNotFound
+		return plans.Plan{}, ErrNotFound
 	}
 	return s.plans.Find(ctx, tenant, id)
 }
 
 // withCounts adds the counts to a plan.
-func (s *Service) withCounts(ctx context.Context, b postgres.BulkPlan) (Bulk, error) {
+func (s *Service) withCounts(ctx context.Context, b plans.Plan) (Bulk, error) {
 	counts, err := s.plans.Counts(ctx, b.ID)
 	if err != nil {
 		return Bulk{}, err
@@ -275,7 +275,7 @@ func (s *Service) withCounts(ctx context.Context, b postgres.BulkPlan) (Bulk, er
 	return out, err
 }
 
-func specOf(b postgres.BulkPlan) (spec BulkSpec, err error) {
+func specOf(b plans.Plan) (spec BulkSpec, err error) {
 	if err := json.Unmarshal([]byte(b.Request), &spec); err != nil {
 		return spec, fmt.Errorf("postadjudication: bulk plan %s: %w", b.ID, err)
 	}
@@ -356,7 +356,7 @@ func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, 
 
 // itemWaitsFor returns the gate that blocks an item of a running plan; empty if it only waits
 // for its turn or has an outcome.
-func (s *Service) itemWaitsFor(ctx context.Context, b postgres.BulkPlan, i BulkItem) (Gate, error) {
+func (s *Service) itemWaitsFor(ctx context.Context, b plans.Plan, i BulkItem) (Gate, error) {
 	if b.State != BulkRunning || BulkAction(b.Action) != BulkFinding || i.Outcome != OutcomePending {
 		return "", nil
 	}
@@ -378,7 +378,7 @@ func storedOutcome(outcome string) (string, error) {
 		return outcome, nil
 	case gate != "":
 	case o == OutcomePending:
-		return postgres.NoOutcome, nil
+		return plans.NoOutcome, nil
 	case o == OutcomeDone || o == OutcomePlanStale || o == OutcomeFailed:
 		return outcome, nil
 	}
@@ -390,7 +390,7 @@ func splitOutcome(stored string) (BulkOutcome, Gate) {
 	return BulkOutcome(outcome), Gate(gate)
 }
 
-func itemOf(i postgres.BulkItem) BulkItem {
+func itemOf(i plans.Item) BulkItem {
 	out := BulkItem{Position: i.Position, Run: i.Run, Subject: i.Subject, Amount: i.Amount, Currency: i.Currency, Planned: Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error}
 	if i.Outcome != "" {
 		out.Outcome, out.Gate = splitOutcome(i.Outcome)

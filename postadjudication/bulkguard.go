@@ -8,15 +8,16 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // guardFor returns the guard of an item's changes: they are those of this plan, of the letter as
 // it was planned.
-func (w *planWork) guardFor(i *postgres.BulkItem) guard {
+func (w *planWork) guardFor(i *plans.Item) guard {
 	by := provenanceOf(w.plan)
 	if found := w.spec.Finding; found != nil && found.Lookup {
 		by.lookupURL = found.LookupURL
@@ -31,9 +32,9 @@ func (w *planWork) guardFor(i *postgres.BulkItem) guard {
 // the run that the plan created, if any. If somebody else did, the error is errLetterChanged. If
 // all receipts since are ones that don't change the item, it moves the item's guard to the last
 // of them, and the error is errContended.
-func (w *planWork) doneByPlan(ctx context.Context, i *postgres.BulkItem) (made background.RunID, err error) {
+func (w *planWork) doneByPlan(ctx context.Context, i *plans.Item) (made background.RunID, err error) {
 	for head := i.Head; ; {
-		since, err := w.journal.Receipts.Trail(ctx, w.plan.Tenant, i.Case, postgres.TrailPosition{Case: i.Case, Seq: head.Seq}, receiptsPerRead)
+		since, err := w.journal.Receipts.Trail(ctx, w.plan.Tenant, i.Case, journal.TrailPosition{Case: i.Case, Seq: head.Seq}, receiptsPerRead)
 		if err != nil {
 			return made, err
 		}
@@ -81,7 +82,7 @@ func changesItem(s receipts.Subtype, p *receipts.Payload) bool {
 // finding's operation key: the reservation stays, and the finding is recorded by the same rule
 // whether the other run waits, runs or is a dead letter. Receipts of money, from an answer or a
 // lookup, and receipts of a person's action make the plan stale.
-func (w *planWork) concernsOtherRun(i *postgres.BulkItem, r *receipts.Receipt, p *receipts.Payload) bool {
+func (w *planWork) concernsOtherRun(i *plans.Item, r *receipts.Receipt, p *receipts.Payload) bool {
 	if BulkAction(w.plan.Action) != BulkFinding || r.Run == i.Run || p.Lookup != "" {
 		return false
 	}
@@ -114,7 +115,7 @@ func outcomeOf(err error) string {
 }
 
 // setOutcome sets the item's outcome for an error, if there is one.
-func setOutcome(i *postgres.BulkItem, err error) {
+func setOutcome(i *plans.Item, err error) {
 	if i.Outcome = outcomeOf(err); i.Outcome == string(OutcomeFailed) {
 		i.Error = cleanText(err.Error(), 1024)
 	}
@@ -148,7 +149,7 @@ func (w *planWork) setsPolicies(ctx context.Context) (bool, error) {
 	if w.spec.Policy == "" || w.plan.PlannedKey == "" || w.plan.StartedKey == "" {
 		return true, nil
 	}
-	for _, tenant := range []string{w.plan.Tenant, postgres.AllTenants} {
+	for _, tenant := range []string{w.plan.Tenant, journal.AllTenants} {
 		keys, err := w.journal.Keys.List(ctx, tenant)
 		if err != nil {
 			return false, err

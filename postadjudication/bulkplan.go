@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -79,7 +81,7 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 	if died := at.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
-	b := postgres.BulkPlan{
+	b := plans.Plan{
 		ID: newID(), Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: callerOf(ctx).Key, Reason: cleanText(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
@@ -90,15 +92,15 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)
-	b, err = s.plans.Create(ctx, b, condition.applyTo(postgres.BulkScope{
+	b, err = s.plans.Create(ctx, b, condition.applyTo(plans.Scope{
 		Filter: s.journalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.Sum,
-		GateOf: func(l *postgres.PlannedLetter) string {
+		GateOf: func(l *plans.Letter) string {
 			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
 			return string(s.predictGate(q.Action, l, at))
 		},
 	}))
 	switch {
-	case errors.Is(err, postgres.ErrNothingPlanned):
+	case errors.Is(err, plans.ErrNothingPlanned):
 		return Bulk{}, condition.nothingSelected()
 	case err != nil:
 		return Bulk{}, err
@@ -122,15 +124,15 @@ func (e *NothingSelectedError) Error() string {
 
 // predictGate returns the gate that would refuse the action on a letter now, or empty. It is
 // informative: the letter's turn decides.
-func (s *Service) predictGate(a BulkAction, l *postgres.PlannedLetter, at time.Time) Gate {
-	seen := postgres.Snapshot{Run: l.Run, Case: l.Case}
+func (s *Service) predictGate(a BulkAction, l *plans.Letter, at time.Time) Gate {
+	seen := journal.Snapshot{Run: l.Run, Case: l.Case}
 	switch {
 	case a == BulkFork:
-		return s.bulkForkGate(postgres.LetterRow{Snapshot: seen, Annotations: postgres.Annotations{Held: l.Held}}, at)
+		return s.bulkForkGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}}, at)
 	case a == BulkReconcile:
 		return openLetterGate(seen)
 	case a == BulkPurge:
-		return purgeGate(postgres.LetterRow{Snapshot: seen, Annotations: postgres.Annotations{Held: l.Held}})
+		return purgeGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}})
 	case l.Run.Letter != background.LetterOpen:
 		return GateNotOpen
 	case a == BulkHold && l.Held:
@@ -143,7 +145,7 @@ func (s *Service) predictGate(a BulkAction, l *postgres.PlannedLetter, at time.T
 
 // bulkForkGate returns the gate of a fork that does not name the letter, as in a plan: it also
 // refuses held letters.
-func (s *Service) bulkForkGate(f postgres.LetterRow, at time.Time) Gate {
+func (s *Service) bulkForkGate(f journal.LetterRow, at time.Time) Gate {
 	if gate := s.settlements.forkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
 		return gate
 	}
@@ -189,7 +191,7 @@ func (q *BulkRequest) spec() BulkSpec {
 }
 
 // newBulkDigest returns the digest of a plan, without its items.
-func newBulkDigest(b postgres.BulkPlan) binding.PlanDigest {
+func newBulkDigest(b plans.Plan) binding.PlanDigest {
 	return binding.NewPlanDigest(binding.Plan{Tenant: b.Tenant, Action: b.Action, Request: b.Request, Actor: b.Actor, Reason: b.Reason, PlannedKey: b.PlannedKey})
 }
 
@@ -240,20 +242,20 @@ func (c *planCondition) nothingSelected() error {
 
 // applyTo restricts the scope to letters that meet the condition, and stores how many it was
 // evaluated on.
-func (c *planCondition) applyTo(scope postgres.BulkScope) postgres.BulkScope {
+func (c *planCondition) applyTo(scope plans.Scope) plans.Scope {
 	if c == nil {
 		return scope
 	}
 	scope.Matches = c.matches
-	scope.ExtraCounts = func() []postgres.BulkCount {
-		return []postgres.BulkCount{{Label: postgres.BulkScanned, Items: c.scanned}, {Label: postgres.BulkUndecided, Items: c.undecided}}
+	scope.ExtraCounts = func() []plans.Count {
+		return []plans.Count{{Label: plans.Scanned, Items: c.scanned}, {Label: plans.Undecided, Items: c.undecided}}
 	}
 	return scope
 }
 
 // matches fails when the limit is reached: a plan of the letters scanned so far would look like
 // a plan of all.
-func (c *planCondition) matches(ctx context.Context, found postgres.FoundLetter) (bool, error) {
+func (c *planCondition) matches(ctx context.Context, found search.Letter) (bool, error) {
 	now := time.Now()
 	if c.scanned == 0 {
 		c.deadline = now.Add(c.limit.time)
@@ -299,13 +301,13 @@ func (s *Service) planFinding(ctx context.Context, tenant string, id background.
 	if by.class != "" {
 		found.Lookup, found.LookupURL, found.OtherAmount = true, by.url, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
 	}
-	return s.storePlan(ctx, postgres.BulkPlan{Tenant: tenant, Action: string(BulkFinding), Actor: f.actor, Reason: f.Reason},
+	return s.storePlan(ctx, plans.Plan{Tenant: tenant, Action: string(BulkFinding), Actor: f.actor, Reason: f.Reason},
 		BulkSpec{Finding: found},
-		[]postgres.BulkItem{itemFor(1, seen, "")})
+		[]plans.Item{itemFor(1, seen, "")})
 }
 
 // storePlan stores a plan of given items.
-func (s *Service) storePlan(ctx context.Context, b postgres.BulkPlan, spec BulkSpec, items []postgres.BulkItem) (Bulk, error) {
+func (s *Service) storePlan(ctx context.Context, b plans.Plan, spec BulkSpec, items []plans.Item) (Bulk, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return Bulk{}, err
@@ -323,12 +325,12 @@ func (s *Service) storePlan(ctx context.Context, b postgres.BulkPlan, spec BulkS
 	return s.withCounts(ctx, b)
 }
 
-func itemFor(position int64, s postgres.Snapshot, gate Gate) postgres.BulkItem {
-	return postgres.BulkItem{Position: position, Run: s.Run.ID, Case: s.Case.ID, Head: s.Case.Head, Amount: s.Case.State.Reserved, Currency: s.Case.Currency, Gate: string(gate)}
+func itemFor(position int64, s journal.Snapshot, gate Gate) plans.Item {
+	return plans.Item{Position: position, Run: s.Run.ID, Case: s.Case.ID, Head: s.Case.Head, Amount: s.Case.State.Reserved, Currency: s.Case.Currency, Gate: string(gate)}
 }
 
 // recordFinding records the finding of a plan.
-func (w *planWork) recordFinding(ctx context.Context, i *postgres.BulkItem, by guard) error {
+func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, by guard) error {
 	found := w.spec.Finding
 	if found == nil {
 		return &FieldError{Field: "finding", Problem: "is missing from the plan"}

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // planWhere requests a plan of the letters that meet a condition.
@@ -177,7 +178,7 @@ func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	like := r.mustPlan(allLetters(BulkFork))
 	var moved background.RunID
-	plan, items := r.planInChunks(like, LetterFilter{}, 2, 0, func(ctx context.Context, l postgres.FoundLetter) (bool, error) {
+	plan, items := r.planInChunks(like, LetterFilter{}, 2, 0, func(ctx context.Context, l search.Letter) (bool, error) {
 		if !moved.IsZero() {
 			return !l.Review, nil
 		}
@@ -241,7 +242,7 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 		}
 		for _, chunk := range []int64{1, 2, 5, int64(max(1, len(want))), int64(len(want) + 1)} {
 			got, items := r.planInChunks(whole, f, chunk, 0, nil)
-			met, each := r.planInChunks(whole, f, chunk, 0, func(context.Context, postgres.FoundLetter) (bool, error) { return true, nil })
+			met, each := r.planInChunks(whole, f, chunk, 0, func(context.Context, search.Letter) (bool, error) { return true, nil })
 			if met.Hash != whole.Hash || !slices.Equal(each, want) {
 				t.Errorf("%s in pieces of %d, each asked: %+v", name, chunk, met)
 			}
@@ -256,7 +257,7 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 }
 
 // planInChunks repeats an existing plan, from what is listed now, with another chunk size.
-func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, postgres.FoundLetter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
+func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, search.Letter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
 	r.t.Helper()
 	ctx := context.Background()
 	b, err := r.plans.Find(ctx, "acme", like.ID)
@@ -265,9 +266,9 @@ func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets 
 	}
 	b.ID = newID()
 	digest := newBulkDigest(b)
-	b, err = r.plans.Create(ctx, b, postgres.BulkScope{
+	b, err = r.plans.Create(ctx, b, plans.Scope{
 		Filter: r.journalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.Sum, Matches: meets,
-		GateOf: func(l *postgres.PlannedLetter) string {
+		GateOf: func(l *plans.Letter) string {
 			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
 			for _, then := range judged {
 				then()
@@ -328,7 +329,7 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark(letters[1])
-	asked := func(context.Context, postgres.FoundLetter) (bool, error) { return true, nil }
+	asked := func(context.Context, search.Letter) (bool, error) { return true, nil }
 	plan, _ = r.planInChunks(release, q.Filter, 2, 0, asked)
 	run(plan, 4, 1)
 	for n, l := range letters {
@@ -416,9 +417,9 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	}
 	const planners, ofTenant = 12, 3
 	matching, release, ended := make(chan struct{}, planners), make(chan struct{}), make(chan error, planners)
-	scope := postgres.BulkScope{
-		Filter: r.journalFilter(LetterFilter{}, whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*postgres.PlannedLetter) string { return "" },
-		Matches: func(context.Context, postgres.FoundLetter) (bool, error) {
+	scope := plans.Scope{
+		Filter: r.journalFilter(LetterFilter{}, whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*plans.Letter) string { return "" },
+		Matches: func(context.Context, search.Letter) (bool, error) {
 			matching <- struct{}{}
 			<-release
 			return true, nil

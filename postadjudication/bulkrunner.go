@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 )
 
 // Times of the runner of bulk plans.
@@ -91,7 +91,7 @@ func (r *bulkRunner) run(ctx context.Context) {
 
 // ordered sorts due plans: deferred ones last, of these the one deferred longest ago first. It
 // forgets deferred plans that are not due.
-func (r *bulkRunner) ordered(due []postgres.BulkPlan) []postgres.BulkPlan {
+func (r *bulkRunner) ordered(due []plans.Plan) []plans.Plan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	deferred := make(map[uuid.UUID]time.Time, len(r.deferred))
@@ -101,7 +101,7 @@ func (r *bulkRunner) ordered(due []postgres.BulkPlan) []postgres.BulkPlan {
 		}
 	}
 	r.deferred = deferred
-	slices.SortStableFunc(due, func(a, b postgres.BulkPlan) int { return deferred[a.ID].Compare(deferred[b.ID]) })
+	slices.SortStableFunc(due, func(a, b plans.Plan) int { return deferred[a.ID].Compare(deferred[b.ID]) })
 	return due
 }
 
@@ -137,7 +137,7 @@ func (r *bulkRunner) release(id uuid.UUID) {
 }
 
 // runPlan runs a plan unless another process holds its lock.
-func (r *bulkRunner) runPlan(ctx context.Context, b postgres.BulkPlan) {
+func (r *bulkRunner) runPlan(ctx context.Context, b plans.Plan) {
 	log := r.service.log.With(zap.Stringer("bulk", b.ID))
 	lock, err := r.service.plans.Lock(ctx, b)
 	if err != nil && ctx.Err() == nil {
@@ -169,7 +169,7 @@ func (r *bulkRunner) runPlan(ctx context.Context, b postgres.BulkPlan) {
 
 // watch returns when the plan no longer runs or this process lost its lock. It also returns at
 // once for a cancelled plan, whose outcomes workBulk settles without it.
-func (r *bulkRunner) watch(ctx context.Context, lock *postgres.BulkLock) {
+func (r *bulkRunner) watch(ctx context.Context, lock *plans.Lock) {
 	for {
 		changed := r.changes()
 		state, err := lock.State(ctx)

@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -80,7 +81,7 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 	if breakGlass != nil {
 		reason = breakGlass.Reason
 	}
-	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *postgres.BulkPlan, _ bool) error {
+	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
 		next := *b
 		because, err := by.authorize(&next)
 		switch {
@@ -91,7 +92,7 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 		}
 		switch b.State {
 		case BulkRunning, BulkPaused, BulkDone:
-			return postgres.ErrNoChange
+			return journal.ErrNoChange
 		case BulkCancelled:
 			return &BulkStateError{b.ID, b.State, string(BulkRunning)}
 		}
@@ -102,9 +103,9 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 }
 
 // storedDigest recomputes the hash of a plan from what is stored.
-func (s *Service) storedDigest(ctx context.Context, b postgres.BulkPlan) ([32]byte, error) {
+func (s *Service) storedDigest(ctx context.Context, b plans.Plan) ([32]byte, error) {
 	d := newBulkDigest(b)
-	err := s.plans.EachItem(ctx, b.ID, func(i *postgres.BulkItem) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
+	err := s.plans.EachItem(ctx, b.ID, func(i *plans.Item) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
 	return d.Sum(), err
 }
 
@@ -123,10 +124,10 @@ func (s *Service) switchBulk(ctx context.Context, tenant string, id uuid.UUID, a
 	if err := errors.Join(requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
-	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *postgres.BulkPlan, _ bool) error {
+	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
 		switch b.State {
 		case to:
-			return postgres.ErrNoChange
+			return journal.ErrNoChange
 		case from:
 			b.State = to
 			return nil
@@ -141,10 +142,10 @@ func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Bulk, e
 	if err := errors.Join(requireIdentifier("actor", p.actor, 128), requireText("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
-	return p.s.changeBulk(ctx, p.tenant, id, p.actor, reason, func(b *postgres.BulkPlan, _ bool) error {
+	return p.s.changeBulk(ctx, p.tenant, id, p.actor, reason, func(b *plans.Plan, _ bool) error {
 		switch b.State {
 		case BulkCancelled:
-			return postgres.ErrNoChange
+			return journal.ErrNoChange
 		case BulkDone:
 			return &BulkStateError{b.ID, b.State, string(BulkCancelled)}
 		}
@@ -155,12 +156,12 @@ func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Bulk, e
 }
 
 // changeBulk changes the state of a plan and commits the receipt with it.
-func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *postgres.BulkPlan, left bool) error) (Bulk, error) {
+func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *plans.Plan, left bool) error) (Bulk, error) {
 	if tenant == "" {
 		return Bulk{}, ErrNotFound
 	}
 	at, reason := s.now(), cleanText(reason, 1024)
-	b, err := s.plans.Update(ctx, tenant, id, func(now postgres.BulkPlan, left bool) (postgres.BulkPlan, receipts.Draft, error) {
+	b, err := s.plans.Update(ctx, tenant, id, func(now plans.Plan, left bool) (plans.Plan, receipts.Draft, error) {
 		next := now
 		if err := change(&next, left); err != nil {
 			return now, receipts.Draft{}, err
@@ -193,7 +194,7 @@ func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, a
 }
 
 // reasonOf returns the reason of a change of a plan, by default that of the plan.
-func reasonOf(b postgres.BulkPlan, reason string) string {
+func reasonOf(b plans.Plan, reason string) string {
 	if reason == "" {
 		return cleanText("planned by "+b.Actor+": "+b.Reason, 1024)
 	}

@@ -15,7 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -31,7 +32,7 @@ const bulkChunk = 250
 // that receipt names it; otherwise somebody else changed it.
 type planWork struct {
 	*Service
-	plan postgres.BulkPlan
+	plan plans.Plan
 	spec BulkSpec
 }
 
@@ -39,7 +40,7 @@ type planWork struct {
 // without an outcome only if ctx is done or the journal is unavailable; they are the first of
 // those without. It returns errAttemptRunning if the runs of remaining items are being called,
 // or the journal was unavailable for them: then the plan is worked on again.
-func (s *Service) workBulk(ctx context.Context, b postgres.BulkPlan) error {
+func (s *Service) workBulk(ctx context.Context, b plans.Plan) error {
 	spec, err := specOf(b)
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func minBatchTime(items, throttle int) time.Duration {
 
 // applyItems acts on items and returns those that have an outcome. Once ctx is done it starts no
 // further item.
-func (w *planWork) applyItems(ctx context.Context, items []postgres.BulkItem) []postgres.BulkItem {
+func (w *planWork) applyItems(ctx context.Context, items []plans.Item) []plans.Item {
 	switch BulkAction(w.plan.Action) {
 	case BulkFork, BulkPurge, BulkMark, BulkHold, BulkRelease:
 		w.applyTogether(ctx, items)
@@ -103,9 +104,9 @@ func (w *planWork) applyItems(ctx context.Context, items []postgres.BulkItem) []
 }
 
 // applyEach acts on items one by one, as many at once as the plan says.
-func (w *planWork) applyEach(ctx context.Context, items []postgres.BulkItem) {
+func (w *planWork) applyEach(ctx context.Context, items []plans.Item) {
 	var wg sync.WaitGroup
-	next := make(chan *postgres.BulkItem)
+	next := make(chan *plans.Item)
 	for range min(w.plan.Parallel, len(items)) {
 		wg.Go(func() {
 			for i := range next {
@@ -124,7 +125,7 @@ func (w *planWork) applyEach(ctx context.Context, items []postgres.BulkItem) {
 	wg.Wait()
 }
 
-func withOutcome(items []postgres.BulkItem) (out []postgres.BulkItem) {
+func withOutcome(items []plans.Item) (out []plans.Item) {
 	for _, i := range items {
 		if i.Outcome != "" {
 			out = append(out, i)
@@ -144,7 +145,7 @@ const (
 // applyUntilOutcome acts on an item until it has an outcome, its run is being called, or ctx is
 // done. It does not interrupt a started try when ctx is done, since that would leave its
 // outcome in doubt.
-func (w *planWork) applyUntilOutcome(ctx context.Context, i *postgres.BulkItem) {
+func (w *planWork) applyUntilOutcome(ctx context.Context, i *plans.Item) {
 	workCtx := context.WithoutCancel(ctx)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
 		err := recoverPanic(func() error { return w.applyItem(workCtx, i) })
@@ -166,7 +167,7 @@ func (w *planWork) applyUntilOutcome(ctx context.Context, i *postgres.BulkItem) 
 
 // diagnose examines a failed item. If its case is not as planned, then either this plan did it
 // before, or it is stale, whatever the error was.
-func (w *planWork) diagnose(ctx context.Context, i *postgres.BulkItem, err error) (background.RunID, error) {
+func (w *planWork) diagnose(ctx context.Context, i *plans.Item, err error) (background.RunID, error) {
 	if outcomeOf(err) == "" {
 		return background.RunID{}, err
 	}
@@ -181,7 +182,7 @@ func (w *planWork) diagnose(ctx context.Context, i *postgres.BulkItem, err error
 
 // recordOutcomes writes outcomes and retries on errors: until they are written, they are in
 // doubt.
-func (w *planWork) recordOutcomes(ctx context.Context, items []postgres.BulkItem) error {
+func (w *planWork) recordOutcomes(ctx context.Context, items []plans.Item) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -195,9 +196,9 @@ func (w *planWork) recordOutcomes(ctx context.Context, items []postgres.BulkItem
 
 // finishPlan closes a plan that has no items left.
 func (w *planWork) finishPlan(ctx context.Context) error {
-	_, err := w.changeBulk(ctx, w.plan.Tenant, w.plan.ID, bulkActor, "every item has an outcome", func(b *postgres.BulkPlan, left bool) error {
+	_, err := w.changeBulk(ctx, w.plan.Tenant, w.plan.ID, bulkActor, "every item has an outcome", func(b *plans.Plan, left bool) error {
 		if b.State != BulkRunning || left {
-			return postgres.ErrNoChange
+			return journal.ErrNoChange
 		}
 		b.State, b.EndedAt = BulkDone, w.now()
 		return nil
@@ -236,9 +237,9 @@ var errContended = errors.New("postadjudication: the letter is being changed by 
 
 // applyTogether acts on items in shared commits, until each has an outcome, ctx is done, or the
 // journal was unavailable in the last try.
-func (w *planWork) applyTogether(ctx context.Context, items []postgres.BulkItem) {
+func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) {
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		pending := map[background.RunID]*postgres.BulkItem{}
+		pending := map[background.RunID]*plans.Item{}
 		for n := range items {
 			if items[n].Outcome == "" {
 				pending[items[n].Run] = &items[n]
@@ -262,8 +263,8 @@ func (w *planWork) applyTogether(ctx context.Context, items []postgres.BulkItem)
 // failPending sets the outcome of items that have none after the last try, by the error of the
 // item or of the try. If the journal was unavailable, items without an error of their own get no
 // outcome: the fault is not theirs, and the plan is worked on again.
-func failPending(pending map[background.RunID]*postgres.BulkItem, failures map[background.RunID]error, err error) {
-	away := errors.Is(err, errJournalUnavailable) || len(failures) == 0 && postgres.IsUnavailable(err)
+func failPending(pending map[background.RunID]*plans.Item, failures map[background.RunID]error, err error) {
+	away := errors.Is(err, errJournalUnavailable) || len(failures) == 0 && journal.IsUnavailable(err)
 	for run, i := range pending {
 		failed := failures[run]
 		if i.Outcome != "" || failed == nil && away {
@@ -276,7 +277,7 @@ func failPending(pending map[background.RunID]*postgres.BulkItem, failures map[b
 // tryTogether acts on the letters of pending items, and sets the outcomes that it knows. failures
 // gets the errors of items that are to be retried; the error is that of a try that could not be
 // made, or the first of them.
-func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID]*postgres.BulkItem, failures map[background.RunID]error) error {
+func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID]*plans.Item, failures map[background.RunID]error) error {
 	workCtx := context.WithoutCancel(ctx)
 	found, err := w.journal.Letters.ByID(workCtx, slices.Collect(maps.Keys(pending))...)
 	if err != nil {
@@ -286,9 +287,9 @@ func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID
 	if err != nil {
 		return err
 	}
-	results, err := w.cases.applyMany(ctx, found, func(f postgres.LetterRow) (postgres.Change, error) {
+	results, err := w.cases.applyMany(ctx, found, func(f journal.LetterRow) (journal.Change, error) {
 		if f.Run.Tenant != w.plan.Tenant {
-			return postgres.Change{}, errLetterChanged
+			return journal.Change{}, errLetterChanged
 		}
 		return w.guardFor(pending[f.Run.ID]).letter(decide)(f)
 	}, m)
@@ -311,7 +312,7 @@ func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID
 
 // setResult sets the outcome of an item by the result of its letter, if that decides it. It
 // returns the error of a letter that failed.
-func (w *planWork) setResult(ctx context.Context, i *postgres.BulkItem, r applied) (failed error) {
+func (w *planWork) setResult(ctx context.Context, i *plans.Item, r applied) (failed error) {
 	switch {
 	case r.err == nil:
 		i.Outcome = string(OutcomeDone)
@@ -344,7 +345,7 @@ func (w *planWork) letterAction(ctx context.Context) (decide decision, m many, e
 		decide, err = w.forkDecision(ctx, at)
 		return decide, m, err
 	case BulkPurge:
-		return purging(func(f postgres.LetterRow) receipts.Draft {
+		return purging(func(f journal.LetterRow) receipts.Draft {
 			return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}}
 		}), w.cases.archiving(at, m), nil
 	case BulkMark:
@@ -369,7 +370,7 @@ func (w *planWork) forkDecision(ctx context.Context, at time.Time) (decision, er
 	if err != nil {
 		return nil, err
 	}
-	return func(f postgres.LetterRow) (postgres.Change, error) {
+	return func(f journal.LetterRow) (journal.Change, error) {
 		k := forking{
 			family: w.settlements, actor: w.plan.StartedBy, reason: w.plan.Reason, policy: policy, queue: w.spec.Queue, queues: w.manager.Queues,
 			run: forkID(w.plan, f.Run.ID), at: at, replayed: true,
@@ -395,7 +396,7 @@ func (w *planWork) forkPolicy() (*retrypolicy.Policy, error) {
 
 // applyItem applies an action that takes letters one by one, in the name of who started the
 // plan, with the decisions and gates of the method that does it with one letter.
-func (w *planWork) applyItem(ctx context.Context, i *postgres.BulkItem) (err error) {
+func (w *planWork) applyItem(ctx context.Context, i *plans.Item) (err error) {
 	by := w.guardFor(i)
 	switch BulkAction(w.plan.Action) {
 	case BulkReconcile:
@@ -413,7 +414,7 @@ func (w *planWork) applyItem(ctx context.Context, i *postgres.BulkItem) (err err
 // forkID returns the id of the run that a plan forks from a letter. It is deterministic, so
 // that a second fork of the letter could not be written. It is a UUIDv7 of the plan's start
 // time.
-func forkID(b postgres.BulkPlan, letter background.RunID) background.RunID {
+func forkID(b plans.Plan, letter background.RunID) background.RunID {
 	sum := sha256.Sum256(append(append([]byte("recourse/fork/1"), b.ID[:]...), letter[:]...))
 	var millis [8]byte
 	binary.BigEndian.PutUint64(millis[:], uint64(b.StartedAt.UnixMilli()))

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 )
 
 // startedPlan is a running plan while no process runs plans.
@@ -138,8 +138,8 @@ func TestWhatFailsAfterTheLastTry(t *testing.T) {
 		"the action can't be made":              {nil, errPoison, errPoison.Error()},
 		"others change the letter all the time": {nil, nil, errContended.Error()},
 	} {
-		done, item := postgres.BulkItem{Outcome: string(OutcomeDone)}, postgres.BulkItem{}
-		pending, failures := map[background.RunID]*postgres.BulkItem{{1}: &done, {2}: &item}, map[background.RunID]error{}
+		done, item := plans.Item{Outcome: string(OutcomeDone)}, plans.Item{}
+		pending, failures := map[background.RunID]*plans.Item{{1}: &done, {2}: &item}, map[background.RunID]error{}
 		if c.own != nil {
 			failures[background.RunID{2}] = c.own
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // Caller says how the actor of a request was authenticated. With the zero Caller the actor is
@@ -50,7 +50,7 @@ type callerKey struct{}
 // WithCaller returns a context that carries the caller.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	if c.SelfDeclared {
-		ctx = postgres.WithSelfDeclared(ctx)
+		ctx = journal.WithSelfDeclared(ctx)
 	}
 	return context.WithValue(ctx, callerKey{}, c)
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -34,8 +34,8 @@ func (f CaseFilter) validate() error {
 	return errors.Join(errs...)
 }
 
-func (f CaseFilter) journalFilter() postgres.CaseFilter {
-	return postgres.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
+func (f CaseFilter) journalFilter() journal.CaseFilter {
+	return journal.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
 }
 
 // CaseRow is a case in a list: its money in minor units of its currency, why it is not running,
@@ -126,7 +126,7 @@ func (t TenantCases) List(ctx context.Context, f CaseFilter, cursor string, limi
 	return page, nil
 }
 
-func caseRowOf(c *postgres.CaseRow) CaseRow {
+func caseRowOf(c *journal.CaseRow) CaseRow {
 	out := CaseRow{
 		Case: c.ID, Transaction: c.Subject, Escrow: c.Reference, Currency: c.Currency, State: c.State, UnknownOpen: c.UnknownOpen,
 		Run: c.ActiveRun, RunState: c.RunState, Letter: c.Letter, Actions: []string{},
@@ -137,7 +137,7 @@ func caseRowOf(c *postgres.CaseRow) CaseRow {
 }
 
 // waitsFor returns what a case without a live run waits for.
-func waitsFor(c *postgres.CaseRow) string {
+func waitsFor(c *journal.CaseRow) string {
 	unknown := c.UnknownOpen > 0 || c.Class == escrow.Unknown
 	switch {
 	case c.RunState.Live() || c.State.Progression.Ended():
@@ -157,7 +157,7 @@ func waitsFor(c *postgres.CaseRow) string {
 }
 
 // allowedActions returns the actions allowed for a case, as far as its row shows.
-func allowedActions(c *postgres.CaseRow, waits string) (actions []string) {
+func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
 	open, freeAction := c.Letter == background.LetterOpen, ""
 	if c.State.Reserved > 0 && !c.Held {
 		freeAction = string(BulkFree)

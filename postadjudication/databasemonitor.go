@@ -11,14 +11,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/schema"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // ErrUnsuitable means that the database can't be used as it is: it is a standby, behind a
 // connection pooler in transaction mode, or required triggers are off. The error says in one
 // line which, and what to do.
-var ErrUnsuitable = postgres.ErrUnsuitable
+var ErrUnsuitable = journal.ErrUnsuitable
 
 // ErrRedis means that the Redis can't be used: it is a Cluster that was configured as a single
 // server, it carries another database's notifications, or it is not the one that the other
@@ -49,11 +50,11 @@ type Failover struct {
 }
 
 // FailoverExposure counts, for one tenant, what lost commits may contradict.
-type FailoverExposure = postgres.FailoverExposure
+type FailoverExposure = journal.FailoverExposure
 
 // openJournal opens a database and checks that it may be used, except with AllowUnsuitable.
-func (c *Config) openJournal(ctx context.Context) (_ *postgres.Journal, _ *postgres.Index, installed postgres.Installation, err error) {
-	journal, err := postgres.Open(ctx, c.DatabaseURL)
+func (c *Config) openJournal(ctx context.Context) (_ *journal.Journal, _ *search.Index, installed journal.Installation, err error) {
+	journal, err := journal.Open(ctx, c.DatabaseURL)
 	if err != nil {
 		return nil, nil, installed, err
 	}
@@ -70,9 +71,9 @@ func (c *Config) openJournal(ctx context.Context) (_ *postgres.Journal, _ *postg
 	if err == nil && installed.ID == "" && c.Executor != nil && !c.AllowUnsuitable {
 		installed, err = journal.Database.Install(ctx, c.Demonstration)
 	}
-	var index *postgres.Index
+	var index *search.Index
 	if err == nil {
-		index, err = postgres.OpenIndex(c.DatabaseURL, journal)
+		index, err = search.Open(c.DatabaseURL, journal)
 	}
 	if err != nil {
 		journal.Close()
@@ -87,7 +88,7 @@ var ErrDemonstration = errors.New("demonstration")
 
 // checkDemonstration returns why the executor must not run on the database. A database is for
 // demonstrations or for real money, never for both.
-func (c *Config) checkDemonstration(of postgres.Installation) error {
+func (c *Config) checkDemonstration(of journal.Installation) error {
 	switch {
 	case c.Executor == nil || c.Demonstration == of.Demonstration:
 		return nil
@@ -115,7 +116,7 @@ func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
 //   - Triggers off, or other circuit breakers for targets than this process has: it claims
 //     nothing until that is over.
 type databaseMonitor struct {
-	journal      *postgres.Journal
+	journal      *journal.Journal
 	id           string            // of the database that was opened; empty if this process executes nothing
 	breakers     map[string]string // target -> name of its circuit breaker in this process
 	log          *zap.Logger
@@ -182,7 +183,7 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 	switch was := c.err(); {
 	case isPermanent(was):
 		return
-	case was != nil && !errors.Is(was, postgres.ErrPooled):
+	case was != nil && !errors.Is(was, journal.ErrPooled):
 		c.poolerCheckedAt = time.Time{} // this error hid one of a pooler: check for a pooler before claiming again
 	}
 	found, err := c.journal.Database.Installation(ctx)
@@ -203,7 +204,7 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 		if poolerErr := c.journal.Database.CheckNotPooled(ctx); errors.Is(poolerErr, ErrUnsuitable) {
 			err = poolerErr
 		}
-	} else if err == nil && errors.Is(c.err(), postgres.ErrPooled) {
+	} else if err == nil && errors.Is(c.err(), journal.ErrPooled) {
 		err = c.err() // until the next check for a pooler
 	}
 	c.setProblem(err)
@@ -219,7 +220,7 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 // checkIdentity returns an error unless the database is the one that was opened. A database
 // that lost its identity, as by a restore of an older copy, is another one: what this process
 // knows may be missing from it.
-func (c *databaseMonitor) checkIdentity(found postgres.Installation) error {
+func (c *databaseMonitor) checkIdentity(found journal.Installation) error {
 	if c.id == "" || found.ID == c.id {
 		return nil
 	}
@@ -267,7 +268,7 @@ func (c *databaseMonitor) setProblem(err error) {
 }
 
 // followTimeline records the timeline and reports a change.
-func (c *databaseMonitor) followTimeline(ctx context.Context, found postgres.Installation) {
+func (c *databaseMonitor) followTimeline(ctx context.Context, found journal.Installation) {
 	switch {
 	case found.Timeline != found.RecordedTimeline:
 		changed, err := c.journal.Database.RecordTimeline(ctx, found, c.now())

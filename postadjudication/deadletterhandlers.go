@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -127,12 +127,12 @@ func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
 }
 
 // deadLetterOf returns the letter of a run that has just died.
-func deadLetterOf(s postgres.Snapshot) DeadLetter {
+func deadLetterOf(s journal.Snapshot) DeadLetter {
 	r := s.Run
 	l := DeadLetter{
 		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Attempts: r.Attempt, ReasonCode: r.Reason, Class: r.Class, DeadAt: r.DeadAt,
 	}
-	if s.Case.Kind == postgres.KindSettlement {
+	if s.Case.Kind == journal.KindSettlement {
 		l.Transaction = s.Case.Subject
 	}
 	if r.Failure != nil {
@@ -142,7 +142,7 @@ func deadLetterOf(s postgres.Snapshot) DeadLetter {
 }
 
 // deadLetterFromReceipt reads a letter from the receipt of its death.
-func deadLetterFromReceipt(d postgres.DeathEvent) (DeadLetter, error) {
+func deadLetterFromReceipt(d journal.DeathEvent) (DeadLetter, error) {
 	p, err := d.Known()
 	if err != nil {
 		return DeadLetter{}, err
@@ -152,7 +152,7 @@ func deadLetterFromReceipt(d postgres.DeathEvent) (DeadLetter, error) {
 		Class: background.Class(p.OutcomeClass), DeadAt: p.DeadLetteredAt, Handler: p.NewRun,
 		Error: receipts.Failure{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message},
 	}
-	if d.Kind == postgres.KindSettlement {
+	if d.Kind == journal.KindSettlement {
 		l.Transaction = d.Subject
 	}
 	return l, nil

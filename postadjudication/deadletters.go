@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -118,7 +119,7 @@ func (l Letters) List(ctx context.Context, q LetterQuery) (LetterPage, error) {
 
 // findLetters returns letters after a cursor, and the position of the last one, even if that
 // one could not be read.
-func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order postgres.LetterOrder, at letterCursor, limit int) (found []postgres.FoundLetter, more bool, last postgres.LetterPosition, err error) {
+func (s *Service) findLetters(ctx context.Context, tenant string, f LetterFilter, order search.Order, at letterCursor, limit int) (found []search.Letter, more bool, last search.Position, err error) {
 	if err := s.index.CatchUp(ctx); err != nil {
 		return nil, false, last, err
 	}
@@ -149,14 +150,14 @@ func validateLetterQuery(tenant string, f LetterFilter) error {
 	return f.Validate()
 }
 
-func (s *Service) letterOf(l postgres.FoundLetter) Letter {
+func (s *Service) letterOf(l search.Letter) Letter {
 	r, c := l.Run, l.Case
 	out := Letter{
 		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: l.Escrow,
 		Outcome: l.Outcome, Status: r.Letter, DeadAt: r.DeadAt, Age: Duration(max(0, s.now().Sub(r.DeadAt).Truncate(time.Second))),
 		ReasonCode: r.Reason, Class: r.Class, Attempts: r.Attempt, Error: r.Failure, Signature: l.Signature, Replays: l.Replays, ReplayedBy: l.ReplayedBy,
 		LastSeenAt: l.SeenAt, Held: l.Held, Reprocess: l.Eligible, Review: l.Review, Dispatch: dispatchReference(r),
-		RefusedBy: s.settlements.forkGate(postgres.Snapshot{Run: r, Case: c}, s.now()),
+		RefusedBy: s.settlements.forkGate(journal.Snapshot{Run: r, Case: c}, s.now()),
 	}
 	out.CanFork = out.RefusedBy == ""
 	if l.Currency != "" {
@@ -165,7 +166,7 @@ func (s *Service) letterOf(l postgres.FoundLetter) Letter {
 			out.AtRisk = &settlement.Money{Minor: c.State.Reserved, Currency: l.Currency}
 		}
 	}
-	if age, ends := s.retentionOf(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != postgres.KindSettlement || r.UnresolvedUnknowns == 0) {
+	if age, ends := s.retentionOf(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != journal.KindSettlement || r.UnresolvedUnknowns == 0) {
 		at := r.DeadAt.Add(age)
 		out.ExpiresAt = &at
 	}
@@ -173,9 +174,9 @@ func (s *Service) letterOf(l postgres.FoundLetter) Letter {
 }
 
 // journalFilter converts a validated filter for the journal. Its ages are relative to asOf.
-func (s *Service) journalFilter(f LetterFilter, asOf time.Time) postgres.LetterFilter {
-	out := postgres.LetterFilter{
-		Facets: postgres.FacetFilter{
+func (s *Service) journalFilter(f LetterFilter, asOf time.Time) search.Filter {
+	out := search.Filter{
+		Facets: search.FacetFilter{
 			Status: string(f.Status), Family: f.Family, Queue: f.Queue, JobType: f.JobType, Outcome: string(f.Outcome), Reason: f.ReasonCode,
 			Class: string(f.Class), ErrorType: f.ErrorType, Signature: f.Signature, Currency: f.Currency, ReplayedBy: f.ReplayedBy,
 			Held: f.Held, Eligible: f.Reprocess, Review: f.Review, Text: strings.ToLower(f.ErrorText),
@@ -225,16 +226,16 @@ const (
 // LetterSorts lists all orders.
 var LetterSorts = []LetterSort{NewestFirst, OldestFirst, HighestAmount, LowestAmount, MostAttempts, LastSeen}
 
-var letterOrders = map[LetterSort]postgres.LetterOrder{
-	NewestFirst: {Column: postgres.ByDeath, Descending: true}, OldestFirst: {Column: postgres.ByDeath},
-	HighestAmount: {Column: postgres.ByAmount, Descending: true}, LowestAmount: {Column: postgres.ByAmount},
-	MostAttempts: {Column: postgres.ByAttempts, Descending: true}, LastSeen: {Column: postgres.BySeen, Descending: true},
+var letterOrders = map[LetterSort]search.Order{
+	NewestFirst: {Column: search.ByDeath, Descending: true}, OldestFirst: {Column: search.ByDeath},
+	HighestAmount: {Column: search.ByAmount, Descending: true}, LowestAmount: {Column: search.ByAmount},
+	MostAttempts: {Column: search.ByAttempts, Descending: true}, LastSeen: {Column: search.BySeen, Descending: true},
 }
 
 // letterCursor is a position in a list of letters and the time of the first page: the filter's
 // ages are relative to it on all pages.
 type letterCursor struct {
-	place postgres.LetterPosition
+	place search.Position
 	asOf  time.Time
 }
 
@@ -267,7 +268,7 @@ func decodeLetterCursor(text string, scope []byte) (letterCursor, error) {
 	}
 	return letterCursor{
 		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(b))).UTC(),
-		place: postgres.LetterPosition{Value: int64(binary.BigEndian.Uint64(b[8:])), Run: background.RunID(b[16:cursorBody])},
+		place: search.Position{Value: int64(binary.BigEndian.Uint64(b[8:])), Run: background.RunID(b[16:cursorBody])},
 	}, nil
 }
 

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -21,7 +21,7 @@ import (
 // refuses it. The head of its case is the version of letter and annotations. A decision is
 // called again whenever the letter is read again, so it must be pure. It leaves the ids of the
 // transition empty: whoever applies it sets them.
-type decision func(f postgres.LetterRow) (postgres.Change, error)
+type decision func(f journal.LetterRow) (journal.Change, error)
 
 // errLetterChanged means that the letter is not as it was read or planned.
 var errLetterChanged = errors.New("postadjudication: the letter has changed since it was read")
@@ -35,19 +35,19 @@ type guard struct {
 
 // letter guards decisions about letters.
 func (g guard) letter(decide decision) decision {
-	return func(f postgres.LetterRow) (postgres.Change, error) {
-		return g.run(func(*postgres.Snapshot) (postgres.Change, error) { return decide(f) })(&f.Snapshot)
+	return func(f journal.LetterRow) (journal.Change, error) {
+		return g.run(func(*journal.Snapshot) (journal.Change, error) { return decide(f) })(&f.Snapshot)
 	}
 }
 
 // run guards decisions about runs.
-func (g guard) run(decide postgres.Decision) postgres.Decision {
+func (g guard) run(decide journal.Decision) journal.Decision {
 	if g.head == nil && g.stamp == nil {
 		return decide
 	}
-	return func(s *postgres.Snapshot) (postgres.Change, error) {
+	return func(s *journal.Snapshot) (journal.Change, error) {
 		if g.head != nil && s.Case.Head != *g.head {
-			return postgres.Change{}, errLetterChanged
+			return journal.Change{}, errLetterChanged
 		}
 		ch, err := decide(s)
 		for i := range ch.Drafts {
@@ -60,7 +60,7 @@ func (g guard) run(decide postgres.Decision) postgres.Decision {
 }
 
 // setTransition sets the id of the transition in a change.
-func setTransition(ch *postgres.Change, id background.TransitionID) {
+func setTransition(ch *journal.Change, id background.TransitionID) {
 	ch.Transition, ch.After.Run.LastTransition = id, id
 	if ch.NewRun != nil {
 		ch.NewRun.LastTransition = id
@@ -69,7 +69,7 @@ func setTransition(ch *postgres.Change, id background.TransitionID) {
 
 // annotationGate is the gate of changes to a letter's annotations: the letter must be open. Unless
 // hold is empty, hold is the gate that refuses a held letter (GateHeld) or one not held (GateNotHeld).
-func annotationGate(f postgres.LetterRow, hold Gate) Gate {
+func annotationGate(f journal.LetterRow, hold Gate) Gate {
 	switch {
 	case f.Run.State != background.DeadLettered:
 		return GateNotALetter
@@ -83,20 +83,20 @@ func annotationGate(f postgres.LetterRow, hold Gate) Gate {
 
 // annotationChange returns a change that sets the annotations, with its receipt, and leaves the
 // letter as it is.
-func annotationChange(f postgres.LetterRow, annotations postgres.Annotations, receipt receipts.Draft) postgres.Change {
+func annotationChange(f journal.LetterRow, annotations journal.Annotations, receipt receipts.Draft) journal.Change {
 	after := f.Snapshot
 	receipt.Run = f.Run.ID
-	return postgres.Change{
+	return journal.Change{
 		Before: &f.Snapshot, After: &after, Drafts: []receipts.Draft{receipt},
-		SideEffect: postgres.AnnotationsRow{Run: f.Run.ID, Tenant: f.Run.Tenant, Annotations: annotations},
+		SideEffect: journal.AnnotationsRow{Run: f.Run.ID, Tenant: f.Run.Tenant, Annotations: annotations},
 	}
 }
 
 // holding places a hold on a letter.
 func holding(actor, reason string, at time.Time) decision {
-	return func(f postgres.LetterRow) (postgres.Change, error) {
+	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := annotationGate(f, GateHeld); gate != "" {
-			return postgres.Change{}, refusedBy(gate, f.Snapshot)
+			return journal.Change{}, refusedBy(gate, f.Snapshot)
 		}
 		annotations := f.Annotations
 		annotations.Held, annotations.HoldReason = true, cleanText(reason, 1024)
@@ -106,9 +106,9 @@ func holding(actor, reason string, at time.Time) decision {
 
 // releasing releases the hold on a letter. It voids the announced end of the letter's retention.
 func releasing(actor, reason string, at time.Time) decision {
-	return func(f postgres.LetterRow) (postgres.Change, error) {
+	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := annotationGate(f, GateNotHeld); gate != "" {
-			return postgres.Change{}, refusedBy(gate, f.Snapshot)
+			return journal.Change{}, refusedBy(gate, f.Snapshot)
 		}
 		annotations := f.Annotations
 		annotations.Held, annotations.HoldReason, annotations.RetentionEndsAt = false, "", time.Time{}
@@ -118,9 +118,9 @@ func releasing(actor, reason string, at time.Time) decision {
 
 // marking sets marks on a letter. A nil mark is unchanged.
 func marking(actor, reason string, reprocess, review *bool, at time.Time) decision {
-	return func(f postgres.LetterRow) (postgres.Change, error) {
+	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := annotationGate(f, ""); gate != "" {
-			return postgres.Change{}, refusedBy(gate, f.Snapshot)
+			return journal.Change{}, refusedBy(gate, f.Snapshot)
 		}
 		annotations, changes := f.Annotations, []string{}
 		for _, m := range []struct {
@@ -140,8 +140,8 @@ func marking(actor, reason string, reprocess, review *bool, at time.Time) decisi
 }
 
 // announcing announces when the retention of a letter ends.
-func announcing(ends func(postgres.LetterRow) time.Time, actor string, at time.Time) decision {
-	return func(f postgres.LetterRow) (postgres.Change, error) {
+func announcing(ends func(journal.LetterRow) time.Time, actor string, at time.Time) decision {
+	return func(f journal.LetterRow) (journal.Change, error) {
 		annotations := f.Annotations
 		annotations.RetentionEndsAt = ends(f)
 		return annotationChange(f, annotations, receipts.Draft{Subtype: receipts.RetentionEnding, Actor: actor, At: at, Payload: receipts.Payload{
@@ -152,20 +152,20 @@ func announcing(ends func(postgres.LetterRow) time.Time, actor string, at time.T
 // freeing frees the reservation of a case and closes its open letter, which has nothing left to
 // wait for. reference is to the evidence that nothing will be paid for it.
 func freeing(actor, reason, reference string, at time.Time) decision {
-	return func(f postgres.LetterRow) (postgres.Change, error) {
+	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := reservationGate(f); gate != "" {
-			return postgres.Change{}, refusedBy(gate, f.Snapshot)
+			return journal.Change{}, refusedBy(gate, f.Snapshot)
 		}
 		state, _, err := settlement.Apply(f.Case.State, settlement.Event{Fact: settlement.Freed})
 		if err != nil {
-			return postgres.Change{}, err
+			return journal.Change{}, err
 		}
 		after := f.Snapshot
 		after.Case.State = state
 		if after.Run.Letter == background.LetterOpen {
 			after.Run.Letter = background.LetterReconciled
 		}
-		return postgres.Change{Before: &f.Snapshot, After: &after, Drafts: []receipts.Draft{{
+		return journal.Change{Before: &f.Snapshot, After: &after, Drafts: []receipts.Draft{{
 			Run: f.Run.ID, Subtype: receipts.ReservationFreed, Actor: actor, At: at, Payload: receipts.Payload{
 				Reason: reason, FindingReference: reference, Freed: f.Case.State.Reserved, Outcome: string(state.Adjudication), Settlement: binding.SettlementSnapshot(state)},
 		}}}, nil
@@ -174,9 +174,9 @@ func freeing(actor, reason, reference string, at time.Time) decision {
 
 // reservationGate returns the gate that refuses freeing a case's reservation, by its active
 // run.
-func reservationGate(f postgres.LetterRow) Gate {
+func reservationGate(f journal.LetterRow) Gate {
 	switch {
-	case f.Case.Kind != postgres.KindSettlement:
+	case f.Case.Kind != journal.KindSettlement:
 		return GateNotSettlement
 	case f.Run.State.Live():
 		return GateLive
@@ -205,21 +205,21 @@ type forking struct {
 	replayed bool // a receipt of the replay precedes those of the fork
 }
 
-func (k forking) decide(f postgres.LetterRow) (postgres.Change, error) {
+func (k forking) decide(f journal.LetterRow) (journal.Change, error) {
 	s := &f.Snapshot
 	if s.Run.Letter == background.LetterPurged {
-		return postgres.Change{}, ErrNotFound
+		return journal.Change{}, ErrNotFound
 	}
 	if err := k.checkQueue(s.Run.Family); err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
 	if gate := k.family.forkGate(*s, k.at); gate != "" {
-		return postgres.Change{}, refusedBy(gate, *s)
+		return journal.Change{}, refusedBy(gate, *s)
 	}
 	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
 		refusal := refusedBy(GateRequestAltered, *s)
 		refusal.Because = err.Error()
-		return postgres.Change{}, refusal
+		return journal.Change{}, refusal
 	}
 	after := *s
 	after.Run.Letter, after.Case.ActiveRun = background.LetterForked, k.run
@@ -237,9 +237,9 @@ func (k forking) decide(f postgres.LetterRow) (postgres.Change, error) {
 		OutcomeClass: string(next.Class),
 	}
 	submitted.LetterOf, _ = handledRun(next)
-	if s.Case.Kind == postgres.KindSettlement {
+	if s.Case.Kind == journal.KindSettlement {
 		if err := k.applyToSettlement(s, &after, &next, &submitted); err != nil {
-			return postgres.Change{}, err
+			return journal.Change{}, err
 		}
 	}
 	reason := cleanText(k.reason, 1024)
@@ -252,12 +252,12 @@ func (k forking) decide(f postgres.LetterRow) (postgres.Change, error) {
 	if !k.replayed {
 		drafts = drafts[1:]
 	}
-	return postgres.Change{Before: s, After: &after, NewRun: &next, Drafts: drafts}, nil
+	return journal.Change{Before: s, After: &after, NewRun: &next, Drafts: drafts}, nil
 }
 
 // applyToSettlement sets what a fork changes in the case of a settlement, and a new operation
 // key if the fork needs one.
-func (k forking) applyToSettlement(s, after *postgres.Snapshot, next *background.Run, submitted *receipts.Payload) error {
+func (k forking) applyToSettlement(s, after *journal.Snapshot, next *background.Run, submitted *receipts.Payload) error {
 	state, _, err := settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Forked})
 	if err != nil {
 		return err

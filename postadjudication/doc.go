@@ -24,8 +24,8 @@
 // # Dependencies
 //
 // May import background, settlement, receipts, retrypolicy, its own packages audit, escrow,
-// internal/binding and internal/trail, and internal/postgres, archive, strictjson, redact, access,
-// sheet and tenantlimit. It is the only package that opens the journal. It knows no HTTP: executors
+// internal/binding, internal/journal and internal/trail, and internal/schema, archive, strictjson,
+// redact, access, sheet and tenantlimit. It alone opens the journal. It knows no HTTP: executors
 // are passed in (see escrow and escrowhttp), and the HTTP API and the command line call this
 // package, never the reverse.
 package postadjudication

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -24,7 +24,7 @@ const (
 )
 
 // Breaches counts breaches of conservation.
-type Breaches = postgres.Breaches
+type Breaches = journal.Breaches
 
 // escrowMaintainer folds open deltas of escrows that no admission folds, and raises an alarm if
 // an escrow has committed more than it holds. Every working process has one; it skips escrows
@@ -33,7 +33,7 @@ type Breaches = postgres.Breaches
 //	transition ─same commit─▶ escrow_deltas ─▶ folded by an admission, or here within a second
 //	                                                └▶ breached ─▶ log, metric, readiness
 type escrowMaintainer struct {
-	journal *postgres.Journal
+	journal *journal.Journal
 	log     *zap.Logger
 	last    atomic.Pointer[Breaches] // nil before the first check
 	logged  map[escrowID]int64       // last logged breach by escrow
@@ -41,7 +41,7 @@ type escrowMaintainer struct {
 
 type escrowID struct{ tenant, reference string }
 
-func newEscrowMaintainer(j *postgres.Journal, log *zap.Logger) *escrowMaintainer {
+func newEscrowMaintainer(j *journal.Journal, log *zap.Logger) *escrowMaintainer {
 	return &escrowMaintainer{journal: j, log: log, logged: map[escrowID]int64{}}
 }
 
@@ -107,7 +107,7 @@ func (s *Service) Breaches() Breaches {
 }
 
 // excessIn returns how much a change pays beyond the adjudicated amount.
-func excessIn(ch *postgres.Change) (excess int64) {
+func excessIn(ch *journal.Change) (excess int64) {
 	for i := range ch.Drafts {
 		if ch.Drafts[i].Subtype == receipts.ConservationBreach {
 			excess += ch.Drafts[i].Payload.Excess
@@ -117,7 +117,7 @@ func excessIn(ch *postgres.Change) (excess int64) {
 }
 
 // logExcess raises the alarm for a recorded payment beyond its adjudicated amount.
-func (k *escrowMaintainer) logExcess(c *postgres.Case, run background.RunID, excess int64) {
+func (k *escrowMaintainer) logExcess(c *journal.Case, run background.RunID, excess int64) {
 	k.log.Error("more was paid than was adjudicated", zap.String("tenant", c.Tenant), zap.String("transaction", c.Subject), zap.String("escrow", c.Reference),
 		zap.Stringer("run", run), zap.Int64("excess", excess), zap.String("currency", c.Currency))
 }

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -171,7 +171,7 @@ const (
 // sequencer assigns committed receipts their positions in the order of events, in one process
 // at a time. It runs every second when idle, and soon after a commit of this process.
 type sequencer struct {
-	journal *postgres.Journal
+	journal *journal.Journal
 	signals *eventSignals
 	log     *zap.Logger
 }

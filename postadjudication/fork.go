@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -61,7 +61,7 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q ForkRequest) (
 	if err != nil {
 		return Submitted{}, err
 	}
-	out, err := l.s.submitted(&postgres.Snapshot{Case: ch.After.Case, Run: *ch.NewRun}, nil)
+	out, err := l.s.submitted(&journal.Snapshot{Case: ch.After.Case, Run: *ch.NewRun}, nil)
 	l.s.notifyCreated(ctx, out)
 	return out, err
 }
@@ -91,14 +91,14 @@ func requireIdentifier(field, text string, limit int) error {
 }
 
 // ownRun reads a run of a tenant, or returns ErrNotFound.
-func (s *Service) ownRun(ctx context.Context, tenant string, id background.RunID) (postgres.Snapshot, error) {
+func (s *Service) ownRun(ctx context.Context, tenant string, id background.RunID) (journal.Snapshot, error) {
 	seen, err := s.journal.Cases.Snapshot(ctx, id)
 	return seen, ownedBy(tenant, seen, err)
 }
 
 // ownedBy returns the error of a read of a run, but ErrNotFound if it is not the tenant's. Nobody
 // learns of a run of another tenant that it can't be read.
-func ownedBy(tenant string, seen postgres.Snapshot, err error) error {
+func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 	if (err == nil || errors.Is(err, ErrUnreadable)) && (tenant == "" || seen.Run.Tenant != tenant) {
 		return ErrNotFound
 	}

@@ -6,7 +6,8 @@ import (
 	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 )
 
 // maxFreeCases is the maximum number of cases in a plan.
@@ -60,14 +61,14 @@ func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	if err != nil {
 		return Bulk{}, err
 	}
-	return p.s.storePlan(ctx, postgres.BulkPlan{Tenant: p.tenant, Action: string(BulkFree), Actor: p.actor, Reason: q.Reason},
+	return p.s.storePlan(ctx, plans.Plan{Tenant: p.tenant, Action: string(BulkFree), Actor: p.actor, Reason: q.Reason},
 		BulkSpec{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
 }
 
 // nothingToFree returns why a named transaction has nothing to free: ErrNotFound if it has no
 // case, a *RefusedError if the case has no reservation.
 func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, q.tenant, postgres.KindSettlement, q.Filter.Transaction)
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, q.tenant, journal.KindSettlement, q.Filter.Transaction)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
 
 // itemsToFree returns the items of a plan: each selected case with the gate that refuses it
 // now, or, with a limit, the oldest cases that no gate refuses.
-func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postgres.BulkItem, err error) {
+func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []plans.Item, err error) {
 	var after background.CaseID
 	for {
 		found, err := s.journal.Cases.List(ctx, q.tenant, q.Filter.journalFilter(), after, maxFreeCases+1)
@@ -101,7 +102,7 @@ func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []postg
 
 // addFreeable appends the items of cases in order. With a limit it omits cases that a gate
 // refuses, and stops at the limit.
-func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, cases []postgres.CaseRow, limit int) ([]postgres.BulkItem, error) {
+func (s *Service) addFreeable(ctx context.Context, items []plans.Item, cases []journal.CaseRow, limit int) ([]plans.Item, error) {
 	ids := make([]background.RunID, len(cases))
 	for i := range cases {
 		ids[i] = cases[i].ActiveRun
@@ -110,7 +111,7 @@ func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, ca
 	if err != nil {
 		return nil, err
 	}
-	byRun := make(map[background.RunID]postgres.LetterRow, len(seen))
+	byRun := make(map[background.RunID]journal.LetterRow, len(seen))
 	for _, f := range seen {
 		byRun[f.Run.ID] = f
 	}
@@ -135,7 +136,7 @@ func (s *Service) addFreeable(ctx context.Context, items []postgres.BulkItem, ca
 }
 
 // freeGate is reservationGate for all runs of the case: a call of any of them may be in flight.
-func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, error) {
+func (s *Service) freeGate(ctx context.Context, f journal.LetterRow) (Gate, error) {
 	if gate := reservationGate(f); gate != "" {
 		return gate, nil
 	}
@@ -158,7 +159,7 @@ func (s *Service) freeGate(ctx context.Context, f postgres.LetterRow) (Gate, err
 
 // freeReservation frees the reservation of an item's case. No call can start meanwhile: the
 // change is written only if the case has not changed since it was planned.
-func (w *planWork) freeReservation(ctx context.Context, i *postgres.BulkItem, by guard) error {
+func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, by guard) error {
 	found, err := w.journal.Letters.ByID(ctx, i.Run)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 func FuzzParseDurationReadsWhatItWrites(f *testing.F) {
@@ -91,8 +91,8 @@ func FuzzAConditionIsRefusedOrEvaluated(f *testing.F) {
 }
 
 func FuzzACursorIsOfItsListOnly(f *testing.F) {
-	at := letterCursor{place: postgres.LetterPosition{Value: 7, Run: background.RunID{1}}, asOf: time.UnixMicro(1).UTC()}
-	group := groupCursor{place: postgres.GroupPosition{Value: 7, Signature: "a|b", Set: true}, asOf: time.UnixMicro(1).UTC()}
+	at := letterCursor{place: search.Position{Value: 7, Run: background.RunID{1}}, asOf: time.UnixMicro(1).UTC()}
+	group := groupCursor{place: search.GroupPosition{Value: 7, Signature: "a|b", Set: true}, asOf: time.UnixMicro(1).UTC()}
 	f.Add(at.encode([]byte("list")), []byte("list"))
 	f.Add(group.encode([]byte("list")), []byte("list"))
 	f.Add("", []byte(nil))

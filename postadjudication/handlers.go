@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -38,13 +38,13 @@ type handlers struct {
 }
 
 // applyWithHandler commits a transition of a run, and creates the handler if the run dies of it.
-func (h *handlers) applyWithHandler(ctx context.Context, j *postgres.Journal, m background.Transition, decide postgres.Decision) (*postgres.Snapshot, error) {
+func (h *handlers) applyWithHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (*journal.Snapshot, error) {
 	if h == nil || len(h.familyFor) == 0 {
 		return j.Apply(ctx, m.Run.ID, m.ID, decide)
 	}
 	for handled := false; ; handled = true {
 		var handlerRun *background.Run
-		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
+		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
 			handlerRun = nil
 			ch, err := decide(s)
 			if err != nil || handled {
@@ -53,7 +53,7 @@ func (h *handlers) applyWithHandler(ctx context.Context, j *postgres.Journal, m 
 			ch, err = h.attachHandler(ctx, ch, &handlerRun)
 			return ch, unrecordableUnlessAnswered(err)
 		})
-		if errors.Is(err, postgres.ErrHandlerExists) && !handled {
+		if errors.Is(err, journal.ErrHandlerExists) && !handled {
 			h.service.log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", m.Run.ID))
 			continue
 		}
@@ -75,7 +75,7 @@ func unrecordableUnlessAnswered(err error) error {
 
 // newlyDeadRun returns the run that dies in a change, if one does: the run of the transition,
 // or the active run of its case.
-func newlyDeadRun(ch *postgres.Change) (deadRun background.Run, found bool) {
+func newlyDeadRun(ch *journal.Change) (deadRun background.Run, found bool) {
 	if ch.After.Run.Letter == background.LetterOpen && ch.Before.Run.Letter != background.LetterOpen {
 		return ch.After.Run, true
 	}
@@ -89,7 +89,7 @@ func newlyDeadRun(ch *postgres.Change) (deadRun background.Run, found bool) {
 
 // attachHandler adds the handler to a change in which a run dies. A run that handles a
 // letter gets no handler itself, so that there is no loop.
-func (h *handlers) attachHandler(ctx context.Context, ch postgres.Change, handlerRun **background.Run) (postgres.Change, error) {
+func (h *handlers) attachHandler(ctx context.Context, ch journal.Change, handlerRun **background.Run) (journal.Change, error) {
 	deadRun, found := newlyDeadRun(&ch)
 	if !found {
 		return ch, nil
@@ -98,7 +98,7 @@ func (h *handlers) attachHandler(ctx context.Context, ch postgres.Change, handle
 	if _, is := handledRun(deadRun); is || family == nil {
 		return ch, nil
 	}
-	payload, err := json.Marshal(deadLetterOf(postgres.Snapshot{Case: ch.After.Case, Run: deadRun}))
+	payload, err := json.Marshal(deadLetterOf(journal.Snapshot{Case: ch.After.Case, Run: deadRun}))
 	if err != nil {
 		return ch, err
 	}
@@ -114,6 +114,6 @@ func (h *handlers) attachHandler(ctx context.Context, ch postgres.Change, handle
 			ch.Drafts[i].Payload.NewRun = run.ID
 		}
 	}
-	ch.SideEffect, *handlerRun = postgres.Handler{Letter: deadRun.ID, Opens: opening}, &run
+	ch.SideEffect, *handlerRun = journal.Handler{Letter: deadRun.ID, Opens: opening}, &run
 	return ch, nil
 }

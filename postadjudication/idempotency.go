@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 const (
@@ -36,8 +36,8 @@ type StoredResponse struct {
 
 // IdempotentRequest is a request that the caller must carry out, and end by Answer or Drop.
 type IdempotentRequest struct {
-	journal *postgres.Journal
-	entry   postgres.Request
+	journal *journal.Journal
+	entry   journal.Request
 }
 
 // BeginRequest records a request under a tenant's idempotency key. digest covers
@@ -47,7 +47,7 @@ type IdempotentRequest struct {
 // Errors: ErrRequestMismatch, ErrRequestBusy, and a *FieldError for bad input.
 func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
 	now := s.now()
-	entry := postgres.Request{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
+	entry := journal.Request{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
 	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("Idempotency-Key", key, 512)); err != nil {
 		if err = s.allowStoredKey(ctx, entry, err); err != nil {
 			return nil, nil, err
@@ -55,7 +55,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 	}
 	before, begun, err := s.journal.Requests.Begin(ctx, entry, now.Add(-requestTimeout), now.Add(-RequestRetention))
 	switch {
-	case errors.Is(err, postgres.ErrBusy):
+	case errors.Is(err, journal.ErrBusy):
 		return nil, nil, ErrRequestBusy
 	case err != nil:
 		return nil, nil, err
@@ -71,7 +71,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 
 // Answer stores the response to the request.
 func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error {
-	return r.journal.Requests.Answer(ctx, r.entry, postgres.Response{Status: a.Status, Headers: a.Headers, Body: a.Body})
+	return r.journal.Requests.Answer(ctx, r.entry, journal.Response{Status: a.Status, Headers: a.Headers, Body: a.Body})
 }
 
 // Drop frees the key of a request that changed nothing.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -199,11 +199,11 @@ type Action struct {
 }
 
 // actionsOn judges a letter by the gates of the actions themselves.
-func (s *Service) actionsOn(f postgres.LetterRow, runs []postgres.Snapshot) []Action {
+func (s *Service) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []Action {
 	at := s.now()
 	newest := f.Snapshot
 	lineage := lineageOf(runs, f.Run.ID)
-	if i := slices.IndexFunc(runs, func(r postgres.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
+	if i := slices.IndexFunc(runs, func(r journal.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
 		newest = runs[i]
 	}
 	lookup := openLetterGate(f.Snapshot)

@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -44,7 +44,7 @@ func (f *settlementFamily) readCaseRuns(ctx context.Context, r background.Run) (
 // paidUnderOlderKeys returns what a case has paid under older keys since its current generation
 // began. If the receipts are inconsistent it returns all that was asked for: a further payment is
 // then reported as a breach, and an audit finds the inconsistent receipts.
-func (f *settlementFamily) paidUnderOlderKeys(ctx context.Context, c postgres.Case) (int64, error) {
+func (f *settlementFamily) paidUnderOlderKeys(ctx context.Context, c journal.Case) (int64, error) {
 	_, trail, err := f.journal.Cases.WithTrail(ctx, c.Tenant, c.ID)
 	if err != nil {
 		return 0, err
@@ -57,7 +57,7 @@ func (f *settlementFamily) paidUnderOlderKeys(ctx context.Context, c postgres.Ca
 }
 
 // paidUnderOlderKeys returns OlderPaid of an executed event.
-func (a *caseRuns) paidUnderOlderKeys(s *postgres.Snapshot) (int64, error) {
+func (a *caseRuns) paidUnderOlderKeys(s *journal.Snapshot) (int64, error) {
 	switch {
 	case !s.Case.State.NeedsOlderPaid():
 		return 0, nil
@@ -69,7 +69,7 @@ func (a *caseRuns) paidUnderOlderKeys(s *postgres.Snapshot) (int64, error) {
 
 // paid reports whether the payment under a run's operation key is on record. A payment
 // counts once per key, however many runs and answers report it.
-func (a *caseRuns) paid(s *postgres.Snapshot) (bool, error) {
+func (a *caseRuns) paid(s *journal.Snapshot) (bool, error) {
 	if a == nil || a.head != s.Case.Head {
 		return false, errCaseRunsStale
 	}
@@ -86,7 +86,7 @@ func (a *caseRuns) paidUnder(operation [32]byte) bool {
 }
 
 // activeRun returns the active run of the case.
-func (a *caseRuns) activeRun(s *postgres.Snapshot) (background.Run, error) {
+func (a *caseRuns) activeRun(s *journal.Snapshot) (background.Run, error) {
 	if s.Case.ActiveRun == s.Run.ID {
 		return s.Run, nil
 	}
@@ -101,19 +101,19 @@ func (a *caseRuns) activeRun(s *postgres.Snapshot) (background.Run, error) {
 // ends a waiting run as succeeded, and closes an open letter as reconciled. Under another
 // key it ends the waiting run, which must not pay as well. A running run ends when its
 // attempt finishes.
-func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (postgres.Change, error) {
+func decideLate(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	run, err := m.Apply(s.Run)
 	if err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
 	active, err := runs.activeRun(s)
 	if err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
 	if active.Operation != s.Run.Operation && m.Reason != background.ReasonUnrecordable {
 		run.UnresolvedUnknowns = s.Run.UnresolvedUnknowns // the unknown outcome is under another key
 	}
-	change := postgres.Change{Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run}}
+	change := journal.Change{Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run}}
 	p := receiptPayload(&m, &s.Run, &run)
 	var effect settlement.Effect
 	var fact settlement.Event
@@ -151,7 +151,7 @@ func decideLate(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (
 
 // paymentOf returns the settlement event of a late payment. A payment for an older
 // generation, as the request's terms state, is not one of the current decision's.
-func paymentOf(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (settlement.Event, error) {
+func paymentOf(m background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.Event, error) {
 	repeated, err := runs.paid(s)
 	if err != nil {
 		return settlement.Event{}, err
@@ -177,7 +177,7 @@ func activeRunReceipt(m background.Transition, active background.Run) receipts.D
 
 // closePaidRun ends the case's active run, since its payment is made: a waiting run has
 // succeeded, and an open letter closes as reconciled.
-func closePaidRun(m background.Transition, ch postgres.Change, active background.Run) postgres.Change {
+func closePaidRun(m background.Transition, ch journal.Change, active background.Run) journal.Change {
 	if ch.After.Run.ID == active.ID {
 		active = ch.After.Run
 	}
@@ -198,7 +198,7 @@ func closePaidRun(m background.Transition, ch postgres.Change, active background
 	if ch.After.Run.ID == active.ID {
 		ch.After.Run = after
 	} else {
-		ch.Others = append(ch.Others, postgres.RunChange{Before: active, After: after})
+		ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})
 	}
 	ch.Drafts = append(ch.Drafts, draft)
 	return ch
@@ -208,7 +208,7 @@ func closePaidRun(m background.Transition, ch postgres.Change, active background
 // its own payment would come on top. If that payment ended the case, the run is cancelled.
 // Otherwise it becomes a dead letter: a person must judge what the payment means for the
 // current decision.
-func endUnpaidRun(m background.Transition, ch postgres.Change, active background.Run) (postgres.Change, error) {
+func endUnpaidRun(m background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
 	if !active.State.Waiting() {
 		return ch, nil
 	}
@@ -228,7 +228,7 @@ func endUnpaidRun(m background.Transition, ch postgres.Change, active background
 		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, m.At, reasonPaidUnderOlderKey, GatePaidUnderOlderKey.Meaning()
 		p.Outcome, p.DispatchReference, p.Settlement = string(state.Adjudication), dispatchReference(after), binding.SettlementSnapshot(state)
 	}
-	ch.Others = append(ch.Others, postgres.RunChange{Before: active, After: after})
+	ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})
 	ch.Drafts = append(ch.Drafts, draft)
 	return ch, nil
 }

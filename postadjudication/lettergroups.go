@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // GroupSort is an order of groups of letters. Equal groups are ordered by their
@@ -27,8 +27,8 @@ const (
 // GroupSorts lists all orders.
 var GroupSorts = []GroupSort{LargestGroups, NewestGroups, GroupsBySignature}
 
-var groupOrders = map[GroupSort]postgres.GroupOrder{
-	LargestGroups: postgres.BySize, NewestGroups: postgres.ByNewest, GroupsBySignature: postgres.BySignature,
+var groupOrders = map[GroupSort]search.GroupOrder{
+	LargestGroups: search.BySize, NewestGroups: search.ByNewest, GroupsBySignature: search.BySignature,
 }
 
 // GroupQuery asks for a page of groups.
@@ -97,7 +97,7 @@ func (r Reports) Groups(ctx context.Context, q GroupQuery) (GroupPage, error) {
 
 type groupResult struct {
 	GroupPage
-	last postgres.GroupPosition
+	last search.GroupPosition
 }
 
 func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at groupCursor) (out groupResult, err error) {
@@ -110,7 +110,7 @@ func (s *Service) groups(ctx context.Context, tenant string, q GroupQuery, at gr
 	return out, err
 }
 
-func groupsOf(found []postgres.LetterGroup) ([]LetterGroup, error) {
+func groupsOf(found []search.Group) ([]LetterGroup, error) {
 	out := make([]LetterGroup, len(found))
 	for i, g := range found {
 		group := LetterGroup{Signature: g.Signature, ErrorType: g.ErrorType, Letters: g.Letters, AtRisk: Sums{}, FirstSeen: g.First, LastSeen: g.Last, Sample: g.Sample}
@@ -130,7 +130,7 @@ func groupsOf(found []postgres.LetterGroup) ([]LetterGroup, error) {
 // groupCursor is a position in a list of groups, with the time at which the first page's
 // filter was evaluated.
 type groupCursor struct {
-	place postgres.GroupPosition
+	place search.GroupPosition
 	asOf  time.Time
 }
 
@@ -157,6 +157,6 @@ func decodeGroupCursor(text string, scope []byte) (groupCursor, error) {
 	}
 	return groupCursor{
 		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(body))).UTC(),
-		place: postgres.GroupPosition{Value: int64(binary.BigEndian.Uint64(body[8:])), Signature: string(body[16:]), Set: true},
+		place: search.GroupPosition{Value: int64(binary.BigEndian.Uint64(body[8:])), Signature: string(body[16:]), Set: true},
 	}, nil
 }

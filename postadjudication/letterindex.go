@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -30,7 +30,7 @@ type Rebuilt struct {
 	FacetGroups int `json:"shapes"`  // counts and facet groups that differed
 }
 
-func (r Rebuilt) sum(s postgres.RebuildResult) Rebuilt {
+func (r Rebuilt) sum(s search.RebuildResult) Rebuilt {
 	return Rebuilt{r.Scanned + s.Examined, r.Inserted + s.Added, r.Updated + s.Changed, r.Removed + s.Removed, r.FacetGroups + s.FacetGroups}
 }
 
@@ -51,8 +51,8 @@ func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt
 	}
 	var all Rebuilt
 	reason := cleanText(q.Reason, 1024)
-	for place := (postgres.RebuildPosition{}); !place.Done(); {
-		done, next, err := s.index.Rebuild(ctx, q.Tenant, place, rebuildBatch, func(r postgres.RebuildResult) receipts.Draft {
+	for place := (search.RebuildPosition{}); !place.Done(); {
+		done, next, err := s.index.Rebuild(ctx, q.Tenant, place, rebuildBatch, func(r search.RebuildResult) receipts.Draft {
 			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
 		})
 		if err != nil {
@@ -65,7 +65,7 @@ func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt
 	return all, nil
 }
 
-func rebuildText(r postgres.RebuildResult) string {
+func rebuildText(r search.RebuildResult) string {
 	return fmt.Sprintf("%d rows made, %d changed, %d removed; %d counts changed", r.Added, r.Changed, r.Removed, r.FacetGroups)
 }
 
@@ -81,7 +81,7 @@ const (
 
 // projector keeps the index of letters up to date, while no other process does.
 type projector struct {
-	index *postgres.Index
+	index *search.Index
 	log   *zap.Logger
 }
 

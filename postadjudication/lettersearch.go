@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // LetterSearch asks for letters that match a filter and meet a condition.
@@ -90,15 +90,15 @@ type letterScan struct {
 	service *Service
 	tenant  string
 	filter  LetterFilter
-	order   postgres.LetterOrder
+	order   search.Order
 	where   *limitedCondition // nil: all
 	list    []byte            // scope of its cursors
 
 	at        letterCursor // after the last scanned letter
-	page      []postgres.FoundLetter
-	last      postgres.LetterPosition // of the page
-	drained   bool                    // the index was brought up to date
-	more      bool                    // pages follow
+	page      []search.Letter
+	last      search.Position // of the page
+	drained   bool            // the index was brought up to date
+	more      bool            // pages follow
 	scanned   int
 	undecided int
 }
@@ -160,7 +160,7 @@ func (w *letterScan) next(ctx context.Context, limit int) (Letter, bool, error) 
 
 // advance moves the cursor to position, and at the end of a page past those of its rows that
 // are not letters any more.
-func (w *letterScan) advance(place postgres.LetterPosition) {
+func (w *letterScan) advance(place search.Position) {
 	w.scanned++
 	w.at.place = place
 	if w.page = w.page[1:]; len(w.page) == 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // Lineage is a job: a run, its ancestors and its descendants by fork. The id of any of
@@ -44,7 +44,7 @@ func (s *Service) Lineage(ctx context.Context, tenant string, id background.RunI
 
 // lineageOf returns the ids of a run's lineage, the oldest first. A letter has at most one
 // fork, so the lineage is a line. The run must be one of all.
-func lineageOf(all []postgres.Snapshot, id background.RunID) []background.RunID {
+func lineageOf(all []journal.Snapshot, id background.RunID) []background.RunID {
 	parents, forks := map[background.RunID]background.RunID{}, map[background.RunID]background.RunID{}
 	for _, s := range all {
 		if !s.Run.Parent.IsZero() {
@@ -63,7 +63,7 @@ func lineageOf(all []postgres.Snapshot, id background.RunID) []background.RunID 
 }
 
 // statusesOf returns the runs of one case, each with its relatives.
-func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.Snapshot) ([]Status, error) {
+func (s *Service) statusesOf(ctx context.Context, tenant string, all []journal.Snapshot) ([]Status, error) {
 	var letters []background.RunID
 	for _, snap := range all {
 		if snap.Run.Letter != background.NoLetter {
@@ -98,7 +98,7 @@ func (s *Service) statusesOf(ctx context.Context, tenant string, all []postgres.
 
 // statusWithRelatives returns a run's status with its relatives. Most runs have none, and
 // need no further query.
-func (s *Service) statusWithRelatives(ctx context.Context, snap postgres.Snapshot) (Status, error) {
+func (s *Service) statusWithRelatives(ctx context.Context, snap journal.Snapshot) (Status, error) {
 	if snap.Run.Parent.IsZero() && snap.Run.Letter == background.NoLetter {
 		return statusOf(snap.Run), nil
 	}

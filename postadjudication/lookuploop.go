@@ -12,8 +12,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -209,7 +209,7 @@ func (l *lookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
 
 // firstLookups returns letters that were never looked up, and that this process has known for
 // so long that no call can be in flight. It uses only this process's clock.
-func (l *lookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []postgres.UnknownLetter, err error) {
+func (l *lookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []journal.UnknownLetter, err error) {
 	found, err := l.journal.Lookups.NeverLookedUp(ctx, l.targets, maxNeverAsked)
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 		return ctx.Err()
 	}
 	now := l.now()
-	next := postgres.LookupRecord{
+	next := journal.LookupRecord{
 		Run: id, Tenant: s.Run.Tenant, Count: was.Count + 1, LookedUpAt: now, Answer: found.Class, Moved: found.Moved, NotExecutedAt: was.NotExecutedAt,
 		NextAt: now.Add(l.rule.pause(was.Count + 1)),
 	}
@@ -289,7 +289,7 @@ func (l *lookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 
 // recordAnswer records the answer of the escrow service, unless the case has changed since s was
 // read.
-func (l *lookupLoop) recordAnswer(ctx context.Context, s postgres.Snapshot, found background.Result, count *atomic.Uint64) error {
+func (l *lookupLoop) recordAnswer(ctx context.Context, s journal.Snapshot, found background.Result, count *atomic.Uint64) error {
 	m := background.Transition{
 		ID: newID(), Run: s.Run, Event: receipts.Reconciled, At: l.now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
@@ -314,7 +314,7 @@ type Lookups struct {
 }
 
 // lookupsOf returns the lookups of a letter; nil if it needs none.
-func (s *Service) lookupsOf(ctx context.Context, seen postgres.Snapshot) (*Lookups, error) {
+func (s *Service) lookupsOf(ctx context.Context, seen journal.Snapshot) (*Lookups, error) {
 	if openLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
 		return nil, nil
 	}

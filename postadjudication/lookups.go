@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -204,7 +204,7 @@ type callHistory struct {
 
 // callHistoryOf reads the calls under a run's operation key from the trail of its case. The run's
 // OutstandingCalls may be newer than the trail.
-func callHistoryOf(r background.Run, runs []postgres.Snapshot, trail []receipts.Receipt) (callHistory, error) {
+func callHistoryOf(r background.Run, runs []journal.Snapshot, trail []receipts.Receipt) (callHistory, error) {
 	t := callHistory{running: r.State == background.Running && slices.Contains(r.OutstandingCalls, r.Attempt)}
 	outstanding := map[background.RunID][]int{r.ID: r.OutstandingCalls}
 	for _, s := range runs {

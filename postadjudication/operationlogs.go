@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -55,7 +55,7 @@ func (t TenantBreakers) History(ctx context.Context, target string, after int64,
 	if err != nil {
 		return nil, err
 	}
-	return t.s.readOperationLog(ctx, t.tenant, postgres.BreakerSubjectPrefix+of.Family+":"+of.Name, after, limit)
+	return t.s.readOperationLog(ctx, t.tenant, journal.BreakerSubjectPrefix+of.Family+":"+of.Name, after, limit)
 }
 
 func (s *Service) readOperationLog(ctx context.Context, tenant, subject string, after int64, limit int) ([]OperationLogEntry, error) {
@@ -71,7 +71,7 @@ func (s *Service) readOperationLog(ctx context.Context, tenant, subject string, 
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -33,7 +33,7 @@ type PeopleVersion struct {
 	Receipt      string `json:"receipt_id"`
 }
 
-func peopleOf(p postgres.People) People {
+func peopleOf(p journal.People) People {
 	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: timeOrNil(p.At)}
 }
 
@@ -60,14 +60,14 @@ func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
 // commit. It writes nothing if the number is already set. Errors: a *FieldError for bad input.
 func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
 	errs := []error{t.checkChange(q.Reason)}
-	if q.People != 1 && q.People != postgres.DefaultPeople {
+	if q.People != 1 && q.People != journal.DefaultPeople {
 		errs = append(errs, &FieldError{Field: "people", Problem: "must be 1 or 2"})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return People{}, err
 	}
 	at, reason := t.s.now(), cleanText(q.Reason, 1024)
-	now, err := t.s.journal.People.Set(ctx, postgres.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},
+	now, err := t.s.journal.People.Set(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},
 		receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
 	return peopleOf(now), err
 }
@@ -81,11 +81,11 @@ func (t TenantPeople) History(ctx context.Context, after int64, limit int) ([]Pe
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	caseID, found, err := t.s.journal.Operations.Log(ctx, t.tenant, postgres.PeopleLog)
+	caseID, found, err := t.s.journal.Operations.Log(ctx, t.tenant, journal.PeopleLog)
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

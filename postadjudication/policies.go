@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -57,7 +57,7 @@ func (t TenantPolicies) Set(ctx context.Context, q PolicyChange) (FamilyPolicy, 
 	if err := t.s.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
+	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now journal.Policy) (journal.Policy, string, error) {
 		return q.decide(now, t.s.configured(q.Family), t.actor, t.s.now())
 	})
 }
@@ -73,13 +73,13 @@ func (t TenantPolicies) Reset(ctx context.Context, q PolicyReset) (FamilyPolicy,
 	if err := t.s.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now postgres.Policy) (postgres.Policy, string, error) {
+	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now journal.Policy) (journal.Policy, string, error) {
 		return q.decide(now, t.s.configured(q.Family), t.actor, t.s.now())
 	})
 }
 
-func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(postgres.Policy) (postgres.Policy, string, error)) (FamilyPolicy, error) {
-	now, err := s.journal.Policies.Update(ctx, tenant, family, func(now postgres.Policy) (postgres.Policy, string, error) {
+func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(journal.Policy) (journal.Policy, string, error)) (FamilyPolicy, error) {
+	now, err := s.journal.Policies.Update(ctx, tenant, family, func(now journal.Policy) (journal.Policy, string, error) {
 		if ifVersion != nil && *ifVersion != now.Version {
 			return now, "", errOtherVersion
 		}
@@ -147,7 +147,7 @@ func (t TenantPolicies) List(ctx context.Context) ([]FamilyPolicy, error) {
 		families = append(families, name)
 	}
 	for _, name := range families {
-		if !slices.ContainsFunc(set, func(p postgres.Policy) bool { return p.Family == name }) {
+		if !slices.ContainsFunc(set, func(p journal.Policy) bool { return p.Family == name }) {
 			out = append(out, FamilyPolicy{Tenant: t.tenant, Family: name, Policy: *t.s.configured(name), AsConfigured: true})
 		}
 	}
@@ -155,7 +155,7 @@ func (t TenantPolicies) List(ctx context.Context) ([]FamilyPolicy, error) {
 	return out, nil
 }
 
-func (s *Service) familyPolicy(p postgres.Policy) FamilyPolicy {
+func (s *Service) familyPolicy(p journal.Policy) FamilyPolicy {
 	out := FamilyPolicy{Tenant: p.Tenant, Family: p.Family, Policy: p.Policy, Version: p.Version, Actor: p.Actor, Reason: p.Reason, At: p.At}
 	if p.Version == 0 {
 		out.At, p.AsConfigured = time.Time{}, true
@@ -202,8 +202,8 @@ func validatePolicy(p retrypolicy.Policy) error {
 
 // decide returns the policy after the change. configured is nil if this process does not have
 // the family.
-func (q PolicyChange) decide(now postgres.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (postgres.Policy, string, error) {
-	next := postgres.Policy{Policy: q.Policy.Normalize(), Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
+func (q PolicyChange) decide(now journal.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (journal.Policy, string, error) {
+	next := journal.Policy{Policy: q.Policy.Normalize(), Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
 	switch set := now.Version > 0 && !now.AsConfigured; {
 	case set && now.Policy.Encode() == next.Policy.Encode():
 		return next, "", errSamePolicy
@@ -227,8 +227,8 @@ type PolicyReset struct {
 }
 
 // decide returns the policy after the reset.
-func (q PolicyReset) decide(now postgres.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (postgres.Policy, string, error) {
-	next := postgres.Policy{AsConfigured: true, Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
+func (q PolicyReset) decide(now journal.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (journal.Policy, string, error) {
+	next := journal.Policy{AsConfigured: true, Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
 	if now.Version == 0 || now.AsConfigured {
 		return next, "", errSamePolicy
 	}
@@ -276,11 +276,11 @@ func (t TenantPolicies) History(ctx context.Context, family string, after int64,
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
 	set, err := t.s.journal.Policies.OfTenant(ctx, t.tenant)
-	at := slices.IndexFunc(set, func(p postgres.Policy) bool { return p.Family == family })
+	at := slices.IndexFunc(set, func(p journal.Policy) bool { return p.Family == family })
 	if err != nil || at < 0 {
 		return nil, err
 	}
-	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, set[at].Case, postgres.TrailPosition{Case: set[at].Case, Seq: after}, limit)
+	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, set[at].Case, journal.TrailPosition{Case: set[at].Case, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ const PolicyCacheTTL = time.Second
 // policyCache caches the policies that were set. With it a submission reads no policy, except
 // for one reader a second.
 type policyCache struct {
-	journal *postgres.Journal
+	journal *journal.Journal
 	log     *zap.Logger
 	cached  atomic.Pointer[cachedPolicies]
 	readMu  sync.Mutex // held while reading or storing
@@ -320,7 +320,7 @@ type policyOwner struct{ tenant, family string }
 
 // cachedPolicies is never changed, only replaced.
 type cachedPolicies struct {
-	set    map[policyOwner]postgres.Policy
+	set    map[policyOwner]journal.Policy
 	readAt time.Time // when reading began
 }
 
@@ -371,7 +371,7 @@ func (c *policyCache) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := &cachedPolicies{make(map[policyOwner]postgres.Policy, len(found)), began}
+	next := &cachedPolicies{make(map[policyOwner]journal.Policy, len(found)), began}
 	for _, p := range found {
 		next.set[policyOwner{p.Tenant, p.Family}] = p
 	}
@@ -380,7 +380,7 @@ func (c *policyCache) read(ctx context.Context) error {
 }
 
 // store caches a policy that this process has set.
-func (c *policyCache) store(p postgres.Policy) {
+func (c *policyCache) store(p journal.Policy) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	cached, owner := c.cached.Load(), policyOwner{p.Tenant, p.Family}
@@ -389,7 +389,7 @@ func (c *policyCache) store(p postgres.Policy) {
 	}
 	next := &cachedPolicies{maps.Clone(cached.set), cached.readAt}
 	if next.set == nil {
-		next.set = map[policyOwner]postgres.Policy{}
+		next.set = map[policyOwner]journal.Policy{}
 	}
 	next.set[owner] = p
 	c.cached.Store(next)

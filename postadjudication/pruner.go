@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -123,9 +123,9 @@ func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
 // applyRule applies one rule. An error of one part does not stop the others.
 func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 	at := p.now()
-	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		return p.journal.Letters.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
-	}, func(f []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
 		return p.announce(ctx, rule, f, tried)
 	})
 	if err != nil {
@@ -144,31 +144,31 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.T
 		p.report.Unarchived += n
 		return err
 	}
-	err := p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		return p.journal.Letters.Expired(ctx, rule.RetentionScope, rule.expiredBefore(at), at, after, pruneBatch)
-	}, func(f []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
 		return p.purgeExpired(ctx, rule, expiredByAge, f, tried)
 	})
 	if rule.maxCount == 0 || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, p.eachPage(ctx, func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.maxCount, after, pruneBatch)
-	}, func(f []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
 		return p.purgeExpired(ctx, rule, expiredByCount, f, tried)
 	}))
 }
 
 // purgeExpired purges expired letters.
-func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
 	at := p.now()
-	var due []postgres.LetterRow
+	var due []journal.LetterRow
 	for _, f := range letters {
 		if purgeGate(f) == "" && (why == expiredByCount || rule.expiredAt(f, at)) {
 			due = append(due, f)
 		}
 	}
-	results, err := p.cases.applyMany(ctx, due, purging(func(f postgres.LetterRow) receipts.Draft {
+	results, err := p.cases.applyMany(ctx, due, purging(func(f journal.LetterRow) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: retentionActor, At: at, Payload: receipts.Payload{
 			ReasonCode: why, Reason: "its retention is over", ExpiresAt: laterOf(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
 	}), p.cases.archiving(at, many{tried: tried}))
@@ -179,15 +179,15 @@ func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why strin
 }
 
 // announce announces the expiry of letters, once for each.
-func (p *pruneRound) announce(ctx context.Context, rule retention, letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+func (p *pruneRound) announce(ctx context.Context, rule retention, letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
 	at := p.now()
-	var due []postgres.LetterRow
+	var due []journal.LetterRow
 	for _, f := range letters {
 		if purgeGate(f) == "" && f.Annotations.RetentionEndsAt.IsZero() {
 			due = append(due, f)
 		}
 	}
-	ends := func(f postgres.LetterRow) time.Time { return rule.announcedEnd(f.Run.DeadAt, at) }
+	ends := func(f journal.LetterRow) time.Time { return rule.announcedEnd(f.Run.DeadAt, at) }
 	results, err := p.cases.applyMany(ctx, due, announcing(ends, retentionActor, at), many{tried: tried})
 	n := countWritten(results)
 	p.report.Announced += n
@@ -262,12 +262,12 @@ type pruneScan struct {
 }
 
 // pageFunc applies a decision to letters by applyMany, with tried.
-type pageFunc func(letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error)
+type pageFunc func(letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error)
 
 // applyPage calls apply with letters, by tenant. A failing letter does not block others: it is
 // logged and counted, and the next round retries it. applyPage returns only the error of ctx, or
 // errJournalUnavailable.
-func (w *pruneScan) applyPage(ctx context.Context, letters []postgres.LetterRow) error {
+func (w *pruneScan) applyPage(ctx context.Context, letters []journal.LetterRow) error {
 	for parts := w.byTenant(letters); len(parts) > 0; parts = parts[1:] {
 		results, err := w.apply(parts[0], w.limitFailures(parts[0][0].Run.Tenant))
 		if ctx.Err() != nil {
@@ -327,7 +327,7 @@ func (w *pruneScan) failureLimit() int {
 }
 
 // byTenant returns the letters of a page by tenant, without those of skipped tenants.
-func (w *pruneScan) byTenant(letters []postgres.LetterRow) (parts [][]postgres.LetterRow) {
+func (w *pruneScan) byTenant(letters []journal.LetterRow) (parts [][]journal.LetterRow) {
 	at := map[string]int{}
 	for _, f := range letters {
 		if w.skippedPages[f.Run.Tenant] >= skipTenantAfterPages {
@@ -345,7 +345,7 @@ func (w *pruneScan) byTenant(letters []postgres.LetterRow) (parts [][]postgres.L
 }
 
 // skipLetter counts and reports a failed letter, which the next round retries.
-func (p *pruneRound) skipLetter(f postgres.LetterRow, err error) {
+func (p *pruneRound) skipLetter(f journal.LetterRow, err error) {
 	p.countFailed(1)
 	p.log.Error("a letter can't be announced or pruned, others can; the next round retries it",
 		zap.Stringer("run", f.Run.ID), zap.String("tenant", f.Run.Tenant), zap.String("family", f.Run.Family), zap.Error(err))
@@ -366,8 +366,8 @@ func (p *pruneRound) countFailed(letters int) {
 // eachPage calls do with the letters of each page of a list. The next page begins after the last
 // letter, whether do succeeded or not. It stops only at the end, if the list can't be read,
 // if the journal is unavailable, or if ctx ends.
-func (p *pruneRound) eachPage(ctx context.Context, list func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error), do pageFunc) error {
-	var after postgres.LetterRowPosition
+func (p *pruneRound) eachPage(ctx context.Context, list func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error), do pageFunc) error {
+	var after journal.LetterRowPosition
 	w := pruneScan{pruneRound: p, apply: do, skippedPages: map[string]int{}}
 	for {
 		page, last, err := list(after)

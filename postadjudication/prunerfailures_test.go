@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -193,7 +193,7 @@ func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
 // letterList is a list of letters, some of which always fail.
 type letterList struct {
 	letterJournal
-	letters      []postgres.LetterRow
+	letters      []journal.LetterRow
 	failing      map[background.RunID]bool
 	pages, tries int
 	done         map[string]int // number of letters by tenant
@@ -201,7 +201,7 @@ type letterList struct {
 
 func (s *letterList) add(tenant string, n int, bad bool) {
 	for range n {
-		var f postgres.LetterRow
+		var f journal.LetterRow
 		f.Run.ID, f.Run.Tenant = background.RunID(newID()), tenant
 		if s.letters = append(s.letters, f); bad {
 			s.failing[f.Run.ID] = true
@@ -210,9 +210,9 @@ func (s *letterList) add(tenant string, n int, bad bool) {
 }
 
 // ApplyLetterBatch fails if one of the letters does.
-func (s *letterList) ApplyLetterBatch(_ context.Context, changes []postgres.Change) ([]bool, error) {
+func (s *letterList) ApplyLetterBatch(_ context.Context, changes []journal.Change) ([]bool, error) {
 	s.tries++
-	if slices.ContainsFunc(changes, func(ch postgres.Change) bool { return s.failing[ch.Before.Run.ID] }) {
+	if slices.ContainsFunc(changes, func(ch journal.Change) bool { return s.failing[ch.Before.Run.ID] }) {
 		return nil, errRejected
 	}
 	for _, ch := range changes {
@@ -228,15 +228,15 @@ func (s *letterList) scanBy(decide decision) (PruneReport, error) {
 	s.done = map[string]int{}
 	p := pruneRound{Service: &Service{log: zap.NewNop()}}
 	at := 0
-	err := p.eachPage(context.Background(), func(after postgres.LetterRowPosition) ([]postgres.LetterRow, postgres.LetterRowPosition, error) {
+	err := p.eachPage(context.Background(), func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		page := s.letters[at:min(at+pruneBatch, len(s.letters))]
 		if len(page) == 0 {
 			return nil, after, nil
 		}
 		s.pages++
 		at += len(page)
-		return page, postgres.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
-	}, func(letters []postgres.LetterRow, tried func(int, error) bool) ([]applied, error) {
+		return page, journal.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
+	}, func(letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
 		return (&cases{journal: s}).applyMany(context.Background(), letters, decide, many{tried: tried})
 	})
 	return p.report, err
@@ -247,12 +247,12 @@ func TestADecisionThatPanicsIsCounted(t *testing.T) {
 	t.Parallel()
 	s := letterList{failing: map[background.RunID]bool{}}
 	s.add("acme", 10, false)
-	got, err := s.scanBy(func(f postgres.LetterRow) (postgres.Change, error) {
+	got, err := s.scanBy(func(f journal.LetterRow) (journal.Change, error) {
 		switch f.Run.ID {
 		case s.letters[3].Run.ID:
 			panic("no such rule")
 		case s.letters[7].Run.ID:
-			return postgres.Change{}, refusedBy(GateHeld, f.Snapshot)
+			return journal.Change{}, refusedBy(GateHeld, f.Snapshot)
 		}
 		return leaves(f)
 	})

@@ -12,7 +12,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -150,7 +151,7 @@ func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlemen
 			switch purgeGate(f) {
 			case "":
 				plan.Letters++
-				if f.Case.Kind == postgres.KindSettlement {
+				if f.Case.Kind == journal.KindSettlement {
 					settlements++
 				}
 				if f.Case.Currency != "" {
@@ -177,14 +178,14 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 		if err != nil {
 			return out, err
 		}
-		var due []postgres.LetterRow
+		var due []journal.LetterRow
 		for _, f := range letters {
 			switch gate := purgeGate(f); {
 			case gate == GateHeld:
 				out.Held++
 			case gate == GateReconcileFirst:
 				out.Unknown++
-			case gate != "", plain && f.Case.Kind == postgres.KindSettlement:
+			case gate != "", plain && f.Case.Kind == journal.KindSettlement:
 				out.ChangedMeanwhile++
 			default:
 				due = append(due, f)
@@ -223,11 +224,11 @@ func (f *purgeFailures) tried(_ int, err error) bool {
 
 // purgeBatch purges the letters of a page that are still selected. It retries once those that were
 // locked or changed since they were read.
-func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []postgres.LetterRow, actor, reason string) (taken int, err error) {
+func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []journal.LetterRow, actor, reason string) (taken int, err error) {
 	at := s.now()
-	decide := purging(func(f postgres.LetterRow) receipts.Draft {
+	decide := purging(func(f journal.LetterRow) receipts.Draft {
 		p := receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}
-		if f.Case.Kind == postgres.KindSettlement {
+		if f.Case.Kind == journal.KindSettlement {
 			p.People = 1 // with two people there is a plan
 		}
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: p}
@@ -282,16 +283,16 @@ func (s *Service) pagesToPurge(tenant string, f LetterFilter) (pageSource, error
 
 // purgeScan iterates over the letters that match a filter, oldest first.
 type purgeScan struct {
-	journal     *postgres.Journal
-	index       *postgres.Index
+	journal     *journal.Journal
+	index       *search.Index
 	tenant      string
-	filter      postgres.LetterFilter
-	first, last postgres.LetterPosition // of the page that was read last; letters of it are after first
+	filter      search.Filter
+	first, last search.Position // of the page that was read last; letters of it are after first
 }
 
 // readPage reads the next page, each letter as it is now. more reports whether others may follow.
-func (w *purgeScan) readPage(ctx context.Context) (letters []postgres.LetterRow, more bool, err error) {
-	if w.last == (postgres.LetterPosition{}) {
+func (w *purgeScan) readPage(ctx context.Context) (letters []journal.LetterRow, more bool, err error) {
+	if w.last == (search.Position{}) {
 		if err := w.index.CatchUp(ctx); err != nil {
 			return nil, false, err
 		}
@@ -312,13 +313,13 @@ func (w *purgeScan) readPage(ctx context.Context) (letters []postgres.LetterRow,
 // stillSelected returns those of some letters of the last page that the filter still matches. It
 // updates the index after the letters were read, so that a letter that has not changed since is
 // matched in the state in which it was read. The caller's write is guarded by that state.
-func (w *purgeScan) stillSelected(ctx context.Context, letters []postgres.LetterRow) ([]postgres.LetterRow, error) {
+func (w *purgeScan) stillSelected(ctx context.Context, letters []journal.LetterRow) ([]journal.LetterRow, error) {
 	if err := w.index.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	selected := map[background.RunID]bool{}
 	for after, more, inPage := w.first, true, true; more && inPage; {
-		var found []postgres.FoundLetter
+		var found []search.Letter
 		var err error
 		if found, more, after, err = w.index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
 			return nil, err
@@ -328,5 +329,5 @@ func (w *purgeScan) stillSelected(ctx context.Context, letters []postgres.Letter
 		}
 		inPage = after.Value < w.last.Value || after.Value == w.last.Value && bytes.Compare(after.Run[:], w.last.Run[:]) < 0
 	}
-	return slices.DeleteFunc(slices.Clone(letters), func(f postgres.LetterRow) bool { return !selected[f.Run.ID] }), nil
+	return slices.DeleteFunc(slices.Clone(letters), func(f journal.LetterRow) bool { return !selected[f.Run.ID] }), nil
 }

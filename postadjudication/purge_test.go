@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -360,7 +360,7 @@ func TestAPurgeIntoAnArchiveThatHangsEnds(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		hanging := letterArchive{archive: hangingArchive{begun: make(chan struct{}, 1)}}
-		if _, _, err := hanging.put(t.Context(), make([]postgres.LetterRow, 1), time.Now()); !errors.Is(err, errArchiveTimeout) {
+		if _, _, err := hanging.put(t.Context(), make([]journal.LetterRow, 1), time.Now()); !errors.Is(err, errArchiveTimeout) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -8,13 +8,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // purgeGate returns the gate that forbids both retention and people to purge a letter; empty if
 // it may be purged.
-func purgeGate(f postgres.LetterRow) Gate {
+func purgeGate(f journal.LetterRow) Gate {
 	switch {
 	case f.Run.State != background.DeadLettered:
 		return GateNotALetter
@@ -30,14 +30,14 @@ func purgeGate(f postgres.LetterRow) Gate {
 
 // purging closes a letter as purged. Case, escrow and reservation stay unchanged: the decision is
 // still to be settled by a person.
-func purging(receipt func(postgres.LetterRow) receipts.Draft) decision {
-	return func(f postgres.LetterRow) (postgres.Change, error) {
+func purging(receipt func(journal.LetterRow) receipts.Draft) decision {
+	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := purgeGate(f); gate != "" {
-			return postgres.Change{}, refusedBy(gate, f.Snapshot)
+			return journal.Change{}, refusedBy(gate, f.Snapshot)
 		}
 		after := f.Snapshot
 		after.Run.Letter = background.LetterPurged
-		return postgres.Change{Before: &f.Snapshot, After: &after, SideEffect: postgres.Erasure{Run: f.Run.ID}, Drafts: []receipts.Draft{receipt(f)}}, nil
+		return journal.Change{Before: &f.Snapshot, After: &after, SideEffect: journal.Erasure{Run: f.Run.ID}, Drafts: []receipts.Draft{receipt(f)}}, nil
 	}
 }
 
@@ -46,7 +46,7 @@ type archiver interface {
 	// put writes letters of one tenant and family to one file and returns its name and the SHA-256
 	// of its content, in hex. The file is on stable storage when it returns. After an error a file
 	// of a name that is not empty may exist.
-	put(ctx context.Context, letters []postgres.LetterRow, at time.Time) (name, digest string, err error)
+	put(ctx context.Context, letters []journal.LetterRow, at time.Time) (name, digest string, err error)
 	// remove removes a file of which certainly no letter was purged.
 	remove(ctx context.Context, name string)
 }
@@ -56,8 +56,8 @@ type archiver interface {
 // process dies between the steps, open letters are archived again and purged by a later call, and
 // the sweep of archived tasks removes those that remained.
 func (c *cases) archiving(at time.Time, m many) many {
-	m.group = func(f postgres.LetterRow) string { return f.Run.Tenant + "\x00" + f.Run.Family }
-	m.around = func(ctx context.Context, letters []postgres.LetterRow, changes []postgres.Change, write func() ([]bool, error)) ([]bool, error) {
+	m.group = func(f journal.LetterRow) string { return f.Run.Tenant + "\x00" + f.Run.Family }
+	m.around = func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() ([]bool, error)) ([]bool, error) {
 		name := ""
 		if c.archive != nil {
 			var digest string
@@ -92,7 +92,7 @@ func (c *cases) removeFile(ctx context.Context, name string) {
 }
 
 // removeArchivedTasks removes the archived tasks of the letters that were purged.
-func (c *cases) removeArchivedTasks(ctx context.Context, changes []postgres.Change, written []bool) {
+func (c *cases) removeArchivedTasks(ctx context.Context, changes []journal.Change, written []bool) {
 	var purged []background.Run
 	for i, ok := range written {
 		if ok {
@@ -108,7 +108,7 @@ func (c *cases) removeArchivedTasks(ctx context.Context, changes []postgres.Chan
 // attempted, or it succeeded without changing a letter.
 func nothingCommitted(written []bool, err error) bool {
 	if err != nil {
-		return postgres.NotCommitted(err)
+		return journal.NotCommitted(err)
 	}
 	return !slices.Contains(written, true)
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -113,7 +113,7 @@ func lookupURL(executor escrow.Executor) string {
 // ReconcileCase is Reconcile for the current run of a transaction: the waiting run, the run
 // of its open letter, or the last one, which is closed.
 func (l Letters) ReconcileCase(ctx context.Context, transaction string, f Finding) (CaseStatus, error) {
-	seen, err := l.s.journal.Cases.SubjectSnapshot(ctx, l.tenant, postgres.KindSettlement, transaction)
+	seen, err := l.s.journal.Cases.SubjectSnapshot(ctx, l.tenant, journal.KindSettlement, transaction)
 	if err != nil {
 		return CaseStatus{}, err
 	}
@@ -218,7 +218,7 @@ func (f Finding) validate() error {
 // is set. For a decision that a higher generation replaced, the amount left is all that it
 // asked for. If nothing is left, or the run is known to be paid, any amount passes: the
 // finding states what is already recorded.
-func (f Finding) checkAmount(seen *postgres.Snapshot) error {
+func (f Finding) checkAmount(seen *journal.Snapshot) error {
 	s := &seen.Case.State
 	left := s.Asked - s.Moved
 	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {
@@ -249,7 +249,7 @@ func (s *Service) reconcile(ctx context.Context, tenant string, id background.Ru
 }
 
 // findingRun reads the run of a finding or lookup, and refuses a run that accepts neither.
-func (s *Service) findingRun(ctx context.Context, tenant string, id background.RunID, f Finding, answered escrow.Class) (postgres.Snapshot, error) {
+func (s *Service) findingRun(ctx context.Context, tenant string, id background.RunID, f Finding, answered escrow.Class) (journal.Snapshot, error) {
 	seen, err := s.ownRun(ctx, tenant, id)
 	switch gate := reconcileGate(seen); {
 	case err != nil:
@@ -275,7 +275,7 @@ func (s *Service) findingRun(ctx context.Context, tenant string, id background.R
 
 // refuseIfPaidByFork refuses a finding for a forked letter whose operation key is already paid, as by
 // its fork. A payment counts once per key, so the finding would change nothing.
-func (s *Service) refuseIfPaidByFork(ctx context.Context, seen postgres.Snapshot) error {
+func (s *Service) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot) error {
 	runs, err := s.settlements.readCaseRuns(ctx, seen.Run)
 	if err != nil || !runs.paidUnder(seen.Run.Operation) {
 		return err
@@ -288,7 +288,7 @@ func (s *Service) refuseIfPaidByFork(ctx context.Context, seen postgres.Snapshot
 // checkNoCallPending refuses NotExecuted while a call may still be in flight, unless the finding
 // confirms it with CallOutstanding. A call that begins meanwhile makes the transition fail: it
 // expects the attempt that was read.
-func (s *Service) checkNoCallPending(ctx context.Context, seen postgres.Snapshot, f Finding) error {
+func (s *Service) checkNoCallPending(ctx context.Context, seen journal.Snapshot, f Finding) error {
 	if f.Class != escrow.NotExecuted || f.CallOutstanding {
 		return nil
 	}
@@ -315,16 +315,16 @@ func (s *Service) explainLostGuard(ctx context.Context, id background.RunID, los
 
 // moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
 // no money: its unknown outcome is a failure.
-func moneyUnknown(s postgres.Snapshot) bool {
-	return s.Case.Kind == postgres.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
+func moneyUnknown(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
 }
 
 // reconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
 // waits for an attempt with an unknown outcome. A finding does not cover a call made later,
 // so the transition expects the attempt that was read.
-func reconcileGate(s postgres.Snapshot) Gate {
+func reconcileGate(s journal.Snapshot) Gate {
 	switch {
-	case s.Case.Kind == postgres.KindSettlement && s.Run.State == background.Running:
+	case s.Case.Kind == journal.KindSettlement && s.Run.State == background.Running:
 		return GateRunning
 	case s.Run.State.Waiting() && moneyUnknown(s):
 		return ""
@@ -333,9 +333,9 @@ func reconcileGate(s postgres.Snapshot) Gate {
 }
 
 // openLetterGate is the gate of every action that needs an open letter of a settlement.
-func openLetterGate(s postgres.Snapshot) Gate {
+func openLetterGate(s journal.Snapshot) Gate {
 	switch {
-	case s.Case.Kind != postgres.KindSettlement:
+	case s.Case.Kind != journal.KindSettlement:
 		return GateNotSettlement
 	case s.Run.State != background.DeadLettered:
 		return GateNotALetter
@@ -347,10 +347,10 @@ func openLetterGate(s postgres.Snapshot) Gate {
 
 // closedUnpaid reports whether a settlement's run was closed while no payment of it is
 // recorded.
-func closedUnpaid(s postgres.Snapshot) bool {
-	return s.Case.Kind == postgres.KindSettlement && s.Run.ClosedUnpaid()
+func closedUnpaid(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && s.Run.ClosedUnpaid()
 }
 
-func refusedBy(g Gate, s postgres.Snapshot) *RefusedError {
+func refusedBy(g Gate, s journal.Snapshot) *RefusedError {
 	return &RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
 }

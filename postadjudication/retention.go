@@ -11,7 +11,7 @@ import (
 
 	"github.com/sosodev/duration"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // RetentionRule configures how long open letters of a family, or of one of its queues, are
@@ -67,7 +67,7 @@ func parseISODuration(text string) (time.Duration, error) {
 
 // retention is one parsed rule.
 type retention struct {
-	postgres.RetentionScope
+	journal.RetentionScope
 	maxAge   time.Duration
 	maxCount int
 }
@@ -95,7 +95,7 @@ func (r retention) announcedEnd(died, at time.Time) time.Time {
 
 // expiredAt reports whether a letter is expired at a time, both by its age and by the announced
 // expiry.
-func (r retention) expiredAt(f postgres.LetterRow, at time.Time) bool {
+func (r retention) expiredAt(f journal.LetterRow, at time.Time) bool {
 	return !f.Annotations.RetentionEndsAt.IsZero() && !laterOf(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
 }
 
@@ -140,7 +140,7 @@ func newRetentions(rules []RetentionRule, families []string) (retentions, error)
 		return out, err
 	}
 	for _, f := range families {
-		out.families[f] = retention{RetentionScope: postgres.RetentionScope{Family: f}, maxAge: def}
+		out.families[f] = retention{RetentionScope: journal.RetentionScope{Family: f}, maxAge: def}
 	}
 	seen := map[[2]string]bool{}
 	for i, rule := range rules {
@@ -172,7 +172,7 @@ func newRetentions(rules []RetentionRule, families []string) (retentions, error)
 
 // parse parses a rule with the given age.
 func (rule RetentionRule) parse(age string) (r retention, err error) {
-	r = retention{RetentionScope: postgres.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
+	r = retention{RetentionScope: journal.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
 	if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
 		return r, fmt.Errorf("queue %q is not one of the family's, which look like %s:0", rule.Queue, rule.Family)
 	}

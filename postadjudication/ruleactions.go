@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // ruleCounts counts letters by what a rule did to them.
@@ -25,12 +26,12 @@ type ruleAction struct {
 }
 
 // applyRuleToFound applies a rule to those of the found letters that no gate refuses.
-func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []postgres.FoundLetter, at time.Time) (ruleCounts, error) {
+func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []search.Letter, at time.Time) (ruleCounts, error) {
 	letters, lineages, err := s.lettersForRule(ctx, r, found)
 	if err != nil || ctx.Err() != nil {
 		return ruleCounts{}, err
 	}
-	var due []postgres.LetterRow
+	var due []journal.LetterRow
 	for _, f := range letters {
 		if s.ruleGate(r, f, lineages[f.Run.ID].replaysBy(r.Name), at) == "" {
 			due = append(due, f)
@@ -42,16 +43,16 @@ func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []p
 // applyRuleToDue applies a rule to letters. Letters that were locked or changed are tried alone.
 // A failing letter does not block the others, unless ruleFailureLimit fail; the error is that of
 // the first. If the rule was changed, nothing more is done: the changed one has its own rounds.
-func (s *Service) applyRuleToDue(ctx context.Context, w *ruleAction, due []postgres.LetterRow) (n ruleCounts, err error) {
+func (s *Service) applyRuleToDue(ctx context.Context, w *ruleAction, due []journal.LetterRow) (n ruleCounts, err error) {
 	var failed atomic.Int32
 	tried := func(letters int, err error) bool {
 		if letters == 1 && !skippedByRule(err) {
 			failed.Add(1)
 		}
-		return !errors.Is(err, postgres.ErrRuleChanged) && failed.Load() < ruleFailureLimit
+		return !errors.Is(err, journal.ErrRuleChanged) && failed.Load() < ruleFailureLimit
 	}
 	results, err := s.cases.applyMany(ctx, due, w.decide, many{around: s.cases.notifying, alone: ruleConcurrency, tried: tried})
-	if errors.Is(err, postgres.ErrBusy) {
+	if errors.Is(err, journal.ErrBusy) {
 		err = nil // a later round has its turn
 	}
 	for _, r := range results {
@@ -72,12 +73,12 @@ func (s *Service) applyRuleToDue(ctx context.Context, w *ruleAction, due []postg
 func skippedByRule(err error) bool {
 	var refused *RefusedError
 	return err == nil || errors.As(err, &refused) || slices.ContainsFunc([]error{
-		errLetterChanged, errNotTried, postgres.ErrRuleChanged, postgres.ErrRuleExhausted, postgres.ErrBusy, ErrNotFound,
+		errLetterChanged, errNotTried, journal.ErrRuleChanged, journal.ErrRuleExhausted, journal.ErrBusy, ErrNotFound,
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
 // ruleLineage counts the replays of a lineage.
-type ruleLineage postgres.LineageReplays
+type ruleLineage journal.LineageReplays
 
 // replaysBy returns how often a rule has replayed the lineage.
 func (l ruleLineage) replaysBy(rule string) int {
@@ -90,7 +91,7 @@ func (l ruleLineage) replaysBy(rule string) int {
 }
 
 // lettersForRule reads the present state of found letters, oldest death first.
-func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []postgres.FoundLetter) ([]postgres.LetterRow, map[background.RunID]ruleLineage, error) {
+func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []search.Letter) ([]journal.LetterRow, map[background.RunID]ruleLineage, error) {
 	if len(found) == 0 {
 		return nil, nil, nil
 	}
@@ -111,7 +112,7 @@ func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []pos
 }
 
 // decide returns the change that the rule makes to a letter.
-func (w *ruleAction) decide(f postgres.LetterRow) (postgres.Change, error) {
+func (w *ruleAction) decide(f journal.LetterRow) (journal.Change, error) {
 	if w.Mark != nil {
 		return w.markChange(f)
 	}
@@ -119,7 +120,7 @@ func (w *ruleAction) decide(f postgres.LetterRow) (postgres.Change, error) {
 }
 
 // forkChange forks a letter as Fork does, and counts the replay in the same commit.
-func (w *ruleAction) forkChange(f postgres.LetterRow) (postgres.Change, error) {
+func (w *ruleAction) forkChange(f journal.LetterRow) (journal.Change, error) {
 	lineage := w.lineages[f.Run.ID]
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
 	k := forking{family: w.settlements, actor: w.actor(), reason: reason, policy: w.Policy, run: background.RunID(newID()), at: w.at, replayed: true}
@@ -127,19 +128,19 @@ func (w *ruleAction) forkChange(f postgres.LetterRow) (postgres.Change, error) {
 	if err != nil {
 		return ch, err
 	}
-	ch.SideEffect = postgres.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Replay: &postgres.RuleReplay{Root: lineage.Root, Limit: w.MaxReplays, At: w.at}}
+	ch.SideEffect = journal.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Replay: &journal.RuleReplay{Root: lineage.Root, Limit: w.MaxReplays, At: w.at}}
 	return ch, nil
 }
 
 // markChange marks a letter as Mark does, without overwriting existing marks.
-func (w *ruleAction) markChange(f postgres.LetterRow) (postgres.Change, error) {
+func (w *ruleAction) markChange(f journal.LetterRow) (journal.Change, error) {
 	missing := w.Mark.missing(f.Annotations, valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot)))
 	ch, err := marking(w.actor(), w.Mark.Reason, missing.Reprocess, missing.Review, w.at)(f)
 	if err != nil {
 		return ch, err
 	}
-	row := ch.SideEffect.(postgres.AnnotationsRow)
-	ch.SideEffect = postgres.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Annotations: &row}
+	row := ch.SideEffect.(journal.AnnotationsRow)
+	ch.SideEffect = journal.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Annotations: &row}
 	return ch, nil
 }
 
@@ -198,7 +199,7 @@ func (r *activeRule) dueFilter(at time.Time) LetterFilter {
 // ruleGate returns the gate that refuses a letter which the rule's filter found, or "". It checks
 // again those members of the filter that can have changed since. replays is how often the rule
 // has replayed the lineage.
-func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at time.Time) Gate {
+func (s *Service) ruleGate(r *activeRule, f journal.LetterRow, replays int, at time.Time) Gate {
 	reprocess, review := valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot))
 	want := r.Filter
 	switch {
@@ -218,7 +219,7 @@ func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at 
 			return GateMarked
 		}
 		return ""
-	case f.Case.Kind == postgres.KindSettlement && (f.Run.Class != escrow.NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
+	case f.Case.Kind == journal.KindSettlement && (f.Run.Class != escrow.NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
 		return GateMayBeExecuted
 	case f.Annotations.Held:
 		return GateHeld
@@ -234,7 +235,7 @@ func (s *Service) ruleGate(r *activeRule, f postgres.LetterRow, replays int, at 
 
 // missing returns the part of a mark to set: what no person has set, and is not already
 // so.
-func (m *RuleMark) missing(d postgres.Annotations, reprocess, review bool) (out RuleMark) {
+func (m *RuleMark) missing(d journal.Annotations, reprocess, review bool) (out RuleMark) {
 	if m.Reprocess != nil && d.Reprocess == nil && *m.Reprocess != reprocess {
 		out.Reprocess = m.Reprocess
 	}
@@ -286,9 +287,9 @@ func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 		return out, err
 	}
 	out.Matched = counts[string(background.LetterOpen)]
-	var after postgres.LetterPosition
+	var after search.Position
 	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
-		var found []postgres.FoundLetter
+		var found []search.Letter
 		if found, out.More, after, err = o.s.index.Search(ctx, o.tenant, o.s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
 			return out, err
 		}
@@ -296,7 +297,7 @@ func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 		if err != nil {
 			return out, err
 		}
-		listed := make(map[background.RunID]postgres.FoundLetter, len(found))
+		listed := make(map[background.RunID]search.Letter, len(found))
 		for _, l := range found {
 			listed[l.Run.ID] = l
 		}

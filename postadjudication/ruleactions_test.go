@@ -6,20 +6,21 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // actionFor reads letters as a rule does before it changes them.
-func (r *rig) actionFor(set StoredRule, letters []Submitted) (*ruleAction, []postgres.LetterRow) {
+func (r *rig) actionFor(set StoredRule, letters []Submitted) (*ruleAction, []journal.LetterRow) {
 	r.t.Helper()
 	rule, err := newActiveRule(set)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	found := make([]postgres.FoundLetter, len(letters))
+	found := make([]search.Letter, len(letters))
 	for i, l := range letters {
-		found[i] = postgres.FoundLetter{Run: background.Run{ID: l.Run}}
+		found[i] = search.Letter{Run: background.Run{ID: l.Run}}
 	}
 	due, lines, err := r.lettersForRule(context.Background(), &rule, found)
 	if err != nil || len(due) != len(letters) {

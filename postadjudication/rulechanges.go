@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -39,7 +39,7 @@ func (e *RuleVersionError) Error() string {
 }
 
 // ErrTooManyRules means that a tenant has the maximum number of rules.
-var ErrTooManyRules = postgres.ErrTooManyRules
+var ErrTooManyRules = journal.ErrTooManyRules
 
 // errSameRule is the decision of Set that nothing changes.
 var errSameRule = errors.New("postadjudication: the rule is set already")
@@ -80,14 +80,14 @@ func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
 	if err != nil {
 		return StoredRule{}, err
 	}
-	now, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Rule.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+	now, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Rule.Name, func(now journal.Rule) (journal.Rule, receipts.Draft, error) {
 		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
 		if now.Exists() && now.Definition == string(text) {
 			return now, receipts.Draft{}, errSameRule
 		}
-		next := postgres.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
+		next := journal.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
 		changes, err := ruleChanges(now, string(text))
 		return next, ruleReceipt(next, q.Rule.Name+": "+changes), err
 	})
@@ -104,8 +104,8 @@ func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
 	if err := errors.Join(r.checkChange(q.Reason), requireText("name", q.Name, 64)); err != nil {
 		return StoredRule{}, err
 	}
-	var was postgres.Rule
-	_, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Name, func(now postgres.Rule) (postgres.Rule, receipts.Draft, error) {
+	var was journal.Rule
+	_, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Name, func(now journal.Rule) (journal.Rule, receipts.Draft, error) {
 		was = now
 		if !now.Exists() {
 			return now, receipts.Draft{}, ErrNotFound
@@ -113,7 +113,7 @@ func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
 		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
-		next := postgres.Rule{Deleted: true, Definition: now.Definition, Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
+		next := journal.Rule{Deleted: true, Definition: now.Definition, Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
 		return next, ruleReceipt(next, q.Name+": "+binding.RuleDeleted), nil
 	})
 	if err != nil {
@@ -127,7 +127,7 @@ func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
 }
 
 // checkRuleVersion refuses a change that expects another version than the current one.
-func checkRuleVersion(version *int64, now postgres.Rule) error {
+func checkRuleVersion(version *int64, now journal.Rule) error {
 	present := now.Version
 	if !now.Exists() {
 		present = 0
@@ -145,12 +145,12 @@ func checkRuleVersion(version *int64, now postgres.Rule) error {
 	return e
 }
 
-func ruleReceipt(r postgres.Rule, changes string) receipts.Draft {
+func ruleReceipt(r journal.Rule, changes string) receipts.Draft {
 	return receipts.Draft{Actor: r.Actor, At: r.At, Payload: receipts.Payload{Rule: r.Definition, Changes: changes, Reason: r.Reason}}
 }
 
 // parseStoredRule parses a stored rule.
-func parseStoredRule(r postgres.Rule) (StoredRule, error) {
+func parseStoredRule(r journal.Rule) (StoredRule, error) {
 	out := StoredRule{Rule: Rule{Name: r.Name}, Tenant: r.Tenant, Version: r.Version, Actor: r.Actor, Reason: r.Reason, At: r.At}
 	text := json.NewDecoder(strings.NewReader(r.Definition))
 	text.DisallowUnknownFields()
@@ -164,7 +164,7 @@ func parseStoredRule(r postgres.Rule) (StoredRule, error) {
 }
 
 // ruleChanges returns the differences of a rule, member by member.
-func ruleChanges(now postgres.Rule, next string) (string, error) {
+func ruleChanges(now journal.Rule, next string) (string, error) {
 	if !now.Exists() {
 		return "made", nil
 	}
@@ -216,13 +216,13 @@ func (o Rules) History(ctx context.Context, name string, after int64, limit int)
 	case limit < 1:
 		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
-	caseID, found, err := o.s.journal.Operations.Log(ctx, o.tenant, postgres.RuleLog)
+	caseID, found, err := o.s.journal.Operations.Log(ctx, o.tenant, journal.RuleLog)
 	if err != nil || !found {
 		return nil, err
 	}
 	var out []RuleVersion
 	version := int64(0)
-	for place := (postgres.TrailPosition{Case: caseID}); ; {
+	for place := (journal.TrailPosition{Case: caseID}); ; {
 		trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, place, ruleHistoryPage)
 		if err != nil || len(trail) == 0 {
 			return out, err

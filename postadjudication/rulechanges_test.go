@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -135,7 +135,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	if rules, err := r.As("acme", "").Rules.List(ctx); err != nil || len(rules) != 1 || rules[0].MaxReplays != <-won {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	for i := range postgres.MaxRules - 2 {
+	for i := range journal.MaxRules - 2 {
 		q := replayRule(1)
 		q.Rule.Name = fmt.Sprintf("rule-%d", i)
 		r.mustSetRule(q)
@@ -159,7 +159,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != postgres.MaxRules {
+	if n := r.count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != journal.MaxRules {
 		t.Errorf("%d were made, there are %d", ok, n)
 	}
 	r.mustSetRule(replayRule(7)) // an existing rule can be changed

@@ -9,7 +9,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
 // Intervals and bounds of the rule runner.
@@ -47,7 +48,7 @@ type ruleKey struct{ tenant, name string }
 // ruleCursor is where a version of a rule continues.
 type ruleCursor struct {
 	version int64
-	after   postgres.LetterPosition
+	after   search.Position
 }
 
 // RuleReport counts what one round of the rules did, over all tenants.
@@ -125,7 +126,7 @@ func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
 }
 
 // dropRemoved forgets the rules that are not enabled any more.
-func (r *ruleRunner) dropRemoved(enabled []postgres.Rule) {
+func (r *ruleRunner) dropRemoved(enabled []journal.Rule) {
 	exists := make(map[ruleKey]bool, len(enabled))
 	for _, e := range enabled {
 		exists[ruleKey{e.Tenant, e.Name}] = true
@@ -145,7 +146,7 @@ func (r *ruleRunner) dropRemoved(enabled []postgres.Rule) {
 }
 
 // round applies each rule once.
-func (r *ruleRunner) round(ctx context.Context, enabled []postgres.Rule) RuleReport {
+func (r *ruleRunner) round(ctx context.Context, enabled []journal.Rule) RuleReport {
 	out := RuleReport{Rules: len(enabled)}
 	for _, e := range enabled {
 		if ctx.Err() != nil {
@@ -165,7 +166,7 @@ func (r *ruleRunner) round(ctx context.Context, enabled []postgres.Rule) RuleRep
 }
 
 // recordResult counts a failure, and logs the first one until the rule succeeds again.
-func (r *ruleRunner) recordResult(e postgres.Rule, err error) {
+func (r *ruleRunner) recordResult(e journal.Rule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := ruleKey{e.Tenant, e.Name}
@@ -181,7 +182,7 @@ func (r *ruleRunner) recordResult(e postgres.Rule, err error) {
 }
 
 // applyRule applies one rule to the next letters. A panic counts as an error of that rule.
-func (r *ruleRunner) applyRule(ctx context.Context, e postgres.Rule) (n ruleCounts, err error) {
+func (r *ruleRunner) applyRule(ctx context.Context, e journal.Rule) (n ruleCounts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("postadjudication: rule %s panicked: %v", e.Name, p)
@@ -205,7 +206,7 @@ func (r *ruleRunner) applyRule(ctx context.Context, e postgres.Rule) (n ruleCoun
 			return n, err
 		}
 		if cursor.after = last; !more {
-			cursor.after = postgres.LetterPosition{}
+			cursor.after = search.Position{}
 		}
 		done, err := r.service.applyRuleToFound(ctx, &rule, found, at)
 		n.replayed, n.marked = n.replayed+done.replayed, n.marked+done.marked

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -234,13 +235,13 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forkByRule := func(f postgres.LetterRow, line ruleLineage) error {
+	forkByRule := func(f journal.LetterRow, line ruleLineage) error {
 		w := &ruleAction{&rule, r.settlements, map[background.RunID]ruleLineage{l.Run: line}, r.now()}
 		return r.cases.applyAsRead(ctx, f, w.decide)
 	}
-	look := func() (postgres.LetterRow, ruleLineage) {
+	look := func() (journal.LetterRow, ruleLineage) {
 		t.Helper()
-		letters, lines, err := r.lettersForRule(ctx, &rule, []postgres.FoundLetter{{Run: background.Run{ID: l.Run}}})
+		letters, lines, err := r.lettersForRule(ctx, &rule, []search.Letter{{Run: background.Run{ID: l.Run}}})
 		if err != nil || len(letters) != 1 {
 			t.Fatalf("%+v, %v", letters, err)
 		}
@@ -267,12 +268,12 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	off := replayRule(1)
 	off.Rule.Enabled = false
 	r.mustSetRule(off)
-	nothing("the rule is off", forkByRule(f, line), postgres.ErrRuleChanged)
+	nothing("the rule is off", forkByRule(f, line), journal.ErrRuleChanged)
 	rule.StoredRule = r.mustSetRule(replayRule(1))
 	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is spent", forkByRule(f, line), postgres.ErrRuleExhausted)
+	nothing("it is spent", forkByRule(f, line), journal.ErrRuleExhausted)
 	if _, err := r.db.Exec(`DELETE FROM recourse.rule_replays`); err != nil {
 		t.Fatal(err)
 	}

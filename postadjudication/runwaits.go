@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // What blocks the next attempt of a waiting run, in Status.WaitsFor. If several things block it,
@@ -158,7 +158,7 @@ func runCountText(n, most int) string {
 }
 
 // Unserved is the number of live runs in a queue that no process serves.
-type Unserved = postgres.Unserved
+type Unserved = journal.Unserved
 
 // Unserved returns the queues of live runs of all tenants that no running process serves: their
 // runs wait until one does. It reads every live run.

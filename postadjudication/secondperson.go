@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -31,7 +31,7 @@ func (e *SecondPersonError) Error() string {
 
 // secondPersonRequired is a SecondPersonError with the stored plan.
 type secondPersonRequired struct {
-	plan    postgres.BulkPlan
+	plan    plans.Plan
 	because string
 }
 
@@ -51,7 +51,7 @@ type provenance struct {
 	lookupURL           string // of the escrow service that a self-declared actor named
 }
 
-func provenanceOf(b postgres.BulkPlan) provenance {
+func provenanceOf(b plans.Plan) provenance {
 	m := provenance{plannedBy: b.Actor, incident: b.Incident, declared: b.SelfDeclared}
 	if b.People == 1 {
 		m.people = 1
@@ -74,7 +74,7 @@ func (s *Service) requiredPeople(ctx context.Context, tenant string) (int, error
 }
 
 // needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them.
-func needsTwoPeople(b *postgres.BulkPlan) bool {
+func needsTwoPeople(b *plans.Plan) bool {
 	switch BulkAction(b.Action) {
 	case BulkFinding, BulkFree:
 		return true
@@ -104,7 +104,7 @@ func (s *Service) newStarter(ctx context.Context, tenant, actor string, breakGla
 }
 
 // authorize returns why the caller may not start a plan, or records in the plan who started it.
-func (by *planStarter) authorize(b *postgres.BulkPlan) (because string, err error) {
+func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
 	b.StartedKey, b.SelfDeclared = by.Key, !by.NoKeys && (b.PlannedKey == "" || by.Key == "")
 	if !needsTwoPeople(b) {
 		if by.breakGlass != nil {
@@ -163,7 +163,7 @@ func (by *planStarter) presentedKey() *AccessKey {
 }
 
 // alarmBreakGlass logs that one person started a plan that requires two.
-func (s *Service) alarmBreakGlass(b postgres.BulkPlan) {
+func (s *Service) alarmBreakGlass(b plans.Plan) {
 	s.log.Error("one person started a plan that requires two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
 		zap.String("planned_by", b.Actor), zap.String("started_by", b.StartedBy), zap.String("incident", b.Incident))
 }

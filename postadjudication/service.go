@@ -17,9 +17,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -87,9 +89,9 @@ type Config struct {
 // Service accepts adjudications, executes them while Run runs, and reports what became of
 // them. It is safe for concurrent use.
 type Service struct {
-	journal          *postgres.Journal
-	index            *postgres.Index
-	plans            *postgres.PlanStore
+	journal          *journal.Journal
+	index            *search.Index
+	plans            *plans.Store
 	manager          *background.Manager
 	cases            *cases
 	eventSignals     eventSignals
@@ -149,7 +151,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	closeDatabase := func() { index.Close(); journal.Close() }
-	s := &Service{journal: journal, index: index, plans: postgres.NewPlanStore(journal, index), plainFamilies: map[string]*plainAdapter{}, policy: c.Policy.Normalize(), log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace, conditionLimiter: newExprLimiter()}
+	s := &Service{journal: journal, index: index, plans: plans.New(journal, index), plainFamilies: map[string]*plainAdapter{}, policy: c.Policy.Normalize(), log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace, conditionLimiter: newExprLimiter()}
 	if _, s.withoutRedis = c.Redis.(absentRedis); s.withoutRedis {
 		c.Logger.Warn("no Redis is configured: every new run is left to the sweeper of a process that has one")
 	}

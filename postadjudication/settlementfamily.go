@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -17,7 +17,7 @@ import (
 // settlementFamily is the family of settlements. Its handler calls the escrow service; Record
 // changes settlement, escrow and evidence in the commit that changes the run.
 type settlementFamily struct {
-	journal   *postgres.Journal
+	journal   *journal.Journal
 	executor  escrow.Executor // of escrow.DefaultTarget and its aliases; nil: nothing is executed
 	targets   targets
 	timeLimit time.Duration
@@ -56,7 +56,7 @@ func (f *settlementFamily) Handle(ctx context.Context, a background.Attempt) bac
 // own calls.
 func (f *settlementFamily) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.journal.Cases.ReadableRuns(ctx, r.Tenant, r.Case)
-	if err != nil || !slices.ContainsFunc(all, func(s postgres.Snapshot) bool {
+	if err != nil || !slices.ContainsFunc(all, func(s journal.Snapshot) bool {
 		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall()
 	}) {
 		return false, err
@@ -103,7 +103,7 @@ func (f *settlementFamily) record(ctx context.Context, m background.Transition, 
 	var runs *caseRuns
 	var excess int64
 	for {
-		s, err := f.handlers.applyWithHandler(ctx, f.journal, m, by.run(func(s *postgres.Snapshot) (ch postgres.Change, err error) {
+		s, err := f.handlers.applyWithHandler(ctx, f.journal, m, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
 			if m.Event == receipts.AnsweredLate || m.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
 				ch, err = decideLate(m, s, runs)
 			} else {
@@ -128,43 +128,43 @@ func (f *settlementFamily) record(ctx context.Context, m background.Transition, 
 }
 
 // decide returns the change that a transition makes to a case.
-func (f *settlementFamily) decide(m background.Transition, s *postgres.Snapshot, runs *caseRuns) (postgres.Change, error) {
+func (f *settlementFamily) decide(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	onPaidUnderOlderKey(&m, s)
 	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
-			return postgres.Change{}, err
+			return journal.Change{}, err
 		}
 		if f.executorOf(s.Run.Target) == nil {
-			return postgres.Change{}, background.ErrTargetUnknown
+			return journal.Change{}, background.ErrTargetUnknown
 		}
 	}
 	if err := onExecuted(&m, s, runs); err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
 	onEndedCase(&m, s)
 	run, err := m.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
 	if err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
 	if m.Event == receipts.AttemptStarted {
 		if err := f.checkKeyLifetime(&s.Run, m.At); err != nil {
-			return postgres.Change{}, err
+			return journal.Change{}, err
 		}
 	}
 	state, effect, err := applySettlement(&m, s, runs)
 	if err != nil {
-		return postgres.Change{}, err
+		return journal.Change{}, err
 	}
 	p := receiptPayload(&m, &s.Run, &run)
 	if closesLetter(&m, s, &run) {
 		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed, KeepReserved: true}); err != nil {
-			return postgres.Change{}, err
+			return journal.Change{}, err
 		}
 		run.Letter, p.LetterClosed = background.LetterReconciled, true
 	}
 	p.ReservationKept = keepsReservation(&m, s) || p.LetterClosed && state.Reserved > 0
 	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
-	after := &postgres.Snapshot{Case: s.Case, Run: run}
+	after := &journal.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
 	p.Outcome = string(state.Adjudication)
 	if state != s.Case.State {
@@ -172,13 +172,13 @@ func (f *settlementFamily) decide(m background.Transition, s *postgres.Snapshot,
 	}
 	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p}}
 	drafts = append(drafts, excessReceipts(&m, run.ID, run.Attempt, effect)...)
-	return postgres.Change{Transition: m.ID, Before: s, After: after, Drafts: drafts}, nil
+	return journal.Change{Transition: m.ID, Before: s, After: after, Drafts: drafts}, nil
 }
 
 // onExecuted ends a run whose payment became known while it ran, whatever this attempt
 // returned. For a fork the payment may be its parent's: both have one operation key, which is
 // executed once.
-func onExecuted(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) (err error) {
+func onExecuted(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (err error) {
 	switch m.Event {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
 	default:
@@ -199,7 +199,7 @@ func onExecuted(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) 
 // onEndedCase ends a run whose case was ended by another payment while it ran: it gets no
 // further attempt. If one of its own attempts may have paid as well, it becomes a dead letter
 // for a person.
-func onEndedCase(m *background.Transition, s *postgres.Snapshot) {
+func onEndedCase(m *background.Transition, s *journal.Snapshot) {
 	if !s.Case.State.Progression.Ended() || m.Event != receipts.RetryScheduled && m.Event != receipts.AttemptInterrupted {
 		return
 	}
@@ -212,7 +212,7 @@ func onEndedCase(m *background.Transition, s *postgres.Snapshot) {
 // onPaidUnderOlderKey ends a run whose reservation was consumed by a payment under another key while it
 // ran: another attempt could pay a second time. The payment itself ends a waiting run, but
 // earlier versions left it waiting: then its claim ends it.
-func onPaidUnderOlderKey(m *background.Transition, s *postgres.Snapshot) {
+func onPaidUnderOlderKey(m *background.Transition, s *journal.Snapshot) {
 	if !s.Case.State.Underfunded() {
 		return
 	}
@@ -229,7 +229,7 @@ func onPaidUnderOlderKey(m *background.Transition, s *postgres.Snapshot) {
 // closesLetter reports whether a NotExecuted finding closes an open letter: one that can't be
 // forked because of a payment under an older key. A lookup does not close it: a person has to
 // state that no more than that payment will come.
-func closesLetter(m *background.Transition, s *postgres.Snapshot, after *background.Run) bool {
+func closesLetter(m *background.Transition, s *journal.Snapshot, after *background.Run) bool {
 	return m.Event == receipts.Reconciled && m.Result.Class == escrow.NotExecuted && m.Lookup == "" &&
 		after.Letter == background.LetterOpen && s.Case.State.Underfunded() && s.Case.State.Progression == settlement.DisputeReady
 }
@@ -237,7 +237,7 @@ func closesLetter(m *background.Transition, s *postgres.Snapshot, after *backgro
 // keepsReservation reports whether a transition cancels a fork, which leaves reserved what its
 // dead letter kept reserved. Otherwise one person could free by a fork and a cancel what takes
 // two people to free.
-func keepsReservation(m *background.Transition, s *postgres.Snapshot) bool {
+func keepsReservation(m *background.Transition, s *journal.Snapshot) bool {
 	return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
 }
 
@@ -271,7 +271,7 @@ func (f *settlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 }
 
 // applySettlement returns the settlement after a transition of the case's active run.
-func applySettlement(m *background.Transition, s *postgres.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
+func applySettlement(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
 	e, ok := binding.SettlementEvent(m.Event, m.Result.Class == escrow.Executed, m.Result.Moved)
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
@@ -300,7 +300,7 @@ func applySettlement(m *background.Transition, s *postgres.Snapshot, runs *caseR
 }
 
 // forkGate returns the gate that refuses a fork of the run, or empty.
-func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
+func (f *settlementFamily) forkGate(s journal.Snapshot, at time.Time) Gate {
 	r := s.Run
 	switch {
 	case r.State != background.DeadLettered:
@@ -311,7 +311,7 @@ func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
 		return GateCaseEnded
 	case s.Case.State.Underfunded():
 		return GatePaidUnderOlderKey
-	case s.Case.Kind == postgres.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
+	case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
 		return GateReconcileFirst
 	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
 		return GateRequestAltered
@@ -326,7 +326,7 @@ func (f *settlementFamily) forkGate(s postgres.Snapshot, at time.Time) Gate {
 // over: that key no longer protects against a second payment, and a new lifetime can't be
 // counted from a call under it. It may have one if nothing was or can be executed under the old
 // key.
-func (f *settlementFamily) needsNewKey(s *postgres.Snapshot, at time.Time) bool {
+func (f *settlementFamily) needsNewKey(s *journal.Snapshot, at time.Time) bool {
 	if s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
 		return false
 	}
@@ -347,7 +347,7 @@ func (f *settlementFamily) keyExpired(r *background.Run, at time.Time) bool {
 	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
 }
 
-func newOperationKey(s *postgres.Snapshot, epoch int) escrow.OperationKey {
+func newOperationKey(s *journal.Snapshot, epoch int) escrow.OperationKey {
 	return binding.OperationKey(settlement.Instruction{
 		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Adjudication, Generation: s.Case.State.Generation,
 	}, s.Run.Target, epoch)

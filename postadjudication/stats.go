@@ -7,7 +7,8 @@ import (
 	"sync"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
 // Stats are counters of one process. They need no query.
@@ -30,13 +31,13 @@ type Stats struct {
 }
 
 // Batches counts commits by how many rows they shared, with the bounds of BatchBounds.
-type Batches = postgres.BatchStats
+type Batches = pg.BatchStats
 
 // BatchBounds are the upper bounds of Batches, in rows, ascending.
-var BatchBounds = postgres.BatchSizeBuckets
+var BatchBounds = pg.BatchSizeBuckets
 
 // Levels measures the work that is waiting, in all processes and of all tenants.
-type Levels = postgres.Gauges
+type Levels = journal.Gauges
 
 // Stats returns the counters of this process.
 func (s *Service) Stats() Stats {

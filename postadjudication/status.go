@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -84,7 +84,7 @@ func (s *Service) Status(ctx context.Context, tenant string, id background.RunID
 
 // Case returns the case of a tenant's transaction. Errors: ErrNotFound if there is none.
 func (s *Service) Case(ctx context.Context, tenant, transaction string) (CaseStatus, error) {
-	snap, err := s.journal.Cases.SubjectSnapshot(ctx, tenant, postgres.KindSettlement, transaction)
+	snap, err := s.journal.Cases.SubjectSnapshot(ctx, tenant, journal.KindSettlement, transaction)
 	if err != nil {
 		return CaseStatus{}, err
 	}
@@ -95,7 +95,7 @@ func (s *Service) Case(ctx context.Context, tenant, transaction string) (CaseSta
 	return s.caseStatus(ctx, tenant, all)
 }
 
-func (s *Service) caseStatus(ctx context.Context, tenant string, all []postgres.Snapshot) (CaseStatus, error) {
+func (s *Service) caseStatus(ctx context.Context, tenant string, all []journal.Snapshot) (CaseStatus, error) {
 	runs, err := s.statusesOf(ctx, tenant, all)
 	if err != nil {
 		return CaseStatus{}, err
@@ -126,7 +126,7 @@ func (s *Service) addEscrow(ctx context.Context, c *CaseStatus) error {
 // Receipts returns at most limit receipts of a tenant's case in order, beginning after the
 // sequence number after (0 for the first).
 func (s *Service) Receipts(ctx context.Context, tenant string, caseID background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
-	return s.journal.Receipts.Trail(ctx, tenant, caseID, postgres.TrailPosition{Case: caseID, Seq: after}, limit)
+	return s.journal.Receipts.Trail(ctx, tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
 }
 
 func statusOf(r background.Run) Status {
@@ -146,7 +146,7 @@ func statusOf(r background.Run) Status {
 }
 
 // caseOf combines the runs of one case. all must not be empty.
-func caseOf(all []postgres.Snapshot, runs []Status) CaseStatus {
+func caseOf(all []journal.Snapshot, runs []Status) CaseStatus {
 	c := all[0].Case
 	return CaseStatus{
 		Case: c.ID, Tenant: c.Tenant, Transaction: c.Subject, Submission: c.Submission, Escrow: c.Reference, Currency: c.Currency,

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -39,7 +39,7 @@ func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error)
 }
 
 // submit hands a submission to the journal. complete adds to the reply what only a read shows.
-func (s *Service) submit(ctx context.Context, sub postgres.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
+func (s *Service) submit(ctx context.Context, sub journal.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
 	ctx, endSpan := s.startSpan(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
 	out, err := s.submitted(snap, err)
@@ -132,13 +132,13 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 	}, nil
 }
 
-func (a admission) submission() postgres.Submission {
-	return postgres.Submission{
-		Tenant: a.Tenant, Kind: postgres.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openCase, Decide: a.decide,
+func (a admission) submission() journal.Submission {
+	return journal.Submission{
+		Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openCase, Decide: a.decide,
 	}
 }
 
-func (s *Service) submitted(snap *postgres.Snapshot, err error) (Submitted, error) {
+func (s *Service) submitted(snap *journal.Snapshot, err error) (Submitted, error) {
 	reply, ok := replyOf(err)
 	if !ok {
 		return Submitted{}, err
@@ -262,13 +262,13 @@ func replyOf(err error) (r Reply, ok bool) {
 		return Created, true
 	case errors.As(err, &refused):
 		return Reply(refused), true
-	case errors.Is(err, postgres.ErrExceedsHeld):
+	case errors.Is(err, journal.ErrExceedsHeld):
 		return ExceedsHeld, true
-	case errors.Is(err, postgres.ErrEscrowMismatch):
+	case errors.Is(err, journal.ErrEscrowMismatch):
 		return EscrowMismatch, true
-	case errors.Is(err, postgres.ErrBusy):
+	case errors.Is(err, journal.ErrBusy):
 		return Busy, true
-	case errors.Is(err, postgres.ErrIsolation):
+	case errors.Is(err, journal.ErrIsolation):
 		return IsolationUnsupported, true
 	}
 	return "", false

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/internal/postgres"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // subscribeTimeout bounds reading the current position when OnDeadLetter is called.
@@ -32,7 +32,7 @@ func (s *Service) OnDeadLetter(fn func(ctx context.Context, l DeadLetter)) (unsu
 // subscribers delivers deaths to each subscriber at its own pace: each has its own position in
 // the order of events, so that nothing is buffered for a slow one.
 type subscribers struct {
-	journal     *postgres.Journal
+	journal     *journal.Journal
 	log         *zap.Logger
 	startNumber int64 // the last position when the service was opened
 
@@ -43,7 +43,7 @@ type subscribers struct {
 	closed bool
 }
 
-func newSubscribers(ctx context.Context, j *postgres.Journal, log *zap.Logger) (*subscribers, error) {
+func newSubscribers(ctx context.Context, j *journal.Journal, log *zap.Logger) (*subscribers, error) {
 	last, err := j.Receipts.LastPosition(ctx)
 	return &subscribers{journal: j, log: log, startNumber: last, all: map[*subscriber]struct{}{}}, err
 }
@@ -182,7 +182,7 @@ func (b *subscriber) waitWake(ctx context.Context, d time.Duration) bool {
 
 // deliverOne calls fn for one death. It uses a goroutine, so that runtime.Goexit in fn ends only
 // that call.
-func (b *subscriber) deliverOne(ctx context.Context, d postgres.DeathEvent) {
+func (b *subscriber) deliverOne(ctx context.Context, d journal.DeathEvent) {
 	l, err := deadLetterFromReceipt(d)
 	if err != nil {
 		b.set.failed.Add(1)

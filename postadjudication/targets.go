@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // Target is an escrow service that adjudications may name, besides escrow.DefaultTarget.
@@ -127,7 +127,7 @@ func (f *settlementFamily) lookupTargets() (names []string) {
 
 // ErrTargets means that a target of this process uses another circuit breaker than the recorded
 // one, which other processes use. The error says in one line which, and what to do.
-var ErrTargets = postgres.ErrTargetsDiffer
+var ErrTargets = journal.ErrTargetsDiffer
 
 // recordTargets records which circuit breakers the targets of this process use, for the claims of
 // all processes and for readers. Only a process that executes records them. It retries while
@@ -196,7 +196,7 @@ func unknownTargetError(t targets) error {
 // its target, or it is unsafe. If the same adjudication was accepted before, the reply is that of
 // a repetition; else it is refused.
 func (s *Service) answerUnaccepted(ctx context.Context, a *admission, wait bool) (Submitted, error) {
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, postgres.KindSettlement, a.TransactionReceiptID)
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, journal.KindSettlement, a.TransactionReceiptID)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return Submitted{}, a.unsafeErr
@@ -220,7 +220,7 @@ func (s *Service) answerUnaccepted(ctx context.Context, a *admission, wait bool)
 }
 
 // Uncalled is the number of live runs and open dead letters of a target that no process calls.
-type Uncalled = postgres.Uncalled
+type Uncalled = journal.Uncalled
 
 // Uncalled returns the targets of live runs and open dead letters of settlements, of all tenants,
 // that no running process calls: they can be neither executed nor looked up until one does. It

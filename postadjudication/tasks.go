@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -54,7 +54,7 @@ func (p PlainFamily) validate() error {
 // plainAdapter records the transitions of a plain family.
 type plainAdapter struct {
 	PlainFamily
-	journal  *postgres.Journal
+	journal  *journal.Journal
 	handlers *handlers
 }
 
@@ -82,18 +82,18 @@ func (f *plainAdapter) Record(ctx context.Context, m background.Transition) (bac
 	if m.Event == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.journal, m)
 	}
-	s, err := f.handlers.applyWithHandler(ctx, f.journal, m, func(s *postgres.Snapshot) (postgres.Change, error) {
+	s, err := f.handlers.applyWithHandler(ctx, f.journal, m, func(s *journal.Snapshot) (journal.Change, error) {
 		if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
 			if err := checkBinding(&s.Run); err != nil {
-				return postgres.Change{}, err
+				return journal.Change{}, err
 			}
 		}
 		run, err := m.Apply(s.Run)
 		if err != nil {
-			return postgres.Change{}, unrecordableUnlessAnswered(err)
+			return journal.Change{}, unrecordableUnlessAnswered(err)
 		}
-		return postgres.Change{
-			Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
+		return journal.Change{
+			Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
 			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receiptPayload(&m, &s.Run, &run)}},
 		}, nil
 	})
@@ -150,7 +150,7 @@ func (t Task) subject() string { return t.Family + ":" + t.RetryKey }
 
 // replyToTask returns the reply to a task whose retry key an earlier task has: Created if the new
 // task replaces it.
-func replyToTask(seen *postgres.Snapshot) Reply {
+func replyToTask(seen *journal.Snapshot) Reply {
 	switch {
 	case seen.Run.State.Live():
 		return Deduplicated
@@ -160,7 +160,7 @@ func replyToTask(seen *postgres.Snapshot) Reply {
 	return Created
 }
 
-func (s *Service) taskSubmission(ctx context.Context, f *plainAdapter, t Task) postgres.Submission {
+func (s *Service) taskSubmission(ctx context.Context, f *plainAdapter, t Task) journal.Submission {
 	now, id := s.now(), background.RunID(newID())
 	if t.RetryKey == "" {
 		t.RetryKey = id.String()
@@ -179,19 +179,19 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainAdapter, t Task) p
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
 			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: binding.RequestDigest(r.Payload)}}}
 	}
-	return postgres.Submission{
-		Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Run: id,
-		Open: func() (postgres.Change, error) {
-			newCase := postgres.Case{ID: run.Case, Tenant: t.Tenant, Kind: postgres.KindPlain, Subject: subject, Content: sha256.Sum256(t.Payload), ActiveRun: id}
-			return postgres.Change{Transition: run.LastTransition, After: &postgres.Snapshot{Case: newCase, Run: run}, Drafts: draft(run)}, nil
+	return journal.Submission{
+		Tenant: t.Tenant, Kind: journal.KindPlain, Subject: subject, Run: id,
+		Open: func() (journal.Change, error) {
+			newCase := journal.Case{ID: run.Case, Tenant: t.Tenant, Kind: journal.KindPlain, Subject: subject, Content: sha256.Sum256(t.Payload), ActiveRun: id}
+			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run}, Drafts: draft(run)}, nil
 		},
-		Decide: func(seen *postgres.Snapshot) (postgres.Change, error) {
+		Decide: func(seen *journal.Snapshot) (journal.Change, error) {
 			if reply := replyToTask(seen); reply != Created {
-				return postgres.Change{}, replyError(reply)
+				return journal.Change{}, replyError(reply)
 			}
 			next, after := run, *seen
 			next.Case, after.Case.ActiveRun, after.Run.LastTransition = seen.Case.ID, id, run.LastTransition
-			return postgres.Change{Transition: run.LastTransition, Before: seen, After: &after, NewRun: &next, Drafts: draft(next)}, nil
+			return journal.Change{Transition: run.LastTransition, Before: seen, After: &after, NewRun: &next, Drafts: draft(next)}, nil
 		},
 	}
 }

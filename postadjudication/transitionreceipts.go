@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -137,7 +137,7 @@ var errCaseChanged = errors.New("postadjudication: the case has moved on")
 // delivery. The transition expects the head of the case from before the check that there is no
 // such receipt. It returns ErrConflict if there is one, or if the run differs from the
 // transition's.
-func recordTampering(ctx context.Context, j *postgres.Journal, m background.Transition) (background.Run, error) {
+func recordTampering(ctx context.Context, j *journal.Journal, m background.Transition) (background.Run, error) {
 	for {
 		seen, err := j.Cases.Snapshot(ctx, m.Run.ID)
 		if err != nil {
@@ -154,16 +154,16 @@ func recordTampering(ctx context.Context, j *postgres.Journal, m background.Tran
 		if recorded {
 			return now, background.ErrConflict
 		}
-		after, err := j.Apply(ctx, now.ID, m.ID, func(s *postgres.Snapshot) (postgres.Change, error) {
+		after, err := j.Apply(ctx, now.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
 			if s.Case.Head != seen.Case.Head {
-				return postgres.Change{}, errCaseChanged
+				return journal.Change{}, errCaseChanged
 			}
 			run, err := m.Apply(s.Run)
 			if err != nil {
-				return postgres.Change{}, err
+				return journal.Change{}, err
 			}
-			return postgres.Change{
-				Transition: m.ID, Before: s, After: &postgres.Snapshot{Case: s.Case, Run: run},
+			return journal.Change{
+				Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
 				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
 					DispatchReference: dispatchReference(run), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
 				}}},

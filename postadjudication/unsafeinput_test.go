@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
 // submitAsOlderVersion submits an adjudication as a version did that did not check for secrets. Its
@@ -210,14 +210,14 @@ func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 	for _, key := range []string{plantedCard, "k\u202e" + "4111"} {
 		_, _, err := r.BeginRequest(t.Context(), "acme", key, same)
 		r.checkFieldRefused(err, "Idempotency-Key")
-		entry := postgres.Request{Tenant: "acme", Key: key, Digest: same, Token: uuid.New(), Began: r.now()}
+		entry := journal.Request{Tenant: "acme", Key: key, Digest: same, Token: uuid.New(), Began: r.now()}
 		if _, begun, err := r.journal.Requests.Begin(t.Context(), entry, entry.Began.Add(-requestTimeout), entry.Began.Add(-RequestRetention)); err != nil || !begun {
 			t.Fatal(begun, err)
 		}
 		if _, _, err := r.BeginRequest(t.Context(), "acme", key, same); !errors.Is(err, ErrRequestBusy) {
 			t.Errorf("not answered yet: %v", err)
 		}
-		if err := r.journal.Requests.Answer(t.Context(), entry, postgres.Response{Status: 201, Headers: "{}", Body: []byte("paid")}); err != nil {
+		if err := r.journal.Requests.Answer(t.Context(), entry, journal.Response{Status: 201, Headers: "{}", Body: []byte("paid")}); err != nil {
 			t.Fatal(err)
 		}
 		if before, _, err := r.BeginRequest(t.Context(), "acme", key, same); err != nil || before == nil || string(before.Body) != "paid" {

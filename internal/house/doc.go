@@ -2,8 +2,9 @@
 //
 // # Rules
 //
-//   - Imports run one way. A table says which package may import which. Only postadjudication
-//     opens the journal. Pure packages do no I/O, and have no clock, no log and no dependency.
+//   - Imports run one way. A table says which package may import which. The compiler lets only
+//     packages under postadjudication open the journal. Pure packages do no I/O, and have no clock,
+//     no log and no dependency.
 //   - A file has at most 500 lines, a function 70, a package 35 files and 110 exported names, a type
 //     30 methods. What was beyond that when the limits were set has its number as a ceiling, which
 //     may only be lowered.
@@ -68,7 +69,7 @@
 //	chain                the receipts of a case, each with the hash of the one before
 //	head                 the last link of a chain, to be kept elsewhere
 //	store                the interface through which the engine reads and writes runs (background.Store)
-//	journal              its implementation on Postgres (internal/postgres)
+//	journal              its implementation on Postgres (postadjudication/internal/journal)
 //	operation log        a chain of receipts about settings: policies, keys, rules, circuit breakers
 //	audit                the comparison of everything stored with what the receipts say
 package house

@@ -18,40 +18,44 @@ const module = "github.com/recourse-dev/recourse/"
 // arrows says what each package of ours may import of ours. A package that is not
 // listed may be imported by none of these.
 var arrows = map[string][]string{
-	"retrypolicy":                 {},
-	"settlement":                  {},
-	"receipts":                    {},
-	"receipts/receiptstest":       {"receipts"},
-	"internal/redact":             {},
-	"internal/strictjson":         {},
-	"internal/pgurl":              {},
-	"internal/signature":          {},
-	"internal/archive":            {},
-	"internal/sheet":              {},
-	"internal/tenantlimit":        {},
-	"internal/child":              {},
-	"internal/failpoint":          {},
-	"internal/chaos/worker":       {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
-	"internal/access":             {},
-	"internal/api":                {"postadjudication", "postadjudication/escrow", "postadjudication/audit", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/tenantlimit"},
-	"internal/cli/screen":         {},
-	"internal/cli/shell":          {"internal/cli/screen", "internal/app", "internal/intake", "internal/access", "postadjudication", "settlement"},
-	"internal/cli/view":           {"internal/cli/screen", "internal/cli/shell", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
-	"internal/cli/backend":        {"internal/cli/shell", "internal/cli/view", "internal/client", "internal/app", "internal/api", "internal/access", "postadjudication", "postadjudication/audit", "receipts"},
-	"internal/cli/history":        {"internal/cli/backend", "internal/cli/screen", "internal/cli/shell", "postadjudication"},
-	"internal/cli/policy":         {"internal/cli/backend", "internal/cli/shell", "internal/cli/view", "postadjudication", "retrypolicy"},
-	"internal/cli/dlq":            {"internal/cli/backend", "internal/cli/history", "internal/cli/policy", "internal/cli/screen", "internal/cli/shell", "internal/cli/view", "internal/app", "internal/api", "postadjudication", "postadjudication/escrow", "background", "receipts", "retrypolicy", "settlement"},
-	"internal/cli/clitest":        {"internal/cli", "internal/app", "internal/testkit"},
-	"internal/client":             {"postadjudication", "postadjudication/escrow", "receipts", "retrypolicy", "internal/access", "internal/api"},
-	"internal/localpg":            {"internal/child"},
-	"internal/localredis":         {"internal/child"},
-	"background":                  {"retrypolicy", "receipts", "internal/failpoint"},
-	"background/backgroundtest":   {"background", "retrypolicy", "receipts"},
-	"internal/schema":             {"internal/schema/migrations", "internal/schema/stored", "internal/pgurl"},
-	"internal/postgres":           {"internal/schema/migrations", "internal/schema/stored", "background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "internal/signature", "internal/pgurl", "internal/tenantlimit"},
-	"postadjudication":            {"postadjudication/audit", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "internal/postgres", "internal/schema", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/tenantlimit"},
-	"postadjudication/escrow":     {"background", "settlement", "postadjudication/internal/binding"},
-	"postadjudication/escrowhttp": {"postadjudication/escrow", "settlement", "internal/strictjson", "internal/redact"},
+	"retrypolicy":                                   {},
+	"settlement":                                    {},
+	"receipts":                                      {},
+	"receipts/receiptstest":                         {"receipts"},
+	"internal/redact":                               {},
+	"internal/strictjson":                           {},
+	"internal/pgurl":                                {},
+	"internal/signature":                            {},
+	"internal/archive":                              {},
+	"internal/sheet":                                {},
+	"internal/tenantlimit":                          {},
+	"internal/child":                                {},
+	"internal/failpoint":                            {},
+	"internal/chaos/worker":                         {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow"},
+	"internal/access":                               {},
+	"internal/api":                                  {"postadjudication", "postadjudication/escrow", "postadjudication/audit", "background", "receipts", "retrypolicy", "internal/access", "internal/intake", "internal/strictjson", "internal/redact", "internal/tenantlimit"},
+	"internal/cli/screen":                           {},
+	"internal/cli/shell":                            {"internal/cli/screen", "internal/app", "internal/intake", "internal/access", "postadjudication", "settlement"},
+	"internal/cli/view":                             {"internal/cli/screen", "internal/cli/shell", "postadjudication", "background", "receipts", "retrypolicy", "settlement"},
+	"internal/cli/backend":                          {"internal/cli/shell", "internal/cli/view", "internal/client", "internal/app", "internal/api", "internal/access", "postadjudication", "postadjudication/audit", "receipts"},
+	"internal/cli/history":                          {"internal/cli/backend", "internal/cli/screen", "internal/cli/shell", "postadjudication"},
+	"internal/cli/policy":                           {"internal/cli/backend", "internal/cli/shell", "internal/cli/view", "postadjudication", "retrypolicy"},
+	"internal/cli/dlq":                              {"internal/cli/backend", "internal/cli/history", "internal/cli/policy", "internal/cli/screen", "internal/cli/shell", "internal/cli/view", "internal/app", "internal/api", "postadjudication", "postadjudication/escrow", "background", "receipts", "retrypolicy", "settlement"},
+	"internal/cli/clitest":                          {"internal/cli", "internal/app", "internal/testkit"},
+	"internal/client":                               {"postadjudication", "postadjudication/escrow", "receipts", "retrypolicy", "internal/access", "internal/api"},
+	"internal/localpg":                              {"internal/child"},
+	"internal/localredis":                           {"internal/child"},
+	"background":                                    {"retrypolicy", "receipts", "internal/failpoint"},
+	"background/backgroundtest":                     {"background", "retrypolicy", "receipts"},
+	"internal/schema":                               {"internal/schema/migrations", "internal/schema/stored", "internal/pgurl"},
+	"postadjudication/internal/journal":             {"postadjudication/internal/journal/pg", "internal/schema/migrations", "internal/schema/stored", "background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access"},
+	"postadjudication/internal/journal/pg":          {"internal/failpoint", "internal/pgurl"},
+	"postadjudication/internal/journal/search":      {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "settlement", "receipts", "internal/failpoint", "internal/signature", "internal/tenantlimit"},
+	"postadjudication/internal/journal/plans":       {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "internal/schema/stored", "background", "receipts", "internal/failpoint"},
+	"postadjudication/internal/journal/journaltest": {"postadjudication/internal/journal", "background", "receipts", "internal/testkit"},
+	"postadjudication":                              {"postadjudication/audit", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "postadjudication/internal/journal/plans", "internal/schema", "internal/redact", "internal/access", "internal/archive", "internal/sheet", "internal/strictjson", "internal/tenantlimit"},
+	"postadjudication/escrow":                       {"background", "settlement", "postadjudication/internal/binding"},
+	"postadjudication/escrowhttp":                   {"postadjudication/escrow", "settlement", "internal/strictjson", "internal/redact"},
 
 	"internal/schema/migrations":        {},
 	"internal/schema/stored":            {"receipts", "internal/schema/migrations"},
@@ -125,20 +129,6 @@ func TestImportsRunOneWay(t *testing.T) {
 			}
 			if slices.Contains(pure, s.dir) && strings.Contains(strings.SplitN(p, "/", 2)[0], ".") && !strings.HasPrefix(p, module) {
 				t.Errorf("%s imports %s; %s is pure", s.name, p, s.dir)
-			}
-		}
-	}
-}
-
-func TestOnlyThePublicDoorOpensTheJournal(t *testing.T) {
-	t.Parallel()
-	for _, s := range sources(t) {
-		if s.dir == "postadjudication" || s.dir == "internal/postgres" || s.dir == "internal/postgres/journaltest" || strings.HasSuffix(s.name, "_test.go") {
-			continue
-		}
-		for _, i := range s.file.Imports {
-			if i.Path.Value == `"`+module+`internal/postgres"` {
-				t.Errorf("%s imports internal/postgres; only postadjudication may", s.name)
 			}
 		}
 	}

@@ -37,9 +37,6 @@ var ceilings = map[quantity]int{
 	{packageFiles, "postadjudication"}:        70,
 	{packageNames, "postadjudication"}:        295,
 	{typeMethods, "postadjudication.Service"}: 141,
-	// One package has all statements. Connection pools, the search and stored plans are to become packages.
-	{packageFiles, "internal/postgres"}: 57,
-	{packageNames, "internal/postgres"}: 145,
 	// The subtypes, classes and failures of receipts are constants of one package: their readers import nothing else.
 	{packageNames, "receipts"}: 118,
 }

@@ -84,7 +84,7 @@ var apiGuards = []Guard{
 	},
 	{
 		Name: "the positions of a tenant reveal nothing of the others",
-		Edits: []Edit{{"internal/postgres/sequencer.go", "own.last + sum(cardinality(o.seqs)) OVER (PARTITION BY o.tenant ORDER BY o.id),",
+		Edits: []Edit{{"postadjudication/internal/journal/sequencer.go", "own.last + sum(cardinality(o.seqs)) OVER (PARTITION BY o.tenant ORDER BY o.id),",
 			"before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id),"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPositionsTellNothingOfOtherTenants"},
 	},

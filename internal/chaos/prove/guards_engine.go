@@ -146,7 +146,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a cancel request and its receipt are one commit",
-		Edits:    []Edit{{"internal/postgres/transition.go", "return errCancelNotMarked", "return nil"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/transition.go", "return errCancelNotMarked", "return nil"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARequestToCancelThatComesTooLateLeavesNothing"},
 	},
 	{
@@ -161,8 +161,8 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a session with a new claim is not forgotten",
-		Edits:    []Edit{{"internal/postgres/sessions.go", "WHERE id = $1 FOR UPDATE", "WHERE id = $1"}},
-		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestASessionThatHasJustClaimedIsNotForgotten"},
+		Edits:    []Edit{{"postadjudication/internal/journal/sessions.go", "WHERE id = $1 FOR UPDATE", "WHERE id = $1"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestASessionThatHasJustClaimedIsNotForgotten"},
 	},
 	{
 		Name:     "an open circuit breaker is led by a process that calls its target",

@@ -67,12 +67,12 @@ var evidenceGuards = []Guard{
 	{
 		Name:     "the request of a submission is never changed",
 		Edits:    []Edit{{"internal/schema/stored/triggers.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
-		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 	{
 		Name:     "what an escrow holds is never changed once a case names it",
 		Edits:    []Edit{{"internal/schema/migrations/00100_schema.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
-		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 }
 

@@ -10,7 +10,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no fork of an unknown past the key's lifetime",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "case s.Case.Kind == postgres.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
+		Edits:    []Edit{{"postadjudication/settlementfamily.go", "case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
 	},
 	{
@@ -169,34 +169,34 @@ var moneyGuards = []Guard{
 var escrowGuards = []Guard{
 	{
 		Name: "an admission counts only the deltas that it folded itself",
-		Edits: []Edit{{"internal/postgres/statement_open.go", "(SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id)",
+		Edits: []Edit{{"postadjudication/internal/journal/statement_open.go", "(SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id)",
 			"(SELECT sum(y.delta) FROM recourse.escrow_deltas y WHERE y.escrow_id = e.id)"}},
-		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestADeltaIsCountedOnceByWhoeverFoldsIt"},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestADeltaIsCountedOnceByWhoeverFoldsIt"},
 	},
 	{
 		Name: "the fold adds only the deltas that it deleted itself",
-		Edits: []Edit{{"internal/postgres/escrow.go", "FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s",
+		Edits: []Edit{{"postadjudication/internal/journal/escrow.go", "FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s",
 			"FROM (SELECT y.escrow_id, sum(y.delta)::bigint AS delta FROM recourse.escrow_deltas y JOIN e ON e.id = y.escrow_id GROUP BY 1) s"}},
-		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestTheSumOfAnEscrowIsRightAtEveryMoment"},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestTheSumOfAnEscrowIsRightAtEveryMoment"},
 	},
 	{
 		Name:     "the escrow delta of a transition is recorded with it",
-		Edits:    []Edit{{"internal/postgres/statement_hottransition.go", "FROM ok WHERE delta <> 0", "FROM ok WHERE false"}},
-		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionNeverWaitsForItsEscrow"},
+		Edits:    []Edit{{"postadjudication/internal/journal/statement_hottransition.go", "FROM ok WHERE delta <> 0", "FROM ok WHERE false"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestATransitionNeverWaitsForItsEscrow"},
 	},
 	{
 		Name:     "the fold waits for no lock of an escrow",
-		Edits:    []Edit{{"internal/postgres/escrow.go", "FOR NO KEY UPDATE OF e SKIP LOCKED", "FOR NO KEY UPDATE OF e"}},
-		CaughtBy: Detector{Package: "./internal/postgres", Test: "TestATransitionNeverWaitsForItsEscrow"},
+		Edits:    []Edit{{"postadjudication/internal/journal/escrow.go", "FOR NO KEY UPDATE OF e SKIP LOCKED", "FOR NO KEY UPDATE OF e"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestATransitionNeverWaitsForItsEscrow"},
 	},
 	{
 		Name:     "one submission of an escrow waits for a transaction that holds it",
-		Edits:    []Edit{{"internal/postgres/pg_slowpath.go", "if held, ok := t.byName[name]; ok {", "if byName, ok := t.byName[name]; ok && t == nil {"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/pg/slowpath.go", "if held, ok := t.byName[name]; ok {", "if byName, ok := t.byName[name]; ok && t == nil {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction"},
 	},
 	{
 		Name: "naming an escrow waits for no lock of it",
-		Edits: []Edit{{"internal/postgres/escrow.go",
+		Edits: []Edit{{"postadjudication/internal/journal/escrow.go",
 			"WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting"},
 	},

@@ -11,8 +11,8 @@ import (
 	_ "github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/postgres"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 func oneReceipt(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	ctx := context.Background()
-	j, err := postgres.Open(ctx, url)
+	j, err := journal.Open(ctx, url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,12 +34,12 @@ func oneReceipt(t *testing.T, url string) *sql.DB {
 		ID: id, Case: caseID, Tenant: "acme", Family: "plain", RetryKey: id.String(), Queue: "plain:0", Target: "plain", Payload: []byte("{}"),
 		State: background.Pending, LastTransition: uuid.New(), DueAt: time.Now().UTC().Truncate(time.Microsecond), NotificationNumber: 1,
 	}
-	_, err = j.Submit(ctx, postgres.Submission{
-		Tenant: "acme", Kind: postgres.KindPlain, Subject: "case:" + caseID.String(), Run: id,
-		Open: func() (postgres.Change, error) {
-			return postgres.Change{
+	_, err = j.Submit(ctx, journal.Submission{
+		Tenant: "acme", Kind: journal.KindPlain, Subject: "case:" + caseID.String(), Run: id,
+		Open: func() (journal.Change, error) {
+			return journal.Change{
 				Transition: run.LastTransition,
-				After:      &postgres.Snapshot{Run: run, Case: postgres.Case{ID: caseID, Tenant: "acme", Kind: postgres.KindPlain, Subject: "case:" + caseID.String(), ActiveRun: id}},
+				After:      &journal.Snapshot{Run: run, Case: journal.Case{ID: caseID, Tenant: "acme", Kind: journal.KindPlain, Subject: "case:" + caseID.String(), ActiveRun: id}},
 				Drafts:     []receipts.Draft{{Run: id, Subtype: receipts.Submitted, Actor: "test", At: run.DueAt, Payload: receipts.Payload{Family: run.Family, RetryKey: run.RetryKey}}},
 			}, nil
 		},

@@ -1,0 +1,278 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// Letters reads dead letters with their annotations, for those who change them.
+type Letters struct {
+	*shared
+}
+
+// Annotations are the hold, the marks and the announced end of retention of a dead letter.
+// The zero value is that of a dead letter without any.
+type Annotations struct {
+	Held            bool
+	HoldReason      string    // empty unless held
+	Reprocess       *bool     // reprocess_eligible; nil if not marked
+	Review          *bool     // manual_review_required; nil if not marked
+	MarkReason      string    // of the last mark
+	RetentionEndsAt time.Time // the announced end of its retention; zero if none was announced
+}
+
+// LetterRow is a dead letter with its annotations at one moment. Every change of
+// annotations writes a receipt, so that the case's head is the version of both.
+type LetterRow struct {
+	Snapshot
+	Annotations Annotations
+}
+
+// letterRowsSQL returns the query for dead letters with their annotations, oldest death
+// first; where selects them.
+func letterRowsSQL(where string) string {
+	return `SELECT q.*, coalesce(d.held, false) AS on_hold, coalesce(d.hold_reason, '') AS hold_reason, d.reprocess_eligible, d.manual_review_required,
+  coalesce(d.mark_reason, '') AS mark_reason, d.ends_at
+FROM (` + snapshotSQL + where + `) q LEFT JOIN recourse.annotations d ON d.run_id = q.id ORDER BY q.dead_at, q.id`
+}
+
+var letterRowsByIDSQL = letterRowsSQL(`WHERE r.id = ANY($1::uuid[])`)
+
+// ByID reads runs of any tenant with their annotations, by id. Runs that do not
+// exist are left out.
+func (l *Letters) ByID(ctx context.Context, ids ...background.RunID) ([]LetterRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewColumns(1, 1)
+	for _, id := range ids {
+		c.ID(id)
+	}
+	found, _, err := l.selectLetterRows(ctx, LetterRowPosition{}, letterRowsByIDSQL, c.Args()...)
+	return found, err
+}
+
+// selectLetterRows reads dead letters after a position, and returns the position of the
+// last. Rows that this program can't read are skipped, unchanged, and passed to Warn.
+func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition, query string, args ...any) (out []LetterRow, last LetterRowPosition, err error) {
+	rows, err := l.readDB.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, after, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	last = after
+	for rows.Next() {
+		var scanned snapshotRow
+		var d Annotations
+		var ends sql.NullTime
+		s, err := scanned.read(rows, &d.Held, &d.HoldReason, &d.Reprocess, &d.Review, &d.MarkReason, &ends)
+		if scanned.ID == (uuid.UUID{}) {
+			return nil, after, pg.Unavailable(err)
+		}
+		if ends.Valid {
+			d.RetentionEndsAt = ends.Time.UTC()
+		}
+		last = LetterRowPosition{scanned.DeadAt.Time.UTC(), background.RunID(scanned.ID)}
+		if err != nil {
+			l.warnUnreadable(unreadable{{id: background.RunID(scanned.ID), err: err}})
+			continue
+		}
+		out = append(out, LetterRow{s, d})
+	}
+	if err := rows.Err(); err != nil {
+		return nil, after, pg.Unavailable(err)
+	}
+	return out, last, nil
+}
+
+// AnnotationsRow is the SideEffect of a change that also changes the annotations of its
+// dead letter.
+type AnnotationsRow struct {
+	Run         background.RunID
+	Tenant      string
+	Annotations Annotations
+}
+
+const upsertAnnotationsSQL = `
+INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason, reprocess_eligible, manual_review_required, mark_reason, announced, ends_at)
+SELECT * FROM unnest($1::uuid[], $2::text[], $3::bool[], $4::text[], $5::bool[], $6::bool[], $7::text[], $8::bool[], $9::timestamptz[])
+ON CONFLICT (run_id) DO UPDATE SET held = excluded.held, hold_reason = excluded.hold_reason, reprocess_eligible = excluded.reprocess_eligible,
+  manual_review_required = excluded.manual_review_required, mark_reason = excluded.mark_reason, announced = excluded.announced, ends_at = excluded.ends_at`
+
+func (AnnotationsRow) failpointName() string { return failpoint.Annotations }
+
+func (d AnnotationsRow) write(ctx context.Context, tx *sql.Tx) error {
+	return upsertAnnotations(ctx, tx, []AnnotationsRow{d})
+}
+
+func upsertAnnotations(ctx context.Context, tx *sql.Tx, rows []AnnotationsRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	c := pg.NewColumns(9, len(rows))
+	for _, d := range rows {
+		c.ID(d.Run)
+		c.Str(d.Tenant)
+		c.Bool(d.Annotations.Held)
+		c.Str(d.Annotations.HoldReason)
+		c.BoolOrNull(d.Annotations.Reprocess)
+		c.BoolOrNull(d.Annotations.Review)
+		c.Str(d.Annotations.MarkReason)
+		c.Bool(!d.Annotations.RetentionEndsAt.IsZero())
+		c.Time(d.Annotations.RetentionEndsAt)
+	}
+	_, err := tx.ExecContext(ctx, upsertAnnotationsSQL, c.Args()...)
+	return err
+}
+
+// Erasure is the SideEffect of a purge: it deletes the annotations of a dead letter, and
+// the payload of a task of a plain family. The request of a settlement to the escrow
+// service stays: a payment found later is read with it.
+type Erasure struct{ Run background.RunID }
+
+func (Erasure) failpointName() string { return failpoint.Annotations }
+
+func (c Erasure) write(ctx context.Context, tx *sql.Tx) error {
+	return eraseLetters(ctx, tx, []background.RunID{c.Run})
+}
+
+func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	c := pg.NewColumns(1, len(runs))
+	for _, id := range runs {
+		c.ID(id)
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.annotations WHERE run_id = ANY($1::uuid[])`, c.Args()...); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `SELECT set_config('recourse.erasing', 'purged', true)`); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE recourse.runs SET payload = NULL WHERE id = ANY($1::uuid[]) AND operation_key IS NULL AND letter = 'purged'`, c.Args()...)
+	return err
+}
+
+// ApplyLetterBatch writes changes of dead letters, each of another case, with their side
+// effects, in one commit. It never waits for another transaction. done reports for each
+// change whether it was written; a change that was not lost its guard or its row was
+// locked, and the caller reads again. After an error the same changes may be applied again.
+func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done []bool, err error) {
+	commitRequested := false
+	defer func() {
+		if err != nil && !commitRequested {
+			err = notCommitted{err}
+		}
+	}()
+	if !j.txPath.Acquire(ctx) {
+		return nil, ErrBusy
+	}
+	defer j.txPath.Release()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	rows, err := chainAll(ctx, changes)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := j.txPath.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	results, err := applyTransitions(ctx, tx, withSkipLocked(transitionSQL), rows)
+	if err == nil {
+		err = writeSideEffects(ctx, tx, rows, results)
+	}
+	if err != nil {
+		return nil, busyOrUnavailable(err)
+	}
+	point := letterBatchFailpoint(rows)
+	failpoint.Hit(failpoint.JournalBefore, point)
+	commitRequested = true
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, point)
+	if err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	j.SignalCommitted()
+	for i := range rows {
+		j.cache.Remove(rows[i].After.Run.ID)
+		done = append(done, results[i] == applied)
+	}
+	return done, nil
+}
+
+// notCommitted marks an error from before COMMIT was sent.
+type notCommitted struct{ error }
+
+func (u notCommitted) Unwrap() error { return u.error }
+
+// NotCommitted reports whether err, of ApplyLetterBatch, means that certainly nothing was
+// written. Once COMMIT was sent, the batch may be written whatever the error is.
+func NotCommitted(err error) bool {
+	var u notCommitted
+	return errors.As(err, &u)
+}
+
+// letterBatchFailpoint returns the failpoint of the batch: that of rule actions if it has
+// any.
+func letterBatchFailpoint(rows []*chainedChange) string {
+	for _, r := range rows {
+		if b, ok := r.SideEffect.(RuleAction); ok {
+			return b.failpointName()
+		}
+	}
+	return failpoint.Annotations
+}
+
+func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
+	rows := make([]*chainedChange, len(changes))
+	for i := range changes {
+		var err error
+		markSelfDeclared(ctx, changes[i].Drafts)
+		if rows[i], err = chain(&changes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// writeSideEffects writes the side effects of the changes that were applied.
+func writeSideEffects(ctx context.Context, tx *sql.Tx, rows []*chainedChange, results []result) error {
+	var annotations []AnnotationsRow
+	var erased []background.RunID
+	var actions []RuleAction
+	for i, r := range rows {
+		if results[i] != applied {
+			continue
+		}
+		switch b := r.SideEffect.(type) {
+		case nil:
+		case AnnotationsRow:
+			annotations = append(annotations, b)
+		case Erasure:
+			erased = append(erased, b.Run)
+		case RuleAction:
+			actions = append(actions, b)
+		default:
+			if err := b.write(ctx, tx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := upsertAnnotations(ctx, tx, annotations); err != nil {
+		return err
+	}
+	if err := writeRuleActions(ctx, tx, actions); err != nil {
+		return err
+	}
+	return eraseLetters(ctx, tx, erased)
+}

@@ -1,0 +1,56 @@
+// Package journal is the append-only record of all runs and cases, in Postgres.
+//
+// # Promise
+//
+// A run, its case, its escrow and its receipts change together, in one statement and one
+// commit, or not at all. A transition is written only if the case's head and the run's
+// state, attempt, token and cancel request are still those it was decided on; otherwise the
+// caller reads again and decides again. A repeated request returns what was written the
+// first time.
+//
+//	Submit ──▶ open statement ──exists──▶ read ─▶ Decide ─▶ transition statement
+//	Apply  ──▶ (cache or read) ─▶ Decide ─▶ transition statement ──conflict──▶ read ─▶ Decide ...
+//
+// Concurrent callers share statements (pg.Batcher). Batches and callers' transactions
+// skip rows that another transaction has locked. Of the skipped rows, one per case or
+// escrow waits for the lock, for two seconds at most, on a connection of a slow path
+// (pg.SlowPath); no row waits for a free connection there. Locks are taken in one order
+// everywhere: cases, runs, escrows, each by id.
+//
+// Only a reservation locks an escrow. Every other transition inserts what it adds to or
+// frees from the committed sum as a delta. Whoever locks the escrow's row folds the deltas,
+// and counts only those its own DELETE returned (escrow.go). The sum of an escrow is its
+// row and its open deltas together, at one moment.
+//
+//	transition ─same commit─▶ escrow_deltas ─folded by a reservation or by the loop─▶ escrows
+//
+// A change with a SideEffect writes more than its case, in one transaction: both are
+// committed, or neither. The transaction runs alone on a connection of a slow path; deaths
+// whose handlers begin share one transaction (handlers.go).
+//
+// Each statement that writes receipts adds a row to the outbox. One process at a time, the
+// holder of a session lock, numbers what is committed (sequencer.go). The result is one
+// order of all receipts, without gaps, in which the receipts of a case keep their order. A
+// transaction that commits late is numbered late.
+//
+//	receipts ─same commit─▶ outbox ─sequencer─▶ event log ─cursor─▶ readers
+//
+// What a submission fixed is bound to its receipt: a run is read together with the terms of
+// its submitted receipt (snapshot.go), and triggers refuse to change it in every session.
+//
+// The search index of dead letters, which follows that order, is package search; stored bulk plans
+// are package plans. Both are opened beside the journal, and share its connections' time-outs.
+//
+// The schema is that of internal/schema. The columns of cases, runs and receipts are described
+// once (columns.go): the parameters of the statements that write transitions are derived from
+// the description, and tests compare it with the schema and with what snapshots read.
+//
+// # House
+//
+// May import its package pg, background, settlement, receipts, retrypolicy, the schema's packages
+// migrations and stored, internal/access and failpoint, sqlx, lib/pq and golang-lru. What an audit
+// must agree on with the journal is in package stored. The compiler lets only packages under
+// postadjudication import it. It must not know its packages search and plans, which are built on
+// it: they write receipts by AppendOperation, inside of their own transactions. It decides nothing
+// about retries or settlements, knows no Redis, and reads no clock for what it stores.
+package journal

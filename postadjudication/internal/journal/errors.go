@@ -1,0 +1,61 @@
+package journal
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// Errors of the journal, beside those of package background.
+var (
+	ErrBusy           = background.ErrBusy
+	ErrExceedsHeld    = errors.New("postgres: the amount exceeds what the escrow has left")
+	ErrEscrowMismatch = errors.New("postgres: the escrow holds another sum or currency")
+	ErrIsolation      = errors.New("postgres: the transaction is not READ COMMITTED")
+)
+
+// ErrNoChange is returned by a decision that changes nothing.
+var ErrNoChange = errors.New("postgres: nothing to change")
+
+// busyOrUnavailable returns ErrBusy after contention, when the transaction may be tried
+// again, else err as unavailable.
+func busyOrUnavailable(err error) error {
+	if pg.IsContention(err) {
+		return ErrBusy
+	}
+	return pg.Unavailable(err)
+}
+
+// unrecordableOrUnavailable classifies the error of a statement with one row:
+// background.ErrUnrecordable if its values were refused, which is final, else unavailable.
+func unrecordableOrUnavailable(err error) error {
+	if pg.IsDataError(err) {
+		return unrecordable(err)
+	}
+	return pg.Unavailable(err)
+}
+
+func unrecordable(err error) error {
+	return fmt.Errorf("postgres: %w: %w", background.ErrUnrecordable, err)
+}
+
+// IsUnavailable reports whether err means that the journal can't write at the moment, so
+// that retrying with fewer rows does not help. After a timeout fewer rows may help.
+func IsUnavailable(err error) bool {
+	var broken *net.OpError
+	switch state := pg.SQLState(err); {
+	case errors.Is(err, ErrBusy), errors.Is(err, pg.ErrClosed), errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, io.EOF), errors.As(err, &broken):
+		return true
+	case len(state) != 5 || state == "57014":
+		return false
+	default: // connection, read-only, contention, resources, locks, shutdown, its files
+		return slices.Contains([]string{"08", "25", "40", "53", "55", "57", "58"}, state[:2])
+	}
+}

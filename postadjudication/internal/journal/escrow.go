@@ -1,0 +1,256 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+type escrowKey struct{ tenant, reference string }
+
+// ensureEscrowsSQL creates escrows that do not exist yet. It commits by itself: an escrow
+// that no case ever uses does no harm. It looks for the escrow first, because ON CONFLICT
+// alone waits for a transaction that has changed the row.
+const ensureEscrowsSQL = `
+INSERT INTO recourse.escrows (tenant, reference, currency, held)
+SELECT DISTINCT ON (tenant, reference) * FROM unnest($1::text[],$2::text[],$3::text[],$4::bigint[]) AS t(tenant,reference,currency,held)
+WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)
+ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
+
+// ensureEscrows creates the escrows of new cases before the statement that opens the cases,
+// because a statement cannot update a row that it inserts itself. It reports whether it
+// created any.
+func (j *opener) ensureEscrows(ctx context.Context, rows []*chainedChange) (created bool, err error) {
+	c := pg.NewColumns(4, 1)
+	var names []escrowKey
+	for i := range rows {
+		o := rows[i].Opening
+		name := escrowKey{rows[i].After.Case.Tenant, o.Reference}
+		if o.Reference == "" || j.knownEscrows.has(name) {
+			continue
+		}
+		c.Str(name.tenant)
+		c.Str(name.reference)
+		c.Str(o.Currency)
+		c.Int(o.Held)
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return false, nil
+	}
+	res, err := pg.Exec(ctx, j.batchDB, failpoint.Escrow, ensureEscrowsSQL, c.Args()...)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		j.knownEscrows.add(name)
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// recreateEscrow creates the escrow of a case that could not be opened, if the escrow does
+// not exist: a failover may have lost the row while this process still has it in its cache.
+// It reports whether it created the row.
+func (o *opener) recreateEscrow(ctx context.Context, row *chainedChange) (created bool, err error) {
+	o.knownEscrows.forget(escrowKey{row.After.Case.Tenant, row.Opening.Reference})
+	return o.ensureEscrows(ctx, []*chainedChange{row})
+}
+
+// correctEscrowSQL changes the sum and currency of an escrow that no case has used: a
+// submission that never became a case created it.
+const correctEscrowSQL = `
+UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
+  SELECT id FROM recourse.escrows e WHERE tenant = $1 AND reference = $2 AND committed = 0 AND breached = 0
+    AND NOT EXISTS (SELECT FROM recourse.escrow_deltas d WHERE d.escrow_id = e.id)
+    AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = e.id) FOR NO KEY UPDATE SKIP LOCKED)`
+
+// correctEscrow sets the escrow's sum and currency to those of the opening, in a
+// transaction of its own or in the caller's. It reports whether it could.
+func correctEscrow(ctx context.Context, q pg.Execer, tenant string, o Opening) (bool, error) {
+	res, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, o.Reference, o.Held, o.Currency)
+	if err != nil {
+		return false, pg.Unavailable(err)
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// Escrow is what an escrow holds and what its cases have committed of it, at one moment.
+// OpenDeltas is the part of Committed that is not folded into its row yet.
+type Escrow struct {
+	Tenant     string `db:"tenant"`
+	Reference  string `db:"reference"`
+	Currency   string `db:"currency"`
+	Held       int64  `db:"held"`
+	Committed  int64  `db:"committed"`
+	OpenDeltas int64  `db:"open"`
+	Breached   int64  `db:"breached"`
+}
+
+const escrowSQL = `SELECT tenant, reference, currency, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1 AND reference = $2`
+
+// Escrows keeps what escrow services hold.
+type Escrows struct {
+	*shared
+}
+
+// Find reads an escrow of a tenant. It returns ErrNotFound if there is none.
+func (e *Escrows) Find(ctx context.Context, tenant, reference string) (Escrow, error) {
+	var out []Escrow
+	err := e.readDB.SelectContext(ctx, &out, escrowSQL, tenant, reference)
+	if err == nil && len(out) == 0 {
+		err = background.ErrNotFound
+	}
+	if err != nil {
+		return Escrow{}, err
+	}
+	return out[0], nil
+}
+
+// Breaches counts breaches of conservation, over all tenants. No number ever falls.
+type Breaches struct {
+	Excesses  int64 // payments beyond what was adjudicated: receipts conservation-breach
+	Escrows   int64 // escrows whose row has committed more than it holds
+	Overdrawn int64 // the excess of these escrows, added up over all currencies: only a rise has a meaning
+}
+
+// breachesSQL repeats the predicates of the partial indexes on breaches.
+const breachesSQL = `SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'), count(*), least(coalesce(sum(breached), 0), 9223372036854775807)::bigint
+FROM recourse.escrows WHERE breached > 0`
+
+// Breaches counts breaches at one moment.
+func (e *Escrows) Breaches(ctx context.Context) (b Breaches, err error) {
+	return b, b.read(ctx, e.readDB)
+}
+
+func (b *Breaches) read(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}) error {
+	if err := q.QueryRowContext(ctx, breachesSQL).Scan(&b.Excesses, &b.Escrows, &b.Overdrawn); err != nil {
+		return pg.Unavailable(err)
+	}
+	return nil
+}
+
+// Breached lists escrows of all tenants that committed more than they hold, newest
+// first.
+func (e *Escrows) Breached(ctx context.Context, limit int) ([]Escrow, error) {
+	var out []Escrow
+	if err := e.readDB.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, open, breached
+		FROM recourse.escrow_sums WHERE breached > 0 ORDER BY id DESC LIMIT $1`, limit); err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	return out, nil
+}
+
+const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = 'conservation-breach' ORDER BY seq`
+
+// Excess returns the amount by which payments of a case exceeded what was adjudicated.
+func (j *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
+	var rows []stored.ReceiptRow
+	if err := j.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
+		return 0, pg.Unavailable(err)
+	}
+	for i := range rows {
+		r := rows[i].Receipt()
+		p, err := r.Payload()
+		if err != nil {
+			return 0, err
+		}
+		excess += p.Excess
+	}
+	return excess, nil
+}
+
+const unfoldedSQL = `SELECT DISTINCT escrow_id FROM recourse.escrow_deltas WHERE escrow_id > $1 ORDER BY escrow_id LIMIT $2`
+
+// foldDeltasSQL adds open deltas to their escrows. It counts only what its own DELETE
+// returned: its snapshot also shows deltas that another transaction folded while this one
+// waited for the row. It never waits, and skips an escrow that is locked: the next fold
+// takes it.
+const foldDeltasSQL = `
+WITH e AS MATERIALIZED (
+  SELECT e.id FROM recourse.escrows e WHERE e.id = ANY($1) ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
+), fold AS (
+  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), x AS (
+  UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
+  FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s WHERE e.id = s.escrow_id
+)
+SELECT count(*) FROM fold`
+
+// foldBatch is the most escrows that one statement folds.
+const foldBatch = 256
+
+// FoldDeltas folds the open deltas of all escrows that no transaction has locked, and
+// returns how many deltas it folded. Until they are folded, deltas count wherever the sum
+// of an escrow is read, and free no room for reservations.
+func (e *Escrows) FoldDeltas(ctx context.Context) (folded int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	for after := int64(0); ; {
+		var open []int64
+		if err := e.readDB.SelectContext(ctx, &open, unfoldedSQL, after, foldBatch); err != nil {
+			return folded, pg.Unavailable(err)
+		}
+		if len(open) == 0 {
+			return folded, nil
+		}
+		n, err := e.foldEscrows(ctx, open)
+		if folded += n; err != nil {
+			return folded, err
+		}
+		after = open[len(open)-1]
+	}
+}
+
+func (e *Escrows) foldEscrows(ctx context.Context, escrows []int64) (folded int64, err error) {
+	failpoint.Hit(failpoint.JournalBefore, failpoint.FoldDeltas)
+	err = e.batchDB.QueryRowContext(ctx, foldDeltasSQL, pq.Array(escrows)).Scan(&folded)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.FoldDeltas)
+	if err != nil {
+		return 0, busyOrUnavailable(err)
+	}
+	return folded, nil
+}
+
+// escrowCacheSize is the most escrows in the cache; a power of two.
+const escrowCacheSize = 1 << 16
+
+// escrowCache remembers escrows that exist. An entry is the hash of the escrow, in the slot
+// given by the hash, until another hash replaces it. What is not in the cache is read from
+// the database again. It holds no pointers that the garbage collector would have to follow.
+type escrowCache struct {
+	seed  maphash.Seed
+	slots [escrowCacheSize]atomic.Uint64
+}
+
+func newEscrowCache() *escrowCache { return &escrowCache{seed: maphash.MakeSeed()} }
+
+func (m *escrowCache) has(e escrowKey) bool {
+	h := m.hash(e)
+	return m.slots[h%escrowCacheSize].Load() == h
+}
+
+func (m *escrowCache) add(e escrowKey) {
+	h := m.hash(e)
+	m.slots[h%escrowCacheSize].Store(h)
+}
+
+func (m *escrowCache) forget(e escrowKey) {
+	h := m.hash(e)
+	m.slots[h%escrowCacheSize].CompareAndSwap(h, 0)
+}
+
+// hash never returns 0, the value of an empty slot.
+func (m *escrowCache) hash(e escrowKey) uint64 { return maphash.Comparable(m.seed, e) | 1<<63 }

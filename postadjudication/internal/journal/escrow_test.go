@@ -1,0 +1,229 @@
+package journal_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// reservation is a submission that reserves an amount of an escrow that holds ten.
+func reservation(escrow, subject string, amount int64) journal.Submission {
+	s := settlementOf(escrow, subject)
+	ch, err := s.Open()
+	ch.After.Case.State.Asked, ch.After.Case.State.Reserved = amount, amount
+	s.Open = func() (journal.Change, error) { return ch, err }
+	return s
+}
+
+// applyState changes the money of a run's case, as a cancel or a payment does.
+func applyState(t testing.TB, j *journal.Journal, run journal.Snapshot, to func(*settlement.State)) {
+	t.Helper()
+	m := journaltest.Transition(receipts.Cancelled, run.Run)
+	if _, err := j.Apply(context.Background(), run.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+		ch, err := journaltest.Decide(m)(s)
+		if err == nil {
+			to(&ch.After.Case.State)
+		}
+		return ch, err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func mustReserve(t testing.TB, j *journal.Journal, escrow, subject string, amount int64) journal.Snapshot {
+	t.Helper()
+	s, err := j.Submit(context.Background(), reservation(escrow, subject, amount))
+	if err != nil {
+		t.Error(err)
+	}
+	return *s
+}
+
+func mustFindEscrow(t testing.TB, j *journal.Journal, reference string) journal.Escrow {
+	t.Helper()
+	e, err := j.Escrows.Find(context.Background(), "acme", reference)
+	if err != nil {
+		t.Error(err)
+	}
+	return e
+}
+
+// Of two reservations that want the room freed by one delta, exactly one is admitted,
+// whether a reservation or the loop folds the delta. A statement that counted the deltas it
+// saw instead of those it deleted would admit both.
+func TestADeltaIsCountedOnceByWhoeverFoldsIt(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	journals := []*journal.Journal{journaltest.Open(t, url), journaltest.Open(t, url), journaltest.Open(t, url)}
+	const workers, rounds = 8, 125
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for n := range rounds {
+				escrow := fmt.Sprintf("esc_%d_%d", w, n)
+				full := mustReserve(t, journals[w%3], escrow, escrow+"/full", 10)
+				applyState(t, journals[w%3], full, func(s *settlement.State) { s.Reserved = 6 })
+				raceForRoom(t, journals, escrow)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func raceForRoom(t *testing.T, journals []*journal.Journal, escrow string) {
+	ctx := context.Background()
+	begin, errs := make(chan struct{}), make([]error, 2)
+	var race sync.WaitGroup
+	for i := range errs {
+		race.Go(func() {
+			<-begin
+			_, errs[i] = journals[i].Submit(ctx, reservation(escrow, fmt.Sprintf("%s/%d", escrow, i), 4))
+		})
+	}
+	race.Go(func() {
+		<-begin
+		if _, err := journals[2].Escrows.FoldDeltas(ctx); err != nil && !errors.Is(err, journal.ErrBusy) {
+			t.Error(err)
+		}
+	})
+	close(begin)
+	race.Wait()
+	won := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			won++
+		case !errors.Is(err, journal.ErrExceedsHeld) && !errors.Is(err, journal.ErrBusy):
+			t.Error(err)
+		}
+	}
+	if _, err := journals[2].Escrows.FoldDeltas(ctx); err != nil && !errors.Is(err, journal.ErrBusy) {
+		t.Error(err)
+	}
+	committed, sum, err := journals[2].Escrows.Sums(ctx, "acme", escrow)
+	if e := mustFindEscrow(t, journals[2], escrow); err != nil || won != 1 || committed != 10 || sum != 10 || e.Breached != 0 {
+		t.Errorf("%s: %d admitted (%v), committed %d, sum of its cases %d, %+v: %v", escrow, won, errs, committed, sum, e, err)
+	}
+}
+
+// A transition that frees or adds to the committed sum does not wait for the escrow's lock.
+// The change counts in the sum at once, frees room when it is folded, and is folded by
+// whoever locks the row next.
+func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	ctx := context.Background()
+	first := mustReserve(t, j, "esc", "first", 6)
+	second := mustReserve(t, j, "esc", "second", 4)
+	release := holdLocks(t, db, `SELECT FROM recourse.escrows FOR UPDATE`)
+	defer release()
+	applyState(t, j, first, func(s *settlement.State) { s.Reserved, s.Released = 0, 2 })  // in part: frees 4
+	applyState(t, j, second, func(s *settlement.State) { s.Reserved, s.Released = 0, 9 }) // beyond it: adds 5
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 1 || e.Breached != 0 {
+		t.Errorf("while the row is locked: %+v", e)
+	}
+	if n, err := j.Escrows.FoldDeltas(ctx); n != 0 || err != nil {
+		t.Errorf("folded %d deltas of a locked escrow, %v", n, err)
+	}
+	release()
+	if n, err := j.Escrows.FoldDeltas(ctx); n != 2 || err != nil {
+		t.Errorf("folded %d deltas, want 2, %v", n, err)
+	}
+	if n, err := j.Escrows.FoldDeltas(ctx); n != 0 || err != nil {
+		t.Errorf("folded %d deltas twice, %v", n, err)
+	}
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 0 || e.Breached != 1 {
+		t.Errorf("after folding: %+v", e)
+	}
+	if b, err := j.Escrows.Breaches(ctx); b.Escrows != 1 || b.Overdrawn != 1 || err != nil {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// An admission folds before it checks the room: freed amounts admit it, and payments beyond
+// the escrow keep it out, without a fold in between.
+func TestAnAdmissionFoldsBeforeItLooksForRoom(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, testkit.Migrated(t))
+	full := mustReserve(t, j, "esc", "full", 10)
+	if _, err := j.Submit(context.Background(), reservation("esc", "early", 1)); !errors.Is(err, journal.ErrExceedsHeld) {
+		t.Errorf("admitted to a full escrow: %v", err)
+	}
+	applyState(t, j, full, func(s *settlement.State) { s.Reserved, s.Released = 0, 3 })
+	next := mustReserve(t, j, "esc", "next", 7)
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 10 || e.OpenDeltas != 0 || e.Breached != 0 {
+		t.Errorf("after the admission: %+v", e)
+	}
+	applyState(t, j, next, func(s *settlement.State) { s.Reserved, s.Released = 0, 8 })
+	if _, err := j.Submit(context.Background(), reservation("esc", "late", 1)); !errors.Is(err, journal.ErrExceedsHeld) {
+		t.Errorf("admitted to a breached escrow: %v", err)
+	}
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.Breached != 1 || e.OpenDeltas != 0 {
+		t.Errorf("after the refused admission: %+v", e)
+	}
+}
+
+// The sum of an escrow is right at every moment, during reservations, payments, cancels and
+// folds.
+func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, other := journaltest.Open(t, url), journaltest.Open(t, url)
+	ctx := context.Background()
+	over := make(chan struct{})
+	var folding, working sync.WaitGroup
+	for _, k := range []*journal.Journal{j, other} {
+		folding.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if _, err := k.Escrows.FoldDeltas(ctx); err != nil && !errors.Is(err, journal.ErrBusy) {
+					t.Error(err)
+				}
+				committed, sum, err := k.Escrows.Sums(ctx, "acme", "esc")
+				if err != nil && !errors.Is(err, sql.ErrNoRows) || committed != sum {
+					t.Errorf("committed %d, sum of its cases %d: %v", committed, sum, err)
+				}
+			}
+		})
+	}
+	for w := range 4 {
+		working.Go(func() {
+			for range 60 {
+				s, err := []*journal.Journal{j, other}[w%2].Submit(ctx, reservation("esc", uuid.NewString(), 2))
+				switch {
+				case errors.Is(err, journal.ErrBusy) || errors.Is(err, journal.ErrExceedsHeld):
+					continue
+				case err != nil:
+					t.Error(err)
+					return
+				}
+				applyState(t, j, *s, func(s *settlement.State) { s.Reserved = 0 })
+			}
+		})
+	}
+	working.Wait()
+	close(over)
+	folding.Wait()
+	if _, err := j.Escrows.FoldDeltas(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if e := mustFindEscrow(t, j, "esc"); e.OpenDeltas != 0 || e.Breached != 0 {
+		t.Errorf("%+v", e)
+	}
+}

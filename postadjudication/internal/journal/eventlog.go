@@ -1,0 +1,127 @@
+package journal
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// NumberedReceipt is a receipt with its number in the order of its tenant's receipts.
+// Numbers begin at 1, and within a case they rise with the sequence. They have no gaps,
+// except before and between those of rows without a number of the tenant's own: these have
+// the number that all tenants share.
+type NumberedReceipt struct {
+	Position int64
+	receipts.Receipt
+}
+
+type numberedRow struct {
+	Position int64 `db:"number"`
+	stored.ReceiptRow
+}
+
+// The query reads only the rows of the log whose numbers fit into the limit, and only their
+// receipts: OFFSET 0 keeps the server from reading all receipts of the tenant to join them.
+const eventPageSQL = `
+WITH near AS (
+  SELECT last, case_ids, seqs, sum(least(cardinality(seqs), last - $2 + 1)) OVER (ORDER BY last ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead
+  FROM (SELECT coalesce(tenant_last, last) AS last, case_ids, seqs FROM recourse.event_log
+    WHERE tenant = $1 AND coalesce(tenant_last, last) >= $2 ORDER BY coalesce(tenant_last, last) LIMIT $3) l
+), n AS MATERIALIZED (
+  SELECT near.last - cardinality(near.seqs) + u.place AS number, u.case_id, u.seq
+  FROM near, LATERAL (
+    SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(near.case_ids, near.seqs) AS u(case_id, seq)) u
+  WHERE coalesce(near.ahead, 0) < $3 AND near.last - cardinality(near.seqs) + u.place >= $2
+  ORDER BY number LIMIT $3
+)
+SELECT n.number, r.case_id, r.seq, r.run_id, r.tenant, r.source, r.subtype, r.actor, r.at, r.body, r.link
+FROM n CROSS JOIN LATERAL (
+  SELECT r.* FROM recourse.receipts r WHERE r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1 OFFSET 0) r
+ORDER BY n.number`
+
+// From reads receipts of a tenant in their order, beginning with the first whose
+// number is at least from.
+func (r *Receipts) From(ctx context.Context, tenant string, from int64, limit int) ([]NumberedReceipt, error) {
+	var rows []numberedRow
+	if err := r.readDB.SelectContext(ctx, &rows, eventPageSQL, tenant, from, limit); err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	out := make([]NumberedReceipt, len(rows))
+	for i := range rows {
+		out[i] = NumberedReceipt{rows[i].Position, rows[i].Receipt()}
+	}
+	return out, nil
+}
+
+// LastNumberOf returns the greatest number of a tenant's receipts; 0 if none is numbered.
+func (r *Receipts) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
+	if err := r.readDB.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
+		return 0, pg.Unavailable(err)
+	}
+	return last, nil
+}
+
+// DeathEvent is the dead-lettered receipt of a run, with fields of the run and the case
+// that the receipt does not have.
+type DeathEvent struct {
+	NumberedReceipt
+	Family   string
+	RetryKey string
+	Kind     Kind
+	Subject  string
+}
+
+// LastPosition returns the number of the last receipt in the order of events; 0 if there is
+// none.
+func (r *Receipts) LastPosition(ctx context.Context) (last int64, err error) {
+	if err := r.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
+		return 0, pg.Unavailable(err)
+	}
+	return last, nil
+}
+
+const deathsUntilSQL = `SELECT coalesce(max(last), $1) FROM (SELECT last FROM recourse.event_log WHERE last > $1 ORDER BY last LIMIT $2) l`
+
+const deathsSQL = `
+WITH n AS MATERIALIZED (
+  SELECT l.last - cardinality(l.seqs) + u.place AS number, u.case_id, u.seq FROM recourse.event_log l, LATERAL (
+    SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(l.case_ids, l.seqs) AS u(case_id, seq)) u
+  WHERE l.last > $1 AND l.last <= $2
+)
+SELECT n.number, r.case_id, r.seq, r.run_id, r.tenant, r.source, r.subtype, r.actor, r.at, r.body, r.link, d.family, d.retry_key, c.kind, c.subject
+FROM n JOIN recourse.receipts r ON r.case_id = n.case_id AND r.seq = n.seq AND r.subtype = 'dead-lettered'
+  JOIN recourse.runs d ON d.id = r.run_id JOIN recourse.cases c ON c.id = r.case_id
+ORDER BY n.number`
+
+type deathRow struct {
+	numberedRow
+	Family   string `db:"family"`
+	RetryKey string `db:"retry_key"`
+	Kind     string `db:"kind"`
+	Subject  string `db:"subject"`
+}
+
+// Deaths reads the deaths of all tenants in the order of events, after a number that
+// LastPosition or Deaths returned. It reads the receipts of at most so many statements.
+// next is the number to go on from; it equals after if there is nothing new.
+func (j *Receipts) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	if err := j.readDB.QueryRowContext(ctx, deathsUntilSQL, after, statements).Scan(&next); err != nil {
+		return nil, after, pg.Unavailable(err)
+	}
+	if next == after {
+		return nil, after, nil
+	}
+	var rows []deathRow
+	if err := j.readDB.SelectContext(ctx, &rows, deathsSQL, after, next); err != nil {
+		return nil, after, pg.Unavailable(err)
+	}
+	found = make([]DeathEvent, len(rows))
+	for i, r := range rows {
+		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{r.Position, r.Receipt()}, Family: r.Family, RetryKey: r.RetryKey, Kind: Kind(r.Kind), Subject: r.Subject}
+	}
+	return found, next, nil
+}

@@ -1,0 +1,65 @@
+package journal_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+)
+
+// A page of the event log reads only its own receipts, not all of the tenant's, with and
+// without statistics.
+func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	db := journaltest.Database(t, url)
+	const each = 5
+	for _, query := range []string{
+		`CREATE TABLE recourse.made AS SELECT n, gen_random_uuid() AS id FROM generate_series(1, 4000) n`,
+		`INSERT INTO recourse.receipts (case_id, seq, run_id, tenant, source, subtype, actor, at, body, link)
+			SELECT id, s, NULL, 'acme', 'operations', 'breaker-opened', 'test', now(), '{}', sha256('x') FROM recourse.made, generate_series(1, 5) s`,
+		`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) SELECT n * 5, 'acme', array_fill(id, ARRAY[5]), ARRAY[1, 2, 3, 4, 5] FROM recourse.made`,
+	} {
+		if _, err := db.Exec(query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := journaltest.Open(t, url)
+	for _, known := range []string{"nothing", "all"} {
+		if known == "all" {
+			if _, err := db.Exec(`ANALYZE recourse.receipts, recourse.event_log`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, err := db.Query(`EXPLAIN `+journal.EventPageSQL, "acme", int64(7), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan strings.Builder
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			plan.WriteString(line + "\n")
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		if text := plan.String(); strings.Contains(text, "Seq Scan on receipts") || strings.Contains(text, "Hash Join") || strings.Contains(text, "Merge Join") {
+			t.Errorf("with statistics of %s:\n%s", known, text)
+		}
+		page, err := j.Receipts.From(context.Background(), "acme", 7, 1000)
+		if err != nil || len(page) != 1000 {
+			t.Fatalf("%d receipts, %v", len(page), err)
+		}
+		for i, r := range page {
+			if want := int64(7 + i); r.Position != want || r.Seq != (want-1)%each+1 {
+				t.Fatalf("receipt %d is number %d, %d of its case", i, r.Position, r.Seq)
+			}
+		}
+	}
+}

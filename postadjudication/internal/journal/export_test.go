@@ -1,0 +1,42 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/lib/pq/oid"
+)
+
+// Pools returns all connection pools by purpose.
+func (j *Journal) Pools() map[string]*sql.DB {
+	return map[string]*sql.DB{
+		"batches": j.batchDB, "waiting submissions": j.opener.submitPath.DB, "waiting transitions": j.transitionPath.DB, "transactions": j.txPath.DB, "queries": j.readDB.DB,
+		"heartbeat": j.Sessions.heartbeatDB, "sequencer": j.Outbox.sequencerDB,
+	}
+}
+
+// Sums returns what an escrow has committed and the sum of its cases.
+func (j *Escrows) Sums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
+	err = j.readDB.QueryRowContext(ctx, `SELECT e.committed, coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
+		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).Scan(&committed, &sum)
+	return committed, sum, err
+}
+
+// EventPageSQL is the statement of From.
+const EventPageSQL = eventPageSQL
+
+// DescribedColumns returns the columns of the tables that statements are derived from, by
+// table: name and type of each, in order.
+func DescribedColumns() map[string][][2]string {
+	out := map[string][][2]string{}
+	for _, t := range []table{casesTable, runsTable, receiptsTable, escrowsTable, operationsTable} {
+		for _, c := range t.columns {
+			typ := map[oid.Oid]string{oid.T_int4: "integer", oid.T_bool: "boolean", oid.T_timestamptz: "timestamp with time zone", oid.T__int4: "integer[]"}[c.typ]
+			if typ == "" {
+				typ = typeNames[c.typ]
+			}
+			out[t.name] = append(out[t.name], [2]string{c.name, typ})
+		}
+	}
+	return out
+}

@@ -1,0 +1,169 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Gauges are counts over all tenants at one moment.
+type Gauges struct {
+	Runs           map[background.State]int64 // live runs; under dead_lettered, open dead letters
+	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
+	AtRisk         map[string]int64           // reserved by cases with an open dead letter: currency -> minor units
+	Held           int64                      // open dead letters with a hold
+	Breaches                                  // of conservation
+	BrokeGlass     int64                      // bulk plans that one person started for an incident though two are required; never falls
+	OldestUnfolded time.Time                  // when the oldest delta that is not folded yet was recorded; zero if there is none
+	Unserved       int64                      // live runs in queues that no running process serves
+	Uncalled       int64                      // live runs and open dead letters of escrow services that no running process calls
+	Unknown        Unresolved                 // open dead letters of settlements of unknown outcome
+	Expiring       map[string]int64           // open dead letters that retention purges within seven days, or would have purged: family -> count
+}
+
+// The queries repeat the predicates of the partial indexes on runs, so that none reads the
+// runs that have ended.
+const (
+	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live GROUP BY state`
+	openLettersSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
+		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
+		WHERE r.active AND r.letter = 'open' GROUP BY 1`
+	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
+	brokeGlassSQL    = `SELECT count(*) FROM recourse.bulks WHERE incident <> ''`
+	heldSQL          = `SELECT count(*) FROM recourse.annotations k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
+)
+
+// Metrics reads the numbers that are measured.
+type Metrics struct {
+	*shared
+}
+
+// Gauges measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
+// run and open dead letter: call it rarely.
+func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
+	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
+	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
+		l.Runs[s] = 0
+	}
+	tx, err := m.readDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return l, pg.Unavailable(err)
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	if err := l.measureLive(ctx, tx, now); err != nil {
+		return l, pg.Unavailable(err)
+	}
+	if err := l.measureLetters(ctx, tx); err != nil {
+		return l, pg.Unavailable(err)
+	}
+	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
+		return l, pg.Unavailable(err)
+	}
+	if err := tx.QueryRowContext(ctx, brokeGlassSQL).Scan(&l.BrokeGlass); err != nil {
+		return l, pg.Unavailable(err)
+	}
+	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.ForLookup, &l.Unknown.ForPerson); err != nil {
+		return l, pg.Unavailable(err)
+	}
+	return l, l.measureEscrows(ctx, tx)
+}
+
+func (l *Gauges) measureEscrows(ctx context.Context, tx *sql.Tx) error {
+	var since sql.NullTime
+	if err := tx.QueryRowContext(ctx, unfoldedSinceSQL).Scan(&since); err != nil {
+		return pg.Unavailable(err)
+	}
+	if since.Valid {
+		l.OldestUnfolded = since.Time.UTC()
+	}
+	return l.Breaches.read(ctx, tx)
+}
+
+func (l *Gauges) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {
+	rows, err := tx.QueryContext(ctx, liveSQL, now)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var state background.State
+		var n int64
+		var due sql.NullTime
+		if err := rows.Scan(&state, &n, &due); err != nil {
+			return err
+		}
+		l.Runs[state] = n
+		if due.Valid && (l.OldestDue.IsZero() || due.Time.Before(l.OldestDue)) {
+			l.OldestDue = due.Time.UTC()
+		}
+	}
+	return rows.Err()
+}
+
+func (l *Gauges) measureLetters(ctx context.Context, tx *sql.Tx) error {
+	rows, err := tx.QueryContext(ctx, openLettersSQL)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var currency string
+		var n, reserved int64
+		if err := rows.Scan(&currency, &n, &reserved); err != nil {
+			return err
+		}
+		l.Runs[background.DeadLettered] += n
+		if currency != "" {
+			l.AtRisk[currency] = reserved
+		}
+	}
+	return rows.Err()
+}
+
+const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
+
+// RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.
+func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	if err := c.readDB.QueryRowContext(ctx, beforeInQueueSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
+		return 0, pg.Unavailable(err)
+	}
+	return n, nil
+}
+
+// IsLocked reports whether another transaction holds a lock on a case right now.
+func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	var free bool
+	err := c.batchDB.QueryRowContext(ctx, `SELECT true FROM recourse.cases WHERE id = $1 FOR SHARE SKIP LOCKED`, id.String()).Scan(&free)
+	if errors.Is(err, sql.ErrNoRows) {
+		return true, nil
+	}
+	return false, pg.UnavailableOrNil(err)
+}
+
+// Unserved is the number of live runs in a queue that no process serves.
+type Unserved struct {
+	Family string `db:"family" json:"family"`
+	Queue  string `db:"queue" json:"queue"`
+	Runs   int64  `db:"runs" json:"runs"`
+}
+
+const unservedSQL = `SELECT r.family, r.queue, count(*) AS runs FROM recourse.runs r WHERE r.live
+	AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $1 AND r.queue = ANY (s.queues)) GROUP BY 1, 2 ORDER BY 1, 2`
+
+// Unserved lists the queues of live runs that no process with a heartbeat since a time
+// serves. It reads every live run.
+func (m *Metrics) Unserved(ctx context.Context, since time.Time) ([]Unserved, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	var out []Unserved
+	return out, pg.UnavailableOrNil(m.readDB.SelectContext(ctx, &out, unservedSQL, since))
+}

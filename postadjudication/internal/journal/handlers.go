@@ -1,0 +1,158 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// ErrHandlerExists means that the handler of a dead letter can't begin, because a case with
+// its subject exists. Nothing was written.
+var ErrHandlerExists = errors.New("postgres: the dead letter has a handler")
+
+// Handler is the run that handles a dead letter. As the SideEffect of a death it begins in
+// the same commit: there is exactly one for each death. Concurrent deaths share that commit
+// (flushDeaths).
+type Handler struct {
+	Letter background.RunID // the run that dies
+	Opens  Change           // the handler's case with its run
+}
+
+func (Handler) failpointName() string { return failpoint.LetterHandler }
+
+// write never waits for a lock: a handler's subject contains the id of its dead letter,
+// whose case this transaction has locked.
+func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
+	return openHandlers(ctx, tx, tx, withSubjectLock(openCaseSQL), []Handler{h})
+}
+
+// Handlers returns the runs that handle dead letters of a tenant, by dead letter.
+func (l *Letters) Handlers(ctx context.Context, tenant string, letters []background.RunID) (map[background.RunID]background.RunID, error) {
+	if len(letters) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewColumns(1, 1)
+	for _, id := range letters {
+		c.ID(id)
+	}
+	var rows []struct {
+		Letter uuid.UUID `db:"letter"`
+		Run    uuid.UUID `db:"run"`
+	}
+	args := append(c.Args(), tenant)
+	if err := l.readDB.SelectContext(ctx, &rows, `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`, args...); err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	out := make(map[background.RunID]background.RunID, len(rows))
+	for _, r := range rows {
+		out[background.RunID(r.Letter)] = background.RunID(r.Run)
+	}
+	return out, nil
+}
+
+// batchable reports whether a change shares its commit with others: changes without a side
+// effect do, and so do deaths whose handlers begin. Any other side effect has a transaction
+// of its own.
+func (c *Change) batchable() bool {
+	_, isDeath := c.SideEffect.(Handler)
+	return c.SideEffect == nil || isDeath
+}
+
+// flushDeaths writes a batch of deaths with their handlers, in one commit. A batch that
+// can't be written as a whole is split, so that only rows that can't be written alone fail.
+func (j *Journal) flushDeaths(rows []*chainedChange) []pg.Answer[result] {
+	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
+	defer cancel()
+	defer j.SignalCommitted()
+	out := make([]pg.Answer[result], len(rows))
+	results, err := j.applyDeathBatch(ctx, rows)
+	for i := range rows {
+		switch {
+		case err == nil:
+			out[i].Value = results[i]
+		case pg.IsContention(err) || errors.Is(err, errSubjectLocked): // conflict: each row is tried again, alone
+		case len(rows) > 1 && (pg.IsDataError(err) || errors.Is(err, ErrHandlerExists)):
+			out[i] = j.flushDeaths(rows[i : i+1])[0]
+		case errors.Is(err, ErrHandlerExists):
+			out[i].Err = err
+		default:
+			out[i].Err = unrecordableOrUnavailable(err)
+		}
+	}
+	return out
+}
+
+// errSubjectLocked means that another transaction is opening a case with the same subject.
+var errSubjectLocked = errors.New("postgres: the subject is locked")
+
+// applyDeathBatch writes transitions, and the handlers of those that were applied. It never
+// waits for another transaction.
+func (j *Journal) applyDeathBatch(ctx context.Context, rows []*chainedChange) (results []result, err error) {
+	tx, err := j.batchDB.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	if results, err = applyTransitions(ctx, preparedStmt{tx.StmtContext(ctx, j.transitionStmt.stmt)}, "", rows); err != nil {
+		return nil, err
+	}
+	var handlers []Handler
+	for i, v := range results {
+		if v == applied {
+			handlers = append(handlers, rows[i].SideEffect.(Handler))
+		}
+	}
+	if len(handlers) == 0 {
+		return results, nil
+	}
+	if err := openHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.opener.openStmt.stmt)}, "", handlers); err != nil {
+		return nil, err
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.LetterHandler)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.LetterHandler)
+	return results, err
+}
+
+const linkHandlersSQL = `INSERT INTO recourse.handlers (letter, run, tenant) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[])`
+
+// openHandlers opens the cases of handlers, all or none, and links them with their dead
+// letters. statement is the text of the open statement; q may ignore it if it has prepared
+// it.
+func openHandlers(ctx context.Context, tx *sql.Tx, q pg.Querier, statement string, all []Handler) error {
+	rows := make([]*chainedChange, len(all))
+	links := pg.NewColumns(3, len(all))
+	for i, h := range all {
+		var err error
+		if rows[i], err = chain(&h.Opens); err != nil {
+			return err
+		}
+		run := &h.Opens.After.Run
+		links.ID(h.Letter)
+		links.ID(run.ID)
+		links.Str(run.Tenant)
+	}
+	opens, err := applyOpens(ctx, q, statement, rows)
+	if err != nil {
+		return err
+	}
+	for _, o := range opens {
+		switch o.result {
+		case applied:
+		case conflict:
+			return errSubjectLocked
+		default:
+			return ErrHandlerExists
+		}
+	}
+	_, err = tx.ExecContext(ctx, linkHandlersSQL, links.Args()...)
+	return err
+}

@@ -1,0 +1,227 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jmoiron/sqlx"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Journal is the one writer of runs, cases and receipts. What is read, and what is stored
+// beside them, is in its parts. It is safe for concurrent use by any number of goroutines and
+// processes.
+type Journal struct {
+	*shared
+
+	Cases         *Cases
+	Receipts      *Receipts
+	Outbox        *Outbox
+	Escrows       *Escrows
+	Letters       *Letters
+	Lookups       *Lookups
+	Rules         *Rules
+	Policies      *Policies
+	People        *PeopleStore
+	Keys          *Keys
+	Requests      *Requests
+	Operations    *OperationLogs
+	Targets       *Targets
+	Notifications *Notifications
+	Breakers      *BreakerStore
+	Sessions      *SessionStore
+	Database      *Database
+	Metrics       *Metrics
+
+	opener         *opener
+	transitionPath *pg.SlowPath // transitions that wait for a lock
+
+	transitions       *pg.Batcher[*chainedChange, receipts.CaseID, result]
+	deaths            *pg.Batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
+	finds             *pg.Batcher[background.RunID, background.RunID, Snapshot]
+	transitionStmt    preparedStmt
+	hotTransitionStmt preparedStmt
+	findStmt          preparedStmt
+
+	cache *lru.Cache[background.RunID, *Snapshot] // what this process last read or wrote; may be stale
+}
+
+// shared is what all parts of a Journal use.
+type shared struct {
+	// Warn is called with errors that fail no call, such as those of unreadable rows that
+	// were skipped. Set it before use. By default it does nothing.
+	Warn func(error)
+
+	batchDB     *sql.DB         // batches: one statement at a time per kind, generic plans that use indexes
+	readDB      *sqlx.DB        // queries of people
+	txPath      *pg.SlowPath    // transactions with side effects
+	IdleTimeout *pg.IdleTimeout // of all connections of this process to the database
+	committed   chan struct{}   // signalled when this process has written receipts
+
+	unreadableRuns unreadableTracker
+}
+
+// Engine is the Journal as the engine uses it.
+type Engine struct {
+	*Cases
+	*Notifications
+	*SessionStore
+	*BreakerStore
+}
+
+var _ background.Store = Engine{}
+
+// Engine returns what the engine reads and writes besides transitions.
+func (j *Journal) Engine() Engine {
+	return Engine{j.Cases, j.Notifications, j.Sessions, j.Breakers}
+}
+
+type subjectKey struct {
+	tenant  string
+	kind    Kind
+	subject string
+}
+
+const cacheSize = 8192
+
+// Open connects to a database whose schema is current, and changes nothing there. Errors:
+// ErrSchema if the schema is not current; ErrUnsuitable behind a pooler that assigns
+// sessions per transaction.
+func Open(ctx context.Context, databaseURL string) (*Journal, error) {
+	j := newJournal()
+	if err := j.openPools(databaseURL); err != nil {
+		return nil, err
+	}
+	if err := j.prepare(ctx); err != nil {
+		j.closePools()
+		return nil, err
+	}
+	j.transitions = pg.NewBatcher(func(s *chainedChange) receipts.CaseID { return s.After.Case.ID }, j.flushTransitions)
+	j.deaths = pg.NewBatcher(func(s *chainedChange) receipts.CaseID { return s.After.Case.ID }, j.flushDeaths)
+	j.opener.opens = pg.NewBatcher(func(s *chainedChange) subjectKey {
+		return subjectKey{s.After.Case.Tenant, s.After.Case.Kind, s.After.Case.Subject}
+	}, j.opener.flushOpens)
+	j.finds = pg.NewBatcher(func(id background.RunID) background.RunID { return id }, j.flushFinds)
+	return j, nil
+}
+
+// newJournal makes a Journal without connections.
+func newJournal() *Journal {
+	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}, IdleTimeout: pg.NewIdleTimeout()}
+	cases, outbox := &Cases{s}, &Outbox{shared: s}
+	return &Journal{
+		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
+		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
+		Keys: &Keys{s}, Requests: &Requests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
+		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
+		Notifications: &Notifications{s}, opener: &opener{shared: s},
+	}
+}
+
+func (j *Journal) openPools(databaseURL string) (err error) {
+	if j.batchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "batches", MaxConns: 6, Settings: pg.PlannerSettings, Binary: true, Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
+		return err
+	}
+	if j.opener.submitPath, err = pg.NewSlowPath(databaseURL, "waiting submissions", j.IdleTimeout, pg.SubmitBusyAfter, ErrBusy); err != nil {
+		return err
+	}
+	if j.transitionPath, err = pg.NewSlowPath(databaseURL, "waiting transitions", j.IdleTimeout, pg.TransitionBusyAfter, ErrBusy); err != nil {
+		return err
+	}
+	if j.txPath, err = pg.NewSlowPath(databaseURL, "transactions", j.IdleTimeout, pg.TransitionBusyAfter, ErrBusy); err != nil {
+		return err
+	}
+	reads, err := pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "queries", MaxConns: 10, Dialer: j.IdleTimeout.Dialer(pg.ReadIdleLimit)})
+	if err != nil {
+		return err
+	}
+	j.readDB = sqlx.NewDb(reads, "postgres")
+	if j.Sessions.heartbeatDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "heartbeat", MaxConns: 1, Dialer: j.IdleTimeout.Dialer(pg.HeartbeatIdleLimit)}); err != nil {
+		return err
+	}
+	if j.Outbox.sequencerDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "sequencer", MaxConns: 4, Settings: SequencerSettings(), Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (j *Journal) prepare(ctx context.Context) (err error) {
+	if err := j.Database.CheckNotPooled(ctx); err != nil {
+		return err
+	}
+	if err := stored.CheckSchema(ctx, j.readDB.DB); err != nil {
+		return err
+	}
+	if j.transitionStmt, err = prepareStmt(ctx, j.batchDB, withSkipLocked(transitionSQL)); err != nil {
+		return err
+	}
+	if j.opener.openStmt, err = prepareStmt(ctx, j.batchDB, withTryLock(openCaseSQL)); err != nil {
+		return err
+	}
+	if j.hotTransitionStmt, err = prepareStmt(ctx, j.batchDB, hotTransitionSQL); err != nil {
+		return err
+	}
+	if j.opener.hotOpenStmt, err = prepareStmt(ctx, j.batchDB, hotOpenSQL); err != nil {
+		return err
+	}
+	if j.findStmt, err = prepareStmt(ctx, j.batchDB, byRunsSQL); err != nil {
+		return err
+	}
+	if j.cache, err = lru.New[background.RunID, *Snapshot](cacheSize); err != nil {
+		return err
+	}
+	j.opener.knownEscrows = newEscrowCache()
+	return nil
+}
+
+// Close writes the rows that were handed over, then closes the connections.
+func (j *Journal) Close() {
+	j.opener.opens.Close()
+	j.transitions.Close()
+	j.deaths.Close()
+	j.finds.Close()
+	j.closePools()
+}
+
+// closePools ignores the errors of Close: nothing is left to be written by then, and a
+// connection that broke before fails to close.
+func (j *Journal) closePools() {
+	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.DB, j.transitionPath.DB, j.txPath.DB, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB} {
+		_ = db.Close()
+	}
+}
+
+// BatchStats returns the statistics of transitions of existing cases, and of new cases.
+func (j *Journal) BatchStats() (transitions, opens pg.BatchStats) {
+	return j.transitions.Stats(), j.opener.opens.Stats()
+}
+
+// Reads returns the pool of the queries of people, for statements that only read. It is valid
+// until Close.
+func (j *Journal) Reads() *sql.DB { return j.readDB.DB }
+
+// Ping checks that the database answers.
+func (j *Journal) Ping(ctx context.Context) error { return j.readDB.PingContext(ctx) }
+
+// preparedStmt is a prepared statement with the interface of a connection; it ignores the
+// query text. database/sql prepares it again on every new connection, so it survives a
+// restart of the server.
+type preparedStmt struct{ stmt *sql.Stmt }
+
+func prepareStmt(ctx context.Context, db *sql.DB, query string) (preparedStmt, error) {
+	stmt, err := db.PrepareContext(ctx, query)
+	if err != nil {
+		return preparedStmt{}, fmt.Errorf("postgres: prepare: %w", err)
+	}
+	return preparedStmt{stmt}, nil
+}
+
+func (b preparedStmt) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
+	return b.stmt.QueryContext(ctx, args...)
+}

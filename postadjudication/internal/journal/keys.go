@@ -1,0 +1,170 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const keySQL = `SELECT id, prefix, digest, tenant, principal, roles, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by, last_used_at FROM recourse.keys `
+
+type keyRow struct {
+	ID         uuid.UUID      `db:"id"`
+	Prefix     string         `db:"prefix"`
+	Digest     []byte         `db:"digest"`
+	Tenant     string         `db:"tenant"`
+	Principal  string         `db:"principal"`
+	Roles      pq.StringArray `db:"roles"`
+	CreatedAt  time.Time      `db:"created_at"`
+	CreatedBy  string         `db:"created_by"`
+	Successor  string         `db:"successor_of"`
+	ExpiresAt  sql.NullTime   `db:"expires_at"`
+	RevokedAt  sql.NullTime   `db:"revoked_at"`
+	RevokedBy  string         `db:"revoked_by"`
+	LastUsedAt sql.NullTime   `db:"last_used_at"`
+}
+
+func (r *keyRow) key() access.Key {
+	k := access.Key{
+		ID: r.ID, Prefix: r.Prefix, Tenant: r.Tenant, Principal: r.Principal, CreatedAt: r.CreatedAt.UTC(), CreatedBy: r.CreatedBy, SuccessorOf: r.Successor,
+		ExpiresAt: utcOrNil(r.ExpiresAt), RevokedAt: utcOrNil(r.RevokedAt), RevokedBy: r.RevokedBy, LastUsed: utcOrNil(r.LastUsedAt),
+	}
+	copy(k.Digest[:], r.Digest)
+	for _, role := range r.Roles {
+		k.Roles = append(k.Roles, access.Role(role))
+	}
+	return k
+}
+
+func utcOrNil(t sql.NullTime) *time.Time {
+	if !t.Valid {
+		return nil
+	}
+	utc := t.Time.UTC()
+	return &utc
+}
+
+// Keys keeps access keys. It implements access.Store.
+type Keys struct {
+	*shared
+}
+
+// FindKey returns the key with a prefix, of any tenant. It returns access.ErrUnknown if
+// there is none.
+func (k *Keys) FindKey(ctx context.Context, prefix string) (access.Key, error) {
+	found, err := k.selectKeys(ctx, `WHERE prefix = $1`, prefix)
+	if err == nil && len(found) == 0 {
+		err = access.ErrUnknown
+	}
+	if err != nil {
+		return access.Key{}, err
+	}
+	return found[0], nil
+}
+
+// List lists all keys of a tenant, also those that have ended, oldest first.
+func (k *Keys) List(ctx context.Context, tenant string) ([]access.Key, error) {
+	return k.selectKeys(ctx, `WHERE tenant = $1 ORDER BY created_at, id`, tenant)
+}
+
+// ToRenew lists the keys of all tenants that are valid at now and
+//   - never expire, or
+//   - were not used since unusedSince, or
+//   - expire by endBy, without a successor that is valid after that.
+func (k *Keys) ToRenew(ctx context.Context, now, endBy, unusedSince time.Time) ([]access.Key, error) {
+	return k.selectKeys(ctx, `k WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) AND (
+			expires_at IS NULL OR coalesce(last_used_at, created_at) < $3 OR expires_at <= $2 AND NOT EXISTS (
+				SELECT FROM recourse.keys s WHERE s.tenant = k.tenant AND s.successor_of = k.prefix AND s.revoked_at IS NULL AND (s.expires_at IS NULL OR s.expires_at > $2)))
+		ORDER BY tenant, created_at, id`, now, endBy, unusedSince)
+}
+
+func (k *Keys) selectKeys(ctx context.Context, where string, args ...any) ([]access.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	var rows []keyRow
+	if err := k.readDB.SelectContext(ctx, &rows, keySQL+where, args...); err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	out := make([]access.Key, len(rows))
+	for i := range rows {
+		out[i] = rows[i].key()
+	}
+	return out, nil
+}
+
+// UseKey records that a key was used, at most once a minute.
+func (k *Keys) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	_, err := pg.Exec(ctx, k.batchDB, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
+		WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2::timestamptz - interval '1 minute')`, id, at)
+	if err != nil {
+		return pg.Unavailable(err)
+	}
+	return nil
+}
+
+// Create stores a new key, with its receipt in the same commit. Errors:
+// access.ErrRevoked if the key that it replaces was revoked; ErrNotFound if that key does
+// not exist.
+func (j *Keys) Create(ctx context.Context, k access.Key, draft receipts.Draft) error {
+	draft.Subtype = receipts.KeyCreated
+	return j.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+		roles := make(pq.StringArray, len(k.Roles))
+		for i, r := range k.Roles {
+			roles[i] = string(r)
+		}
+		if k.SuccessorOf != "" {
+			var revoked bool
+			err := tx.QueryRowContext(ctx, `SELECT revoked_at IS NOT NULL FROM recourse.keys WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, k.Tenant, k.SuccessorOf).Scan(&revoked)
+			switch {
+			case errors.Is(err, sql.ErrNoRows):
+				return background.ErrNotFound
+			case err != nil:
+				return err
+			case revoked:
+				return access.ErrRevoked
+			}
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by, successor_of, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, k.ID, k.Prefix, k.Digest[:], k.Tenant, k.Principal, roles, k.CreatedAt, k.CreatedBy, k.SuccessorOf, k.ExpiresAt)
+		if err != nil {
+			return err
+		}
+		return AppendOperation(ctx, tx, k.Tenant, KeyLog, draft)
+	})
+}
+
+// Revoke revokes a key of a tenant for good, with its receipt in the same commit. If it
+// is revoked already, nothing is written. It returns ErrNotFound if the tenant has no such
+// key.
+func (j *Keys) Revoke(ctx context.Context, tenant, prefix string, draft receipts.Draft) (k access.Key, err error) {
+	draft.Subtype = receipts.KeyRevoked
+	err = j.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+		var row keyRow
+		err := tx.QueryRowContext(ctx, keySQL+`WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, tenant, prefix).Scan(
+			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.CreatedAt, &row.CreatedBy, &row.Successor, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
+		if errors.Is(err, sql.ErrNoRows) {
+			return background.ErrNotFound
+		}
+		if k = row.key(); err != nil || k.RevokedAt != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE recourse.keys SET revoked_at = $2, revoked_by = $3 WHERE id = $1`, k.ID, draft.At, draft.Actor); err != nil {
+			return err
+		}
+		k.RevokedAt, k.RevokedBy = &draft.At, draft.Actor
+		return AppendOperation(ctx, tx, tenant, KeyLog, draft)
+	})
+	return k, err
+}

@@ -1,0 +1,47 @@
+package pg
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lib/pq"
+)
+
+// ErrClosed is returned for a row that was handed to a batcher after it was closed.
+var ErrClosed = errors.New("postgres: the journal is closed")
+
+// SQLState returns the SQLSTATE of an error that the server sent, else "".
+func SQLState(err error) string {
+	var e *pq.Error
+	if errors.As(err, &e) {
+		return string(e.Code)
+	}
+	return ""
+}
+
+// IsDataError reports whether the server refused a value or a constraint was violated: such
+// an error belongs to one row of a batch, not to all of them.
+func IsDataError(err error) bool {
+	s := SQLState(err)
+	return len(s) == 5 && (s[:2] == "22" || s[:2] == "23")
+}
+
+// IsContention reports whether the statement failed because of a lock or a conflict with
+// another transaction. It wrote nothing then.
+func IsContention(err error) bool {
+	switch SQLState(err) {
+	case "40001", "40P01", "55P03":
+		return true
+	}
+	return false
+}
+
+// Unavailable wraps the error of a statement or a connection.
+func Unavailable(err error) error { return fmt.Errorf("postgres: %w", err) }
+
+func UnavailableOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return Unavailable(err)
+}

@@ -1,0 +1,150 @@
+package pg
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/pgurl"
+)
+
+// StatementTimeout bounds one batch. After it the connection is closed and the outcome is
+// read again.
+const StatementTimeout = 15 * time.Second
+
+// PlannerSettings forces the journal's own statements to indexed nested loops: on tables
+// that are new and not yet analysed the planner would choose sequential scans, and keep
+// them.
+var PlannerSettings = map[string]string{
+	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
+}
+
+// PoolConfig configures a pool.
+type PoolConfig struct {
+	Purpose  string // shown in pg_stat_activity, unless the URL sets the application name
+	MaxConns int
+	Settings map[string]string // run-time settings of each session
+	Binary   bool              // accepts BinaryColumns
+	Dialer   pq.Dialer         // nil: connections have no idle timeout
+}
+
+// OpenPool returns a pool for the database of a URL. It connects on first use.
+func OpenPool(databaseURL string, cfg PoolConfig) (*sql.DB, error) {
+	dsn, err := pgurl.WithApplicationName(databaseURL, "recourse/"+cfg.Purpose)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	config, err := pq.NewConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
+	}
+	config.BinaryParameters = cfg.Binary
+	pgConnector, err := pq.NewConnectorConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
+	}
+	if cfg.Dialer != nil {
+		pgConnector.Dialer(cfg.Dialer)
+	}
+	db := sql.OpenDB(&connector{Connector: pgConnector, setSQL: setStatements(cfg.Settings)})
+	db.SetMaxOpenConns(cfg.MaxConns)
+	db.SetMaxIdleConns(cfg.MaxConns)
+	return db, nil
+}
+
+// connector sets the run-time settings of a session after it is connected. Connection
+// poolers refuse them as startup parameters.
+type connector struct {
+	driver.Connector
+	setSQL string // empty: nothing to set
+}
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil || c.setSQL == "" {
+		return conn, err
+	}
+	session, ok := conn.(driver.ExecerContext)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("postgres: a %T can't set anything", conn), conn.Close())
+	}
+	if _, err := session.ExecContext(ctx, c.setSQL, nil); err != nil {
+		_ = conn.Close() // it may be broken; the first error is returned
+		return nil, err
+	}
+	return conn, nil
+}
+
+// setStatements returns the SQL that sets the settings.
+func setStatements(settings map[string]string) string {
+	var out strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&out, "SET %s = %s; ", pq.QuoteIdentifier(name), pq.QuoteLiteral(settings[name]))
+	}
+	return strings.TrimSuffix(out.String(), "; ")
+}
+
+// Querier is implemented by *sql.DB, *sql.Conn and *sql.Tx, and by preparedStmt for one
+// statement.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// RowQuerier is a pool, a connection or a transaction.
+type RowQuerier interface {
+	Querier
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Exec executes a statement between its two failpoints. It is for statements
+// that change something other than a case.
+func Exec(ctx context.Context, db Execer, point, query string, args ...any) (sql.Result, error) {
+	failpoint.Hit(failpoint.JournalBefore, point)
+	res, err := db.ExecContext(ctx, query, args...)
+	failpoint.Hit(failpoint.JournalAfter, point)
+	return res, err
+}
+
+// QueryAll returns all rows of a query in a transaction, as structs with a db tag for each column.
+func QueryAll[T any](ctx context.Context, tx *sql.Tx, query string, args ...any) (found []T, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	if err := sqlx.StructScan(rows, &found); err != nil {
+		return nil, err
+	}
+	return found, rows.Err()
+}
+
+// Rollback rolls a transaction back unless it has ended.
+func Rollback(tx *sql.Tx) error {
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
+}
+
+func RowsAffected(res sql.Result, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}

@@ -1,0 +1,143 @@
+package pg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A SlowPath is a few connections for rows that are written alone, whose statements give up
+// after LockTimeout on a lock that another transaction holds. There are three, so that none
+// queues behind another: submissions that wait for another transaction, transitions that
+// do, and transactions with side effects, which wait for no case.
+type SlowPath struct {
+	DB        *sql.DB
+	slots     chan struct{}
+	waiters   lockWaiters
+	busyAfter time.Duration // how long the first waiter of a name may wait before the others get errBusy
+	errBusy   error         // of a row that was not written, because another transaction holds its lock
+}
+
+const (
+	slowPathConns = 4
+	LockTimeout   = 2 * time.Second // also the lock_timeout of its connections
+
+	// SubmitBusyAfter is longer than statements of other processes hold the lock of an
+	// escrow. Whoever holds it for longer is a caller's transaction, which may hold it for
+	// any time.
+	SubmitBusyAfter     = LockTimeout / 2
+	TransitionBusyAfter = 2 * LockTimeout
+)
+
+func NewSlowPath(databaseURL, purpose string, idle *IdleTimeout, busyAfter time.Duration, errBusy error) (*SlowPath, error) {
+	settings := map[string]string{"lock_timeout": "2000"}
+	for k, v := range PlannerSettings {
+		settings[k] = v
+	}
+	db, err := OpenPool(databaseURL, PoolConfig{Purpose: purpose, MaxConns: slowPathConns, Settings: settings, Dialer: idle.Dialer(BatchIdleLimit)})
+	return &SlowPath{DB: db, slots: make(chan struct{}, slowPathConns), busyAfter: busyAfter, errBusy: errBusy}, err
+}
+
+// Acquire blocks until a slot is free, for at most LockTimeout. It reports whether it got
+// one.
+func (path *SlowPath) Acquire(ctx context.Context) bool {
+	timer := time.NewTimer(LockTimeout)
+	defer timer.Stop()
+	select {
+	case path.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return false
+	}
+}
+
+func (path *SlowPath) Release() { <-path.slots }
+
+// noSlotPause is the pause of a row that found no free slot, before it is tried again
+// without waiting for the lock.
+const noSlotPause = 20 * time.Millisecond
+
+// Serialize writes a row whose lock another transaction holds; name identifies the lock.
+// One row per name waits for the lock, by calling wait. Rows that arrive meanwhile return
+// errBusy if the first does not get the lock within busyAfter, and call try when it does.
+// No row waits for a slot: without a free slot the first row calls try after a pause, so
+// that an open transaction keeps only the rows for the lock it holds waiting.
+func Serialize[R any](ctx context.Context, path *SlowPath, name string, try, wait func() (R, error)) (v R, err error) {
+	w, first := path.waiters.join(name)
+	if !first {
+		if !w.await(ctx, path.busyAfter) {
+			return v, path.errBusy
+		}
+		return try()
+	}
+	defer func() { path.waiters.finish(w, !errors.Is(err, path.errBusy)) }()
+	select {
+	case path.slots <- struct{}{}:
+		defer path.Release()
+		return wait()
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return v, path.errBusy
+	case <-time.After(noSlotPause):
+		return try()
+	}
+}
+
+// lockWaiters admits one waiter per name at a time.
+type lockWaiters struct {
+	mu     sync.Mutex
+	byName map[string]*lockWaiter
+}
+
+// lockWaiter is the wait for one name.
+type lockWaiter struct {
+	name      string
+	startedAt time.Time
+	done      chan struct{}
+	succeeded bool // the first waiter got the lock; set before done is closed
+}
+
+// join returns the waiter of a name, and reports true if the caller is the first and has to
+// finish it.
+func (t *lockWaiters) join(name string) (*lockWaiter, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if held, ok := t.byName[name]; ok {
+		return held, false
+	}
+	if t.byName == nil {
+		t.byName = map[string]*lockWaiter{}
+	}
+	w := &lockWaiter{name: name, startedAt: time.Now(), done: make(chan struct{})}
+	t.byName[name] = w
+	return w, true
+}
+
+func (t *lockWaiters) finish(w *lockWaiter, succeeded bool) {
+	t.mu.Lock()
+	delete(t.byName, w.name)
+	t.mu.Unlock()
+	w.succeeded = succeeded
+	close(w.done)
+}
+
+// await blocks until limit after the first waiter started, and reports whether that one got
+// the lock.
+func (t *lockWaiter) await(ctx context.Context, limit time.Duration) bool {
+	timer := time.NewTimer(time.Until(t.startedAt.Add(limit)))
+	defer timer.Stop()
+	select {
+	case <-t.done:
+		return t.succeeded
+	case <-timer.C:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,146 @@
+package pg
+
+import (
+	"database/sql"
+	"encoding/hex"
+	"strconv"
+	"time"
+)
+
+// Columns collects rows as array literals, one per column, for unnest. A row is written by
+// calling one method per column, in order; then the next row follows. It uses no reflection
+// and does not allocate per value: every transition takes this path.
+type Columns struct {
+	text [][]byte
+	next int
+	Rows int
+}
+
+// NewColumns returns n columns, with capacity for so many rows of ordinary width.
+func NewColumns(n, rows int) *Columns {
+	const width = 40
+	c := &Columns{text: make([][]byte, n)}
+	buf := make([]byte, n*rows*width)
+	for i := range c.text {
+		c.text[i] = buf[i*rows*width : i*rows*width : (i+1)*rows*width]
+	}
+	return c
+}
+
+// Args returns the literals as statement arguments.
+func (c *Columns) Args() []any {
+	out := make([]any, len(c.text))
+	for i, t := range c.text {
+		if len(t) == 0 {
+			out[i] = "{}"
+			continue
+		}
+		out[i] = string(append(t, '}'))
+	}
+	return out
+}
+
+func (c *Columns) cell() *[]byte {
+	if c.next == len(c.text) {
+		c.next = 0
+	}
+	if c.next == 0 {
+		c.Rows++
+	}
+	cell := &c.text[c.next]
+	c.next++
+	if len(*cell) == 0 {
+		*cell = append(*cell, '{')
+	} else {
+		*cell = append(*cell, ',')
+	}
+	return cell
+}
+
+func (c *Columns) Null() { b := c.cell(); *b = append(*b, "NULL"...) }
+
+func (c *Columns) Int(v int64) { b := c.cell(); *b = strconv.AppendInt(*b, v, 10) }
+
+// Ints writes an array as one value; an empty one is NULL.
+func (c *Columns) Ints(vs []int) {
+	if len(vs) == 0 {
+		c.Null()
+		return
+	}
+	b := c.cell()
+	*b = append(*b, `"{`...)
+	for i, v := range vs {
+		if i > 0 {
+			*b = append(*b, ',')
+		}
+		*b = strconv.AppendInt(*b, int64(v), 10)
+	}
+	*b = append(*b, `}"`...)
+}
+
+func (c *Columns) Bool(v bool) { b := c.cell(); *b = strconv.AppendBool(*b, v) }
+
+func (c *Columns) BoolOrNull(v *bool) {
+	if v == nil {
+		c.Null()
+		return
+	}
+	c.Bool(*v)
+}
+
+func (c *Columns) Str(s string) {
+	b := c.cell()
+	*b = append(*b, '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			*b = append(*b, '\\')
+		}
+		*b = append(*b, s[i])
+	}
+	*b = append(*b, '"')
+}
+
+func (c *Columns) Bytes(v []byte) {
+	b := c.cell()
+	*b = append(*b, `"\\x`...)
+	*b = hex.AppendEncode(*b, v)
+	*b = append(*b, '"')
+}
+
+// ID writes a UUID; the zero id is NULL.
+func (c *Columns) ID(v [16]byte) {
+	if v == [16]byte{} {
+		c.Null()
+		return
+	}
+	b := c.cell()
+	*b = hex.AppendEncode(*b, v[:])
+}
+
+// Time writes an instant; the zero time is NULL.
+func (c *Columns) Time(t time.Time) {
+	if t.IsZero() {
+		c.Null()
+		return
+	}
+	b := c.cell()
+	*b = append(*b, '"')
+	*b = t.UTC().AppendFormat(*b, "2006-01-02T15:04:05.999999Z07:00")
+	*b = append(*b, '"')
+}
+
+// NonNil keeps an empty list from becoming NULL.
+func NonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// UTCOrZero returns a time in UTC; NULL is the zero time.
+func UTCOrZero(t sql.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}

@@ -1,0 +1,67 @@
+package journal_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+)
+
+// A pooler with default settings refuses run-time settings in the startup packet.
+func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
+	t.Parallel()
+	p := &journaltest.Pooler{SessionMode: true}
+	j := journaltest.Open(t, journaltest.PoolerTo(t, testkit.Migrated(t), p, 0))
+	for name, pool := range j.Pools() {
+		var want map[string]string
+		switch name {
+		case "batches", "waiting submissions", "waiting transitions", "transactions":
+			want = map[string]string{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
+			if name != "batches" {
+				want["lock_timeout"] = "2s"
+			}
+		case "sequencer":
+			want = map[string]string{"idle_session_timeout": "5s", "jit": "off", "enable_seqscan": "off", "enable_mergejoin": "on"}
+		case "queries", "heartbeat":
+			want = map[string]string{"jit": "on", "enable_seqscan": "on"}
+		default:
+			t.Errorf("unknown pool: %s", name)
+		}
+		journaltest.CheckSettings(t, name, pool, want)
+	}
+	if p.Startups() == 0 {
+		t.Error("no connection through the pooler")
+	}
+}
+
+func TestTheServerShowsWhatConnectionsAreForUnlessTheURLNamesThem(t *testing.T) {
+	t.Parallel()
+	databaseURL := testkit.Migrated(t)
+	journaltest.CheckPurposes(t, databaseURL, func(url string) map[string]*sql.DB { return journaltest.Open(t, url).Pools() })
+}
+
+// With any order of lending sessions, and any number of them.
+func TestAPoolerInTransactionModeIsRefused(t *testing.T) {
+	t.Parallel()
+	databaseURL := testkit.Migrated(t)
+	for name, tc := range map[string]struct {
+		rotates  bool
+		sessions int
+	}{
+		"one session": {false, 1}, "the last used": {false, 4}, "in turn, two": {true, 2}, "in turn, three": {true, 3}, "in turn, many": {true, 8}, "none idle": {true, 0},
+	} {
+		through := journaltest.PoolerTo(t, databaseURL, &journaltest.Pooler{Rotates: tc.rotates}, tc.sessions)
+		j, err := journal.Open(context.Background(), through)
+		if err == nil {
+			j.Close()
+		}
+		if !errors.Is(err, journal.ErrUnsuitable) || !strings.Contains(err.Error(), "transaction mode") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// Request is an API request with an idempotency key.
+type Request struct {
+	Tenant string
+	Key    string
+	Digest [32]byte  // of everything that identifies the request
+	Token  uuid.UUID // of the process that handles it
+	Began  time.Time
+}
+
+// Response is the stored response of a request. Status is 0 while there is none.
+type Response struct {
+	Digest  [32]byte
+	Status  int
+	Headers string
+	Body    []byte
+}
+
+// expiredPerRequest is the number of expired requests that each new one deletes.
+const expiredPerRequest = 20
+
+// beginRequestSQL inserts a request if its key is free, if the row of its key has expired,
+// or if the same request began before $6 and has no response. It locks that one row and no
+// other.
+const beginRequestSQL = `
+INSERT INTO recourse.requests AS r (tenant, key, digest, token, began) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL
+WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest`
+
+// deleteExpiredSQL deletes a few expired requests. It is a separate statement, executed
+// afterwards, and skips locked rows: otherwise two requests whose keys have both expired
+// could each hold the key that the other waits for.
+const deleteExpiredSQL = `
+DELETE FROM recourse.requests WHERE (tenant, key) IN (SELECT tenant, key FROM recourse.requests WHERE began < $1 ORDER BY began LIMIT $2 FOR UPDATE SKIP LOCKED)`
+
+// Requests keeps responses under their idempotency keys.
+type Requests struct {
+	*shared
+}
+
+// Begin stores a request. begun means that the caller handles it. Otherwise before
+// is the request with the same key, with its response if there is one. A request that began
+// before abandonedBefore without a response is taken over; one from before expiredBefore is
+// replaced.
+func (r *Requests) Begin(ctx context.Context, q Request, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	res, err := pg.Exec(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
+	if err != nil {
+		return before, false, busyOrUnavailable(err)
+	}
+	switch n, err := res.RowsAffected(); {
+	case err != nil:
+		return before, false, err
+	case n == 1:
+		if _, err := pg.Exec(ctx, r.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
+			r.Warn(fmt.Errorf("postgres: delete expired requests: %w", err))
+		}
+		return before, true, nil
+	}
+	before, holder, err := r.selectRequest(ctx, q)
+	return before, holder == q.Token, err // its own token: the row was inserted, but the answer to that was lost
+}
+
+// Has reports whether a key is in use by a request that has not expired.
+func (r *Requests) Has(ctx context.Context, tenant, key string, expiredBefore time.Time) (has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	err = r.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.requests WHERE tenant = $1 AND key = $2 AND began >= $3)`, tenant, key, expiredBefore).Scan(&has)
+	if err != nil {
+		return false, pg.Unavailable(err)
+	}
+	return has, nil
+}
+
+// selectRequest reads the request of a key, and the token of its handler.
+func (r *Requests) selectRequest(ctx context.Context, q Request) (before Response, holder uuid.UUID, err error) {
+	var digest []byte
+	var status sql.NullInt64
+	err = r.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
+		Scan(&digest, &holder, &status, &before.Headers, &before.Body)
+	if errors.Is(err, sql.ErrNoRows) {
+		return before, holder, ErrBusy // it was deleted just now
+	}
+	if err != nil {
+		return before, holder, pg.Unavailable(err)
+	}
+	copy(before.Digest[:], digest)
+	before.Status = int(status.Int64)
+	return before, holder, nil
+}
+
+// Answer stores the response of a request, unless another process took it over.
+func (j *Requests) Answer(ctx context.Context, q Request, r Response) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	_, err := pg.Exec(ctx, j.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
+		q.Tenant, q.Key, q.Token, r.Status, r.Headers, append([]byte{}, r.Body...))
+	if err != nil {
+		return busyOrUnavailable(err)
+	}
+	return nil
+}
+
+// Drop deletes a request that changed nothing, so that its key is free again.
+func (r *Requests) Drop(ctx context.Context, q Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
+	if err != nil {
+		return busyOrUnavailable(err)
+	}
+	return nil
+}

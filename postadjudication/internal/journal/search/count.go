@@ -1,0 +1,331 @@
+package search
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// Tally counts the letters of one facet group that a filter selects, and adds up what
+// stays reserved for the open ones.
+type Tally struct {
+	Status, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Currency, Signature, ReplayedBy string
+
+	Held, Eligible, Review bool
+
+	Letters  int64
+	AtRisk   int64
+	Attempts int64 // of all letters, added up
+
+	group int64
+}
+
+// Analysis is the tallies and groups of the letters that a filter selects.
+type Analysis struct {
+	Tallies        []Tally
+	SignatureCount int     // number of distinct signatures
+	Largest        []Group // groups of one signature, largest first
+}
+
+// Tally counts the letters of a tenant that a filter selects, by facet group, and
+// fills the histograms: exactly, and all at one moment.
+func (i *Index) Tally(ctx context.Context, tenant string, f Filter, deaths ...*DeathHistogram) ([]Tally, error) {
+	out, err := i.Analyze(ctx, tenant, f, 0, deaths...)
+	return out.Tallies, err
+}
+
+// Analyze tallies letters and returns as many of their largest groups, of the same
+// moment.
+func (j *Index) Analyze(ctx context.Context, tenant string, f Filter, largest int, deaths ...*DeathHistogram) (out Analysis, err error) {
+	err = j.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
+		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
+		if err != nil {
+			return err
+		}
+		out.Tallies = tallies
+		for _, d := range deaths {
+			if err := d.count(ctx, tx, p); err != nil {
+				return err
+			}
+		}
+		if largest == 0 {
+			return nil
+		}
+		groups := groupBySignature(tallies)
+		out.SignatureCount = len(groups)
+		for i := range groups {
+			groups[i].orderValue = groups[i].Letters
+		}
+		slices.SortFunc(groups, func(a, b Group) int { return a.position().compare(b.position()) })
+		out.Largest = groups[:min(largest, len(groups))]
+		return p.setDeathTimes(ctx, tx, out.Largest)
+	})
+	return out, err
+}
+
+// inReadSnapshot runs searches of a tenant in one read-only snapshot, within countTimeout.
+func (i *Index) inReadSnapshot(ctx context.Context, tenant string, read func(context.Context, *sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	return i.Do(ctx, tenant, func(db *sql.DB) error { return pg.UnavailableOrNil(inSnapshotOf(ctx, db, read)) })
+}
+
+func inSnapshotOf(ctx context.Context, db *sql.DB, read func(context.Context, *sql.Tx) error) (err error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	return read(ctx, tx)
+}
+
+// planFullRead plans to read all letters that a filter selects, by the smallest range or by
+// facet group.
+func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Plan, err error) {
+	p = Plan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
+	var all int64
+	if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, Order{}); err != nil || p.Empty() {
+		return p, err
+	}
+	p.foldDeathBounds()
+	p.allGroups = p.letterCount() == all
+	if p.path = byKey; p.filter.hasKey() {
+		return p, nil
+	}
+	sizes, err := p.probeRanges(ctx, tx)
+	p.chooseSmallest(sizes)
+	return p, err
+}
+
+// selectsWholeGroups reports whether the filter selects all letters of the plan's groups.
+func (sel *selection) selectsWholeGroups() bool {
+	return !sel.filtersWithinGroups() && !sel.checksText()
+}
+
+// filtersWithinGroups reports whether the filter has conditions, other than the text, that
+// facet groups do not decide.
+func (sel *selection) filtersWithinGroups() bool {
+	return len(sel.filter.rangedColumns()) > 0 || sel.filter.hasKey() || sel.filter.filtersReplays() || sel.hasDeathBounds()
+}
+
+func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Plan, out []Tally, err error) {
+	if p, err = planFullRead(ctx, tx, tenant, f); err != nil || p.Empty() {
+		return p, nil, err
+	}
+	whole := p.selectsWholeGroups()
+	counted := map[int64][3]int64{}
+	if !whole {
+		if counted, err = p.countMatches(ctx, tx); err != nil {
+			return p, nil, err
+		}
+	}
+	out, err = p.groupTallies(ctx, tx)
+	if whole || err != nil {
+		return p, out, err
+	}
+	kept := out[:0]
+	for _, t := range out {
+		if n, any := counted[t.group]; any {
+			t.Letters, t.AtRisk, t.Attempts = n[0], n[1], n[2]
+			kept = append(kept, t)
+		}
+	}
+	return p, kept, nil
+}
+
+// groupTallies reads the tallies of the plan's groups, with all their letters.
+func (sel *selection) groupTallies(ctx context.Context, tx *sql.Tx) (out []Tally, err error) {
+	ids := make([]int64, len(sel.groups))
+	for i, s := range sel.groups {
+		ids[i] = s.id
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT s.id, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
+FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`, pq.Array(ids))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	out = make([]Tally, 0, len(ids))
+	for rows.Next() {
+		var t Tally
+		if err := rows.Scan(&t.group, &t.Status, &t.Family, &t.Queue, &t.JobType, &t.Outcome, &t.Reason, &t.Class, &t.ErrorType, &t.Currency, &t.Signature, &t.ReplayedBy,
+			&t.Held, &t.Eligible, &t.Review, &t.Letters, &t.AtRisk, &t.Attempts); err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, rows.Err()
+}
+
+// countMatches counts and adds up the selected letters by group, for groups that have any.
+func (p *Plan) countMatches(ctx context.Context, tx *sql.Tx) (map[int64][3]int64, error) {
+	out := map[int64][3]int64{}
+	rest, err := p.countByTrigrams(ctx, tx, out)
+	if err != nil || rest.Empty() {
+		return out, err
+	}
+	return out, rest.countByPath(ctx, tx, out)
+}
+
+func (p *Plan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {
+	const sums = `count(*), coalesce(sum(l.at_risk), 0), coalesce(sum(l.attempts), 0)`
+	var c conditions
+	var query string
+	switch {
+	case p.scansMessages():
+		p.heapScanConditions(&c)
+		query = `SELECT l.facet_group, ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.facet_group`
+	case p.path == byFacet:
+		table := p.joinGroups(&c)
+		query = `SELECT s.id, m.* FROM ` + table + ` CROSS JOIN LATERAL (SELECT ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + `) AS m(n, risk, tries) WHERE m.n > 0`
+	default:
+		query = p.matchesCTE(&c) + ` SELECT l.facet_group, ` + sums + ` FROM g l GROUP BY l.facet_group`
+	}
+	return p.inHeapOrder(ctx, tx, func() error {
+		rows, err := tx.QueryContext(ctx, query, c.args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var group int64
+			var n [3]int64
+			if err := rows.Scan(&group, &n[0], &n[1], &n[2]); err != nil {
+				return err
+			}
+			into[group] = n
+		}
+		return rows.Err()
+	})
+}
+
+// matchesCTE returns a WITH clause that reads the few letters of a key or a narrow range,
+// as g.
+func (p *Plan) matchesCTE(c *conditions) string {
+	p.restrictToPlan(c)
+	ordered := ""
+	if p.path == byRange {
+		ordered = ` ORDER BY l.` + string(p.column)
+	}
+	return `WITH g AS MATERIALIZED (SELECT l.facet_group, l.run_id, l.dead_at, l.at_risk, l.attempts FROM recourse.letters l WHERE ` + c.String() + ordered + `)`
+}
+
+// countTimeout bounds a count.
+const countTimeout = 5 * time.Second
+
+// Count counts the letters of a tenant that a filter selects, by status: all at one
+// moment. Groups that are selected as a whole are counted without reading their letters;
+// else it reads those of the narrowest part of the filter.
+func (i *Index) Count(ctx context.Context, tenant string, f Filter) (map[string]int64, error) {
+	out := map[string]int64{}
+	err := i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
+		p := Plan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
+		var all int64
+		var err error
+		if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, Order{}); err != nil || p.Empty() {
+			return err
+		}
+		p.foldDeathBounds()
+		p.allGroups = p.letterCount() == all
+		return p.countByStatus(ctx, tx, out)
+	})
+	return out, err
+}
+
+// countByStatus adds up the selected letters of a plan's groups, by status.
+func (p *Plan) countByStatus(ctx context.Context, tx *sql.Tx, into map[string]int64) error {
+	status := make(map[int64]string, len(p.groups))
+	for _, s := range p.groups {
+		status[s.id] = s.status
+	}
+	found := map[int64][3]int64{}
+	rest, err := p.countByTrigrams(ctx, tx, found)
+	if err != nil {
+		return err
+	}
+	for id, n := range found {
+		into[status[id]] += n[0]
+	}
+	for _, s := range rest.takeWholeGroups() {
+		into[s.status] += s.letters
+	}
+	if rest.Empty() {
+		return nil
+	}
+	if rest.path = byKey; !p.filter.hasKey() {
+		sizes, err := rest.probeRanges(ctx, tx)
+		if err != nil {
+			return err
+		}
+		rest.chooseSmallest(sizes)
+	}
+	query, args := rest.countStatement()
+	return rest.inHeapOrder(ctx, tx, func() error {
+		rows, err := tx.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id, n int64
+			if err := rows.Scan(&id, &n); err != nil {
+				return err
+			}
+			if n > 0 {
+				into[status[id]] += n
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// takeWholeGroups removes the groups from the plan whose letters are all selected, and
+// returns them.
+func (sel *selection) takeWholeGroups() (whole []facetGroup) {
+	if sel.filtersWithinGroups() {
+		return nil
+	}
+	var others []facetGroup
+	for _, s := range sel.groups {
+		if s.checkText {
+			others = append(others, s)
+			continue
+		}
+		whole = append(whole, s)
+	}
+	sel.groups, sel.allGroups = others, sel.allGroups && len(whole) == 0
+	return whole
+}
+
+// countByTrigrams counts the letters that trigrams can find, and returns the plan for the
+// rest.
+func (p *Plan) countByTrigrams(ctx context.Context, q pg.Querier, into map[int64][3]int64) (Plan, error) {
+	indexed, others, ok := p.splitByTrigrams()
+	if ok {
+		var err error
+		if ok, err = indexed.countByGroup(ctx, q, into); err != nil {
+			return *p, err
+		}
+	}
+	if !ok {
+		return *p, nil
+	}
+	return others, nil
+}
+
+// chooseSmallest chooses the smallest path to read in full: a range, or the groups.
+func (p *Plan) chooseSmallest(sizes map[Column]int64) {
+	p.path = byFacet
+	least := p.letterCount()
+	for column, n := range sizes {
+		if n < probeLimit && n < least && !p.hasDeathBounds() {
+			p.path, p.column, least = byRange, column, n
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// Sessions of processes: see background.Store for the contract of each method. They have a
+// connection of their own, so that a heartbeat never queues behind other statements.
+
+// SessionStore implements background.SessionStore.
+type SessionStore struct {
+	*shared
+	heartbeatDB *sql.DB // one connection: the heartbeat of this process
+}
+
+// Register inserts a session that starts now.
+func (j *SessionStore) Register(ctx context.Context, s background.Session) error {
+	_, err := pg.Exec(ctx, j.heartbeatDB, failpoint.RegisterSession, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
+	return err
+}
+
+// clockSQL returns the database's clock, and an identity of the server: after a failover, a
+// restore or a restart the clock may be another.
+const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_system()) || '.' ||
+	(SELECT timeline_id FROM pg_control_checkpoint()) || '.' || extract(epoch FROM pg_postmaster_start_time())`
+
+const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}'), role = current_user WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
+
+// Beat increments the counter of a session that is not marked lost, and reads the clock. It
+// reports false if the session is lost.
+func (j *SessionStore) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
+	var us sql.NullInt64
+	if s.ClockOffset != nil {
+		us = sql.NullInt64{Int64: s.ClockOffset.Microseconds(), Valid: true}
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
+	now, err := readClock(j.heartbeatDB.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.ClaimsBlockedBy, nullTime(s.BeatAt), s.Redis, pq.Array(s.Targets)))
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return false, now, nil
+	case err != nil:
+		return false, now, pg.Unavailable(err)
+	}
+	return true, now, nil
+}
+
+// Clock reads the database's clock.
+func (s *SessionStore) Clock(ctx context.Context) (background.ClockReading, error) {
+	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL))
+	if err != nil {
+		return now, pg.Unavailable(err)
+	}
+	return now, nil
+}
+
+func readClock(row *sql.Row) (r background.ClockReading, err error) {
+	err = row.Scan(&r.At, &r.Server)
+	r.At = r.At.UTC()
+	return r, err
+}
+
+// Sessions lists all sessions.
+func (s *SessionStore) Sessions(ctx context.Context) ([]background.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	var rows []struct {
+		ID        uuid.UUID      `db:"id"`
+		Worker    string         `db:"worker"`
+		Beat      int64          `db:"beat"`
+		Lost      bool           `db:"lost"`
+		StartedAt time.Time      `db:"started_at"`
+		Offset    sql.NullInt64  `db:"clock_offset_us"`
+		Queues    pq.StringArray `db:"queues"`
+		Barred    string         `db:"barred"`
+		BeatAt    sql.NullTime   `db:"beat_at"`
+		Redis     sql.NullString `db:"redis"`
+		Targets   pq.StringArray `db:"targets"`
+	}
+	if err := s.readDB.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis, targets FROM recourse.sessions`); err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	out := make([]background.Session, len(rows))
+	for i, r := range rows {
+		out[i] = background.Session{ID: r.ID, Worker: r.Worker, Beat: r.Beat, Lost: r.Lost, StartedAt: r.StartedAt.UTC(), Queues: r.Queues, ClaimsBlockedBy: r.Barred, BeatAt: r.BeatAt.Time.UTC(), Redis: r.Redis.String, Targets: r.Targets}
+		if r.Offset.Valid {
+			by := time.Duration(r.Offset.Int64) * time.Microsecond
+			out[i].ClockOffset = &by
+		}
+	}
+	return out, nil
+}
+
+// MarkLost marks a session as lost if its counter has not changed since the observer read
+// it. Claims are guarded by the mark, not by the absence of the row: if the observer dies
+// before it recovers the session's runs, another observer finds the mark.
+func (j *SessionStore) MarkLost(ctx context.Context, s background.Session) (bool, error) {
+	res, err := pg.Exec(ctx, j.heartbeatDB, failpoint.MarkLost, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
+	if err != nil {
+		return false, pg.Unavailable(err)
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}
+
+const sessionRunsSQL = snapshotSQL + `WHERE r.live AND r.state = 'running' AND coalesce(r.session_id, '00000000-0000-0000-0000-000000000000') = $1 AND r.id > $2 ORDER BY r.id LIMIT $3`
+
+// AttemptsOf lists running runs that were claimed under a session. It skips those that this
+// program can't read.
+func (s *SessionStore) AttemptsOf(ctx context.Context, id background.SessionID, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	return s.collectReadable(background.Cursor{}, limit, compareByID, func(after background.Cursor) ([]Snapshot, error) {
+		return snapshots(ctx, s.readDB, sessionRunsSQL, id, after.ID.String(), limit)
+	})
+}
+
+// The page is limited before it is filtered, so that the cost does not depend on the
+// result; its last row is the next cursor.
+const missingSessionsSQL = `
+WITH page AS MATERIALIZED (
+  SELECT r.id, r.due_at, r.state, r.session_id FROM recourse.runs r WHERE r.live AND (r.due_at, r.id) > ($1, $2) ORDER BY r.due_at, r.id LIMIT $3
+)
+SELECT DISTINCT coalesce(p.session_id, '00000000-0000-0000-0000-000000000000'::uuid), NULL::timestamptz, NULL::uuid FROM page p
+WHERE p.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = p.session_id)
+UNION ALL
+(SELECT NULL, p.due_at, p.id FROM page p WHERE (SELECT count(*) FROM page) = $3 ORDER BY p.due_at DESC, p.id DESC LIMIT 1)`
+
+// MissingSessions reads a page of live runs and returns the sessions that running ones name
+// and that do not exist. See background.Store.
+func (s *SessionStore) MissingSessions(ctx context.Context, after background.Cursor, limit int) (ids []background.SessionID, next background.Cursor, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := s.readDB.QueryContext(ctx, missingSessionsSQL, after.DueAt, after.ID.String(), limit)
+	if err != nil {
+		return nil, next, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var session, run uuid.NullUUID
+		var due sql.NullTime
+		if err := rows.Scan(&session, &due, &run); err != nil {
+			return nil, next, pg.Unavailable(err)
+		}
+		if session.Valid {
+			ids = append(ids, session.UUID)
+			continue
+		}
+		next = background.Cursor{DueAt: due.Time.UTC(), ID: background.RunID(run.UUID)}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, next, pg.Unavailable(err)
+	}
+	return ids, next, nil
+}
+
+const (
+	lockSessionSQL   = `SELECT FROM recourse.sessions WHERE id = $1 FOR UPDATE`
+	removeSessionSQL = `DELETE FROM recourse.sessions WHERE id = $1 AND NOT EXISTS (SELECT FROM recourse.runs WHERE live AND state = 'running' AND session_id = $1)`
+)
+
+// Remove deletes a session, unless a run still runs under it. A transaction that has just
+// claimed under it holds its row: Remove waits for that, and only then checks for runs, in
+// a statement of its own that sees the claim.
+func (s *SessionStore) Remove(ctx context.Context, id background.SessionID) (err error) {
+	tx, err := s.heartbeatDB.BeginTx(ctx, nil)
+	if err != nil {
+		return pg.Unavailable(err)
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	if _, err := tx.ExecContext(ctx, lockSessionSQL, id); err != nil {
+		return pg.Unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.RemoveSession)
+	if _, err := tx.ExecContext(ctx, removeSessionSQL, id); err != nil {
+		return pg.Unavailable(err)
+	}
+	if err := tx.Commit(); err != nil {
+		return pg.Unavailable(err)
+	}
+	failpoint.Hit(failpoint.JournalAfter, failpoint.RemoveSession)
+	return nil
+}
+
+// sessionAlive reports whether claims may be made under a session.
+func (s *SessionStore) sessionAlive(ctx context.Context, id background.SessionID) (ok bool, err error) {
+	err = s.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.sessions WHERE id = $1 AND NOT lost)`, id).Scan(&ok)
+	return ok, err
+}

@@ -1,0 +1,149 @@
+package journal_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+)
+
+// A session that is being removed while a run is claimed under it stays: the claim holds
+// its row, and is seen once it is committed.
+func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db, ctx := journaltest.Open(t, url), journaltest.Database(t, url), context.Background()
+	session := background.Session{ID: uuid.New(), Worker: "w"}
+	if err := j.Sessions.Register(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	s := journaltest.Submit(t, j)
+	// The lock that the claim's statement takes, held for a moment.
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{
+		`SELECT id FROM recourse.sessions WHERE id = $1 AND NOT lost FOR KEY SHARE`,
+		`UPDATE recourse.runs SET state = 'running', attempt_count = 1, token = gen_random_uuid(), session_id = $1 WHERE id = '` + s.Run.ID.String() + `'`,
+	} {
+		if _, err := tx.Exec(step, session.ID.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- j.Sessions.Remove(ctx, session.ID) }()
+	for waits := false; !waits; {
+		if err := db.QueryRow(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if all, err := otherSessions(j); err != nil || len(all) != 1 {
+		t.Errorf("sessions %v, %v", all, err)
+	}
+	if _, err := db.Exec(`UPDATE recourse.runs SET state = 'succeeded', live = false, active = false`); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Sessions.Remove(ctx, session.ID); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := otherSessions(j); err != nil || len(all) != 0 {
+		t.Errorf("sessions %v, %v", all, err)
+	}
+}
+
+// MissingSessions finds sessions that running runs name and that do not exist, page by
+// page.
+func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db, ctx := journaltest.Open(t, url), journaltest.Database(t, url), context.Background()
+	known := background.Session{ID: uuid.New(), Worker: "w"}
+	if err := j.Sessions.Register(ctx, known); err != nil {
+		t.Fatal(err)
+	}
+	gone := []background.SessionID{uuid.New(), {}}
+	for n := range 7 {
+		s := journaltest.Submit(t, j)
+		var session any
+		switch n {
+		case 1, 2:
+			session = known.ID.String()
+		case 4:
+			session = gone[0].String()
+		case 6: // no session at all
+		default:
+			continue // stays waiting
+		}
+		if _, err := db.Exec(`UPDATE recourse.runs SET state = 'running', attempt_count = 1, token = gen_random_uuid(), session_id = $2 WHERE id = $1`, s.Run.ID.String(), session); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, page := range []int{1, 2, 3, 7, 100} {
+		var found []background.SessionID
+		looks := 0
+		for after, more := (background.Cursor{}), true; more; looks++ {
+			ids, next, err := j.Sessions.MissingSessions(ctx, after, page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, after, more = append(found, ids...), next, next != background.Cursor{}
+		}
+		if looks != 7/page+1 || len(found) != 2 || !slices.Contains(found, gone[0]) || !slices.Contains(found, gone[1]) {
+			t.Errorf("pages of %d: %v after %d calls", page, found, looks)
+		}
+	}
+	for _, id := range gone {
+		if left, err := j.Sessions.AttemptsOf(ctx, id, 10); err != nil || len(left) != 1 {
+			t.Errorf("under %s: %v, %v", id, left, err)
+		}
+	}
+}
+
+// Beat returns the time and the identity of the database server, and stores the clock
+// offset of the process.
+func TestABeatReadsTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, ctx := journaltest.Open(t, url), context.Background()
+	session := background.Session{ID: uuid.New(), Worker: "w"}
+	if err := j.Sessions.Register(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	off := -1500 * time.Microsecond
+	before := time.Now()
+	alive, now, err := j.Sessions.Beat(ctx, background.Session{ID: session.ID, ClockOffset: &off, Queues: []string{"settlement:0", "settlement:1"}, ClaimsBlockedBy: background.BlockedByClock})
+	if err != nil || !alive || now.Server == "" || now.At.Before(before.Add(-time.Second)) || now.At.After(time.Now().Add(time.Second)) {
+		t.Fatalf("%v, %+v, %v", alive, now, err)
+	}
+	again, err := j.Sessions.Clock(ctx)
+	if err != nil || again.Server != now.Server || !again.At.After(now.At) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	all, err := otherSessions(j)
+	if err != nil || len(all) != 1 || all[0].Beat != 1 || all[0].ClockOffset == nil || *all[0].ClockOffset != off {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if alive, _, err := j.Sessions.Beat(ctx, background.Session{ID: uuid.New()}); alive || err != nil {
+		t.Errorf("beat of an unknown session: %v, %v", alive, err)
+	}
+}
+
+// otherSessions returns the sessions except the one that open registers.
+func otherSessions(j *journal.Journal) ([]background.Session, error) {
+	all, err := j.Sessions.Sessions(context.Background())
+	return slices.DeleteFunc(all, func(s background.Session) bool { return s.ID == journaltest.Session }), err
+}

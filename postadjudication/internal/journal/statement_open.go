@@ -1,0 +1,310 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// openCaseSQL writes new cases, each with its first run, its reservation and its receipt.
+// Whoever creates a case holds the advisory lock of its subject, so that no INSERT ever
+// waits for the uncommitted INSERT of another transaction. A case whose lock is taken is
+// answered busy.
+//
+// Whoever locks an escrow folds its deltas, and counts only what its own DELETE returned.
+// Rows take room in the escrow in their order: a row that does not fit by itself is
+// answered exceeds_held, and one that does not fit after the others crowded, to be tried
+// again.
+//
+// The parameters are those of cases, of new runs and of receipts, one after the other.
+// returns, by row number, one of created, raced, busy, exists, escrow_mismatch,
+// exceeds_held, crowded
+var openCaseSQL = `
+WITH b AS MATERIALIZED (
+  SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + openParameters.arrays(1) + `) WITH ORDINALITY
+  AS b(` + openParameters.names() + `,n)
+), mine AS MATERIALIZED (
+  SELECT b.*, /*lock*/ AS locked FROM b
+), seen AS MATERIALIZED (
+  SELECT m.n FROM mine m JOIN recourse.cases c ON c.tenant = m.tenant AND c.kind = m.kind AND c.subject = m.subject WHERE m.locked
+), e AS MATERIALIZED (
+  SELECT e.* FROM recourse.escrows e
+  WHERE (e.tenant, e.reference) IN (SELECT tenant, reference FROM mine WHERE locked AND reference <> '' AND n NOT IN (SELECT n FROM seen))
+  ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+), fold AS (
+  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), d AS MATERIALIZED (
+  SELECT m.*, e.id AS escrow_id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free,
+    CASE WHEN NOT m.locked THEN 'busy'
+      WHEN s.n IS NOT NULL THEN 'exists'
+      WHEN m.reference = '' THEN 'created'
+      WHEN e.id IS NULL THEN 'busy'
+      WHEN e.held <> m.held OR e.currency <> m.currency THEN 'escrow_mismatch'
+      ELSE 'created' END AS answer
+  FROM mine m LEFT JOIN seen s ON s.n = m.n LEFT JOIN e ON e.tenant = m.tenant AND e.reference = m.reference
+), v AS MATERIALIZED (
+  SELECT d.*, CASE WHEN d.answer <> 'created' OR d.escrow_id IS NULL THEN d.answer
+      WHEN d.amount > d.free THEN 'exceeds_held'
+      WHEN sum(CASE WHEN d.answer = 'created' AND d.amount <= d.free THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free THEN 'crowded'
+      ELSE d.answer END AS verdict FROM d
+), nc AS (
+  INSERT INTO recourse.cases AS c (` + newCaseColumns + `)
+  SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,amount,amount,run_id,1,link
+  FROM v WHERE verdict = 'created' ON CONFLICT DO NOTHING RETURNING c.id
+), nr AS (
+  INSERT INTO recourse.runs (` + newRunColumns + `)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition
+  FROM unnest(` + newRunParameters.arrays(19) + `) AS t(` + newRunParameters.names() + `)
+  JOIN nc ON nc.id = t.case_id
+), o AS (
+  INSERT INTO recourse.operations (key, case_id, request)
+  SELECT t.key, t.case_id, t.request FROM unnest($24::bytea[],$20::uuid[],$32::bytea[]) AS t(key,case_id,request)
+  JOIN nc ON nc.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
+), x AS (
+  UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
+  FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM (
+      SELECT escrow_id, delta FROM fold UNION ALL SELECT v.escrow_id, v.amount FROM v JOIN nc ON nc.id = v.case_id WHERE v.escrow_id IS NOT NULL) d GROUP BY 1) s
+  WHERE e.id = s.escrow_id
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(33) + `) AS t(` + receiptColumns + `) JOIN nc ON nc.id = t.case_id
+  RETURNING case_id, seq, tenant
+), p AS (
+` + outboxSQL + `
+)
+SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
+FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
+
+// openParameters are the parameters of the cases of openCaseSQL, as openArgs writes them.
+var openParameters = slices.Concat(
+	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
+	casesTable.of("submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "asked AS amount", "run_id", "last_link AS link"),
+)
+
+// newCaseColumns are the columns of a new case that have no default.
+const newCaseColumns = `id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,asked,reserved,run_id,last_seq,last_link`
+
+// subjectLockSQL is the key of the advisory lock of a subject. Whoever creates a case holds
+// it.
+const subjectLockSQL = `hashtextextended(b.tenant || chr(31) || b.kind || chr(31) || b.subject, 7)`
+
+func openArgs(rows []*chainedChange) []any {
+	n := len(rows)
+	cases, runs, trail := pg.NewColumns(len(openParameters), n), pg.NewColumns(len(newRunParameters), n), pg.NewColumns(len(receiptParameters), n)
+	for i := range rows {
+		ch := rows[i]
+		k := ch.After.Case
+		cases.ID(k.ID)
+		cases.Str(k.Tenant)
+		cases.Str(string(k.Kind))
+		cases.Str(k.Subject)
+		cases.Str(ch.Opening.Reference)
+		cases.Str(ch.Opening.Currency)
+		cases.Int(ch.Opening.Held)
+		cases.Str(k.Submission)
+		cases.Bytes(k.Content[:])
+		cases.Str(string(k.State.Progression))
+		cases.Str(string(k.State.ReasonCode))
+		cases.Str(k.State.Reason)
+		cases.Str(string(k.State.Lifecycle))
+		cases.Str(string(k.State.Adjudication))
+		cases.Int(int64(k.State.Generation))
+		cases.Int(k.State.Asked)
+		cases.ID(ch.After.Run.ID)
+		cases.Bytes(ch.head.Link[:])
+		if k.Kind != KindOperations {
+			addNewRun(runs, ch.After.Run)
+		}
+		addReceipts(trail, ch.receipts)
+	}
+	args := append(cases.Args(), runs.Args()...)
+	return append(args, trail.Args()...)
+}
+
+// openResult is the result of opening one case.
+type openResult struct {
+	result result
+	escrow int64
+}
+
+// applyOpens executes one open statement and returns the result of each row.
+func applyOpens(ctx context.Context, q pg.Querier, text string, rows []*chainedChange) ([]openResult, error) {
+	out := make([]openResult, len(rows))
+	hitOpenPoints(failpoint.JournalBefore, rows)
+	res, err := q.QueryContext(ctx, text, openArgs(rows)...)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Close()
+	for res.Next() {
+		var n int
+		var answer string
+		var escrow int64
+		if err := res.Scan(&n, &answer, &escrow); err != nil {
+			return nil, err
+		}
+		v, ok := openResults[answer]
+		if !ok || n < 1 || n > len(out) {
+			return nil, fmt.Errorf("postgres: unexpected answer %q for row %d", answer, n)
+		}
+		out[n-1] = openResult{v, escrow}
+	}
+	hitOpenPoints(failpoint.JournalAfter, rows)
+	return out, res.Err()
+}
+
+var openResults = map[string]result{
+	"created": applied, "raced": alreadyExists, "exists": alreadyExists, "busy": conflict,
+	"escrow_mismatch": mismatched, "exceeds_held": insufficient, "crowded": deferred,
+}
+
+// The two forms of openCaseSQL, as of transitionSQL: withTryLock never waits for a lock,
+// withSubjectLock waits.
+func withTryLock(text string) string {
+	return strings.ReplaceAll(withSkipLocked(text), "/*lock*/", "pg_try_advisory_xact_lock(b.lock)")
+}
+func withSubjectLock(text string) string {
+	return strings.ReplaceAll(withLockWait(text), "/*lock*/", "(pg_advisory_xact_lock(b.lock)::text = '')")
+}
+
+// hotOpenSQL writes the most frequent kind of new case: with a new subject and a new
+// escrow, one run and one receipt. It skips rows whose subject or escrow it finds;
+// openCaseSQL writes these. It can't see what was committed after its snapshot: then a
+// constraint refuses the whole batch, and openCaseSQL decides row by row.
+//
+// Like openCaseSQL it holds the advisory lock of each subject, so that no two processes
+// open one case. The id of an escrow is drawn first, so that its row is written once,
+// including the reservation.
+//
+// The parameters are those of a case with its escrow, run, request and receipt.
+// returns the numbers of the rows that were written, and their escrows
+var hotOpenSQL = `
+WITH f AS MATERIALIZED (
+  SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
+  FROM unnest(` + hotOpenParameters.arrays(1) + `) WITH ORDINALITY AS b(` + hotOpenParameters.names() + `,n)
+  WHERE pg_try_advisory_xact_lock(` + subjectLockSQL + `)
+    AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.tenant = b.tenant AND c.kind = b.kind AND c.subject = b.subject)
+    AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = b.tenant AND e.reference = b.reference)
+), e AS (
+  INSERT INTO recourse.escrows (id,tenant,reference,currency,held,committed) OVERRIDING SYSTEM VALUE
+  SELECT escrow_id,tenant,reference,currency,held,amount FROM f WHERE reference <> '' ORDER BY tenant, reference
+), c AS (
+  INSERT INTO recourse.cases (` + newCaseColumns + `)
+  SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
+    generation,amount,amount,run,1,link FROM f
+), r AS (
+  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,active,due_at,last_transition)
+  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,last_transition FROM f
+), o AS (
+  INSERT INTO recourse.operations (key, case_id, request) SELECT operation_key, case_id, payload FROM f WHERE operation_key IS NOT NULL
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT case_id, 1, run, tenant, source, subtype, actor, at, body, link FROM f
+), p AS (
+  INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(1::bigint) FROM f GROUP BY tenant
+)
+SELECT n, coalesce(escrow_id, 0) FROM f`
+
+// hotOpenParameters are the parameters of hotOpenSQL, as addHotOpen writes them; the widest
+// first, as in hotTransitionSQL.
+var hotOpenParameters = slices.Concat(
+	receiptsTable.of("body"), runsTable.of("payload", "policy"),
+	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
+	casesTable.of("asked AS amount", "submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "last_link AS link"),
+	runsTable.of("id AS run", "family", "retry_key", "operation_key", "queue", "target", "due_at", "last_transition"),
+	receiptsTable.of("source", "subtype", "actor", "at"),
+)
+
+// hotOpenColumns are the parameters of hotOpenSQL as they are sent.
+var hotOpenColumns = hotOpenParameters.layout()
+
+// fitsHotOpen reports whether hotOpenSQL may write a new case after those in named: it is
+// the first case of an escrow that is not in this process's cache, and the amount fits. It
+// adds the escrow to named.
+func (o *opener) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
+	if !ch.hasOneReceipt() {
+		return false
+	}
+	name := escrowKey{ch.After.Case.Tenant, ch.Opening.Reference}
+	if name.reference == "" {
+		return true
+	}
+	if _, taken := named[name]; taken || ch.After.Case.State.Asked > ch.Opening.Held || o.knownEscrows.has(name) {
+		return false
+	}
+	named[name] = struct{}{}
+	return true
+}
+
+func addHotOpen(c *pg.BinaryColumns, ch *chainedChange) {
+	k, s, r := &ch.After.Case, &ch.After.Case.State, &ch.receipts[0]
+	c.Bytes(r.Body)
+	c.Bytes(ch.After.Run.Payload)
+	c.Str(ch.After.Run.Policy.Encode())
+	c.ID(k.ID)
+	c.Str(k.Tenant)
+	c.Str(string(k.Kind))
+	c.Str(k.Subject)
+	c.Str(ch.Opening.Reference)
+	c.Str(ch.Opening.Currency)
+	c.Int8(ch.Opening.Held)
+	c.Int8(s.Asked)
+	c.Str(k.Submission)
+	c.Bytes(k.Content[:])
+	c.Str(string(s.Progression))
+	c.Str(string(s.ReasonCode))
+	c.Str(s.Reason)
+	c.Str(string(s.Lifecycle))
+	c.Str(string(s.Adjudication))
+	c.Int4(s.Generation)
+	c.Bytes(ch.head.Link[:])
+	addHotOpenRun(c, &ch.After.Run)
+	c.Str(string(r.Source))
+	c.Str(string(r.Subtype))
+	c.Str(r.Actor)
+	c.Time(r.At)
+}
+
+func addHotOpenRun(c *pg.BinaryColumns, r *background.Run) {
+	c.ID(r.ID)
+	c.Str(r.Family)
+	c.Str(r.RetryKey)
+	if r.Operation == [32]byte{} {
+		c.Null()
+	} else {
+		c.Bytes(r.Operation[:])
+	}
+	c.Str(r.Queue)
+	c.Str(r.Target)
+	c.Time(r.DueAt)
+	c.ID(r.LastTransition)
+}
+
+// applyHotOpens executes hotOpenSQL and returns the result of each row.
+func (j *opener) applyHotOpens(ctx context.Context, rows []*chainedChange) ([]openResult, error) {
+	out := make([]openResult, len(rows))
+	c := hotOpenColumns.Get()
+	for _, ch := range rows {
+		addHotOpen(c, ch)
+	}
+	hitOpenPoints(failpoint.JournalBefore, rows)
+	err := scanRowNumbers(ctx, j.hotOpenStmt, len(rows), c.Args(), func(n int, escrow int64) { out[n-1] = openResult{applied, escrow} })
+	hotOpenColumns.Put(c)
+	if err != nil {
+		return nil, err
+	}
+	hitOpenPoints(failpoint.JournalAfter, rows)
+	for i, o := range out {
+		if name := (escrowKey{rows[i].After.Case.Tenant, rows[i].Opening.Reference}); o.result == applied && name.reference != "" {
+			j.knownEscrows.add(name)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,362 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lib/pq/oid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// transitionSQL writes transitions of existing cases: the case, its runs, a new run, the
+// receipts, and the committed sum of the escrow, all or nothing per case.
+//
+// Every guard is in kc and kr, which lock the newest rows: cases, then runs, then escrows,
+// each by id. The only further condition is room in the escrow for a reservation, decided
+// in fit on the locked row. A reservation that would fit alone, but not together with
+// earlier rows of the batch, is not returned, just as a row whose guard failed. After fit nothing can fail for a single
+// row. Only a reservation locks the escrow, and folds its deltas; any other change of the
+// committed sum is inserted as a delta.
+// A claim also needs its session, locked so that it is not marked lost meanwhile, and no
+// circuit breaker that blocks the run.
+// With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
+// for its locks.
+//
+// The parameters are those of cases, runs, new runs and receipts, one after the other, and
+// then the classes of the new runs.
+// returns the case ids that were written, and those that the escrow has no room for
+var transitionSQL = `
+WITH b AS MATERIALIZED (
+  SELECT * FROM unnest(` + caseParameters.arrays(1) + `) WITH ORDINALITY AS t(` + caseParameters.names() + `,n)
+), u AS MATERIALIZED (
+  SELECT * FROM unnest(` + runParameters.arrays(27) + `) AS t(` + runParameters.names() + `)
+), alive AS MATERIALIZED (
+  SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
+), held AS MATERIALIZED (
+  SELECT k.* FROM recourse.circuit_breakers k WHERE k.state <> 'closed'
+), claimed AS MATERIALIZED (
+  SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
+), barred AS MATERIALIZED (
+  SELECT r.id FROM claimed r JOIN held k ON ` + blocksClaimSQL + `
+), kc AS MATERIALIZED (
+  SELECT c.id FROM recourse.cases c JOIN b ON b.case_id = c.id
+  WHERE c.last_seq = b.seq AND c.last_link = b.link
+  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/
+), kr AS MATERIALIZED (
+  SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
+  WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_requested = u.cancel_seen
+    AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM barred))
+  ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
+), ok AS MATERIALIZED (
+  SELECT b.* FROM b JOIN kc ON kc.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id
+  WHERE coalesce(l.locked, 0) = b.runs
+), e AS MATERIALIZED (
+  SELECT e.id, e.held, e.committed FROM recourse.escrows e
+  WHERE e.id IN (SELECT escrow_id FROM ok WHERE reserve AND commits > 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+), fold AS (
+  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), room AS MATERIALIZED (
+  SELECT e.id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free FROM e
+), fit AS MATERIALIZED (
+  SELECT ok.*, CASE WHEN NOT (ok.reserve AND ok.commits > 0) THEN true WHEN ok.commits > room.free THEN false
+      WHEN sum(CASE WHEN ok.reserve AND ok.commits BETWEEN 1 AND room.free THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free THEN true END AS fits
+  FROM ok LEFT JOIN room ON room.id = ok.escrow_id WHERE NOT (ok.reserve AND ok.commits > 0) OR room.id IS NOT NULL
+), c AS (
+  UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, ` + settlementParameters.assignments("f") + `,
+    ` + decisionParameters.assignments("f") + `
+  FROM fit f WHERE c.id = f.case_id AND f.fits RETURNING c.id
+), r AS (
+  UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), active = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open',
+    token = u.new_token, session_id = u.session, reason = u.why, outstanding_calls = u.outstanding_calls::int[], ` + progressParameters.assignments("u") + `
+  FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
+), nr AS (
+  INSERT INTO recourse.runs (` + newRunColumns + `,class)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition,t.class
+  FROM unnest(` + newRunParameters.arrays(49) + `,$73::text[]) AS t(` + newRunParameters.names() + `,class)
+  JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
+), o AS (
+  INSERT INTO recourse.operations (key, case_id, request)
+  SELECT t.key, t.case_id, t.request FROM unnest($54::bytea[],$50::uuid[],$62::bytea[]) AS t(key,case_id,request)
+  JOIN c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
+), x AS (
+  UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
+  FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM (
+      SELECT escrow_id, delta FROM fold UNION ALL SELECT f.escrow_id, f.commits FROM fit f WHERE f.fits AND f.reserve AND f.commits > 0) d GROUP BY 1) s
+  WHERE e.id = s.escrow_id
+), nd AS (
+  INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta)
+  SELECT f.escrow_id, f.case_id, f.seq + 1, f.commits FROM fit f WHERE f.commits <> 0 AND NOT (f.reserve AND f.commits > 0)
+), i AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(63) + `) AS t(` + receiptColumns + `) JOIN c ON c.id = t.case_id
+  RETURNING case_id, seq, tenant
+), p AS (
+` + outboxSQL + `
+)
+SELECT id, true FROM c UNION ALL SELECT case_id, false FROM fit WHERE NOT fits`
+
+// caseParameters and runParameters are the parameters of transitionSQL, as addCase and
+// addRun write them. The count of runs, what is committed of the escrow and whether that is
+// a reservation are no columns.
+var (
+	caseParameters = slices.Concat(
+		casesTable.of("id AS case_id", "last_seq AS seq", "last_link AS link"), parameters{{"runs", oid.T_int4}}, casesTable.of("last_seq AS new_seq", "last_link AS new_link",
+			"progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "asked", "moved", "reserved", "released", "refunded",
+			"run_id", "unknown_open", "epoch", "first_sent_at", "content", "submission", "escrow_id"),
+		parameters{{"commits", oid.T_int8}, {"reserve", oid.T_bool}},
+	)
+	runParameters = runsTable.of("id AS run", "case_id", "state", "attempt_count AS attempt", "token", "cancel_requested AS cancel_seen",
+		"state AS new_state", "letter", "attempt_count", "budget_spent", "recoveries", "class", "token AS new_token", "last_transition", "due_at", "dead_at",
+		"reason AS why", "error_type", "error_code", "error_text", "session_id AS session", "outstanding_calls")
+)
+
+// newRunColumns are the columns of a new run that have no default.
+const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,active,due_at,last_transition`
+
+const receiptColumns = stored.ReceiptColumns
+
+// The two forms of a statement: withSkipLocked never waits for another transaction, for
+// batches and callers' transactions; withLockWait waits, for the slow paths.
+func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
+func withLockWait(text string) string   { return strings.ReplaceAll(text, "/*skip*/", "") }
+
+// result is the result of writing one change.
+type result int
+
+const (
+	conflict      result = iota // a guard did not hold, or the row was locked by another transaction
+	applied                     // committed, or part of the caller's transaction
+	insufficient                // it exceeds what the escrow has left; decided on the locked row
+	deferred                    // it does not fit into the escrow after others of its batch
+	mismatched                  // the escrow holds another sum or currency
+	alreadyExists               // the case to be opened exists
+)
+
+// chainedChange is a change with its receipts chained to the head it was decided on.
+type chainedChange struct {
+	*Change
+	receipts []receipts.Receipt
+	head     receipts.Head
+}
+
+// errSharedAfter refuses a change whose After is its Before, which other goroutines read.
+var errSharedAfter = errors.New("postgres: After of a change is its Before")
+
+func chain(ch *Change) (*chainedChange, error) {
+	switch ch.Before {
+	case nil:
+		ch.Before = &Snapshot{}
+	case ch.After:
+		return nil, errSharedAfter
+	}
+	from := ch.Before.Case.Head
+	if ch.isOpening() {
+		from = receipts.Genesis(ch.After.Case.ID)
+	}
+	rs, head, err := receipts.Chain(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: chain receipts: %w", err)
+	}
+	ch.After.Case.Head = head
+	if ch.isOpening() && ch.After.Case.Kind != KindOperations {
+		terms := ch.Drafts[0].Terms(ch.After.Case.ID, ch.After.Case.Tenant)
+		ch.After.Run.Terms = &terms
+	}
+	return &chainedChange{Change: ch, receipts: rs, head: head}, nil
+}
+
+func transitionArgs(rows []*chainedChange) []any {
+	n := len(rows)
+	cases, runs, newRuns, trail := pg.NewColumns(len(caseParameters), n), pg.NewColumns(len(runParameters), n), pg.NewColumns(len(newRunParameters), 0), pg.NewColumns(len(receiptParameters), n)
+	classes := pg.NewColumns(1, 0)
+	for i := range rows {
+		ch := rows[i]
+		addCase(cases, ch)
+		if ch.After.Case.Kind != KindOperations {
+			addRun(runs, &ch.Before.Run, &ch.After.Run)
+		}
+		for _, o := range ch.Others {
+			addRun(runs, &o.Before, &o.After)
+		}
+		if ch.NewRun != nil {
+			addNewRun(newRuns, *ch.NewRun)
+			classes.Str(string(ch.NewRun.Class))
+		}
+		addReceipts(trail, ch.receipts)
+	}
+	args := append(cases.Args(), runs.Args()...)
+	return append(append(append(args, newRuns.Args()...), trail.Args()...), classes.Args()...)
+}
+
+func addCase(c *pg.Columns, ch *chainedChange) {
+	before, after := &ch.Before.Case, &ch.After.Case
+	acting := &ch.After.Run
+	if ch.NewRun != nil {
+		acting = ch.NewRun
+	}
+	c.ID(after.ID)
+	c.Int(before.Head.Seq)
+	c.Bytes(before.Head.Link[:])
+	c.Int(int64(ch.runCount()))
+	c.Int(ch.head.Seq)
+	c.Bytes(ch.head.Link[:])
+	s := after.State
+	c.Str(string(s.Progression))
+	c.Str(string(s.ReasonCode))
+	c.Str(s.Reason)
+	c.Str(string(s.Lifecycle))
+	c.Str(string(s.Adjudication))
+	c.Int(int64(s.Generation))
+	c.Int(s.Asked)
+	c.Int(s.Moved)
+	c.Int(s.Reserved)
+	c.Int(s.Released)
+	c.Int(s.Refunded)
+	c.ID(after.ActiveRun)
+	c.Int(int64(acting.UnresolvedUnknowns))
+	c.Int(int64(after.Epoch))
+	c.Time(acting.FirstSentAt)
+	c.Bytes(after.Content[:])
+	c.Str(after.Submission)
+	if after.Escrow == 0 {
+		c.Null()
+	} else {
+		c.Int(after.Escrow)
+	}
+	c.Int(ch.committedDelta())
+	c.Bool(ch.Reserve)
+}
+
+func addRun(c *pg.Columns, before, after *background.Run) {
+	c.ID(after.ID)
+	c.ID(after.Case)
+	c.Str(string(before.State))
+	c.Int(int64(before.Attempt))
+	c.ID(before.Token)
+	c.Bool(before.CancelRequested)
+	c.Str(string(after.State))
+	c.Str(string(after.Letter))
+	c.Int(int64(after.Attempt))
+	c.Int(int64(after.BudgetSpent))
+	c.Int(int64(after.Recoveries))
+	c.Str(string(after.Class))
+	c.ID(after.Token)
+	c.ID(after.LastTransition)
+	c.Time(after.DueAt)
+	c.Time(after.DeadAt)
+	c.Str(after.Reason)
+	f := after.Failure
+	if f == nil {
+		f = &background.Failure{}
+	}
+	c.Str(f.Type)
+	c.Str(f.Code)
+	c.Str(f.Message)
+	c.ID(after.Session)
+	c.Ints(after.OutstandingCalls)
+}
+
+func addNewRun(c *pg.Columns, r background.Run) {
+	c.ID(r.ID)
+	c.ID(r.Case)
+	c.Str(r.Tenant)
+	c.Str(r.Family)
+	c.Str(r.RetryKey)
+	settles := r.Operation != [32]byte{}
+	if settles {
+		c.Bytes(r.Operation[:])
+	} else {
+		c.Null()
+	}
+	c.Str(r.Queue)
+	c.Str(r.Target)
+	c.Str(r.Policy.Encode())
+	if settles {
+		c.Null()
+	} else {
+		c.Bytes(r.Payload)
+	}
+	c.ID(r.Parent)
+	c.Time(r.DueAt)
+	c.ID(r.LastTransition)
+	if settles {
+		c.Bytes(r.Payload)
+	} else {
+		c.Null()
+	}
+}
+
+func addReceipts(c *pg.Columns, rs []receipts.Receipt) {
+	for i := range rs {
+		r := &rs[i]
+		c.ID(r.Case)
+		c.Int(r.Seq)
+		c.ID(r.Run)
+		c.Str(r.Tenant)
+		c.Str(string(r.Source))
+		c.Str(string(r.Subtype))
+		c.Str(r.Actor)
+		c.Time(r.At)
+		c.Str(string(r.Body))
+		c.Bytes(r.Link[:])
+	}
+}
+
+// applyTransitions executes one transition statement and returns the result of each row.
+func applyTransitions(ctx context.Context, q pg.Querier, text string, rows []*chainedChange) ([]result, error) {
+	index := make(map[receipts.CaseID]int, len(rows))
+	for i := range rows {
+		index[rows[i].After.Case.ID] = i
+	}
+	out := make([]result, len(rows))
+	hitTransitionPoints(failpoint.JournalBefore, rows)
+	res, err := q.QueryContext(ctx, text, transitionArgs(rows)...)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Close()
+	for res.Next() {
+		var id []byte
+		var fits bool
+		if err := res.Scan(&id, &fits); err != nil {
+			return nil, err
+		}
+		caseID, err := receipts.ParseCaseID(string(id))
+		if err != nil {
+			return nil, err
+		}
+		i, known := index[caseID]
+		if !known {
+			return nil, fmt.Errorf("postgres: unexpected answer for case %s", caseID)
+		}
+		if out[i] = applied; !fits {
+			out[i] = insufficient
+		}
+	}
+	hitTransitionPoints(failpoint.JournalAfter, rows)
+	return out, res.Err()
+}
+
+// hitTransitionPoints hits the failpoints of transitions: each receipt of a change names
+// one.
+func hitTransitionPoints(m failpoint.Moment, rows []*chainedChange) {
+	for i := range rows {
+		for j := range rows[i].Drafts {
+			failpoint.Hit(m, string(rows[i].Drafts[j].Subtype))
+		}
+	}
+}
+
+func hitOpenPoints(m failpoint.Moment, rows []*chainedChange) {
+	for range rows {
+		failpoint.Hit(m, failpoint.Open)
+	}
+}

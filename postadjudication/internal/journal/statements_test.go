@@ -1,0 +1,96 @@
+package journal_test
+
+import (
+	"database/sql"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+)
+
+// wholeStatements returns the SQL statements on the schema that stand in one string each, by
+// where they stand, of all packages. Fragments that are joined to others are left out.
+func wholeStatements(t *testing.T) map[string]string {
+	t.Helper()
+	begin := regexp.MustCompile(`^\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b`)
+	out := map[string]string{}
+	root := filepath.Join("..", "..", "..")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BinaryExpr:
+				return false
+			case *ast.BasicLit:
+				text, err := strconv.Unquote(n.Value)
+				if n.Kind == token.STRING && err == nil && begin.MatchString(text) && strings.Contains(text, "recourse.") {
+					out[strings.TrimPrefix(set.Position(n.Pos()).String(), root+string(filepath.Separator))] = text
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Statements that are spelled outside of the journal, in the chaos run, measurements and
+// tests, name tables and columns that the schema has.
+func TestStatementsNameWhatTheSchemaHas(t *testing.T) {
+	t.Parallel()
+	db := journaltest.Database(t, testkit.Owner(t, testkit.Migrated(t)))
+	statements := wholeStatements(t)
+	ofTests := regexp.MustCompile(`"recourse\.(made|was|stolen)"`) // tables that tests create
+	prepared := 0
+	for at, text := range statements {
+		err := prepare(t, db, text)
+		var refused *pq.Error
+		switch {
+		case err == nil:
+			prepared++
+		case !errors.As(err, &refused):
+			t.Fatalf("%s: %v", at, err)
+		case refused.Code == "42703" || refused.Code == "42P01" && strings.Contains(refused.Message, "recourse.") && !ofTests.MatchString(refused.Message):
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+	if prepared < 300 || len(statements)-prepared > 60 {
+		t.Errorf("of %d statements %d are checked", len(statements), prepared)
+	}
+}
+
+// prepare has the server analyse a statement, without running it.
+func prepare(t *testing.T, db *sql.DB, text string) error {
+	t.Helper()
+	s, err := db.Prepare(text)
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}

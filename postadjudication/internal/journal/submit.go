@@ -1,0 +1,325 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// Submission is a request for a run of a subject.
+type Submission struct {
+	Tenant  string
+	Kind    Kind
+	Subject string
+	Run     background.RunID // of the run to create; identifies it after a commit of unknown outcome
+	// Open returns the change that opens the case, decided as if there were no case.
+	Open func() (Change, error)
+	// Decide returns the change of an existing case. Its error means that there is nothing
+	// to change; Submit then returns the snapshot with it.
+	Decide Decision
+}
+
+// Submit opens the case or changes the existing one. Without an error the snapshot is of
+// the submission's run, which is now the case's active run. With an error the snapshot,
+// unless it is empty, is of the case and its active run. Errors:
+//   - the error of Decide;
+//   - ErrExceedsHeld, ErrEscrowMismatch, ErrBusy: nothing was written;
+//   - any other: the outcome is unknown; submit again with the same run id.
+func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
+	opening, err := s.Open()
+	if err != nil {
+		return new(Snapshot), err
+	}
+	for range openTries {
+		snap, err := j.opener.openCase(ctx, opening, func(row *chainedChange) (openResult, error) { return j.opener.opens.Do(row) })
+		if err == nil {
+			j.cache.Add(snap.Run.ID, snap)
+		}
+		if !errors.Is(err, errCaseExists) {
+			return snap, err
+		}
+		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
+		switch {
+		case errors.Is(err, background.ErrNotFound):
+			continue
+		case err != nil:
+			return seen, pg.Unavailable(err)
+		case seen.Run.ID == s.Run:
+			return seen, nil
+		}
+		return j.submitToExisting(ctx, seen, s)
+	}
+	return new(Snapshot), fmt.Errorf("postgres: case %s can be neither opened nor found", opening.After.Case.ID)
+}
+
+// openTries bounds the attempts to open a case that could not be opened because it exists,
+// and could not be read because it does not: the other transaction may have been rolled
+// back in between.
+const openTries = 10
+
+// submitToExisting submits to a case that exists.
+func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submission) (*Snapshot, error) {
+	for {
+		ch, err := s.Decide(seen)
+		if err != nil {
+			return seen, err
+		}
+		v, err := j.writeWithoutWaiting(ctx, &ch)
+		if v == conflict && err == nil {
+			v, err = j.chainAndWrite(ctx, &ch, func(row *chainedChange) (result, error) {
+				return j.writeSerialized(ctx, j.opener.submitPath, lockName(&row.After.Case), row)
+			})
+		}
+		switch {
+		case err != nil:
+			return seen, err
+		case v == insufficient:
+			return seen, ErrExceedsHeld
+		case v == applied:
+			j.cache.Remove(seen.Run.ID)
+			return newRunSnapshot(&ch), nil
+		case ctx.Err() != nil:
+			return seen, ctx.Err()
+		}
+		if seen, err = snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject); err != nil {
+			return seen, pg.Unavailable(err)
+		}
+		if seen.Run.ID == s.Run {
+			return seen, nil
+		}
+	}
+}
+
+// newRunSnapshot returns the snapshot of the run that a change created.
+func newRunSnapshot(ch *Change) *Snapshot {
+	if ch.NewRun == nil {
+		return ch.After
+	}
+	return &Snapshot{Case: ch.After.Case, Run: *ch.NewRun}
+}
+
+// errCaseExists means that the case to open exists.
+var errCaseExists = errors.New("postgres: the case exists")
+
+// opener opens cases.
+type opener struct {
+	*shared
+	submitPath   *pg.SlowPath // submissions that wait for a lock
+	opens        *pg.Batcher[*chainedChange, subjectKey, openResult]
+	openStmt     preparedStmt
+	hotOpenStmt  preparedStmt
+	knownEscrows *escrowCache
+}
+
+func (j *opener) openCase(ctx context.Context, ch Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
+	row, err := chain(&ch)
+	if err != nil {
+		return new(Snapshot), err
+	}
+	o, err := do(row)
+	if err == nil && (o.result == conflict || o.result == deferred) {
+		o, err = j.openWithRetry(ctx, row, o)
+	}
+	if err == nil && o.result == mismatched {
+		var corrected bool
+		if corrected, err = correctEscrow(ctx, j.batchDB, ch.After.Case.Tenant, ch.Opening); err == nil && corrected {
+			o, err = j.openWithRetry(ctx, row, openResult{result: deferred})
+		}
+	}
+	if err != nil {
+		return new(Snapshot), err
+	}
+	if o.result == insufficient || o.result == mismatched {
+		// A commit during this statement's wait for the subject's lock is visible in the
+		// escrow, which is read after the wait, but not in the snapshot in which the
+		// subject was searched.
+		if err := j.checkAbsent(ctx, j.batchDB, ch.After.Case); err != nil {
+			return new(Snapshot), err
+		}
+	}
+	return openOutcome(row, o)
+}
+
+// checkAbsent searches a case in a statement, and so a snapshot, of its own. It returns
+// errCaseExists if it finds the case.
+func (o *opener) checkAbsent(ctx context.Context, q pg.Querier, c Case) error {
+	switch seen, err := snapshots(ctx, q, bySubjectSQL, c.Tenant, string(c.Kind), c.Subject); {
+	case err != nil:
+		return pg.Unavailable(err)
+	case len(seen) > 0:
+		return errCaseExists
+	}
+	return nil
+}
+
+// openOutcome returns the snapshot of a case that was opened, or the error.
+func openOutcome(row *chainedChange, o openResult) (*Snapshot, error) {
+	switch o.result {
+	case applied:
+		after := row.After
+		after.Case.Escrow = o.escrow
+		return after, nil
+	case alreadyExists:
+		return new(Snapshot), errCaseExists
+	case insufficient:
+		return new(Snapshot), ErrExceedsHeld
+	case mismatched:
+		return new(Snapshot), ErrEscrowMismatch
+	}
+	return new(Snapshot), ErrBusy
+}
+
+// openWithRetry opens a case whose subject or escrow another transaction has locked: it
+// waits for the lock, two seconds at most; one row per escrow waits at a time. It also
+// retries a deferred row, which did not fit into its escrow after others of its batch.
+func (j *opener) openWithRetry(ctx context.Context, row *chainedChange, o openResult) (openResult, error) {
+	if _, err := j.recreateEscrow(ctx, row); err != nil {
+		return openResult{}, pg.Unavailable(err)
+	}
+	reopen := func() (v result, err error) {
+		o, err = j.opens.Do(row)
+		return o.result, err
+	}
+	for deadline := time.Now().Add(pg.LockTimeout); ; {
+		var err error
+		if o.result == deferred {
+			_, err = reopen()
+		} else {
+			_, err = pg.Serialize(ctx, j.submitPath, lockName(&row.After.Case), reopen, func() (v result, err error) {
+				if o, err = j.openWaiting(ctx, row); err == nil && o.result == insufficient {
+					return reopen() // its snapshot does not show what was freed while it waited
+				}
+				return o.result, err
+			})
+		}
+		if err != nil {
+			return openResult{}, err
+		}
+		if o.result != conflict && o.result != deferred || time.Now().After(deadline) {
+			return o, nil
+		}
+	}
+}
+
+func (o *opener) openWaiting(ctx context.Context, row *chainedChange) (openResult, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	defer o.SignalCommitted()
+	out, err := applyOpens(ctx, o.submitPath.DB, withSubjectLock(openCaseSQL), []*chainedChange{row})
+	if err != nil {
+		return openResult{}, busyOrUnavailable(err)
+	}
+	return out[0], nil
+}
+
+// lockName identifies what the transaction of a submission locks for others: its escrow, or
+// a case without one.
+func lockName(c *Case) string {
+	if c.Reference == "" {
+		return "case " + c.Tenant + "\x1f" + string(c.Kind) + "\x1f" + c.Subject
+	}
+	return "escrow " + c.Tenant + "\x1f" + c.Reference
+}
+
+// SubmitTx is Submit inside the caller's transaction: it is written if and only if that
+// commits. It never waits for another transaction, and never makes the caller's fail: if
+// another transaction has locked a row, it returns ErrBusy. The transaction must be READ
+// COMMITTED, else SubmitTx returns ErrIsolation and executes nothing more.
+func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snapshot, error) {
+	if err := readCommitted(ctx, tx); err != nil {
+		return new(Snapshot), err
+	}
+	opening, err := s.Open()
+	if err != nil {
+		return new(Snapshot), err
+	}
+	snap, err := j.opener.openTx(ctx, tx, opening)
+	if !errors.Is(err, errCaseExists) {
+		return snap, err
+	}
+	seen, err := snapshotBySubject(ctx, tx, s.Tenant, s.Kind, s.Subject)
+	if errors.Is(err, background.ErrNotFound) {
+		return new(Snapshot), ErrBusy
+	}
+	if err != nil {
+		return new(Snapshot), pg.Unavailable(err)
+	}
+	ch, err := s.Decide(seen)
+	if err != nil {
+		return seen, err
+	}
+	v, err := j.chainAndWrite(ctx, &ch, func(row *chainedChange) (result, error) {
+		vs, err := applyTransitions(ctx, tx, withSkipLocked(transitionSQL), []*chainedChange{row})
+		if err != nil {
+			return conflict, pg.Unavailable(err)
+		}
+		return vs[0], nil
+	})
+	switch {
+	case err != nil:
+		return seen, err
+	case v == insufficient:
+		return seen, ErrExceedsHeld
+	case v != applied:
+		return seen, ErrBusy
+	}
+	return newRunSnapshot(&ch), nil
+}
+
+func (j *opener) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot, error) {
+	row, err := chain(&ch)
+	if err != nil {
+		return new(Snapshot), err
+	}
+	if _, err := j.ensureEscrows(ctx, []*chainedChange{row}); err != nil {
+		return new(Snapshot), pg.Unavailable(err)
+	}
+	o, err := openOnce(ctx, tx, row)
+	retry := false
+	switch {
+	case err != nil:
+	case o.result == mismatched:
+		// The opening statement has locked the escrow for this transaction, so only this
+		// transaction can correct it now.
+		retry, err = correctEscrow(ctx, tx, ch.After.Case.Tenant, ch.Opening)
+	case o.result == conflict:
+		retry, err = j.recreateEscrow(ctx, row)
+	}
+	if err == nil && retry {
+		o, err = openOnce(ctx, tx, row)
+	}
+	if err != nil {
+		return new(Snapshot), pg.Unavailable(err)
+	}
+	if v := o.result; v == insufficient || v == mismatched {
+		if err := j.checkAbsent(ctx, tx, ch.After.Case); err != nil {
+			return new(Snapshot), err
+		}
+	}
+	return openOutcome(row, o)
+}
+
+// openOnce opens a case in the caller's transaction, without waiting.
+func openOnce(ctx context.Context, tx *sql.Tx, row *chainedChange) (openResult, error) {
+	out, err := applyOpens(ctx, tx, withTryLock(openCaseSQL), []*chainedChange{row})
+	if err != nil {
+		return openResult{}, err
+	}
+	return out[0], nil
+}
+
+func readCommitted(ctx context.Context, tx *sql.Tx) error {
+	var level string
+	if err := tx.QueryRowContext(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
+		return pg.Unavailable(err)
+	}
+	if level != "read committed" && level != "read uncommitted" {
+		return ErrIsolation
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package journal_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// settlementOf is a submission that takes one unit of an escrow of ten.
+func settlementOf(escrow, subject string) journal.Submission {
+	run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+	run.Operation = [32]byte(append(run.ID[:], run.Case[:]...))
+	ch := journaltest.Opening(run, journaltest.Submitted(run))
+	ch.After.Case.Kind, ch.After.Case.Subject = journal.KindSettlement, subject
+	ch.After.Case.State = settlement.State{Adjudication: settlement.Release, Progression: settlement.ApprovedForSettlement, Asked: 1, Reserved: 1, Generation: 1}
+	ch.Opening, ch.Reserve = journal.Opening{Reference: escrow, Currency: "EUR", Held: 10}, true
+	return journal.Submission{
+		Tenant: "acme", Kind: journal.KindSettlement, Subject: subject, Run: run.ID,
+		Open:   func() (journal.Change, error) { return ch, nil },
+		Decide: func(s *journal.Snapshot) (journal.Change, error) { return journal.Change{}, errThere },
+	}
+}
+
+var errThere = fmt.Errorf("the case is there")
+
+// Cases that name one new escrow at once, in the same batch and in another process, are all
+// opened, and the sum of the escrow is right.
+func TestManyCasesBeginOneEscrow(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	journals := []*journal.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
+	const rounds, each = 20, 5
+	for round := range rounds {
+		escrow := fmt.Sprintf("esc_%d", round)
+		var all sync.WaitGroup
+		for n, j := range journals {
+			for i := range each {
+				all.Go(func() {
+					if _, err := j.Submit(context.Background(), settlementOf(escrow, fmt.Sprintf("txr_%d_%d_%d", round, n, i))); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		committed, sum, err := journals[0].Escrows.Sums(context.Background(), "acme", escrow)
+		if err != nil || committed != 2*each || sum != 2*each {
+			t.Fatalf("%s: committed %d, sum of its cases %d, want %d: %v", escrow, committed, sum, 2*each, err)
+		}
+	}
+}
+
+// If several processes open one case at once, each with another escrow, one succeeds, and
+// no money is committed in the other escrows.
+func TestOneOfManyOpensACase(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	journals := []*journal.Journal{journaltest.Open(t, url), journaltest.Open(t, url), journaltest.Open(t, url)}
+	for round := range 20 {
+		subject := fmt.Sprintf("txr_%d", round)
+		errs := make([]error, len(journals))
+		var all sync.WaitGroup
+		for n, j := range journals {
+			all.Go(func() {
+				_, errs[n] = j.Submit(context.Background(), settlementOf(fmt.Sprintf("esc_%d_%d", round, n), subject))
+			})
+		}
+		all.Wait()
+		won, sums := 0, int64(0)
+		for n, err := range errs {
+			if err == nil {
+				won++
+			}
+			committed, sum, err := journals[0].Escrows.Sums(context.Background(), "acme", fmt.Sprintf("esc_%d_%d", round, n))
+			if err == nil && committed != sum {
+				t.Errorf("round %d, escrow %d: committed %d, sum of its cases %d", round, n, committed, sum)
+			}
+			sums += committed
+		}
+		if won != 1 || sums != 1 {
+			t.Fatalf("round %d: case opened %d times, committed %d: %v", round, won, sums, errs)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// SideEffect is what a change writes outside its own case, in the same transaction: both
+// are committed, or neither. Changes without a side effect share statements, so they pay
+// nothing for it.
+type SideEffect interface {
+	// write writes to the transaction in which the change itself is written already.
+	write(ctx context.Context, tx *sql.Tx) error
+	// failpointName returns the failpoint of the transaction.
+	failpointName() string
+}
+
+// applyWithSideEffect writes a change and its side effect in one commit, on a connection of
+// a slow path. text is transitionSQL in the form that waits for locks or in the one that does
+// not.
+func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, text string, s *chainedChange) (v result, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	defer j.SignalCommitted()
+	if s.SideEffect == nil {
+		results, err := applyTransitions(ctx, path.DB, text, []*chainedChange{s})
+		return firstResult(results), err
+	}
+	tx, err := path.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return conflict, err
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	results, err := applyTransitions(ctx, tx, text, []*chainedChange{s})
+	if err != nil || results[0] != applied {
+		return firstResult(results), err
+	}
+	if err := s.SideEffect.write(ctx, tx); err != nil {
+		return conflict, err
+	}
+	failpoint.Hit(failpoint.JournalBefore, s.SideEffect.failpointName())
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, s.SideEffect.failpointName())
+	if err != nil {
+		return conflict, err
+	}
+	return applied, nil
+}
+
+func firstResult(results []result) result {
+	if len(results) == 0 {
+		return conflict
+	}
+	return results[0]
+}
+
+const requestCancelSQL = `
+UPDATE recourse.runs SET cancel_requested = true, cancel_by = $3, cancel_reason = $4
+WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_requested`
+
+// RequestCancel marks a running run to be cancelled when its attempt ends, and writes the
+// receipt with actor and reason, in one commit. It reports whether it set the mark; false
+// if the run no longer runs or is marked already: then nothing is written. The mark is a
+// guard of every transition that ends the attempt.
+func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft receipts.Draft) (bool, error) {
+	draft.Run, draft.Subtype = run.ID, receipts.CancelRequested
+	err := j.InSlowPathTx(ctx, failpoint.CancelRequest, func(ctx context.Context, tx *sql.Tx) error {
+		// The receipt comes first: it locks the case, and cases are locked before runs.
+		if err := appendCaseReceipt(ctx, tx, run.Tenant, run.Case, draft); err != nil {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, requestCancelSQL, run.ID.String(), run.Tenant, draft.Actor, draft.Payload.Reason)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); n == 1 || err != nil {
+			return err
+		}
+		return errCancelNotMarked
+	})
+	if errors.Is(err, errCancelNotMarked) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// errCancelNotMarked rolls back the receipt of a request that came too late or repeats
+// another.
+var errCancelNotMarked = errors.New("postgres: the run is not running or has a cancel request")
+
+// Decision returns the change that a transition makes to a case, or an error if it makes
+// none. It is called again whenever the case has changed meanwhile, so it must be pure.
+// Others read the snapshot too: a Decision must not change it, nor keep it except as the
+// Before of its change.
+type Decision func(*Snapshot) (Change, error)
+
+// Apply makes one transition of a run: it decides on the cached or stored snapshot, writes
+// the change with its receipts in one commit, and decides again on a new snapshot if the
+// case has changed. If the transition is written already, it returns the run as it is. An
+// error of decide is returned together with the run as it is now.
+//
+// After any other error the outcome is unknown: the same transition may be applied again.
+func (j *Journal) Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
+	current, cached := j.cache.Get(id)
+	for {
+		if !cached {
+			found, err := j.finds.Do(id)
+			if current = &found; err != nil {
+				return current, err
+			}
+			if current.Run.LastTransition == transition {
+				return current, nil
+			}
+		}
+		change, err := decide(current)
+		if err != nil {
+			if cached {
+				cached = false
+				continue
+			}
+			return current, err
+		}
+		res, err := j.writeWithoutWaiting(ctx, &change)
+		if res == conflict && err == nil && !cached {
+			if err = j.conflictReason(ctx, &change); err == nil {
+				res, err = j.writeWaiting(ctx, &change)
+			}
+			if res == conflict && err == nil {
+				err = j.conflictReason(ctx, &change)
+			}
+		}
+		j.cacheSnapshot(id, change.After, res == applied)
+		switch {
+		case err != nil:
+			return current, err
+		case res == applied:
+			return change.After, nil
+		case res == insufficient:
+			return current, ErrExceedsHeld
+		case ctx.Err() != nil:
+			return current, ctx.Err()
+		}
+		cached = false
+	}
+}
+
+// writeWithoutWaiting writes a change without waiting for any lock, in a batch if it is
+// batchable.
+func (j *Journal) writeWithoutWaiting(ctx context.Context, ch *Change) (result, error) {
+	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) { return j.tryWrite(ctx, s) })
+}
+
+func (j *Journal) tryWrite(ctx context.Context, s *chainedChange) (result, error) {
+	switch {
+	case s.SideEffect == nil:
+		return j.transitions.Do(s)
+	case s.batchable():
+		return j.deaths.Do(s)
+	case !j.txPath.Acquire(ctx):
+		return conflict, ErrBusy
+	}
+	defer j.txPath.Release()
+	return singleResult(j.applyWithSideEffect(ctx, j.txPath, withSkipLocked(transitionSQL), s))
+}
+
+// singleResult returns the result of a change that was written alone.
+func singleResult(res result, err error) (result, error) {
+	switch {
+	case pg.IsContention(err):
+		return conflict, ErrBusy
+	case err != nil:
+		return conflict, unrecordableOrUnavailable(err)
+	}
+	return res, nil
+}
+
+// chainAndWrite chains the receipts of a change, which sets its new head, and writes it.
+func (j *Journal) chainAndWrite(ctx context.Context, ch *Change, write func(*chainedChange) (result, error)) (result, error) {
+	markSelfDeclared(ctx, ch.Drafts)
+	chained, err := chain(ch)
+	if err != nil {
+		return conflict, unrecordable(err)
+	}
+	return write(chained)
+}
+
+// writeWaiting writes a change that lost its guard although it was decided on a fresh read:
+// another transaction may hold the row, so this one waits for it. One change per case waits
+// at a time.
+func (j *Journal) writeWaiting(ctx context.Context, ch *Change) (result, error) {
+	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) {
+		return j.writeSerialized(ctx, j.transitionPath, s.After.Case.ID.String(), s)
+	})
+}
+
+// writeSerialized writes a change after the transaction that holds its rows.
+func (j *Journal) writeSerialized(ctx context.Context, path *pg.SlowPath, name string, s *chainedChange) (result, error) {
+	return pg.Serialize(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, s) }, func() (result, error) {
+		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(transitionSQL), s))
+	})
+}
+
+// cacheSnapshot caches a case after this process's own transition, for the next one. It
+// removes the entry if the transition was not applied or the run has ended.
+func (j *Journal) cacheSnapshot(id background.RunID, after *Snapshot, ok bool) {
+	if ok && after.Run.State.Live() {
+		j.cache.Add(id, after)
+		return
+	}
+	j.cache.Remove(id)
+}
+
+// conflictReason returns the error of a guard that stops a claim although its case has not
+// changed.
+func (j *Journal) conflictReason(ctx context.Context, ch *Change) error {
+	if !ch.isClaim() {
+		return nil
+	}
+	alive, err := j.Sessions.sessionAlive(ctx, ch.After.Run.Session)
+	switch {
+	case err != nil:
+		return pg.Unavailable(err)
+	case !alive:
+		return background.ErrSessionLost
+	}
+	blocked, err := j.Breakers.blockedByBreaker(ctx, ch.After.Run.ID)
+	switch {
+	case err != nil:
+		return pg.Unavailable(err)
+	case blocked:
+		return background.ErrBreakerOpen
+	}
+	return nil
+}
+
+type selfDeclaredKey struct{}
+
+// WithSelfDeclared returns a context in which every receipt is marked self-declared: no key
+// proves the actor's name.
+func WithSelfDeclared(ctx context.Context) context.Context {
+	return context.WithValue(ctx, selfDeclaredKey{}, true)
+}
+
+func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
+	if ctx.Value(selfDeclaredKey{}) == nil {
+		return
+	}
+	for i := range drafts {
+		drafts[i].Payload.SelfDeclared = true
+	}
+}

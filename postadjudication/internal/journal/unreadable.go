@@ -1,0 +1,143 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// unreadableTracker has the runs that this process recently failed to read, such as those
+// of a newer version, so that each is reported once.
+type unreadableTracker struct {
+	mu       sync.Mutex
+	lastSeen map[background.RunID]time.Time // time of the last attempt to read it
+	prunedAt time.Time                      // time of the last prune
+}
+
+// unreadableFor is how long a run counts after it was seen: longer than the time until it
+// is tried again.
+const unreadableFor = 10 * time.Minute
+
+// maxUnreadable bounds the number of tracked runs.
+const maxUnreadable = 100_000
+
+// observe records a run, and reports whether it was not tracked yet.
+func (p *unreadableTracker) observe(id background.RunID, now time.Time) (first bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.prunedAt) > time.Minute {
+		p.prune(now)
+	}
+	_, seen := p.lastSeen[id]
+	switch {
+	case !seen && len(p.lastSeen) >= maxUnreadable:
+		return false
+	case p.lastSeen == nil:
+		p.lastSeen = map[background.RunID]time.Time{}
+	}
+	p.lastSeen[id] = now
+	return !seen
+}
+
+func (p *unreadableTracker) count(now time.Time) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.prune(now)
+	return len(p.lastSeen)
+}
+
+func (p *unreadableTracker) prune(now time.Time) {
+	p.prunedAt = now
+	for id, at := range p.lastSeen {
+		if now.Sub(at) > unreadableFor {
+			delete(p.lastSeen, id)
+		}
+	}
+}
+
+// warnUnreadable passes each unreadable run to Warn, once.
+func (s *shared) warnUnreadable(unreadables unreadable) {
+	now := time.Now()
+	for _, u := range unreadables {
+		if s.unreadableRuns.observe(u.id, now) {
+			s.Warn(unreadable{u})
+		}
+	}
+}
+
+// UnreadableSeen returns the number of runs that this process failed to read within the
+// last ten minutes.
+func (s *shared) UnreadableSeen() int { return s.unreadableRuns.count(time.Now()) }
+
+// readableRuns returns the runs of the snapshots, and those that can't be read.
+func (j *shared) readableRuns(ss []Snapshot, err error) ([]background.Run, unreadable, error) {
+	var unreadables unreadable
+	if errors.As(err, &unreadables) {
+		j.warnUnreadable(unreadables)
+	} else if err != nil {
+		return nil, nil, pg.Unavailable(err)
+	}
+	out := make([]background.Run, len(ss))
+	for i, s := range ss {
+		out[i] = s.Run
+	}
+	return out, unreadables, nil
+}
+
+// collectReadable reads page after page until it has limit readable runs or there are no
+// more: unreadable runs at the front must not hide the others for ever.
+func (s *shared) collectReadable(after background.Cursor, limit int, order func(a, b background.Cursor) int, page func(after background.Cursor) ([]Snapshot, error)) ([]background.Run, error) {
+	var out []background.Run
+	for {
+		ss, err := page(after)
+		readable, unreadables, err := s.readableRuns(ss, err)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, readable...)
+		if len(unreadables) == 0 || len(readable)+len(unreadables) < limit || len(out) >= limit {
+			return out[:min(len(out), limit)], nil
+		}
+		cursors := make([]background.Cursor, 0, limit)
+		for _, r := range readable {
+			cursors = append(cursors, background.Cursor{DueAt: r.DueAt, ID: r.ID})
+		}
+		for _, u := range unreadables {
+			cursors = append(cursors, u.cursor)
+		}
+		last := slices.MaxFunc(cursors, order)
+		if order(last, after) <= 0 {
+			return out, nil // not even its cursor could be read
+		}
+		after = last
+	}
+}
+
+func compareByID(a, b background.Cursor) int { return bytes.Compare(a.ID[:], b.ID[:]) }
+
+// CountUnreadable counts the live runs and open dead letters of all tenants that this
+// program can't read.
+func (c *Cases) CountUnreadable(ctx context.Context) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	var policies []struct {
+		Policy string `db:"policy"`
+		Runs   int64  `db:"runs"`
+	}
+	if err := c.readDB.SelectContext(ctx, &policies, `SELECT policy, count(*) AS runs FROM recourse.runs WHERE active GROUP BY policy`); err != nil {
+		return 0, pg.Unavailable(err)
+	}
+	for _, p := range policies {
+		if _, err := retrypolicy.Parse(p.Policy); err != nil {
+			n += p.Runs
+		}
+	}
+	return n, nil
+}

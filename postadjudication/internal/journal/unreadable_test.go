@@ -1,0 +1,38 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// A run that this program can't read, as during a rolling upgrade, does not affect other
+// runs.
+func TestAnUnreadableRunIsSkipped(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, other := journaltest.Open(t, url), journaltest.Open(t, url)
+	good, bad := journaltest.Submit(t, j), journaltest.Submit(t, j)
+	if _, err := journaltest.Database(t, url).Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, bad.Run.ID.String()); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	// Both are due: another process may be able to read the run.
+	if waiting, err := other.Notifications.DueRuns(ctx, background.Cursor{}, time.Now().Add(time.Second), 10); err != nil || len(waiting) != 2 {
+		t.Errorf("%v, %v", waiting, err)
+	}
+	claim := journaltest.Transition(receipts.AttemptStarted, good.Run)
+	if _, err := other.Apply(ctx, good.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil {
+		t.Error(err)
+	}
+	claim = journaltest.Transition(receipts.AttemptStarted, bad.Run)
+	if _, err := other.Apply(ctx, bad.Run.ID, claim.ID, journaltest.Decide(claim)); !errors.Is(err, background.ErrUnreadable) {
+		t.Error("claimed an unreadable run: ", err)
+	}
+}
