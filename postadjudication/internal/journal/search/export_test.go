@@ -3,6 +3,10 @@ package search
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"strings"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
 // Pools returns all connection pools by purpose.
@@ -15,6 +19,17 @@ const (
 	AccessPaths = int(orderedScan) + 3
 	ShortScan   = AccessPaths - 2
 	HeapScan    = AccessPaths - 1
+)
+
+// The access paths of plans by name, and two statements that are on none of them.
+const (
+	KeyPath       = int(byKey)
+	FacetPath     = int(byFacet)
+	RangePath     = int(byRange)
+	MergePath     = int(kWayMerge)
+	OrderedPath   = int(orderedScan)
+	TrigramSearch = AccessPaths + 1
+	FacetCount    = AccessPaths + 2
 )
 
 // ChosenPath selects the path that the plan chooses.
@@ -73,3 +88,65 @@ func (i *Index) CountFacetGroups(ctx context.Context, tenant string, f Filter) (
 
 // Compare compares two positions in the order.
 func (o Order) Compare(a, b Position) int { return o.compare(a, b) }
+
+// Explain returns the server's plan for the statement of a search on a given access path.
+func (i *Index) Explain(ctx context.Context, w int, tenant string, f Filter, o Order, limit int) (text string, err error) {
+	p := Plan{selection: selection{tenant: tenant, filter: f}, order: o, path: accessPath(w), textLimit: maxTextCandidates}
+	if err := i.readGroups(ctx, &p, Position{}); err != nil {
+		return "", err
+	}
+	if p.Empty() {
+		return "", errors.New("the filter selects nothing")
+	}
+	tx, err := i.searchDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	explain := func(query string, args []any) func() error {
+		return func() (err error) {
+			text, err = explained(ctx, tx, query, args)
+			return err
+		}
+	}
+	switch w {
+	case TrigramSearch:
+		indexed, _, ok := p.splitByTrigrams()
+		if !ok {
+			return "", errors.New("trigrams can't be used")
+		}
+		err = explain(indexed.statement(Position{}, limit))()
+	case HeapScan:
+		p.path = byFacet
+		err = p.inHeapOrder(ctx, tx, explain(p.heapScanStatement(Position{}, limit)))
+	case FacetCount:
+		p.path = byFacet
+		err = explain(p.countStatement())()
+	case ShortScan:
+		p.path, p.scanLimit = orderedScan, 1+limit
+		err = explain(p.boundedScanStatement(Position{}, limit))()
+	default:
+		if p.path == byRange {
+			p.column = f.rangedColumns()[0]
+		}
+		err = explain(p.Statement(Position{}, limit))()
+	}
+	return text, err
+}
+
+func explained(ctx context.Context, tx *sql.Tx, query string, args []any) (string, error) {
+	rows, err := tx.QueryContext(ctx, "EXPLAIN (COSTS OFF) "+query, args...)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var lines []string
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return "", err
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n"), rows.Err()
+}
