@@ -102,7 +102,7 @@ func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t background.Target
 	defer cancel()
 	var at sql.NullTime
 	err := b.readDB.QueryRowContext(ctx, `SELECT max(at) FROM recourse.circuit_breakers WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
-	return at.Time.UTC(), pg.UnavailableOrNil(err)
+	return at.Time.UTC(), pg.Unavailable(err)
 }
 
 // TargetBreakers lists the breakers of a target that are not closed, for its tenant and
@@ -299,7 +299,7 @@ func (b *BreakerStore) CountPausedRuns(ctx context.Context, t background.Target,
 	defer cancel()
 	count := func(called []string) (n int, err error) {
 		err = b.readDB.QueryRowContext(ctx, countPausedSQL, t.Tenant, t.Family, t.Name, pq.Array(called), most).Scan(&n)
-		return n, pg.UnavailableOrNil(err)
+		return n, pg.Unavailable(err)
 	}
 	if all, err = count(nil); err != nil || called == nil || all == 0 {
 		return all, all, err

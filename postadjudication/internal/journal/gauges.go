@@ -146,7 +146,7 @@ func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) 
 	if errors.Is(err, sql.ErrNoRows) {
 		return true, nil
 	}
-	return false, pg.UnavailableOrNil(err)
+	return false, pg.Unavailable(err)
 }
 
 // Unserved is the number of live runs in a queue that no process serves.
@@ -165,5 +165,5 @@ func (m *Metrics) Unserved(ctx context.Context, since time.Time) ([]Unserved, er
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var out []Unserved
-	return out, pg.UnavailableOrNil(m.readDB.SelectContext(ctx, &out, unservedSQL, since))
+	return out, pg.Unavailable(m.readDB.SelectContext(ctx, &out, unservedSQL, since))
 }

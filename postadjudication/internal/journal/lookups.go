@@ -133,7 +133,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (run_id) DO UPDATE SET asked = excluded.asked, asked_at = excluded.asked_at, answer = excluded.answer, why = excluded.why, moved = excluded.moved,
   absent_at = excluded.absent_at, next_at = excluded.next_at, waits_for = excluded.waits_for WHERE l.asked = excluded.asked - 1`,
 		r.Run.String(), r.Tenant, r.Count, r.LookedUpAt, string(r.Answer), r.FailureType, r.Moved, nullTime(r.NotExecutedAt), nullTime(r.NextAt), r.ManualReason)
-	return pg.UnavailableOrNil(err)
+	return pg.Unavailable(err)
 }
 
 func nullTime(t time.Time) sql.NullTime { return sql.NullTime{Time: t, Valid: !t.IsZero()} }
@@ -145,7 +145,7 @@ func (l *Lookups) DeleteResolved(ctx context.Context) error {
 	defer cancel()
 	_, err := pg.Exec(ctx, l.readDB, failpoint.Lookup, `DELETE FROM recourse.lookups l WHERE NOT EXISTS (
   SELECT FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.id = l.run_id AND r.letter = 'open' AND c.unknown_open > 0)`)
-	return pg.UnavailableOrNil(err)
+	return pg.Unavailable(err)
 }
 
 // Unresolved counts open dead letters of unknown outcome: those for automatic lookup, and
@@ -163,5 +163,5 @@ const tryLookupLockSQL = `SELECT pg_try_advisory_lock(1919119987, 4)`
 // running work, if another process does. The lock limits the rate and avoids duplicate
 // requests; the results of a lookup are guarded by themselves: see Letters.Exclusive.
 func (l *Lookups) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
-	return pg.Exclusively(ctx, l.readDB.DB, tryLookupLockSQL, work)
+	return pg.Exclusive(ctx, l.readDB.DB, tryLookupLockSQL, work)
 }

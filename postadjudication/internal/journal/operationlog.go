@@ -29,7 +29,7 @@ type OperationLogs struct {
 func (o *OperationLogs) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
 	draft.Subtype = receipts.Refused
 	if recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since); recorded || err != nil {
-		return pg.UnavailableOrNil(err)
+		return pg.Unavailable(err)
 	}
 	record := func(ctx context.Context, tx *sql.Tx) error {
 		lock := withSkipLocked(lockCaseSQL)
@@ -69,7 +69,7 @@ func (o *OperationLogs) RefusalRecorded(ctx context.Context, tenant string, id r
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since)
-	return recorded, pg.UnavailableOrNil(err)
+	return recorded, pg.Unavailable(err)
 }
 
 // RecordAccessRefusalOnce is RecordRefusalOnce for requests that name no case: it writes to

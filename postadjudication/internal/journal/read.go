@@ -354,7 +354,7 @@ func (j *Cases) List(ctx context.Context, tenant string, f CaseFilter, after rec
 		c.Tenant, c.Kind = tenant, KindSettlement
 		out = append(out, c)
 	}
-	return out, pg.UnavailableOrNil(rows.Err())
+	return out, pg.Unavailable(rows.Err())
 }
 
 func scanCase(rows *sql.Rows) (c CaseRow, err error) {
@@ -384,5 +384,5 @@ func (c *Cases) Sums(ctx context.Context, tenant string, f CaseFilter) (out []Ca
 		}
 		out = append(out, s)
 	}
-	return out, pg.UnavailableOrNil(rows.Err())
+	return out, pg.Unavailable(rows.Err())
 }

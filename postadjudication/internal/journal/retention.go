@@ -90,5 +90,5 @@ const tryPruneLockSQL = `SELECT pg_try_advisory_lock(1919119987, 2)`
 // dies releases it. If the connection is lost while work runs, another process may begin,
 // so that concurrent work must be safe.
 func (l *Letters) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
-	return pg.Exclusively(ctx, l.readDB.DB, tryPruneLockSQL, work)
+	return pg.Exclusive(ctx, l.readDB.DB, tryPruneLockSQL, work)
 }

@@ -137,7 +137,7 @@ const tryReplayLockSQL = `SELECT pg_try_advisory_lock(1919119987, 3)`
 // Exclusive runs work while no other process applies rules. It reports false, without
 // running work, if another process does. The lock only saves work: see Letters.Exclusive.
 func (r *Rules) Exclusive(ctx context.Context, work func() error) (acquired bool, err error) {
-	return pg.Exclusively(ctx, r.readDB.DB, tryReplayLockSQL, work)
+	return pg.Exclusive(ctx, r.readDB.DB, tryReplayLockSQL, work)
 }
 
 // Why a rule was not applied. Nothing was written.
@@ -276,5 +276,5 @@ func (r *Rules) LineageReplays(ctx context.Context, tenant string, runs []backgr
 		}
 		out[background.RunID(run)] = lineage
 	}
-	return out, pg.UnavailableOrNil(rows.Err())
+	return out, pg.Unavailable(rows.Err())
 }

@@ -76,7 +76,7 @@ func targetArgs(family string, breakers map[string]string, since time.Time) []an
 }
 
 func selectTargetDifferences(ctx context.Context, q sqlx.QueryerContext, args []any) (out []targetDifference, err error) {
-	return out, pg.UnavailableOrNil(sqlx.SelectContext(ctx, q, &out, targetDifferencesSQL, args...))
+	return out, pg.Unavailable(sqlx.SelectContext(ctx, q, &out, targetDifferencesSQL, args...))
 }
 
 // Targets keeps the names of configured targets and their circuit breakers.
@@ -134,7 +134,7 @@ func (t *Targets) Record(ctx context.Context, family string, breakers map[string
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Targets)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Targets)
-	return pg.UnavailableOrNil(err)
+	return pg.Unavailable(err)
 }
 
 // BreakerOf returns the target whose breaker applies to a target of a family, as
@@ -150,7 +150,7 @@ func breakerOf(ctx context.Context, q pg.RowQuerier, family, target string) (bre
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
-	return breaker, pg.UnavailableOrNil(err)
+	return breaker, pg.Unavailable(err)
 }
 
 // SettledBreakerOf is BreakerOf, but waits for a concurrent Record: the result
@@ -187,5 +187,5 @@ func (m *Metrics) Uncalled(ctx context.Context, family string, since time.Time) 
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var out []Uncalled
-	return out, pg.UnavailableOrNil(m.readDB.SelectContext(ctx, &out, uncalledSQL, family, since))
+	return out, pg.Unavailable(m.readDB.SelectContext(ctx, &out, uncalledSQL, family, since))
 }

@@ -25,7 +25,7 @@ type Receipts struct {
 // case selects all of the tenant's cases.
 func (r *Receipts) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
 	out, err := stored.Trail(ctx, r.readDB, tenant, caseID, after, limit)
-	return out, pg.UnavailableOrNil(err)
+	return out, pg.Unavailable(err)
 }
 
 // OfCase reads the receipts of a tenant's case with one of some subtypes, in order.

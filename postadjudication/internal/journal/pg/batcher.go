@@ -33,6 +33,7 @@ type Batcher[T any, K comparable, R any] struct {
 	peakRows float64 // rows of the fullest recent batch, decayed
 }
 
+// Answer is the outcome of a row.
 type Answer[R any] struct {
 	Value R
 	Err   error
@@ -51,6 +52,7 @@ const (
 	lingerTime       = 2 * time.Millisecond
 )
 
+// NewBatcher returns a batcher that writes rows by flush, which answers each in their order.
 func NewBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []Answer[R]) *Batcher[T, K, R] {
 	b := &Batcher[T, K, R]{key: key, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go b.run()

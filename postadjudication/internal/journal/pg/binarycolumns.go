@@ -51,6 +51,7 @@ type BinaryLayout struct {
 	spare sync.Pool
 }
 
+// NewBinaryLayout returns the layout of columns of the given element types.
 func NewBinaryLayout(types ...oid.Oid) *BinaryLayout { return &BinaryLayout{types: types} }
 
 // Get returns columns without rows. The caller puts them back with put.
@@ -97,18 +98,22 @@ func (c *BinaryColumns) cell(length uint32) *binaryColumn {
 	return col
 }
 
+// Null writes NULL, to a column of any type.
 func (c *BinaryColumns) Null() { c.cell(nullLength) }
 
+// Int4 writes an int4.
 func (c *BinaryColumns) Int4(v int) {
 	col := c.cell(4)
 	col.buf = binary.BigEndian.AppendUint32(col.buf, uint32(int32(v)))
 }
 
+// Int8 writes an int8.
 func (c *BinaryColumns) Int8(v int64) {
 	col := c.cell(8)
 	col.buf = binary.BigEndian.AppendUint64(col.buf, uint64(v))
 }
 
+// Bool writes a bool.
 func (c *BinaryColumns) Bool(v bool) {
 	col := c.cell(1)
 	b := byte(0)
@@ -118,11 +123,13 @@ func (c *BinaryColumns) Bool(v bool) {
 	col.buf = append(col.buf, b)
 }
 
+// Str writes a text.
 func (c *BinaryColumns) Str(s string) {
 	col := c.cell(uint32(len(s)))
 	col.buf = append(col.buf, s...)
 }
 
+// Bytes writes a bytea.
 func (c *BinaryColumns) Bytes(v []byte) {
 	col := c.cell(uint32(len(v)))
 	col.buf = append(col.buf, v...)

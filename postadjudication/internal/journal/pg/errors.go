@@ -36,12 +36,10 @@ func IsContention(err error) bool {
 	return false
 }
 
-// Unavailable wraps the error of a statement or a connection.
-func Unavailable(err error) error { return fmt.Errorf("postgres: %w", err) }
-
-func UnavailableOrNil(err error) error {
+// Unavailable wraps the error of a statement or a connection; nil stays nil.
+func Unavailable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return Unavailable(err)
+	return fmt.Errorf("postgres: %w", err)
 }

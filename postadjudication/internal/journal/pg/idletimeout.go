@@ -31,6 +31,7 @@ type IdleTimeout struct {
 	conns map[*timedConn]struct{}
 }
 
+// NewIdleTimeout returns an IdleTimeout without connections.
 func NewIdleTimeout() *IdleTimeout { return &IdleTimeout{conns: map[*timedConn]struct{}{}} }
 
 // Dialer returns a dialer whose connections time out after limit without a byte.

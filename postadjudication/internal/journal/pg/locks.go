@@ -7,11 +7,11 @@ import (
 	"errors"
 )
 
-// Exclusively runs work while this process holds the advisory lock that a statement tries to take.
+// Exclusive runs work while this process holds the advisory lock that a statement tries to take.
 // It reports false, without running work, if another process holds it. The lock ends with its
 // connection, so that a process that dies releases it. If the connection is lost while work runs,
 // another process may begin, so that concurrent work must be safe.
-func Exclusively(ctx context.Context, db *sql.DB, tryLockSQL string, work func() error) (acquired bool, err error) {
+func Exclusive(ctx context.Context, db *sql.DB, tryLockSQL string, work func() error) (acquired bool, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return false, Unavailable(err)

@@ -107,6 +107,7 @@ type RowQuerier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+// Execer is a pool, a connection or a transaction, for statements that return no rows.
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -141,6 +142,7 @@ func Rollback(tx *sql.Tx) error {
 	return nil
 }
 
+// RowsAffected returns how many rows a statement changed.
 func RowsAffected(res sql.Result, err error) (int, error) {
 	if err != nil {
 		return 0, err

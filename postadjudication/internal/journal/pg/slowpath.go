@@ -31,6 +31,8 @@ const (
 	TransitionBusyAfter = 2 * LockTimeout
 )
 
+// NewSlowPath opens the connections of a slow path. Rows that are not written because another
+// transaction holds their lock get errBusy.
 func NewSlowPath(databaseURL, purpose string, idle *IdleTimeout, busyAfter time.Duration, errBusy error) (*SlowPath, error) {
 	settings := map[string]string{"lock_timeout": "2000"}
 	for k, v := range PlannerSettings {
@@ -55,6 +57,7 @@ func (path *SlowPath) Acquire(ctx context.Context) bool {
 	}
 }
 
+// Release frees the slot that Acquire took.
 func (path *SlowPath) Release() { <-path.slots }
 
 // noSlotPause is the pause of a row that found no free slot, before it is tried again

@@ -57,8 +57,10 @@ func (c *Columns) cell() *[]byte {
 	return cell
 }
 
+// Null writes NULL.
 func (c *Columns) Null() { b := c.cell(); *b = append(*b, "NULL"...) }
 
+// Int writes a number.
 func (c *Columns) Int(v int64) { b := c.cell(); *b = strconv.AppendInt(*b, v, 10) }
 
 // Ints writes an array as one value; an empty one is NULL.
@@ -78,8 +80,10 @@ func (c *Columns) Ints(vs []int) {
 	*b = append(*b, `}"`...)
 }
 
+// Bool writes a bool.
 func (c *Columns) Bool(v bool) { b := c.cell(); *b = strconv.AppendBool(*b, v) }
 
+// BoolOrNull writes a bool, or NULL for nil.
 func (c *Columns) BoolOrNull(v *bool) {
 	if v == nil {
 		c.Null()
@@ -88,6 +92,7 @@ func (c *Columns) BoolOrNull(v *bool) {
 	c.Bool(*v)
 }
 
+// Str writes a text.
 func (c *Columns) Str(s string) {
 	b := c.cell()
 	*b = append(*b, '"')
@@ -100,6 +105,7 @@ func (c *Columns) Str(s string) {
 	*b = append(*b, '"')
 }
 
+// Bytes writes a bytea.
 func (c *Columns) Bytes(v []byte) {
 	b := c.cell()
 	*b = append(*b, `"\\x`...)

@@ -237,7 +237,7 @@ func storePlanItems(ctx context.Context, db *sql.DB, b *Plan, scope Scope) (err 
 	failpoint.Hit(failpoint.JournalBefore, failpoint.BulkItems)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.BulkItems)
-	return pg.UnavailableOrNil(err)
+	return pg.Unavailable(err)
 }
 
 // planBuilder is a plan that is being built.

@@ -115,7 +115,7 @@ func (p *Store) EachItem(ctx context.Context, id uuid.UUID, visit func(*Item)) e
 		i := r.item()
 		visit(&i)
 	}
-	return pg.UnavailableOrNil(rows.Err())
+	return pg.Unavailable(rows.Err())
 }
 
 // recordItemsSQL writes outcomes of items, and counts those it wrote. An existing
@@ -150,7 +150,7 @@ func (p *Store) RecordItems(ctx context.Context, id uuid.UUID, items []Item) err
 		c.Str(i.Error)
 	}
 	_, err := pg.Exec(ctx, p.readDB.DB, failpoint.BulkItem, recordItemsSQL, append([]any{id}, c.Args()...)...)
-	return pg.UnavailableOrNil(err)
+	return pg.Unavailable(err)
 }
 
 // lockCheckTimeout bounds the query by which a holder checks its lock; if it takes longer,

@@ -179,7 +179,7 @@ func (p *Store) Counts(ctx context.Context, id uuid.UUID) ([]Count, error) {
 	defer cancel()
 	var out []Count
 	err := p.readDB.SelectContext(ctx, &out, `SELECT ran, word, currency, items, amount FROM recourse.bulk_counts WHERE bulk_id = $1 ORDER BY ran, word, currency`, id)
-	return out, pg.UnavailableOrNil(err)
+	return out, pg.Unavailable(err)
 }
 
 const forksSQL = `SELECT CASE WHEN r.live THEN 'live' ELSE r.state END, count(*) FROM recourse.bulk_items i JOIN recourse.runs r ON r.id = i.new_run

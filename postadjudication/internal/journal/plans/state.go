@@ -122,7 +122,7 @@ func (p *Store) Lock(ctx context.Context, b Plan) (*Lock, error) {
 	}
 	var acquired bool
 	if err := conn.QueryRowContext(ctx, tryLockSQL, b.Number).Scan(&acquired); err != nil || !acquired {
-		return nil, errors.Join(pg.UnavailableOrNil(err), pg.ReleaseLocks(ctx, conn))
+		return nil, errors.Join(pg.Unavailable(err), pg.ReleaseLocks(ctx, conn))
 	}
 	return &Lock{conn, b.ID}, nil
 }
@@ -133,7 +133,7 @@ func (l *Lock) State(ctx context.Context) (s State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
 	err = l.conn.QueryRowContext(ctx, `SELECT state FROM recourse.bulks WHERE id = $1`, l.id).Scan(&s)
-	return s, pg.UnavailableOrNil(err)
+	return s, pg.Unavailable(err)
 }
 
 // Release releases the lock.
@@ -199,5 +199,5 @@ func (p *Store) MarkOutcomesKnown(ctx context.Context, id uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, p.readDB.DB, failpoint.BulkSettled, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
-	return pg.UnavailableOrNil(err)
+	return pg.Unavailable(err)
 }

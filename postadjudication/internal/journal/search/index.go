@@ -103,10 +103,10 @@ func (i *Index) Project(ctx context.Context) (ProjectionStep, error) {
 	defer cancel()
 	behind, _, err := i.projectionLag(ctx)
 	if err != nil || !behind {
-		return ProjectionStep{}, pg.UnavailableOrNil(err)
+		return ProjectionStep{}, pg.Unavailable(err)
 	}
 	done, err := i.projectStep(ctx, lockProjectionSQL+` SKIP LOCKED`, false)
-	return done, pg.UnavailableOrNil(err)
+	return done, pg.Unavailable(err)
 }
 
 // CatchUp returns when everything that was committed before the call can be found by
@@ -115,7 +115,7 @@ func (i *Index) Project(ctx context.Context) (ProjectionStep, error) {
 func (i *Index) CatchUp(ctx context.Context) error {
 	behind, waiting, err := i.projectionLag(ctx)
 	if err != nil || !behind && waiting == 0 {
-		return pg.UnavailableOrNil(err)
+		return pg.Unavailable(err)
 	}
 	if waiting > maxPendingOutbox {
 		if err := i.journal.Outbox.Drain(ctx); err != nil {
@@ -125,7 +125,7 @@ func (i *Index) CatchUp(ctx context.Context) error {
 	for {
 		done, err := i.projectStep(ctx, lockProjectionSQL, true)
 		if err != nil || !done.More {
-			return pg.UnavailableOrNil(err)
+			return pg.Unavailable(err)
 		}
 	}
 }

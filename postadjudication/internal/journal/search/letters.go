@@ -174,17 +174,17 @@ func (i *Index) Search(ctx context.Context, tenant string, f Filter, o Order, af
 func (i *Index) search(ctx context.Context, tenant string, f Filter, o Order, after Position, limit int) (found []Letter, more bool, last Position, err error) {
 	plan, err := i.plan(ctx, tenant, f, o, after, limit+1)
 	if err != nil || plan.Empty() {
-		return nil, false, after, pg.UnavailableOrNil(err)
+		return nil, false, after, pg.Unavailable(err)
 	}
 	positions, err := i.findPositions(ctx, plan, after, limit+1)
 	if err != nil || len(positions) == 0 {
-		return nil, false, after, pg.UnavailableOrNil(err)
+		return nil, false, after, pg.Unavailable(err)
 	}
 	if more = len(positions) > limit; more {
 		positions = positions[:limit]
 	}
 	found, err = ReadAt(ctx, i.searchDB, positions)
-	return found, more, positions[len(positions)-1], pg.UnavailableOrNil(err)
+	return found, more, positions[len(positions)-1], pg.Unavailable(err)
 }
 
 // findPositions finds positions after one, at most limit: by trigrams where the text allows

@@ -49,6 +49,7 @@ type Plan struct {
 	textLimit  int              // most messages to check after trigrams
 }
 
+// Empty reports whether no letter can match.
 func (sel *selection) Empty() bool { return len(sel.groups) == 0 && !sel.allGroups }
 
 // The cost of a search is the number of index entries it may read. A range with fewer
@@ -71,12 +72,12 @@ const (
 	mergeGainFactor = 10
 )
 
-// plan reads the groups that a filter may match after a position, and chooses the
-// access path.
 func (i *Index) plan(ctx context.Context, tenant string, f Filter, o Order, after Position, limit int) (Plan, error) {
 	return PlanSearch(ctx, i.searchDB, tenant, f, o, after, limit)
 }
 
+// PlanSearch reads the groups that a filter may match after a position, and chooses the access
+// path, in the transaction or pool of q.
 func PlanSearch(ctx context.Context, q pg.RowQuerier, tenant string, f Filter, o Order, after Position, limit int) (p Plan, err error) {
 	p = Plan{selection: selection{tenant: tenant, filter: f, allGroups: f.withoutFacets()}, order: o, textLimit: maxTextCandidates}
 	if p.allGroups {

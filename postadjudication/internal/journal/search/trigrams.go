@@ -85,8 +85,8 @@ func arrayLiteral(values []int32) string {
 //	              ├─▶ messages must have some of its trigrams: the few letters that have them
 //	              └─▶ others, such as for a text too short for trigrams: each letter is
 //	                  checked, unless the stored short substrings exclude it
-//	                  (search_substrings.go); if matches are rare, in heap order
-//	                  (search_statement.go)
+//	                  (substrings.go); if matches are rare, in heap order
+//	                  (statement.go)
 
 const (
 	maxTextCandidates = 10_000 // letters with the trigrams whose messages are checked; if there are more, all are checked
