@@ -23,8 +23,8 @@ type Terms struct {
 	Currency             string
 	Target               string
 	OperationKey         [32]byte
-	RequestDigest        [32]byte // SHA-256 of the request bytes; zero in receipts of older programs
-	ContentDigest        [32]byte // digest of the submitted content; zero where only the first run of a generation has it
+	RequestDigest        [32]byte // SHA-256 of the request bytes
+	ContentDigest        [32]byte // digest of the submitted content; zero for a fork
 }
 
 // ErrNoTerms says that a body is not that of a submitted receipt of a run, or can't be read.
@@ -44,9 +44,6 @@ func (d *Draft) Terms(c CaseID, tenant string) Terms {
 	_ = digest(&t.OperationKey, p.OperationKey)
 	_ = digest(&t.RequestDigest, p.RequestDigest)
 	_ = digest(&t.ContentDigest, p.ContentDigest)
-	if t.Amount == 0 && p.Settlement != nil {
-		t.Amount = p.Settlement.Asked
-	}
 	return t
 }
 
@@ -56,7 +53,6 @@ func (d *Draft) Terms(c CaseID, tenant string) Terms {
 func ReadTerms(body []byte) (Terms, error) {
 	var t Terms
 	var subtype string
-	var asked int64
 	err := members(body, func(key, v []byte) (err error) {
 		switch string(key) {
 		case "case":
@@ -68,7 +64,7 @@ func ReadTerms(body []byte) (Terms, error) {
 		case "tenant":
 			t.Tenant, err = text(v)
 		case "payload":
-			asked, err = t.payload(v)
+			err = t.payload(v)
 		}
 		return err
 	})
@@ -78,15 +74,12 @@ func ReadTerms(body []byte) (Terms, error) {
 	case Subtype(subtype) != Submitted:
 		return Terms{}, fmt.Errorf("%w in a receipt %q", ErrNoTerms, subtype)
 	}
-	if t.Amount == 0 {
-		t.Amount = asked
-	}
 	return t, nil
 }
 
-// payload reads the members that are terms, and returns the amount asked by the settlement.
-func (t *Terms) payload(body []byte) (asked int64, err error) {
-	err = members(body, func(key, v []byte) (err error) {
+// payload reads the members that are terms.
+func (t *Terms) payload(body []byte) error {
+	return members(body, func(key, v []byte) (err error) {
 		switch string(key) {
 		case "amount":
 			t.Amount, err = strconv.ParseInt(string(v), 10, 64)
@@ -104,13 +97,6 @@ func (t *Terms) payload(body []byte) (asked int64, err error) {
 			t.Outcome, err = text(v)
 		case "request_digest":
 			err = digest(&t.RequestDigest, string(unquoted(v)))
-		case "settlement":
-			err = members(v, func(key, v []byte) (err error) {
-				if string(key) == "asked" {
-					asked, err = strconv.ParseInt(string(v), 10, 64)
-				}
-				return err
-			})
 		case "target":
 			t.Target, err = text(v)
 		case "transaction_receipt_id":
@@ -118,19 +104,6 @@ func (t *Terms) payload(body []byte) (asked int64, err error) {
 		}
 		return err
 	})
-	return asked, err
-}
-
-// Since completes the terms of a run by those of the first run of its case: in older programs a fork's receipt
-// has neither currency nor content. An escrow has one currency, and a generation one content.
-func (t Terms) Since(first Terms) Terms {
-	if t.Currency == "" {
-		t.Currency = first.Currency
-	}
-	if t.ContentDigest == [32]byte{} && t.Generation == first.Generation {
-		t.ContentDigest = first.ContentDigest
-	}
-	return t
 }
 
 var errNotCanonicalObject = errors.New("not a canonical object")

@@ -77,19 +77,6 @@ func TestTermsAreReadAmongMembersThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// The receipt of a fork by an older program has neither currency nor content, and its amount is in its settlement.
-func TestTermsOfAForkAreCompletedByTheFirstRun(t *testing.T) {
-	t.Parallel()
-	first := Terms{Generation: 2, Amount: 5, Currency: "EUR", ContentDigest: [32]byte{7}}
-	old := (&Draft{Run: runB, Subtype: Submitted, Payload: Payload{Generation: 2, ParentRun: runA, Settlement: &SettlementSnapshot{Asked: 5}}}).Terms(caseOfTerms, "acme")
-	if got := old.Since(first); got.Currency != "EUR" || got.Amount != 5 || got.ContentDigest != first.ContentDigest {
-		t.Errorf("%+v", got)
-	}
-	if got := (Terms{Generation: 3, Currency: "SEK"}).Since(first); got.Currency != "SEK" || got.ContentDigest != [32]byte{} {
-		t.Errorf("another generation: %+v", got)
-	}
-}
-
 func BenchmarkReadTerms(b *testing.B) {
 	d := Draft{Run: runA, Subtype: Submitted, Actor: "system:escrow", At: testAt, Payload: Payload{
 		AdjudicationID: "adj_1", SubmissionReceiptID: "sub_1", TransactionReceiptID: "txr_1", EscrowReference: "esc_1", Outcome: "release", Generation: 1, Amount: 1000,

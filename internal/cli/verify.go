@@ -327,7 +327,7 @@ func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
 	if f := v.Archive; f != nil {
-		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed, %d without a digest.", shell.Plural(f.Files, "file"), f.Same, f.Missing, f.Changed, f.WithoutDigest)
+		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed.", shell.Plural(f.Files, "file"), f.Same, f.Missing, f.Changed)
 	}
 	for _, tenant := range v.OnePerson {
 		s.Text("people: 1. In %s one person may decide about money by hand.", tenant)

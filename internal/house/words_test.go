@@ -66,7 +66,6 @@ const storedName = "stored in receipts, cases and settings, or read by programs 
 
 var allowances = []allowance{
 	{"kase", "", `(?:\w+\.)?kase`, true, "case is a word of SQL"},
-	{"easing", "", `easing`, false, storedName},
 }
 
 // use is a word where it stands.

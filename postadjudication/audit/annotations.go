@@ -137,12 +137,11 @@ func foldMarks(d *Annotations, changes string) bool {
 	return true
 }
 
-// sameAnnotations compares stored annotations with receipts. A missing RetentionEndsAt is no
-// fault: older versions announced the expiry without storing it, and it is announced again.
+// sameAnnotations compares stored annotations with receipts.
 func sameAnnotations(stored, recorded Annotations) bool {
 	same := func(a, b *bool) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 	return stored.Held == recorded.Held && stored.HoldReason == recorded.HoldReason && same(stored.Reprocess, recorded.Reprocess) && same(stored.Review, recorded.Review) &&
-		stored.MarkReason == recorded.MarkReason && (stored.RetentionEndsAt.IsZero() || stored.RetentionEndsAt.Equal(recorded.RetentionEndsAt))
+		stored.MarkReason == recorded.MarkReason && stored.RetentionEndsAt.Equal(recorded.RetentionEndsAt)
 }
 
 // annotationText formats annotations without texts that people wrote.

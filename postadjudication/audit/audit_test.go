@@ -71,8 +71,8 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 	}
 }
 
-// A receipt of an older version has no digest of the file: it is counted.
-func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
+// Each receipt that names a file without its digest, or a missing file, is a break.
+func TestAnArchiveFileWithoutADigestIsABreak(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	store, err := archive.OpenDir(folder)
@@ -94,8 +94,8 @@ func TestAnArchiveFileWithoutADigestIsCounted(t *testing.T) {
 	if err := c.check(ctx, a, breakSubject{tenant: "acme", caseID: caseID}, trail); err != nil {
 		t.Fatal(err)
 	}
-	if want := (Archived{Files: 2, WithoutDigest: 1, Missing: 1}); c.summary != want || len(a.Breaks) != 2 || a.Breaks[0].Receipt == a.Breaks[1].Receipt {
-		t.Errorf("not every receipt that names a missing file is reported: %+v, %+v", c.summary, a.Breaks)
+	if want := (Archived{Files: 2, Changed: 1, Missing: 1}); c.summary != want || len(a.Breaks) != 4 || a.Breaks[0].Receipt == a.Breaks[1].Receipt {
+		t.Errorf("not every receipt is reported: %+v, %+v", c.summary, a.Breaks)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
-	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -78,7 +77,9 @@ func (t *recordedCase) submitted(e receipts.Entry) {
 	if len(t.order) == 0 {
 		t.first = run.terms
 	}
-	run.terms = run.terms.Since(t.first)
+	if !e.Payload.ParentRun.IsZero() && run.terms.Generation == t.first.Generation {
+		run.terms.ContentDigest = t.first.ContentDigest // the receipt of a fork has none
+	}
 	t.runs[e.Run], t.order = run, append(t.order, e.Run)
 	if e.Payload.ParentRun.IsZero() {
 		t.submission, t.content = e.Payload.SubmissionReceiptID, e.Payload.ContentDigest
@@ -195,7 +196,7 @@ func (t *recordedRun) compare(c *StoredCase, r *StoredRun) (d differences) {
 	d.compare("queue", r.Queue, p.Queue)
 	d.compare("target", r.Target, p.Target)
 	d.compare("parent run", r.Parent, p.ParentRun)
-	d = append(d, comparePolicies(r.Policy, p.Policy)...)
+	d.compare("policy", r.Policy, p.Policy)
 	d = append(d, t.compareRequest(c, r)...)
 	switch r.State {
 	case receipts.StatePending:
@@ -211,21 +212,6 @@ func (t *recordedRun) compare(c *StoredCase, r *StoredRun) (d differences) {
 		d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
 		d.compare("why to cancel", r.CancelReason, t.cancelReason)
 	}
-	return d
-}
-
-// comparePolicies compares policies by what they mean: older versions wrote them in another form.
-func comparePolicies(stored, recorded string) (d differences) {
-	said, err := retrypolicy.Parse(recorded)
-	if err != nil {
-		d = append(d, difference{text: err.Error()})
-	}
-	policy, err := retrypolicy.Parse(stored)
-	if err != nil {
-		d.add("policy", stored, said.Encode())
-		return d
-	}
-	d.compare("policy", policy.Encode(), said.Encode())
 	return d
 }
 

@@ -70,16 +70,8 @@ const (
 	causeManual     = "by_hand"
 )
 
-// olderBreakerStates maps the names of breaker states in receipts of older versions.
-var olderBreakerStates = map[string]string{"released": breakerClosed, "pulled": breakerOpen, "easing": breakerHalfOpen}
-
-// recordedBreaker is a circuit breaker as its receipts describe it.
-type recordedBreaker struct {
-	Breaker
-	older bool // recorded by an older version: Openings and OpenedAt are not comparable
-}
-
-func foldBreaker(rs []receipts.Receipt) (t recordedBreaker, err error) {
+// foldBreaker returns a circuit breaker as its receipts describe it.
+func foldBreaker(rs []receipts.Receipt) (t Breaker, err error) {
 	t.State = breakerClosed
 	for _, r := range rs {
 		p, err := r.Payload()
@@ -92,14 +84,7 @@ func foldBreaker(rs []receipts.Receipt) (t recordedBreaker, err error) {
 			continue
 		}
 		from, to, _ := strings.Cut(changes, " to ")
-		if state, known := olderBreakerStates[to]; known {
-			t.older, t.State = true, state
-			if state == breakerOpen && p.ReasonCode != causeManual {
-				t.State = breakerHalfOpen
-			}
-		} else {
-			t.State = to
-		}
+		t.State = to
 		if from == breakerClosed {
 			t.Openings, t.OpenedAt = t.Openings+1, r.At
 		}
@@ -124,10 +109,8 @@ func (a *Report) auditBreaker(at breakSubject, o OperationLog) error {
 	d.compare("reason", b.Reason, recorded.Reason)
 	d.compareTimes("time of the last move", b.At, recorded.At)
 	d.compare("opening over all tenants", b.RecordedOpen, recorded.RecordedOpen)
-	if !recorded.older {
-		d.compare("number of openings", b.Openings, recorded.Openings)
-		d.compareTimes("time of the last opening", b.OpenedAt, recorded.OpenedAt)
-	}
+	d.compare("number of openings", b.Openings, recorded.Openings)
+	d.compareTimes("time of the last opening", b.OpenedAt, recorded.OpenedAt)
 	d.fail(a, at, fmt.Sprintf("the circuit breaker of %s for %s", b.Target, at.tenant))
 	return nil
 }
@@ -187,10 +170,9 @@ func compareRule(stored, recorded Rule) (d differences) {
 // recordedBulk is a bulk plan as its receipts describe it.
 type recordedBulk struct {
 	BulkPlan
-	hash             string
-	planned          bool // has a receipt of its planning; older versions wrote none
-	forgottenReceipt bool // has a receipt that it was forgotten: nobody had started it
-	receipt          string
+	hash      string
+	forgotten bool // deleted before anybody started it
+	receipt   string
 }
 
 func foldBulks(rs []receipts.Receipt) (map[string]*recordedBulk, error) {
@@ -212,9 +194,9 @@ func foldBulks(rs []receipts.Receipt) (map[string]*recordedBulk, error) {
 		t.State, t.Action, t.hash, t.receipt = to, p.AskedFor, p.ContentDigest, r.ID()
 		switch {
 		case to == stored.BulkForgotten:
-			t.forgottenReceipt = true
+			t.forgotten = true
 		case from == stored.BulkUnplanned:
-			t.planned, t.Actor, t.Reason, t.PlannedAt = true, r.Actor, p.Reason, r.At
+			t.Actor, t.Reason, t.PlannedAt = r.Actor, p.Reason, r.At
 		case from == stored.BulkPlanned && to == stored.BulkRunning:
 			t.StartedBy = r.Actor
 		default:
@@ -242,16 +224,14 @@ func (s *auditor) auditBulks(ctx context.Context, a *Report, at breakSubject, o 
 		var d differences
 		d.compare("hash", hex.EncodeToString(b.Hash[:]), hex.EncodeToString(digest[:]))
 		if t == nil {
-			if b.State != stored.BulkPlanned {
-				a.fail(InvariantFold, at, "bulk plan %s of %s is %s, and no receipt says so", id, at.tenant, b.State)
-			}
+			a.fail(InvariantFold, at, "bulk plan %s of %s is %s, and no receipt says so", id, at.tenant, b.State)
 		} else {
 			d = append(d, t.compare(b)...)
 		}
 		d.fail(a, at, fmt.Sprintf("bulk plan %s of %s", id, at.tenant))
 	}
 	for _, id := range slices.Sorted(maps.Keys(recorded)) {
-		if t := recorded[id]; !t.forgotten() {
+		if t := recorded[id]; !t.forgotten {
 			a.fail(InvariantFold, at, "bulk plan %s of %s is in receipt %s, but not stored", id, at.tenant, t.receipt)
 		}
 	}
@@ -265,21 +245,13 @@ func (s *auditor) planDigest(ctx context.Context, b BulkPlan) ([32]byte, error) 
 	return d.Sum(), err
 }
 
-// forgotten reports whether the plan may be missing: it was deleted before anybody started it.
-// Older versions wrote no receipt of that.
-func (t *recordedBulk) forgotten() bool {
-	return t.forgottenReceipt || !t.planned && t.State == stored.BulkCancelled && t.StartedBy == ""
-}
-
 func (t *recordedBulk) compare(b BulkPlan) (d differences) {
 	d.compare("state", b.State, t.State)
 	d.compare("action", b.Action, t.Action)
 	d.compare("hash", hex.EncodeToString(b.Hash[:]), t.hash)
-	if t.planned {
-		d.compare("planner", b.Actor, t.Actor)
-		d.compare("reason", b.Reason, t.Reason)
-		d.compareTimes("time of planning", b.PlannedAt, t.PlannedAt)
-	}
+	d.compare("planner", b.Actor, t.Actor)
+	d.compare("reason", b.Reason, t.Reason)
+	d.compareTimes("time of planning", b.PlannedAt, t.PlannedAt)
 	d.compare("starter", b.StartedBy, t.StartedBy)
 	d.compare("who changed it last", b.ChangedBy, t.ChangedBy)
 	return d

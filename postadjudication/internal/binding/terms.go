@@ -45,24 +45,16 @@ func Check(s *Stored, t *receipts.Terms) error {
 	case t.Target != s.Target:
 		return Altered("another escrow service")
 	case t.OperationKey == [32]byte{} && s.OperationKey == [32]byte{}: // a plain task
-		if t.RequestDigest != [32]byte{} && sha256.Sum256(s.Request) != t.RequestDigest {
+		if sha256.Sum256(s.Request) != t.RequestDigest {
 			return Altered("another digest of the payload")
 		}
 		return nil
 	case t.OperationKey != operationKeyOf(t) || t.OperationKey != s.OperationKey:
 		return Altered("another operation key")
-	case t.RequestDigest != [32]byte{}:
-		if sha256.Sum256(s.Request) != t.RequestDigest {
-			return Altered("another digest of the request")
-		}
-		return nil
+	case sha256.Sum256(s.Request) != t.RequestDigest:
+		return Altered("another digest of the request")
 	}
-	// A receipt of an older version: the content digest covers the whole request.
-	content, err := ContentOf(s.Request, s.Target)
-	if err != nil || t.ContentDigest != [32]byte{} && content != t.ContentDigest {
-		return Altered("another content of the request")
-	}
-	return CheckPayment(s.Request, t)
+	return nil
 }
 
 // operationKeyOf derives the operation key from the terms of a run.

@@ -116,7 +116,7 @@ func TestASnapshotReadsEveryColumn(t *testing.T) {
 		name := expression[strings.LastIndexAny(expression, " .")+1:]
 		names = append(names, name)
 	}
-	names = append(names, "own_receipt", "first_receipt")
+	names = append(names, "own_receipt")
 	destinations := row.destinations()
 	if len(destinations) != len(names) || len(fields) != len(names) {
 		t.Fatalf("%d columns, %d destinations, %d fields", len(names), len(destinations), len(fields))

@@ -97,7 +97,6 @@ type snapshotRow struct {
 	LastSeq            int64
 	LastLink           []byte
 	OwnReceipt         sql.NullString
-	FirstReceipt       sql.NullString
 }
 
 // scan reads a row of snapshotSQL, then the further columns of a query.
@@ -114,7 +113,7 @@ func (r *snapshotRow) destinations() []any {
 		&r.DeathReason, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
-		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnReceipt, &r.FirstReceipt,
+		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnReceipt,
 	}
 }
 

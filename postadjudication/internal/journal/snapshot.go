@@ -101,9 +101,9 @@ func (c *Change) runCount() int {
 // names it. It uses no column of another table, so that a change of such a column can't
 // select another receipt.
 const (
-	termsColumns = `coalesce(own.body, CASE WHEN first.run_id = r.id THEN first.body END, '') AS own_receipt, CASE WHEN own.body IS NOT NULL THEN first.body END AS first_receipt`
+	termsColumns = `coalesce(own.body, CASE WHEN first.run_id = r.id THEN first.body END, '') AS own_receipt`
 
-	noTermsColumns = `NULL::text AS own_receipt, NULL::text AS first_receipt`
+	noTermsColumns = `NULL::text AS own_receipt`
 
 	termsJoin = `
   LEFT JOIN recourse.receipts first ON first.case_id = r.case_id AND first.seq = 1
@@ -121,11 +121,6 @@ func (r *snapshotRow) terms() *receipts.Terms {
 	t, err := receipts.ReadTerms([]byte(r.OwnReceipt.String))
 	if err != nil {
 		return new(receipts.Terms)
-	}
-	if r.FirstReceipt.Valid {
-		if first, err := receipts.ReadTerms([]byte(r.FirstReceipt.String)); err == nil {
-			t = t.Since(first)
-		}
 	}
 	return &t
 }
