@@ -19,7 +19,7 @@ import (
 var ErrAppRole = errors.New("app role")
 
 // migrationOnlyTables are the tables that only migrations write.
-var migrationOnlyTables = []string{"schema_version", "app_roles", "cancels_before_receipts"}
+var migrationOnlyTables = []string{"schema_version", "app_roles"}
 
 // requiredPrivileges returns the privileges that processes need on a relation of the
 // schema. It leaves out what a trigger refuses to every statement.

@@ -223,10 +223,6 @@ CREATE TABLE recourse.handlers (
 );
 COMMENT ON TABLE recourse.handlers IS 'One row per dead letter that a run handles, and that run';
 
--- Of every other run whose cancel was asked for, a receipt says by whom.
-CREATE TABLE recourse.cancels_before_receipts (run_id uuid PRIMARY KEY);
-COMMENT ON TABLE recourse.cancels_before_receipts IS 'One row per run whose cancel was asked for by a program that left no receipt of it';
-
 ---------------------------------------------------------------------------------------------
 -- Receipts and their order
 ---------------------------------------------------------------------------------------------
