@@ -191,7 +191,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name:     "one submission of an escrow waits for a transaction that holds it",
-		Edits:    []Edit{{"postadjudication/internal/journal/pg/slowpath.go", "if held, ok := t.byName[name]; ok {", "if byName, ok := t.byName[name]; ok && t == nil {"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/pg/slowpath.go", "if held, ok := t.byName[name]; ok {", "if held, ok := t.byName[name]; ok && t == nil {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction"},
 	},
 	{
