@@ -14,7 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -150,7 +153,7 @@ func (s *scenario) run(steps []string) {
 func (s *scenario) step(act, answer string) {
 	ctx := context.Background()
 	who := "user:ada"
-	var refusal *RefusedError
+	var refused *refusal.RefusedError
 	var err error
 	holder, known := s.activeRun()
 	if !known && !slices.Contains([]string{"release", "refund", "part", "lost answer", "park", "unpark"}, act) {
@@ -163,14 +166,14 @@ func (s *scenario) step(act, answer string) {
 		s.setGenerationAnswer(s.caseOf(s.next("release")).Generation, answer)
 		_, err = s.As("acme", "user:ada").DeadLetters.Fork(ctx, holder.ID, forkRequest)
 	case "executed":
-		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says so", Class: escrow.Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
+		_, err = s.As("acme", who).DeadLetters.Reconcile(asOnePerson(ctx), holder.ID, casework.Finding{Reason: "the bank says so", Class: escrow.Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
 	case "not executed":
-		_, err = s.Reconcile(ctx, "acme", holder.ID, Finding{actor: who, Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt", CallOutstanding: true})
+		_, err = s.As("acme", who).DeadLetters.Reconcile(asOnePerson(ctx), holder.ID, casework.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt", CallOutstanding: true})
 	case "cancel":
 		_, err = s.As("acme", who).Cases.Cancel(ctx, holder.ID, "a fraud")
 	case "purge":
 		if holder.Letter == background.LetterOpen && holder.UnresolvedUnknowns == 0 {
-			_, err = s.Purge(ctx, "acme", PurgeRequest{Reason: "old", Confirm: "1", Filter: LetterFilter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
+			_, err = s.Purge(ctx, "acme", PurgeRequest{Reason: "old", Confirm: "1", Filter: deadletter.Filter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
 		}
 	case "late":
 		if !s.isLate {
@@ -188,7 +191,7 @@ func (s *scenario) step(act, answer string) {
 		}
 		s.breakerOpen = false
 	}
-	if err != nil && !errors.As(err, &refusal) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrEnded) && !errors.Is(err, ErrReconcileFirst) {
+	if err != nil && !errors.As(err, &refused) && !errors.Is(err, refusal.ErrNotFound) && !errors.Is(err, refusal.ErrEnded) && !errors.Is(err, refusal.ErrReconcileFirst) {
 		s.t.Errorf("%q: %v", s.steps, err)
 	}
 }
@@ -231,7 +234,7 @@ func (s *scenario) submitNext(act, answer string) {
 
 func (s *scenario) activeRun() (background.Run, bool) {
 	snap, err := s.journal.Cases.SubjectSnapshot(context.Background(), "acme", "settlement", s.next("release").TransactionReceiptID)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, refusal.ErrNotFound) {
 		s.t.Fatal(err)
 	}
 	return snap.Run, err == nil
@@ -242,7 +245,7 @@ func (s *scenario) waitUntilIdle() {
 	s.until(fmt.Sprintf("%q is at rest", s.steps), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
 		s.target(), s.breakerOpen, s.isLate)
 	if s.isLate { // also answers that a finding declared as not awaited
-		s.untilTrue("every late answer has arrived", func() bool { return s.Stats().Abandoned == 0 })
+		s.untilTrue("every late answer has arrived", func() bool { return s.Health().Stats().Abandoned == 0 })
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -34,12 +37,12 @@ type NewKey struct {
 // revoke the key that List shows and create another. Invalid input: one *FieldError per field, joined.
 func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k AccessKey, err error) {
 	at := t.s.now()
-	if err := errors.Join(t.checkChange(n.Reason), n.validate(at)); err != nil {
+	if err := errors.Join(validate.Change(t.tenant, t.actor, n.Reason), n.validate(at)); err != nil {
 		return "", k, err
 	}
 	token, prefix, digest := access.Mint()
 	k = AccessKey{
-		ID: newID(), Prefix: prefix, Digest: digest, Tenant: t.tenant, Principal: n.Principal, Roles: n.Roles, CreatedAt: at, CreatedBy: t.actor,
+		ID: casework.NewID(), Prefix: prefix, Digest: digest, Tenant: t.tenant, Principal: n.Principal, Roles: n.Roles, CreatedAt: at, CreatedBy: t.actor,
 		SuccessorOf: n.successorOf, ExpiresAt: n.end(at),
 	}
 	reason := n.Reason
@@ -47,7 +50,7 @@ func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k Acces
 		reason += "; never expires: " + n.NeverExpires
 	}
 	err = t.s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{
-		Reference: prefix, Reason: cleanText(reason, 2048), Changes: binding.KeyTerms(k),
+		Reference: prefix, Reason: validate.Clean(reason, 2048), Changes: binding.KeyTerms(k),
 	}})
 	if err != nil {
 		return "", AccessKey{}, err
@@ -90,7 +93,7 @@ func (t TenantKeys) Rotate(ctx context.Context, q KeyRotation) (token string, k 
 		successorOf: old.Prefix,
 	})
 	if errors.Is(err, access.ErrRevoked) {
-		err = &FieldError{Field: "prefix", Problem: "key is revoked; create another key"}
+		err = &refusal.FieldError{Field: "prefix", Problem: "key is revoked; create another key"}
 	}
 	return token, k, err
 }
@@ -98,9 +101,9 @@ func (t TenantKeys) Rotate(ctx context.Context, q KeyRotation) (token string, k 
 // KeysToRenew returns the valid access keys of all tenants that need attention: keys without an
 // expiry, keys that expire soon and have no valid successor, and keys not used for
 // access.UnusedFor.
-func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []AccessKey, err error) {
-	now := s.now()
-	found, err := s.journal.Keys.ToRenew(ctx, now, now.Add(access.ExpiryNotice), now.Add(-access.UnusedFor))
+func (h *Health) KeysToRenew(ctx context.Context) (endless, ending, unused []AccessKey, err error) {
+	now := h.s.now()
+	found, err := h.s.journal.Keys.ToRenew(ctx, now, now.Add(access.ExpiryNotice), now.Add(-access.UnusedFor))
 	for _, k := range found {
 		used := k.CreatedAt
 		if k.LastUsed != nil {
@@ -123,7 +126,7 @@ func (s *Service) KeysToRenew(ctx context.Context) (endless, ending, unused []Ac
 func (t TenantKeys) Get(ctx context.Context, prefix string) (AccessKey, error) {
 	k, err := t.s.journal.Keys.FindKey(ctx, prefix)
 	if errors.Is(err, access.ErrUnknown) || err == nil && (t.tenant == "" || k.Tenant != t.tenant) {
-		return AccessKey{}, ErrNotFound
+		return AccessKey{}, refusal.ErrNotFound
 	}
 	return k, err
 }
@@ -131,24 +134,24 @@ func (t TenantKeys) Get(ctx context.Context, prefix string) (AccessKey, error) {
 func (n NewKey) validate(now time.Time) error {
 	var errs []error
 	if err := access.CheckPrincipal(n.Principal); err != nil {
-		errs = append(errs, &FieldError{Field: "principal", Problem: err.Error()})
+		errs = append(errs, &refusal.FieldError{Field: "principal", Problem: err.Error()})
 	} else {
-		errs = append(errs, rejectSecret("principal", n.Principal))
+		errs = append(errs, validate.NoSecret("principal", n.Principal))
 	}
 	if err := access.CheckRoles(n.Roles); err != nil {
-		errs = append(errs, &FieldError{Field: "roles", Problem: err.Error()})
+		errs = append(errs, &refusal.FieldError{Field: "roles", Problem: err.Error()})
 	}
 	switch {
 	case n.NeverExpires != "":
-		errs = append(errs, requireText("never_expires", n.NeverExpires, 512))
+		errs = append(errs, validate.Text("never_expires", n.NeverExpires, 512))
 		if !n.ExpiresAt.IsZero() {
-			errs = append(errs, &FieldError{Field: "expires_at", Problem: "can't be given together with never_expires"})
+			errs = append(errs, &refusal.FieldError{Field: "expires_at", Problem: "can't be given together with never_expires"})
 		}
 	case n.ExpiresAt.IsZero():
 	case !n.ExpiresAt.After(now):
-		errs = append(errs, &FieldError{Field: "expires_at", Problem: "has passed"})
+		errs = append(errs, &refusal.FieldError{Field: "expires_at", Problem: "has passed"})
 	case n.ExpiresAt.Sub(now) > access.MaxLifetime:
-		errs = append(errs, &FieldError{Field: "expires_at", Problem: "is more than 2 years ahead; for a key that never expires, give the reason in never_expires"})
+		errs = append(errs, &refusal.FieldError{Field: "expires_at", Problem: "is more than 2 years ahead; for a key that never expires, give the reason in never_expires"})
 	}
 	return errors.Join(errs...)
 }
@@ -165,10 +168,10 @@ func (t TenantKeys) List(ctx context.Context) ([]AccessKey, error) {
 // process refuses the key at most access.CacheTTL (2s) later. A key that is already revoked is
 // unchanged. ErrNotFound if the tenant has no key of this prefix.
 func (t TenantKeys) Revoke(ctx context.Context, prefix, reason string) (AccessKey, error) {
-	if err := t.checkChange(reason); err != nil {
+	if err := validate.Change(t.tenant, t.actor, reason); err != nil {
 		return AccessKey{}, err
 	}
-	return t.s.journal.Keys.Revoke(ctx, t.tenant, prefix, receipts.Draft{Actor: t.actor, At: t.s.now(), Payload: receipts.Payload{Reference: prefix, Reason: cleanText(reason, 1024)}})
+	return t.s.journal.Keys.Revoke(ctx, t.tenant, prefix, receipts.Draft{Actor: t.actor, At: t.s.now(), Payload: receipts.Payload{Reference: prefix, Reason: validate.Clean(reason, 1024)}})
 }
 
 // KeyStore returns the store in which an access.Keyring looks up the keys of all tenants.

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -67,7 +68,7 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.keys k WHERE k::text LIKE '%' || $1 || '%'`, token[16:]); n != 0 {
 		t.Error("the secret is stored")
 	}
-	if _, err := r.As("other", "user:eve").Keys.Revoke(ctx, k.Prefix, "mine"); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:eve").Keys.Revoke(ctx, k.Prefix, "mine"); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
 	gone, err := r.As("acme", "user:root").Keys.Revoke(ctx, k.Prefix, "left us")
@@ -112,7 +113,7 @@ func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 		who := acting{"acme", "user:root"}
 		c.change(&who, &n)
 		_, k, err := r.As(who.tenant, who.actor).Keys.Create(context.Background(), n)
-		var bad *FieldError
+		var bad *refusal.FieldError
 		switch {
 		case c.wrong != "":
 			if !errors.As(err, &bad) || bad.Field != c.wrong {
@@ -150,14 +151,14 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 		foreign := rotation
 		who := acting{"acme", "user:root"}
 		change(&who, &foreign)
-		if _, _, err := r.As(who.tenant, who.actor).Keys.Rotate(ctx, foreign); !errors.Is(err, ErrNotFound) {
+		if _, _, err := r.As(who.tenant, who.actor).Keys.Rotate(ctx, foreign); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("%+v: %v", foreign, err)
 		}
 	}
 	if _, err := r.As("acme", "user:root").Keys.Revoke(ctx, old.Prefix, "replaced"); err != nil {
 		t.Fatal(err)
 	}
-	var bad *FieldError
+	var bad *refusal.FieldError
 	if _, _, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation); !errors.As(err, &bad) || bad.Field != "prefix" {
 		t.Errorf("the successor of a revoked key: %v", err)
 	}
@@ -198,7 +199,7 @@ func TestAKeyThatNamesTooLittleIsRefusedNamingTheField(t *testing.T) {
 		n := newKey()
 		who := acting{"acme", "user:root"}
 		change(&who, &n)
-		var bad *FieldError
+		var bad *refusal.FieldError
 		if _, _, err := r.As(who.tenant, who.actor).Keys.Create(context.Background(), n); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}

@@ -9,22 +9,19 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
 
-	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
-
-// Family is the name of the settlement family.
-const Family = "settlement"
 
 // MaxPayload is the maximum size of Adjudication.Payload, in bytes.
 const MaxPayload = 16 << 10
@@ -43,11 +40,8 @@ type Adjudication struct {
 	Actor string
 }
 
-// FieldError names a field of an input and what is wrong with it.
-type FieldError = settlement.FieldError
-
 // errTenantRequired refuses AllTenants where one tenant is required.
-var errTenantRequired = &FieldError{Field: "tenant", Problem: "must be the name of one tenant; " + AllTenants + " stands for all"}
+var errTenantRequired = &refusal.FieldError{Field: "tenant", Problem: "must be the name of one tenant; " + AllTenants + " stands for all"}
 
 // Validate returns everything that is wrong with an adjudication: one *FieldError per problem,
 // joined.
@@ -77,7 +71,7 @@ func (a Adjudication) problems() problems {
 		{"tenant", a.Tenant}, {"transaction_receipt_id", a.TransactionReceiptID}, {"submission_receipt_id", a.SubmissionReceiptID},
 		{"adjudication_id", a.AdjudicationID}, {"escrow_reference", a.EscrowReference}, {"target", a.Target}, {"actor", a.Actor},
 	} {
-		p.addUnsafe(rejectSecret(id.field, id.value))
+		p.addUnsafe(validate.NoSecret(id.field, id.value))
 	}
 	p.checkPayload(a.Payload)
 	return p
@@ -97,26 +91,6 @@ func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error
 	return p, err
 }
 
-// secretProblem is the problem of a field that holds a secret. It does not repeat the value.
-const secretProblem = "looks like a secret, card or account number; give a reference instead"
-
-// rejectSecret refuses an id that holds a secret, since ids are stored forever, also in
-// receipts.
-func rejectSecret(field, id string) error {
-	if redact.ContainsSecret(id) {
-		return &FieldError{Field: field, Problem: secretProblem}
-	}
-	return nil
-}
-
-// rejectSecretIn refuses a payload that holds a secret and names the field.
-func rejectSecretIn(p json.RawMessage) error {
-	if field, found := redact.Find(p); found {
-		return &FieldError{Field: fieldPath("payload", field), Problem: secretProblem}
-	}
-	return nil
-}
-
 // canonicalPayload returns the caller's payload as it is sent, compared and stored: the RFC
 // 8785 canonical JSON of an object, or {} if there is none. It may hold a secret.
 func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
@@ -124,30 +98,22 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 		return json.RawMessage("{}"), nil
 	}
 	if len(p) > MaxPayload {
-		return nil, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes, is %d", MaxPayload, len(p))}
+		return nil, &refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes, is %d", MaxPayload, len(p))}
 	}
 	if !utf8.Valid(p) || !json.Valid(p) || strictjson.Kind(p) != "an object" {
-		return nil, &FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
+		return nil, &refusal.FieldError{Field: "payload", Problem: "must be a JSON object in UTF-8"}
 	}
 	if path, found := inexactNumber(p); found {
-		return nil, &FieldError{Field: "payload" + path, Problem: "is a number that some JSON readers round; write it as a string"}
+		return nil, &refusal.FieldError{Field: "payload" + path, Problem: "is a number that some JSON readers round; write it as a string"}
 	}
 	canonical, err := jcs.Transform(p)
 	if err != nil {
-		return nil, &FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+		return nil, &refusal.FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
 	}
 	if len(canonical) > 2*MaxPayload {
-		return nil, &FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes in canonical form, is %d", 2*MaxPayload, len(canonical))}
+		return nil, &refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes in canonical form, is %d", 2*MaxPayload, len(canonical))}
 	}
 	return canonical, nil
-}
-
-// fieldPath returns the path of a field within outer. An empty path means outer itself.
-func fieldPath(outer, path string) string {
-	if path == "" || path[0] == '[' {
-		return outer + path
-	}
-	return outer + "." + path
 }
 
 // inexactNumber returns the path of a number of a JSON text that canonical JSON would round. It
@@ -217,17 +183,6 @@ func isInexact(number string) bool {
 	return err != nil || !strings.ContainsAny(number, ".eE") && math.Abs(f) > settlement.MaxMinor
 }
 
-// isPlainText reports whether s is UTF-8 without control and format characters. Format
-// characters (Cf) reorder text on screen or are invisible.
-func isPlainText(s string) bool {
-	return !hasControls(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.Is(unicode.Cf, r) })
-}
-
-// hasControls reports whether s is invalid UTF-8 or has control characters.
-func hasControls(s string) bool {
-	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
-}
-
 func (a Adjudication) target() string {
 	if a.Target == "" {
 		return escrow.DefaultTarget
@@ -272,11 +227,11 @@ func (p *problems) checkText(field, value string, least, most int) {
 	if least > 0 {
 		bound = fmt.Sprintf("%d to %d", least, most)
 	}
-	err := &FieldError{Field: field, Problem: "must be " + bound + " bytes of plain text"}
+	err := &refusal.FieldError{Field: field, Problem: "must be " + bound + " bytes of plain text"}
 	switch {
-	case len(value) < least || len(value) > most || hasControls(value):
+	case len(value) < least || len(value) > most || validate.Controls(value):
 		p.addMalformed(err)
-	case !isPlainText(value):
+	case !validate.PlainText(value):
 		p.addUnsafe(err)
 	}
 }
@@ -290,7 +245,7 @@ func (p *problems) checkPayload(text json.RawMessage) {
 		p.addMalformed(err)
 		return
 	}
-	switch secret := rejectSecretIn(text); {
+	switch secret := validate.NoSecretIn(text); {
 	case secret == nil:
 		p.addMalformed(err)
 	case err != nil:
@@ -302,13 +257,13 @@ func (p *problems) checkPayload(text json.RawMessage) {
 
 // answerUnsafeTask answers a task with unsafe input. If its retry key has a live task or an
 // open dead letter it returns that task's reply. Otherwise it refuses.
-func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (Submitted, error) {
+func (s *submissions) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (Submitted, error) {
 	if t.RetryKey == "" {
 		return Submitted{}, unsafe
 	}
 	seen, err := s.journal.Cases.SubjectSnapshot(ctx, t.Tenant, journal.KindPlain, t.subject())
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, refusal.ErrNotFound):
 		return Submitted{}, unsafe
 	case err != nil:
 		return Submitted{}, err
@@ -323,7 +278,7 @@ func (s *Service) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (S
 // allowStoredKey returns nil if a request is stored under an idempotency key that err refuses:
 // an earlier version accepted that key, so the request is answered.
 func (s *Service) allowStoredKey(ctx context.Context, q journal.Request, err error) error {
-	if hasControls(q.Tenant) || hasControls(q.Key) {
+	if validate.Controls(q.Tenant) || validate.Controls(q.Key) {
 		return err
 	}
 	stored, readErr := s.journal.Requests.Has(ctx, q.Tenant, q.Key, q.Began.Add(-RequestRetention))

@@ -11,18 +11,20 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 func TestPlainTextHasNoCharacterThatMisleadsAReader(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "user:ada", "die Straße, 日本, é"} {
-		if !isPlainText(text) {
+		if !validate.PlainText(text) {
 			t.Errorf("%q is refused", text)
 		}
 	}
 	for _, text := range []string{"\x1b[31m", "user:\u009b31mada", "\u202euser:ada", "user:ada\u200b", "\u2066x", "a\nb", "\ufeffx", "\u00ad", "\xff"} {
-		if isPlainText(text) {
+		if validate.PlainText(text) {
 			t.Errorf("%q is accepted", text)
 		}
 	}
@@ -80,7 +82,7 @@ func TestAPayloadNamesTheNumberThatWouldBeRounded(t *testing.T) {
 		`{"\"":"9007199254740993, \\\" 1e400","9007199254740993":"\\"}`: "",
 	} {
 		_, err := canonicalPayload(json.RawMessage(text))
-		var refused *FieldError
+		var refused *refusal.FieldError
 		if errors.As(err, &refused); (refused == nil) != (field == "") || refused != nil && refused.Field != field {
 			t.Errorf("%s: %v, want %q", text, err, field)
 		}

@@ -5,12 +5,12 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -132,7 +132,7 @@ func (a admission) event(fact settlement.Fact) settlement.Event {
 
 func (a admission) newRun(caseID background.CaseID, epoch int) background.Run {
 	return background.Run{
-		ID: a.run, Case: caseID, Tenant: a.Tenant, Family: Family, RetryKey: a.RetryKey(), Queue: a.queue, Target: a.target(),
+		ID: a.run, Case: caseID, Tenant: a.Tenant, Family: casework.Family, RetryKey: a.RetryKey(), Queue: a.queue, Target: a.target(),
 		Policy: a.policy, Payload: a.request, Operation: a.operationKey(epoch), State: background.Pending,
 		LastTransition: a.transition, DueAt: a.at, NotificationNumber: 1,
 	}
@@ -143,25 +143,23 @@ func (a admission) submitted(run background.Run, c journal.Case, readjudicated b
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: escrow.OperationKey(run.Operation).String(),
-		Family: Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
+		Family: casework.Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
 		Epoch: c.Epoch, Readjudicated: readjudicated, Settlement: binding.SettlementSnapshot(c.State),
 	}}
 }
-
-func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // completeReply adds to a reply what only the receipts show: that the submission was accepted
 // before a higher generation, or who cancelled it. A refusal because the case has ended is
 // recorded as a receipt before it is returned. Without wait, the reply is Busy if another
 // transaction holds the case.
-func (s *Service) completeReply(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
+func (s *submissions) completeReply(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
 	switch out.Reply {
 	case StaleGeneration:
 		return s.addSuperseded(ctx, a, out)
 	case Cancelled:
 		return s.addCancellation(ctx, a, out)
 	case CaseEnded:
-		err := s.journal.Operations.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(day), wait)
+		err := s.journal.Operations.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(validate.Day), wait)
 		if reply, ok := replyOf(err); err != nil && ok {
 			return Submitted{Reply: reply}, nil
 		}
@@ -172,7 +170,7 @@ func (s *Service) completeReply(ctx context.Context, a *admission, out Submitted
 
 // addSuperseded looks up the run of an adjudication of a lower generation, if that was ever
 // accepted. An accepted adjudication stays accepted.
-func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
+func (s *submissions) addSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
 	accepted, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Submitted)
 	if err != nil {
 		return Submitted{}, err
@@ -198,7 +196,7 @@ func (s *Service) addSuperseded(ctx context.Context, a *admission, out Submitted
 }
 
 // addCancellation adds who ended the adjudication's run, and why.
-func (s *Service) addCancellation(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
+func (s *submissions) addCancellation(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
 	ends, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
 	if err != nil {
 		return Submitted{}, err

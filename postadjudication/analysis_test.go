@@ -2,13 +2,19 @@ package postadjudication
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -41,13 +47,13 @@ func (r *rig) lettersOfThreeCauses() (letters []Submitted) {
 	return append(letters, r.deadLetter(5, func(escrow.Call) escrow.Answer { return noAnswer() }))
 }
 
-func share(shares []Share, value string) Share {
+func share(shares []report.Share, value string) report.Share {
 	for _, s := range shares {
 		if s.Value == value {
 			return s
 		}
 	}
-	return Share{}
+	return report.Share{}
 }
 
 func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
@@ -55,7 +61,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	r := newRig(t).startWorkers()
 	letters := r.lettersOfThreeCauses()
 	ctx := context.Background()
-	a, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Step: Hours, Steps: 2})
+	a, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Step: report.Hours, Steps: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,13 +69,13 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	for name, got := range map[string]struct {
-		share   Share
+		share   report.Share
 		letters int64
 		euros   int64
 	}{
-		"open": {share(a.ByStatus, "open"), 5, 4000}, "forked": {share(a.ByStatus, "forked"), 1, 0}, "family": {share(a.ByFamily, Family), 6, 4000},
+		"open": {share(a.ByStatus, "open"), 5, 4000}, "forked": {share(a.ByStatus, "forked"), 1, 0}, "family": {share(a.ByFamily, casework.Family), 6, 4000},
 		"refund": {share(a.ByOutcome, "refund"), 1, 0}, "final": {share(a.ByReason, "final"), 4, 3000}, "unknown": {share(a.ByClass, "unknown"), 1, 1000},
-		"refused": {share(a.ByErrorType, "http.refused"), 4, 3000}, "dollars": {share(a.ByCurrency, "USD"), 1, 0}, "type": {share(a.ByType, Family), 6, 4000},
+		"refused": {share(a.ByErrorType, "http.refused"), 4, 3000}, "dollars": {share(a.ByCurrency, "USD"), 1, 0}, "type": {share(a.ByType, casework.Family), 6, 4000},
 		"replayed": {share(a.ByReplayer, "user:ada"), 1, 0}, "review": {share(a.ByReview, "true"), 1, 1000}, "held": {share(a.ByHeld, "false"), 6, 4000},
 	} {
 		if got.share.Letters != got.letters || got.share.AtRisk["EUR"] != got.euros {
@@ -80,7 +86,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	if g.Signature != "http.refused: account # is closed" || g.Letters != 4 || g.Open != 4 || g.AtRisk["EUR"] != 3000 || g.AtRisk["USD"] != 70 || g.Sample != letters[3].Run || !g.FirstSeen.Before(g.LastSeen) {
 		t.Errorf("%+v", g)
 	}
-	if n := len(r.letters(LetterFilter{Signature: g.Signature})); n != 4 {
+	if n := len(r.letters(deadletter.Filter{Signature: g.Signature})); n != 4 {
 		t.Errorf("its signature finds %d letters", n)
 	}
 	if len(a.Times) != 2 || a.Times[0].Letters+a.Times[1].Letters+a.Earlier != 6 || a.Trends[0].Letters != 6 || a.Trends[2].Letters != 6 || a.Trends[1].Before != 0 {
@@ -89,11 +95,11 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	if a.Oldest == nil || a.Oldest.Run != letters[0].Run || a.Expiring != 0 {
 		t.Errorf("oldest %+v, %d expire", a.Oldest, a.Expiring)
 	}
-	some, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Filter: LetterFilter{Class: escrow.Unknown}})
+	some, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Filter: deadletter.Filter{Class: escrow.Unknown}})
 	if err != nil || some.Letters != 1 || some.AtRisk["EUR"] != 1000 || len(some.Largest) != 1 || some.Oldest.Run != letters[5].Run || len(some.Times) != 30 {
 		t.Errorf("letters of unknown outcome: %+v, %v", some, err)
 	}
-	if other, err := r.As("other", "").DeadLetters.Analyze(ctx, AnalysisQuery{}); err != nil || other.Letters != 0 || other.Oldest != nil || len(other.Largest) != 0 {
+	if other, err := r.As("other", "").DeadLetters.Analyze(ctx, report.Query{}); err != nil || other.Letters != 0 || other.Oldest != nil || len(other.Largest) != 0 {
 		t.Errorf("another tenant sees %+v, %v", other, err)
 	}
 }
@@ -107,21 +113,21 @@ func TestStatisticsCountLettersByStatus(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letters[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letters[1].Run, MarkRequest{Reason: "mended", ReprocessEligible: ptr(true)}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letters[1].Run, deadletter.Mark{Reason: "mended", ReprocessEligible: ptr(true)}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := r.As("acme", "").DeadLetters.Stats(ctx, LetterFilter{})
+	s, err := r.As("acme", "").DeadLetters.Stats(ctx, deadletter.Filter{})
 	if err != nil || s.Letters != 6 || s.Open != 5 || s.ByStatus["open"] != 5 || s.ByStatus["forked"] != 1 || s.AtRisk["EUR"] != 4000 || s.Held != 1 || s.Reprocess != 1 || s.Review != 1 ||
 		s.DiedLastHour != 6 || s.DiedLastDay != 6 || s.Ages[0].Letters != 5 || share(s.ByClass, "unknown").Letters != 1 || share(s.ByError, "http.refused").Letters != 4 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	r.stopWork()
-	ahead = 175 * day
-	s, err = r.As("acme", "").DeadLetters.Stats(ctx, LetterFilter{})
-	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != Duration(90*day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
+	ahead = 175 * validate.Day
+	s, err = r.As("acme", "").DeadLetters.Stats(ctx, deadletter.Filter{})
+	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != deadletter.Duration(90*validate.Day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
 		t.Errorf("five days before their expiry: %+v, %v", s, err)
 	}
-	if s, err = r.As("acme", "").DeadLetters.Stats(ctx, LetterFilter{Status: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
+	if s, err = r.As("acme", "").DeadLetters.Stats(ctx, deadletter.Filter{Status: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
 		t.Errorf("forked letters: %+v, %v", s, err)
 	}
 }
@@ -130,18 +136,18 @@ func TestAnAnalysisOfWhatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx := context.Background()
-	_, cursorless := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{Limit: 1, After: "AAAA"})
-	_, foreign := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{Limit: 1, After: groupCursor{asOf: time.Now()}.encode([]byte("another list"))})
-	_, limit := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{})
-	_, sort := r.As("acme", "").DeadLetters.Groups(ctx, GroupQuery{Limit: 1, Sort: "funniest"})
-	_, step := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Step: "fortnight"})
-	_, steps := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Steps: 1001})
-	_, class := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{Filter: LetterFilter{Class: "odd"}})
-	_, tenant := r.As("", "").DeadLetters.Analyze(ctx, AnalysisQuery{})
-	_, stats := r.As("", "").DeadLetters.Stats(ctx, LetterFilter{})
+	_, cursorless := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, After: "AAAA"})
+	_, foreign := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, After: base64.RawURLEncoding.EncodeToString(make([]byte, 48))})
+	_, limit := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{})
+	_, sort := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, Sort: "funniest"})
+	_, step := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Step: "fortnight"})
+	_, steps := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Steps: 1001})
+	_, class := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Filter: deadletter.Filter{Class: "odd"}})
+	_, tenant := r.As("", "").DeadLetters.Analyze(ctx, report.Query{})
+	_, stats := r.As("", "").DeadLetters.Stats(ctx, deadletter.Filter{})
 	for field, errs := range map[string][]error{"after": {cursorless, foreign}, "limit": {limit}, "sort": {sort}, "step": {step}, "steps": {steps}, "outcome_class": {class}, "tenant": {tenant, stats}} {
 		for _, err := range errs {
-			var refused *FieldError
+			var refused *refusal.FieldError
 			if !errors.As(err, &refused) || refused.Field != field {
 				t.Errorf("%s: %v", field, err)
 			}
@@ -153,9 +159,9 @@ func TestGroupsComeInPages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	r.lettersOfThreeCauses()
-	for _, sort := range append(GroupSorts, "") {
+	for _, sort := range append(report.GroupSorts, "") {
 		seen := map[string]int64{}
-		for q := (GroupQuery{Sort: sort, Limit: 1}); ; {
+		for q := (report.GroupQuery{Sort: sort, Limit: 1}); ; {
 			page, err := r.As("acme", "").DeadLetters.Groups(context.Background(), q)
 			if err != nil || len(page.Groups) != 1 || page.Total != 3 {
 				t.Fatalf("%s: %+v, %v", sort, page, err)

@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -39,15 +42,15 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateNotHeld {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateNotHeld {
 		t.Errorf("release of a letter that is not held: %v", err)
 	}
 	d, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason)
 	if err != nil || !d.Held || d.HoldReason != holdReason || d.ExpiresAt != nil {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateHeld {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateHeld {
 		t.Errorf("held again: %v", err)
 	}
 	if again, err := r.As("acme", "").DeadLetters.Annotations(ctx, letter.Run); err != nil || again != d {
@@ -70,12 +73,12 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
-	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
 	k.prune(PruneReport{Announced: 1})
 	if _, err := k.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	k.at(300 * day).prune(PruneReport{})
+	k.at(300 * validate.Day).prune(PruneReport{})
 	if _, err := k.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +88,11 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 		`UPDATE recourse.annotations SET announced = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
 	k.prune(PruneReport{Announced: 1})
 	payloads := k.payloadsOf(letter, receipts.RetentionEnding)
-	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.now().Add(6*day)) {
+	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.now().Add(6*validate.Day)) {
 		t.Errorf("%+v", payloads)
 	}
-	k.at(306 * day).prune(PruneReport{})
-	k.at(308 * day).prune(PruneReport{Pruned: 1})
+	k.at(306 * validate.Day).prune(PruneReport{})
+	k.at(308 * validate.Day).prune(PruneReport{Pruned: 1})
 	r.mustAudit()
 }
 
@@ -100,7 +103,7 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	r.untilNoneLive()
 	ctx := context.Background()
 	for field, c := range map[string]struct{ actor, reason string }{"actor": {"", "x"}, "reason": {"user:ada", " "}} {
-		var bad *FieldError
+		var bad *refusal.FieldError
 		if _, err := r.As("acme", c.actor).DeadLetters.Hold(ctx, letter.Run, c.reason); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -109,12 +112,12 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 		}
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.As(tenant, "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, paid.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, paid.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
 		t.Errorf("hold of a run that succeeded: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
@@ -135,8 +138,8 @@ func TestAPersonMayForkAHeldLetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterForked {
 		t.Errorf("hold of a forked letter: %v", err)
 	}
 	r.mustAudit()
@@ -149,8 +152,8 @@ func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 	var all sync.WaitGroup
 	for range 12 {
 		all.Go(func() {
-			var refusal *RefusedError
-			if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateHeld) {
+			var refused *refusal.RefusedError
+			if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); err != nil && (!errors.As(err, &refused) || refused.Gate != refusal.GateHeld) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -212,18 +215,18 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		filter LetterFilter
+		filter deadletter.Filter
 		want   int64
-	}{{LetterFilter{Reprocess: ptr(true)}, 1}, {LetterFilter{Review: ptr(true)}, 1}, {LetterFilter{Reprocess: ptr(false), Review: ptr(false)}, 1}} {
+	}{{deadletter.Filter{Reprocess: ptr(true)}, 1}, {deadletter.Filter{Review: ptr(true)}, 1}, {deadletter.Filter{Reprocess: ptr(false), Review: ptr(false)}, 1}} {
 		if n, err := r.As("acme", "").DeadLetters.Count(ctx, c.filter); err != nil || n.Total != c.want {
 			t.Errorf("%+v: %+v, %v", c.filter, n, err)
 		}
 	}
-	q := MarkRequest{Reason: "the account is open again", ReprocessEligible: ptr(true)}
+	q := deadletter.Mark{Reason: "the account is open again", ReprocessEligible: ptr(true)}
 	if d, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, final.Run, q); err != nil || !d.ReprocessEligible || d.ManualReviewRequired || d.MarkReason != q.Reason {
 		t.Errorf("%+v, %v", d, err)
 	}
-	q = MarkRequest{Reason: "look at the contract first", ManualReviewRequired: ptr(true)}
+	q = deadletter.Mark{Reason: "look at the contract first", ManualReviewRequired: ptr(true)}
 	if d, err := r.As("acme", "user:ben").DeadLetters.Mark(ctx, final.Run, q); err != nil || !d.ReprocessEligible || !d.ManualReviewRequired || d.MarkReason != q.Reason {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -243,11 +246,11 @@ func TestAMarkIsNoKey(t *testing.T) {
 	r.startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return noAnswer() })
 	ctx := context.Background()
-	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
 		t.Fatal(err)
 	}
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("%v", err)
 	}
 	r.mustAudit()
@@ -257,12 +260,12 @@ func TestAMarkSaysSomethingAndWhy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	for field, q := range map[string]MarkRequest{"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {ReprocessEligible: ptr(true)}, "marks": {Reason: "x"}} {
+	for field, q := range map[string]deadletter.Mark{"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {ReprocessEligible: ptr(true)}, "marks": {Reason: "x"}} {
 		actor := "user:ada"
 		if field == "actor" {
 			actor = ""
 		}
-		var bad *FieldError
+		var bad *refusal.FieldError
 		if _, err := r.As("acme", actor).DeadLetters.Mark(context.Background(), letter.Run, q); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%+v: %v", q, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/archive"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -67,18 +68,18 @@ type ArchivedLetter struct {
 	Request      []byte                       `json:"request"` // input of the executor or handler
 }
 
-// Archived streams the archived letters of a tenant and family, each once, in order of the day
-// of their removal. A process that dies while it removes a letter can leave the letter in
+// Archived streams the archived letters of a family, each once, in order of the day of their
+// removal. A process that dies while it removes a letter can leave the letter in
 // several files. Archived then returns the copy with most receipts, which is the one that was
 // removed. A letter that was forked or held at the moment of its removal may be in the archive
 // though it was not removed; its receipts show whether it was.
-func (s *Service) Archived(ctx context.Context, tenant, family string) iter.Seq2[ArchivedLetter, error] {
-	if s.archive == nil || tenant == "" || family == "" {
+func (p Purges) Archived(ctx context.Context, family string) iter.Seq2[ArchivedLetter, error] {
+	if p.s.archive == nil || p.tenant == "" || family == "" {
 		return func(yield func(ArchivedLetter, error) bool) {
 			yield(ArchivedLetter{}, fmt.Errorf("postadjudication: Archived needs an archive, a tenant and a family"))
 		}
 	}
-	return archive.Read(ctx, s.archive, archiveFolder(tenant, family), func(l ArchivedLetter) background.RunID { return l.Run }, func(l ArchivedLetter) int64 { return l.Receipts })
+	return archive.Read(ctx, p.s.archive, archiveFolder(p.tenant, family), func(l ArchivedLetter) background.RunID { return l.Run }, func(l ArchivedLetter) int64 { return l.Receipts })
 }
 
 func archiveFolder(tenant, family string) string {
@@ -91,7 +92,7 @@ type letterArchive struct {
 	log     *zap.Logger
 }
 
-func (a *letterArchive) put(ctx context.Context, letters []journal.LetterRow, at time.Time) (name, digest string, err error) {
+func (a *letterArchive) Put(ctx context.Context, letters []journal.LetterRow, at time.Time) (name, digest string, err error) {
 	records := make([]ArchivedLetter, len(letters))
 	for i, f := range letters {
 		records[i] = archivedLetterOf(f, at)
@@ -101,7 +102,7 @@ func (a *letterArchive) put(ctx context.Context, letters []journal.LetterRow, at
 		return "", "", err
 	}
 	sum := sha256.Sum256(content)
-	name = archiveFolder(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + newID().String() + ".jsonl.gz"
+	name = archiveFolder(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + casework.NewID().String() + ".jsonl.gz"
 	putCtx, cancel := context.WithTimeout(ctx, archiveWriteTimeout)
 	defer cancel()
 	if err = a.archive.Put(putCtx, name, content); err != nil && putCtx.Err() != nil && ctx.Err() == nil {
@@ -113,9 +114,9 @@ func (a *letterArchive) put(ctx context.Context, letters []journal.LetterRow, at
 // errArchiveTimeout means that the archive did not write a file within archiveWriteTimeout.
 var errArchiveTimeout = errors.New("postadjudication: the archive does not answer")
 
-// remove keeps letters that can't be purged from filling the archive. If the process dies first
+// Remove keeps letters that can't be purged from filling the archive. If the process dies first
 // or the archive fails to remove the file, it stays and does no harm.
-func (a *letterArchive) remove(ctx context.Context, name string) {
+func (a *letterArchive) Remove(ctx context.Context, name string) {
 	remover, ok := a.archive.(ArchiveRemover)
 	if !ok {
 		return

@@ -13,7 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 )
 
 // asynqInspector gives an operator's access: asynq's inspector, and Redis.
@@ -42,7 +44,7 @@ func (d asynqInspector) insertArchivedTasks(t testing.TB, queue string, n int, d
 	pipe := d.redis.Pipeline()
 	pipe.SAdd(ctx, "asynq:queues", queue)
 	for i := range n {
-		id := fmt.Sprintf("%s.1", background.RunID(newID()))
+		id := fmt.Sprintf("%s.1", background.RunID(casework.NewID()))
 		pipe.HSet(ctx, "asynq:{"+queue+"}:t:"+id, "msg", "", "state", "archived")
 		pipe.ZAdd(ctx, "asynq:{"+queue+"}:archived", redis.Z{Score: float64(died.Unix()), Member: id})
 		if i%1000 == 999 || i == n-1 {
@@ -76,7 +78,7 @@ func (r *rig) untilArchivedTasks(d asynqInspector, want int, queues ...string) {
 
 func oneQueue(c *Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }
 
-const onlyQueue = Family + ":0"
+const onlyQueue = casework.Family + ":0"
 
 // With so many old tasks, asynq's own trimming fails permanently in its script, and with it the
 // archiving of every later death.
@@ -210,7 +212,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	}
 	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	n, forkable := 0, 0
-	for q := (LetterQuery{Filter: LetterFilter{Status: background.LetterOpen}, Limit: 1000}); ; {
+	for q := (deadletter.Query{Filter: deadletter.Filter{Status: background.LetterOpen}, Limit: 1000}); ; {
 		page, err := r.As("acme", "").DeadLetters.List(ctx, q)
 		if err != nil {
 			t.Fatal(err)

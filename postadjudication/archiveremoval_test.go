@@ -7,14 +7,17 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // files returns the names of all files in the archive.
 func (k *retentionRig) files() (names []string) {
 	k.t.Helper()
-	for name, err := range k.archive.Names(context.Background(), "") {
+	for name, err := range k.keeper.archive.Names(context.Background(), "") {
 		if err != nil {
 			k.t.Fatal(err)
 		}
@@ -45,16 +48,16 @@ func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
 	k.prune(PruneReport{Announced: 1})
 	mend := r.failLetterWrites(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
-	k.at(182 * day)
+	k.at(182 * validate.Day)
 	for range 3 {
 		if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 || got.Failed != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
-	if _, err := k.Purge(context.Background(), "acme", PurgeRequest{Filter: LetterFilter{Family: Family}, Reason: "out", Confirm: "1"}); err == nil {
+	if _, err := k.Purge(context.Background(), "acme", PurgeRequest{Filter: deadletter.Filter{Family: casework.Family}, Reason: "out", Confirm: "1"}); err == nil {
 		t.Error("it was purged")
 	}
 	if left := k.files(); len(left) != 0 {
@@ -73,10 +76,10 @@ func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
 	k.prune(PruneReport{Announced: 1})
 	mend := r.failLetterWrites(`CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
-	k.at(182 * day)
+	k.at(182 * validate.Day)
 	if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -85,7 +88,7 @@ func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	}
 	mend()
 	k.prune(PruneReport{Pruned: 1})
-	if kept := k.archivedLetters("acme", Family); len(kept) != 1 || len(k.files()) != 2 {
+	if kept := k.archivedLetters("acme", casework.Family); len(kept) != 1 || len(k.files()) != 2 {
 		t.Errorf("%d letters in %v", len(kept), k.files())
 	}
 	r.mustAudit()
@@ -96,21 +99,21 @@ func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
 	k.prune(PruneReport{Announced: 1})
 	seen, err := k.journal.Letters.ByID(context.Background(), letter.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, ForkRequest{Reason: "now"}); err != nil {
+	if _, err := k.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, deadletter.Fork{Reason: "now"}); err != nil {
 		t.Fatal(err)
 	}
-	round := &pruneRound{Service: k.Service}
-	k.at(182 * day)
-	puts := &putCounter{ArchiveRemover: k.archive.(ArchiveRemover), Archive: k.archive}
-	k.cases.archive = &letterArchive{puts, k.log}
-	got, err := round.purgeExpired(context.Background(), k.retention.ruleFor(Family, seen[0].Run.Queue), expiredByAge, seen, nil)
-	if err != nil || len(got) != 1 || !errors.Is(got[0].err, errLetterChanged) || round.report.Pruned != 0 {
+	round := &pruneRound{keeper: k.keeper}
+	k.at(182 * validate.Day)
+	puts := &putCounter{ArchiveRemover: k.keeper.archive.(ArchiveRemover), Archive: k.keeper.archive}
+	k.cases.Archive = &letterArchive{puts, k.log}
+	got, err := round.purgeExpired(context.Background(), k.keeper.rules.ruleFor(casework.Family, seen[0].Run.Queue), expiredByAge, seen, nil)
+	if err != nil || len(got) != 1 || !errors.Is(got[0].Err, casework.ErrLetterChanged) || round.report.Pruned != 0 {
 		t.Errorf("%+v, %+v, %v", got, round.report, err)
 	}
 	if left := k.files(); len(left) != 0 || puts.n != 1 {

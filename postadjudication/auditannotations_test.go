@@ -7,7 +7,10 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 )
 
 // checkAuditDetects tampers with the database, checks that the audit reports the difference,
@@ -54,15 +57,15 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 			return err
 		},
 		func() error {
-			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, MarkRequest{Reason: "first", ReprocessEligible: &yes, ManualReviewRequired: &yes})
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, deadletter.Mark{Reason: "first", ReprocessEligible: &yes, ManualReviewRequired: &yes})
 			return err
 		},
 		func() error {
-			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, MarkRequest{Reason: "then", ManualReviewRequired: &no})
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, deadletter.Mark{Reason: "then", ManualReviewRequired: &no})
 			return err
 		},
 		func() error {
-			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, gone.Run, MarkRequest{Reason: "it goes", ReprocessEligible: &no})
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, gone.Run, deadletter.Mark{Reason: "it goes", ReprocessEligible: &no})
 			return err
 		},
 		func() error {
@@ -76,7 +79,7 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.retentionRig().at(174 * day).prune(PruneReport{Announced: 2})
+	r.retentionRig().at(174 * validate.Day).prune(PruneReport{Announced: 2})
 	r.mustAudit()
 	of := func(s Submitted) string { return ` WHERE run_id = '` + s.Run.String() + `'` }
 	named := func(s Submitted) string { return "letter " + s.Run.String() + " of acme: stored " }
@@ -90,7 +93,7 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	r.checkAuditDetects("the end is moved", `UPDATE recourse.annotations SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.annotations SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
 	r.checkAuditDetects("annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.annotations`+of(held)+`; DELETE FROM recourse.annotations`+of(held), `INSERT INTO recourse.annotations SELECT * FROM recourse.stolen`, named(held))
 	r.checkAuditDetects("a purged letter has annotations", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations`+of(gone), named(gone)+"held true")
-	never := newID().String()
+	never := casework.NewID().String()
 	r.checkAuditDetects("annotations of an unknown run", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations WHERE run_id = '`+never+`'`,
 		"letter "+never+" of acme is held, marked or announced, and no receipt says so")
 }
@@ -103,7 +106,7 @@ func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	ctx := context.Background()
 	mint := func(principal string, roles ...AccessRole) AccessKey {
 		t.Helper()
-		_, k, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: principal, Roles: roles, ExpiresAt: r.now().Add(day), Reason: "test"})
+		_, k, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: principal, Roles: roles, ExpiresAt: r.now().Add(validate.Day), Reason: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 )
 
 // The receipts of removed letters hold the digest of their archive file: a file that is missing
@@ -25,12 +27,12 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	}
 	k := r.retentionRig(func(c *Config) { c.Archive = store })
 	for _, transaction := range []string{"txr_0", "txr_1"} {
-		if _, err := k.Purge(ctx, "acme", PurgeRequest{Reason: "old", Filter: LetterFilter{Transaction: transaction}, Confirm: "1"}); err != nil {
+		if _, err := k.Purge(ctx, "acme", PurgeRequest{Reason: "old", Filter: deadletter.Filter{Transaction: transaction}, Confirm: "1"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	k.at(188 * day).prune(PruneReport{Announced: 1})
-	k.at(196 * day).prune(PruneReport{Pruned: 1})
+	k.at(188 * validate.Day).prune(PruneReport{Announced: 1})
+	k.at(196 * validate.Day).prune(PruneReport{Pruned: 1})
 	var files []string
 	for name, err := range store.Names(ctx, "") {
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
@@ -61,7 +62,7 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 	}
 	w := r.otherProcess().startWorkers()
 	w.untilNoneLive()
-	for _, l := range w.letters(LetterFilter{}) {
+	for _, l := range w.letters(deadletter.Filter{}) {
 		switch l.Transaction {
 		case "txr_0":
 			r.mustFork(Submitted{Run: l.Run})

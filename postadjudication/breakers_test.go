@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -65,7 +66,7 @@ func (r *rig) submitAll(from, to int) {
 }
 
 // breaker returns the only circuit breaker over all tenants.
-func (r *rig) breaker() Breaker {
+func (r *rig) breaker() casestatus.Breaker {
 	r.t.Helper()
 	bs, err := r.As(AllTenants, "").Breakers.List(context.Background())
 	if err != nil || len(bs) != 1 {
@@ -169,7 +170,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 2 {
 		t.Errorf("%d of 60 are dead letters", dead)
 	}
-	r.untilTrue("both know", func() bool { return r.Stats().BreakersNotClosed+other.Stats().BreakersNotClosed == 2 })
+	r.untilTrue("both know", func() bool { return r.Health().Stats().BreakersNotClosed+other.Health().Stats().BreakersNotClosed == 2 })
 	o.down.Store(false)
 	r.untilNoneLive()
 	r.untilClosed()
@@ -240,20 +241,20 @@ func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	o.down.Store(true)
 	r.startWorkers()
 	r.submitAll(0, 20)
-	r.untilTrue("the stalled breaker is reported", func() bool { _, stalled := r.OpenBreakers(); return len(stalled) == 1 && stalled[0].Paused == 20 })
-	if s := r.Stats(); s.StalledBreakers != 1 || s.StalledRuns != 20 {
+	r.untilTrue("the stalled breaker is reported", func() bool { _, stalled := r.Health().Breakers(); return len(stalled) == 1 && stalled[0].Paused == 20 })
+	if s := r.Health().Stats(); s.StalledBreakers != 1 || s.StalledRuns != 20 {
 		t.Errorf("%+v", s)
 	}
 	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
 	c := r.caseOf(release(1))
 	by := c.Runs[0].PausedBy
-	if len(by) != 1 || by[0].Tenant != AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != WaitsForBreaker {
+	if len(by) != 1 || by[0].Tenant != AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != casestatus.WaitsForBreaker {
 		t.Errorf("%+v", by)
 	}
 	o.down.Store(false)
 	r.untilNoneLive()
 	r.untilClosed()
-	r.untilTrue("the stalled breaker is no longer reported", func() bool { open, stalled := r.OpenBreakers(); return len(open)+len(stalled) == 0 })
+	r.untilTrue("the stalled breaker is no longer reported", func() bool { open, stalled := r.Health().Breakers(); return len(open)+len(stalled) == 0 })
 	if st, err := r.Status(context.Background(), "acme", c.Runs[0].Run); err != nil || st.PausedBy != nil {
 		t.Errorf("%+v, %v", st.PausedBy, err)
 	}
@@ -306,7 +307,7 @@ func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 	r.mustSubmit(good)
 	r.untilNoneLive()
 	close(ended)
-	r.untilTrue("every late answer has arrived", func() bool { return r.Stats().Abandoned == 0 })
+	r.untilTrue("every late answer has arrived", func() bool { return r.Health().Stats().Abandoned == 0 })
 	r.mustAudit()
 }
 
@@ -326,7 +327,7 @@ func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 	r.startWorkers()
 	r.submitAll(0, 30)
 	r.untilTrue("four times as many calls as slots are in flight", func() bool { return out.Load() == 16 })
-	if n := r.Stats().Running; n != 16 {
+	if n := r.Health().Stats().Running; n != 16 {
 		t.Errorf("%d calls", n)
 	}
 	close(answer)

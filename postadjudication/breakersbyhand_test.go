@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -27,7 +28,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	foreign := release(99)
 	foreign.Tenant = "other"
 	s := r.mustSubmit(foreign)
-	r.untilTrue("all notifications were handled", func() bool { return r.Stats().PausedDeliveries >= 31 })
+	r.untilTrue("all notifications were handled", func() bool { return r.Health().Stats().PausedDeliveries >= 31 })
 	flushed := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = flushed.Close() }()
 	if err := flushed.FlushAll(ctx).Err(); err != nil { // paused runs have no notification to lose
@@ -61,7 +62,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	if _, causes := r.breakerReceipts(AllTenants); len(causes) < 3 || causes[0] != background.CauseManual || causes[len(causes)-1] != background.CauseRecovered {
 		t.Errorf("%v", causes)
 	}
-	var field *FieldError
+	var field *refusal.FieldError
 	star := release(100)
 	star.Tenant = AllTenants
 	if _, err := r.Submit(ctx, star); !errors.As(err, &field) || field.Field != "tenant" {
@@ -91,9 +92,9 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	r.until("another tenant's run is executed", `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = 'other' AND progression = 'settled')`)
 	r.stopWork()
 	next := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	next.untilTrue("the next process knows", func() bool { return next.Stats().BreakersNotClosed == 1 })
+	next.untilTrue("the next process knows", func() bool { return next.Health().Stats().BreakersNotClosed == 1 })
 	next.submitAll(20, 30)
-	next.untilTrue("it pauses new runs", func() bool { return next.Stats().PausedDeliveries >= 10 })
+	next.untilTrue("it pauses new runs", func() bool { return next.Health().Stats().PausedDeliveries >= 10 })
 	if calls := r.escrow.totalCalls(); calls != 1 {
 		t.Errorf("%d calls", calls)
 	}
@@ -117,7 +118,7 @@ func TestBreakerChangesNameWhoAndWhy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, args := range [][4]string{{"", "escrow", "a", "b"}, {"acme", "", "a", "b"}, {"acme", "escrow", "", "b"}, {"acme", "escrow", "a", ""}, {"acme", "escrow", "a\n", "b"}, {"acme", "escrow", "a", "b\u009b2J"}} {
-		var field *FieldError
+		var field *refusal.FieldError
 		if _, err := r.As(args[0], args[2]).Breakers.Open(context.Background(), args[1], args[3]); !errors.As(err, &field) {
 			t.Errorf("%v: %v", args, err)
 		}

@@ -10,11 +10,42 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
+
+// planStore makes plans, and runs them.
+type planStore struct {
+	journal  *journal.Journal
+	stored   *plans.Store
+	cases    *casework.Cases
+	index    *deadletter.Index
+	policies *policyStore
+	runner   *bulkRunner
+	now      func() time.Time
+	log      *zap.Logger
+}
+
+func newPlanStore(stored *plans.Store, c *casework.Cases, index *deadletter.Index, policies *policyStore) *planStore {
+	p := &planStore{journal: c.Journal, stored: stored, cases: c, index: index, policies: policies, now: c.Now, log: c.Log}
+	p.runner = newBulkRunner(p)
+	return p
+}
+
+// Plans plans what is done to many dead letters or cases, and runs the plans.
+type Plans struct {
+	s             *planStore
+	tenant, actor string
+}
 
 // BulkAction is what a plan does with each of its letters.
 type BulkAction string
@@ -78,11 +109,11 @@ type Bulk struct {
 	// What was planned. Refused counts letters by the gate that would have refused them at
 	// planning; Ready and Money are of the others. Hash covers the letters with their versions
 	// and amounts, the action, the actor and the reason: Run takes it as confirmation.
-	Items   int64            `json:"items"`
-	Ready   int64            `json:"ready"`
-	Money   map[string]int64 `json:"money"` // currency -> reserved minor units
-	Refused map[Gate]int64   `json:"refused,omitempty"`
-	Hash    string           `json:"hash"`
+	Items   int64                  `json:"items"`
+	Ready   int64                  `json:"ready"`
+	Money   map[string]int64       `json:"money"` // currency -> reserved minor units
+	Refused map[refusal.Gate]int64 `json:"refused,omitempty"`
+	Hash    string                 `json:"hash"`
 
 	// For a plan with a condition: Scanned is how many letters the condition was evaluated on,
 	// which is all that the filter selects unless a limit was reached. Undecided is how many of
@@ -114,20 +145,20 @@ type Bulk struct {
 
 // BulkSpec is the request of a plan, as in BulkRequest.
 type BulkSpec struct {
-	Filter    LetterFilter `json:"filter"`
-	Where     string       `json:"where,omitempty"`
-	All       bool         `json:"all,omitempty"`
-	Limit     int64        `json:"limit,omitempty"`
-	Policy    string       `json:"policy,omitempty"` // in the form of retrypolicy.Parse
-	Queue     string       `json:"queue,omitempty"`
-	Reprocess *bool        `json:"reprocess_eligible,omitempty"`
-	Review    *bool        `json:"manual_review_required,omitempty"`
+	Filter    deadletter.Filter `json:"filter"`
+	Where     string            `json:"where,omitempty"`
+	All       bool              `json:"all,omitempty"`
+	Limit     int64             `json:"limit,omitempty"`
+	Policy    string            `json:"policy,omitempty"` // in the form of retrypolicy.Parse
+	Queue     string            `json:"queue,omitempty"`
+	Reprocess *bool             `json:"reprocess_eligible,omitempty"`
+	Review    *bool             `json:"manual_review_required,omitempty"`
 
 	// For plans made by their own methods.
 
-	Finding   *PlannedFinding `json:"finding,omitempty"`
-	Cases     *CaseFilter     `json:"cases,omitempty"`     // action free
-	Reference string          `json:"reference,omitempty"` // action free: reference to the evidence
+	Finding   *PlannedFinding    `json:"finding,omitempty"`
+	Cases     *casestatus.Filter `json:"cases,omitempty"`     // action free
+	Reference string             `json:"reference,omitempty"` // action free: reference to the evidence
 }
 
 // PlannedFinding is what a plan of a finding states about the money of its run.
@@ -143,13 +174,13 @@ type PlannedFinding struct {
 
 // BulkProgress counts the items of a plan by outcome. The counts add up to its items.
 type BulkProgress struct {
-	Pending   int64            `json:"pending"`
-	Done      int64            `json:"done"`
-	Refused   int64            `json:"refused"`
-	PlanStale int64            `json:"plan_stale"`
-	Failed    int64            `json:"failed"`
-	ByGate    map[Gate]int64   `json:"refused_by,omitempty"`
-	Money     map[string]int64 `json:"money"` // amounts of the done items
+	Pending   int64                  `json:"pending"`
+	Done      int64                  `json:"done"`
+	Refused   int64                  `json:"refused"`
+	PlanStale int64                  `json:"plan_stale"`
+	Failed    int64                  `json:"failed"`
+	ByGate    map[refusal.Gate]int64 `json:"refused_by,omitempty"`
+	Money     map[string]int64       `json:"money"` // amounts of the done items
 }
 
 // BulkItem is one letter of a plan.
@@ -159,21 +190,21 @@ type BulkItem struct {
 	Subject  string           `json:"subject,omitempty"` // of its case; for a settlement the transaction receipt id
 	Amount   int64            `json:"amount,omitempty"`  // reserved minor units
 	Currency string           `json:"currency,omitempty"`
-	Planned  Gate             `json:"planned_refusal,omitempty"` // gate that would have refused it at planning
+	Planned  refusal.Gate     `json:"planned_refusal,omitempty"` // gate that would have refused it at planning
 	Outcome  BulkOutcome      `json:"outcome"`
-	Gate     Gate             `json:"refused_by,omitempty"`
+	Gate     refusal.Gate     `json:"refused_by,omitempty"`
 	NewRun   background.RunID `json:"new_run,omitzero"` // created by a fork
 	Error    string           `json:"error,omitempty"`
-	WaitsFor Gate             `json:"waits_for,omitempty"` // pending items: the gate that must open before the next try
+	WaitsFor refusal.Gate     `json:"waits_for,omitempty"` // pending items: the gate that must open before the next try
 }
 
 // bulkOf converts a stored plan with its counts.
 func bulkOf(b plans.Plan, spec BulkSpec, counts []plans.Count) Bulk {
 	out := Bulk{
 		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: BulkAction(b.Action), Spec: spec, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
-		Items: b.Items, Money: map[string]int64{}, Refused: map[Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
-		SelfDeclared: b.SelfDeclared, Incident: b.Incident, IncidentReason: b.IncidentReason, People: max(1, b.People), PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: timeOrNil(b.StartedAt), ChangedBy: b.ChangedBy, ChangedReason: b.ChangeReason, ChangedAt: timeOrNil(b.ChangedAt), EndedAt: timeOrNil(b.EndedAt),
-		Progress: BulkProgress{Pending: b.Items, ByGate: map[Gate]int64{}, Money: map[string]int64{}},
+		Items: b.Items, Money: map[string]int64{}, Refused: map[refusal.Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
+		SelfDeclared: b.SelfDeclared, Incident: b.Incident, IncidentReason: b.IncidentReason, People: max(1, b.People), PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: casework.TimeOrNil(b.StartedAt), ChangedBy: b.ChangedBy, ChangedReason: b.ChangeReason, ChangedAt: casework.TimeOrNil(b.ChangedAt), EndedAt: casework.TimeOrNil(b.EndedAt),
+		Progress: BulkProgress{Pending: b.Items, ByGate: map[refusal.Gate]int64{}, Money: map[string]int64{}},
 	}
 	for _, c := range counts {
 		switch {
@@ -184,7 +215,7 @@ func bulkOf(b plans.Plan, spec BulkSpec, counts []plans.Count) Bulk {
 		case c.Label == plans.Undecided:
 			out.Undecided = c.Items
 		case c.Label != "":
-			out.Refused[Gate(c.Label)] += c.Items
+			out.Refused[refusal.Gate(c.Label)] += c.Items
 		default:
 			out.Ready += c.Items
 			if c.Currency != "" {
@@ -193,13 +224,6 @@ func bulkOf(b plans.Plan, spec BulkSpec, counts []plans.Count) Bulk {
 		}
 	}
 	return out
-}
-
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 func (p *BulkProgress) add(c plans.Count) {
@@ -246,21 +270,21 @@ func (p Plans) Get(ctx context.Context, id uuid.UUID) (Bulk, error) {
 	}
 	out, err := p.s.withCounts(ctx, b)
 	if err == nil && out.Action == BulkFork && out.Progress.Done > 0 {
-		out.Forks, err = p.s.plans.CountForks(ctx, id)
+		out.Forks, err = p.s.stored.CountForks(ctx, id)
 	}
 	return out, err
 }
 
-func (s *Service) findBulk(ctx context.Context, tenant string, id uuid.UUID) (plans.Plan, error) {
+func (p *planStore) findBulk(ctx context.Context, tenant string, id uuid.UUID) (plans.Plan, error) {
 	if tenant == "" {
-		return plans.Plan{}, ErrNotFound
+		return plans.Plan{}, refusal.ErrNotFound
 	}
-	return s.plans.Find(ctx, tenant, id)
+	return p.stored.Find(ctx, tenant, id)
 }
 
 // withCounts adds the counts to a plan.
-func (s *Service) withCounts(ctx context.Context, b plans.Plan) (Bulk, error) {
-	counts, err := s.plans.Counts(ctx, b.ID)
+func (p *planStore) withCounts(ctx context.Context, b plans.Plan) (Bulk, error) {
+	counts, err := p.stored.Counts(ctx, b.ID)
 	if err != nil {
 		return Bulk{}, err
 	}
@@ -270,7 +294,7 @@ func (s *Service) withCounts(ctx context.Context, b plans.Plan) (Bulk, error) {
 	}
 	out := bulkOf(b, spec, counts)
 	if b.StartedAt.IsZero() && needsTwoPeople(&b) {
-		out.People, err = s.requiredPeople(ctx, b.Tenant)
+		out.People, err = p.cases.RequiredPeople(ctx, b.Tenant)
 	}
 	return out, err
 }
@@ -286,16 +310,16 @@ func specOf(b plans.Plan) (spec BulkSpec, err error) {
 // previous page, or empty.
 func (p Plans) List(ctx context.Context, cursor string) (BulkPage, error) {
 	if p.tenant == "" {
-		return BulkPage{}, &FieldError{Field: "tenant", Problem: "must be given"}
+		return BulkPage{}, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
 	}
 	var before uuid.UUID
 	if cursor != "" {
 		var err error
 		if before, err = uuid.Parse(cursor); err != nil || before == (uuid.UUID{}) {
-			return BulkPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
+			return BulkPage{}, &refusal.FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
-	found, err := p.s.plans.List(ctx, p.tenant, before, bulksPage+1)
+	found, err := p.s.stored.List(ctx, p.tenant, before, bulksPage+1)
 	if err != nil {
 		return BulkPage{}, err
 	}
@@ -318,8 +342,8 @@ func (p Plans) List(ctx context.Context, cursor string) (BulkPage, error) {
 // as done, pending or refused; refused:<gate> selects one gate; empty selects all. cursor is
 // BulkItemPage.Next of the previous page, or empty.
 func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, limit int) (BulkItemPage, error) {
-	if limit < 1 || limit > maxLetters {
-		return BulkItemPage{}, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxLetters)}
+	if limit < 1 || limit > deadletter.MaxLetters {
+		return BulkItemPage{}, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", deadletter.MaxLetters)}
 	}
 	stored, err := storedOutcome(outcome)
 	if err != nil {
@@ -328,14 +352,14 @@ func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, 
 	after := int64(0)
 	if cursor != "" {
 		if after, err = strconv.ParseInt(cursor, 10, 64); err != nil || after < 1 {
-			return BulkItemPage{}, &FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
+			return BulkItemPage{}, &refusal.FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
 	b, err := p.s.findBulk(ctx, p.tenant, id)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
-	found, err := p.s.plans.Items(ctx, id, stored, after, limit+1)
+	found, err := p.s.stored.Items(ctx, id, stored, after, limit+1)
 	if err != nil {
 		return BulkItemPage{}, err
 	}
@@ -356,13 +380,13 @@ func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, 
 
 // itemWaitsFor returns the gate that blocks an item of a running plan; empty if it only waits
 // for its turn or has an outcome.
-func (s *Service) itemWaitsFor(ctx context.Context, b plans.Plan, i BulkItem) (Gate, error) {
+func (p *planStore) itemWaitsFor(ctx context.Context, b plans.Plan, i BulkItem) (refusal.Gate, error) {
 	if b.State != BulkRunning || BulkAction(b.Action) != BulkFinding || i.Outcome != OutcomePending {
 		return "", nil
 	}
-	seen, err := s.journal.Cases.Snapshot(ctx, i.Run)
+	seen, err := p.journal.Cases.Snapshot(ctx, i.Run)
 	if err == nil && seen.Run.State == background.Running {
-		return GateRunning, nil
+		return refusal.GateRunning, nil
 	}
 	return "", err
 }
@@ -374,7 +398,7 @@ func storedOutcome(outcome string) (string, error) {
 		return "", nil
 	case o == OutcomeRefused && gate == "":
 		return string(OutcomeRefused) + ":", nil
-	case o == OutcomeRefused && isPlainText(outcome) && len(outcome) < 64:
+	case o == OutcomeRefused && validate.PlainText(outcome) && len(outcome) < 64:
 		return outcome, nil
 	case gate != "":
 	case o == OutcomePending:
@@ -382,16 +406,16 @@ func storedOutcome(outcome string) (string, error) {
 	case o == OutcomeDone || o == OutcomePlanStale || o == OutcomeFailed:
 		return outcome, nil
 	}
-	return "", &FieldError{Field: "outcome", Problem: "must be one of pending, done, refused, refused:<gate>, plan_stale, failed"}
+	return "", &refusal.FieldError{Field: "outcome", Problem: "must be one of pending, done, refused, refused:<gate>, plan_stale, failed"}
 }
 
-func splitOutcome(stored string) (BulkOutcome, Gate) {
+func splitOutcome(stored string) (BulkOutcome, refusal.Gate) {
 	outcome, gate, _ := strings.Cut(stored, ":")
-	return BulkOutcome(outcome), Gate(gate)
+	return BulkOutcome(outcome), refusal.Gate(gate)
 }
 
 func itemOf(i plans.Item) BulkItem {
-	out := BulkItem{Position: i.Position, Run: i.Run, Subject: i.Subject, Amount: i.Amount, Currency: i.Currency, Planned: Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error}
+	out := BulkItem{Position: i.Position, Run: i.Run, Subject: i.Subject, Amount: i.Amount, Currency: i.Currency, Planned: refusal.Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error}
 	if i.Outcome != "" {
 		out.Outcome, out.Gate = splitOutcome(i.Outcome)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -193,7 +194,7 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	letters := r.deadLetters(0, 6, func(escrow.Call) escrow.Answer { return refused() })
 	r.deadLetters(6, 8, func(escrow.Call) escrow.Answer { return noAnswer() })
 	plan := r.mustPlan(allLetters(BulkFork))
-	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[GateReconcileFirst] != 2 || plan.Money["EUR"] != 6000 {
+	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[refusal.GateReconcileFirst] != 2 || plan.Money["EUR"] != 6000 {
 		t.Errorf("%+v", plan)
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letters[0].Run, forkRequest); err != nil {
@@ -204,7 +205,7 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	}
 	r.deadLetters(8, 9, func(escrow.Call) escrow.Answer { return refused() }) // died after the plan
 	b := r.runPlan(plan)
-	if p := b.Progress; p.Done != 4 || p.PlanStale != 2 || p.Refused != 2 || p.ByGate[GateReconcileFirst] != 2 || p.Money["EUR"] != 4000 {
+	if p := b.Progress; p.Done != 4 || p.PlanStale != 2 || p.Refused != 2 || p.ByGate[refusal.GateReconcileFirst] != 2 || p.Money["EUR"] != 4000 {
 		t.Errorf("%+v", p)
 	}
 	stale := r.bulkItems(plan.ID, "plan_stale")
@@ -212,7 +213,7 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 		t.Errorf("%+v", stale)
 	}
 	for _, i := range r.bulkItems(plan.ID, "refused:reconcile_first") {
-		if i.Gate != GateReconcileFirst || i.Planned != GateReconcileFirst || !i.NewRun.IsZero() {
+		if i.Gate != refusal.GateReconcileFirst || i.Planned != refusal.GateReconcileFirst || !i.NewRun.IsZero() {
 			t.Errorf("%+v", i)
 		}
 	}
@@ -259,10 +260,10 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := r.mustPlan(allLetters(BulkPurge))
-	if plan.Refused[GateHeld] != 1 || plan.Ready != 2 {
+	if plan.Refused[refusal.GateHeld] != 1 || plan.Ready != 2 {
 		t.Errorf("%+v", plan)
 	}
-	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
+	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[refusal.GateHeld] != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
 	r.checkReceiptNamesPlan(gone[1], plan, receipts.Purged)
@@ -303,7 +304,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 		q := allLetters(BulkFork)
 		who := acting{"acme", "user:ada"}
 		change(&who, &q)
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As(who.tenant, who.actor).Bulk.Plan(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -319,13 +320,13 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 		_, cancelled := r.As(tenant, "user:bob").Bulk.Cancel(ctx, plan.ID, "no")
 		_, items := r.As(tenant, "").Bulk.Items(ctx, plan.ID, "", "", 10)
 		for _, err := range []error{found, ran, cancelled, items} {
-			if !errors.Is(err, ErrNotFound) {
+			if !errors.Is(err, refusal.ErrNotFound) {
 				t.Errorf("tenant %q: %v", tenant, err)
 			}
 		}
 	}
 	for _, hash := range []string{"", "x", plan.Hash[:62], plan.Hash[2:] + "00"} {
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
 			t.Errorf("hash %q: %v", hash, err)
 		}

@@ -9,27 +9,30 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // guardFor returns the guard of an item's changes: they are those of this plan, of the letter as
 // it was planned.
-func (w *planWork) guardFor(i *plans.Item) guard {
+func (w *planWork) guardFor(i *plans.Item) casework.Guard {
 	by := provenanceOf(w.plan)
 	if found := w.spec.Finding; found != nil && found.Lookup {
-		by.lookupURL = found.LookupURL
+		by.LookupURL = found.LookupURL
 	}
-	return guard{head: &i.Head, stamp: func(p *receipts.Payload) {
+	return casework.Guard{Head: &i.Head, Stamp: func(p *receipts.Payload) {
 		p.Bulk = w.plan.ID.String()
-		by.stamp(p)
+		by.Stamp(p)
 	}}
 }
 
 // doneByPlan finds out who changed an item that is not as planned. If this plan did, it returns
-// the run that the plan created, if any. If somebody else did, the error is errLetterChanged. If
+// the run that the plan created, if any. If somebody else did, the error is ErrLetterChanged. If
 // all receipts since are ones that don't change the item, it moves the item's guard to the last
 // of them, and the error is errContended.
 func (w *planWork) doneByPlan(ctx context.Context, i *plans.Item) (made background.RunID, err error) {
@@ -46,13 +49,13 @@ func (w *planWork) doneByPlan(ctx context.Context, i *plans.Item) (made backgrou
 			case p.Bulk == w.plan.ID.String():
 				return p.NewRun, nil
 			case changesItem(r.Subtype, &p) && !w.concernsOtherRun(i, &r, &p) || head.Next(r.Body) != (receipts.Head{Seq: r.Seq, Link: r.Link}):
-				return made, errLetterChanged
+				return made, casework.ErrLetterChanged
 			}
 			head = head.Next(r.Body)
 		}
 		if len(since) < receiptsPerRead {
 			if head == i.Head {
-				return made, errLetterChanged
+				return made, casework.ErrLetterChanged
 			}
 			i.Head = head
 			return made, errContended
@@ -90,7 +93,7 @@ func (w *planWork) concernsOtherRun(i *plans.Item, r *receipts.Receipt, p *recei
 	case receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptInterrupted:
 		return true
 	case receipts.DeadLettered:
-		return p.ReasonCode != background.ReasonUnrecordable && p.ReasonCode != reasonPaidUnderOlderKey
+		return p.ReasonCode != background.ReasonUnrecordable && p.ReasonCode != casework.ReasonPaidUnderOlderKey
 	case receipts.AnsweredLate:
 		return p.AttemptClass == string(escrow.NotExecuted)
 	}
@@ -99,16 +102,16 @@ func (w *planWork) concernsOtherRun(i *plans.Item, r *receipts.Receipt, p *recei
 
 // outcomeOf returns the outcome for an error, or "" if the item must be retried.
 func outcomeOf(err error) string {
-	var refused *RefusedError
-	var wrong *FieldError
+	var refused *refusal.RefusedError
+	var wrong *refusal.FieldError
 	switch {
 	case err == nil:
 		return string(OutcomeDone)
-	case errors.Is(err, errLetterChanged):
+	case errors.Is(err, casework.ErrLetterChanged):
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
-	case errors.As(err, &wrong), errors.Is(err, ErrNotFound), errors.Is(err, ErrNoExecutor), errors.Is(err, ErrTargetUnknown), errors.Is(err, ErrUnreadable), errors.Is(err, ErrUnrecordable):
+	case errors.As(err, &wrong), errors.Is(err, refusal.ErrNotFound), errors.Is(err, refusal.ErrNoExecutor), errors.Is(err, refusal.ErrTargetUnknown), errors.Is(err, refusal.ErrUnreadable), errors.Is(err, refusal.ErrUnrecordable):
 		return string(OutcomeFailed)
 	}
 	return ""
@@ -117,7 +120,7 @@ func outcomeOf(err error) string {
 // setOutcome sets the item's outcome for an error, if there is one.
 func setOutcome(i *plans.Item, err error) {
 	if i.Outcome = outcomeOf(err); i.Outcome == string(OutcomeFailed) {
-		i.Error = cleanText(err.Error(), 1024)
+		i.Error = validate.Clean(err.Error(), 1024)
 	}
 }
 
@@ -133,14 +136,14 @@ func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *re
 		return nil
 	}
 	var configured retrypolicy.Policy
-	if c := w.configured(family); c != nil {
+	if c := w.policies.configured(family); c != nil {
 		configured = *c
 	}
 	most := max(w.policies.policyFor(ctx, w.plan.Tenant, family, configured).Normalize().MaxRetryAttempts, ForkAttempts)
 	if p.Normalize().MaxRetryAttempts <= most {
 		return nil
 	}
-	return &FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be at most %d now: neither the planner nor the starter may set policies", most)}
+	return &refusal.FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be at most %d now: neither the planner nor the starter may set policies", most)}
 }
 
 // setsPolicies reports whether the key of the planner or of the starter may set policies.

@@ -10,21 +10,25 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // BulkRequest describes a plan: an action, and the open letters to apply it to.
 type BulkRequest struct {
-	Filter LetterFilter // selects among open letters
-	Where  string       // additional condition, see LetterExpr; empty: none
-	All    bool         // all open letters: required without filter and condition, refused with either
-	Action BulkAction   // required
-	Reason string       // required
+	Filter deadletter.Filter // selects among open letters
+	Where  string            // additional condition, see Condition; empty: none
+	All    bool              // all open letters: required without filter and condition, refused with either
+	Action BulkAction        // required
+	Reason string            // required
 
 	Policy    *retrypolicy.Policy // for forks; nil keeps each letter's
 	Queue     string              // for forks; empty keeps each letter's
@@ -64,13 +68,13 @@ func (p Plans) Plan(ctx context.Context, q BulkRequest) (Bulk, error) {
 	return p.s.planBulk(ctx, q, scanLimit{bulkScanLetters, bulkScanTimeLimit})
 }
 
-func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) (Bulk, error) {
-	condition, err := s.newPlanCondition(ctx, q.tenant, q.Where, limit)
+func (p *planStore) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) (Bulk, error) {
+	condition, err := p.newPlanCondition(ctx, q.tenant, q.Where, limit)
 	defer condition.done()
 	if err := errors.Join(q.validate(), err); err != nil {
 		return Bulk{}, err
 	}
-	at := s.now()
+	at := p.now()
 	spec := q.spec()
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -82,21 +86,21 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 		f.To = died
 	}
 	b := plans.Plan{
-		ID: newID(), Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: callerOf(ctx).Key, Reason: cleanText(q.Reason, 1024),
+		ID: casework.NewID(), Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: casework.CallerOf(ctx).Key, Reason: validate.Clean(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
 	if b.Parallel == 0 {
 		b.Parallel = bulkParallel
 	}
-	if err := s.plans.CatchUp(ctx); err != nil {
+	if err := p.stored.CatchUp(ctx); err != nil {
 		return Bulk{}, err
 	}
 	digest := newBulkDigest(b)
-	b, err = s.plans.Create(ctx, b, condition.applyTo(plans.Scope{
-		Filter: s.journalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.Sum,
+	b, err = p.stored.Create(ctx, b, condition.applyTo(plans.Scope{
+		Filter: p.index.JournalFilter(f, at), Limit: q.Limit, BatchSize: bulkPlanChunk, StaleBefore: at.Add(-BulkPlanRetention), Hash: digest.Sum,
 		GateOf: func(l *plans.Letter) string {
 			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
-			return string(s.predictGate(q.Action, l, at))
+			return string(p.predictGate(q.Action, l, at))
 		},
 	}))
 	switch {
@@ -105,7 +109,7 @@ func (s *Service) planBulk(ctx context.Context, q BulkRequest, limit scanLimit) 
 	case err != nil:
 		return Bulk{}, err
 	}
-	return s.withCounts(ctx, b)
+	return p.withCounts(ctx, b)
 }
 
 // NothingSelectedError says that no letter was selected, so that no plan was made.
@@ -124,47 +128,47 @@ func (e *NothingSelectedError) Error() string {
 
 // predictGate returns the gate that would refuse the action on a letter now, or empty. It is
 // informative: the letter's turn decides.
-func (s *Service) predictGate(a BulkAction, l *plans.Letter, at time.Time) Gate {
+func (p *planStore) predictGate(a BulkAction, l *plans.Letter, at time.Time) refusal.Gate {
 	seen := journal.Snapshot{Run: l.Run, Case: l.Case}
 	switch {
 	case a == BulkFork:
-		return s.bulkForkGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}}, at)
+		return p.bulkForkGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}}, at)
 	case a == BulkReconcile:
-		return openLetterGate(seen)
+		return casework.OpenLetterGate(seen)
 	case a == BulkPurge:
-		return purgeGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}})
+		return casework.PurgeGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}})
 	case l.Run.Letter != background.LetterOpen:
-		return GateNotOpen
+		return refusal.GateNotOpen
 	case a == BulkHold && l.Held:
-		return GateHeld
+		return refusal.GateHeld
 	case a == BulkRelease && !l.Held:
-		return GateNotHeld
+		return refusal.GateNotHeld
 	}
 	return ""
 }
 
 // bulkForkGate returns the gate of a fork that does not name the letter, as in a plan: it also
 // refuses held letters.
-func (s *Service) bulkForkGate(f journal.LetterRow, at time.Time) Gate {
-	if gate := s.settlements.forkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
+func (p *planStore) bulkForkGate(f journal.LetterRow, at time.Time) refusal.Gate {
+	if gate := p.cases.Settlements.ForkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
 		return gate
 	}
-	return GateHeld
+	return refusal.GateHeld
 }
 
 func (q *BulkRequest) validate() error {
 	var errs []error
 	refuse := func(wrong bool, field, problem string) {
 		if wrong {
-			errs = append(errs, &FieldError{Field: field, Problem: problem})
+			errs = append(errs, &refusal.FieldError{Field: field, Problem: problem})
 		}
 	}
-	errs = append(errs, requireText("tenant", q.tenant, 128), requireIdentifier("actor", q.actor, 128), requireText("reason", q.Reason, 1024), q.Filter.Validate())
-	refuse(!slices.Contains(BulkActions, q.Action), "action", "must be one of "+strings.Join(stringsOf(BulkActions...), ", "))
+	errs = append(errs, validate.Text("tenant", q.tenant, 128), validate.Identifier("actor", q.actor, 128), validate.Text("reason", q.Reason, 1024), q.Filter.Validate())
+	refuse(!slices.Contains(BulkActions, q.Action), "action", "must be one of "+strings.Join(validate.Words(BulkActions...), ", "))
 	refuse(q.Filter.Status != background.NoLetter && q.Filter.Status != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
 	f := q.Filter
 	f.Status = background.NoLetter
-	selects := f != (LetterFilter{}) || q.Where != ""
+	selects := f != (deadletter.Filter{}) || q.Where != ""
 	refuse(!selects && !q.All, "filter", "must say which letters; for all of them say so in all")
 	refuse(selects && q.All, "all", "must not be given beside a filter")
 	refuse(q.Limit < 0, "limit", "must not be negative")
@@ -173,17 +177,17 @@ func (q *BulkRequest) validate() error {
 	forks, marks := q.Action == BulkFork, q.Action == BulkMark
 	refuse(q.Policy != nil && !forks, "policy", "is for forks only")
 	refuse(q.Queue != "" && !forks, "queue", "is for forks only")
-	refuse(len(q.Queue) > maxFilterText || !isPlainText(q.Queue), "queue", "must be the name of a queue")
+	refuse(len(q.Queue) > deadletter.MaxFilterText || !validate.PlainText(q.Queue), "queue", "must be the name of a queue")
 	refuse((q.Reprocess != nil || q.Review != nil) != marks, "marks", "reprocess_eligible or manual_review_required must be given with the action mark, and only with it")
 	if q.Policy != nil {
-		errs = append(errs, validatePolicy(*q.Policy))
+		errs = append(errs, validate.Policy(*q.Policy))
 	}
 	return errors.Join(errs...)
 }
 
 func (q *BulkRequest) spec() BulkSpec {
 	a := BulkSpec{Filter: q.Filter, Where: q.Where, All: q.All, Limit: q.Limit, Queue: q.Queue, Reprocess: q.Reprocess, Review: q.Review}
-	a.Filter.From, a.Filter.To = journalTime(a.Filter.From), journalTime(a.Filter.To)
+	a.Filter.From, a.Filter.To = deadletter.JournalTime(a.Filter.From), deadletter.JournalTime(a.Filter.To)
 	if q.Policy != nil {
 		a.Policy = q.Policy.Normalize().Encode()
 	}
@@ -209,26 +213,26 @@ const (
 
 // planCondition evaluates the condition of a plan on one letter after another.
 type planCondition struct {
-	service            *Service
-	where              *limitedCondition
+	index              *deadletter.Index
+	where              *deadletter.LimitedCondition
 	limit              scanLimit
 	deadline           time.Time // set at the first letter, from the machine's clock
 	scanned, undecided int64
 }
 
 // newPlanCondition returns nil for a plan without a condition. The caller must call done.
-func (s *Service) newPlanCondition(ctx context.Context, tenant, where string, limit scanLimit) (*planCondition, error) {
+func (p *planStore) newPlanCondition(ctx context.Context, tenant, where string, limit scanLimit) (*planCondition, error) {
 	if where == "" {
 		return nil, nil
 	}
-	condition, err := s.conditionLimiter.condition(ctx, tenant, where)
-	return &planCondition{service: s, where: condition, limit: limit}, err
+	condition, err := p.index.Limiter.Condition(ctx, tenant, where)
+	return &planCondition{index: p.index, where: condition, limit: limit}, err
 }
 
 // done releases the condition's slot of the limiter.
 func (c *planCondition) done() {
 	if c != nil {
-		c.where.done()
+		c.where.Done()
 	}
 }
 
@@ -261,10 +265,10 @@ func (c *planCondition) matches(ctx context.Context, found search.Letter) (bool,
 		c.deadline = now.Add(c.limit.time)
 	}
 	if c.scanned == c.limit.letters || now.After(c.deadline) {
-		return false, conditionError(fmt.Sprintf("could not be evaluated on all letters that the filter selects, only on the first %d. Narrow the filter, or give a limit", c.scanned))
+		return false, deadletter.ConditionError(fmt.Sprintf("could not be evaluated on all letters that the filter selects, only on the first %d. Narrow the filter, or give a limit", c.scanned))
 	}
 	c.scanned++
-	matched, err := c.where.Matches(ctx, c.service.letterOf(found))
+	matched, err := c.where.Matches(ctx, c.index.LetterOf(found))
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -278,71 +282,87 @@ func (c *planCondition) matches(ctx context.Context, found search.Letter) (bool,
 // PlanFinding stores a plan to record a finding that money of one run was moved, as Reconcile
 // takes it, and changes nothing else. Run runs it; it does nothing if the case changed
 // since planning. Errors are those of Reconcile.
-func (p Plans) PlanFinding(ctx context.Context, id background.RunID, f Finding) (Bulk, error) {
-	f.actor = p.actor
-	err := f.validate()
+func (p Plans) PlanFinding(ctx context.Context, id background.RunID, f casework.Finding) (Bulk, error) {
+	err := f.Validate(p.actor)
 	if err == nil && f.Class != escrow.Executed {
-		err = &FieldError{Field: "finding", Problem: "must be executed: other findings need no plan"}
+		err = &refusal.FieldError{Field: "finding", Problem: "must be executed: other findings need no plan"}
 	}
 	if err != nil {
 		return Bulk{}, err
 	}
-	return p.s.planFinding(ctx, p.tenant, id, f, lookupSource{})
+	return p.s.planFinding(ctx, p.tenant, p.actor, id, f, casework.LookupSource{})
 }
 
 // planFinding is PlanFinding for a person's finding, or for the lookup answer of the escrow
 // service that the person named.
-func (s *Service) planFinding(ctx context.Context, tenant string, id background.RunID, f Finding, by lookupSource) (Bulk, error) {
-	seen, err := s.findingRun(ctx, tenant, id, f, by.class)
+func (p *planStore) planFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) (Bulk, error) {
+	seen, err := p.cases.FindingRun(ctx, tenant, id, f, asked)
 	if err != nil {
 		return Bulk{}, err
 	}
-	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Reference: cleanText(f.Reference, maxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
-	if by.class != "" {
-		found.Lookup, found.LookupURL, found.OtherAmount = true, by.url, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
+	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Reference: validate.Clean(f.Reference, casework.MaxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
+	if asked.Class != "" {
+		found.Lookup, found.LookupURL, found.OtherAmount = true, asked.Url, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
 	}
-	return s.storePlan(ctx, plans.Plan{Tenant: tenant, Action: string(BulkFinding), Actor: f.actor, Reason: f.Reason},
+	return p.storePlan(ctx, plans.Plan{Tenant: tenant, Action: string(BulkFinding), Actor: actor, Reason: f.Reason},
 		BulkSpec{Finding: found},
 		[]plans.Item{itemFor(1, seen, "")})
 }
 
+// proposeFinding plans a finding that takes two people. It returns a *SecondPersonError.
+func (p *planStore) proposeFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error {
+	return secondPersonFor(p.planFinding(ctx, tenant, actor, id, f, asked))
+}
+
+// proposePurge plans a purge that takes two people. It returns a *SecondPersonError.
+func (p *planStore) proposePurge(ctx context.Context, tenant, actor string, f deadletter.Filter, reason string) error {
+	return secondPersonFor(Plans{p, tenant, actor}.Plan(ctx, BulkRequest{Filter: f, Action: BulkPurge, Reason: reason}))
+}
+
+func secondPersonFor(plan Bulk, err error) error {
+	if err != nil {
+		return err
+	}
+	return &SecondPersonError{Plan: plan}
+}
+
 // storePlan stores a plan of given items.
-func (s *Service) storePlan(ctx context.Context, b plans.Plan, spec BulkSpec, items []plans.Item) (Bulk, error) {
+func (p *planStore) storePlan(ctx context.Context, b plans.Plan, spec BulkSpec, items []plans.Item) (Bulk, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return Bulk{}, err
 	}
-	at := s.now()
-	b.ID, b.Request, b.PlannedKey, b.Reason, b.Parallel, b.PlannedAt = newID(), string(text), callerOf(ctx).Key, cleanText(b.Reason, 1024), bulkParallel, at
+	at := p.now()
+	b.ID, b.Request, b.PlannedKey, b.Reason, b.Parallel, b.PlannedAt = casework.NewID(), string(text), casework.CallerOf(ctx).Key, validate.Clean(b.Reason, 1024), bulkParallel, at
 	digest := newBulkDigest(b)
 	for _, i := range items {
 		digest.Add(i.Run, i.Head, i.Amount, i.Currency)
 	}
 	b.Hash = digest.Sum()
-	if b, err = s.plans.CreateOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
+	if b, err = p.stored.CreateOf(ctx, b, items, at.Add(-BulkPlanRetention)); err != nil {
 		return Bulk{}, err
 	}
-	return s.withCounts(ctx, b)
+	return p.withCounts(ctx, b)
 }
 
-func itemFor(position int64, s journal.Snapshot, gate Gate) plans.Item {
+func itemFor(position int64, s journal.Snapshot, gate refusal.Gate) plans.Item {
 	return plans.Item{Position: position, Run: s.Run.ID, Case: s.Case.ID, Head: s.Case.Head, Amount: s.Case.State.Reserved, Currency: s.Case.Currency, Gate: string(gate)}
 }
 
 // recordFinding records the finding of a plan.
-func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, by guard) error {
+func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, by casework.Guard) error {
 	found := w.spec.Finding
 	if found == nil {
-		return &FieldError{Field: "finding", Problem: "is missing from the plan"}
+		return &refusal.FieldError{Field: "finding", Problem: "is missing from the plan"}
 	}
-	f := Finding{actor: w.plan.StartedBy, Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
-	var answered escrow.Class
+	f := casework.Finding{Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
+	var asked casework.LookupSource
 	if found.Lookup {
-		answered = found.Class
+		asked.Class = found.Class
 	}
-	_, err := w.reconcile(ctx, w.plan.Tenant, i.Run, f, answered, by)
-	var refused *RefusedError
-	if errors.As(err, &refused) && refused.Gate == GateRunning {
+	_, err := w.cases.Reconcile(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, f, asked, by)
+	var refused *refusal.RefusedError
+	if errors.As(err, &refused) && refused.Gate == refusal.GateRunning {
 		return errAttemptRunning
 	}
 	return err

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // planWhere requests a plan of the letters that meet a condition.
@@ -36,7 +39,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	ctx := context.Background()
 	refusals := r.deadLetters(0, 9, func(escrow.Call) escrow.Answer { return refused() })
 	r.deadLetters(9, 15, func(escrow.Call) escrow.Answer { return busy429() })
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, refusals[0].Run, ForkRequest{Reason: "mended"}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, refusals[0].Run, deadletter.Fork{Reason: "mended"}); err != nil {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
@@ -47,15 +50,15 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	}
 	for _, c := range []struct {
 		where                     string
-		filter                    LetterFilter
+		filter                    deadletter.Filter
 		items, scanned, undecided int64
 	}{
-		{`error.type == "http.refused"`, LetterFilter{}, 8, 14, 0},
-		{`transaction_receipt_id in ["txr_0", "txr_3", "txr_9"]`, LetterFilter{}, 2, 14, 0},
-		{`attempts > 1`, LetterFilter{ReasonCode: background.ReasonFinal}, 0, 8, 0},
-		{`error.type.endsWith("refused") && held`, LetterFilter{Class: escrow.NotExecuted}, 2, 14, 0},
-		{`expires_at > dead_lettered_at && age < duration("1h")`, LetterFilter{}, 12, 14, 2},
-		{`true`, LetterFilter{Currency: "JPY"}, 0, 0, 0},
+		{`error.type == "http.refused"`, deadletter.Filter{}, 8, 14, 0},
+		{`transaction_receipt_id in ["txr_0", "txr_3", "txr_9"]`, deadletter.Filter{}, 2, 14, 0},
+		{`attempts > 1`, deadletter.Filter{ReasonCode: background.ReasonFinal}, 0, 8, 0},
+		{`error.type.endsWith("refused") && held`, deadletter.Filter{Class: escrow.NotExecuted}, 2, 14, 0},
+		{`expires_at > dead_lettered_at && age < duration("1h")`, deadletter.Filter{}, 12, 14, 2},
+		{`true`, deadletter.Filter{Currency: "JPY"}, 0, 0, 0},
 	} {
 		q := planWhere(BulkReconcile, c.where)
 		q.Filter = c.filter
@@ -68,7 +71,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 		plan := r.mustPlan(q)
 		f := c.filter
 		f.Status = background.LetterOpen
-		found, err := r.As("acme", "").DeadLetters.Search(ctx, LetterSearch{Filter: f, Where: c.where, Sort: OldestFirst, Limit: 100})
+		found, err := r.As("acme", "").DeadLetters.Search(ctx, deadletter.Search{Filter: f, Where: c.where, Sort: deadletter.OldestFirst, Limit: 100})
 		items := r.bulkItems(plan.ID, "")
 		if err != nil || len(items) != len(found.Letters) {
 			t.Fatalf("%s: %d items of %d that are found, %v", c.where, len(items), len(found.Letters), err)
@@ -102,7 +105,7 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	if _, err := r.db.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_4', 'txr_5') WHERE id = $1`, other.ID); err != nil {
 		t.Fatal(err)
 	}
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, other.ID, other.Hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
 		t.Errorf("a plan whose condition was changed: %v", err)
 	}
@@ -113,7 +116,7 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	r.untilNoneLive()
-	if left := r.letters(LetterFilter{Status: background.LetterOpen}); len(left) != 1 || left[0].Transaction != "txr_4" {
+	if left := r.letters(deadletter.Filter{Status: background.LetterOpen}); len(left) != 1 || left[0].Transaction != "txr_4" {
 		t.Errorf("%+v", left)
 	}
 	r.mustAudit()
@@ -128,21 +131,21 @@ func TestAPlanThatCouldNotScanAllLettersIsRefused(t *testing.T) {
 	ctx := context.Background()
 	r.deadLetters(0, 8, func(escrow.Call) escrow.Answer { return refused() })
 	for _, most := range []scanLimit{{7, time.Hour}, {8, -time.Second}} {
-		var wrong *FieldError
-		if _, err := r.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), most); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
+		var wrong *refusal.FieldError
+		if _, err := r.plans.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), most); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
 			t.Errorf("%+v: %v", most, err)
 		}
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`); n != 0 {
 		t.Errorf("%d rows are left of plans that were refused", n)
 	}
-	if plan, err := r.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), scanLimit{8, time.Hour}); err != nil || plan.Items != 8 {
+	if plan, err := r.plans.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), scanLimit{8, time.Hour}); err != nil || plan.Items != 8 {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	oldest := r.letters(LetterFilter{Status: background.LetterOpen})
+	oldest := r.letters(deadletter.Filter{Status: background.LetterOpen})
 	q := planWhere(BulkFork, "can_fork")
 	q.Limit = 3
-	plan, err := r.planBulk(ctx, byAda(q), scanLimit{3, time.Hour})
+	plan, err := r.plans.planBulk(ctx, byAda(q), scanLimit{3, time.Hour})
 	if err != nil || plan.Items != 3 || plan.Scanned != 3 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
@@ -157,14 +160,14 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for condition, field := range map[string]string{"held &&": "where", `error.typ == "x"`: "where", " ": "where", "amount.minor": "where"} {
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), planWhere(BulkFork, condition)); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%q: %v", condition, err)
 		}
 	}
 	q := allLetters(BulkFork)
 	q.Where = "held"
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != "all" {
 		t.Errorf("all together with a condition: %v", err)
 	}
@@ -178,13 +181,13 @@ func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	like := r.mustPlan(allLetters(BulkFork))
 	var moved background.RunID
-	plan, items := r.planInChunks(like, LetterFilter{}, 2, 0, func(ctx context.Context, l search.Letter) (bool, error) {
+	plan, items := r.planInChunks(like, deadletter.Filter{}, 2, 0, func(ctx context.Context, l search.Letter) (bool, error) {
 		if !moved.IsZero() {
 			return !l.Review, nil
 		}
 		moved = l.Run.ID
 		yes := true
-		_, err := r.As("acme", "user:eve").DeadLetters.Mark(ctx, moved, MarkRequest{Reason: "wait", ManualReviewRequired: &yes})
+		_, err := r.As("acme", "user:eve").DeadLetters.Mark(ctx, moved, deadletter.Mark{Reason: "wait", ManualReviewRequired: &yes})
 		return !l.Review, err
 	})
 	if len(items) != 3 || items[0].Run != moved {
@@ -211,12 +214,12 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	r.deadLetters(0, 12, func(escrow.Call) escrow.Answer { return refused() })
 	r.deadLetters(12, 17, func(escrow.Call) escrow.Answer { return noAnswer() })
 	r.deadLetters(17, 23, func(escrow.Call) escrow.Answer { return busy429() })
-	for name, f := range map[string]LetterFilter{
+	for name, f := range map[string]deadletter.Filter{
 		"all": {}, "class": {Class: escrow.NotExecuted}, "reason": {ReasonCode: background.ReasonFinal}, "text": {ErrorText: "closed"}, "transaction": {Transaction: "txr_3"},
 		"age": {From: r.now().Add(-time.Hour)}, "none": {Currency: "JPY"},
 	} {
 		q := allLetters(BulkFork)
-		q.Filter, q.All = f, f == (LetterFilter{})
+		q.Filter, q.All = f, f == (deadletter.Filter{})
 		if name == "none" {
 			r.plansNothing(q)
 			continue
@@ -224,7 +227,7 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 		whole := r.mustPlan(q)
 		want := r.bulkItems(whole.ID, "")
 		f.Status = background.LetterOpen
-		page, err := r.As("acme", "").DeadLetters.List(ctx, LetterQuery{Filter: f, Sort: OldestFirst, Limit: 100})
+		page, err := r.As("acme", "").DeadLetters.List(ctx, deadletter.Query{Filter: f, Sort: deadletter.OldestFirst, Limit: 100})
 		if err != nil || len(page.Letters) != len(want) || whole.Items != int64(len(want)) {
 			t.Fatalf("%s: %d letters, %d items, %v", name, len(page.Letters), len(want), err)
 		}
@@ -237,7 +240,7 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 				refused++
 			}
 		}
-		if whole.Refused[GateReconcileFirst] != refused || whole.Ready+refused != whole.Items {
+		if whole.Refused[refusal.GateReconcileFirst] != refused || whole.Ready+refused != whole.Items {
 			t.Errorf("%s: %+v, %d are refused", name, whole, refused)
 		}
 		for _, chunk := range []int64{1, 2, 5, int64(max(1, len(want))), int64(len(want) + 1)} {
@@ -257,29 +260,29 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 }
 
 // planInChunks repeats an existing plan, from what is listed now, with another chunk size.
-func (r *rig) planInChunks(like Bulk, f LetterFilter, chunk, limit int64, meets func(context.Context, search.Letter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
+func (r *rig) planInChunks(like Bulk, f deadletter.Filter, chunk, limit int64, meets func(context.Context, search.Letter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
 	r.t.Helper()
 	ctx := context.Background()
-	b, err := r.plans.Find(ctx, "acme", like.ID)
+	b, err := r.plans.stored.Find(ctx, "acme", like.ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	b.ID = newID()
+	b.ID = casework.NewID()
 	digest := newBulkDigest(b)
-	b, err = r.plans.Create(ctx, b, plans.Scope{
-		Filter: r.journalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.Sum, Matches: meets,
+	b, err = r.plans.stored.Create(ctx, b, plans.Scope{
+		Filter: r.Service.letters.JournalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.Sum, Matches: meets,
 		GateOf: func(l *plans.Letter) string {
 			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
 			for _, then := range judged {
 				then()
 			}
-			return string(r.Service.predictGate(BulkFork, l, like.PlannedAt))
+			return string(r.Service.plans.predictGate(BulkFork, l, like.PlannedAt))
 		},
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	plan, err := r.withCounts(ctx, b)
+	plan, err := r.plans.withCounts(ctx, b)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -297,7 +300,7 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	no, yes := false, true
 	mark := func(letter Submitted) {
 		t.Helper()
-		if _, err := r.As("acme", "user:cem").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "look first", ManualReviewRequired: &yes}); err != nil {
+		if _, err := r.As("acme", "user:cem").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "look first", ManualReviewRequired: &yes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -310,7 +313,7 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 		}
 	}
 	q := allLetters(BulkHold)
-	q.Filter, q.All = LetterFilter{Review: &no}, false
+	q.Filter, q.All = deadletter.Filter{Review: &no}, false
 	hold := r.mustPlan(q)
 	q.Action = BulkRelease
 	release := r.mustPlan(q)
@@ -325,7 +328,7 @@ func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 		first = false
 	})
 	run(plan, 5, 1)
-	if err := r.plans.CatchUp(ctx); err != nil {
+	if err := r.plans.stored.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	mark(letters[1])
@@ -379,7 +382,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	ctx := context.Background()
 	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	plan := r.mustPlan(allLetters(BulkFork))
-	items, err := r.plans.PendingItems(ctx, plan.ID, 0, 10)
+	items, err := r.plans.stored.PendingItems(ctx, plan.ID, 0, 10)
 	if err != nil || len(items) != 3 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}
@@ -388,7 +391,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 		for n, o := range outcomes {
 			items[n].Outcome = o
 		}
-		if err := r.plans.RecordItems(ctx, plan.ID, items); err != nil {
+		if err := r.plans.stored.RecordItems(ctx, plan.ID, items); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -399,7 +402,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if left, err := r.plans.PendingItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
+	if left, err := r.plans.stored.PendingItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
 		t.Errorf("%+v, %v", left, err)
 	}
 }
@@ -411,14 +414,14 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	ctx := context.Background()
 	r.deadLetters(0, 1, func(escrow.Call) escrow.Answer { return refused() })
 	whole := r.mustPlan(allLetters(BulkHold))
-	like, err := r.plans.Find(ctx, "acme", whole.ID)
+	like, err := r.plans.stored.Find(ctx, "acme", whole.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const planners, ofTenant = 12, 3
 	matching, release, ended := make(chan struct{}, planners), make(chan struct{}), make(chan error, planners)
 	scope := plans.Scope{
-		Filter: r.journalFilter(LetterFilter{}, whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*plans.Letter) string { return "" },
+		Filter: r.Service.letters.JournalFilter(deadletter.Filter{}, whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*plans.Letter) string { return "" },
 		Matches: func(context.Context, search.Letter) (bool, error) {
 			matching <- struct{}{}
 			<-release
@@ -427,9 +430,9 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	}
 	for range planners {
 		b := like
-		b.ID = newID()
+		b.ID = casework.NewID()
 		go func() {
-			_, err := r.plans.Create(ctx, b, scope)
+			_, err := r.plans.stored.Create(ctx, b, scope)
 			ended <- err
 		}()
 	}
@@ -437,10 +440,10 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 		<-matching
 	}
 	for range 10 {
-		if _, err := r.As("other", "").DeadLetters.List(ctx, LetterQuery{Limit: 10}); err != nil {
+		if _, err := r.As("other", "").DeadLetters.List(ctx, deadletter.Query{Limit: 10}); err != nil {
 			t.Errorf("a list of another tenant: %v", err)
 		}
-		if _, err := r.As("other", "").DeadLetters.Count(ctx, LetterFilter{}); err != nil {
+		if _, err := r.As("other", "").DeadLetters.Count(ctx, deadletter.Filter{}); err != nil {
 			t.Errorf("a count of another tenant: %v", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 )
 
@@ -36,7 +37,7 @@ const bulkActor = "system:bulk"
 // The lock ends with the process. The receipts show which items a process that died had acted
 // on without recording their outcomes: see planWork.
 type bulkRunner struct {
-	service *Service
+	plans *planStore
 
 	mu       sync.Mutex
 	running  map[uuid.UUID]bool
@@ -44,8 +45,8 @@ type bulkRunner struct {
 	changed  chan struct{}           // closed when this process changes a plan
 }
 
-func newBulkRunner(s *Service) *bulkRunner {
-	return &bulkRunner{service: s, running: map[uuid.UUID]bool{}, deferred: map[uuid.UUID]time.Time{}, changed: make(chan struct{})}
+func newBulkRunner(p *planStore) *bulkRunner {
+	return &bulkRunner{plans: p, running: map[uuid.UUID]bool{}, deferred: map[uuid.UUID]time.Time{}, changed: make(chan struct{})}
 }
 
 // notifyChanged wakes the runner and its watchers: this process changed a plan.
@@ -70,9 +71,9 @@ func (r *bulkRunner) run(ctx context.Context) {
 	failing := false
 	for {
 		changed := r.changes()
-		due, err := r.service.plans.Unfinished(ctx)
+		due, err := r.plans.stored.Unfinished(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			r.service.log.Error("could not search for bulk plans, retrying", zap.Error(err))
+			r.plans.log.Error("could not search for bulk plans, retrying", zap.Error(err))
 		}
 		failing = err != nil
 		for _, b := range r.ordered(due) {
@@ -83,7 +84,7 @@ func (r *bulkRunner) run(ctx context.Context) {
 				})
 			}
 		}
-		if !sleepOr(ctx, bulkPollEvery, changed) {
+		if !casework.Sleep(ctx, bulkPollEvery, changed) {
 			return
 		}
 	}
@@ -138,8 +139,8 @@ func (r *bulkRunner) release(id uuid.UUID) {
 
 // runPlan runs a plan unless another process holds its lock.
 func (r *bulkRunner) runPlan(ctx context.Context, b plans.Plan) {
-	log := r.service.log.With(zap.Stringer("bulk", b.ID))
-	lock, err := r.service.plans.Lock(ctx, b)
+	log := r.plans.log.With(zap.Stringer("bulk", b.ID))
+	lock, err := r.plans.stored.Lock(ctx, b)
 	if err != nil && ctx.Err() == nil {
 		log.Warn("could not lock a bulk plan, retrying", zap.Error(err))
 	}
@@ -147,12 +148,12 @@ func (r *bulkRunner) runPlan(ctx context.Context, b plans.Plan) {
 		return
 	}
 	if b.Incident != "" && !r.isDeferred(b.ID) { // a deferred plan raised its alarm before
-		r.service.alarmBreakGlass(b)
+		r.plans.alarmBreakGlass(b)
 	}
 	workCtx, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() { defer stop(); r.watch(workCtx, lock) })
-	err = r.service.workBulk(workCtx, b)
+	err = r.plans.workBulk(workCtx, b)
 	stop()
 	watcher.Wait()
 	switch {
@@ -176,7 +177,7 @@ func (r *bulkRunner) watch(ctx context.Context, lock *plans.Lock) {
 		if err != nil || state != BulkRunning {
 			return
 		}
-		if !sleepOr(ctx, bulkWatchEvery, changed) {
+		if !casework.Sleep(ctx, bulkWatchEvery, changed) {
 			return
 		}
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -48,32 +50,32 @@ func (p Plans) Run(ctx context.Context, id uuid.UUID, hash string) (Bulk, error)
 // the incident, an event makes it public, and an alarm is raised: an error in the log and a
 // metric. If a key proves the actor, it must be an approver's.
 func (p Plans) RunBreakGlass(ctx context.Context, id uuid.UUID, hash string, by BreakGlass) (Bulk, error) {
-	if err := errors.Join(requireText("reason", by.Reason, 1024), requireIdentifier("break_glass", by.Incident, 255)); err != nil {
+	if err := errors.Join(validate.Text("reason", by.Reason, 1024), validate.Identifier("break_glass", by.Incident, 255)); err != nil {
 		return Bulk{}, err
 	}
 	return p.s.runBulk(ctx, p.tenant, id, hash, p.actor, &by)
 }
 
-func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, breakGlass *BreakGlass) (Bulk, error) {
-	if err := requireIdentifier("actor", actor, 128); err != nil {
+func (p *planStore) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, breakGlass *BreakGlass) (Bulk, error) {
+	if err := validate.Identifier("actor", actor, 128); err != nil {
 		return Bulk{}, err
 	}
-	b, err := s.findBulk(ctx, tenant, id)
+	b, err := p.findBulk(ctx, tenant, id)
 	if err != nil {
 		return Bulk{}, err
 	}
 	given, err := hex.DecodeString(hash)
 	if err != nil || len(given) != len(b.Hash) {
-		return Bulk{}, &FieldError{Field: "hash", Problem: "must be the hash of the plan, in hex"}
+		return Bulk{}, &refusal.FieldError{Field: "hash", Problem: "must be the hash of the plan, in hex"}
 	}
-	stored, err := s.storedDigest(ctx, b)
+	stored, err := p.storedDigest(ctx, b)
 	if err != nil {
 		return Bulk{}, err
 	}
 	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
-		return Bulk{}, &FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the hash of the plan; make a new plan and review it"}
+		return Bulk{}, &refusal.FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the hash of the plan; make a new plan and review it"}
 	}
-	by, err := s.newStarter(ctx, tenant, actor, breakGlass)
+	by, err := p.newStarter(ctx, tenant, actor, breakGlass)
 	if err != nil {
 		return Bulk{}, err
 	}
@@ -81,7 +83,7 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 	if breakGlass != nil {
 		reason = breakGlass.Reason
 	}
-	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
+	return p.changeBulk(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
 		next := *b
 		because, err := by.authorize(&next)
 		switch {
@@ -97,15 +99,15 @@ func (s *Service) runBulk(ctx context.Context, tenant string, id uuid.UUID, hash
 			return &BulkStateError{b.ID, b.State, string(BulkRunning)}
 		}
 		*b = next
-		b.State, b.StartedBy, b.StartedAt = BulkRunning, actor, s.now()
+		b.State, b.StartedBy, b.StartedAt = BulkRunning, actor, p.now()
 		return nil
 	})
 }
 
 // storedDigest recomputes the hash of a plan from what is stored.
-func (s *Service) storedDigest(ctx context.Context, b plans.Plan) ([32]byte, error) {
+func (p *planStore) storedDigest(ctx context.Context, b plans.Plan) ([32]byte, error) {
 	d := newBulkDigest(b)
-	err := s.plans.EachItem(ctx, b.ID, func(i *plans.Item) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
+	err := p.stored.EachItem(ctx, b.ID, func(i *plans.Item) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
 	return d.Sum(), err
 }
 
@@ -120,11 +122,11 @@ func (p Plans) Resume(ctx context.Context, id uuid.UUID, reason string) (Bulk, e
 	return p.s.switchBulk(ctx, p.tenant, id, p.actor, reason, BulkPaused, BulkRunning)
 }
 
-func (s *Service) switchBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to BulkState) (Bulk, error) {
-	if err := errors.Join(requireIdentifier("actor", actor, 128), requireText("reason", reason, 1024)); err != nil {
+func (p *planStore) switchBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to BulkState) (Bulk, error) {
+	if err := errors.Join(validate.Identifier("actor", actor, 128), validate.Text("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
-	return s.changeBulk(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
+	return p.changeBulk(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
 		switch b.State {
 		case to:
 			return journal.ErrNoChange
@@ -139,7 +141,7 @@ func (s *Service) switchBulk(ctx context.Context, tenant string, id uuid.UUID, a
 // Cancel cancels a plan permanently: within a second no further item is started. What was
 // done stays done. A cancelled plan is unchanged. *BulkStateError if the plan is done.
 func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Bulk, error) {
-	if err := errors.Join(requireIdentifier("actor", p.actor, 128), requireText("reason", reason, 1024)); err != nil {
+	if err := errors.Join(validate.Identifier("actor", p.actor, 128), validate.Text("reason", reason, 1024)); err != nil {
 		return Bulk{}, err
 	}
 	return p.s.changeBulk(ctx, p.tenant, id, p.actor, reason, func(b *plans.Plan, _ bool) error {
@@ -156,12 +158,12 @@ func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Bulk, e
 }
 
 // changeBulk changes the state of a plan and commits the receipt with it.
-func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *plans.Plan, left bool) error) (Bulk, error) {
+func (p *planStore) changeBulk(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *plans.Plan, left bool) error) (Bulk, error) {
 	if tenant == "" {
-		return Bulk{}, ErrNotFound
+		return Bulk{}, refusal.ErrNotFound
 	}
-	at, reason := s.now(), cleanText(reason, 1024)
-	b, err := s.plans.Update(ctx, tenant, id, func(now plans.Plan, left bool) (plans.Plan, receipts.Draft, error) {
+	at, reason := p.now(), validate.Clean(reason, 1024)
+	b, err := p.stored.Update(ctx, tenant, id, func(now plans.Plan, left bool) (plans.Plan, receipts.Draft, error) {
 		next := now
 		if err := change(&next, left); err != nil {
 			return now, receipts.Draft{}, err
@@ -174,29 +176,29 @@ func (s *Service) changeBulk(ctx context.Context, tenant string, id uuid.UUID, a
 			Changes: fmt.Sprintf("%s to %s", now.State, next.State),
 		}
 		if now.StartedAt.IsZero() && !next.StartedAt.IsZero() {
-			provenanceOf(next).stamp(&payload)
+			provenanceOf(next).Stamp(&payload)
 		}
 		return next, receipts.Draft{Actor: actor, At: at, Payload: payload}, nil
 	})
 	var required *secondPersonRequired
 	if errors.As(err, &required) {
-		plan, planErr := s.withCounts(ctx, required.plan)
+		plan, planErr := p.withCounts(ctx, required.plan)
 		if planErr != nil {
 			return Bulk{}, planErr
 		}
-		return Bulk{}, s.recordSecondPersonRefusal(ctx, tenant, actor, &SecondPersonError{plan, required.because})
+		return Bulk{}, p.recordSecondPersonRefusal(ctx, tenant, actor, &SecondPersonError{plan, required.because})
 	}
 	if err != nil {
 		return Bulk{}, err
 	}
-	s.bulks.notifyChanged()
-	return s.withCounts(ctx, b)
+	p.runner.notifyChanged()
+	return p.withCounts(ctx, b)
 }
 
 // reasonOf returns the reason of a change of a plan, by default that of the plan.
 func reasonOf(b plans.Plan, reason string) string {
 	if reason == "" {
-		return cleanText("planned by "+b.Actor+": "+b.Reason, 1024)
+		return validate.Clean("planned by "+b.Actor+": "+b.Reason, 1024)
 	}
 	return reason
 }

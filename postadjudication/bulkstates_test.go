@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // throttledPlan is a slow plan: one letter at a time, four per second.
@@ -117,7 +118,7 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 		func() error { _, err := r.As("acme", "user:cem").Bulk.Resume(ctx, plan.ID, ""); return err }(),
 		func() error { _, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, ""); return err }(),
 	} {
-		var field *FieldError
+		var field *refusal.FieldError
 		if !errors.As(err, &field) || field.Field != "actor" && field.Field != "reason" {
 			t.Errorf("without actor or reason: %v", err)
 		}
@@ -156,7 +157,7 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 		if _, err := r.db.Exec(change, plan.ID); err != nil {
 			t.Fatal(err)
 		}
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
 			t.Errorf("%s: %v", change, err)
 		}
@@ -166,7 +167,7 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := r.mustPlan(allLetters(BulkFork))
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, other.Hash); plan.Hash == other.Hash || !errors.As(err, &wrong) {
 		t.Errorf("by the hash of another plan: %v", err)
 	}
@@ -196,7 +197,7 @@ func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	letter := r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
-	b, err := r.plans.Find(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
+	b, err := r.plans.stored.Find(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -31,7 +34,7 @@ const bulkChunk = 250
 // decides anything, names the plan. If the guard of an item fails, this plan did the item if
 // that receipt names it; otherwise somebody else changed it.
 type planWork struct {
-	*Service
+	*planStore
 	plan plans.Plan
 	spec BulkSpec
 }
@@ -40,19 +43,19 @@ type planWork struct {
 // without an outcome only if ctx is done or the journal is unavailable; they are the first of
 // those without. It returns errAttemptRunning if the runs of remaining items are being called,
 // or the journal was unavailable for them: then the plan is worked on again.
-func (s *Service) workBulk(ctx context.Context, b plans.Plan) error {
+func (p *planStore) workBulk(ctx context.Context, b plans.Plan) error {
 	spec, err := specOf(b)
 	if err != nil {
 		return err
 	}
-	w := planWork{s, b, spec}
+	w := planWork{p, b, spec}
 	if b.State == BulkCancelled {
 		return w.settleCancelled(context.WithoutCancel(ctx))
 	}
 	size, last, called := chunkSize(b.Throttle), int64(0), false
 	for ctx.Err() == nil {
 		begun := time.Now()
-		items, err := s.plans.PendingItems(ctx, b.ID, last, size)
+		items, err := p.stored.PendingItems(ctx, b.ID, last, size)
 		switch {
 		case err != nil:
 			return err
@@ -67,7 +70,7 @@ func (s *Service) workBulk(ctx context.Context, b plans.Plan) error {
 		if err := w.recordOutcomes(ctx, done); err != nil {
 			return err
 		}
-		if wait := minBatchTime(len(done), b.Throttle) - time.Since(begun); wait > 0 && !sleepOr(ctx, wait, nil) {
+		if wait := minBatchTime(len(done), b.Throttle) - time.Since(begun); wait > 0 && !casework.Sleep(ctx, wait, nil) {
 			break
 		}
 	}
@@ -148,7 +151,7 @@ const (
 func (w *planWork) applyUntilOutcome(ctx context.Context, i *plans.Item) {
 	workCtx := context.WithoutCancel(ctx)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		err := recoverPanic(func() error { return w.applyItem(workCtx, i) })
+		err := casework.RecoverPanic(func() error { return w.applyItem(workCtx, i) })
 		if err != nil {
 			i.NewRun, err = w.diagnose(workCtx, i, err)
 		}
@@ -157,9 +160,9 @@ func (w *planWork) applyUntilOutcome(ctx context.Context, i *plans.Item) {
 		}
 		setOutcome(i, err)
 		if i.Outcome == "" && try == bulkTries {
-			i.Outcome, i.Error = string(OutcomeFailed), cleanText(err.Error(), 1024)
+			i.Outcome, i.Error = string(OutcomeFailed), validate.Clean(err.Error(), 1024)
 		}
-		if i.Outcome != "" || !sleepOr(ctx, pause, nil) {
+		if i.Outcome != "" || !casework.Sleep(ctx, pause, nil) {
 			return
 		}
 	}
@@ -171,7 +174,7 @@ func (w *planWork) diagnose(ctx context.Context, i *plans.Item, err error) (back
 	if outcomeOf(err) == "" {
 		return background.RunID{}, err
 	}
-	if !errors.Is(err, errLetterChanged) {
+	if !errors.Is(err, casework.ErrLetterChanged) {
 		now, failed := w.journal.Cases.Snapshot(ctx, i.Run)
 		if failed != nil || now.Case.Head == i.Head {
 			return background.RunID{}, errors.Join(err, failed)
@@ -187,8 +190,8 @@ func (w *planWork) recordOutcomes(ctx context.Context, items []plans.Item) error
 		return nil
 	}
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
-		err := w.plans.RecordItems(ctx, w.plan.ID, items)
-		if err == nil || try == bulkTries || !sleepOr(ctx, pause, nil) {
+		err := w.stored.RecordItems(ctx, w.plan.ID, items)
+		if err == nil || try == bulkTries || !casework.Sleep(ctx, pause, nil) {
 			return err
 		}
 	}
@@ -209,7 +212,7 @@ func (w *planWork) finishPlan(ctx context.Context) error {
 // settleCancelled records what a process did for a plan before it died without recording it, if
 // the plan was cancelled meanwhile.
 func (w *planWork) settleCancelled(ctx context.Context) error {
-	items, err := w.plans.PendingItems(ctx, w.plan.ID, 0, bulkChunk)
+	items, err := w.stored.PendingItems(ctx, w.plan.ID, 0, bulkChunk)
 	if err != nil {
 		return err
 	}
@@ -218,14 +221,14 @@ func (w *planWork) settleCancelled(ctx context.Context) error {
 		switch {
 		case err == nil:
 			items[n].Outcome, items[n].NewRun = string(OutcomeDone), made
-		case !errors.Is(err, errLetterChanged) && !errors.Is(err, errContended):
+		case !errors.Is(err, casework.ErrLetterChanged) && !errors.Is(err, errContended):
 			return err
 		}
 	}
 	if err := w.recordOutcomes(ctx, withOutcome(items)); err != nil {
 		return err
 	}
-	return w.plans.MarkOutcomesKnown(ctx, w.plan.ID)
+	return w.stored.MarkOutcomesKnown(ctx, w.plan.ID)
 }
 
 // parallelBatches is how many commits run concurrently: while one waits for the disk or
@@ -245,11 +248,11 @@ func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) {
 				pending[items[n].Run] = &items[n]
 			}
 		}
-		if len(pending) == 0 || try > 1 && !sleepOr(ctx, pause, nil) {
+		if len(pending) == 0 || try > 1 && !casework.Sleep(ctx, pause, nil) {
 			return
 		}
 		failures := map[background.RunID]error{}
-		err := recoverPanic(func() error { return w.tryTogether(ctx, pending, failures) })
+		err := casework.RecoverPanic(func() error { return w.tryTogether(ctx, pending, failures) })
 		if err != nil && try == 1 {
 			w.log.Warn("a batch of a bulk plan failed, retrying", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
 		}
@@ -264,13 +267,13 @@ func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) {
 // item or of the try. If the journal was unavailable, items without an error of their own get no
 // outcome: the fault is not theirs, and the plan is worked on again.
 func failPending(pending map[background.RunID]*plans.Item, failures map[background.RunID]error, err error) {
-	away := errors.Is(err, errJournalUnavailable) || len(failures) == 0 && journal.IsUnavailable(err)
+	away := errors.Is(err, casework.ErrJournalUnavailable) || len(failures) == 0 && journal.IsUnavailable(err)
 	for run, i := range pending {
 		failed := failures[run]
 		if i.Outcome != "" || failed == nil && away {
 			continue
 		}
-		i.Outcome, i.Error = string(OutcomeFailed), cleanText(cmp.Or(failed, err, errContended).Error(), 1024)
+		i.Outcome, i.Error = string(OutcomeFailed), validate.Clean(cmp.Or(failed, err, errContended).Error(), 1024)
 	}
 }
 
@@ -287,15 +290,15 @@ func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID
 	if err != nil {
 		return err
 	}
-	results, err := w.cases.applyMany(ctx, found, func(f journal.LetterRow) (journal.Change, error) {
+	results, err := w.cases.ApplyMany(ctx, found, func(f journal.LetterRow) (journal.Change, error) {
 		if f.Run.Tenant != w.plan.Tenant {
-			return journal.Change{}, errLetterChanged
+			return journal.Change{}, casework.ErrLetterChanged
 		}
-		return w.guardFor(pending[f.Run.ID]).letter(decide)(f)
+		return w.guardFor(pending[f.Run.ID]).Letter(decide)(f)
 	}, m)
 	unread := maps.Clone(pending)
 	for _, r := range results {
-		i := pending[r.letter.Run.ID]
+		i := pending[r.Letter.Run.ID]
 		delete(unread, i.Run)
 		if failed := w.setResult(workCtx, i, r); i.Outcome == "" && failed != nil && !errors.Is(failed, errContended) {
 			failures[i.Run], err = failed, cmp.Or(err, failed)
@@ -312,23 +315,23 @@ func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID
 
 // setResult sets the outcome of an item by the result of its letter, if that decides it. It
 // returns the error of a letter that failed.
-func (w *planWork) setResult(ctx context.Context, i *plans.Item, r applied) (failed error) {
+func (w *planWork) setResult(ctx context.Context, i *plans.Item, r casework.Result) (failed error) {
 	switch {
-	case r.err == nil:
+	case r.Err == nil:
 		i.Outcome = string(OutcomeDone)
-		if r.change.NewRun != nil {
-			i.NewRun = r.change.NewRun.ID
+		if r.Change.NewRun != nil {
+			i.NewRun = r.Change.NewRun.ID
 		}
-	case r.decided && errors.Is(r.err, errLetterChanged): // it is not as planned
+	case r.Decided && errors.Is(r.Err, casework.ErrLetterChanged): // it is not as planned
 		i.NewRun, failed = w.doneByPlan(ctx, i)
 		setOutcome(i, failed)
-	case r.decided:
-		if setOutcome(i, r.err); i.Outcome == "" { // a retry would fail the same way
-			i.Outcome, i.Error = string(OutcomeFailed), cleanText(r.err.Error(), 1024)
+	case r.Decided:
+		if setOutcome(i, r.Err); i.Outcome == "" { // a retry would fail the same way
+			i.Outcome, i.Error = string(OutcomeFailed), validate.Clean(r.Err.Error(), 1024)
 		}
-	case errors.Is(r.err, errLetterChanged), errors.Is(r.err, errNotTried): // the next try reads it again
+	case errors.Is(r.Err, casework.ErrLetterChanged), errors.Is(r.Err, casework.ErrNotTried): // the next try reads it again
 	default:
-		i.NewRun, failed = w.diagnose(ctx, i, r.err)
+		i.NewRun, failed = w.diagnose(ctx, i, r.Err)
 		setOutcome(i, failed)
 	}
 	return failed
@@ -336,32 +339,32 @@ func (w *planWork) setResult(ctx context.Context, i *plans.Item, r applied) (fai
 
 // letterAction returns the decision of the plan's action and how it is committed. Forks and
 // purges wait for no lock: a locked letter is retried.
-func (w *planWork) letterAction(ctx context.Context) (decide decision, m many, err error) {
+func (w *planWork) letterAction(ctx context.Context) (decide casework.Decision, m casework.Batch, err error) {
 	actor, reason, at := w.plan.StartedBy, w.plan.Reason, w.now()
-	m = many{commits: parallelBatches}
+	m = casework.Batch{Commits: parallelBatches}
 	switch BulkAction(w.plan.Action) {
 	case BulkFork:
-		m.around = w.cases.notifying
+		m.Around = w.cases.Notifying
 		decide, err = w.forkDecision(ctx, at)
 		return decide, m, err
 	case BulkPurge:
-		return purging(func(f journal.LetterRow) receipts.Draft {
+		return casework.Purging(func(f journal.LetterRow) receipts.Draft {
 			return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}}
-		}), w.cases.archiving(at, m), nil
+		}), w.cases.Archiving(at, m), nil
 	case BulkMark:
-		decide = marking(actor, reason, w.spec.Reprocess, w.spec.Review, at)
+		decide = casework.Marking(actor, reason, w.spec.Reprocess, w.spec.Review, at)
 	case BulkHold:
-		decide = holding(actor, reason, at)
+		decide = casework.Holding(actor, reason, at)
 	case BulkRelease:
-		decide = releasing(actor, reason, at)
+		decide = casework.Releasing(actor, reason, at)
 	}
-	m.alone = w.plan.Parallel
+	m.Alone = w.plan.Parallel
 	return decide, m, nil
 }
 
 // forkDecision returns the decision to fork a letter as Letters.Fork does, and to refuse held letters:
 // the plan does not name them.
-func (w *planWork) forkDecision(ctx context.Context, at time.Time) (decision, error) {
+func (w *planWork) forkDecision(ctx context.Context, at time.Time) (casework.Decision, error) {
 	policy, err := w.forkPolicy()
 	if err != nil {
 		return nil, err
@@ -371,13 +374,13 @@ func (w *planWork) forkDecision(ctx context.Context, at time.Time) (decision, er
 		return nil, err
 	}
 	return func(f journal.LetterRow) (journal.Change, error) {
-		k := forking{
-			family: w.settlements, actor: w.plan.StartedBy, reason: w.plan.Reason, policy: policy, queue: w.spec.Queue, queues: w.manager.Queues,
-			run: forkID(w.plan, f.Run.ID), at: at, replayed: true,
+		k := casework.Forking{
+			Family: w.cases.Settlements, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.cases.Manager.Queues,
+			Run: forkID(w.plan, f.Run.ID), At: at, Replayed: true,
 		}
-		ch, err := k.decide(f)
+		ch, err := k.Decide(f)
 		if err == nil && f.Annotations.Held {
-			err = refusedBy(GateHeld, f.Snapshot)
+			err = casework.RefusedBy(refusal.GateHeld, f.Snapshot)
 		}
 		if err == nil {
 			err = w.attemptsWithinReach(ctx, f.Run.Family, policy, setsPolicies)
@@ -400,13 +403,13 @@ func (w *planWork) applyItem(ctx context.Context, i *plans.Item) (err error) {
 	by := w.guardFor(i)
 	switch BulkAction(w.plan.Action) {
 	case BulkReconcile:
-		_, err = w.reconcileByLookup(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, by)
+		err = w.cases.ReconcileByLookup(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, by)
 	case BulkFinding:
 		err = w.recordFinding(ctx, i, by)
 	case BulkFree:
 		err = w.freeReservation(ctx, i, by)
 	default:
-		err = &FieldError{Field: "action", Problem: "is not known to this version: " + w.plan.Action}
+		err = &refusal.FieldError{Field: "action", Problem: "is not known to this version: " + w.plan.Action}
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // startedPlan is a running plan while no process runs plans.
@@ -23,9 +26,9 @@ func (r *rig) startedPlan(q BulkRequest) Bulk {
 }
 
 func (r *rig) mustWorkBulk(b Bulk) {
-	kept, err := r.plans.Find(context.Background(), b.Tenant, b.ID)
+	kept, err := r.plans.stored.Find(context.Background(), b.Tenant, b.ID)
 	if err == nil {
-		err = r.workBulk(context.Background(), kept)
+		err = r.plans.workBulk(context.Background(), kept)
 	}
 	if err != nil {
 		r.t.Error(err)
@@ -90,7 +93,7 @@ func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 	r.escrow.mu.Unlock()
 	r.mustWorkBulk(plan)
 	b := r.untilPlanDone(plan.ID)
-	if p := b.Progress; p.Done != 3 || p.Refused != 2 || p.ByGate[GateReconcileFirst] != 2 {
+	if p := b.Progress; p.Done != 3 || p.Refused != 2 || p.ByGate[refusal.GateReconcileFirst] != 2 {
 		t.Errorf("%+v", p)
 	}
 	for _, i := range r.bulkItems(plan.ID, "refused") {
@@ -110,10 +113,10 @@ func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := r.mustPlan(allLetters(BulkFork))
-	if plan.Refused[GateHeld] != 1 || plan.Ready != 2 || plan.Money["EUR"] != 2000 {
+	if plan.Refused[refusal.GateHeld] != 1 || plan.Ready != 2 || plan.Money["EUR"] != 2000 {
 		t.Errorf("%+v", plan)
 	}
-	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[GateHeld] != 1 {
+	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[refusal.GateHeld] != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
 	r.untilNoneLive()
@@ -131,11 +134,11 @@ func TestWhatFailsAfterTheLastTry(t *testing.T) {
 		want     string // contained in the error; empty: no outcome
 	}{
 		"the journal could not be read":         {nil, away, ""},
-		"the journal took no write":             {nil, fmt.Errorf("%w: %w", errJournalUnavailable, away), ""},
-		"the journal took no write, and before": {errPoison, errJournalUnavailable, errPoison.Error()},
-		"the item fails":                        {errPoison, errPoison, errPoison.Error()},
+		"the journal took no write":             {nil, fmt.Errorf("%w: %w", casework.ErrJournalUnavailable, away), ""},
+		"the journal took no write, and before": {errItem, casework.ErrJournalUnavailable, errItem.Error()},
+		"the item fails":                        {errItem, errItem, errItem.Error()},
 		"the item is locked":                    {background.ErrBusy, background.ErrBusy, background.ErrBusy.Error()},
-		"the action can't be made":              {nil, errPoison, errPoison.Error()},
+		"the action can't be made":              {nil, errItem, errItem.Error()},
 		"others change the letter all the time": {nil, nil, errContended.Error()},
 	} {
 		done, item := plans.Item{Outcome: string(OutcomeDone)}, plans.Item{}
@@ -152,3 +155,5 @@ func TestWhatFailsAfterTheLastTry(t *testing.T) {
 		}
 	}
 }
+
+var errItem = errors.New("not this letter")

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func (r *rig) cancel(s Submitted) (Status, error) {
+func (r *rig) cancel(s Submitted) (casestatus.Status, error) {
 	return r.As("acme", "user:ada").Cases.Cancel(context.Background(), s.Run, "the parties agreed")
 }
 
@@ -167,7 +169,7 @@ func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {
 	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	if st, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) || st.State != background.Scheduled {
+	if st, err := r.cancel(s); !errors.Is(err, refusal.ErrReconcileFirst) || st.State != background.Scheduled {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.mustAudit()
@@ -185,14 +187,14 @@ func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 	r.startWorkers()
 	for _, s := range []Submitted{r.mustSubmit(release(1)), r.mustSubmit(refund(2))} {
 		r.untilNoneLive()
-		if st, err := r.cancel(s); !errors.Is(err, ErrEnded) {
+		if st, err := r.cancel(s); !errors.Is(err, refusal.ErrEnded) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	if _, err := r.As("other", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "mine"); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "mine"); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("another tenant's run: %v", err)
 	}
-	if _, err := r.As("", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "all"); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "all"); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
 	r.mustAudit()

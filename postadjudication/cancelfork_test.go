@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -25,13 +26,13 @@ func (r *rig) cancelledFork(n int) Submitted {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if st, err := r.cancel(fork); err != nil || st.State != background.Cancelled {
+	if st, err := r.cancel(asSubmitted(fork)); err != nil || st.State != background.Cancelled {
 		r.t.Fatalf("%+v, %v", st, err)
 	}
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "go"); err != nil {
 		r.t.Fatal(err)
 	}
-	return fork
+	return asSubmitted(fork)
 }
 
 // checkReservationKept checks that the reservation of a case exists and that the list of cases
@@ -45,11 +46,11 @@ func (r *rig) checkReservationKept(a Adjudication, fork Submitted, reserved int6
 	if len(payloads) != 1 || !payloads[0].ReservationKept || payloads[0].Settlement == nil || payloads[0].Settlement.Reserved != reserved {
 		r.t.Errorf("%+v", payloads)
 	}
-	page, err := r.As("acme", "").Cases.List(context.Background(), CaseFilter{Reserved: true, Transaction: a.TransactionReceiptID}, "", 10)
+	page, err := r.As("acme", "").Cases.List(context.Background(), casestatus.Filter{Reserved: true, Transaction: a.TransactionReceiptID}, "", 10)
 	if err != nil || len(page.Cases) != 1 {
 		r.t.Fatalf("%+v, %v", page, err)
 	}
-	if row := page.Cases[0]; row.WaitsFor != WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.Actions, []string{"free", "adjudicate"}) {
+	if row := page.Cases[0]; row.WaitsFor != casestatus.WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.Actions, []string{"free", "adjudicate"}) {
 		r.t.Errorf("%+v", row)
 	}
 }
@@ -138,12 +139,12 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-called
-	if st, err := r.cancel(fork); err != nil || !st.CancelAsked {
+	if st, err := r.cancel(asSubmitted(fork)); err != nil || !st.CancelAsked {
 		t.Errorf("%+v, %v", st, err)
 	}
 	close(answer)
 	r.untilNoneLive()
-	r.checkReservationKept(release(1), fork, 1000)
+	r.checkReservationKept(release(1), asSubmitted(fork), 1000)
 	if b := r.runPlan(r.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 || b.People != 1 {
 		t.Errorf("%+v", b)
 	}

@@ -2,7 +2,6 @@ package postadjudication
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +87,7 @@ func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	r.until("it has measured its clock", `SELECT count(*) = 1 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
 	off := joinRig(t, r.url, r.redis, r.escrow, withClockAhead(-3*time.Second), func(c *Config) { c.Worker = "off" }).startWorkers()
 	off.untilTrue("it says so", func() bool {
-		err := off.Healthy(context.Background())
+		err := off.Health().Check(context.Background())
 		return err != nil && strings.Contains(err.Error(), "the clock of this machine is ")
 	})
 	for n := range 10 {
@@ -98,7 +97,7 @@ func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'worker:off' AND subtype = 'attempt-started'`); n != 0 {
 		t.Errorf("%d claims by a clock that is off", n)
 	}
-	if err := r.Healthy(context.Background()); err != nil {
+	if err := r.Health().Check(context.Background()); err != nil {
 		t.Error(err)
 	}
 	r.mustAudit()
@@ -112,28 +111,6 @@ func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.runs r JOIN recourse.receipts p ON p.case_id = r.case_id
 		WHERE r.id = $1 AND r.due_at <= now() AND p.at BETWEEN now() - '1m'::interval AND now()`, s.Run.String()); n != 1 {
 		t.Error("the submission is dated an hour ahead")
-	}
-}
-
-// A clock slightly before the first call waits for it. A clock far before it can't decide, and
-// one past the lifetime can.
-func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
-	t.Parallel()
-	f := &settlementFamily{executor: newEscrow(), targets: targetsOf(&Config{}), timeLimit: time.Second, callBound: 3 * time.Second}
-	f.executor.(*scriptedEscrow).keyLifetime = time.Minute
-	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	r := background.Run{Target: escrow.DefaultTarget, State: background.Scheduled, UnresolvedUnknowns: 1, FirstSentAt: first}
-	for after, want := range map[time.Duration]error{
-		-time.Hour: background.ErrKeyExpired, -2*time.Second - 1: background.ErrKeyExpired,
-		-2 * time.Second: background.ErrBeforeFirstCall, -1: background.ErrBeforeFirstCall,
-		0: nil, 54*time.Second - 1: nil, 54 * time.Second: background.ErrKeyExpired, time.Hour: background.ErrKeyExpired,
-	} {
-		if got := f.checkKeyLifetime(&r, first.Add(after)); !errors.Is(got, want) {
-			t.Errorf("%s after the first call: %v, want %v", after, got, want)
-		}
-	}
-	if r.UnresolvedUnknowns = 0; f.checkKeyLifetime(&r, first.Add(time.Hour)) != nil {
-		t.Error("a key without an unknown outcome has expired")
 	}
 }
 

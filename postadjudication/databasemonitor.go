@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/schema"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
@@ -100,13 +101,13 @@ func (c *Config) checkDemonstration(of journal.Installation) error {
 
 // MayRun returns the error with which Run would refuse the database, or nil. It wraps
 // ErrDemonstration.
-func (s *Service) MayRun() error { return s.runRefusal }
+func (h *Health) MayRun() error { return h.s.runRefusal }
 
 // TriggersOff returns the database triggers that are disabled, each as table.trigger. While
 // they are, receipts and the rows they describe can be changed. A data-only restore disables
 // them; so can the owner of the tables.
-func (s *Service) TriggersOff(ctx context.Context) ([]string, error) {
-	return schema.DisabledTriggers(ctx, s.journal.Reads())
+func (h *Health) TriggersOff(ctx context.Context) ([]string, error) {
+	return schema.DisabledTriggers(ctx, h.s.journal.Reads())
 }
 
 // databaseMonitor checks the database while a process uses it.
@@ -240,7 +241,7 @@ func (c *databaseMonitor) checkTriggers(ctx context.Context) error {
 // checkTargets returns an error if targets have other circuit breakers than this process has
 // for them: it would ignore an open one.
 func (c *databaseMonitor) checkTargets(ctx context.Context) error {
-	if err := c.journal.Targets.Check(ctx, Family, c.breakers); errors.Is(err, ErrTargets) {
+	if err := c.journal.Targets.Check(ctx, casework.Family, c.breakers); errors.Is(err, ErrTargets) {
 		return err
 	}
 	return nil // readiness checks the connection itself
@@ -321,4 +322,4 @@ func (f *Failover) Command(tenant string) string {
 
 // Failover returns the database's last change of timeline within a day, else nil. After one, a
 // person must compare what was decided shortly before with other sources.
-func (s *Service) Failover() *Failover { return s.database.failover() }
+func (h *Health) Failover() *Failover { return h.s.database.failover() }

@@ -23,6 +23,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 )
 
 // A worker whose database was migrated to a newer version reports it and claims nothing more.
@@ -35,7 +36,7 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.untilTrue("it is not ready, and says why", func() bool {
-		err := r.Healthy(context.Background())
+		err := r.Health().Check(context.Background())
 		return errors.Is(err, ErrSchema) && strings.Contains(err.Error(), "newer than this program's")
 	})
 	s := r.mustSubmit(release(2))
@@ -56,7 +57,7 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.untilTrue("it is not ready, and names the trigger", func() bool {
-		err := r.Healthy(context.Background())
+		err := r.Health().Check(context.Background())
 		return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "runs.never_changed")
 	})
 	s := r.mustSubmit(release(1))
@@ -73,7 +74,7 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	if st := r.status(s.Run); st.State != background.Succeeded {
 		t.Errorf("%+v", st)
 	}
-	if err := r.Healthy(context.Background()); err != nil {
+	if err := r.Health().Check(context.Background()); err != nil {
 		t.Error(err)
 	}
 	r.mustAudit()
@@ -89,7 +90,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.Lookups = LookupRule{} })
+			r := newRig(t, func(c *Config) { c.Lookups = casework.LookupRule{} })
 			var asked atomic.Int64
 			r.escrow.lookup = func(escrow.Call) escrow.Answer { asked.Add(1); return noAnswer() }
 			r.startWorkers()
@@ -98,7 +99,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.untilTrue("it is not ready, and says why", func() bool {
-				err := r.Healthy(context.Background())
+				err := r.Health().Check(context.Background())
 				return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "another database")
 			})
 			var first string
@@ -107,7 +108,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			}
 			calls, lookups := r.escrow.totalCalls(), asked.Load()
 			_, elsewhere := testkit.Redis(t)
-			other := joinRig(t, r.url, elsewhere, newEscrow(), func(c *Config) { c.Lookups = LookupRule{} })
+			other := joinRig(t, r.url, elsewhere, newEscrow(), func(c *Config) { c.Lookups = casework.LookupRule{} })
 			var answered atomic.Bool
 			other.escrow.lookup = func(c escrow.Call) escrow.Answer { answered.Store(true); return noAnswer() }
 			other.startWorkers()
@@ -155,7 +156,7 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	r.deadLetters(1, 2, func(escrow.Call) escrow.Answer { return noAnswer() })
 	r.until("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
 	r.untilTrue("the timeline is recorded", func() bool { return r.count(`SELECT timeline FROM recourse.installation`) == 1 })
-	if over := r.Failover(); over != nil {
+	if over := r.Health().Failover(); over != nil {
 		t.Errorf("reported without a failover: %+v", over)
 	}
 	r.stopWork()
@@ -202,8 +203,8 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	}
 	joined := joinRig(t, server.AppURL("postgres"), redis, r.escrow)
 	joined.startWorkers()
-	joined.untilTrue("the failover is reported, with what was decided before", func() bool { over := joined.Failover(); return over != nil && over.Counted })
-	over := joined.Failover()
+	joined.untilTrue("the failover is reported, with what was decided before", func() bool { over := joined.Health().Failover(); return over != nil && over.Counted })
+	over := joined.Health().Failover()
 	if over.From != 1 || over.To != 2 || len(over.Tenants) != 1 || over.Tenants[0].Tenant != "acme" || over.Tenants[0].Unknown == 0 {
 		t.Errorf("%+v", over)
 	}
@@ -258,7 +259,7 @@ func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	joinRig(t, r.url, r.redis, r.escrow)
 	r.mustSubmit(release(1))
 	r.untilNoneLive()
-	if err := r.Healthy(t.Context()); err != nil {
+	if err := r.Health().Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -295,7 +296,7 @@ func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T
 	if r.escrow.totalCalls() != 1 {
 		t.Errorf("%d calls", r.escrow.totalCalls())
 	}
-	r.untilTrue("it is ready", func() bool { return r.Healthy(context.Background()) == nil })
+	r.untilTrue("it is ready", func() bool { return r.Health().Check(context.Background()) == nil })
 }
 
 // The reason in readiness names no database, trigger or target; the full error does.
@@ -324,14 +325,14 @@ func TestWhyADatabaseMayNotBeWorkedOnIsReportedByItsKind(t *testing.T) {
 func TestARealExecutorIsNotRunOnADemonstration(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Demonstration = true })
-	if err := r.MayRun(); err != nil {
+	if err := r.Health().MayRun(); err != nil {
 		t.Fatal(err)
 	}
 	s := r.mustSubmit(release(1))
 	_, redis := testkit.Redis(t)
 	real := joinRig(t, r.url, redis, newEscrow())
-	if err := real.Run(context.Background()); !errors.Is(err, ErrDemonstration) || !errors.Is(real.MayRun(), ErrDemonstration) {
-		t.Errorf("%v, %v", err, real.MayRun())
+	if err := real.Run(context.Background()); !errors.Is(err, ErrDemonstration) || !errors.Is(real.Health().MayRun(), ErrDemonstration) {
+		t.Errorf("%v, %v", err, real.Health().MayRun())
 	}
 	if st, err := real.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending {
 		t.Errorf("%+v, %v", st, err)

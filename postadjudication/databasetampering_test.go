@@ -14,7 +14,9 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -54,14 +56,14 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	r.untilNoneLive()
 	held := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
 	note("held", held)
-	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, MarkRequest{Reason: "look first", ManualReviewRequired: &yes}))
+	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, deadletter.Mark{Reason: "look first", ManualReviewRequired: &yes}))
 	must(r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, "in court"))
-	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, MarkRequest{Reason: "looked", ReprocessEligible: &yes}))
+	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, deadletter.Mark{Reason: "looked", ReprocessEligible: &yes}))
 	note("letter", r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() }))
 	forked := r.deadLetter(4, func(escrow.Call) escrow.Answer { return refused() })
 	note("forked", forked)
-	s.executedPlan = r.runPlan(r.mustPlan(BulkRequest{Reason: "mended", Action: BulkFork, Filter: LetterFilter{Transaction: "txr_4"}}))
-	s.unstartedPlan = r.mustPlan(BulkRequest{Reason: "perhaps", Action: BulkHold, Filter: LetterFilter{Transaction: "txr_3"}})
+	s.executedPlan = r.runPlan(r.mustPlan(BulkRequest{Reason: "mended", Action: BulkFork, Filter: deadletter.Filter{Transaction: "txr_4"}}))
+	s.unstartedPlan = r.mustPlan(BulkRequest{Reason: "perhaps", Action: BulkHold, Filter: deadletter.Filter{Transaction: "txr_3"}})
 	must(r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "their bank is down"))
 	must(r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "it is up"))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)))
@@ -72,7 +74,7 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	s.olderHeads = maps.Clone(r.mustAudit().Heads)
 	s.backup(schemaBackup)
 	newest := r.deadLetter(9, func(escrow.Call) escrow.Answer { return refused() })
-	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, newest.Run, MarkRequest{Reason: "look first", ManualReviewRequired: &yes}))
+	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, newest.Run, deadletter.Mark{Reason: "look first", ManualReviewRequired: &yes}))
 	note("newest", newest)
 	s.drain()
 	r.stopWork()
@@ -261,7 +263,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, detectedByAudit, audit.InvariantFold, "stored released 1, the receipts say 1000"},
 		{"7 a receipt of 2020 is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
 			detectedByAudit, audit.InvariantOrder, "has no place"},
-		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
+		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * validate.Day) })),
 			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
 		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, audit.InvariantOrder, "has no place"},
 		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, audit.InvariantOrder, "has no place"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -75,7 +76,7 @@ func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]st
 		}
 		return fmt.Errorf("postadjudication: the handler of the dead letters of %s: %s", family, wrong)
 	}
-	every := append([]PlainFamily{{Name: Family, OnDeath: c.OnDeath}}, c.Families...)
+	every := append([]PlainFamily{{Name: casework.Family, OnDeath: c.OnDeath}}, c.Families...)
 	for _, p := range every {
 		if p.OnDeath.isSet() {
 			if err := add(p.Name, p.Name+"-dlq", p.OnDeath); err != nil {
@@ -96,6 +97,17 @@ func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]st
 	}
 	delete(handlerFor, "")
 	return families, handlerFor, nil
+}
+
+// openHandler returns the change that opens the case of the run that handles a dead letter.
+func (s *submissions) openHandler(ctx context.Context, family *casework.PlainFamily, dead journal.Snapshot) (journal.Change, error) {
+	payload, err := json.Marshal(deadLetterOf(dead))
+	if err != nil {
+		return journal.Change{}, err
+	}
+	return s.taskSubmission(ctx, family, Task{
+		Tenant: dead.Run.Tenant, Family: family.FamilyName, RetryKey: casework.HandlerKeyPrefix + dead.Run.ID.String(), Payload: payload, Actor: "system:dead-letter",
+	}).Open()
 }
 
 // DeadLetter is a run that died, as passed to its handler and to subscribers. Its texts are
@@ -119,7 +131,7 @@ type DeadLetter struct {
 // configured as handlers of others.
 func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
 	var l DeadLetter
-	if _, is := handledRun(a.Run); !is {
+	if _, is := casework.HandledRun(a.Run); !is {
 		return l, fmt.Errorf("postadjudication: run %s handles no dead letter", a.Run.ID)
 	}
 	err := json.Unmarshal(a.Run.Payload, &l)

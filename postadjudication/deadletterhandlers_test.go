@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -40,7 +43,7 @@ func failTask(context.Context, background.Attempt) background.Result {
 	return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.failed", Message: "no"}}
 }
 
-func (r *rig) status(id background.RunID) Status {
+func (r *rig) status(id background.RunID) casestatus.Status {
 	r.t.Helper()
 	st, err := r.Status(context.Background(), "acme", id)
 	if err != nil {
@@ -50,7 +53,7 @@ func (r *rig) status(id background.RunID) Status {
 }
 
 // payloadOf returns the payload of a run's only receipt of a subtype.
-func (r *rig) payloadOf(st Status, subtype receipts.Subtype) (p receipts.Payload) {
+func (r *rig) payloadOf(st casestatus.Status, subtype receipts.Subtype) (p receipts.Payload) {
 	r.t.Helper()
 	trail, err := r.Receipts(context.Background(), "acme", st.Case, 0, 1000)
 	if err != nil {
@@ -96,7 +99,7 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 	if len(got) != 1 {
 		t.Fatalf("%d calls of the handler", len(got))
 	}
-	if l := got[0]; l.Run != letter.Run || l.Case != letter.Case || l.Tenant != "acme" || l.Family != Family || l.Transaction != "txr_1" || l.Attempts != 1 ||
+	if l := got[0]; l.Run != letter.Run || l.Case != letter.Case || l.Tenant != "acme" || l.Family != casework.Family || l.Transaction != "txr_1" || l.Attempts != 1 ||
 		l.ReasonCode != background.ReasonFinal || l.Class != escrow.NotExecuted || l.Error.Type != "http.refused" || l.Error.Code != "422" || !l.DeadAt.Equal(*dead.DeadAt) {
 		t.Errorf("the handler was given %+v", l)
 	}
@@ -218,7 +221,7 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 		"there are two":    func(c *Config) { c.OnDeath = LetterHandler{Handle: handle, Family: "chores"} },
 		"are two":          func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: handle, Family: "chores"} },
 		"no plain family":  func(c *Config) { c.OnDeath = LetterHandler{Family: "nobody"} },
-		`"settlement"`:     func(c *Config) { c.Families[0].OnDeath = LetterHandler{Family: Family} },
+		`"settlement"`:     func(c *Config) { c.Families[0].OnDeath = LetterHandler{Family: casework.Family} },
 		"can't be its own": func(c *Config) { c.Families[0].OnDeath = LetterHandler{Family: "chores"} },
 		"is taken":         func(c *Config) { c.Families[1].Name, c.OnDeath = "settlement-dlq", LetterHandler{Handle: handle} },
 		"too long": func(c *Config) {
@@ -241,7 +244,7 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 			t.Errorf("%s: %v", word, err)
 		}
 	}
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	chores := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.Families = []PlainFamily{{Name: "chores", Handle: failTask}} })
 	if _, err := chores.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "dlq:mine"}); !errors.As(err, &wrong) || wrong.Field != "retry_key" {
 		t.Errorf("a retry key of handlers: %v", err)
@@ -256,7 +259,7 @@ func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} })
 	ctx := context.Background()
 	s := r.mustSubmit(release(1))
-	taken := r.taskSubmission(ctx, r.plainFamilies["settlement-dlq"], Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)})
+	taken := r.taskSubmission(ctx, r.cases.PlainFamilies["settlement-dlq"], Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)})
 	if out, err := r.submit(ctx, taken, nil); err != nil || out.Reply != Created {
 		t.Fatalf("%+v, %v", out, err)
 	}

@@ -10,14 +10,18 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func (r *rig) letters(f LetterFilter) []Letter {
+func (r *rig) letters(f deadletter.Filter) []deadletter.Letter {
 	r.t.Helper()
-	page, err := r.As("acme", "").DeadLetters.List(context.Background(), LetterQuery{Filter: f, Limit: 100})
+	page, err := r.As("acme", "").DeadLetters.List(context.Background(), deadletter.Query{Filter: f, Limit: 100})
 	if err != nil {
 		r.t.Fatalf("%+v: %v", f, err)
 	}
@@ -44,32 +48,32 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	r.escrow.mu.Unlock()
 	one := r.mustSubmit(a)
 	r.untilNoneLive()
-	between := r.letters(LetterFilter{})[0].DeadAt.Add(time.Microsecond) // by the clock of the letters
+	between := r.letters(deadletter.Filter{})[0].DeadAt.Add(time.Microsecond) // by the clock of the letters
 	b := refund(2)
 	b.Amount, b.Held = settlement.Money{Minor: 90000, Currency: "USD"}, settlement.Money{Minor: 90000, Currency: "USD"}
 	b.Actor = "escrow-desk"
 	two := r.mustSubmit(b)
 	r.untilNoneLive()
-	all := r.letters(LetterFilter{})
+	all := r.letters(deadletter.Filter{})
 	if len(all) != 2 || all[0].Run != two.Run || all[1].Run != one.Run {
 		t.Fatalf("%+v", all)
 	}
 	l := all[1]
 	if l.Signature != `http.refused: Account # of "#" closed` || l.Amount == nil || l.Amount.Minor != 700 || l.AtRisk.Minor != 700 || l.Submission != "sub_1" || l.Queue == "" ||
-		l.Family != Family || l.JobType != Family || l.Replays != 0 || l.Held || l.Reprocess || l.Review || !all[0].Review || l.ExpiresAt == nil || all[0].ExpiresAt != nil || l.Dispatch != l.Run.String()+".1" {
+		l.Family != casework.Family || l.JobType != casework.Family || l.Replays != 0 || l.Held || l.Reprocess || l.Review || !all[0].Review || l.ExpiresAt == nil || all[0].ExpiresAt != nil || l.Dispatch != l.Run.String()+".1" {
 		t.Errorf("%+v\n%+v", l, all[0])
 	}
-	for _, f := range []LetterFilter{
+	for _, f := range []deadletter.Filter{
 		{Outcome: "release"}, {ReasonCode: "final"}, {Class: escrow.NotExecuted}, {ErrorType: "http.refused"}, {ErrorText: "ACCOUNT"}, {ErrorText: "4711 of"}, {ErrorText: "jane"},
 		{Signature: l.Signature}, {To: between}, {MaxAttempts: ptr(int64(2))}, {MaxAmount: ptr(int64(700))}, {Currency: "EUR"}, {Transaction: "txr_1"},
-		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: Duration(181 * day)},
+		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: deadletter.Duration(181 * validate.Day)},
 		{Status: "open", Class: escrow.NotExecuted, Currency: "EUR", ErrorText: "closed", MinAmount: ptr(int64(1)), Escrow: "esc_1"},
 	} {
 		if got := r.letters(f); len(got) != 1 || got[0].Run != one.Run {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
-	for _, f := range []LetterFilter{
+	for _, f := range []deadletter.Filter{
 		{Outcome: "refund"}, {ReasonCode: "retry_exhausted"}, {Class: escrow.Unknown}, {ErrorType: "http.no_answer"}, {ErrorText: "reset"}, {From: between},
 		{MinAttempts: ptr(int64(2))}, {MinAmount: ptr(int64(701))}, {Currency: "USD"}, {Review: ptr(true)},
 	} {
@@ -77,15 +81,15 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
-	for _, f := range []LetterFilter{
-		{Status: "forked"}, {Family: "mailer"}, {Queue: "settlement:9"}, {JobType: "mail"}, {ErrorText: "nowhere"}, {ErrorText: "#"}, {OlderThan: Duration(time.Hour)}, {ReplayedBy: "user:ada"}, {MinReplays: ptr(int64(1))},
-		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: Duration(day)}, {Dispatch: l.Run.String() + ".2"}, {Class: escrow.Unknown, Currency: "EUR"},
+	for _, f := range []deadletter.Filter{
+		{Status: "forked"}, {Family: "mailer"}, {Queue: "settlement:9"}, {JobType: "mail"}, {ErrorText: "nowhere"}, {ErrorText: "#"}, {OlderThan: deadletter.Duration(time.Hour)}, {ReplayedBy: "user:ada"}, {MinReplays: ptr(int64(1))},
+		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: deadletter.Duration(validate.Day)}, {Dispatch: l.Run.String() + ".2"}, {Class: escrow.Unknown, Currency: "EUR"},
 	} {
 		if got := r.letters(f); len(got) != 0 {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
-	for _, f := range []LetterFilter{{Status: "open"}, {Family: Family}, {JobType: Family}, {YoungerThan: Duration(time.Hour)}, {MaxReplays: ptr(int64(0))}, {Held: ptr(false)}} {
+	for _, f := range []deadletter.Filter{{Status: "open"}, {Family: casework.Family}, {JobType: casework.Family}, {YoungerThan: deadletter.Duration(time.Hour)}, {MaxReplays: ptr(int64(0))}, {Held: ptr(false)}} {
 		if got := r.letters(f); len(got) != 2 {
 			t.Errorf("%+v finds %+v", f, got)
 		}
@@ -99,16 +103,16 @@ func TestAListShowsWhatWasJustDone(t *testing.T) {
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	r.stopWork()
 	ctx := context.Background()
-	if got := r.letters(LetterFilter{Status: "open"}); len(got) != 1 || !got[0].Reprocess {
+	if got := r.letters(deadletter.Filter{Status: "open"}); len(got) != 1 || !got[0].Reprocess {
 		t.Fatalf("%+v", got)
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.letters(LetterFilter{Status: "open"}); len(got) != 0 {
+	if got := r.letters(deadletter.Filter{Status: "open"}); len(got) != 0 {
 		t.Errorf("still open: %+v", got)
 	}
-	if got := r.letters(LetterFilter{ReplayedBy: "user:ada", MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Status != background.LetterForked {
+	if got := r.letters(deadletter.Filter{ReplayedBy: "user:ada", MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Status != background.LetterForked {
 		t.Errorf("%+v", got)
 	}
 }
@@ -122,18 +126,18 @@ func TestReplaysAreCountedDownTheLine(t *testing.T) {
 		r.escrow.mu.Lock()
 		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 		r.escrow.mu.Unlock()
-		f, err := r.As("acme", actor).DeadLetters.Fork(context.Background(), letter.Run, ForkRequest{Reason: "again", Policy: &retrypolicy.Policy{MaxRetryAttempts: 1}})
+		f, err := r.As("acme", actor).DeadLetters.Fork(context.Background(), letter.Run, deadletter.Fork{Reason: "again", Policy: &retrypolicy.Policy{MaxRetryAttempts: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.untilNoneLive()
-		letter = f
+		letter = asSubmitted(f)
 	}
-	got := r.letters(LetterFilter{Status: "open"})
+	got := r.letters(deadletter.Filter{Status: "open"})
 	if len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 2 || got[0].ReplayedBy != "user:bob" {
 		t.Errorf("%+v", got)
 	}
-	if n := len(r.letters(LetterFilter{MinReplays: ptr(int64(2))})); n != 2 {
+	if n := len(r.letters(deadletter.Filter{MinReplays: ptr(int64(2))})); n != 2 {
 		t.Errorf("%d letters of two tries", n)
 	}
 }
@@ -152,8 +156,8 @@ func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 		`null`: "filter", `{"letter":""}`: "letter", `{"queue":null}`: "queue", `{"expiring_within":"0s"}`: "expiring_within", `{"Letter":"open"}`: "Letter", `{"held":true,"held":null}`: "held",
 		`{"letter":"open","letter":"forked"}`: "letter", `{"letter":"open","Letter":"forked"}`: "Letter", `{"queue":"\ud800"}`: "queue",
 	} {
-		_, err := ParseLetterFilter([]byte(text))
-		var wrong *FieldError
+		_, err := deadletter.ParseFilter([]byte(text))
+		var wrong *refusal.FieldError
 		if !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v, want a complaint of %s", text, err, field)
 		}
@@ -162,8 +166,8 @@ func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 
 func TestLettersCanBeAskedForByWhateverTheirRunsDieOf(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, reasonCaseEnded} {
-		if err := (LetterFilter{ReasonCode: reason}).Validate(); err != nil {
+	for _, reason := range []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, casework.ReasonCaseEnded} {
+		if err := (deadletter.Filter{ReasonCode: reason}).Validate(); err != nil {
 			t.Errorf("%s: %v", reason, err)
 		}
 	}
@@ -172,10 +176,10 @@ func TestLettersCanBeAskedForByWhateverTheirRunsDieOf(t *testing.T) {
 func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 2, 3, 4, 5, 6000, time.UTC)
-	f := LetterFilter{Status: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: escrow.Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
-		From: at, To: at.Add(time.Hour), OlderThan: Duration(90 * time.Minute), YoungerThan: Duration(30 * day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
+	f := deadletter.Filter{Status: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: escrow.Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
+		From: at, To: at.Add(time.Hour), OlderThan: deadletter.Duration(90 * time.Minute), YoungerThan: deadletter.Duration(30 * validate.Day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
 		Currency: "EUR", Transaction: "t", Submission: "s", Escrow: "e", Dispatch: "00000000-0000-7000-8000-000000000001.1", ReplayedBy: "r", MinReplays: ptr(int64(1)), MaxReplays: ptr(int64(1)),
-		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: Duration(7 * day)}
+		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: deadletter.Duration(7 * validate.Day)}
 	v := reflect.ValueOf(f)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
@@ -186,7 +190,7 @@ func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := ParseLetterFilter(text)
+	back, err := deadletter.ParseFilter(text)
 	if err != nil || !reflect.DeepEqual(back, f) {
 		t.Errorf("%s\n%+v\n%+v, %v", text, back, f, err)
 	}
@@ -194,7 +198,7 @@ func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	if same, err := f.Encode(); err != nil || string(same) != string(text) {
 		t.Errorf("%s\n%s, %v", same, text, err)
 	}
-	if text, err := (LetterFilter{}).Encode(); err != nil || string(text) != "{}" {
+	if text, err := (deadletter.Filter{}).Encode(); err != nil || string(text) != "{}" {
 		t.Errorf("%s, %v", text, err)
 	}
 }
@@ -207,7 +211,7 @@ func TestACursorBelongsToItsList(t *testing.T) {
 		r.deadLetter(n, func(escrow.Call) escrow.Answer { return refused() })
 	}
 	ctx := context.Background()
-	q := LetterQuery{Filter: LetterFilter{Status: "open"}, Limit: 2}
+	q := deadletter.Query{Filter: deadletter.Filter{Status: "open"}, Limit: 2}
 	first, err := r.As("acme", "").DeadLetters.List(ctx, q)
 	if err != nil || !first.More || len(first.Letters) != 2 {
 		t.Fatalf("%+v, %v", first, err)
@@ -218,26 +222,26 @@ func TestACursorBelongsToItsList(t *testing.T) {
 	}
 	forged := []byte(first.Next)
 	forged[5] ^= 1
-	for what, change := range map[string]func(tenant *string, q *LetterQuery){
-		"tenant": func(tenant *string, _ *LetterQuery) { *tenant = "other" }, "sort": func(_ *string, q *LetterQuery) { q.Sort = OldestFirst },
-		"filter": func(_ *string, q *LetterQuery) { q.Filter.Status = "" }, "forged": func(_ *string, q *LetterQuery) { q.After = string(forged) },
-		"cut": func(_ *string, q *LetterQuery) { q.After = q.After[:20] }, "none": func(_ *string, q *LetterQuery) { q.After = "x" },
+	for what, change := range map[string]func(tenant *string, q *deadletter.Query){
+		"tenant": func(tenant *string, _ *deadletter.Query) { *tenant = "other" }, "sort": func(_ *string, q *deadletter.Query) { q.Sort = deadletter.OldestFirst },
+		"filter": func(_ *string, q *deadletter.Query) { q.Filter.Status = "" }, "forged": func(_ *string, q *deadletter.Query) { q.After = string(forged) },
+		"cut": func(_ *string, q *deadletter.Query) { q.After = q.After[:20] }, "none": func(_ *string, q *deadletter.Query) { q.After = "x" },
 	} {
 		tenant, other := "acme", q
 		change(&tenant, &other)
-		var field *FieldError
+		var field *refusal.FieldError
 		if _, err := r.As(tenant, "").DeadLetters.List(ctx, other); !errors.As(err, &field) || field.Field != "after" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for field, bad := range map[string]LetterQuery{"limit": {Limit: 1001}, "sort": {Limit: 1, Sort: "prettiest"}, "outcome": {Limit: 1, Filter: LetterFilter{Outcome: "both"}}} {
-		var wrong *FieldError
+	for field, bad := range map[string]deadletter.Query{"limit": {Limit: 1001}, "sort": {Limit: 1, Sort: "prettiest"}, "outcome": {Limit: 1, Filter: deadletter.Filter{Outcome: "both"}}} {
+		var wrong *refusal.FieldError
 		if _, err := r.As("acme", "").DeadLetters.List(ctx, bad); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	var wrong *FieldError
-	if _, err := r.As("", "").DeadLetters.Count(ctx, LetterFilter{}); !errors.As(err, &wrong) || wrong.Field != "tenant" {
+	var wrong *refusal.FieldError
+	if _, err := r.As("", "").DeadLetters.Count(ctx, deadletter.Filter{}); !errors.As(err, &wrong) || wrong.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
 }
@@ -260,15 +264,15 @@ func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 		r.mustSubmit(a)
 		r.untilNoneLive()
 	}
-	goes := map[LetterSort]func(a, b Letter) bool{
-		NewestFirst: func(a, b Letter) bool { return !a.DeadAt.Before(b.DeadAt) }, OldestFirst: func(a, b Letter) bool { return !a.DeadAt.After(b.DeadAt) },
-		HighestAmount: func(a, b Letter) bool { return a.Amount.Minor >= b.Amount.Minor }, LowestAmount: func(a, b Letter) bool { return a.Amount.Minor <= b.Amount.Minor },
-		MostAttempts: func(a, b Letter) bool { return a.Attempts >= b.Attempts }, LastSeen: func(a, b Letter) bool { return !a.LastSeenAt.Before(b.LastSeenAt) },
+	goes := map[deadletter.Sort]func(a, b deadletter.Letter) bool{
+		deadletter.NewestFirst: func(a, b deadletter.Letter) bool { return !a.DeadAt.Before(b.DeadAt) }, deadletter.OldestFirst: func(a, b deadletter.Letter) bool { return !a.DeadAt.After(b.DeadAt) },
+		deadletter.HighestAmount: func(a, b deadletter.Letter) bool { return a.Amount.Minor >= b.Amount.Minor }, deadletter.LowestAmount: func(a, b deadletter.Letter) bool { return a.Amount.Minor <= b.Amount.Minor },
+		deadletter.MostAttempts: func(a, b deadletter.Letter) bool { return a.Attempts >= b.Attempts }, deadletter.LastSeen: func(a, b deadletter.Letter) bool { return !a.LastSeenAt.Before(b.LastSeenAt) },
 	}
-	for _, sort := range LetterSorts {
-		var all []Letter
+	for _, sort := range deadletter.Sorts {
+		var all []deadletter.Letter
 		seen := map[background.RunID]bool{}
-		for q := (LetterQuery{Sort: sort, Limit: 2}); ; {
+		for q := (deadletter.Query{Sort: sort, Limit: 2}); ; {
 			page, err := r.As("acme", "").DeadLetters.List(context.Background(), q)
 			if err != nil {
 				t.Fatal(err)
@@ -287,7 +291,7 @@ func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 			t.Errorf("%s: %d letters", sort, len(all))
 		}
 	}
-	if text, err := json.Marshal(Letter{Age: Duration(36 * time.Hour)}); err != nil || !strings.Contains(string(text), `"age":"36h0m0s"`) {
+	if text, err := json.Marshal(deadletter.Letter{Age: deadletter.Duration(36 * time.Hour)}); err != nil || !strings.Contains(string(text), `"age":"36h0m0s"`) {
 		t.Errorf("%s, %v", text, err)
 	}
 }

@@ -10,12 +10,12 @@
 // escrow service still knows it. State, money and evidence of each step are one commit.
 //
 //	Submit, SubmitTx, SubmitBatch ──▶ admission (pure) ──▶ journal ──▶ notification
-//	Run ──▶ background.Manager ──▶ settlementFamily.Handle ──▶ escrow.Executor
-//	                          └──▶ settlementFamily.Record: Transition ──▶ settlement.Apply ──▶ journal
+//	Run ──▶ background.Manager ──▶ Settlements.Handle ──▶ escrow.Executor
+//	                          └──▶ Settlements.Record: Transition ──▶ settlement.Apply ──▶ journal
 //	Status, Case, Receipts ◀── journal       AuditReader ──▶ package audit
 //	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold, Mark, Purge, Clear by hand
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ notification
-//	Run ──▶ ApplyRules: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
+//	Run ──▶ apply: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
 //	As(tenant, actor) ──▶ DeadLetters, Bulk, Rules, Cases, Breakers, Policies, People, Keys, OperationLogs
 //	Bulk.Plan ──▶ letters with their heads ──▶ hash ──▶ Bulk.Run ──▶ one process ──▶ each once, guarded by its head
 //	a death ──▶ the run of its LetterHandler, in the same commit

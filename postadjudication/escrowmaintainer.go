@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 const (
@@ -63,7 +63,7 @@ func (k *escrowMaintainer) run(ctx context.Context) {
 			k.log.Error("could not fold the deltas of escrows, retrying", zap.Error(err))
 		}
 		failing = err != nil
-		if !sleepOr(ctx, min(foldMaxPause, max(foldEvery, foldCostFactor*took)), nil) {
+		if !casework.Sleep(ctx, min(foldMaxPause, max(foldEvery, foldCostFactor*took)), nil) {
 			return
 		}
 	}
@@ -99,21 +99,11 @@ func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
 
 // Breaches returns the breaches of conservation as this process last saw them; zero unless it
 // runs. Each needs a person, and none stops the process.
-func (s *Service) Breaches() Breaches {
-	if seen := s.escrows.last.Load(); seen != nil {
+func (h *Health) Breaches() Breaches {
+	if seen := h.s.escrows.last.Load(); seen != nil {
 		return *seen
 	}
 	return Breaches{}
-}
-
-// excessIn returns how much a change pays beyond the adjudicated amount.
-func excessIn(ch *journal.Change) (excess int64) {
-	for i := range ch.Drafts {
-		if ch.Drafts[i].Subtype == receipts.ConservationBreach {
-			excess += ch.Drafts[i].Payload.Excess
-		}
-	}
-	return excess
 }
 
 // logExcess raises the alarm for a recorded payment beyond its adjudicated amount.

@@ -8,7 +8,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -34,6 +37,12 @@ const positionsPerReceipt = 8
 // minReceiptPage is the minimum number of receipts per read, since some have no event.
 const minReceiptPage = 100
 
+// eventLog reads the public events of tenants.
+type eventLog struct {
+	journal *journal.Journal
+	signals eventSignals
+}
+
 // Events returns a tenant's events in order, strictly after a position (0: from the first), at
 // most limit and at most MaxEvents. It returns the position to continue from. The position of
 // any event works too, also after a restart: a reader that continues from it misses nothing and
@@ -45,13 +54,13 @@ const minReceiptPage = 100
 //
 // Invalid input is a *FieldError, of after also if the position is beyond the tenant's newest
 // one.
-func (s *Service) Events(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+func (e *eventLog) Events(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	if err := checkEventPage(after, limit); err != nil || tenant == "" {
 		return nil, after, err
 	}
-	events, next, err := s.eventsAfter(ctx, tenant, after, limit)
+	events, next, err := e.eventsAfter(ctx, tenant, after, limit)
 	if err == nil && next == after {
-		err = s.checkPosition(ctx, tenant, after)
+		err = e.checkPosition(ctx, tenant, after)
 	}
 	if err != nil {
 		return nil, after, err
@@ -61,23 +70,23 @@ func (s *Service) Events(ctx context.Context, tenant string, after Position, lim
 
 // checkPosition refuses a position beyond the tenant's newest one: a reader that continues from
 // it would miss all events up to it.
-func (s *Service) checkPosition(ctx context.Context, tenant string, after Position) error {
+func (e *eventLog) checkPosition(ctx context.Context, tenant string, after Position) error {
 	if after == 0 {
 		return nil
 	}
-	last, err := s.journal.Receipts.LastNumberOf(ctx, tenant)
+	last, err := e.journal.Receipts.LastNumberOf(ctx, tenant)
 	if err != nil {
 		return err
 	}
 	if newest := Position(last*positionsPerReceipt + positionsPerReceipt - 1); after > newest {
-		return &FieldError{Field: "after", Problem: fmt.Sprintf(
+		return &refusal.FieldError{Field: "after", Problem: fmt.Sprintf(
 			"is beyond %d, the newest position of the tenant: it is from another tenant, an older version or a database that was restored since; start from a position known to be valid, or from 0", newest)}
 	}
 	return nil
 }
 
 // eventsAfter is Events without validation.
-func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+func (s *eventLog) eventsAfter(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	limit = min(limit, MaxEvents)
 	var out []Event
 	for len(out) < limit {
@@ -117,9 +126,9 @@ func (s *Service) eventsAfter(ctx context.Context, tenant string, after Position
 func checkEventPage(after Position, limit int) error {
 	switch {
 	case after < 0:
-		return &FieldError{Field: "after", Problem: "is negative"}
+		return &refusal.FieldError{Field: "after", Problem: "is negative"}
 	case limit < 1:
-		return &FieldError{Field: "limit", Problem: "must be at least 1"}
+		return &refusal.FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
 	return nil
 }
@@ -132,13 +141,13 @@ const (
 
 // WaitEvents is Events that blocks until there is at least one event. When ctx is done it
 // returns no events and no error. For an empty tenant it returns at once.
-func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+func (e *eventLog) WaitEvents(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	if tenant == "" {
-		return s.Events(ctx, tenant, after, limit)
+		return e.Events(ctx, tenant, after, limit)
 	}
-	read := s.Events
+	read := e.Events
 	for pause := eventsPauseMin; ; pause = min(2*pause, eventsPauseMax) {
-		wake := s.eventSignals.wait(tenant)
+		wake := e.signals.wait(tenant)
 		events, next, err := read(ctx, tenant, after, limit)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -146,8 +155,8 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 		case err != nil || len(events) > 0:
 			return events, next, err
 		}
-		after, read = next, s.eventsAfter // the position is checked once
-		if !sleepOr(ctx, pause, wake) {
+		after, read = next, e.eventsAfter // the position is checked once
+		if !casework.Sleep(ctx, pause, wake) {
 			return nil, after, nil
 		}
 	}
@@ -155,7 +164,7 @@ func (s *Service) WaitEvents(ctx context.Context, tenant string, after Position,
 
 // DrainEvents returns once everything committed before the call is readable as events. If no
 // process runs, it numbers the receipts itself.
-func (s *Service) DrainEvents(ctx context.Context) error { return s.journal.Outbox.Drain(ctx) }
+func (e *eventLog) DrainEvents(ctx context.Context) error { return e.journal.Outbox.Drain(ctx) }
 
 // Times of the sequencer. Steps are at least sequencePauseMin apart, so that one step numbers
 // the receipts of many commits.
@@ -218,27 +227,14 @@ func (q sequencer) run(ctx context.Context) {
 // wait pauses for least, then up to most unless this process commits something that it may
 // number. It reports false if ctx is done.
 func (q sequencer) wait(ctx context.Context, least, most time.Duration, holds bool) bool {
-	if !sleepOr(ctx, least, nil) {
+	if !casework.Sleep(ctx, least, nil) {
 		return false
 	}
 	var committed <-chan struct{}
 	if holds {
 		committed = q.journal.Committed()
 	}
-	return most <= least || sleepOr(ctx, most-least, committed)
-}
-
-// sleepOr sleeps for d, or until wake is ready. It reports false if ctx is done.
-func sleepOr(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-wake:
-	case <-timer.C:
-	}
-	return true
+	return most <= least || casework.Sleep(ctx, most-least, committed)
 }
 
 // eventSignals wakes readers in this process when a tenant has new events.
@@ -271,4 +267,10 @@ func (a *eventSignals) broadcast(tenants []string) {
 			delete(a.waiting, t)
 		}
 	}
+}
+
+// Receipts returns at most limit receipts of a tenant's case in order, beginning after the
+// sequence number after (0 for the first).
+func (s *Service) Receipts(ctx context.Context, tenant string, caseID background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
+	return s.journal.Receipts.Trail(ctx, tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -318,7 +319,7 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 	if events, _, err := r.WaitEvents(ctx, "", 0, 10); err != nil || events != nil {
 		t.Errorf("%v, %v", events, err)
 	}
-	var field *FieldError
+	var field *refusal.FieldError
 	if _, _, err := r.Events(ctx, "acme", -1, 10); !errors.As(err, &field) {
 		t.Errorf("negative position: %v", err)
 	}
@@ -432,7 +433,7 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 	}
 	for name, read := range map[string]func(context.Context, string, Position, int) ([]Event, Position, error){"Events": r.Events, "WaitEvents": r.WaitEvents} {
 		for tenant, after := range map[string]Position{"acme": next + 1, "nobody": positionsPerReceipt, "bank": math.MaxInt64} {
-			var wrong *FieldError
+			var wrong *refusal.FieldError
 			if events, _, err := read(ctx, tenant, after, 1); !errors.As(err, &wrong) || wrong.Field != "after" || len(events) > 0 {
 				t.Errorf("%s of %s after %d: %+v, %v", name, tenant, after, events, err)
 			}

@@ -12,7 +12,10 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -83,7 +86,7 @@ func work(svc *postadjudication.Service) (stop func()) {
 }
 
 // await polls a case until its settlement has a status.
-func await(svc *postadjudication.Service, want settlement.Status) postadjudication.CaseStatus {
+func await(svc *postadjudication.Service, want settlement.Status) casestatus.Case {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
@@ -182,17 +185,17 @@ func ExampleLetters_Fork() {
 
 	escrow.closed.Store(false)
 	letters := svc.As("acme", "user:ada").DeadLetters
-	fork := postadjudication.ForkRequest{Reason: "the account is open again"}
+	fork := deadletter.Fork{Reason: "the account is open again"}
 	forked, err := letters.Fork(ctx, submitted.Run, fork)
-	fmt.Println(forked.Reply, err)
+	fmt.Println(forked.State, err)
 	await(svc, settlement.Settled)
 
 	_, err = letters.Fork(ctx, submitted.Run, fork) // a dead letter has one fork at most
-	var refused *postadjudication.RefusedError
+	var refused *refusal.RefusedError
 	fmt.Println(errors.As(err, &refused), refused.Letter)
 	// Output:
 	// dead_lettered open
-	// created <nil>
+	// pending <nil>
 	// true forked
 }
 

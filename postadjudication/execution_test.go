@@ -247,9 +247,9 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	}
 	r.until("the breach is recorded", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
 	r.untilTrue("the alarm is raised", func() bool {
-		return r.Breaches() == Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
+		return r.Health().Breaches() == Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
 	})
-	if l, err := r.Levels(context.Background()); err != nil || l.Breaches != r.Breaches() || !l.OldestUnfolded.IsZero() {
+	if l, err := r.Health().Levels(context.Background()); err != nil || l.Breaches != r.Health().Breaches() || !l.OldestUnfolded.IsZero() {
 		t.Errorf("levels: %+v, %v, %v", l.Breaches, l.OldestUnfolded, err)
 	}
 	r.mustAudit()

@@ -14,6 +14,10 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/sheet"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -68,12 +72,12 @@ func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 	const n = 20_000
 	r.insertLetters(n)
 	ctx := context.Background()
-	if count, err := r.As("acme", "").DeadLetters.Count(ctx, LetterFilter{}); err != nil || count.Total != n {
+	if count, err := r.As("acme", "").DeadLetters.Count(ctx, deadletter.Filter{}); err != nil || count.Total != n {
 		t.Fatal(count, err)
 	}
-	for _, format := range ExportFormats {
+	for _, format := range deadletter.Formats {
 		before, out := inUse(), &memoryWatcher{}
-		done, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, "attempts > 0", format, out)
+		done, err := r.As("acme", "").DeadLetters.Export(ctx, deadletter.Filter{}, "attempts > 0", format, out)
 		if err != nil || done.Letters != n || done.Scanned != n || done.Undecided != 0 {
 			t.Fatalf("%s: %+v, %v", format, done, err)
 		}
@@ -90,30 +94,30 @@ func TestEachFormatTellsTheSameLetters(t *testing.T) {
 	r := newRig(t)
 	r.insertLetters(1300)
 	ctx := context.Background()
-	f, where := LetterFilter{MinAmount: ptr(int64(100))}, `amount.minor <= 1299`
-	texts := map[ExportFormat]*bytes.Buffer{}
-	for _, format := range ExportFormats {
+	f, where := deadletter.Filter{MinAmount: ptr(int64(100))}, `amount.minor <= 1299`
+	texts := map[deadletter.Format]*bytes.Buffer{}
+	for _, format := range deadletter.Formats {
 		texts[format] = &bytes.Buffer{}
 		done, err := r.As("acme", "").DeadLetters.Export(ctx, f, where, format, texts[format])
-		if err != nil || done != (Exported{Letters: 1200, Scanned: 1201}) {
+		if err != nil || done != (deadletter.Exported{Letters: 1200, Scanned: 1201}) {
 			t.Fatalf("%s: %+v, %v", format, done, err)
 		}
 	}
-	var all []Letter
-	if err := json.Unmarshal(texts[JSON].Bytes(), &all); err != nil || len(all) != 1200 {
+	var all []deadletter.Letter
+	if err := json.Unmarshal(texts[deadletter.JSON].Bytes(), &all); err != nil || len(all) != 1200 {
 		t.Fatal(len(all), err)
 	}
-	if !slices.IsSortedFunc(all, func(a, b Letter) int { return a.DeadAt.Compare(b.DeadAt) }) {
+	if !slices.IsSortedFunc(all, func(a, b deadletter.Letter) int { return a.DeadAt.Compare(b.DeadAt) }) {
 		t.Error("not in order of death")
 	}
-	lines := strings.Split(strings.TrimSuffix(texts[JSONL].String(), "\n"), "\n")
-	cells, err := csv.NewReader(bytes.NewReader(texts[CSV].Bytes())).ReadAll()
+	lines := strings.Split(strings.TrimSuffix(texts[deadletter.JSONL].String(), "\n"), "\n")
+	cells, err := csv.NewReader(bytes.NewReader(texts[deadletter.CSV].Bytes())).ReadAll()
 	if err != nil || len(cells) != 1201 || len(lines) != 1200 {
 		t.Fatal(len(cells), len(lines), err)
 	}
 	column := func(name string) int { return slices.Index(cells[0], name) }
 	for i, l := range all {
-		var line Letter
+		var line deadletter.Letter
 		if err := json.Unmarshal([]byte(lines[i]), &line); err != nil || line.Run != l.Run {
 			t.Fatalf("line %d: %s, %v", i, lines[i], err)
 		}
@@ -150,18 +154,18 @@ func TestABrokenExportShows(t *testing.T) {
 	r.insertLetters(300)
 	ctx := context.Background()
 	for _, left := range []int{0, 1, 777, 50_000, 99_001} {
-		for _, format := range ExportFormats {
+		for _, format := range deadletter.Formats {
 			out := &truncatingWriter{left: left}
-			if _, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, "", format, out); !errors.Is(err, errWriterClosed) {
+			if _, err := r.As("acme", "").DeadLetters.Export(ctx, deadletter.Filter{}, "", format, out); !errors.Is(err, errWriterClosed) {
 				t.Fatalf("%s cut at %d: %v", format, left, err)
 			}
 			text := out.String()
 			switch format {
-			case JSON:
+			case deadletter.JSON:
 				if json.Valid([]byte(text)) {
 					t.Errorf("cut at %d it is still JSON", left)
 				}
-			case JSONL:
+			case deadletter.JSONL:
 				for line := range strings.Lines(text) {
 					if strings.HasSuffix(line, "\n") && !json.Valid([]byte(line)) {
 						t.Errorf("cut at %d: %.80q", left, line)
@@ -175,9 +179,9 @@ func TestABrokenExportShows(t *testing.T) {
 func TestAnExportOfNothingIsWhole(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for format, want := range map[ExportFormat]string{JSON: "[]\n", JSONL: "", CSV: "run_id,case_id,"} {
+	for format, want := range map[deadletter.Format]string{deadletter.JSON: "[]\n", deadletter.JSONL: "", deadletter.CSV: "run_id,case_id,"} {
 		var out bytes.Buffer
-		if done, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{}, "", format, &out); err != nil || done != (Exported{}) || !strings.HasPrefix(out.String(), want) || len(out.String()) > 1000 {
+		if done, err := r.As("acme", "").DeadLetters.Export(context.Background(), deadletter.Filter{}, "", format, &out); err != nil || done != (deadletter.Exported{}) || !strings.HasPrefix(out.String(), want) || len(out.String()) > 1000 {
 			t.Errorf("%s: %q, %+v, %v", format, out.String(), done, err)
 		}
 	}
@@ -188,24 +192,24 @@ func TestAnExportThatMakesNoSenseWritesNothing(t *testing.T) {
 	r := newRig(t)
 	for field, ask := range map[string]func(out io.Writer) error{
 		"format": func(out io.Writer) error {
-			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{}, "", "xls", out)
+			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), deadletter.Filter{}, "", "xls", out)
 			return err
 		},
 		"where": func(out io.Writer) error {
-			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{}, "held ==", CSV, out)
+			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), deadletter.Filter{}, "held ==", deadletter.CSV, out)
 			return err
 		},
 		"tenant": func(out io.Writer) error {
-			_, err := r.As("", "").DeadLetters.Export(context.Background(), LetterFilter{}, "", CSV, out)
+			_, err := r.As("", "").DeadLetters.Export(context.Background(), deadletter.Filter{}, "", deadletter.CSV, out)
 			return err
 		},
 		"queue": func(out io.Writer) error {
-			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), LetterFilter{Queue: "\x00"}, "", CSV, out)
+			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), deadletter.Filter{Queue: "\x00"}, "", deadletter.CSV, out)
 			return err
 		},
 	} {
 		var out bytes.Buffer
-		var refused *FieldError
+		var refused *refusal.FieldError
 		if err := ask(&out); !errors.As(err, &refused) || refused.Field != field || out.Len() > 0 {
 			t.Errorf("%s: %v, %q written", field, err, out.String())
 		}
@@ -222,20 +226,20 @@ func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
 	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = 'of a newer program' WHERE retry_key = 'txr_3:release'`); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(r.letters(LetterFilter{})); n != 5 {
+	if n := len(r.letters(deadletter.Filter{})); n != 5 {
 		t.Errorf("%d letters are listed", n)
 	}
-	if done, err := r.As("acme", "").DeadLetters.Export(ctx, LetterFilter{}, `held == false`, JSONL, io.Discard); err != nil || done.Letters != 5 {
+	if done, err := r.As("acme", "").DeadLetters.Export(ctx, deadletter.Filter{}, `held == false`, deadletter.JSONL, io.Discard); err != nil || done.Letters != 5 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if a, err := r.As("acme", "").DeadLetters.Analyze(ctx, AnalysisQuery{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != 15 {
+	if a, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != 15 {
 		t.Errorf("%+v, %v", a, err)
 	}
-	purge := PurgeRequest{Reason: "old", Filter: LetterFilter{Family: Family}, Confirm: "4"}
+	purge := PurgeRequest{Reason: "old", Filter: deadletter.Filter{Family: casework.Family}, Confirm: "4"}
 	if done, err := r.Purge(ctx, "acme", purge); err != nil || done.Letters != 4 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if left := r.letters(LetterFilter{}); len(left) != 1 || left[0].Transaction != "txr_3" {
+	if left := r.letters(deadletter.Filter{}); len(left) != 1 || left[0].Transaction != "txr_3" {
 		t.Errorf("%+v", left)
 	}
 }

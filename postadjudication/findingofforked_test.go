@@ -7,6 +7,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -23,7 +25,7 @@ func (r *rig) forkedPaidLetter(minor int64) (letter, fork Submitted) {
 }
 
 // findPaid records with two people that a run was paid.
-func (r *rig) findPaid(s Submitted, f Finding) {
+func (r *rig) findPaid(s Submitted, f casework.Finding) {
 	r.t.Helper()
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(context.Background(), s.Run, f)
 	if b := r.runPlan(r.secondPerson(err)); b.Progress.Done != 1 {
@@ -106,7 +108,7 @@ func TestAFindingOfAForkedLetterEndsAForkOfAnotherKey(t *testing.T) {
 		reason string
 	}{
 		"all":    {1000, background.Cancelled, ""},
-		"a part": {400, background.DeadLettered, reasonPaidUnderOlderKey},
+		"a part": {400, background.DeadLettered, casework.ReasonPaidUnderOlderKey},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,13 +177,13 @@ func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 	plan := r.secondPerson(err)
 	r.mustFork(letter)
 	r.untilNoneLive()
-	var refusal *RefusedError
-	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked || refusal.Because == "" {
+	var refused *refusal.RefusedError
+	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterForked || refused.Because == "" {
 		t.Errorf("%v", err)
 	}
 	nothing := paidFinding
 	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
-	if _, err := r.Reconcile(ctx, "acme", letter.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
+	if _, err := r.Reconcile(ctx, "acme", letter.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("%v", err)
 	}
 	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {

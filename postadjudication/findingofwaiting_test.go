@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -35,20 +38,22 @@ func withDailyRetries(c *Config) { c.Policy.BaseDelay, c.Policy.MaxDelay = 24*ti
 func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	executed := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
-	nothing := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
+	executed := casework.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
+	nothing := casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
 	for name, c := range map[string]struct {
 		paid  bool
-		learn func(r *rig, s Submitted) (CaseStatus, error)
+		learn func(r *rig, s Submitted) (casestatus.Case, error)
 		want  background.State
 	}{
-		"found executed":     {true, func(r *rig, s Submitted) (CaseStatus, error) { return r.Reconcile(ctx, "acme", s.Run, executed) }, background.Succeeded},
-		"found of the case":  {true, func(r *rig, s Submitted) (CaseStatus, error) { return r.ReconcileCase(ctx, "acme", "txr_1", executed) }, background.Succeeded},
-		"found not executed": {false, func(r *rig, s Submitted) (CaseStatus, error) { return r.Reconcile(ctx, "acme", s.Run, nothing) }, background.Scheduled},
-		"looked up executed": {true, func(r *rig, s Submitted) (CaseStatus, error) {
+		"found executed": {true, func(r *rig, s Submitted) (casestatus.Case, error) { return r.Reconcile(ctx, "acme", s.Run, executed) }, background.Succeeded},
+		"found of the case": {true, func(r *rig, s Submitted) (casestatus.Case, error) {
+			return r.ReconcileCase(ctx, "acme", "txr_1", executed)
+		}, background.Succeeded},
+		"found not executed": {false, func(r *rig, s Submitted) (casestatus.Case, error) { return r.Reconcile(ctx, "acme", s.Run, nothing) }, background.Scheduled},
+		"looked up executed": {true, func(r *rig, s Submitted) (casestatus.Case, error) {
 			return r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 		}, background.Succeeded},
-		"looked up not executed": {false, func(r *rig, s Submitted) (CaseStatus, error) {
+		"looked up not executed": {false, func(r *rig, s Submitted) (casestatus.Case, error) {
 			return r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 		}, background.Scheduled},
 	} {
@@ -56,7 +61,7 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, withDailyRetries).startWorkers()
 			s := r.waitingUnknownRun(1, c.paid)
-			if _, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) {
+			if _, err := r.cancel(s); !errors.Is(err, refusal.ErrReconcileFirst) {
 				t.Errorf("a cancel before: %v", err)
 			}
 			status, err := c.learn(r, s)
@@ -70,8 +75,8 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 			} else if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
 				t.Errorf("a cancel after: %+v, %v", st, err)
 			}
-			var refusal *RefusedError
-			if _, err := r.Reconcile(ctx, "acme", s.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
+			var refused *refusal.RefusedError
+			if _, err := r.Reconcile(ctx, "acme", s.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
 				t.Errorf("a finding once nothing is unknown: %v", err)
 			}
 			r.mustAudit()
@@ -92,7 +97,7 @@ func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
-	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
+	found := casework.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
 	if status, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || status.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", status, err)
 	}
@@ -110,8 +115,8 @@ func TestARunningRunTakesNoFinding(t *testing.T) {
 	}
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("it runs", `SELECT state = 'running' FROM recourse.runs`)
-	var refusal *RefusedError
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "x", Class: escrow.NotExecuted, Reference: "y"}); !errors.As(err, &refusal) || refusal.Gate != GateRunning {
+	var refused *refusal.RefusedError
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, casework.Finding{Reason: "x", Class: escrow.NotExecuted, Reference: "y"}); !errors.As(err, &refused) || refused.Gate != refusal.GateRunning {
 		t.Error(err)
 	}
 	close(answer)

@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var forkRequest = ForkRequest{Reason: "the escrow service was mended"}
+var forkRequest = deadletter.Fork{Reason: "the escrow service was mended"}
 
 // deadLetter creates a dead letter by giving every call the same answer.
 func (r *rig) deadLetter(n int, answer func(escrow.Call) escrow.Answer) Submitted {
@@ -36,7 +39,7 @@ func TestAForkReallyExecutes(t *testing.T) {
 	q := forkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
 	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, q)
-	if err != nil || f.Reply != Created || f.Run == letter.Run {
+	if err != nil || f.Run == letter.Run {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	r.untilNoneLive()
@@ -54,15 +57,15 @@ func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	var all sync.WaitGroup
-	won := make(chan Submitted, 20)
+	won := make(chan deadletter.Forked, 20)
 	for range 20 {
 		all.Go(func() {
 			f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
-			var refusal *RefusedError
+			var refused *refusal.RefusedError
 			switch {
 			case err == nil:
 				won <- f
-			case !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterForked || refusal.ActiveRun == letter.Run:
+			case !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterForked || refused.ActiveRun == letter.Run:
 				t.Errorf("%v", err)
 			}
 		})
@@ -107,15 +110,15 @@ func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	r.startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return noAnswer() })
 	ctx := context.Background()
-	var refusal *RefusedError
+	var refused *refusal.RefusedError
 	<-time.After(time.Second) // the key's lifetime, which this test needs to pass
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Fatalf("fork of unknown money: %v", err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("a lookup that can't tell: %v", err)
 	}
-	c, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", letter.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
 	if err != nil || c.UnknownOpen != 0 || c.Progression != settlement.DisputeReady {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -139,7 +142,7 @@ func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	r.startWorkers()
 	byPerson, byLookup := r.deadLetter(1, lost), r.deadLetter(2, lost)
 	ctx := context.Background()
-	c, err := r.Reconcile(ctx, "acme", byPerson.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", byPerson.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"})
 	if err != nil || c.Progression != settlement.Settled || c.Runs[0].Letter != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -149,8 +152,8 @@ func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	if c, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, byLookup.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, byPerson.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, byPerson.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("fork of a reconciled letter: %v", err)
 	}
 	r.mustAudit()
@@ -167,9 +170,9 @@ func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 6 {
 			all.Go(func() {
-				_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
-				var refusal *RefusedError
-				if err != nil && (!errors.As(err, &refusal) || refusal.Gate != GateNotOpen) {
+				_, err := r.Reconcile(ctx, "acme", letter.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
+				var refused *refusal.RefusedError
+				if err != nil && (!errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen) {
 					t.Errorf("finding: %v", err)
 				}
 			})
@@ -191,17 +194,17 @@ func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
 	s := r.mustSubmit(release(1))
 	r.untilNoneLive()
 	ctx := context.Background()
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
 		t.Errorf("a run that succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.As(tenant, "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
-	var field *FieldError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, ForkRequest{}); !errors.As(err, &field) || field.Field != "reason" {
+	var field *refusal.FieldError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{}); !errors.As(err, &field) || field.Field != "reason" {
 		t.Errorf("without a reason: %v", err)
 	}
 }
@@ -219,8 +222,8 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 		})
 	}
 	ctx := context.Background()
-	var all []Letter
-	for q := (LetterQuery{Limit: 3}); ; {
+	var all []deadletter.Letter
+	for q := (deadletter.Query{Limit: 3}); ; {
 		page, err := r.As("acme", "").DeadLetters.List(ctx, q)
 		if err != nil {
 			t.Fatal(err)
@@ -238,12 +241,12 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 			t.Errorf("letter %d: %+v", i, l)
 		}
 	}
-	for filter, want := range map[LetterFilter]int{
+	for filter, want := range map[deadletter.Filter]int{
 		{ReasonCode: background.ReasonFinal}: 4, {ReasonCode: background.ReasonRetryExhausted}: 3, {ErrorType: "http.refused"}: 4,
 		{Class: escrow.Unknown}: 0, {Status: background.LetterForked}: 0, {Transaction: "txr_3"}: 1, {Outcome: "refund"}: 0,
 		{From: all[2].DeadAt}: 3, {To: all[2].DeadAt}: 4,
 	} {
-		page, err := r.As("acme", "").DeadLetters.List(ctx, LetterQuery{Filter: filter, Limit: 100})
+		page, err := r.As("acme", "").DeadLetters.List(ctx, deadletter.Query{Filter: filter, Limit: 100})
 		if err != nil || len(page.Letters) != want {
 			t.Errorf("%+v: %d letters, %v; want %d", filter, len(page.Letters), err, want)
 		}
@@ -251,11 +254,16 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 			t.Errorf("%+v: counted %+v, %v; want %d", filter, count, err, want)
 		}
 	}
-	if page, err := r.As("other", "").DeadLetters.List(ctx, LetterQuery{Limit: 100}); err != nil || len(page.Letters) != 0 {
+	if page, err := r.As("other", "").DeadLetters.List(ctx, deadletter.Query{Limit: 100}); err != nil || len(page.Letters) != 0 {
 		t.Errorf("another tenant sees %d letters, %v", len(page.Letters), err)
 	}
-	var field *FieldError
-	if _, err := r.As("", "").DeadLetters.List(ctx, LetterQuery{Limit: 100}); !errors.As(err, &field) || field.Field != "tenant" {
+	var field *refusal.FieldError
+	if _, err := r.As("", "").DeadLetters.List(ctx, deadletter.Query{Limit: 100}); !errors.As(err, &field) || field.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
+}
+
+// asSubmitted returns a fork as what a test submitted.
+func asSubmitted(f deadletter.Forked) Submitted {
+	return Submitted{Reply: Created, Run: f.Run, Case: f.Case, State: f.State}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 )
 
 // A plan gives forks no more attempts than its planner and starter may, whatever the version
@@ -30,14 +31,14 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 			_, approver := r.mustKey("acme", NewKey{Principal: "user:bob", Roles: []access.Role{access.Approver}, Reason: "test"})
 			r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
 			q := allLetters(BulkFork)
-			more := r.policy
+			more := r.policies.base
 			more.MaxRetryAttempts = tc.attempts
 			q.Policy = &more
-			plan, err := r.As("acme", "user:ada").Bulk.Plan(WithCaller(ctx, Caller{Key: planner.Prefix}), q)
+			plan, err := r.As("acme", "user:ada").Bulk.Plan(casework.WithCaller(ctx, casework.Caller{Key: planner.Prefix}), q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.As("acme", "user:bob").Bulk.Run(WithCaller(ctx, Caller{Key: approver.Prefix}), plan.ID, plan.Hash); err != nil {
+			if _, err := r.As("acme", "user:bob").Bulk.Run(casework.WithCaller(ctx, casework.Caller{Key: approver.Prefix}), plan.ID, plan.Hash); err != nil {
 				t.Fatal(err)
 			}
 			b := r.untilPlanDone(plan.ID)

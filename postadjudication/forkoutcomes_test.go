@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -74,7 +76,7 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("its fork is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, f.Run.String())
-		return f
+		return asSubmitted(f)
 	}
 	fork := forked(s)
 	r.untilTrue("the lookup is accepted as not executed", func() bool {
@@ -150,10 +152,10 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 		if err := r.DrainEvents(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if l := r.letters(LetterFilter{Status: background.LetterOpen, Class: class}); len(l) != 1 || l[0].Run != fork.Run || l[0].Class != class {
+		if l := r.letters(deadletter.Filter{Status: background.LetterOpen, Class: class}); len(l) != 1 || l[0].Run != fork.Run || l[0].Class != class {
 			t.Errorf("listed as %s: %+v", class, l)
 		}
-		if l := r.letters(LetterFilter{Status: background.LetterOpen}); len(l) != 1 || l[0].Class != class {
+		if l := r.letters(deadletter.Filter{Status: background.LetterOpen}); len(l) != 1 || l[0].Class != class {
 			t.Errorf("of all: %+v", l)
 		}
 		found, err := r.As("acme", "").DeadLetters.Inspect(ctx, fork.Run)
@@ -163,15 +165,15 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 		r.mustAudit()
 	}
 	is(escrow.Unknown, 3)
-	if p := r.payloadsOf(fork, receipts.DeadLettered); len(p) != 2 || p[1].OutcomeClass != string(escrow.Unknown) || p[1].AttemptClass != string(escrow.NotExecuted) {
+	if p := r.payloadsOf(asSubmitted(fork), receipts.DeadLettered); len(p) != 2 || p[1].OutcomeClass != string(escrow.Unknown) || p[1].AttemptClass != string(escrow.NotExecuted) {
 		t.Errorf("%+v", p)
 	}
-	if p := r.payloadsOf(fork, receipts.Submitted); len(p) != 2 || p[1].OutcomeClass != string(escrow.Unknown) {
+	if p := r.payloadsOf(asSubmitted(fork), receipts.Submitted); len(p) != 2 || p[1].OutcomeClass != string(escrow.Unknown) {
 		t.Errorf("%+v", p)
 	}
 	r.mustSetRule(replayRule(1))
 	r.mustApplyRules(RuleReport{Rules: 1})
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
 	is(escrow.NotExecuted, 0)

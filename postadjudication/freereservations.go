@@ -6,8 +6,12 @@ import (
 	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // maxFreeCases is the maximum number of cases in a plan.
@@ -15,11 +19,11 @@ const maxFreeCases = 1_000
 
 // FreeRequest selects the cases whose reservations are to be freed.
 type FreeRequest struct {
-	Filter    CaseFilter // selects among cases with a reservation
-	All       bool       // all cases with a reservation: required with an empty filter, else refused
-	Limit     int        // maximum number of freeable cases, the oldest first, at most 1,000; 0: all, but over 1,000 are refused
-	Reason    string     // required
-	Reference string     // to the evidence that nothing will be paid for them; required
+	Filter    casestatus.Filter // selects among cases with a reservation
+	All       bool              // all cases with a reservation: required with an empty filter, else refused
+	Limit     int               // maximum number of freeable cases, the oldest first, at most 1,000; 0: all, but over 1,000 are refused
+	Reason    string            // required
+	Reference string            // to the evidence that nothing will be paid for them; required
 
 	tenant string
 }
@@ -41,12 +45,12 @@ type FreeRequest struct {
 func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 	q.tenant, q.Filter.Reserved = p.tenant, true
 	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
-	errs := []error{p.checkChange(q.Reason), requireIdentifier("reference", q.Reference, 255), q.Filter.validate()}
+	errs := []error{validate.Change(p.tenant, p.actor, q.Reason), validate.Identifier("reference", q.Reference, 255), q.Filter.Validate()}
 	if selects == q.All {
-		errs = append(errs, &FieldError{Field: "filter", Problem: "must select cases, or all must be set"})
+		errs = append(errs, &refusal.FieldError{Field: "filter", Problem: "must select cases, or all must be set"})
 	}
 	if q.Limit < 0 || q.Limit > maxFreeCases {
-		errs = append(errs, &FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxFreeCases)})
+		errs = append(errs, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxFreeCases)})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return Bulk{}, err
@@ -67,30 +71,30 @@ func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Bulk, error) {
 
 // nothingToFree returns why a named transaction has nothing to free: ErrNotFound if it has no
 // case, a *RefusedError if the case has no reservation.
-func (s *Service) nothingToFree(ctx context.Context, q FreeRequest) error {
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, q.tenant, journal.KindSettlement, q.Filter.Transaction)
+func (p *planStore) nothingToFree(ctx context.Context, q FreeRequest) error {
+	seen, err := p.journal.Cases.SubjectSnapshot(ctx, q.tenant, journal.KindSettlement, q.Filter.Transaction)
 	if err != nil {
 		return err
 	}
 	if seen.Case.State.Reserved == 0 {
-		return refusedBy(GateNothingReserved, seen)
+		return casework.RefusedBy(refusal.GateNothingReserved, seen)
 	}
 	return nil // it has another state than requested, or the limit omits it
 }
 
 // itemsToFree returns the items of a plan: each selected case with the gate that refuses it
 // now, or, with a limit, the oldest cases that no gate refuses.
-func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []plans.Item, err error) {
+func (p *planStore) itemsToFree(ctx context.Context, q FreeRequest) (items []plans.Item, err error) {
 	var after background.CaseID
 	for {
-		found, err := s.journal.Cases.List(ctx, q.tenant, q.Filter.journalFilter(), after, maxFreeCases+1)
+		found, err := p.journal.Cases.List(ctx, q.tenant, q.Filter.JournalFilter(), after, maxFreeCases+1)
 		if err != nil {
 			return nil, err
 		}
 		if q.Limit == 0 && len(found) > maxFreeCases {
-			return nil, &FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it, or give a limit", maxFreeCases)}
+			return nil, &refusal.FieldError{Field: "filter", Problem: fmt.Sprintf("selects over %d cases: narrow it, or give a limit", maxFreeCases)}
 		}
-		if items, err = s.addFreeable(ctx, items, found, q.Limit); err != nil {
+		if items, err = p.addFreeable(ctx, items, found, q.Limit); err != nil {
 			return nil, err
 		}
 		if len(found) <= maxFreeCases || len(items) == q.Limit {
@@ -102,12 +106,12 @@ func (s *Service) itemsToFree(ctx context.Context, q FreeRequest) (items []plans
 
 // addFreeable appends the items of cases in order. With a limit it omits cases that a gate
 // refuses, and stops at the limit.
-func (s *Service) addFreeable(ctx context.Context, items []plans.Item, cases []journal.CaseRow, limit int) ([]plans.Item, error) {
+func (p *planStore) addFreeable(ctx context.Context, items []plans.Item, cases []journal.CaseRow, limit int) ([]plans.Item, error) {
 	ids := make([]background.RunID, len(cases))
 	for i := range cases {
 		ids[i] = cases[i].ActiveRun
 	}
-	seen, err := s.journal.Letters.ByID(ctx, ids...)
+	seen, err := p.journal.Letters.ByID(ctx, ids...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +124,7 @@ func (s *Service) addFreeable(ctx context.Context, items []plans.Item, cases []j
 		if !readable {
 			continue
 		}
-		gate, err := s.freeGate(ctx, f)
+		gate, err := p.cases.FreeGate(ctx, f)
 		switch {
 		case err != nil:
 			return nil, err
@@ -135,48 +139,26 @@ func (s *Service) addFreeable(ctx context.Context, items []plans.Item, cases []j
 	return items, nil
 }
 
-// freeGate is reservationGate for all runs of the case: a call of any of them may be in flight.
-func (s *Service) freeGate(ctx context.Context, f journal.LetterRow) (Gate, error) {
-	if gate := reservationGate(f); gate != "" {
-		return gate, nil
-	}
-	all, err := s.journal.Cases.ReadableRuns(ctx, f.Run.Tenant, f.Case.ID)
-	if err != nil {
-		return "", err
-	}
-	for _, r := range all {
-		switch why, err := s.settlements.mayStillPay(ctx, r.Run); {
-		case err != nil:
-			return "", err
-		case r.Run.State.Live():
-			return GateLive, nil
-		case why != "":
-			return GateCallOutstanding, nil
-		}
-	}
-	return "", nil
-}
-
 // freeReservation frees the reservation of an item's case. No call can start meanwhile: the
 // change is written only if the case has not changed since it was planned.
-func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, by guard) error {
+func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, by casework.Guard) error {
 	found, err := w.journal.Letters.ByID(ctx, i.Run)
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 || found[0].Run.Tenant != w.plan.Tenant {
-		return ErrNotFound
+		return refusal.ErrNotFound
 	}
-	gate, err := w.freeGate(ctx, found[0])
+	gate, err := w.cases.FreeGate(ctx, found[0])
 	switch {
 	case err != nil:
 		return err
 	case gate != "":
-		return refusedBy(gate, found[0].Snapshot)
+		return casework.RefusedBy(gate, found[0].Snapshot)
 	}
-	err = w.cases.applyAsRead(ctx, found[0], by.letter(freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
+	err = w.cases.ApplyAsRead(ctx, found[0], by.Letter(casework.Freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
 	if err == nil {
-		w.manager.Wake(i.Run)
+		w.cases.Manager.Wake(i.Run)
 	}
 	return err
 }

@@ -8,13 +8,16 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 func freeRequest(transactions string) FreeRequest {
-	return FreeRequest{Filter: CaseFilter{Transaction: transactions}, Reason: "both sides withdrew", Reference: "mail 3"}
+	return FreeRequest{Filter: casestatus.Filter{Transaction: transactions}, Reason: "both sides withdrew", Reference: "mail 3"}
 }
 
 func (r *rig) mustPlanFree(q FreeRequest) Bulk {
@@ -97,7 +100,7 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	for transaction, gate := range map[string]Gate{"txr_1": GateReconcileFirst, "txr_2": GateHeld} {
+	for transaction, gate := range map[string]refusal.Gate{"txr_1": refusal.GateReconcileFirst, "txr_2": refusal.GateHeld} {
 		plan := r.mustPlanFree(freeRequest(transaction))
 		if plan.Ready != 0 || plan.Refused[gate] != 1 {
 			t.Errorf("%s: %+v", transaction, plan)
@@ -113,8 +116,8 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
 		t.Errorf("forked meanwhile: %+v", b.Progress)
 	}
-	var refusal *RefusedError
-	if plan, err := r.As("acme", "user:ada").Bulk.PlanFree(ctx, freeRequest("txr_4")); !errors.As(err, &refusal) || refusal.Gate != GateNothingReserved {
+	var refused *refusal.RefusedError
+	if plan, err := r.As("acme", "user:ada").Bulk.PlanFree(ctx, freeRequest("txr_4")); !errors.As(err, &refused) || refused.Gate != refusal.GateNothingReserved {
 		t.Errorf("settled: %+v, %v", plan, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reservation-freed'`); n != 0 {
@@ -198,14 +201,14 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 	r := newRig(t)
 	for field, spoil := range map[string]func(*acting, *FreeRequest){
 		"tenant": func(who *acting, q *FreeRequest) { who.tenant = "" }, "actor": func(who *acting, q *FreeRequest) { who.actor = "" }, "reason": func(who *acting, q *FreeRequest) { q.Reason = " " },
-		"reference": func(who *acting, q *FreeRequest) { q.Reference = "" }, "filter": func(who *acting, q *FreeRequest) { q.Filter = CaseFilter{} },
+		"reference": func(who *acting, q *FreeRequest) { q.Reference = "" }, "filter": func(who *acting, q *FreeRequest) { q.Filter = casestatus.Filter{} },
 		"state": func(who *acting, q *FreeRequest) { q.Filter.States = []string{"closed"} },
 		"limit": func(who *acting, q *FreeRequest) { q.Limit = 1001 },
 	} {
 		q := freeRequest("txr_1")
 		who := acting{"acme", "user:ada"}
 		spoil(&who, &q)
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As(who.tenant, who.actor).Bulk.PlanFree(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -216,7 +219,7 @@ func TestAFreeThatDoesNotSayWhatOrWhyIsRefused(t *testing.T) {
 func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if b, err := r.As("acme", "user:ada").Bulk.PlanFree(context.Background(), freeRequest("txr_2")); !errors.Is(err, ErrNotFound) {
+	if b, err := r.As("acme", "user:ada").Bulk.PlanFree(context.Background(), freeRequest("txr_2")); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
@@ -241,14 +244,14 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	if _, err := r.Purge(ctx, "acme", q); err != nil {
 		t.Fatal(err)
 	}
-	all, err := r.As("acme", "").Cases.List(ctx, CaseFilter{}, "", 100)
-	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (CaseMoney{Cases: 4, Reserved: 3000, Released: 1000}) {
+	all, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{}, "", 100)
+	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (casestatus.Money{Cases: 4, Reserved: 3000, Released: 1000}) {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	for i, want := range []CaseRow{
-		{Transaction: "txr_1", WaitsFor: WaitsForFinding, Actions: []string{"lookup", "reconcile", "hold"}},
-		{Transaction: "txr_2", WaitsFor: WaitsForLetter, Actions: []string{"fork", "reconcile", "hold", "purge", "free", "adjudicate"}},
-		{Transaction: "txr_3", WaitsFor: WaitsForPurgedLetter, Actions: []string{"free", "adjudicate"}},
+	for i, want := range []casestatus.Row{
+		{Transaction: "txr_1", WaitsFor: casestatus.WaitsForFinding, Actions: []string{"lookup", "reconcile", "hold"}},
+		{Transaction: "txr_2", WaitsFor: casestatus.WaitsForLetter, Actions: []string{"fork", "reconcile", "hold", "purge", "free", "adjudicate"}},
+		{Transaction: "txr_3", WaitsFor: casestatus.WaitsForPurgedLetter, Actions: []string{"free", "adjudicate"}},
 		{Transaction: "txr_4", Actions: []string{}},
 	} {
 		got := all.Cases[i]
@@ -262,24 +265,24 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 			}
 		}
 	}
-	reserved, err := r.As("acme", "").Cases.List(ctx, CaseFilter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
+	reserved, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
 	if err != nil || reserved.Total != 3 || len(reserved.Cases) != 2 || !reserved.More || reserved.Money["EUR"].Reserved != 3000 {
 		t.Fatalf("%+v, %v", reserved, err)
 	}
-	rest, err := r.As("acme", "").Cases.List(ctx, CaseFilter{Reserved: true}, reserved.Next, 2)
+	rest, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Reserved: true}, reserved.Next, 2)
 	if err != nil || len(rest.Cases) != 1 || rest.More || rest.Next != "" || rest.Cases[0].Transaction != "txr_3" || rest.Cases[0].Reserved != 1000 {
 		t.Errorf("%+v, %v", rest, err)
 	}
-	if none, err := r.As("other", "").Cases.List(ctx, CaseFilter{}, "", 2); err != nil || none.Total != 0 || len(none.Cases) != 0 {
+	if none, err := r.As("other", "").Cases.List(ctx, casestatus.Filter{}, "", 2); err != nil || none.Total != 0 || len(none.Cases) != 0 {
 		t.Errorf("%+v, %v", none, err)
 	}
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	for field, ask := range map[string]func() error{
-		"tenant": func() error { _, err := r.As("", "").Cases.List(ctx, CaseFilter{}, "", 2); return err },
-		"limit":  func() error { _, err := r.As("acme", "").Cases.List(ctx, CaseFilter{}, "", 0); return err },
-		"cursor": func() error { _, err := r.As("acme", "").Cases.List(ctx, CaseFilter{}, "x", 2); return err },
+		"tenant": func() error { _, err := r.As("", "").Cases.List(ctx, casestatus.Filter{}, "", 2); return err },
+		"limit":  func() error { _, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{}, "", 0); return err },
+		"cursor": func() error { _, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{}, "x", 2); return err },
 		"state": func() error {
-			_, err := r.As("acme", "").Cases.List(ctx, CaseFilter{States: []string{"x"}}, "", 2)
+			_, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{States: []string{"x"}}, "", 2)
 			return err
 		},
 	} {
@@ -349,16 +352,16 @@ func TestNothingIsFreedWhileACallOfTheParentIsOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letter(fork)
-	found := Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}
+	letter(asSubmitted(fork))
+	found := casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", fork.Run, found); err != nil {
 		t.Fatal(err)
 	}
 	plan := r.mustPlanFree(freeRequest("txr_1"))
-	if plan.Ready != 0 || plan.Refused[GateCallOutstanding] != 1 {
+	if plan.Ready != 0 || plan.Refused[refusal.GateCallOutstanding] != 1 {
 		t.Errorf("planned: %+v", plan)
 	}
-	if b := r.runPlan(plan); b.Progress.Refused != 1 || b.Progress.ByGate[GateCallOutstanding] != 1 {
+	if b := r.runPlan(plan); b.Progress.Refused != 1 || b.Progress.ByGate[refusal.GateCallOutstanding] != 1 {
 		t.Errorf("run: %+v", b.Progress)
 	}
 	close(answer)

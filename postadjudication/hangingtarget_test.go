@@ -32,7 +32,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	if b := r.breaker(); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
 		t.Errorf("%+v after %d calls", b, calls.Load())
 	}
-	if s := r.Stats(); s.Abandoned <= 16 {
+	if s := r.Health().Stats(); s.Abandoned <= 16 {
 		t.Errorf("%+v", s)
 	}
 	close(hang)
@@ -42,7 +42,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
 		t.Errorf("%d open letters", dead)
 	}
-	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.untilTrue("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
 	r.mustAudit()
 }
 
@@ -75,7 +75,7 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 		a.Amount.Minor = 13
 		r.mustSubmit(a)
 	}
-	r.untilTrue("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Stats().Abandoned >= 2*17 })
+	r.untilTrue("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Health().Stats().Abandoned >= 2*17 })
 	stop()
 	feeding.Wait()
 	if opened := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'breaker-opened'`); opened != 0 {
@@ -83,6 +83,6 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	}
 	close(hang)
 	r.untilNoneLive()
-	r.untilTrue("every late answer is in", func() bool { return r.Stats().Abandoned == 0 })
+	r.untilTrue("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
 	r.mustAudit()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 )
 
 const (
@@ -48,7 +49,7 @@ type IdempotentRequest struct {
 func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
 	now := s.now()
 	entry := journal.Request{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
-	if err := errors.Join(requireText("tenant", tenant, 128), requireIdentifier("Idempotency-Key", key, 512)); err != nil {
+	if err := errors.Join(validate.Text("tenant", tenant, 128), validate.Identifier("Idempotency-Key", key, 512)); err != nil {
 		if err = s.allowStoredKey(ctx, entry, err); err != nil {
 			return nil, nil, err
 		}

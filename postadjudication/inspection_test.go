@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -30,39 +33,39 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	}
 	r.untilNoneLive()
 	<-time.After(time.Second) // the key's lifetime, which the test is about
-	finding := Finding{actor: "user:ada", Reason: "the statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
-	do := map[ActionName]func(id background.RunID) error{
-		ActionFork: func(id background.RunID) error {
+	finding := casework.Finding{Reason: "the statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
+	do := map[deadletter.ActionName]func(id background.RunID) error{
+		deadletter.ActionFork: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, id, forkRequest)
 			return err
 		},
-		ActionRetry: func(id background.RunID) error {
+		deadletter.ActionRetry: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Retry(ctx, id, "again")
 			return err
 		},
-		ActionReconcile: func(id background.RunID) error { _, err := r.Reconcile(ctx, "acme", id, finding); return err },
-		ActionHold: func(id background.RunID) error {
+		deadletter.ActionReconcile: func(id background.RunID) error { _, err := r.Reconcile(ctx, "acme", id, finding); return err },
+		deadletter.ActionHold: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, id, "a court asks")
 			return err
 		},
-		ActionRelease: func(id background.RunID) error {
+		deadletter.ActionRelease: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, id, "a court asks")
 			return err
 		},
-		ActionMark: func(id background.RunID) error {
-			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, id, MarkRequest{Reason: "look", ManualReviewRequired: ptr(true)})
+		deadletter.ActionMark: func(id background.RunID) error {
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, id, deadletter.Mark{Reason: "look", ManualReviewRequired: ptr(true)})
 			return err
 		},
 	}
 	for name, c := range map[string]struct {
 		letter  Submitted
-		refused map[ActionName]Gate
+		refused map[deadletter.ActionName]refusal.Gate
 	}{
-		"plain":   {plain, map[ActionName]Gate{ActionRelease: GateNotHeld}},
-		"held":    {held, map[ActionName]Gate{ActionHold: GateHeld, ActionPurge: GateHeld}},
-		"unknown": {unknown, map[ActionName]Gate{ActionFork: GateReconcileFirst, ActionRetry: GateReconcileFirst, ActionRelease: GateNotHeld, ActionPurge: GateReconcileFirst}},
-		"forked": {forked, map[ActionName]Gate{ActionFork: GateNotOpen, ActionRetry: GateNotALetter, ActionReconcile: GateNotOpen, ActionLookup: GateNotOpen, ActionHold: GateNotOpen,
-			ActionRelease: GateNotOpen, ActionMark: GateNotOpen, ActionPurge: GateNotOpen}},
+		"plain":   {plain, map[deadletter.ActionName]refusal.Gate{deadletter.ActionRelease: refusal.GateNotHeld}},
+		"held":    {held, map[deadletter.ActionName]refusal.Gate{deadletter.ActionHold: refusal.GateHeld, deadletter.ActionPurge: refusal.GateHeld}},
+		"unknown": {unknown, map[deadletter.ActionName]refusal.Gate{deadletter.ActionFork: refusal.GateReconcileFirst, deadletter.ActionRetry: refusal.GateReconcileFirst, deadletter.ActionRelease: refusal.GateNotHeld, deadletter.ActionPurge: refusal.GateReconcileFirst}},
+		"forked": {forked, map[deadletter.ActionName]refusal.Gate{deadletter.ActionFork: refusal.GateNotOpen, deadletter.ActionRetry: refusal.GateNotALetter, deadletter.ActionReconcile: refusal.GateNotOpen, deadletter.ActionLookup: refusal.GateNotOpen, deadletter.ActionHold: refusal.GateNotOpen,
+			deadletter.ActionRelease: refusal.GateNotOpen, deadletter.ActionMark: refusal.GateNotOpen, deadletter.ActionPurge: refusal.GateNotOpen}},
 	} {
 		i, err := r.As("acme", "").DeadLetters.Inspect(ctx, c.letter.Run)
 		if err != nil || len(i.Actions) != 8 {
@@ -76,13 +79,13 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			if act == nil || a.Allowed {
 				continue
 			}
-			var refusal *RefusedError
+			var refusal *refusal.RefusedError
 			if err := act(c.letter.Run); !errors.As(err, &refusal) || refusal.Gate != a.RefusedBy {
 				t.Errorf("%s: %s returned %v, the inspection said %q", name, a.Name, err, a.RefusedBy)
 			}
 		}
 	}
-	for _, name := range []ActionName{ActionMark, ActionHold, ActionRelease, ActionReconcile, ActionFork} {
+	for _, name := range []deadletter.ActionName{deadletter.ActionMark, deadletter.ActionHold, deadletter.ActionRelease, deadletter.ActionReconcile, deadletter.ActionFork} {
 		if err := do[name](plain.Run); err != nil {
 			t.Errorf("%s was allowed: %v", name, err)
 		}
@@ -122,11 +125,14 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 		t.Errorf("%d receipts of %d, %+v", n, i.Case.Receipts, i.Receipts)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.As(tenant, "").DeadLetters.Inspect(ctx, fork.Run); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "").DeadLetters.Inspect(ctx, fork.Run); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
 }
+
+// receiptsShown is how many receipts an inspection has.
+const receiptsShown = 200
 
 // For a long trail an inspection returns the beginning and where to continue.
 func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
@@ -134,13 +140,13 @@ func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	for n := range inspectedReceipts {
-		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
+	for n := range receiptsShown {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	i, err := r.As("acme", "").DeadLetters.Inspect(ctx, letter.Run)
-	if err != nil || len(i.Receipts) != inspectedReceipts || i.ReceiptsAfter != inspectedReceipts {
+	if err != nil || len(i.Receipts) != receiptsShown || i.ReceiptsAfter != receiptsShown {
 		t.Fatalf("%d receipts, after %d, %v", len(i.Receipts), i.ReceiptsAfter, err)
 	}
 	rest, err := r.Receipts(ctx, "acme", i.Case.Case, i.ReceiptsAfter, 1000)

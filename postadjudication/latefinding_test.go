@@ -7,11 +7,13 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var paidFinding = Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
+var paidFinding = casework.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
 
 // purgedPaidLetter returns a letter that was purged after the escrow service refused, though it
 // had paid.
@@ -31,10 +33,10 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	r := newRig(t).startWorkers()
 	byRun, byCase := r.purgedPaidLetter(1, 1000), r.purgedPaidLetter(2, 1000)
 	ctx := context.Background()
-	var refusal *RefusedError
+	var refused *refusal.RefusedError
 	nothing := paidFinding
 	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
-	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen || refusal.Letter != background.LetterPurged {
+	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterPurged {
 		t.Errorf("nothing to clear: %v", err)
 	}
 	for range 2 { // the second time it is a repetition, and audited again
@@ -53,7 +55,7 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	if payloads := r.payloadsOf(byRun, receipts.Reconciled); len(payloads) != 2 || payloads[0].Finding != string(escrow.Executed) || payloads[0].FindingReference != "stmt-7" || payloads[1].Settlement != nil {
 		t.Errorf("%+v", payloads)
 	}
-	if _, err := r.ReconcileCase(ctx, "", "txr_2", paidFinding); !errors.Is(err, ErrNotFound) {
+	if _, err := r.ReconcileCase(ctx, "", "txr_2", paidFinding); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
 	r.mustAudit()
@@ -84,16 +86,16 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.cancel(fork); err != nil {
+	if _, err := r.cancel(asSubmitted(fork)); err != nil {
 		t.Fatal(err)
 	}
 	nothing := paidFinding
 	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
-	var refusal *RefusedError
-	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
+	var refused *refusal.RefusedError
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("nothing to clear: %v", err)
 	}
-	for _, paid := range []Submitted{freed, older, fork, superseded} {
+	for _, paid := range []Submitted{freed, older, asSubmitted(fork), superseded} {
 		_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, paid.Run, paidFinding)
 		if b := r.runPlan(r.secondPerson(err)); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
@@ -117,11 +119,11 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 		of  Adjudication
 		run Submitted
 	}{{higher, waits}, {instead, waitsToo}} {
-		if c, st := r.caseOf(newer.of), r.status(newer.run.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidUnderOlderKey {
+		if c, st := r.caseOf(newer.of), r.status(newer.run.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != casework.ReasonPaidUnderOlderKey {
 			t.Errorf("older of %s: %+v, %+v", newer.of.TransactionReceiptID, c, st)
 		}
 	}
-	if _, err := r.Reconcile(ctx, "acme", freed.Run, paidFinding); !errors.As(err, &refusal) || refusal.Gate != GateNotOpen {
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, paidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("known already: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
@@ -212,7 +214,7 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	for _, letter := range []Submitted{open, r.purgedPaidLetter(2, 400), freed} {
 		part := paidFinding
 		part.Moved = 400
-		var field *FieldError
+		var field *refusal.FieldError
 		if _, err := r.Reconcile(ctx, "acme", letter.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
 			t.Errorf("%v", err)
 		}
@@ -234,7 +236,7 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	r.mustSubmit(half)
 	part := paidFinding
 	part.Moved = 500
-	var field *FieldError
+	var field *refusal.FieldError
 	if _, err := r.Reconcile(ctx, "acme", replaced.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
 		t.Errorf("what the newer one asks for: %v", err)
 	}

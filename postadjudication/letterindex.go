@@ -8,7 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -43,14 +45,14 @@ const rebuildBatch = 500
 // the steps already committed stay done, and a repeated call does the rest. It does nothing
 // where nothing differs. Errors: a *FieldError for bad input (joined, one per field).
 func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt, error) {
-	if err := errors.Join(requireText("tenant", q.Tenant, 128), requireIdentifier("actor", q.Actor, 128), requireText("reason", q.Reason, 1024)); err != nil {
+	if err := errors.Join(validate.Text("tenant", q.Tenant, 128), validate.Identifier("actor", q.Actor, 128), validate.Text("reason", q.Reason, 1024)); err != nil {
 		return Rebuilt{}, err
 	}
-	if err := s.plans.CatchUp(ctx); err != nil {
+	if err := s.plans.stored.CatchUp(ctx); err != nil {
 		return Rebuilt{}, err
 	}
 	var all Rebuilt
-	reason := cleanText(q.Reason, 1024)
+	reason := validate.Clean(q.Reason, 1024)
 	for place := (search.RebuildPosition{}); !place.Done(); {
 		done, next, err := s.index.Rebuild(ctx, q.Tenant, place, rebuildBatch, func(r search.RebuildResult) receipts.Draft {
 			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
@@ -88,7 +90,7 @@ type projector struct {
 // run works until ctx ends.
 func (p projector) run(ctx context.Context) {
 	failing := false
-	for pause := projectPause; sleepOr(ctx, pause, nil); {
+	for pause := projectPause; casework.Sleep(ctx, pause, nil); {
 		begin := time.Now()
 		step, err := p.index.Project(ctx)
 		if ctx.Err() != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -19,7 +20,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://ada:hunter2@escrow.example:8443/v1/executions?key=sesame#top"}
 	}).startWorkers()
 	const asked = "https://escrow.example:8443/v1/executions"
-	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
+	ctx := casework.WithCaller(context.Background(), casework.Caller{SelfDeclared: true})
 	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	unpaid := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
 	byKey := r.deadLetter(3, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
@@ -74,21 +75,6 @@ type addressedEscrow struct {
 
 func (e addressedEscrow) Address() string { return e.at }
 
-// An address that can't be parsed is left out: it could hold a secret anywhere.
-func TestALookupNamesNoAddressThatCantBeRead(t *testing.T) {
-	t.Parallel()
-	for at, want := range map[string]string{
-		"https://escrow.example/a%2Fb?": "https://escrow.example/a%2Fb", "http://x:y@[::1]:80": "http://[::1]:80", "https://ada:hunter2@escrow.example:port": "", "": "",
-	} {
-		if got := lookupURL(addressedEscrow{newEscrow(), at}); got != want {
-			t.Errorf("%q: %q, want %q", at, got, want)
-		}
-	}
-	if got := lookupURL(newEscrow()); got != "" {
-		t.Errorf("none: %q", got)
-	}
-}
-
 // A run of another target is looked up at that target, and the receipt names its URL.
 func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 	t.Parallel()
@@ -97,7 +83,7 @@ func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 		c.Targets = []Target{{Name: "bank", Executor: bank}}
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example/v1"}
 	}).startWorkers()
-	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
+	ctx := casework.WithCaller(context.Background(), casework.Caller{SelfDeclared: true})
 	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 400 {
 			r.escrow.pay(c, c.Amount.Minor)
@@ -131,7 +117,7 @@ func TestALookupOverHTTPTakesOnePerson(t *testing.T) {
 		c.Executor = addressedEscrow{c.Executor.(*scriptedEscrow), "https://escrow.example"}
 	}).startWorkers()
 	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
-	c, err := r.As("acme", "user:ada").DeadLetters.Lookup(WithCaller(context.Background(), Caller{Key: "rck_x"}), letter.Run)
+	c, err := r.As("acme", "user:ada").DeadLetters.Lookup(casework.WithCaller(context.Background(), casework.Caller{Key: "rck_x"}), letter.Run)
 	if err != nil || c.Progression != settlement.Settled || r.letterStatus(letter) != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
 	}

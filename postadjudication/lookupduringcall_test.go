@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -59,7 +60,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	if now := r.caseOf(release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != escrow.Unknown {
 		t.Errorf("%d attempts are unknown, the run is %s", now.UnknownOpen, now.Runs[0].Class)
 	}
-	if st, err := r.cancel(s); !errors.Is(err, ErrReconcileFirst) {
+	if st, err := r.cancel(s); !errors.Is(err, refusal.ErrReconcileFirst) {
 		t.Errorf("a cancel of what was paid: %s, %v", st.State, err)
 		r.escrow.script = nil
 		higher := refund(1)

@@ -9,12 +9,13 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 )
 
 // withLookups turns the lookup loop on, at a pace that a test can wait for.
 func withLookups(c *Config) {
 	c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts = 50*time.Millisecond, 3*time.Second, 1
-	c.Lookups = LookupRule{Every: 20 * time.Millisecond, FirstPause: 100 * time.Millisecond, MaxPause: 200 * time.Millisecond, PerSecond: 100}
+	c.Lookups = casework.LookupRule{Every: 20 * time.Millisecond, FirstPause: 100 * time.Millisecond, MaxPause: 200 * time.Millisecond, PerSecond: 100}
 }
 
 // lookupScript is a sequence of an escrow service's answers to lookups; the last one repeats.
@@ -85,8 +86,8 @@ func TestAPaymentIsFoundByAnotherLookup(t *testing.T) {
 		t.Errorf("head %d, %+v, %v", r.head(), st, err)
 	}
 	r.until("nothing is remembered of it", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
-	r.untilTrue("its lookups are counted", func() bool { return r.Stats().Lookups.Closed == 1 })
-	if st := r.Stats().Lookups; st.Cleared != 0 || st.Asked < 3 {
+	r.untilTrue("its lookups are counted", func() bool { return r.Health().Stats().Lookups.Closed == 1 })
+	if st := r.Health().Stats().Lookups; st.Cleared != 0 || st.Asked < 3 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -115,8 +116,8 @@ func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 	r, l, _ := unknownLetter(t)
 	l.setAnswers(answerAbsent, answerExecuted(1000))
 	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
-	r.untilTrue("its lookups are counted", func() bool { return r.Stats().Lookups.Closed == 1 })
-	if st := r.Stats().Lookups; st.Cleared != 0 {
+	r.untilTrue("its lookups are counted", func() bool { return r.Health().Stats().Lookups.Closed == 1 })
+	if st := r.Health().Stats().Lookups; st.Cleared != 0 {
 		t.Errorf("%+v", st)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
@@ -139,7 +140,7 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 		t.Errorf("looked up at %v", l.askedAt)
 	}
 	l.mu.Unlock()
-	r.untilTrue("it is counted", func() bool { return r.Stats().Lookups.Cleared == 1 })
+	r.untilTrue("it is counted", func() bool { return r.Health().Stats().Lookups.Cleared == 1 })
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, forkRequest); err != nil {
 		t.Error(err)
 	}
@@ -154,10 +155,10 @@ func TestAnotherSumIsForAPerson(t *testing.T) {
 	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'other_amount' FROM recourse.lookups), false)`)
 	asked := l.count()
 	i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run)
-	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.head() != head {
+	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != casework.LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.head() != head {
 		t.Errorf("head %d, %+v, %v", r.head(), i.Lookups, err)
 	}
-	if levels, err := r.Levels(context.Background()); err != nil || levels.Unknown.ForPerson != 1 || levels.Unknown.ForLookup != 0 {
+	if levels, err := r.Health().Levels(context.Background()); err != nil || levels.Unknown.ForPerson != 1 || levels.Unknown.ForLookup != 0 {
 		t.Errorf("%+v, %v", levels.Unknown, err)
 	}
 	if l.count() != asked {
@@ -174,7 +175,7 @@ func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 	if n := r.count(`SELECT asked FROM recourse.lookups`); n != 1 {
 		t.Errorf("looked up %d times; a single answer of executed is believed", n)
 	}
-	if i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != LookupKeyForgotten || i.Case.UnknownOpen != 1 {
+	if i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != casework.LookupKeyForgotten || i.Case.UnknownOpen != 1 {
 		t.Errorf("%+v, %v", i.Lookups, err)
 	}
 }
@@ -227,7 +228,7 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	}
 	r.escrow.mu.Unlock()
 	<-once
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: escrow.Executed, Moved: 1000}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, casework.Finding{Reason: "statement", Reference: "stmt-1", Class: escrow.Executed, Moved: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	answers <- answerExecuted(1000)
@@ -280,16 +281,6 @@ func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	r.until("both are asked", `SELECT count(*) = 2 FROM recourse.lookups`)
 }
 
-func TestPausesBetweenLookupsDouble(t *testing.T) {
-	t.Parallel()
-	r := LookupRule{}.withDefaults()
-	for asked, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 3: 4 * time.Minute, 9: 256 * time.Minute, 10: 6 * time.Hour, 1000: 6 * time.Hour} {
-		if got := r.pause(asked); got != want {
-			t.Errorf("after lookup %d: %s, want %s", asked, got, want)
-		}
-	}
-}
-
 // A letter whose answer can't be recorded is skipped for a while: it is not looked up in every
 // round, and does not block others.
 func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
@@ -328,6 +319,9 @@ func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	}
 }
 
+// lettersARound is how many letters a round of the lookup loop asks about.
+const lettersARound = 100
+
 // manyUnknownLetters returns a rig with more letters of one escrow service than a round looks up.
 // The test scripts their calls.
 func manyUnknownLetters(t *testing.T, call func() escrow.Answer) *rig {
@@ -340,7 +334,7 @@ func manyUnknownLetters(t *testing.T, call func() escrow.Answer) *rig {
 		return noAnswer()
 	}
 	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
-	batch := make([]Adjudication, lookupPage+1)
+	batch := make([]Adjudication, lettersARound+1)
 	for n := range batch {
 		batch[n] = release(n)
 		batch[n].Target = "other"
@@ -373,7 +367,7 @@ func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, "other", "over"); err != nil {
 		t.Fatal(err)
 	}
-	r.until("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lookupPage+2)
+	r.until("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lettersARound+2)
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,95 +11,12 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
-
-// conclude is right in every combination of its inputs.
-func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
-	t.Parallel()
-	const reach, flight, clocks, margin = 13 * time.Second, time.Minute, 2 * background.MaxClockOffset, 5 * time.Second
-	type traffic struct {
-		name          string
-		q             lookupEvidence
-		stated, other string // why it is not believed, if the executor states its in-flight time, and if it does not
-	}
-	calls := []traffic{
-		{"a call is outstanding", lookupEvidence{outstanding: true, sinceLastCall: time.Hour}, lookupOutstanding, lookupOutstanding},
-		{"just come back", lookupEvidence{}, lookupPremature, ""},
-		{"nearly over", lookupEvidence{sinceLastCall: reach + flight + clocks - 1}, lookupPremature, ""},
-		{"over", lookupEvidence{sinceLastCall: reach + flight + clocks}, "", ""},
-		{"a worker just lost", lookupEvidence{lostCall: true}, lookupPremature, lookupPremature},
-		{"a worker lost, call bound and time limit nearly over", lookupEvidence{sinceLastCall: time.Hour, lostCall: true, sinceLost: reach + clocks - 1}, lookupPremature, lookupPremature},
-		{"a worker lost, call bound and time limit over", lookupEvidence{sinceLastCall: time.Hour, lostCall: true, sinceLost: reach + clocks}, lookupPremature, ""},
-		{"a worker lost for long", lookupEvidence{sinceLastCall: time.Hour, lostCall: true, sinceLost: time.Hour}, "", ""},
-		{"a worker lost for long, another call just back", lookupEvidence{lostCall: true, sinceLost: time.Hour}, lookupPremature, ""},
-	}
-	keys := []struct {
-		name      string
-		q         lookupEvidence
-		forgotten bool
-	}{
-		{"none is known", lookupEvidence{called: true}, true},
-		{"known for ever", lookupEvidence{called: true, keyAge: 1000 * time.Hour, keyRetention: escrow.Forever}, false},
-		{"known for ever, clock before", lookupEvidence{called: true, keyAge: -time.Hour, keyRetention: escrow.Forever}, false},
-		{"clock before the first call", lookupEvidence{called: true, keyAge: -1, keyRetention: time.Hour}, true},
-		{"fresh", lookupEvidence{called: true, keyRetention: time.Hour}, false},
-		{"known to the margin", lookupEvidence{called: true, keyAge: time.Hour - margin - 1, keyRetention: time.Hour}, false},
-		{"within the margin", lookupEvidence{called: true, keyAge: time.Hour - margin, keyRetention: time.Hour}, true},
-		{"long forgotten", lookupEvidence{called: true, keyAge: 24 * time.Hour, keyRetention: time.Hour}, true},
-		{"a life shorter than the margin", lookupEvidence{called: true, keyAge: 1, keyRetention: margin}, true},
-		{"never called", lookupEvidence{keyAge: 24 * time.Hour, keyRetention: time.Hour}, false},
-	}
-	for _, answer := range []escrow.Class{escrow.Executed, escrow.NotExecuted, escrow.Unknown, ""} {
-		for _, c := range calls {
-			for _, k := range keys {
-				for _, inFlight := range []time.Duration{flight, 0, -1} {
-					q := c.q
-					q.answer, q.maxSendDelay, q.inFlight, q.called, q.keyAge, q.keyRetention, q.margin = answer, reach, inFlight, k.q.called, k.q.keyAge, k.q.keyRetention, margin
-					class, why := escrow.NotExecuted, c.stated
-					if inFlight <= 0 {
-						why = c.other
-					}
-					if k.forgotten && why != lookupOutstanding {
-						why = lookupForgotten
-					}
-					if why != "" {
-						class = escrow.Unknown
-					}
-					if answer == escrow.Executed {
-						class, why = escrow.Executed, ""
-					} else if answer != escrow.NotExecuted {
-						class, why = escrow.Unknown, ""
-					}
-					if got, because := q.conclude(); got != class || because != why {
-						t.Errorf("%q, %s, key %s, in flight %s: %s %q, want %s %q", answer, c.name, k.name, inFlight, got, because, class, why)
-					}
-				}
-			}
-		}
-	}
-}
-
-// If nobody states how long a call can be in flight, a lookup that finds nothing is
-// not conclusive, however long ago the call was.
-func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
-	t.Parallel()
-	for name, f := range map[string]settlementFamily{
-		"stated":  {executor: &scriptedEscrow{inFlight: escrow.Forever}, targets: targetsOf(&Config{})},
-		"nearly":  {executor: &scriptedEscrow{inFlight: escrow.Forever - time.Second}, targets: targetsOf(&Config{})},
-		"assumed": {defaultInFlight: escrow.Forever},
-	} {
-		for _, longest := range []time.Duration{10 * time.Second, maxTimeLimit} {
-			for _, quiet := range []time.Duration{0, time.Hour, 50 * 365 * 24 * time.Hour, escrow.Forever / 2} {
-				q := lookupEvidence{answer: escrow.NotExecuted, maxSendDelay: background.MaxClaimAge(15*time.Second) + longest, inFlight: f.inFlight(escrow.DefaultTarget), keyRetention: escrow.Forever, sinceLastCall: quiet, lostCall: true, sinceLost: quiet}
-				if class, why := q.conclude(); class != escrow.Unknown || why != lookupPremature {
-					t.Errorf("%s, quiet for %s: %s %q", name, quiet, class, why)
-				}
-			}
-		}
-	}
-}
 
 // uncheckedLookup is an escrow service whose lookups do not wait for calls.
 type uncheckedLookup struct {
@@ -143,8 +60,8 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 		}()
 		select {
 		case err := <-asked:
-			var refusal *RefusedError
-			if !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), words) {
+			var refused *refusal.RefusedError
+			if !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), words) {
 				t.Errorf("%s: %v", words, err)
 			}
 		case <-time.After(50 * limit):
@@ -177,11 +94,11 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	if err != nil || r.escrow.totalCalls() != 1 || st.Letter != background.LetterOpen || st.Class != escrow.Unknown || st.ReasonCode != background.ReasonOutcomeUnknown {
 		t.Errorf("%d calls; %+v, %v", r.escrow.totalCalls(), st, err)
 	}
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
 		t.Errorf("lookup by a person: %v", err)
 	}
-	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, BulkRequest{Reason: "ask", Action: BulkReconcile, Filter: LetterFilter{}, All: true})
+	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, BulkRequest{Reason: "ask", Action: BulkReconcile, Filter: deadletter.Filter{}, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +155,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 			c.Worker, c.Simulated, c.Now = "second", true, func() time.Time { return time.Now().Add(d) }
 		})
 	}
-	var refusal *RefusedError
+	var refusal *refusal.RefusedError
 	if _, err := later(24*time.Hour).As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("while the process lives: %v", err)
 	}
@@ -275,15 +192,15 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	r.startWorkers()
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	r.escrow.lookupLifetime = escrow.Forever
-	var refusal *RefusedError
+	var refused *refusal.RefusedError
 	_, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	for err != nil && strings.Contains(err.Error(), "the lookup timed out") { // of a slow machine; go test bounds it
 		_, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	}
-	if !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: escrow.NotExecuted}); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, casework.Finding{Reason: "r", Reference: "x", Class: escrow.NotExecuted}); !errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding {
 		t.Errorf("found just after the loss: %v", err)
 	}
 	day := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) {
@@ -304,9 +221,9 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 	ctx := context.Background()
-	f := Finding{actor: "user:ada", Reason: "bank statement", Reference: "stmt-7", Class: escrow.NotExecuted}
-	var refusal *RefusedError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refusal) || refusal.Gate != GateCallOutstanding || !strings.Contains(err.Error(), "has not returned") {
+	f := casework.Finding{Reason: "bank statement", Reference: "stmt-7", Class: escrow.NotExecuted}
+	var refused *refusal.RefusedError
+	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("%v", err)
 	}
 	opposite := refund(1)
@@ -314,8 +231,8 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
 		t.Errorf("before a finding: %s", got.Reply)
 	}
-	var field *FieldError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: escrow.Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
+	var field *refusal.FieldError
+	if _, err := r.Reconcile(ctx, "acme", s.Run, casework.Finding{Reason: "r", Reference: "x", Class: escrow.Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
 		t.Errorf("%v", err)
 	}
 	f.CallOutstanding = true
@@ -348,7 +265,7 @@ func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
 		t.Errorf("%s", got.Reply)
 	}
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, Finding{actor: "user:ada", Reason: "r", Reference: "x", Class: escrow.NotExecuted, CallOutstanding: true}); err != nil {
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, casework.Finding{Reason: "r", Reference: "x", Class: escrow.NotExecuted, CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.mustSubmit(opposite); got.Reply != Created {
@@ -418,9 +335,9 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 		lookups++
 		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor}
 	}
-	paused := r.Stats().PausedDeliveries
+	paused := r.Health().Stats().PausedDeliveries
 	s := r.startWorkers().mustSubmit(release(1))
-	r.untilTrue("its delivery is postponed", func() bool { return r.Stats().PausedDeliveries > paused })
+	r.untilTrue("its delivery is postponed", func() bool { return r.Health().Stats().PausedDeliveries > paused })
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
@@ -430,29 +347,5 @@ func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	r.untilNoneLive()
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Succeeded || lookups != 1 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
-	}
-}
-
-// A wrapper that hides its executor's InFlight does not make early answers of not executed
-// believed.
-func TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne(t *testing.T) {
-	t.Parallel()
-	type wrapper struct {
-		escrow.Executor
-		escrow.Lookuper
-	}
-	e := newEscrow()
-	for name, tc := range map[string]struct {
-		executor escrow.Executor
-		want     time.Duration
-	}{
-		"stated":  {e, 0},
-		"hidden":  {wrapper{e, e}, time.Minute},
-		"no call": {nil, time.Minute},
-	} {
-		f := settlementFamily{executor: tc.executor, targets: targetsOf(&Config{}), defaultInFlight: escrow.DefaultInFlight}
-		if got := f.inFlight(escrow.DefaultTarget); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
-		}
 	}
 }

@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -43,7 +47,7 @@ func newOlderKeyCase(t *testing.T, script func(context.Context, *rig, escrow.Cal
 	first.Amount = euros(lateMinor)
 	o.letter = o.startWorkers().mustSubmit(first)
 	o.until("the first generation is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	none := Finding{actor: "user:ada", Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	none := casework.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
 	if _, err := o.Reconcile(context.Background(), "acme", o.letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
@@ -75,8 +79,8 @@ func (o *olderKeyCase) checkUndercut(present Submitted, reserved int64) {
 	if c.Progression != settlement.DisputeReady || c.Asked != 1000 || c.Moved != 0 || c.Released != lateMinor || c.Reserved != reserved {
 		o.t.Errorf("%+v", c.State)
 	}
-	var refusal *RefusedError
-	if _, err := o.As("acme", "user:ada").DeadLetters.Fork(context.Background(), present.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GatePaidUnderOlderKey || !strings.Contains(err.Error(), "higher generation") {
+	var refused *refusal.RefusedError
+	if _, err := o.As("acme", "user:ada").DeadLetters.Fork(context.Background(), present.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GatePaidUnderOlderKey || !strings.Contains(err.Error(), "higher generation") {
 		o.t.Errorf("a fork: %v", err)
 	}
 	o.checkNoBreach()
@@ -120,10 +124,10 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.checkUndercut(waits, 600)
-	if found := o.letters(LetterFilter{Status: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != GatePaidUnderOlderKey {
+	if found := o.letters(deadletter.Filter{Status: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != refusal.GatePaidUnderOlderKey {
 		t.Errorf("the list of letters: %+v", found)
 	}
-	if plan := o.mustPlan(BulkRequest{Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[GatePaidUnderOlderKey] != 1 {
+	if plan := o.mustPlan(BulkRequest{Reason: "mended", Action: BulkFork, All: true}); plan.Ready != 0 || plan.Refused[refusal.GatePaidUnderOlderKey] != 1 {
 		t.Errorf("a plan: %+v", plan)
 	}
 	inspected, err := o.As("acme", "").DeadLetters.Inspect(ctx, waits.Run)
@@ -131,7 +135,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range inspected.Actions {
-		if (a.Name == ActionFork || a.Name == ActionRetry) && (a.Allowed || a.RefusedBy != GatePaidUnderOlderKey) {
+		if (a.Name == deadletter.ActionFork || a.Name == deadletter.ActionRetry) && (a.Allowed || a.RefusedBy != refusal.GatePaidUnderOlderKey) {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -257,7 +261,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("by a finding", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		c, err := o.Reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Reason: "the 400 was all there was to pay", Class: escrow.NotExecuted, Reference: "stmt-2", CallOutstanding: true})
+		c, err := o.Reconcile(context.Background(), "acme", dead.Run, casework.Finding{Reason: "the 400 was all there was to pay", Class: escrow.NotExecuted, Reference: "stmt-2", CallOutstanding: true})
 		if err != nil || c.Progression != settlement.PartiallySettled || c.Released != lateMinor || c.Reserved != 600 || o.letterStatus(dead) != background.LetterReconciled {
 			t.Errorf("%+v, %s, %v", c.State, o.letterStatus(dead), err)
 		}
@@ -265,8 +269,8 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		o.mustAudit()
-		page, err := o.As("acme", "").Cases.List(context.Background(), CaseFilter{Reserved: true}, "", 10)
-		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []string{"free", "adjudicate"}) {
+		page, err := o.As("acme", "").Cases.List(context.Background(), casestatus.Filter{Reserved: true}, "", 10)
+		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != casestatus.WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []string{"free", "adjudicate"}) {
 			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
 		}
 		plan := o.mustPlanFree(freeRequest("txr_1"))
@@ -288,7 +292,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 	t.Run("not by a lookup", func(t *testing.T) {
 		t.Parallel()
 		o, dead := undercut(t)
-		if _, err := o.reconcile(context.Background(), "acme", dead.Run, Finding{actor: "user:ada", Class: escrow.NotExecuted, attempt: o.status(dead.Run).Attempts}, escrow.NotExecuted, guard{}); err != nil {
+		if _, err := o.cases.Reconcile(context.Background(), "acme", dead.Run, "user:ada", casework.Finding{Class: escrow.NotExecuted}, casework.LookupSource{Class: escrow.NotExecuted, Attempt: o.status(dead.Run).Attempts}, casework.Guard{}); err != nil {
 			t.Fatal(err)
 		}
 		o.checkUndercut(dead, 600)
@@ -366,7 +370,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			letter := r.startWorkers().mustSubmit(release(1))
 			r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
 			ctx := context.Background()
-			if _, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
+			if _, err := r.Reconcile(ctx, "acme", letter.Run, casework.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}); err != nil {
 				t.Fatal(err)
 			}
 			q := forkRequest

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -41,7 +42,7 @@ type OperationLogEntry struct {
 // History returns at most limit receipts of an operation log of a tenant in order,
 // beginning after a sequence number. It returns none if nothing was ever recorded.
 func (t TenantOperationLogs) History(ctx context.Context, log OperationLog, after int64, limit int) ([]OperationLogEntry, error) {
-	return t.s.readOperationLog(ctx, t.tenant, string(log), after, limit)
+	return t.readOperationLog(ctx, string(log), after, limit)
 }
 
 // History returns the changes of a target's circuit breaker in order, as
@@ -49,29 +50,29 @@ func (t TenantOperationLogs) History(ctx context.Context, log OperationLog, afte
 // the tenant's runs, or that of AllTenants.
 func (t TenantBreakers) History(ctx context.Context, target string, after int64, limit int) ([]OperationLogEntry, error) {
 	if target == "" {
-		return nil, &FieldError{Field: "target", Problem: "must be given"}
+		return nil, &refusal.FieldError{Field: "target", Problem: "must be given"}
 	}
-	of, err := t.s.findBreaker(ctx, t.tenant, target)
+	of, err := t.find(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	return t.s.readOperationLog(ctx, t.tenant, journal.BreakerSubjectPrefix+of.Family+":"+of.Name, after, limit)
+	return t.readOperationLog(ctx, journal.BreakerSubjectPrefix+of.Family+":"+of.Name, after, limit)
 }
 
-func (s *Service) readOperationLog(ctx context.Context, tenant, subject string, after int64, limit int) ([]OperationLogEntry, error) {
+func (o operator) readOperationLog(ctx context.Context, subject string, after int64, limit int) ([]OperationLogEntry, error) {
 	switch {
-	case tenant == "":
-		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
+	case o.tenant == "":
+		return nil, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
 	case limit < 1:
-		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
+		return nil, &refusal.FieldError{Field: "limit", Problem: "must be at least 1"}
 	case after < 0:
-		return nil, &FieldError{Field: "after", Problem: "must not be negative"}
+		return nil, &refusal.FieldError{Field: "after", Problem: "must not be negative"}
 	}
-	caseID, found, err := s.journal.Operations.Case(ctx, tenant, subject)
+	caseID, found, err := o.s.journal.Operations.Case(ctx, o.tenant, subject)
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := s.journal.Receipts.Trail(ctx, tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 )
 
 // The operation logs of keys, plans, circuit breakers and refusals can be read page by page: by
@@ -15,7 +16,7 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
 	ctx := context.Background()
-	_, key, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: "user:ada", Roles: []AccessRole{access.Operator}, ExpiresAt: r.now().Add(day), Reason: "on call"})
+	_, key, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: "user:ada", Roles: []AccessRole{access.Operator}, ExpiresAt: r.now().Add(validate.Day), Reason: "on call"})
 	if err == nil {
 		_, err = r.As("acme", "user:root").Keys.Revoke(ctx, key.Prefix, "left")
 	}

@@ -1,6 +1,10 @@
 package postadjudication
 
-import "errors"
+import (
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
+)
 
 // Operator reads and changes what belongs to one tenant, in the name of one actor. Every
 // change and every refusal is recorded with that actor. See Service.As.
@@ -20,8 +24,10 @@ type Operator struct {
 // fail: a name that is not allowed is refused by the methods.
 func (s *Service) As(tenant, actor string) Operator {
 	o := operator{s, tenant, actor}
+	letters := s.letters.As(tenant, actor)
 	return Operator{
-		DeadLetters: DeadLetters{Letters{o}, Reports{o}, Purges{o}}, Bulk: Plans{o}, Rules: Rules{o}, Cases: TenantCases{o}, Breakers: TenantBreakers{o},
+		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), Purges{s.keeper, tenant, actor}},
+		Bulk:        Plans{s.plans, tenant, actor}, Rules: Rules{s.rules, tenant, actor}, Cases: TenantCases{s.Reader.As(tenant), o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, OperationLogs: TenantOperationLogs{o},
 	}
 }
@@ -32,42 +38,18 @@ type operator struct {
 	tenant, actor string
 }
 
-// checkChange refuses a change without a tenant, an actor or a reason: one *FieldError for
-// each, joined.
-func (o operator) checkChange(reason string) error {
-	return errors.Join(requireIdentifier("tenant", o.tenant, 128), o.checkActor(reason))
-}
-
-// checkActor refuses a change without an actor or a reason. It is for changes of what is read
-// first, since no tenant has what belongs to none.
-func (o operator) checkActor(reason string) error {
-	return errors.Join(requireIdentifier("actor", o.actor, 128), requireText("reason", reason, 1024))
-}
-
 // DeadLetters reads and changes the dead letters of a tenant.
 type DeadLetters struct {
-	Letters
-	Reports
+	deadletter.Letters
+	report.Reports
 	Purges
 }
 
-// Letters lists, inspects and changes dead letters.
-type Letters struct{ operator }
-
-// Reports counts and groups dead letters.
-type Reports struct{ operator }
-
-// Purges purges dead letters before their retention ends.
-type Purges struct{ operator }
-
-// Plans plans what is done to many dead letters or cases, and runs the plans.
-type Plans struct{ operator }
-
-// Rules keeps the rules that replay dead letters.
-type Rules struct{ operator }
-
 // TenantCases lists the cases of a tenant and cancels runs.
-type TenantCases struct{ operator }
+type TenantCases struct {
+	casestatus.Cases
+	operator
+}
 
 // TenantBreakers opens and releases circuit breakers by hand.
 type TenantBreakers struct{ operator }

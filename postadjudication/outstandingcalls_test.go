@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -69,8 +72,8 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
 		t.Errorf("the opposite outcome while a call is on its way: %s", got.Reply)
 	}
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
 		t.Errorf("%v", err)
 	}
 	letter, err := r.journal.Cases.Snapshot(ctx, s.Run)
@@ -79,7 +82,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	}
 	for ahead, believed := range map[time.Duration]bool{-time.Hour: false, inFlight - time.Second: false, inFlight + time.Hour: true} {
 		f := *r.settlements
-		f.now = func() time.Time { return r.now().Add(ahead) }
+		f.Now = func() time.Time { return r.now().Add(ahead) }
 		if got := f.Lookup(ctx, letter.Run); (got.Class == escrow.NotExecuted) != believed {
 			t.Errorf("asked %v later: %+v", ahead, got)
 		}
@@ -116,8 +119,8 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("the fork is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, fork.Run.String())
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, fork.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, fork.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("reconciled by lookup: %v", err)
 	}
 	opposite := refund(1)
@@ -165,10 +168,10 @@ func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("its fork is a letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, f.Run.String())
-		return f
+		return asSubmitted(f)
 	}
 	fork := again(hangs)
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, Finding{actor: "user:ada", Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", fork.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
 	again(fork)
@@ -360,8 +363,8 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 	close(last)
 	r.until("the last call came back", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'answered-late')`)
 	ctx := context.Background()
-	var refusal *RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateReconcileFirst {
+	var refused *refusal.RefusedError
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("a lookup while the call of attempt 1 is out: %v", err)
 	}
 	opposite := refund(1)
@@ -393,7 +396,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	r.until("many calls are out", `SELECT cardinality(outstanding_calls) = 16 AND state = 'scheduled' FROM recourse.runs`)
 	ctx := context.Background()
 	st, err := r.Status(ctx, "acme", s.Run)
-	if err != nil || st.WaitsFor != WaitsForCalls || len(st.OutstandingCalls) != background.MaxOutstandingCalls {
+	if err != nil || st.WaitsFor != casestatus.WaitsForCalls || len(st.OutstandingCalls) != background.MaxOutstandingCalls {
 		t.Errorf("%+v, %v", st, err)
 	}
 	seen, err := r.journal.Cases.Snapshot(ctx, s.Run)
@@ -406,7 +409,7 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	r.mustAudit()
 	close(hang)
 	r.until("all came back", `SELECT outstanding_calls IS NULL FROM recourse.runs`)
-	if st, err = r.Status(ctx, "acme", s.Run); err != nil || st.WaitsFor != WaitsForTurn || st.Attempts != background.MaxOutstandingCalls {
+	if st, err = r.Status(ctx, "acme", s.Run); err != nil || st.WaitsFor != casestatus.WaitsForTurn || st.Attempts != background.MaxOutstandingCalls {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.mustAudit()
@@ -415,10 +418,10 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 // claimRun records a claim of a run, as a worker does.
 func (r *rig) claimRun(run background.Run) (background.Run, error) {
 	r.t.Helper()
-	session := newID()
+	session := casework.NewID()
 	if err := r.journal.Sessions.Register(context.Background(), background.Session{ID: session, Worker: "lost"}); err != nil {
 		r.t.Fatal(err)
 	}
-	m := background.Transition{ID: newID(), Run: run, Event: receipts.AttemptStarted, At: r.now(), Worker: "lost", Token: newID(), Session: session}
+	m := background.Transition{ID: casework.NewID(), Run: run, Event: receipts.AttemptStarted, At: r.now(), Worker: "lost", Token: casework.NewID(), Session: session}
 	return r.settlements.Record(context.Background(), m)
 }

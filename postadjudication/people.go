@@ -5,7 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -34,21 +37,21 @@ type PeopleVersion struct {
 }
 
 func peopleOf(p journal.People) People {
-	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: timeOrNil(p.At)}
+	return People{Tenant: p.Tenant, People: p.People, Actor: p.Actor, Reason: p.Reason, At: casework.TimeOrNil(p.At)}
 }
 
 // Get returns the number of people that a tenant's money requires.
 func (t TenantPeople) Get(ctx context.Context) (People, error) {
 	if t.tenant == "" {
-		return People{}, &FieldError{Field: "tenant", Problem: "must be given"}
+		return People{}, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
 	}
 	p, err := t.s.journal.People.Get(ctx, t.tenant)
 	return peopleOf(p), err
 }
 
 // OnePersonTenants returns the tenants whose money requires one person.
-func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
-	found, err := s.journal.People.OnePersonTenants(ctx)
+func (h *Health) OnePersonTenants(ctx context.Context) ([]People, error) {
+	found, err := h.s.journal.People.OnePersonTenants(ctx)
 	out := make([]People, len(found))
 	for i := range found {
 		out[i] = peopleOf(found[i])
@@ -59,14 +62,14 @@ func (s *Service) OnePersonTenants(ctx context.Context) ([]People, error) {
 // Set sets the number of people that a tenant's money requires, with a receipt in one
 // commit. It writes nothing if the number is already set. Errors: a *FieldError for bad input.
 func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
-	errs := []error{t.checkChange(q.Reason)}
+	errs := []error{validate.Change(t.tenant, t.actor, q.Reason)}
 	if q.People != 1 && q.People != journal.DefaultPeople {
-		errs = append(errs, &FieldError{Field: "people", Problem: "must be 1 or 2"})
+		errs = append(errs, &refusal.FieldError{Field: "people", Problem: "must be 1 or 2"})
 	}
 	if err := errors.Join(errs...); err != nil {
 		return People{}, err
 	}
-	at, reason := t.s.now(), cleanText(q.Reason, 1024)
+	at, reason := t.s.now(), validate.Clean(q.Reason, 1024)
 	now, err := t.s.journal.People.Set(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},
 		receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
 	return peopleOf(now), err
@@ -77,9 +80,9 @@ func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
 func (t TenantPeople) History(ctx context.Context, after int64, limit int) ([]PeopleVersion, error) {
 	switch {
 	case t.tenant == "":
-		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
+		return nil, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
 	case limit < 1:
-		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
+		return nil, &refusal.FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
 	caseID, found, err := t.s.journal.Operations.Log(ctx, t.tenant, journal.PeopleLog)
 	if err != nil || !found {
@@ -95,7 +98,7 @@ func (t TenantPeople) History(ctx context.Context, after int64, limit int) ([]Pe
 		if err != nil {
 			return nil, err
 		}
-		out[i] = PeopleVersion{People: People{Tenant: t.tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: timeOrNil(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
+		out[i] = PeopleVersion{People: People{Tenant: t.tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: casework.TimeOrNil(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
 	}
 	return out, nil
 }

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -26,13 +29,13 @@ func TestARefusalMakesNoPlanStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := r.mustPlanFree(freeRequest("txr_2"))
-	fork := r.mustPlan(BulkRequest{Filter: LetterFilter{Family: Family}, Action: BulkFork, Reason: "mended"})
+	fork := r.mustPlan(BulkRequest{Filter: deadletter.Filter{Family: casework.Family}, Action: BulkFork, Reason: "mended"})
 	refusals := func(s Submitted) {
 		t.Helper()
 		if err := r.RecordRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Rule: "role_missing", Run: s.Run}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.cancel(s); !errors.Is(err, ErrEnded) {
+		if _, err := r.cancel(s); !errors.Is(err, refusal.ErrEnded) {
 			t.Fatal(err)
 		}
 	}
@@ -68,8 +71,8 @@ func TestAFindingMakesAPlanStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := r.mustPlanFree(freeRequest("txr_1"))
-	none := Finding{actor: "user:ben", Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
-	if _, err := r.Reconcile(ctx, "acme", letter.Run, none); err != nil {
+	none := casework.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	if _, err := r.As("acme", "user:ben").DeadLetters.Reconcile(asOnePerson(ctx), letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
 	for _, plan := range []Bulk{finding, free} {
@@ -163,7 +166,7 @@ func TestAttemptsOfANewerRunMakeNoFindingOfAnOlderOneStale(t *testing.T) {
 	}
 	r.untilNoneLive()
 	for n := range older {
-		if c, st := r.caseOf(release(n+1)), r.status(newer[n].Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != reasonPaidUnderOlderKey {
+		if c, st := r.caseOf(release(n+1)), r.status(newer[n].Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != casework.ReasonPaidUnderOlderKey {
 			t.Errorf("%+v, %+v", c.State, st)
 		}
 	}
@@ -300,7 +303,7 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 		t.Errorf("another plan, of %s: %+v", other.Run, b.Progress)
 	}
 	for _, plan := range plans {
-		if items := r.bulkItems(plan.ID, ""); len(items) != 1 || items[0].Outcome != OutcomePending || items[0].WaitsFor != GateRunning {
+		if items := r.bulkItems(plan.ID, ""); len(items) != 1 || items[0].Outcome != OutcomePending || items[0].WaitsFor != refusal.GateRunning {
 			t.Errorf("%+v", items)
 		}
 	}

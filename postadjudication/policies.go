@@ -14,7 +14,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -43,6 +46,13 @@ func (e *PolicyVersionError) Error() string {
 	return fmt.Sprintf("postadjudication: the policy of family %s of %s is at version %d, not %d", e.Current.Family, e.Current.Tenant, e.Current.Version, e.Expected)
 }
 
+// policyStore keeps the retry policies of families.
+type policyStore struct {
+	*policyCache
+	base          retrypolicy.Policy // of settlements, as configured
+	plainFamilies map[string]*casework.PlainFamily
+}
+
 // Set sets the policy of new runs, with its receipt in one commit, and returns the policy
 // in force. Existing runs keep the policy they were submitted with, as do their forks, unless a
 // fork names another. New runs of this process have the policy at once, those of other
@@ -51,14 +61,14 @@ func (e *PolicyVersionError) Error() string {
 // Errors: *FieldError for bad input, *PolicyVersionError, background.ErrUnknownFamily. After any
 // other error it is unknown whether the policy was set: read its version.
 func (t TenantPolicies) Set(ctx context.Context, q PolicyChange) (FamilyPolicy, error) {
-	if err := errors.Join(t.checkChange(q.Reason), requireText("family", q.Family, 32), validatePolicy(q.Policy)); err != nil {
+	if err := errors.Join(validate.Change(t.tenant, t.actor, q.Reason), validate.Text("family", q.Family, 32), validate.Policy(q.Policy)); err != nil {
 		return FamilyPolicy{}, err
 	}
-	if err := t.s.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
+	if err := t.s.policies.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now journal.Policy) (journal.Policy, string, error) {
-		return q.decide(now, t.s.configured(q.Family), t.actor, t.s.now())
+	return t.s.policies.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now journal.Policy) (journal.Policy, string, error) {
+		return q.decide(now, t.s.policies.configured(q.Family), t.actor, t.s.now())
 	})
 }
 
@@ -67,19 +77,19 @@ func (t TenantPolicies) Set(ctx context.Context, q PolicyChange) (FamilyPolicy, 
 // Set does, and has the same errors. It changes nothing if the configured policy is
 // already in force.
 func (t TenantPolicies) Reset(ctx context.Context, q PolicyReset) (FamilyPolicy, error) {
-	if err := errors.Join(t.checkChange(q.Reason), requireText("family", q.Family, 32)); err != nil {
+	if err := errors.Join(validate.Change(t.tenant, t.actor, q.Reason), validate.Text("family", q.Family, 32)); err != nil {
 		return FamilyPolicy{}, err
 	}
-	if err := t.s.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
+	if err := t.s.policies.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {
 		return FamilyPolicy{}, err
 	}
-	return t.s.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now journal.Policy) (journal.Policy, string, error) {
-		return q.decide(now, t.s.configured(q.Family), t.actor, t.s.now())
+	return t.s.policies.changePolicy(ctx, t.tenant, q.Family, q.IfVersion, func(now journal.Policy) (journal.Policy, string, error) {
+		return q.decide(now, t.s.policies.configured(q.Family), t.actor, t.s.now())
 	})
 }
 
-func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(journal.Policy) (journal.Policy, string, error)) (FamilyPolicy, error) {
-	now, err := s.journal.Policies.Update(ctx, tenant, family, func(now journal.Policy) (journal.Policy, string, error) {
+func (p *policyStore) changePolicy(ctx context.Context, tenant, family string, ifVersion *int64, decide func(journal.Policy) (journal.Policy, string, error)) (FamilyPolicy, error) {
+	now, err := p.journal.Policies.Update(ctx, tenant, family, func(now journal.Policy) (journal.Policy, string, error) {
 		if ifVersion != nil && *ifVersion != now.Version {
 			return now, "", errOtherVersion
 		}
@@ -88,12 +98,12 @@ func (s *Service) changePolicy(ctx context.Context, tenant, family string, ifVer
 	switch {
 	case errors.Is(err, errSamePolicy):
 	case errors.Is(err, errOtherVersion):
-		return FamilyPolicy{}, &PolicyVersionError{Expected: *ifVersion, Current: s.familyPolicy(now)}
+		return FamilyPolicy{}, &PolicyVersionError{Expected: *ifVersion, Current: p.familyPolicy(now)}
 	case err != nil:
 		return FamilyPolicy{}, err
 	}
-	s.policies.store(now)
-	return s.familyPolicy(now), nil
+	p.policyCache.store(now)
+	return p.familyPolicy(now), nil
 }
 
 // Decisions of Set and Reset on the locked row.
@@ -104,9 +114,9 @@ var (
 
 // configured returns the policy that this process has configured for a family; nil if it does
 // not have the family.
-func (s *Service) configured(family string) *retrypolicy.Policy {
-	if family == Family {
-		return &s.policy
+func (s *policyStore) configured(family string) *retrypolicy.Policy {
+	if family == casework.Family {
+		return &s.base
 	}
 	if f, ok := s.plainFamilies[family]; ok {
 		p := f.Policy.Normalize()
@@ -117,11 +127,11 @@ func (s *Service) configured(family string) *retrypolicy.Policy {
 
 // checkFamilyKnown refuses a family that this process does not have and that never had a task of
 // the tenant: a misspelt name must not appear to be set.
-func (s *Service) checkFamilyKnown(ctx context.Context, tenant, family string) error {
-	if s.configured(family) != nil {
+func (p *policyStore) checkFamilyKnown(ctx context.Context, tenant, family string) error {
+	if p.configured(family) != nil {
 		return nil
 	}
-	has, err := s.journal.Cases.HasTasks(ctx, tenant, family)
+	has, err := p.journal.Cases.HasTasks(ctx, tenant, family)
 	if err == nil && !has {
 		err = fmt.Errorf("%w: %q", background.ErrUnknownFamily, family)
 	}
@@ -140,22 +150,22 @@ func (t TenantPolicies) List(ctx context.Context) ([]FamilyPolicy, error) {
 	}
 	var out []FamilyPolicy
 	for _, p := range set {
-		out = append(out, t.s.familyPolicy(p))
+		out = append(out, t.s.policies.familyPolicy(p))
 	}
-	families := []string{Family}
-	for name := range t.s.plainFamilies {
+	families := []string{casework.Family}
+	for name := range t.s.policies.plainFamilies {
 		families = append(families, name)
 	}
 	for _, name := range families {
 		if !slices.ContainsFunc(set, func(p journal.Policy) bool { return p.Family == name }) {
-			out = append(out, FamilyPolicy{Tenant: t.tenant, Family: name, Policy: *t.s.configured(name), AsConfigured: true})
+			out = append(out, FamilyPolicy{Tenant: t.tenant, Family: name, Policy: *t.s.policies.configured(name), AsConfigured: true})
 		}
 	}
 	slices.SortFunc(out, func(a, b FamilyPolicy) int { return strings.Compare(a.Family, b.Family) })
 	return out, nil
 }
 
-func (s *Service) familyPolicy(p journal.Policy) FamilyPolicy {
+func (s *policyStore) familyPolicy(p journal.Policy) FamilyPolicy {
 	out := FamilyPolicy{Tenant: p.Tenant, Family: p.Family, Policy: p.Policy, Version: p.Version, Actor: p.Actor, Reason: p.Reason, At: p.At}
 	if p.Version == 0 {
 		out.At, p.AsConfigured = time.Time{}, true
@@ -176,43 +186,19 @@ type PolicyChange struct {
 	IfVersion *int64             // refused unless it is the current version; nil: any version
 }
 
-// maxPolicyDelay bounds the delays of a policy that is set.
-const maxPolicyDelay = 30 * day
-
-// validatePolicy returns a *FieldError for each problem of a policy, joined.
-func validatePolicy(p retrypolicy.Policy) error {
-	var errs []error
-	if p.OnExhaustion == retrypolicy.Discard {
-		errs = append(errs, &FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a run that ends without success is always kept"})
-	}
-	if p.MaxDelay > maxPolicyDelay {
-		errs = append(errs, &FieldError{Field: "policy.max_delay", Problem: fmt.Sprintf("must not be over %d days: nobody would notice a run that waits longer", maxPolicyDelay/day)})
-	}
-	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
-		for _, err := range joined.Unwrap() {
-			var wrong *retrypolicy.FieldError
-			if errors.As(err, &wrong) {
-				err = &FieldError{Field: "policy." + wrong.Field, Problem: wrong.Problem}
-			}
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // decide returns the policy after the change. configured is nil if this process does not have
 // the family.
 func (q PolicyChange) decide(now journal.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (journal.Policy, string, error) {
-	next := journal.Policy{Policy: q.Policy.Normalize(), Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
+	next := journal.Policy{Policy: q.Policy.Normalize(), Actor: actor, Reason: validate.Clean(q.Reason, 1024), At: at}
 	switch set := now.Version > 0 && !now.AsConfigured; {
 	case set && now.Policy.Encode() == next.Policy.Encode():
 		return next, "", errSamePolicy
 	case set:
-		return next, policyChanges(now.Policy, next.Policy), nil
+		return next, validate.PolicyChanges(now.Policy, next.Policy), nil
 	case configured == nil:
 		return next, "set in the place of what is configured", nil
 	}
-	changes := policyChanges(*configured, next.Policy)
+	changes := validate.PolicyChanges(*configured, next.Policy)
 	if changes == "" {
 		changes = "nothing but that it no longer follows what is configured"
 	}
@@ -228,37 +214,17 @@ type PolicyReset struct {
 
 // decide returns the policy after the reset.
 func (q PolicyReset) decide(now journal.Policy, configured *retrypolicy.Policy, actor string, at time.Time) (journal.Policy, string, error) {
-	next := journal.Policy{AsConfigured: true, Actor: actor, Reason: cleanText(q.Reason, 1024), At: at}
+	next := journal.Policy{AsConfigured: true, Actor: actor, Reason: validate.Clean(q.Reason, 1024), At: at}
 	if now.Version == 0 || now.AsConfigured {
 		return next, "", errSamePolicy
 	}
 	changes := "as configured again"
 	if configured != nil {
-		if difference := policyChanges(now.Policy, *configured); difference != "" {
+		if difference := validate.PolicyChanges(now.Policy, *configured); difference != "" {
 			changes += ": " + difference
 		}
 	}
 	return next, changes, nil
-}
-
-// policyChanges returns the differences of two policies, field by field; empty if there are none.
-// From it and the policy after, the policy before can be derived.
-func policyChanges(before, after retrypolicy.Policy) string {
-	b, a := before.Normalize(), after.Normalize()
-	var all []string
-	add := func(field string, from, to any) {
-		if f, t := fmt.Sprint(from), fmt.Sprint(to); f != t {
-			all = append(all, field+" "+f+" to "+t)
-		}
-	}
-	add("max_retry_attempts", b.MaxRetryAttempts, a.MaxRetryAttempts)
-	add("base_delay", b.BaseDelay, a.BaseDelay)
-	add("max_delay", b.MaxDelay, a.MaxDelay)
-	add("coefficient", b.Coefficient, a.Coefficient)
-	add("jitter", b.Jitter, a.Jitter)
-	add("non_retryable", b.NonRetryable, a.NonRetryable)
-	add("on_exhaustion", b.OnExhaustion, a.OnExhaustion)
-	return strings.Join(all, "; ")
 }
 
 // PolicyVersion is one change of a family's policy, as its receipt states it.
@@ -273,7 +239,7 @@ type PolicyVersion struct {
 // nor in which process.
 func (t TenantPolicies) History(ctx context.Context, family string, after int64, limit int) ([]PolicyVersion, error) {
 	if limit < 1 {
-		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
+		return nil, &refusal.FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
 	set, err := t.s.journal.Policies.OfTenant(ctx, t.tenant)
 	at := slices.IndexFunc(set, func(p journal.Policy) bool { return p.Family == family })

@@ -11,6 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -20,7 +23,7 @@ func succeedTask(context.Context, background.Attempt) background.Result {
 }
 
 func policyChange(attempts int) PolicyChange {
-	return PolicyChange{Family: Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond}, Reason: "they asked for patience"}
+	return PolicyChange{Family: casework.Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond}, Reason: "they asked for patience"}
 }
 
 // A caller who may not read a policy's receipts leaves no refusal among them: the receipts are its versions.
@@ -40,7 +43,7 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if history, err := r.As("acme", "").Policies.History(ctx, Family, 0, 10); err != nil || len(history) != 3 || history[2].Version != 3 || history[2].Policy.MaxRetryAttempts != 6 {
+	if history, err := r.As("acme", "").Policies.History(ctx, casework.Family, 0, 10); err != nil || len(history) != 3 || history[2].Version != 3 || history[2].Policy.MaxRetryAttempts != 6 {
 		t.Errorf("%+v, %v", history, err)
 	}
 	if n := len(r.operationLog("acme", "refusals")); n != 3 {
@@ -123,7 +126,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	if set, err := r.As("acme", "user:ada").Policies.Set(ctx, second); err != nil || set.Version != 2 {
 		t.Fatalf("%+v, %v", set, err)
 	}
-	history, err := r.As("acme", "").Policies.History(ctx, Family, 0, 10)
+	history, err := r.As("acme", "").Policies.History(ctx, casework.Family, 0, 10)
 	if err != nil || len(history) != 2 {
 		t.Fatalf("%+v, %v", history, err)
 	}
@@ -133,7 +136,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	if h := history[1]; h.Version != 2 || h.Changes != "max_retry_attempts 5 to 7; non_retryable [] to [http.refused]" || strings.Contains(h.Reason, "sk_live") {
 		t.Errorf("%+v", h)
 	}
-	if rest, err := r.As("acme", "").Policies.History(ctx, Family, 1, 10); err != nil || len(rest) != 1 || rest[0].Version != 2 {
+	if rest, err := r.As("acme", "").Policies.History(ctx, casework.Family, 1, 10); err != nil || len(rest) != 1 || rest[0].Version != 2 {
 		t.Errorf("%+v, %v", rest, err)
 	}
 	list, err := r.As("acme", "").Policies.List(ctx)
@@ -145,7 +148,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 		if err != nil || tenant == "" && len(list) != 0 || tenant != "" && (len(list) != 1 || list[0].Version != 0 || list[0].Policy.MaxRetryAttempts != 3) {
 			t.Errorf("tenant %q: %+v, %v", tenant, list, err)
 		}
-		if h, err := r.As(tenant, "").Policies.History(ctx, Family, 0, 10); err != nil || len(h) != 0 {
+		if h, err := r.As(tenant, "").Policies.History(ctx, casework.Family, 0, 10); err != nil || len(h) != 0 {
 			t.Errorf("tenant %q: %+v, %v", tenant, h, err)
 		}
 	}
@@ -195,7 +198,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		"family":                    func(who *acting, q *PolicyChange) { q.Family = "" },
 		"actor":                     func(who *acting, q *PolicyChange) { who.actor = " " },
 		"reason":                    func(who *acting, q *PolicyChange) { q.Reason = "" },
-		"policy.max_delay":          func(who *acting, q *PolicyChange) { q.Policy.MaxDelay = 31 * day },
+		"policy.max_delay":          func(who *acting, q *PolicyChange) { q.Policy.MaxDelay = 31 * validate.Day },
 		"policy.max_retry_attempts": func(who *acting, q *PolicyChange) { q.Policy.MaxRetryAttempts = -1 },
 		"policy.jitter":             func(who *acting, q *PolicyChange) { q.Policy.Jitter = 2 },
 		"policy.non_retryable[0]":   func(who *acting, q *PolicyChange) { q.Policy.NonRetryable = []string{"*"} },
@@ -204,7 +207,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		q := policyChange(5)
 		who := acting{"acme", "user:ada"}
 		spoil(&who, &q)
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As(who.tenant, who.actor).Policies.Set(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -247,7 +250,7 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	r := newRig(t)
 	other := joinRig(t, r.url, r.redis, r.escrow)
 	ctx := context.Background()
-	reset := PolicyReset{Family: Family, Reason: "patience is over"}
+	reset := PolicyReset{Family: casework.Family, Reason: "patience is over"}
 	if p, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset); err != nil || p.Version != 0 || !p.AsConfigured {
 		t.Errorf("where nothing was set: %+v, %v", p, err)
 	}
@@ -296,14 +299,14 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	if p, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(4)); err != nil || p.Version != 3 || p.AsConfigured {
 		t.Errorf("%+v, %v", p, err)
 	}
-	history, err := r.As("acme", "").Policies.History(ctx, Family, 0, 10)
+	history, err := r.As("acme", "").Policies.History(ctx, casework.Family, 0, 10)
 	if err != nil || len(history) != 3 || !history[1].AsConfigured || history[1].Version != 2 || !strings.Contains(history[1].Changes, "max_retry_attempts 7 to 3") ||
 		history[1].Reason != "patience is over" || !strings.Contains(history[2].Changes, "max_retry_attempts 3 to 4") {
 		t.Errorf("%+v, %v", history, err)
 	}
-	var bad *FieldError
+	var bad *refusal.FieldError
 	for field, c := range map[string]struct{ tenant, actor, reason string }{"tenant": {"", "a", "b"}, "actor": {"acme", "", "b"}, "reason": {"acme", "a", ""}} {
-		if _, err := r.As(c.tenant, c.actor).Policies.Reset(ctx, PolicyReset{Family: Family, Reason: c.reason}); !errors.As(err, &bad) || bad.Field != field {
+		if _, err := r.As(c.tenant, c.actor).Policies.Reset(ctx, PolicyReset{Family: casework.Family, Reason: c.reason}); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("without %s: %v", field, err)
 		}
 	}
@@ -321,7 +324,7 @@ func TestAResetPolicyThatWasTamperedWithIsFound(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(7)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").Policies.Reset(ctx, PolicyReset{Family: Family, Reason: "x"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Policies.Reset(ctx, PolicyReset{Family: casework.Family, Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	r.mustAudit()

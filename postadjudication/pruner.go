@@ -10,7 +10,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -54,32 +57,51 @@ func (p *pruneCounts) read() RetentionStats {
 	return RetentionStats{Rounds: p.rounds.Load(), Announced: p.announced.Load(), Pruned: p.pruned.Load(), Failed: p.failed.Load(), Unarchived: p.unarchived.Load()}
 }
 
-// initRetention configures how letters of the families are kept.
-func (s *Service) initRetention(c Config, families []background.Family) (err error) {
+// keeper keeps dead letters as long as their retention says, and purges them.
+type keeper struct {
+	journal *journal.Journal
+	cases   *casework.Cases
+	index   *deadletter.Index
+	rules   retentions
+	archive Archive // may be nil
+	every   time.Duration
+	// propose plans the purge of letters of settlements, and returns a *SecondPersonError with the plan.
+	propose func(ctx context.Context, tenant, actor string, f deadletter.Filter, reason string) error
+	now     func() time.Time
+	log     *zap.Logger
+	counts  pruneCounts
+}
+
+// newKeeper returns the keeper of the letters of some families.
+func newKeeper(c *Config, of *casework.Cases, families []background.Family) (*keeper, error) {
 	names := make([]string, len(families))
 	for i, f := range families {
 		names[i] = f.Name()
 	}
-	if s.pruneEvery = c.PruneEvery; s.pruneEvery <= 0 {
-		s.pruneEvery = 5 * time.Minute
+	k := &keeper{journal: of.Journal, cases: of, archive: c.Archive, every: c.PruneEvery, now: of.Now, log: of.Log}
+	if k.every <= 0 {
+		k.every = 5 * time.Minute
 	}
-	s.archive = c.Archive
-	s.retention, err = newRetentions(c.Retention, names)
-	return err
+	if c.Archive != nil {
+		of.Archive = &letterArchive{c.Archive, of.Log}
+	}
+	var err error
+	k.rules, err = newRetentions(c.Retention, names)
+	return k, err
 }
 
-// pruneLoop prunes at intervals until ctx ends.
-func (s *Service) pruneLoop(ctx context.Context) {
-	tick := time.NewTicker(s.pruneEvery)
+// run prunes at intervals until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	tick := time.NewTicker(k.every)
 	defer tick.Stop()
 	failing := false
 	for {
-		_, err := s.Prune(ctx)
+		_, err := k.Prune(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failing:
-			s.log.Error("can't prune letters, retrying", zap.Error(err))
+			k.log.Error("can't prune letters, retrying", zap.Error(err))
 		}
 		failing = err != nil
 		select {
@@ -105,11 +127,11 @@ func (s *Service) pruneLoop(ctx context.Context) {
 //     next round retries.
 //
 // Only one process prunes at a time; PruneReport.Ran reports whether this call did.
-func (s *Service) Prune(ctx context.Context) (PruneReport, error) {
-	round := &pruneRound{Service: s}
-	ran, err := s.journal.Letters.Exclusive(ctx, func() error {
+func (k *keeper) Prune(ctx context.Context) (PruneReport, error) {
+	round := &pruneRound{keeper: k}
+	ran, err := k.journal.Letters.Exclusive(ctx, func() error {
 		var errs []error
-		for _, rule := range s.retention.all() {
+		for _, rule := range k.rules.all() {
 			errs = append(errs, round.applyRule(ctx, rule))
 		}
 		return errors.Join(errs...)
@@ -125,7 +147,7 @@ func (p *pruneRound) applyRule(ctx context.Context, rule retention) error {
 	at := p.now()
 	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		return p.journal.Letters.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
-	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.announce(ctx, rule, f, tried)
 	})
 	if err != nil {
@@ -146,7 +168,7 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.T
 	}
 	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		return p.journal.Letters.Expired(ctx, rule.RetentionScope, rule.expiredBefore(at), at, after, pruneBatch)
-	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.purgeExpired(ctx, rule, expiredByAge, f, tried)
 	})
 	if rule.maxCount == 0 || ctx.Err() != nil {
@@ -154,63 +176,63 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule retention, at time.T
 	}
 	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.maxCount, after, pruneBatch)
-	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
+	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.purgeExpired(ctx, rule, expiredByCount, f, tried)
 	}))
 }
 
 // purgeExpired purges expired letters.
-func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
+func (p *pruneRound) purgeExpired(ctx context.Context, rule retention, why string, letters []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 	at := p.now()
 	var due []journal.LetterRow
 	for _, f := range letters {
-		if purgeGate(f) == "" && (why == expiredByCount || rule.expiredAt(f, at)) {
+		if casework.PurgeGate(f) == "" && (why == expiredByCount || rule.expiredAt(f, at)) {
 			due = append(due, f)
 		}
 	}
-	results, err := p.cases.applyMany(ctx, due, purging(func(f journal.LetterRow) receipts.Draft {
+	results, err := p.cases.ApplyMany(ctx, due, casework.Purging(func(f journal.LetterRow) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: retentionActor, At: at, Payload: receipts.Payload{
-			ReasonCode: why, Reason: "its retention is over", ExpiresAt: laterOf(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
-	}), p.cases.archiving(at, many{tried: tried}))
+			ReasonCode: why, Reason: "its retention is over", ExpiresAt: casework.Later(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
+	}), p.cases.Archiving(at, casework.Batch{Tried: tried}))
 	n := countWritten(results)
 	p.report.Pruned += n
-	p.pruneCounts.pruned.Add(uint64(n))
+	p.counts.pruned.Add(uint64(n))
 	return results, err
 }
 
 // announce announces the expiry of letters, once for each.
-func (p *pruneRound) announce(ctx context.Context, rule retention, letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
+func (p *pruneRound) announce(ctx context.Context, rule retention, letters []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 	at := p.now()
 	var due []journal.LetterRow
 	for _, f := range letters {
-		if purgeGate(f) == "" && f.Annotations.RetentionEndsAt.IsZero() {
+		if casework.PurgeGate(f) == "" && f.Annotations.RetentionEndsAt.IsZero() {
 			due = append(due, f)
 		}
 	}
 	ends := func(f journal.LetterRow) time.Time { return rule.announcedEnd(f.Run.DeadAt, at) }
-	results, err := p.cases.applyMany(ctx, due, announcing(ends, retentionActor, at), many{tried: tried})
+	results, err := p.cases.ApplyMany(ctx, due, casework.Announcing(ends, retentionActor, at), casework.Batch{Tried: tried})
 	n := countWritten(results)
 	p.report.Announced += n
-	p.pruneCounts.announced.Add(uint64(n))
+	p.counts.announced.Add(uint64(n))
 	return results, err
 }
 
 // countWritten counts the letters whose changes were written.
-func countWritten(results []applied) (n int) {
+func countWritten(results []casework.Result) (n int) {
 	for _, r := range results {
-		if r.err == nil {
+		if r.Err == nil {
 			n++
 		}
 	}
 	return n
 }
 
-// Expiring counts the letters of each family, over all tenants, that expire within a
+// expiring counts the letters of each family, over all tenants, that expire within a
 // duration or are overdue.
-func (s *Service) Expiring(ctx context.Context, within time.Duration) (map[string]int64, error) {
-	out, at := map[string]int64{}, s.now()
-	for _, rule := range s.retention.all() {
-		n, err := s.journal.Letters.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at.Add(within)))
+func (k *keeper) expiring(ctx context.Context, within time.Duration) (map[string]int64, error) {
+	out, at := map[string]int64{}, k.now()
+	for _, rule := range k.rules.all() {
+		n, err := k.journal.Letters.CountExpired(ctx, rule.RetentionScope, rule.expiredBefore(at.Add(within)))
 		if err != nil {
 			return nil, err
 		}
@@ -219,13 +241,7 @@ func (s *Service) Expiring(ctx context.Context, within time.Duration) (map[strin
 	return out, nil
 }
 
-// ExpiresAt returns when retention purges a letter that died at died, provided that it is then
-// open, not held, and its outcome is not unknown.
-func (s *Service) ExpiresAt(family, queue string, died time.Time) time.Time {
-	return s.retention.ruleFor(family, queue).expiresAt(died)
-}
-
-// Limits of failures in a round. applyMany tries the parts of a tenant's letters largest first, so
+// Limits of failures in a round. ApplyMany tries the parts of a tenant's letters largest first, so
 // that few untried letters would have succeeded.
 const (
 	// tenantFailureLimit is after how many failures in a row the rest of a tenant's letters in a
@@ -247,7 +263,7 @@ const maxReportedErrors = 10
 
 // pruneRound is one round of the pruner.
 type pruneRound struct {
-	*Service
+	*keeper
 	report     PruneReport
 	errs       []error // of letters and tenants, the first few
 	incomplete bool    // letters of a tenant were skipped untried
@@ -261,12 +277,12 @@ type pruneScan struct {
 	failuresInRow int            // over all tenants
 }
 
-// pageFunc applies a decision to letters by applyMany, with tried.
-type pageFunc func(letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error)
+// pageFunc applies a decision to letters by ApplyMany, with tried.
+type pageFunc func(letters []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error)
 
 // applyPage calls apply with letters, by tenant. A failing letter does not block others: it is
 // logged and counted, and the next round retries it. applyPage returns only the error of ctx, or
-// errJournalUnavailable.
+// ErrJournalUnavailable.
 func (w *pruneScan) applyPage(ctx context.Context, letters []journal.LetterRow) error {
 	for parts := w.byTenant(letters); len(parts) > 0; parts = parts[1:] {
 		results, err := w.apply(parts[0], w.limitFailures(parts[0][0].Run.Tenant))
@@ -275,11 +291,11 @@ func (w *pruneScan) applyPage(ctx context.Context, letters []journal.LetterRow) 
 		}
 		for _, r := range results {
 			switch {
-			case r.err == nil, errors.Is(r.err, errLetterChanged), r.decided && isGateRefusal(r.err): // the next round reads it again
-			case errors.Is(r.err, errNotTried):
+			case r.Err == nil, errors.Is(r.Err, casework.ErrLetterChanged), r.Decided && isGateRefusal(r.Err): // the next round reads it again
+			case errors.Is(r.Err, casework.ErrNotTried):
 				w.countFailed(1)
 			default:
-				w.skipLetter(r.letter, r.err)
+				w.skipLetter(r.Letter, r.Err)
 			}
 		}
 		if err != nil {
@@ -293,7 +309,7 @@ func (w *pruneScan) applyPage(ctx context.Context, letters []journal.LetterRow) 
 }
 
 func isGateRefusal(err error) bool {
-	var refused *RefusedError
+	var refused *refusal.RefusedError
 	return errors.As(err, &refused)
 }
 
@@ -360,7 +376,7 @@ func (p *pruneRound) addError(err error) {
 
 func (p *pruneRound) countFailed(letters int) {
 	p.report.Failed += letters
-	p.pruneCounts.failed.Add(uint64(letters))
+	p.counts.failed.Add(uint64(letters))
 }
 
 // eachPage calls do with the letters of each page of a list. The next page begins after the last
@@ -387,8 +403,8 @@ func (p *pruneRound) eachPage(ctx context.Context, list func(after journal.Lette
 // and tried to its end, whatever became of single letters.
 func (p *pruneRound) finish(err error) (PruneReport, error) {
 	if err == nil && !p.incomplete {
-		p.pruneCounts.rounds.Add(1)
-		if was := p.pruneCounts.unarchived.Swap(p.report.Unarchived); was == 0 && p.report.Unarchived > 0 {
+		p.counts.rounds.Add(1)
+		if was := p.counts.unarchived.Swap(p.report.Unarchived); was == 0 && p.report.Unarchived > 0 {
 			p.log.Warn("expired letters of settlements are kept: there is no archive", zap.Int64("letters", p.report.Unarchived))
 		}
 	}

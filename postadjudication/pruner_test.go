@@ -13,7 +13,11 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -70,7 +74,7 @@ func withArchive(t testing.TB) func(*Config) {
 func (k *retentionRig) archivedLetters(tenant, family string) map[background.RunID]ArchivedLetter {
 	k.t.Helper()
 	out := map[background.RunID]ArchivedLetter{}
-	for l, err := range k.Archived(context.Background(), tenant, family) {
+	for l, err := range k.As(tenant, "").DeadLetters.Archived(context.Background(), family) {
 		if err != nil {
 			k.t.Fatal(err)
 		}
@@ -88,21 +92,21 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.untilArchivedTasks(r.inspector(), 1, onlyQueue)
 	k := r.retentionRig(withArchive(t))
-	k.at(172 * day).prune(PruneReport{})
-	k.at(174 * day).prune(PruneReport{Announced: 1})
+	k.at(172 * validate.Day).prune(PruneReport{})
+	k.at(174 * validate.Day).prune(PruneReport{Announced: 1})
 	k.prune(PruneReport{})
-	if l, err := k.Levels(context.Background()); err != nil || l.Expiring[Family] != 1 || l.Held != 0 {
+	if l, err := k.Health().Levels(context.Background()); err != nil || l.Expiring[casework.Family] != 1 || l.Held != 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	k.at(180 * day).prune(PruneReport{}) // announced late, it still has its seven days
-	k.at(182 * day).prune(PruneReport{Pruned: 1})
+	k.at(180 * validate.Day).prune(PruneReport{}) // announced late, it still has its seven days
+	k.at(182 * validate.Day).prune(PruneReport{Pruned: 1})
 	k.prune(PruneReport{})
 
 	ending, expired := r.payloadsOf(letter, receipts.RetentionEnding), r.payloadsOf(letter, receipts.RetentionExpired)
 	if len(ending) != 1 || len(expired) != 1 || !ending[0].ExpiresAt.Equal(expired[0].ExpiresAt) || expired[0].ReasonCode != "max_age" {
 		t.Fatalf("%+v, %+v", ending, expired)
 	}
-	kept, ok := k.archivedLetters("acme", Family)[letter.Run]
+	kept, ok := k.archivedLetters("acme", casework.Family)[letter.Run]
 	if !ok || kept.Transaction != "txr_1" || kept.Error == nil || kept.Error.Message != "account closed" || kept.Settlement.Reserved != 1000 || !json.Valid(kept.Request) {
 		t.Errorf("archived %+v", kept)
 	}
@@ -112,10 +116,10 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	if st, err := r.Status(context.Background(), "acme", letter.Run); err != nil || st.Letter != background.LetterPurged {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("fork of a purged letter: %v", err)
 	}
-	if _, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("annotation of a purged letter: %v", err)
 	}
 	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
@@ -165,24 +169,24 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	k := r.retentionRig(withArchive(t)).at(4000 * day)
+	k := r.retentionRig(withArchive(t)).at(4000 * validate.Day)
 	k.prune(PruneReport{})
-	if l, err := k.Levels(ctx); err != nil || l.Expiring[Family] != 0 || l.Held != 1 {
+	if l, err := k.Health().Levels(ctx); err != nil || l.Expiring[casework.Family] != 0 || l.Held != 1 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if _, err := r.As("acme", "").DeadLetters.Fork(ctx, held.Run, ForkRequest{}); err == nil {
+	if _, err := r.As("acme", "").DeadLetters.Fork(ctx, held.Run, deadletter.Fork{}); err == nil {
 		t.Error("forked by nobody")
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", unknown.Run, Finding{actor: "user:ada", Reason: "asked the bank", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", unknown.Run, casework.Finding{Reason: "asked the bank", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
 	k.prune(PruneReport{Announced: 2})
-	k.at(4006 * day).prune(PruneReport{})
-	k.at(4008 * day).prune(PruneReport{Pruned: 2})
-	if n := len(k.archivedLetters("acme", Family)); n != 2 {
+	k.at(4006 * validate.Day).prune(PruneReport{})
+	k.at(4008 * validate.Day).prune(PruneReport{Pruned: 2})
+	if n := len(k.archivedLetters("acme", casework.Family)); n != 2 {
 		t.Errorf("%d archived", n)
 	}
 	r.mustAudit()
@@ -201,10 +205,10 @@ func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.untilNoneLive()
-	k := r.retentionRig(with).at(181 * day)
+	k := r.retentionRig(with).at(181 * validate.Day)
 	k.prune(PruneReport{Announced: 2, Unarchived: 1})
-	k.at(189 * day).prune(PruneReport{Pruned: 1, Unarchived: 1})
-	if st := k.Stats().Retention; st.Rounds != 2 || st.Pruned != 1 || st.Announced != 2 || st.Unarchived != 1 {
+	k.at(189 * validate.Day).prune(PruneReport{Pruned: 1, Unarchived: 1})
+	if st := k.Health().Stats().Retention; st.Rounds != 2 || st.Pruned != 1 || st.Announced != 2 || st.Unarchived != 1 {
 		t.Errorf("%+v", st)
 	}
 	if d, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); err != nil || d.ExpiresAt == nil {
@@ -288,9 +292,9 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 		last = r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
 	}
 	away := &crashingArchive{left: 1000}
-	k := r.retentionRig(withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * day)
+	k := r.retentionRig(withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * validate.Day)
 	k.prune(PruneReport{Announced: n})
-	k.at(208 * day)
+	k.at(208 * validate.Day)
 	for range 2 {
 		if _, err := k.Prune(context.Background()); !errors.Is(err, errCrashed) {
 			t.Fatalf("%v", err)
@@ -301,11 +305,11 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	}
 	away.left = 0
 	yes := true
-	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(context.Background(), last.Run, MarkRequest{Reason: "after it was archived once", ReprocessEligible: &yes}); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(context.Background(), last.Run, deadletter.Mark{Reason: "after it was archived once", ReprocessEligible: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	k.prune(PruneReport{Pruned: n})
-	kept := k.archivedLetters("acme", Family)
+	kept := k.archivedLetters("acme", casework.Family)
 	if len(kept) != n || kept[last.Run].MarkReason != "after it was archived once" {
 		t.Errorf("%d archived, the last as %+v", len(kept), kept[last.Run])
 	}
@@ -327,15 +331,15 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	}
 	r.untilNoneLive()
 	archive := withArchive(t)
-	a, b := r.retentionRig(archive).at(181*day), r.retentionRig(archive).at(181*day)
+	a, b := r.retentionRig(archive).at(181*validate.Day), r.retentionRig(archive).at(181*validate.Day)
 	taken := make(chan int, 8)
 	meet := func(ahead time.Duration) {
 		var both sync.WaitGroup
 		defer both.Wait()
 		for _, k := range []*retentionRig{a.at(ahead), b.at(ahead), a, b} {
 			both.Go(func() {
-				round := &pruneRound{Service: k.Service}
-				for _, rule := range k.retention.all() {
+				round := &pruneRound{keeper: k.keeper}
+				for _, rule := range k.keeper.rules.all() {
 					if err := round.applyRule(context.Background(), rule); err != nil {
 						t.Error(err)
 					}
@@ -347,8 +351,8 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 			})
 		}
 	}
-	meet(181 * day)
-	meet(189 * day)
+	meet(181 * validate.Day)
+	meet(189 * validate.Day)
 	close(taken)
 	sum := 0
 	for t := range taken {
@@ -364,7 +368,7 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	if found := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-ending'`); found != n {
 		t.Errorf("%d announcements", found)
 	}
-	if kept := a.archivedLetters("acme", Family); len(kept) != n {
+	if kept := a.archivedLetters("acme", casework.Family); len(kept) != n {
 		t.Errorf("%d archived", len(kept))
 	}
 	held := make(chan struct{})
@@ -390,10 +394,10 @@ func TestRunPrunesByItself(t *testing.T) {
 	r.startWorkers()
 	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	r.stopWork()
-	k := r.retentionRig(withArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * day)
+	k := r.retentionRig(withArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * validate.Day)
 	k.startWorkers()
 	r.until("the end is announced", `SELECT EXISTS (SELECT FROM recourse.annotations WHERE ends_at IS NOT NULL)`)
-	k.at(189 * day)
+	k.at(189 * validate.Day)
 	r.until("the letter is purged", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
 	k.stopWork()
 	r.mustAudit()

@@ -14,7 +14,10 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -78,9 +81,9 @@ func TestALetterThatCannotBePrunedHindersNoOther(t *testing.T) {
 	}
 	refuse("update", made[29].Run)
 	archive := &rejectingArchive{text: `"txr_7"`}
-	k := r.retentionRig(withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * day)
+	k := r.retentionRig(withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * validate.Day)
 	k.prune(PruneReport{Announced: 40})
-	k.at(182 * day)
+	k.at(182 * validate.Day)
 	got, err := k.Prune(context.Background())
 	if !errors.Is(err, errRejected) || got.Announced != 0 || got.Pruned != 38 || got.Failed != 2 {
 		t.Errorf("%+v, %v", got, err)
@@ -94,7 +97,7 @@ func TestALetterThatCannotBePrunedHindersNoOther(t *testing.T) {
 			t.Errorf("letter %d is %s", i, is)
 		}
 	}
-	if st := k.Stats().Retention; st.Rounds != 2 || st.Failed != 2 || st.Pruned != 38 {
+	if st := k.Health().Stats().Retention; st.Rounds != 2 || st.Failed != 2 || st.Pruned != 38 {
 		t.Errorf("%+v", st)
 	}
 	archive.text = "\x00"
@@ -102,7 +105,7 @@ func TestALetterThatCannotBePrunedHindersNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.prune(PruneReport{Pruned: 2})
-	if kept := k.archivedLetters("acme", Family); len(kept) != 40 {
+	if kept := k.archivedLetters("acme", casework.Family); len(kept) != 40 {
 		t.Errorf("%d archived", len(kept))
 	}
 	r.mustAudit()
@@ -118,11 +121,11 @@ func TestALetterThatCannotBeAnnouncedHindersNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := r.retentionRig(withArchive(t)).at(174 * day)
+	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
 	if got, err := k.Prune(context.Background()); err == nil || got.Announced != 9 || got.Failed != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	k.at(190 * day)
+	k.at(190 * validate.Day)
 	if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 9 || got.Failed != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -148,9 +151,9 @@ func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
 	}
 	r.untilNoneLive()
 	archive := &rejectingArchive{text: `"family":"settlement"`}
-	k := r.retentionRig(with, withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * day)
+	k := r.retentionRig(with, withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * validate.Day)
 	k.prune(PruneReport{Announced: 61})
-	k.at(182 * day)
+	k.at(182 * validate.Day)
 	got, err := k.Prune(context.Background())
 	if !errors.Is(err, errRejected) || got.Announced != 0 || got.Pruned != 1 || got.Failed != 60 {
 		t.Errorf("%+v, %v", got, err)
@@ -158,7 +161,7 @@ func TestAnArchiveThatTakesNothingIsNotAskedForEveryLetter(t *testing.T) {
 	if archive.tries != tenantFailureLimit+1 {
 		t.Errorf("the archive was asked %d times", archive.tries)
 	}
-	if st := k.Stats().Retention; st.Rounds != 1 || st.Failed != 60 {
+	if st := k.Health().Stats().Retention; st.Rounds != 1 || st.Failed != 60 {
 		t.Errorf("%+v", st)
 	}
 	r.mustAudit()
@@ -171,16 +174,16 @@ func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
 	r := newRig(t).startWorkers()
 	r.deadLettersOfOneCause(40)
 	archive := &rejectingArchive{text: "\x00"}
-	k := r.retentionRig(withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * day)
+	k := r.retentionRig(withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive }).at(174 * validate.Day)
 	k.prune(PruneReport{Announced: 40})
 	if _, err := r.db.Exec(`CREATE FUNCTION recourse.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.letter = 'purged' THEN RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; RETURN NEW; END $$;
 		CREATE TRIGGER no_room BEFORE UPDATE ON recourse.runs FOR EACH ROW EXECUTE FUNCTION recourse.full()`); err != nil {
 		t.Fatal(err)
 	}
-	k.at(182 * day)
+	k.at(182 * validate.Day)
 	got, err := k.Prune(context.Background())
-	if !errors.Is(err, errJournalUnavailable) || got.Pruned != 0 || got.Failed != 40 || archive.tries != 1 {
+	if !errors.Is(err, casework.ErrJournalUnavailable) || got.Pruned != 0 || got.Failed != 40 || archive.tries != 1 {
 		t.Errorf("%+v after %d files, %v", got, archive.tries, err)
 	}
 	if _, err := r.db.Exec(`DROP TRIGGER no_room ON recourse.runs`); err != nil {
@@ -190,9 +193,15 @@ func TestAJournalThatTakesNothingIsNotAskedAgainInARound(t *testing.T) {
 	r.mustAudit()
 }
 
+// unchanged is a decision that changes nothing.
+func unchanged(f journal.LetterRow) (journal.Change, error) {
+	after := f.Snapshot
+	return journal.Change{Before: &f.Snapshot, After: &after}, nil
+}
+
 // letterList is a list of letters, some of which always fail.
 type letterList struct {
-	letterJournal
+	casework.LetterJournal
 	letters      []journal.LetterRow
 	failing      map[background.RunID]bool
 	pages, tries int
@@ -202,7 +211,7 @@ type letterList struct {
 func (s *letterList) add(tenant string, n int, bad bool) {
 	for range n {
 		var f journal.LetterRow
-		f.Run.ID, f.Run.Tenant = background.RunID(newID()), tenant
+		f.Run.ID, f.Run.Tenant = background.RunID(casework.NewID()), tenant
 		if s.letters = append(s.letters, f); bad {
 			s.failing[f.Run.ID] = true
 		}
@@ -222,11 +231,11 @@ func (s *letterList) ApplyLetterBatch(_ context.Context, changes []journal.Chang
 }
 
 // scan iterates over the list as a round does, with a decision that changes nothing.
-func (s *letterList) scan() (PruneReport, error) { return s.scanBy(leaves) }
+func (s *letterList) scan() (PruneReport, error) { return s.scanBy(unchanged) }
 
-func (s *letterList) scanBy(decide decision) (PruneReport, error) {
+func (s *letterList) scanBy(decide casework.Decision) (PruneReport, error) {
 	s.done = map[string]int{}
-	p := pruneRound{Service: &Service{log: zap.NewNop()}}
+	p := pruneRound{keeper: &keeper{log: zap.NewNop()}}
 	at := 0
 	err := p.eachPage(context.Background(), func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		page := s.letters[at:min(at+pruneBatch, len(s.letters))]
@@ -236,8 +245,8 @@ func (s *letterList) scanBy(decide decision) (PruneReport, error) {
 		s.pages++
 		at += len(page)
 		return page, journal.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
-	}, func(letters []journal.LetterRow, tried func(int, error) bool) ([]applied, error) {
-		return (&cases{journal: s}).applyMany(context.Background(), letters, decide, many{tried: tried})
+	}, func(letters []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
+		return (&casework.Cases{Letters: s}).ApplyMany(context.Background(), letters, decide, casework.Batch{Tried: tried})
 	})
 	return p.report, err
 }
@@ -252,9 +261,9 @@ func TestADecisionThatPanicsIsCounted(t *testing.T) {
 		case s.letters[3].Run.ID:
 			panic("no such rule")
 		case s.letters[7].Run.ID:
-			return journal.Change{}, refusedBy(GateHeld, f.Snapshot)
+			return journal.Change{}, casework.RefusedBy(refusal.GateHeld, f.Snapshot)
 		}
-		return leaves(f)
+		return unchanged(f)
 	})
 	if err != nil || got.Failed != 1 || s.done["acme"] != 8 {
 		t.Errorf("%+v, %v done, %v", got, s.done, err)
@@ -304,16 +313,16 @@ func TestEveryTenantHasItsTurn(t *testing.T) {
 	t.Parallel()
 	s := letterList{failing: map[background.RunID]bool{}}
 	for range 12 {
-		s.add(newID().String(), 3*pruneBatch, true)
+		s.add(casework.NewID().String(), 3*pruneBatch, true)
 	}
 	for range 300 {
-		s.add(newID().String(), 1, true)
+		s.add(casework.NewID().String(), 1, true)
 	}
 	s.add("mixed", 1, true)
 	s.add("mixed", 99, false)
 	s.add("other", 99, false)
 	for range degradedAfterFailures {
-		s.add(newID().String(), 1, true)
+		s.add(casework.NewID().String(), 1, true)
 	}
 	s.add("last", 1, false)
 	got, err := s.scan()
@@ -328,7 +337,7 @@ func TestWhenNothingWorksEachTenantIsTriedABit(t *testing.T) {
 	s := letterList{failing: map[background.RunID]bool{}}
 	const tenants = 60
 	for range tenants {
-		s.add(newID().String(), 2*pruneBatch, true)
+		s.add(casework.NewID().String(), 2*pruneBatch, true)
 	}
 	got, err := s.scan()
 	if most := degradedAfterFailures + tenants*skipTenantAfterPages*degradedFailureLimit; err != nil || got.Failed != len(s.letters) || s.tries > most || s.tries < tenants {

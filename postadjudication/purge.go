@@ -12,16 +12,26 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
+
+// Purges purges dead letters before their retention ends.
+type Purges struct {
+	s             *keeper
+	tenant, actor string
+}
 
 // PurgeRequest asks to purge open letters. Cases, reservations and receipts always
 // stay.
 type PurgeRequest struct {
-	Reason string       // required
-	Filter LetterFilter // must not be empty
+	Reason string            // required
+	Filter deadletter.Filter // must not be empty
 	// Confirm must be the number of letters that PlanPurge counts, in digits. If the number
 	// has changed since, nothing is purged.
 	Confirm string
@@ -75,7 +85,7 @@ func (p Purges) Purge(ctx context.Context, q PurgeRequest) (Purged, error) {
 		if q.Confirm == strconv.Itoa(counted.Letters) {
 			return nil
 		}
-		return &FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", counted.Letters)}
+		return &refusal.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be purged, which is %d now", counted.Letters)}
 	})
 }
 
@@ -84,7 +94,7 @@ func (p Purges) PlanClear(ctx context.Context, q ClearRequest) (PurgePlan, error
 	if err := p.s.checkFamily(q.Family); err != nil {
 		return PurgePlan{}, err
 	}
-	return p.PlanPurge(ctx, PurgeRequest{Filter: LetterFilter{Family: q.Family}})
+	return p.PlanPurge(ctx, PurgeRequest{Filter: deadletter.Filter{Family: q.Family}})
 }
 
 // Clear purges all open letters of a family that died before the call. It works and fails as
@@ -92,17 +102,17 @@ func (p Purges) PlanClear(ctx context.Context, q ClearRequest) (PurgePlan, error
 func (p Purges) Clear(ctx context.Context, q ClearRequest) (Purged, error) {
 	err := p.s.checkFamily(q.Family)
 	if err == nil && q.Confirm != q.Family {
-		err = &FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to be purged"}
+		err = &refusal.FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to be purged"}
 	}
 	if err != nil {
 		return Purged{}, err
 	}
-	return p.purge(ctx, PurgeRequest{Reason: q.Reason, Filter: LetterFilter{Family: q.Family}}, func(PurgePlan) error { return nil })
+	return p.purge(ctx, PurgeRequest{Reason: q.Reason, Filter: deadletter.Filter{Family: q.Family}}, func(PurgePlan) error { return nil })
 }
 
-func (s *Service) checkFamily(family string) error {
-	if _, known := s.retention.families[family]; !known {
-		return &FieldError{Field: "family", Problem: "must be the name of a family"}
+func (k *keeper) checkFamily(family string) error {
+	if _, known := k.rules.families[family]; !known {
+		return &refusal.FieldError{Field: "family", Problem: "must be the name of a family"}
 	}
 	return nil
 }
@@ -111,7 +121,7 @@ func (s *Service) checkFamily(family string) error {
 // two people.
 func (p Purges) purge(ctx context.Context, q PurgeRequest, confirm func(PurgePlan) error) (Purged, error) {
 	list, err := p.s.pagesToPurge(p.tenant, q.Filter)
-	if err = errors.Join(p.checkActor(q.Reason), err); err != nil {
+	if err = errors.Join(validate.Actor(p.actor, q.Reason), err); err != nil {
 		return Purged{}, err
 	}
 	plan, settlements, err := countPurge(ctx, list)
@@ -121,19 +131,15 @@ func (p Purges) purge(ctx context.Context, q PurgeRequest, confirm func(PurgePla
 	if err != nil {
 		return Purged{}, err
 	}
-	people, err := p.s.requiredPeople(ctx, p.tenant)
+	people, err := p.s.cases.RequiredPeople(ctx, p.tenant)
 	if err != nil {
 		return Purged{}, err
 	}
 	needsTwo := people > 1 || access.IsProgram(p.actor)
 	if needsTwo && settlements > 0 {
-		plan, err := p.s.As(p.tenant, p.actor).Bulk.Plan(ctx, BulkRequest{Filter: q.Filter, Action: BulkPurge, Reason: q.Reason})
-		if err == nil {
-			err = &SecondPersonError{Plan: plan}
-		}
-		return Purged{}, err
+		return Purged{}, p.s.propose(ctx, p.tenant, p.actor, q.Filter, q.Reason)
 	}
-	return p.s.purgePages(ctx, list, p.actor, cleanText(q.Reason, 1024), needsTwo)
+	return p.s.purgePages(ctx, list, p.actor, validate.Clean(q.Reason, 1024), needsTwo)
 }
 
 // pageSource returns an iterator over the letters to purge, from the first page.
@@ -148,7 +154,7 @@ func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlemen
 			return plan, settlements, err
 		}
 		for _, f := range letters {
-			switch purgeGate(f) {
+			switch casework.PurgeGate(f) {
 			case "":
 				plan.Letters++
 				if f.Case.Kind == journal.KindSettlement {
@@ -157,9 +163,9 @@ func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlemen
 				if f.Case.Currency != "" {
 					plan.Money[f.Case.Currency] += f.Case.State.Reserved
 				}
-			case GateHeld:
+			case refusal.GateHeld:
 				plan.Held++
-			case GateReconcileFirst:
+			case refusal.GateReconcileFirst:
 				plan.Unknown++
 			}
 		}
@@ -171,7 +177,7 @@ func countPurge(ctx context.Context, list pageSource) (plan PurgePlan, settlemen
 
 // purgePages purges letters. With plain it skips those of settlements, which died after the
 // letters were counted.
-func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason string, plain bool) (Purged, error) {
+func (k *keeper) purgePages(ctx context.Context, list pageSource, actor, reason string, plain bool) (Purged, error) {
 	var out Purged
 	for scan := list(); ; {
 		letters, more, err := scan.readPage(ctx)
@@ -180,10 +186,10 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 		}
 		var due []journal.LetterRow
 		for _, f := range letters {
-			switch gate := purgeGate(f); {
-			case gate == GateHeld:
+			switch gate := casework.PurgeGate(f); {
+			case gate == refusal.GateHeld:
 				out.Held++
-			case gate == GateReconcileFirst:
+			case gate == refusal.GateReconcileFirst:
 				out.Unknown++
 			case gate != "", plain && f.Case.Kind == journal.KindSettlement:
 				out.ChangedMeanwhile++
@@ -191,7 +197,7 @@ func (s *Service) purgePages(ctx context.Context, list pageSource, actor, reason
 				due = append(due, f)
 			}
 		}
-		done, err := s.purgeBatch(ctx, scan, due, actor, reason)
+		done, err := k.purgeBatch(ctx, scan, due, actor, reason)
 		out.Letters += done
 		if err != nil {
 			return out, err
@@ -224,9 +230,9 @@ func (f *purgeFailures) tried(_ int, err error) bool {
 
 // purgeBatch purges the letters of a page that are still selected. It retries once those that were
 // locked or changed since they were read.
-func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []journal.LetterRow, actor, reason string) (taken int, err error) {
-	at := s.now()
-	decide := purging(func(f journal.LetterRow) receipts.Draft {
+func (k *keeper) purgeBatch(ctx context.Context, scan *purgeScan, due []journal.LetterRow, actor, reason string) (taken int, err error) {
+	at := k.now()
+	decide := casework.Purging(func(f journal.LetterRow) receipts.Draft {
 		p := receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}
 		if f.Case.Kind == journal.KindSettlement {
 			p.People = 1 // with two people there is a plan
@@ -238,21 +244,21 @@ func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []journal
 			return taken, err
 		}
 		var failures purgeFailures
-		results, err := s.cases.applyMany(ctx, due, decide, s.cases.archiving(at, many{tried: failures.tried}))
+		results, err := k.cases.ApplyMany(ctx, due, decide, k.cases.Archiving(at, casework.Batch{Tried: failures.tried}))
 		taken += countWritten(results)
 		var changed []background.RunID
 		for _, r := range results {
 			switch {
-			case errors.Is(r.err, errLetterChanged):
-				changed = append(changed, r.letter.Run.ID)
-			case err == nil && r.err != nil && !r.decided:
-				err = cmp.Or(ctx.Err(), failures.err, r.err)
+			case errors.Is(r.Err, casework.ErrLetterChanged):
+				changed = append(changed, r.Letter.Run.ID)
+			case err == nil && r.Err != nil && !r.Decided:
+				err = cmp.Or(ctx.Err(), failures.err, r.Err)
 			}
 		}
 		if err != nil || len(changed) == 0 {
 			return taken, err
 		}
-		if due, err = s.journal.Letters.ByID(ctx, changed...); err != nil {
+		if due, err = k.journal.Letters.ByID(ctx, changed...); err != nil {
 			return taken, err
 		}
 	}
@@ -261,23 +267,23 @@ func (s *Service) purgeBatch(ctx context.Context, scan *purgeScan, due []journal
 
 // pagesToPurge returns the open letters that match a filter, without letters that die after the
 // call.
-func (s *Service) pagesToPurge(tenant string, f LetterFilter) (pageSource, error) {
+func (k *keeper) pagesToPurge(tenant string, f deadletter.Filter) (pageSource, error) {
 	if f.Status != background.NoLetter && f.Status != background.LetterOpen {
-		return nil, &FieldError{Field: "letter", Problem: "must be open: only open letters can be purged"}
+		return nil, &refusal.FieldError{Field: "letter", Problem: "must be open: only open letters can be purged"}
 	}
-	if f.Status = background.NoLetter; f == (LetterFilter{}) {
-		return nil, &FieldError{Field: "filter", Problem: "must not be empty; to purge all letters of a family, clear it"}
+	if f.Status = background.NoLetter; f == (deadletter.Filter{}) {
+		return nil, &refusal.FieldError{Field: "filter", Problem: "must not be empty; to purge all letters of a family, clear it"}
 	}
-	if err := validateLetterQuery(tenant, f); err != nil {
+	if err := deadletter.CheckQuery(tenant, f); err != nil {
 		return nil, err
 	}
 	f.Status = background.LetterOpen
-	now := s.now()
+	now := k.now()
 	if died := now.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
 	return func() *purgeScan {
-		return &purgeScan{journal: s.journal, index: s.index, tenant: tenant, filter: s.journalFilter(f, now)}
+		return &purgeScan{journal: k.journal, index: k.index.Search, tenant: tenant, filter: k.index.JournalFilter(f, now)}
 	}, nil
 }
 
@@ -297,7 +303,7 @@ func (w *purgeScan) readPage(ctx context.Context) (letters []journal.LetterRow, 
 			return nil, false, err
 		}
 	}
-	found, more, last, err := w.index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], w.last, pruneBatch)
+	found, more, last, err := w.index.Search(ctx, w.tenant, w.filter, deadletter.Orders[deadletter.OldestFirst], w.last, pruneBatch)
 	if err != nil {
 		return nil, false, err
 	}
@@ -321,7 +327,7 @@ func (w *purgeScan) stillSelected(ctx context.Context, letters []journal.LetterR
 	for after, more, inPage := w.first, true, true; more && inPage; {
 		var found []search.Letter
 		var err error
-		if found, more, after, err = w.index.Search(ctx, w.tenant, w.filter, letterOrders[OldestFirst], after, pruneBatch); err != nil {
+		if found, more, after, err = w.index.Search(ctx, w.tenant, w.filter, deadletter.Orders[deadletter.OldestFirst], after, pruneBatch); err != nil {
 			return nil, err
 		}
 		for _, l := range found {

@@ -13,14 +13,17 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 func refusedLetters() PurgeRequest {
-	return PurgeRequest{Reason: "settled by hand", Filter: LetterFilter{ErrorType: "http.refused"}}
+	return PurgeRequest{Reason: "settled by hand", Filter: deadletter.Filter{ErrorType: "http.refused"}}
 }
 
 func (r *rig) letterStatus(of Submitted) background.LetterStatus {
@@ -55,7 +58,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	}
 	for _, confirm := range []string{"", "yes", "3", "02", " 2"} {
 		q.Confirm = confirm
-		var bad *FieldError
+		var bad *refusal.FieldError
 		if done, err := r.Purge(ctx, "acme", q); !errors.As(err, &bad) || bad.Field != "confirm" || done.Letters != 0 {
 			t.Errorf("%q: %+v, %v", confirm, done, err)
 		}
@@ -74,7 +77,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 		t.Errorf("%+v", payloads)
 	}
 	r.untilArchivedTasks(r.inspector(), 3, onlyQueue)
-	if n, err := r.As("acme", "").DeadLetters.Count(ctx, LetterFilter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
+	if n, err := r.As("acme", "").DeadLetters.Count(ctx, deadletter.Filter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
 		t.Errorf("%+v are listed, %v", n, err)
 	}
 	q.Confirm = "0"
@@ -113,10 +116,10 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	r := newRig(t).startWorkers()
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	ctx := context.Background()
-	var bad *FieldError
+	var bad *refusal.FieldError
 	for field, change := range map[string]func(*acting, *PurgeRequest){
 		"actor": func(who *acting, q *PurgeRequest) { who.actor = "" }, "reason": func(who *acting, q *PurgeRequest) { q.Reason = "" },
-		"filter": func(who *acting, q *PurgeRequest) { q.Filter = LetterFilter{} }, "letter": func(who *acting, q *PurgeRequest) { q.Filter.Status = background.LetterForked },
+		"filter": func(who *acting, q *PurgeRequest) { q.Filter = deadletter.Filter{} }, "letter": func(who *acting, q *PurgeRequest) { q.Filter.Status = background.LetterForked },
 		"outcome_class": func(who *acting, q *PurgeRequest) { q.Filter.Class = "unknow" },
 	} {
 		q := refusedLetters()
@@ -134,8 +137,8 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	}
 	for field, c := range map[string]ClearRequest{
 		"family":  {Reason: "x", Family: "setlement", Confirm: "setlement"},
-		"confirm": {Reason: "x", Family: Family, Confirm: "yes"},
-		"actor":   {Reason: "x", Family: Family, Confirm: Family},
+		"confirm": {Reason: "x", Family: casework.Family, Confirm: "yes"},
+		"actor":   {Reason: "x", Family: casework.Family, Confirm: casework.Family},
 	} {
 		actor := "user:ada"
 		if field == "actor" {
@@ -145,7 +148,7 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := r.Clear(ctx, "", ClearRequest{Reason: "x", Family: Family, Confirm: Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
+	if _, err := r.Clear(ctx, "", ClearRequest{Reason: "x", Family: casework.Family, Confirm: casework.Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
 	if got := r.letterStatus(letter); got != background.LetterOpen {
@@ -209,21 +212,21 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 		var purged Purged
 		all.Go(func() {
 			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
-			var refusal *RefusedError
-			if forked = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &refusal) {
+			var refused *refusal.RefusedError
+			if forked = err == nil; err != nil && !errors.Is(err, refusal.ErrNotFound) && !errors.As(err, &refused) {
 				t.Errorf("fork: %v", err)
 			}
 		})
 		all.Go(func() {
 			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason)
-			var refusal *RefusedError
-			if held = err == nil; err != nil && !errors.Is(err, ErrNotFound) && !errors.As(err, &refusal) {
+			var refused *refusal.RefusedError
+			if held = err == nil; err != nil && !errors.Is(err, refusal.ErrNotFound) && !errors.As(err, &refused) {
 				t.Errorf("hold: %v", err)
 			}
 		})
 		all.Go(func() {
 			var err error
-			var bad *FieldError
+			var bad *refusal.FieldError
 			if purged, err = r.Purge(ctx, "acme", q); err != nil && !errors.As(err, &bad) {
 				t.Errorf("purge: %v", err)
 			}
@@ -289,20 +292,20 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 		if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 			t.Error(err)
 		}
-		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, MarkRequest{Reason: "a person looks first", ReprocessEligible: &no}); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, deadletter.Mark{Reason: "a person looks first", ReprocessEligible: &no}); err != nil {
 			t.Error(err)
 		}
 		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest); err != nil {
 			t.Error(err)
 		}
-		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, noted.Run, MarkRequest{Reason: "as it was", ReprocessEligible: &yes}); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, noted.Run, deadletter.Mark{Reason: "as it was", ReprocessEligible: &yes}); err != nil {
 			t.Error(err)
 		}
 	}}
 	k := joinRig(t, r.url, r.redis, r.escrow, withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive })
 	eligible := true
 	q := refusedLetters()
-	q.Filter = LetterFilter{Reprocess: &eligible}
+	q.Filter = deadletter.Filter{Reprocess: &eligible}
 	plan, err := k.As("acme", "user:ada").DeadLetters.PlanPurge(ctx, q)
 	if err != nil || plan.Letters != 5 {
 		t.Fatalf("%+v, %v", plan, err)
@@ -360,7 +363,7 @@ func TestAPurgeIntoAnArchiveThatHangsEnds(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		hanging := letterArchive{archive: hangingArchive{begun: make(chan struct{}, 1)}}
-		if _, _, err := hanging.put(t.Context(), make([]journal.LetterRow, 1), time.Now()); !errors.Is(err, errArchiveTimeout) {
+		if _, _, err := hanging.Put(t.Context(), make([]journal.LetterRow, 1), time.Now()); !errors.Is(err, errArchiveTimeout) {
 			t.Errorf("%v", err)
 		}
 	})

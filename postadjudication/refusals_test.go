@@ -6,7 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -30,15 +33,15 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 		do        func() error
 	}{
 		{letter, "fork", "not_open", func() error {
-			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, ForkRequest{Reason: "again"})
+			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, deadletter.Fork{Reason: "again"})
 			return err
 		}},
 		{letter, "fork", "not_open", func() error {
-			_, err := r.As("acme", "user:bob").DeadLetters.Fork(ctx, letter.Run, ForkRequest{Reason: "again"})
+			_, err := r.As("acme", "user:bob").DeadLetters.Fork(ctx, letter.Run, deadletter.Fork{Reason: "again"})
 			return err
 		}},
 		{letter, "reconcile", "not_open", func() error {
-			_, err := r.Reconcile(ctx, "acme", letter.Run, Finding{actor: "user:ada", Reason: "bank", Class: escrow.NotExecuted, Reference: "stmt-1"})
+			_, err := r.Reconcile(ctx, "acme", letter.Run, casework.Finding{Reason: "bank", Class: escrow.NotExecuted, Reference: "stmt-1"})
 			return err
 		}},
 		{letter, "lookup", "not_open", func() error { _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); return err }},
@@ -51,7 +54,7 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			return err
 		}},
 		{letter, "mark", "not_open", func() error {
-			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, MarkRequest{Reason: "worth it", ReprocessEligible: &yes})
+			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "worth it", ReprocessEligible: &yes})
 			return err
 		}},
 		{paid, "cancel", "ended", func() error { _, err := r.cancel(paid); return err }},
@@ -60,8 +63,8 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 		var together sync.WaitGroup
 		for range 8 {
 			together.Go(func() {
-				var gate *RefusedError
-				if err := c.do(); !errors.As(err, &gate) && !errors.Is(err, ErrEnded) {
+				var gate *refusal.RefusedError
+				if err := c.do(); !errors.As(err, &gate) && !errors.Is(err, refusal.ErrEnded) {
 					t.Errorf("%s: %v", c.asked, err)
 				}
 			})
@@ -93,14 +96,14 @@ func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 	if _, err := tx.Exec(`SELECT FROM recourse.cases WHERE id = $1 FOR NO KEY UPDATE`, letter.Case.String()); err != nil {
 		t.Fatal(err)
 	}
-	var gate *RefusedError
+	var gate *refusal.RefusedError
 	if _, err := r.retry(letter.Run); err == nil || errors.As(err, &gate) {
 		t.Errorf("while the case is held: %v", err)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, ForkRequest{Reason: "again"}); !errors.As(err, &gate) {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, deadletter.Fork{Reason: "again"}); !errors.As(err, &gate) {
 		t.Errorf("afterwards: %v", err)
 	}
 	r.mustAudit()

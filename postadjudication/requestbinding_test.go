@@ -12,7 +12,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -145,11 +147,11 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	r.stopWork()
 	calls := len(sent())
 
-	var refusal *RefusedError
-	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, ForkRequest{Reason: "mended"}); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered {
+	var refused *refusal.RefusedError
+	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{Reason: "mended"}); !errors.As(err, &refused) || refused.Gate != refusal.GateRequestAltered {
 		t.Errorf("fork: %v", err)
 	}
-	if _, err := other.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refusal) || refusal.Gate != GateRequestAltered || asked != 0 {
+	if _, err := other.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateRequestAltered || asked != 0 {
 		t.Errorf("lookup: %v, asked %d times", err, asked)
 	}
 	if err := other.DrainEvents(ctx); err != nil {
@@ -157,8 +159,8 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	}
 	change("mallory", "honest")
 	r.escrow.script = nil
-	forked, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, ForkRequest{Reason: "restored"})
-	if err != nil || forked.Reply != Created {
+	forked, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{Reason: "restored"})
+	if err != nil {
 		t.Fatalf("%+v, %v", forked, err)
 	}
 	if len(sent()) != calls {
@@ -207,7 +209,7 @@ func (r *rig) mustFork(letter Submitted) Submitted {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return s
+	return asSubmitted(s)
 }
 
 // Each later run of a case is bound by its own receipt: a fork under the same key and

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,9 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sosodev/duration"
-
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 )
 
 // RetentionRule configures how long open letters of a family, or of one of its queues, are
@@ -40,31 +42,6 @@ func (rule RetentionRule) Validate() error {
 // DefaultMaxAge is how long letters without a rule are kept.
 const DefaultMaxAge = "P180D"
 
-// expiryNotice is how long before its expiry a letter is announced, and the minimum time between
-// announcement and expiry. Where MaxAge is less than four times as long, it is a quarter of MaxAge.
-const expiryNotice = 7 * 24 * time.Hour
-
-// maxRetentionAge is well below the maximum of a time.Duration, so that sums do not overflow.
-const maxRetentionAge = 200 * 365 * 24 * time.Hour
-
-var isoDuration = regexp.MustCompile(`^P(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+S)?)?$`)
-
-// parseISODuration parses a positive ISO 8601 duration of at most 200 years.
-func parseISODuration(text string) (time.Duration, error) {
-	d, err := duration.Parse(text)
-	if err != nil || !isoDuration.MatchString(text) || text[len(text)-1] == 'T' {
-		return 0, fmt.Errorf("%q is not an ISO 8601 duration such as P180D or PT36H", text)
-	}
-	years := d.Years + d.Months/12 + d.Weeks/52 + d.Days/365 + (d.Hours+d.Minutes/60+d.Seconds/3600)/(365*24)
-	if years > maxRetentionAge.Hours()/(365*24) {
-		return 0, fmt.Errorf("%s is more than 200 years", text)
-	}
-	if age := d.ToTimeDuration(); age > 0 {
-		return age, nil
-	}
-	return 0, fmt.Errorf("%s is not longer than zero", text)
-}
-
 // retention is one parsed rule.
 type retention struct {
 	journal.RetentionScope
@@ -73,7 +50,7 @@ type retention struct {
 }
 
 // needsArchive reports whether the rule's letters may only be purged into an archive.
-func (r retention) needsArchive() bool { return r.Family == Family }
+func (r retention) needsArchive() bool { return r.Family == casework.Family }
 
 func (r retention) expiresAt(died time.Time) time.Time { return died.Add(r.maxAge) }
 
@@ -86,24 +63,17 @@ func (r retention) announceBefore(at time.Time) time.Time {
 }
 
 // noticePeriod returns the minimum time between announcing a letter's expiry and purging it.
-func (r retention) noticePeriod() time.Duration { return min(expiryNotice, r.maxAge/4) }
+func (r retention) noticePeriod() time.Duration { return min(deadletter.ExpiresSoon, r.maxAge/4) }
 
 // announcedEnd returns the expiry of a letter that is announced at a time.
 func (r retention) announcedEnd(died, at time.Time) time.Time {
-	return laterOf(r.expiresAt(died), at.Add(r.noticePeriod()))
+	return casework.Later(r.expiresAt(died), at.Add(r.noticePeriod()))
 }
 
 // expiredAt reports whether a letter is expired at a time, both by its age and by the announced
 // expiry.
 func (r retention) expiredAt(f journal.LetterRow, at time.Time) bool {
-	return !f.Annotations.RetentionEndsAt.IsZero() && !laterOf(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	return !f.Annotations.RetentionEndsAt.IsZero() && !casework.Later(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
 }
 
 // retentions holds one rule for each family, and one for each queue with a rule of its own,
@@ -135,7 +105,7 @@ func (r retentions) all() (out []retention) {
 // newRetentions parses the rules for the given families.
 func newRetentions(rules []RetentionRule, families []string) (retentions, error) {
 	out := retentions{families: map[string]retention{}, queues: map[string]retention{}}
-	def, err := parseISODuration(DefaultMaxAge)
+	def, err := validate.ParseISODuration(DefaultMaxAge)
 	if err != nil {
 		return out, err
 	}
@@ -179,17 +149,17 @@ func (rule RetentionRule) parse(age string) (r retention, err error) {
 	if rule.MaxCount < 0 {
 		return r, fmt.Errorf("MaxCount is negative")
 	}
-	r.maxAge, err = parseISODuration(age)
+	r.maxAge, err = validate.ParseISODuration(age)
 	return r, err
 }
 
 // EffectiveRetention is how long this process keeps open letters of a family, or of one of its
 // queues.
 type EffectiveRetention struct {
-	Family   string   `json:"family"`
-	Queue    string   `json:"queue,omitempty"`     // empty: all queues without a rule
-	MaxAge   Duration `json:"max_age"`             // from death
-	MaxCount int      `json:"max_count,omitempty"` // of each tenant; any number if absent
+	Family   string              `json:"family"`
+	Queue    string              `json:"queue,omitempty"`     // empty: all queues without a rule
+	MaxAge   deadletter.Duration `json:"max_age"`             // from death
+	MaxCount int                 `json:"max_count,omitempty"` // of each tenant; any number if absent
 	// Archived means that letters are archived before they are purged. Without an archive,
 	// letters of settlements are kept.
 	Archived bool `json:"archived"`
@@ -197,10 +167,16 @@ type EffectiveRetention struct {
 
 // Retention returns the rule of each family, followed by that of each queue with a rule of its
 // own.
-func (s *Service) Retention() []EffectiveRetention {
+func (p Purges) Retention(context.Context) ([]EffectiveRetention, error) {
 	out := []EffectiveRetention{}
-	for _, r := range s.retention.all() {
-		out = append(out, EffectiveRetention{Family: r.Family, Queue: r.Queue, MaxAge: Duration(r.maxAge), MaxCount: r.maxCount, Archived: s.archive != nil})
+	for _, r := range p.s.rules.all() {
+		out = append(out, EffectiveRetention{Family: r.Family, Queue: r.Queue, MaxAge: deadletter.Duration(r.maxAge), MaxCount: r.maxCount, Archived: p.s.archive != nil})
 	}
-	return out
+	return out, nil
+}
+
+// retentionOf returns how long open letters of a queue are kept; false means indefinitely.
+func (k *keeper) retentionOf(family, queue string) (time.Duration, bool) {
+	age := k.rules.ruleFor(family, queue).maxAge
+	return age, age > 0
 }

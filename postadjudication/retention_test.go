@@ -5,20 +5,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 )
 
 func TestAnAgeIsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
-		"P180D": 180 * day, "PT36H": 36 * time.Hour, "P2W": 14 * day, "P1DT1H1M1S": day + time.Hour + time.Minute + time.Second,
-		"P1Y": 365 * day, "P12M": 365 * day, "P200Y": 200 * 365 * day,
+		"P180D": 180 * validate.Day, "PT36H": 36 * time.Hour, "P2W": 14 * validate.Day, "P1DT1H1M1S": validate.Day + time.Hour + time.Minute + time.Second,
+		"P1Y": 365 * validate.Day, "P12M": 365 * validate.Day, "P200Y": 200 * 365 * validate.Day,
 	} {
-		if got, err := parseISODuration(text); err != nil || got != want {
+		if got, err := validate.ParseISODuration(text); err != nil || got != want {
 			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "180", "180D", "P", "PT", "P0D", "-P1D", "P-1D", "P1DT", "PP1D", "P1D2D", "P1.5D", "PT1D", "P1H", "p1d", " P1D", "P1D ", "P201Y", "P99999999999999999D", "P½D"} {
-		if got, err := parseISODuration(text); err == nil {
+		if got, err := validate.ParseISODuration(text); err == nil {
 			t.Errorf("%q is read as %v", text, got)
 		}
 	}
@@ -28,7 +31,7 @@ func TestTheRuleOfAQueueBeatsThatOfItsFamily(t *testing.T) {
 	t.Parallel()
 	all, err := newRetentions([]RetentionRule{
 		{Family: "chores", Queue: "chores:1", MaxAge: "P1D"}, {Family: "chores", MaxAge: "P10D", MaxCount: 7}, {Family: "chores", Queue: "chores:0", MaxCount: 3},
-	}, []string{Family, "chores"})
+	}, []string{casework.Family, "chores"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +40,8 @@ func TestTheRuleOfAQueueBeatsThatOfItsFamily(t *testing.T) {
 		age           time.Duration
 		count         int
 	}{
-		{"chores", "chores:1", day, 0}, {"chores", "chores:2", 10 * day, 7}, {"chores", "chores:0", 180 * day, 3},
-		{Family, Family + ":0", 180 * day, 0}, {Family, "chores:1", 180 * day, 0},
+		{"chores", "chores:1", validate.Day, 0}, {"chores", "chores:2", 10 * validate.Day, 7}, {"chores", "chores:0", 180 * validate.Day, 3},
+		{casework.Family, casework.Family + ":0", 180 * validate.Day, 0}, {casework.Family, "chores:1", 180 * validate.Day, 0},
 	} {
 		if r := all.ruleFor(c.family, c.queue); r.maxAge != c.age || r.maxCount != c.count {
 			t.Errorf("%s %s: %v, %d", c.family, c.queue, r.maxAge, r.maxCount)
@@ -55,17 +58,17 @@ func TestTheRuleOfAQueueBeatsThatOfItsFamily(t *testing.T) {
 func TestRetentionThatCannotWorkIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, rules := range [][]RetentionRule{
-		{{Family: "none"}}, {{}}, {{Family: Family, MaxAge: "180 days"}}, {{Family: Family, MaxCount: -1}},
-		{{Family: Family, Queue: "chores:0"}}, {{Family: Family, Queue: Family}}, {{Family: Family, Queue: Family + ":x"}}, {{Family: Family, Queue: Family + ":01"}},
-		{{Family: Family, MaxAge: "P1D"}, {Family: Family, MaxAge: "P2D"}},
-		{{Family: Family, Queue: Family + ":0"}, {Family: Family, Queue: Family + ":0"}},
+		{{Family: "none"}}, {{}}, {{Family: casework.Family, MaxAge: "180 days"}}, {{Family: casework.Family, MaxCount: -1}},
+		{{Family: casework.Family, Queue: "chores:0"}}, {{Family: casework.Family, Queue: casework.Family}}, {{Family: casework.Family, Queue: casework.Family + ":x"}}, {{Family: casework.Family, Queue: casework.Family + ":01"}},
+		{{Family: casework.Family, MaxAge: "P1D"}, {Family: casework.Family, MaxAge: "P2D"}},
+		{{Family: casework.Family, Queue: casework.Family + ":0"}, {Family: casework.Family, Queue: casework.Family + ":0"}},
 	} {
-		if _, err := newRetentions(rules, []string{Family, "chores"}); err == nil {
+		if _, err := newRetentions(rules, []string{casework.Family, "chores"}); err == nil {
 			t.Errorf("%+v is taken", rules)
 		}
 	}
 	r := newRig(t)
-	if _, err := Open(context.Background(), Config{DatabaseURL: r.url, Redis: r.redis, Retention: []RetentionRule{{Family: Family, MaxAge: "P1"}}}); err == nil || !strings.Contains(err.Error(), "Config.Retention[0]") {
+	if _, err := Open(context.Background(), Config{DatabaseURL: r.url, Redis: r.redis, Retention: []RetentionRule{{Family: casework.Family, MaxAge: "P1"}}}); err == nil || !strings.Contains(err.Error(), "Config.Retention[0]") {
 		t.Errorf("opened: %v", err)
 	}
 }

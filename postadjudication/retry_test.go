@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -25,7 +27,7 @@ func (r *rig) setAnswer(answer func() escrow.Answer) {
 	}
 }
 
-func (r *rig) retry(id background.RunID) (Submitted, error) {
+func (r *rig) retry(id background.RunID) (deadletter.Forked, error) {
 	return r.As("acme", "user:ada").DeadLetters.Retry(context.Background(), id, "mended")
 }
 
@@ -37,7 +39,7 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	root := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
 	r.setAnswer(refused)
 	first, err := r.retry(root.Run)
-	if err != nil || first.Reply != Created || first.State != background.Pending {
+	if err != nil || first.State != background.Pending {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	r.untilNoneLive()
@@ -70,15 +72,15 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Runs[0].Replays != 2 || len(c.Runs[2].Parents) != 2 {
 		t.Errorf("%+v", c)
 	}
-	var refusal *RefusedError
-	if _, err := r.retry(root.Run); !errors.As(err, &refusal) || refusal.Gate != GateNotALetter || refusal.Run != second.Run {
+	var refused *refusal.RefusedError
+	if _, err := r.retry(root.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter || refused.Run != second.Run {
 		t.Errorf("a job that has succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.As(tenant, "user:ada").DeadLetters.Retry(context.Background(), root.Run, "mended"); !errors.Is(err, ErrNotFound) {
+		if _, err := r.As(tenant, "user:ada").DeadLetters.Retry(context.Background(), root.Run, "mended"); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
-		if _, err := r.Lineage(context.Background(), tenant, root.Run); !errors.Is(err, ErrNotFound) {
+		if _, err := r.Lineage(context.Background(), tenant, root.Run); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
@@ -98,10 +100,10 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	r.untilNoneLive()
 	r.setAnswer(nil)
 	var all sync.WaitGroup
-	won := make(chan Submitted, 30)
+	won := make(chan deadletter.Forked, 30)
 	for i := range 30 {
 		all.Go(func() {
-			var s Submitted
+			var s deadletter.Forked
 			var err error
 			switch i % 3 {
 			case 0:
@@ -111,11 +113,11 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 			default:
 				s, err = r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), fork.Run, forkRequest)
 			}
-			var refusal *RefusedError
+			var refused *refusal.RefusedError
 			switch {
 			case err == nil:
 				won <- s
-			case !errors.As(err, &refusal) || refusal.Gate != GateNotOpen && refusal.Gate != GateNotALetter:
+			case !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen && refused.Gate != refusal.GateNotALetter:
 				t.Errorf("%v", err)
 			}
 		})
@@ -169,7 +171,7 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 		to = "settlement:1"
 	}
 	ctx := context.Background()
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	for _, queue := range []string{"settlement:2", "settlement", "other:0", "settlement:-1", " settlement:0"} {
 		q := forkRequest
 		q.Queue = queue

@@ -1,7 +1,6 @@
 package postadjudication
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -17,7 +16,9 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -49,7 +50,7 @@ func joinRig(t testing.TB, url string, redis asynq.RedisConnOpt, e *scriptedEscr
 	t.Helper()
 	r := &rig{t: t, url: url, redis: redis, escrow: e, stopWork: func() {}}
 	c := Config{DatabaseURL: url, Redis: redis, Executor: e, TimeLimit: 5 * time.Second, Grace: 5 * time.Second, Logger: testLogger(t),
-		Breaker: BreakerRule{Disabled: true}, Lookups: LookupRule{Off: true}} // scripts fail on purpose; tests of circuit breakers and of lookups turn them on
+		Breaker: BreakerRule{Disabled: true}, Lookups: casework.LookupRule{Off: true}} // scripts fail on purpose; tests of circuit breakers and of lookups turn them on
 	for _, f := range change {
 		f(&c)
 	}
@@ -197,7 +198,7 @@ func (r *rig) mustNotify(s Submitted) Submitted {
 	return s
 }
 
-func (r *rig) caseOf(a Adjudication) CaseStatus {
+func (r *rig) caseOf(a Adjudication) casestatus.Case {
 	r.t.Helper()
 	c, err := r.Case(context.Background(), a.Tenant, a.TransactionReceiptID)
 	if err != nil {
@@ -355,16 +356,18 @@ func noAnswer() escrow.Answer {
 
 // asOnePerson returns a context without identities, in which one person may do what
 // takes two elsewhere.
-func asOnePerson(ctx context.Context) context.Context { return WithCaller(ctx, Caller{NoKeys: true}) }
+func asOnePerson(ctx context.Context) context.Context {
+	return casework.WithCaller(ctx, casework.Caller{NoKeys: true})
+}
 
 // Most tests are about the money, not about who states it: there one person suffices.
 
-func (r *rig) Reconcile(ctx context.Context, tenant string, id background.RunID, f Finding) (CaseStatus, error) {
-	return r.Service.As(tenant, cmp.Or(f.actor, "user:ada")).DeadLetters.Reconcile(asOnePerson(ctx), id, f)
+func (r *rig) Reconcile(ctx context.Context, tenant string, id background.RunID, f casework.Finding) (casestatus.Case, error) {
+	return r.Service.As(tenant, "user:ada").DeadLetters.Reconcile(asOnePerson(ctx), id, f)
 }
 
-func (r *rig) ReconcileCase(ctx context.Context, tenant, transaction string, f Finding) (CaseStatus, error) {
-	return r.Service.As(tenant, cmp.Or(f.actor, "user:ada")).DeadLetters.ReconcileCase(asOnePerson(ctx), transaction, f)
+func (r *rig) ReconcileCase(ctx context.Context, tenant, transaction string, f casework.Finding) (casestatus.Case, error) {
+	return r.Service.As(tenant, "user:ada").DeadLetters.ReconcileCase(asOnePerson(ctx), transaction, f)
 }
 
 func (r *rig) Purge(ctx context.Context, tenant string, q PurgeRequest) (Purged, error) {

@@ -9,9 +9,13 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // ruleCounts counts letters by what a rule did to them.
@@ -20,13 +24,13 @@ type ruleCounts struct{ replayed, marked int }
 // ruleAction applies one rule at one time.
 type ruleAction struct {
 	*activeRule
-	settlements *settlementFamily
+	settlements *casework.Settlements
 	lineages    map[background.RunID]ruleLineage
 	at          time.Time
 }
 
 // applyRuleToFound applies a rule to those of the found letters that no gate refuses.
-func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []search.Letter, at time.Time) (ruleCounts, error) {
+func (s *ruleStore) applyRuleToFound(ctx context.Context, r *activeRule, found []search.Letter, at time.Time) (ruleCounts, error) {
 	letters, lineages, err := s.lettersForRule(ctx, r, found)
 	if err != nil || ctx.Err() != nil {
 		return ruleCounts{}, err
@@ -37,13 +41,13 @@ func (s *Service) applyRuleToFound(ctx context.Context, r *activeRule, found []s
 			due = append(due, f)
 		}
 	}
-	return s.applyRuleToDue(ctx, &ruleAction{r, s.settlements, lineages, at}, due)
+	return s.applyRuleToDue(ctx, &ruleAction{r, s.cases.Settlements, lineages, at}, due)
 }
 
 // applyRuleToDue applies a rule to letters. Letters that were locked or changed are tried alone.
 // A failing letter does not block the others, unless ruleFailureLimit fail; the error is that of
 // the first. If the rule was changed, nothing more is done: the changed one has its own rounds.
-func (s *Service) applyRuleToDue(ctx context.Context, w *ruleAction, due []journal.LetterRow) (n ruleCounts, err error) {
+func (s *ruleStore) applyRuleToDue(ctx context.Context, w *ruleAction, due []journal.LetterRow) (n ruleCounts, err error) {
 	var failed atomic.Int32
 	tried := func(letters int, err error) bool {
 		if letters == 1 && !skippedByRule(err) {
@@ -51,18 +55,18 @@ func (s *Service) applyRuleToDue(ctx context.Context, w *ruleAction, due []journ
 		}
 		return !errors.Is(err, journal.ErrRuleChanged) && failed.Load() < ruleFailureLimit
 	}
-	results, err := s.cases.applyMany(ctx, due, w.decide, many{around: s.cases.notifying, alone: ruleConcurrency, tried: tried})
+	results, err := s.cases.ApplyMany(ctx, due, w.decide, casework.Batch{Around: s.cases.Notifying, Alone: ruleConcurrency, Tried: tried})
 	if errors.Is(err, journal.ErrBusy) {
 		err = nil // a later round has its turn
 	}
 	for _, r := range results {
 		switch {
-		case r.err == nil && w.Mark != nil:
+		case r.Err == nil && w.Mark != nil:
 			n.marked++
-		case r.err == nil:
+		case r.Err == nil:
 			n.replayed++
-		case err == nil && !skippedByRule(r.err):
-			err = fmt.Errorf("letter %s: %w", r.letter.Run.ID, r.err)
+		case err == nil && !skippedByRule(r.Err):
+			err = fmt.Errorf("letter %s: %w", r.Letter.Run.ID, r.Err)
 		}
 	}
 	return n, err
@@ -71,9 +75,9 @@ func (s *Service) applyRuleToDue(ctx context.Context, w *ruleAction, due []journ
 // skippedByRule reports whether err is no failure of a rule at a letter: the letter or the rule
 // has changed meanwhile, a gate refuses, or the letter is locked.
 func skippedByRule(err error) bool {
-	var refused *RefusedError
+	var refused *refusal.RefusedError
 	return err == nil || errors.As(err, &refused) || slices.ContainsFunc([]error{
-		errLetterChanged, errNotTried, journal.ErrRuleChanged, journal.ErrRuleExhausted, journal.ErrBusy, ErrNotFound,
+		casework.ErrLetterChanged, casework.ErrNotTried, journal.ErrRuleChanged, journal.ErrRuleExhausted, journal.ErrBusy, refusal.ErrNotFound,
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
@@ -91,7 +95,7 @@ func (l ruleLineage) replaysBy(rule string) int {
 }
 
 // lettersForRule reads the present state of found letters, oldest death first.
-func (s *Service) lettersForRule(ctx context.Context, r *activeRule, found []search.Letter) ([]journal.LetterRow, map[background.RunID]ruleLineage, error) {
+func (s *ruleStore) lettersForRule(ctx context.Context, r *activeRule, found []search.Letter) ([]journal.LetterRow, map[background.RunID]ruleLineage, error) {
 	if len(found) == 0 {
 		return nil, nil, nil
 	}
@@ -123,8 +127,8 @@ func (w *ruleAction) decide(f journal.LetterRow) (journal.Change, error) {
 func (w *ruleAction) forkChange(f journal.LetterRow) (journal.Change, error) {
 	lineage := w.lineages[f.Run.ID]
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
-	k := forking{family: w.settlements, actor: w.actor(), reason: reason, policy: w.Policy, run: background.RunID(newID()), at: w.at, replayed: true}
-	ch, err := k.decide(f)
+	k := casework.Forking{Family: w.settlements, Actor: w.actor(), Reason: reason, Policy: w.Policy, Run: background.RunID(casework.NewID()), At: w.at, Replayed: true}
+	ch, err := k.Decide(f)
 	if err != nil {
 		return ch, err
 	}
@@ -134,8 +138,8 @@ func (w *ruleAction) forkChange(f journal.LetterRow) (journal.Change, error) {
 
 // markChange marks a letter as Mark does, without overwriting existing marks.
 func (w *ruleAction) markChange(f journal.LetterRow) (journal.Change, error) {
-	missing := w.Mark.missing(f.Annotations, valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot)))
-	ch, err := marking(w.actor(), w.Mark.Reason, missing.Reprocess, missing.Review, w.at)(f)
+	missing := w.Mark.missing(f.Annotations, casework.ValueOr(f.Annotations.Reprocess, casework.ReprocessEligible(f.Snapshot)), casework.ValueOr(f.Annotations.Review, casework.ManualReviewRequired(f.Snapshot)))
+	ch, err := casework.Marking(w.actor(), w.Mark.Reason, missing.Reprocess, missing.Review, w.at)(f)
 	if err != nil {
 		return ch, err
 	}
@@ -143,17 +147,6 @@ func (w *ruleAction) markChange(f journal.LetterRow) (journal.Change, error) {
 	ch.SideEffect = journal.RuleAction{Tenant: w.Tenant, Rule: w.Name, Version: w.Version, Annotations: &row}
 	return ch, nil
 }
-
-// Gates of rules, besides those of forks and holds.
-const (
-	GateNotDue        Gate = "not_due"                // the rule's delay is not over
-	GateMayBeExecuted Gate = "may_be_executed"        // money may have moved
-	GateReview        Gate = "manual_review_required" // a person must review the letter first
-	GateNotEligible   Gate = "not_reprocess_eligible" // a person marked the letter as not worth retrying
-	GateReplaysSpent  Gate = "max_replays"            // the rule has replayed it MaxReplays times
-	GateMarked        Gate = "marked"                 // the mark is already so, or a person set it
-	GateNotSelected   Gate = "not_selected"           // the rule's filter does not match it any more
-)
 
 // activeRule is a rule in force.
 type activeRule struct {
@@ -168,12 +161,12 @@ func newActiveRule(r StoredRule) (activeRule, error) {
 
 // searchFilter is the filter with which the rule searches at a time. It excludes letters that the
 // rule's gates always refuse, so that they are not read again in every round.
-func (r *activeRule) searchFilter(at time.Time) LetterFilter {
+func (r *activeRule) searchFilter(at time.Time) deadletter.Filter {
 	f, exclude := r.dueFilter(at), false
 	switch m := r.Mark; {
 	case m == nil:
 		f.Held, f.Review = &exclude, &exclude
-		if f.Family == "" || f.Family == Family {
+		if f.Family == "" || f.Family == casework.Family {
 			f.Class = escrow.NotExecuted
 		}
 	case m.Review == nil && f.Reprocess == nil:
@@ -187,7 +180,7 @@ func (r *activeRule) searchFilter(at time.Time) LetterFilter {
 }
 
 // dueFilter is the rule's filter restricted to letters whose delay is over at a time.
-func (r *activeRule) dueFilter(at time.Time) LetterFilter {
+func (r *activeRule) dueFilter(at time.Time) deadletter.Filter {
 	f := r.Filter
 	f.Status = background.LetterOpen
 	if to := at.Add(-r.delay + time.Microsecond); f.To.IsZero() || to.Before(f.To) {
@@ -199,38 +192,38 @@ func (r *activeRule) dueFilter(at time.Time) LetterFilter {
 // ruleGate returns the gate that refuses a letter which the rule's filter found, or "". It checks
 // again those members of the filter that can have changed since. replays is how often the rule
 // has replayed the lineage.
-func (s *Service) ruleGate(r *activeRule, f journal.LetterRow, replays int, at time.Time) Gate {
-	reprocess, review := valueOr(f.Annotations.Reprocess, reprocessEligible(f.Snapshot)), valueOr(f.Annotations.Review, manualReviewRequired(f.Snapshot))
+func (s *ruleStore) ruleGate(r *activeRule, f journal.LetterRow, replays int, at time.Time) refusal.Gate {
+	reprocess, review := casework.ValueOr(f.Annotations.Reprocess, casework.ReprocessEligible(f.Snapshot)), casework.ValueOr(f.Annotations.Review, casework.ManualReviewRequired(f.Snapshot))
 	want := r.Filter
 	switch {
 	case f.Run.Tenant != r.Tenant:
-		return GateNotSelected
+		return refusal.GateNotSelected
 	case f.Run.State != background.DeadLettered:
-		return GateNotALetter
+		return refusal.GateNotALetter
 	case f.Run.Letter != background.LetterOpen:
-		return GateNotOpen
+		return refusal.GateNotOpen
 	case f.Run.DeadAt.Add(r.delay).After(at):
-		return GateNotDue
+		return refusal.GateNotDue
 	case want.Held != nil && *want.Held != f.Annotations.Held, want.Reprocess != nil && *want.Reprocess != reprocess, want.Review != nil && *want.Review != review,
 		want.Class != "" && want.Class != f.Run.Class:
-		return GateNotSelected
+		return refusal.GateNotSelected
 	case r.Mark != nil:
 		if r.Mark.missing(f.Annotations, reprocess, review) == (RuleMark{}) {
-			return GateMarked
+			return refusal.GateMarked
 		}
 		return ""
 	case f.Case.Kind == journal.KindSettlement && (f.Run.Class != escrow.NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
-		return GateMayBeExecuted
+		return refusal.GateMayBeExecuted
 	case f.Annotations.Held:
-		return GateHeld
+		return refusal.GateHeld
 	case review:
-		return GateReview
+		return refusal.GateReview
 	case f.Annotations.Reprocess != nil && !*f.Annotations.Reprocess:
-		return GateNotEligible
+		return refusal.GateNotEligible
 	case replays >= r.MaxReplays:
-		return GateReplaysSpent
+		return refusal.GateReplaysSpent
 	}
-	return s.settlements.forkGate(f.Snapshot, at)
+	return s.cases.Settlements.ForkGate(f.Snapshot, at)
 }
 
 // missing returns the part of a mark to set: what no person has set, and is not already
@@ -253,20 +246,20 @@ const ruleSamples = 10
 
 // RuleTrial counts what a rule would do now.
 type RuleTrial struct {
-	Matched int64            `json:"matched"` // open letters that the filter matches; exact
-	Scanned int64            `json:"looked"`  // how many of them were checked, the oldest first
-	More    bool             `json:"more"`    // the counts below do not cover all of them
-	Ready   int64            `json:"ready"`   // the rule would replay or mark them now
-	Money   map[string]int64 `json:"money"`   // reserved for the ready ones: currency -> minor units
-	Refused map[Gate]int64   `json:"refused,omitempty"`
-	Letters []Letter         `json:"letters,omitempty"` // the first of the ready ones
+	Matched int64                  `json:"matched"` // open letters that the filter matches; exact
+	Scanned int64                  `json:"looked"`  // how many of them were checked, the oldest first
+	More    bool                   `json:"more"`    // the counts below do not cover all of them
+	Ready   int64                  `json:"ready"`   // the rule would replay or mark them now
+	Money   map[string]int64       `json:"money"`   // reserved for the ready ones: currency -> minor units
+	Refused map[refusal.Gate]int64 `json:"refused,omitempty"`
+	Letters []deadletter.Letter    `json:"letters,omitempty"` // the first of the ready ones
 }
 
 // Try returns what a rule would do if it were set and enabled. It changes nothing. Earlier
 // replays by a rule of the same name count.
 func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
-	out := RuleTrial{Money: map[string]int64{}, Refused: map[Gate]int64{}}
-	if err := requireText("tenant", o.tenant, 128); err != nil {
+	out := RuleTrial{Money: map[string]int64{}, Refused: map[refusal.Gate]int64{}}
+	if err := validate.Text("tenant", o.tenant, 128); err != nil {
 		return out, err
 	}
 	if err := rule.Validate(); err != nil {
@@ -276,13 +269,13 @@ func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := o.s.index.CatchUp(ctx); err != nil {
+	if err := o.s.index.Search.CatchUp(ctx); err != nil {
 		return out, err
 	}
 	at := o.s.now()
 	filter := rule.Filter
 	filter.Status = background.LetterOpen
-	counts, err := o.s.index.Count(ctx, o.tenant, o.s.journalFilter(filter, at))
+	counts, err := o.s.index.Search.Count(ctx, o.tenant, o.s.index.JournalFilter(filter, at))
 	if err != nil {
 		return out, err
 	}
@@ -290,7 +283,7 @@ func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 	var after search.Position
 	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
 		var found []search.Letter
-		if found, out.More, after, err = o.s.index.Search(ctx, o.tenant, o.s.journalFilter(filter, at), letterOrders[OldestFirst], after, rulePage); err != nil {
+		if found, out.More, after, err = o.s.index.Search.Search(ctx, o.tenant, o.s.index.JournalFilter(filter, at), deadletter.Orders[deadletter.OldestFirst], after, rulePage); err != nil {
 			return out, err
 		}
 		letters, lineages, err := o.s.lettersForRule(ctx, &r, found)
@@ -312,7 +305,7 @@ func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
 				out.Money[f.Case.Currency] += f.Case.State.Reserved
 			}
 			if len(out.Letters) < ruleSamples {
-				out.Letters = append(out.Letters, o.s.letterOf(listed[f.Run.ID]))
+				out.Letters = append(out.Letters, o.s.index.LetterOf(listed[f.Run.ID]))
 			}
 		}
 	}

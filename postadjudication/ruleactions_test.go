@@ -22,7 +22,7 @@ func (r *rig) actionFor(set StoredRule, letters []Submitted) (*ruleAction, []jou
 	for i, l := range letters {
 		found[i] = search.Letter{Run: background.Run{ID: l.Run}}
 	}
-	due, lines, err := r.lettersForRule(context.Background(), &rule, found)
+	due, lines, err := r.rules.lettersForRule(context.Background(), &rule, found)
 	if err != nil || len(due) != len(letters) {
 		r.t.Fatalf("%d letters, %v", len(due), err)
 	}
@@ -81,13 +81,13 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, due[2].Run.ID, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := r.applyRuleToDue(ctx, w, due[:4]); err != nil || n.replayed != 3 {
+	if n, err := r.rules.applyRuleToDue(ctx, w, due[:4]); err != nil || n.replayed != 3 {
 		t.Errorf("with the held one: %+v, %v", n, err)
 	}
 	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, $2, 'acme', 1, now())`, due[5].Run.ID.String(), w.Name); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := r.applyRuleToDue(ctx, w, due[4:]); err != nil || n.replayed != 1 {
+	if n, err := r.rules.applyRuleToDue(ctx, w, due[4:]); err != nil || n.replayed != 1 {
 		t.Errorf("with the one whose replays are used up: %+v, %v", n, err)
 	}
 	for i, f := range due {
@@ -113,7 +113,7 @@ func TestAChangedRuleMovesNoPage(t *testing.T) {
 	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
 	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
 	r.mustSetRule(replayRule(2))
-	if n, err := r.applyRuleToDue(context.Background(), w, due); err != nil || n != (ruleCounts{}) {
+	if n, err := r.rules.applyRuleToDue(context.Background(), w, due); err != nil || n != (ruleCounts{}) {
 		t.Errorf("%+v, %v", n, err)
 	}
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.rule_replays) + (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL)`); n != 0 {
@@ -140,7 +140,7 @@ func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 	}
 	w, due := r.actionFor(r.mustSetRule(replayRule(1)), letters)
 	refuse("true")
-	if got, err := r.applyRuleToDue(ctx, w, due); err == nil || got.replayed != 0 {
+	if got, err := r.rules.applyRuleToDue(ctx, w, due); err == nil || got.replayed != 0 {
 		t.Errorf("all fail: %+v, %v", got, err)
 	}
 	if forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != 0 {
@@ -148,7 +148,7 @@ func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 	}
 	bad := due[7].Run.ID
 	refuse("NEW.id = '" + bad.String() + "'")
-	if got, err := r.applyRuleToDue(ctx, w, due); err == nil || !strings.Contains(err.Error(), bad.String()) || got.replayed != n-1 {
+	if got, err := r.rules.applyRuleToDue(ctx, w, due); err == nil || !strings.Contains(err.Error(), bad.String()) || got.replayed != n-1 {
 		t.Errorf("one fails: %+v, %v", got, err)
 	}
 	if _, err := r.db.Exec(`DROP TRIGGER no_fork ON recourse.runs`); err != nil {

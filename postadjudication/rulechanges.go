@@ -10,6 +10,8 @@ import (
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -48,7 +50,7 @@ var errSameRule = errors.New("postadjudication: the rule is set already")
 // left out, and this process does not apply it.
 func (o Rules) List(ctx context.Context) ([]StoredRule, error) {
 	if o.tenant == "" {
-		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
+		return nil, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
 	}
 	found, err := o.s.journal.Rules.List(ctx, o.tenant)
 	if err != nil {
@@ -73,7 +75,7 @@ func (o Rules) List(ctx context.Context) ([]StoredRule, error) {
 // Errors: *FieldError for bad input (joined, one per field), *RuleVersionError, ErrTooManyRules.
 // After any other error it is unknown whether the rule was set: read its version.
 func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
-	if err := errors.Join(r.checkChange(q.Reason), q.Rule.Validate()); err != nil {
+	if err := errors.Join(validate.Change(r.tenant, r.actor, q.Reason), q.Rule.Validate()); err != nil {
 		return StoredRule{}, err
 	}
 	text, err := q.Rule.encode()
@@ -87,7 +89,7 @@ func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
 		if now.Exists() && now.Definition == string(text) {
 			return now, receipts.Draft{}, errSameRule
 		}
-		next := journal.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
+		next := journal.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: r.actor, Reason: validate.Clean(q.Reason, 1024), At: r.s.now()}
 		changes, err := ruleChanges(now, string(text))
 		return next, ruleReceipt(next, q.Rule.Name+": "+changes), err
 	})
@@ -101,19 +103,19 @@ func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
 // replays stay counted: a later rule of the same name continues the count. Errors: ErrNotFound
 // if the tenant has no such rule; otherwise those of Set.
 func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
-	if err := errors.Join(r.checkChange(q.Reason), requireText("name", q.Name, 64)); err != nil {
+	if err := errors.Join(validate.Change(r.tenant, r.actor, q.Reason), validate.Text("name", q.Name, 64)); err != nil {
 		return StoredRule{}, err
 	}
 	var was journal.Rule
 	_, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Name, func(now journal.Rule) (journal.Rule, receipts.Draft, error) {
 		was = now
 		if !now.Exists() {
-			return now, receipts.Draft{}, ErrNotFound
+			return now, receipts.Draft{}, refusal.ErrNotFound
 		}
 		if err := checkRuleVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
-		next := journal.Rule{Deleted: true, Definition: now.Definition, Actor: r.actor, Reason: cleanText(q.Reason, 1024), At: r.s.now()}
+		next := journal.Rule{Deleted: true, Definition: now.Definition, Actor: r.actor, Reason: validate.Clean(q.Reason, 1024), At: r.s.now()}
 		return next, ruleReceipt(next, q.Name+": "+binding.RuleDeleted), nil
 	})
 	if err != nil {
@@ -186,7 +188,7 @@ func ruleChanges(now journal.Rule, next string) (string, error) {
 		return string(m)
 	}
 	var all []string
-	for _, name := range sortedKeys(members) {
+	for _, name := range validate.SortedKeys(members) {
 		if !bytes.Equal(before[name], after[name]) {
 			all = append(all, name+" "+valueText(before[name])+" to "+valueText(after[name]))
 		}
@@ -212,9 +214,9 @@ const ruleHistoryPage = 1000
 func (o Rules) History(ctx context.Context, name string, after int64, limit int) ([]RuleVersion, error) {
 	switch {
 	case o.tenant == "":
-		return nil, &FieldError{Field: "tenant", Problem: "must be given"}
+		return nil, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
 	case limit < 1:
-		return nil, &FieldError{Field: "limit", Problem: "must be at least 1"}
+		return nil, &refusal.FieldError{Field: "limit", Problem: "must be at least 1"}
 	}
 	caseID, found, err := o.s.journal.Operations.Log(ctx, o.tenant, journal.RuleLog)
 	if err != nil || !found {

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -30,14 +32,14 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	rule := replayRule(1).Rule
 	rule.Enabled = false
 	trial, err := r.As("acme", "").Rules.Try(ctx, rule)
-	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[Gate]int64{GateHeld: 1}) ||
+	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[refusal.Gate]int64{refusal.GateHeld: 1}) ||
 		len(trial.Letters) != 3 || trial.Letters[2].DeadAt.Before(trial.Letters[0].DeadAt) ||
-		slices.ContainsFunc(trial.Letters, func(l Letter) bool { return l.Run == letters[0].Run || l.Held }) {
+		slices.ContainsFunc(trial.Letters, func(l deadletter.Letter) bool { return l.Run == letters[0].Run || l.Held }) {
 		t.Errorf("%+v, %v", trial, err)
 	}
-	rule.Filter, rule.All = LetterFilter{}, true
+	rule.Filter, rule.All = deadletter.Filter{}, true
 	trial, err = r.As("acme", "").Rules.Try(ctx, rule)
-	if err != nil || trial.Matched != 6 || trial.Ready != 3 || trial.Refused[GateMayBeExecuted] != 2 {
+	if err != nil || trial.Matched != 6 || trial.Ready != 3 || trial.Refused[refusal.GateMayBeExecuted] != 2 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 	if trial, err = r.As("other", "").Rules.Try(ctx, rule); err != nil || trial.Matched != 0 || trial.Ready != 0 {
@@ -50,7 +52,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
 	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 3})
 	r.untilNoneLive()
-	if trial, err = r.As("acme", "").Rules.Try(ctx, replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[GateReplaysSpent] != 3 {
+	if trial, err = r.As("acme", "").Rules.Try(ctx, replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[refusal.GateReplaysSpent] != 3 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 }
@@ -85,7 +87,7 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	if was, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); err != nil || was.Version != 2 || was.MaxReplays != 3 {
 		t.Errorf("%+v, %v", was, err)
 	}
-	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	q.IfVersion = version(0)
@@ -213,7 +215,7 @@ func TestARuleHasAHistory(t *testing.T) {
 			t.Errorf("%s of %s: %+v, %v", name, tenant, some, err)
 		}
 	}
-	var bad *FieldError
+	var bad *refusal.FieldError
 	if _, err := r.As("", "").Rules.History(ctx, first.Name, 0, 10); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}

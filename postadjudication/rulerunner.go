@@ -9,8 +9,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // Intervals and bounds of the rule runner.
@@ -31,10 +34,10 @@ const (
 // Correctness depends neither on being the only process nor on the runner's memory: each change
 // is guarded by the letter's case and the rule as they were when it was decided.
 type ruleRunner struct {
-	service *Service
-	every   time.Duration
-	page    int
-	pages   int
+	store *ruleStore
+	every time.Duration
+	page  int
+	pages int
 
 	mu      sync.Mutex
 	cursors map[ruleKey]ruleCursor // where each rule continues
@@ -68,11 +71,13 @@ type RuleStats struct {
 	Failed   uint64 // failures of single rules
 }
 
-func newRuleRunner(s *Service, every time.Duration) *ruleRunner {
+func newRuleStore(c *casework.Cases, index *deadletter.Index, every time.Duration, executes bool) *ruleStore {
 	if every <= 0 {
 		every = ruleEvery
 	}
-	return &ruleRunner{service: s, every: every, page: rulePage, pages: rulePages, cursors: map[ruleKey]ruleCursor{}, failing: map[ruleKey]bool{}}
+	r := &ruleStore{journal: c.Journal, cases: c, index: index, executes: executes, now: c.Now, log: c.Log}
+	r.runner = &ruleRunner{store: r, every: every, page: rulePage, pages: rulePages, cursors: map[ruleKey]ruleCursor{}, failing: map[ruleKey]bool{}}
+	return r
 }
 
 func (r *ruleRunner) stats() RuleStats {
@@ -82,45 +87,45 @@ func (r *ruleRunner) stats() RuleStats {
 // run applies rules until ctx ends.
 func (r *ruleRunner) run(ctx context.Context) {
 	failing := false
-	for sleepOr(ctx, r.every, nil) {
-		_, err := r.service.ApplyRules(ctx)
+	for casework.Sleep(ctx, r.every, nil) {
+		_, err := r.store.Apply(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && !failing {
-			r.service.log.Error("can't apply rules, retrying", zap.Error(err))
+			r.store.log.Error("can't apply rules, retrying", zap.Error(err))
 		}
 		failing = err != nil
 	}
 }
 
-// ApplyRules runs one round of the enabled rules of all tenants, as Run does at intervals. A
+// Apply runs one round of the enabled rules of all tenants, as Run does at intervals. A
 // failing rule does not block others: it is counted and logged, and the next round retries it. Only
 // one process applies rules at a time; RuleReport.Ran reports whether this call did. Errors:
 // ErrNoExecutor if this process executes nothing.
-func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) {
-	if !s.executes {
-		return RuleReport{}, ErrNoExecutor // only a process that executes knows what a fork's operation key must be
+func (r *ruleStore) Apply(ctx context.Context) (RuleReport, error) {
+	if !r.executes {
+		return RuleReport{}, refusal.ErrNoExecutor // only a process that executes knows what a fork's operation key must be
 	}
-	enabled, err := s.journal.Rules.Enabled(ctx)
+	enabled, err := r.journal.Rules.Enabled(ctx)
 	if err != nil {
 		return RuleReport{}, err
 	}
-	s.rules.dropRemoved(enabled)
+	r.runner.dropRemoved(enabled)
 	if len(enabled) == 0 {
 		return RuleReport{Ran: true}, nil
 	}
 	var out RuleReport
-	ran, err := s.journal.Rules.Exclusive(ctx, func() error {
-		if err := s.index.CatchUp(ctx); err != nil {
+	ran, err := r.journal.Rules.Exclusive(ctx, func() error {
+		if err := r.index.Search.CatchUp(ctx); err != nil {
 			return err
 		}
-		out = s.rules.round(ctx, enabled)
+		out = r.runner.round(ctx, enabled)
 		return ctx.Err()
 	})
 	out.Ran = ran
 	if ran && err == nil {
-		s.rules.rounds.Add(1)
+		r.runner.rounds.Add(1)
 	}
 	return out, err
 }
@@ -177,7 +182,7 @@ func (r *ruleRunner) recordResult(e journal.Rule, err error) {
 	r.failed.Add(1)
 	if !r.failing[key] {
 		r.failing[key] = true
-		r.service.log.Warn("can't apply a rule, retrying", zap.String("tenant", e.Tenant), zap.String("rule", e.Name), zap.Int64("version", e.Version), zap.Error(err))
+		r.store.log.Warn("can't apply a rule, retrying", zap.String("tenant", e.Tenant), zap.String("rule", e.Name), zap.Int64("version", e.Version), zap.Error(err))
 	}
 }
 
@@ -200,15 +205,15 @@ func (r *ruleRunner) applyRule(ctx context.Context, e journal.Rule) (n ruleCount
 	cursor := r.cursorOf(key, e.Version)
 	defer func() { r.saveCursor(key, cursor) }()
 	for range r.pages {
-		at := r.service.now()
-		found, more, last, err := r.service.index.Search(ctx, e.Tenant, r.service.journalFilter(rule.searchFilter(at), at), letterOrders[OldestFirst], cursor.after, r.page)
+		at := r.store.now()
+		found, more, last, err := r.store.index.Search.Search(ctx, e.Tenant, r.store.index.JournalFilter(rule.searchFilter(at), at), deadletter.Orders[deadletter.OldestFirst], cursor.after, r.page)
 		if err != nil {
 			return n, err
 		}
 		if cursor.after = last; !more {
 			cursor.after = search.Position{}
 		}
-		done, err := r.service.applyRuleToFound(ctx, &rule, found, at)
+		done, err := r.store.applyRuleToFound(ctx, &rule, found, at)
 		n.replayed, n.marked = n.replayed+done.replayed, n.marked+done.marked
 		r.replayed.Add(uint64(done.replayed))
 		r.marked.Add(uint64(done.marked))

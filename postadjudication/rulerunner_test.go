@@ -10,16 +10,19 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // replayRule returns a rule for letters that the escrow service refused.
 func replayRule(most int) RuleChange {
 	return RuleChange{Reason: "the bank is slow on mondays",
-		Rule: Rule{Name: "refused-later", Enabled: true, Filter: LetterFilter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
+		Rule: Rule{Name: "refused-later", Enabled: true, Filter: deadletter.Filter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
 }
 
 func (r *rig) mustSetRule(q RuleChange) StoredRule {
@@ -59,7 +62,7 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, kept[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	for i, q := range []MarkRequest{{Reason: "odd", ManualReviewRequired: &yes}, {Reason: "closed", ReprocessEligible: &no}} {
+	for i, q := range []deadletter.Mark{{Reason: "odd", ManualReviewRequired: &yes}, {Reason: "closed", ReprocessEligible: &no}} {
 		if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, kept[1+i].Run, q); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +101,7 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 		}
 	}
 	r.mustApplyRules(RuleReport{Rules: 2})
-	if s := r.Stats().Rules; s != (RuleStats{Rounds: 3, Replayed: 3}) {
+	if s := r.Health().Stats().Rules; s != (RuleStats{Rounds: 3, Replayed: 3}) {
 		t.Errorf("%+v", s)
 	}
 	r.mustAudit()
@@ -142,7 +145,7 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 1})
 	r.untilNoneLive()
 	want := map[string]int{"refused-later": 3, "another": 1}
-	page, err := r.As("acme", "").DeadLetters.List(ctx, LetterQuery{Limit: 10, Filter: LetterFilter{Status: background.LetterOpen}})
+	page, err := r.As("acme", "").DeadLetters.List(ctx, deadletter.Query{Limit: 10, Filter: deadletter.Filter{Status: background.LetterOpen}})
 	if err != nil || len(page.Letters) != 1 {
 		t.Fatalf("%+v, %v", page, err)
 	}
@@ -165,7 +168,7 @@ func TestARuleWaitsForItsDelay(t *testing.T) {
 	r.mustSetRule(q)
 	k := r.retentionRig(withoutRuleLoop)
 	k.at(59 * time.Minute).mustApplyRules(RuleReport{Rules: 1})
-	if trial, err := k.As("acme", "").Rules.Try(context.Background(), q.Rule); err != nil || trial.Ready != 0 || trial.Refused[GateNotDue] != 2 {
+	if trial, err := k.As("acme", "").Rules.Try(context.Background(), q.Rule); err != nil || trial.Ready != 0 || trial.Refused[refusal.GateNotDue] != 2 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 	k.at(61 * time.Minute).mustApplyRules(RuleReport{Rules: 1, Replayed: 2})
@@ -194,7 +197,7 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	var all sync.WaitGroup
 	done := make(chan RuleReport, len(others))
 	for _, o := range others {
-		all.Go(func() { done <- o.rules.round(ctx, enabled) }) // without the exclusive lock
+		all.Go(func() { done <- o.rules.runner.round(ctx, enabled) }) // without the exclusive lock
 	}
 	all.Wait()
 	close(done)
@@ -237,11 +240,11 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	}
 	forkByRule := func(f journal.LetterRow, line ruleLineage) error {
 		w := &ruleAction{&rule, r.settlements, map[background.RunID]ruleLineage{l.Run: line}, r.now()}
-		return r.cases.applyAsRead(ctx, f, w.decide)
+		return r.cases.ApplyAsRead(ctx, f, w.decide)
 	}
 	look := func() (journal.LetterRow, ruleLineage) {
 		t.Helper()
-		letters, lines, err := r.lettersForRule(ctx, &rule, []search.Letter{{Run: background.Run{ID: l.Run}}})
+		letters, lines, err := r.rules.lettersForRule(ctx, &rule, []search.Letter{{Run: background.Run{ID: l.Run}}})
 		if err != nil || len(letters) != 1 {
 			t.Fatalf("%+v, %v", letters, err)
 		}
@@ -260,7 +263,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, l.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is held", forkByRule(f, line), errLetterChanged)
+	nothing("it is held", forkByRule(f, line), casework.ErrLetterChanged)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Release(ctx, l.Run, "it is over"); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +283,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if err := forkByRule(f, line); err != nil {
 		t.Fatal(err)
 	}
-	if err := forkByRule(f, line); !errors.Is(err, errLetterChanged) {
+	if err := forkByRule(f, line); !errors.Is(err, casework.ErrLetterChanged) {
 		t.Errorf("the same letter again: %v", err)
 	}
 	r.untilNoneLive()
@@ -305,7 +308,7 @@ func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
-		if d := r.rules.round(ctx, enabled); d.Failed != 0 {
+		if d := r.rules.runner.round(ctx, enabled); d.Failed != 0 {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -362,7 +365,7 @@ func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	}
 	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 2, Failed: 1})
 	r.mustApplyRules(RuleReport{Rules: 2, Failed: 1})
-	if s := r.Stats().Rules; s != (RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
+	if s := r.Health().Stats().Rules; s != (RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
 		t.Errorf("%+v", s)
 	}
 	rules, err := r.As("acme", "").Rules.List(context.Background())
@@ -388,7 +391,7 @@ func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
 	}
 	r.deadLetters(5, 8, func(escrow.Call) escrow.Answer { return refused() })
 	r.mustSetRule(replayRule(1))
-	r.rules.page, r.rules.pages = 2, 1
+	r.rules.runner.page, r.rules.runner.pages = 2, 1
 	for _, n := range []int{0, 0, 1, 2, 0, 0, 0} {
 		r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
 	}
@@ -399,7 +402,7 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	r := newRig(t, withoutRuleLoop).startWorkers()
 	ctx, yes, no := context.Background(), true, false
 	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
-	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[0].Run, MarkRequest{Reason: "seen", ManualReviewRequired: &no}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[0].Run, deadletter.Mark{Reason: "seen", ManualReviewRequired: &no}); err != nil {
 		t.Fatal(err)
 	}
 	q := replayRule(0)
@@ -416,13 +419,13 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'marked' AND actor = 'rule:refused-later' AND body::json->'payload'->>'changes' LIKE '%reprocess_eligible=true%'`); n != 3 {
 		t.Errorf("%d receipts", n)
 	}
-	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[1].Run, MarkRequest{Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
+	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[1].Run, deadletter.Mark{Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
 		t.Fatal(err)
 	}
 	r.mustApplyRules(RuleReport{Rules: 1})
 	// A replay rule takes letters marked as eligible, and leaves those that require review.
 	then := replayRule(1)
-	then.Rule.Name, then.Rule.Filter = "eligible", LetterFilter{Reprocess: &yes}
+	then.Rule.Name, then.Rule.Filter = "eligible", deadletter.Filter{Reprocess: &yes}
 	r.mustSetRule(then)
 	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 1})
 	if st, err := r.Status(ctx, "acme", letters[0].Run); err != nil || st.LastRule != "eligible" {

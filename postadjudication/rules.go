@@ -12,12 +12,35 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/redact"
-	"github.com/recourse-dev/recourse/internal/strictjson"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
+
+// Rules keeps the rules that replay dead letters.
+type Rules struct {
+	s             *ruleStore
+	tenant, actor string
+}
+
+// ruleStore keeps the rules of tenants, and applies them.
+type ruleStore struct {
+	journal  *journal.Journal
+	cases    *casework.Cases
+	index    *deadletter.Index
+	runner   *ruleRunner
+	executes bool
+	now      func() time.Time
+	log      *zap.Logger
+}
 
 // Rule automatically replays (forks) or marks open dead letters of a tenant. There are no rules
 // by default.
@@ -26,10 +49,10 @@ import (
 // times. It never replays a letter that is held, that requires manual review, or that a person
 // marked as not worth retrying. It never overwrites a person's mark.
 type Rule struct {
-	Name    string       `json:"name"` // letters, digits, dots, dashes and underscores
-	Enabled bool         `json:"enabled"`
-	Filter  LetterFilter `json:"filter"`
-	All     bool         `json:"all,omitempty"` // all open letters: required if the filter is empty, else refused
+	Name    string            `json:"name"` // letters, digits, dots, dashes and underscores
+	Enabled bool              `json:"enabled"`
+	Filter  deadletter.Filter `json:"filter"`
+	All     bool              `json:"all,omitempty"` // all open letters: required if the filter is empty, else refused
 	// Delay is counted from death: an ISO 8601 duration such as PT1H, or 90m, 36h, 30d.
 	Delay string `json:"delay"`
 	// MaxReplays is how often the rule may replay a letter with its ancestors by fork. Replays
@@ -76,11 +99,11 @@ func ParseRule(text []byte) (Rule, error) {
 		Rule
 		Filter json.RawMessage `json:"filter"`
 	}
-	if err := checkUnambiguous("rule", text, &in); err != nil {
+	if err := validate.Unambiguous("rule", text, &in); err != nil {
 		return Rule{}, err
 	}
 	if member := nullMember(text); member != "" {
-		return Rule{}, &FieldError{Field: member, Problem: "is null; leave it out"}
+		return Rule{}, &refusal.FieldError{Field: member, Problem: "is null; leave it out"}
 	}
 	read := json.NewDecoder(bytes.NewReader(text))
 	read.DisallowUnknownFields()
@@ -88,32 +111,17 @@ func ParseRule(text []byte) (Rule, error) {
 		return Rule{}, unreadableRule(err)
 	}
 	if _, err := read.Token(); !errors.Is(err, io.EOF) {
-		return Rule{}, &FieldError{Field: "rule", Problem: "must be one JSON object"}
+		return Rule{}, &refusal.FieldError{Field: "rule", Problem: "must be one JSON object"}
 	}
 	r := in.Rule
 	var err error
 	if in.Filter != nil {
-		r.Filter, err = ParseLetterFilter(in.Filter)
+		r.Filter, err = deadletter.ParseFilter(in.Filter)
 	}
 	if err := errors.Join(err, r.Validate()); err != nil {
 		return Rule{}, err
 	}
 	return r, nil
-}
-
-// checkUnambiguous refuses a text that JSON parsers read differently, or that spells a member of v in another case.
-func checkUnambiguous(what string, text []byte, v any) error {
-	err := strictjson.CheckFor(text, v)
-	var wrong *strictjson.Error
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &wrong):
-		return err
-	case wrong.Field == "":
-		return &FieldError{Field: what, Problem: wrong.Problem}
-	}
-	return &FieldError{Field: redact.Text(wrong.Field), Problem: wrong.Problem}
 }
 
 // nullMember returns the first member of an object, by name, that is null: read as absent it
@@ -139,12 +147,12 @@ func unreadableRule(err error) error {
 		if field == "" {
 			field = "rule"
 		}
-		return &FieldError{Field: field, Problem: "must not be a JSON " + wrong.Value}
+		return &refusal.FieldError{Field: field, Problem: "must not be a JSON " + wrong.Value}
 	}
 	if member, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return &FieldError{Field: strings.Trim(member, `"`), Problem: "is not a member of a rule"}
+		return &refusal.FieldError{Field: strings.Trim(member, `"`), Problem: "is not a member of a rule"}
 	}
-	return &FieldError{Field: "rule", Problem: err.Error()}
+	return &refusal.FieldError{Field: "rule", Problem: err.Error()}
 }
 
 // Validate returns a *FieldError for each invalid member, joined.
@@ -152,24 +160,24 @@ func (r *Rule) Validate() error {
 	var errs []error
 	refuse := func(wrong bool, field, problem string) {
 		if wrong {
-			errs = append(errs, &FieldError{Field: field, Problem: problem})
+			errs = append(errs, &refusal.FieldError{Field: field, Problem: problem})
 		}
 	}
 	f := r.Filter
 	f.Status = background.NoLetter
 	refuse(!ruleNamePattern.MatchString(r.Name), "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first")
-	refuse(f == (LetterFilter{}) && !r.All, "filter", "must not be empty; for all letters set all")
-	refuse(f != (LetterFilter{}) && r.All, "all", "must not be given beside a filter")
+	refuse(f == (deadletter.Filter{}) && !r.All, "filter", "must not be empty; for all letters set all")
+	refuse(f != (deadletter.Filter{}) && r.All, "all", "must not be given beside a filter")
 	refuse(r.Filter.Status != background.NoLetter && r.Filter.Status != background.LetterOpen, "letter", "must be open: a rule changes only open letters")
 	errs = append(errs, r.Filter.Validate())
 	if _, err := ruleDelay(r.Delay); err != nil {
-		errs = append(errs, &FieldError{Field: "delay", Problem: err.Error()})
+		errs = append(errs, &refusal.FieldError{Field: "delay", Problem: err.Error()})
 	}
 	if r.Mark != nil {
 		refuse(r.MaxReplays != 0, "max_replays", "applies to replays only")
 		refuse(r.Policy != nil, "policy", "applies to replays only")
 		refuse(r.Mark.Reprocess == nil && r.Mark.Review == nil, "mark", "reprocess_eligible or manual_review_required must be given")
-		errs = append(errs, requireText("mark.reason", r.Mark.Reason, 1024))
+		errs = append(errs, validate.Text("mark.reason", r.Mark.Reason, 1024))
 	} else {
 		refuse(r.MaxReplays < 1 || r.MaxReplays > MaxRuleReplays, "max_replays", fmt.Sprintf("must be 1 to %d", MaxRuleReplays))
 		refuse(f.Class != "" && f.Class != escrow.NotExecuted, "outcome_class", "must be not_executed: a rule replays nothing else")
@@ -177,7 +185,7 @@ func (r *Rule) Validate() error {
 		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: a rule replays no letters that a person must review first")
 	}
 	if r.Policy != nil {
-		errs = append(errs, validatePolicy(*r.Policy))
+		errs = append(errs, validate.Policy(*r.Policy))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -192,10 +200,10 @@ func (r *Rule) storable() error {
 		return err
 	}
 	if field, found := redact.Find(text); found {
-		return &FieldError{Field: field, Problem: "looks like a secret, card or account number"}
+		return &refusal.FieldError{Field: field, Problem: "looks like a secret, card or account number"}
 	}
 	if len(text) > maxRule {
-		return &FieldError{Field: "rule", Problem: fmt.Sprintf("must be at most %d bytes of JSON", maxRule)}
+		return &refusal.FieldError{Field: "rule", Problem: fmt.Sprintf("must be at most %d bytes of JSON", maxRule)}
 	}
 	return nil
 }
@@ -203,7 +211,7 @@ func (r *Rule) storable() error {
 // encode returns the canonical form of a rule: equal rules have equal bytes.
 func (r *Rule) encode() ([]byte, error) {
 	next := *r
-	next.Filter.From, next.Filter.To = journalTime(r.Filter.From), journalTime(r.Filter.To)
+	next.Filter.From, next.Filter.To = deadletter.JournalTime(r.Filter.From), deadletter.JournalTime(r.Filter.To)
 	if r.Policy != nil {
 		p := r.Policy.Normalize()
 		next.Policy = &p
@@ -216,11 +224,11 @@ func ruleDelay(text string) (time.Duration, error) {
 	if text == "PT0S" {
 		return 0, nil
 	}
-	if isoDuration.MatchString(text) {
-		return parseISODuration(text)
+	if validate.ISODuration.MatchString(text) {
+		return validate.ParseISODuration(text)
 	}
-	d, err := ParseDuration(text)
-	if err != nil || d > Duration(maxRetentionAge) {
+	d, err := deadletter.ParseDuration(text)
+	if err != nil || d > deadletter.Duration(validate.MaxAge) {
 		return 0, fmt.Errorf("%q is not a length of time such as PT1H, 90m, 36h or 30d", text)
 	}
 	return time.Duration(d), nil

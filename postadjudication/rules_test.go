@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -21,7 +23,7 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 		"actor":                     func(who *acting, q *RuleChange) { who.actor = " " },
 		"reason":                    func(who *acting, q *RuleChange) { q.Reason = "" },
 		"name":                      func(who *acting, q *RuleChange) { q.Rule.Name = "all of them" },
-		"filter":                    func(who *acting, q *RuleChange) { q.Rule.Filter = LetterFilter{Status: background.LetterOpen} },
+		"filter":                    func(who *acting, q *RuleChange) { q.Rule.Filter = deadletter.Filter{Status: background.LetterOpen} },
 		"all":                       func(who *acting, q *RuleChange) { q.Rule.All = true },
 		"letter":                    func(who *acting, q *RuleChange) { q.Rule.Filter.Status = background.LetterForked },
 		"currency":                  func(who *acting, q *RuleChange) { q.Rule.Filter.Currency = "euro" },
@@ -41,7 +43,7 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 		q := replayRule(1)
 		who := acting{"acme", "user:ada"}
 		spoil(&who, &q)
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As(who.tenant, who.actor).Rules.Set(ctx, q); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -55,14 +57,14 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 	if n := r.count(`SELECT (SELECT count(*) FROM recourse.rules) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	if _, err := r.As("", "").Rules.List(ctx); !errors.As(err, &wrong) {
 		t.Errorf("rules of no tenant: %v", err)
 	}
 	if _, err := r.As("", "").Rules.Try(ctx, replayRule(1).Rule); !errors.As(err, &wrong) {
 		t.Errorf("a trial of no tenant: %v", err)
 	}
-	if _, err := r.As("other", "user:ada").Rules.Delete(ctx, RuleRemoval{Name: "refused-later", Reason: "why"}); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:ada").Rules.Delete(ctx, RuleRemoval{Name: "refused-later", Reason: "why"}); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("another tenant's rule: %v", err)
 	}
 }
@@ -70,7 +72,7 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 func TestARuleIsReadFromJSON(t *testing.T) {
 	t.Parallel()
 	got, err := ParseRule([]byte(`{"name":"retry-connection-errors","filter":{"error_type":"ConnectionError"},"delay":"PT1H","max_replays":3,"enabled":true}`))
-	want := Rule{Name: "retry-connection-errors", Enabled: true, Filter: LetterFilter{ErrorType: "ConnectionError"}, Delay: "PT1H", MaxReplays: 3}
+	want := Rule{Name: "retry-connection-errors", Enabled: true, Filter: deadletter.Filter{ErrorType: "ConnectionError"}, Delay: "PT1H", MaxReplays: 3}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -95,7 +97,7 @@ func TestARuleIsReadFromJSON(t *testing.T) {
 		`[]`: "rule",
 		``:   "rule",
 	} {
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := ParseRule([]byte(text)); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", text, err)
 		}

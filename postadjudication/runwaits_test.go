@@ -11,7 +11,11 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // processes inserts sessions of running processes: each states what it serves, and why it claims
@@ -40,7 +44,7 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Shards = 1 })
 	ctx := context.Background()
 	first, run := r.mustSubmit(release(1)), r.mustSubmit(release(2))
-	waits := func(when, what string) Status {
+	waits := func(when, what string) casestatus.Status {
 		t.Helper()
 		st, err := r.Status(ctx, "acme", run.Run)
 		if err != nil || st.WaitsFor != what || st.WaitsBecause == "" {
@@ -52,35 +56,35 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 		}
 		return st
 	}
-	waits("nobody runs", WaitsForFamily)
+	waits("nobody runs", casestatus.WaitsForFamily)
 	other := r.session(background.Session{Queues: []string{"letters:0"}})
-	waits("another family runs", WaitsForFamily)
+	waits("another family runs", casestatus.WaitsForFamily)
 	other.Queues = []string{"settlement:7"}
 	r.session(other)
-	waits("another queue is served", WaitsForQueue)
-	if all, err := r.Unserved(ctx); err != nil || len(all) != 1 || all[0] != (Unserved{Family: Family, Queue: "settlement:0", Runs: 2}) {
+	waits("another queue is served", casestatus.WaitsForQueue)
+	if all, err := r.Health().Unserved(ctx); err != nil || len(all) != 1 || all[0] != (Unserved{Family: casework.Family, Queue: "settlement:0", Runs: 2}) {
 		t.Errorf("unserved: %+v, %v", all, err)
 	}
 	other.Queues, other.ClaimsBlockedBy = []string{"settlement:0"}, background.BlockedByClock
 	r.session(other)
-	waits("the only process's clock is off", WaitsForClock)
+	waits("the only process's clock is off", casestatus.WaitsForClock)
 	second := r.session(background.Session{Queues: []string{"settlement:0"}, ClaimsBlockedBy: background.BlockedByStaleClaims})
-	waits("one of two clocks is off", WaitsForClock)
+	waits("one of two clocks is off", casestatus.WaitsForClock)
 	other.ClaimsBlockedBy = background.BlockedByServers
 	r.session(other)
-	waits("its servers are not its own", WaitsForServers)
+	waits("its servers are not its own", casestatus.WaitsForServers)
 	other.ClaimsBlockedBy = background.BlockedByStaleClaims
 	r.session(other)
-	waits("claims grew old", WaitsForClaims)
+	waits("claims grew old", casestatus.WaitsForClaims)
 	second.ClaimsBlockedBy, second.Targets = "", []string{"elsewhere"}
 	r.session(second)
-	waits("its escrow service is not called", WaitsForTarget)
+	waits("its escrow service is not called", casestatus.WaitsForTarget)
 	second.Targets = []string{"elsewhere", escrow.DefaultTarget}
 	r.session(second)
-	if all, err := r.Unserved(ctx); err != nil || len(all) != 0 {
+	if all, err := r.Health().Unserved(ctx); err != nil || len(all) != 0 {
 		t.Errorf("unserved: %+v, %v", all, err)
 	}
-	if st := waits("one before it", WaitsForTurn); st.Ahead != 1 {
+	if st := waits("one before it", casestatus.WaitsForTurn); st.Ahead != 1 {
 		t.Errorf("%d runs before it, want that of %s", st.Ahead, first.Run)
 	}
 	inspector := asynq.NewInspector(r.redis)
@@ -88,15 +92,15 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 	if err := inspector.PauseQueue("settlement:0"); err != nil {
 		t.Fatal(err)
 	}
-	waits("the queue is paused", WaitsForPausedQueue)
+	waits("the queue is paused", casestatus.WaitsForPausedQueue)
 	if err := inspector.UnpauseQueue("settlement:0"); err != nil {
 		t.Fatal(err)
 	}
-	r.withLockedCase(run, func() { waits("a caller holds the case", WaitsForCaseLock) })
+	r.withLockedCase(run, func() { waits("a caller holds the case", casestatus.WaitsForCaseLock) })
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "test"); err != nil {
 		t.Fatal(err)
 	}
-	waits("a breaker is open", WaitsForBreaker)
+	waits("a breaker is open", casestatus.WaitsForBreaker)
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,7 @@ func TestTheStatusTellsWhatARunWaitsFor(t *testing.T) {
 		s.BeatAt = r.now().Add(-time.Minute)
 		r.session(s)
 	}
-	waits("no process has shown itself for a minute", WaitsForFamily)
+	waits("no process has shown itself for a minute", casestatus.WaitsForFamily)
 	r.mustAudit()
 }
 
@@ -134,18 +138,18 @@ func TestTheStatusTellsOfTheNextAttemptAndOfRedis(t *testing.T) {
 	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
 	s := r.startWorkers().mustSubmit(release(1))
 	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	if st := r.status(s.Run); st.WaitsFor != WaitsForTime || st.Ahead != 0 {
+	if st := r.status(s.Run); st.WaitsFor != casestatus.WaitsForTime || st.Ahead != 0 {
 		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
 	}
 	r.stopWork()
 	away := joinRig(t, r.url, asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, newEscrow())
 	pending := away.mustSubmit(release(2))
 	away.session(background.Session{Queues: []string{away.status(pending.Run).Queue}, Targets: []string{escrow.DefaultTarget}})
-	if st := away.status(pending.Run); st.WaitsFor != WaitsForRedis {
+	if st := away.status(pending.Run); st.WaitsFor != casestatus.WaitsForRedis {
 		t.Errorf("it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
 	}
 	look := r.otherProcess(func(c *Config) { c.Redis = nil })
-	if st := look.status(pending.Run); st.WaitsFor != WaitsForTurn {
+	if st := look.status(pending.Run); st.WaitsFor != casestatus.WaitsForTurn {
 		t.Errorf("seen without a Redis it waits for %q: %s", st.WaitsFor, st.WaitsBecause)
 	}
 }
@@ -170,20 +174,20 @@ func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 	if err := r.DrainEvents(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if l := other.letters(LetterFilter{}); len(l) != 1 || !l[0].CanFork {
+	if l := other.letters(deadletter.Filter{}); len(l) != 1 || !l[0].CanFork {
 		t.Errorf("while the family runs: %+v", l)
 	}
 	r.stopWork()
 	other.untilTrue("nobody has the family", func() bool {
-		l := other.letters(LetterFilter{})
-		return l[0].RefusedBy == GateFamilyNotServed && !l[0].CanFork
+		l := other.letters(deadletter.Filter{})
+		return l[0].RefusedBy == refusal.GateFamilyNotServed && !l[0].CanFork
 	})
-	var refusal *RefusedError
-	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.As(err, &refusal) || refusal.Gate != GateFamilyNotServed {
+	var refused *refusal.RefusedError
+	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateFamilyNotServed {
 		t.Errorf("fork: %v", err)
 	}
 	third := r.otherProcess(fail).startWorkers()
-	other.untilTrue("somebody has it again", func() bool { return other.letters(LetterFilter{})[0].CanFork })
+	other.untilTrue("somebody has it again", func() bool { return other.letters(deadletter.Filter{})[0].CanFork })
 	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); err != nil {
 		t.Error(err)
 	}
@@ -201,11 +205,11 @@ func TestARunOfAnotherTenantIsNotThere(t *testing.T) {
 	for _, tenant := range []string{"globex", ""} {
 		_, status := r.Status(ctx, tenant, s.Run)
 		_, cancelled := r.As(tenant, "clerk").Cases.Cancel(ctx, s.Run, "not mine")
-		_, forked := r.As(tenant, "clerk").DeadLetters.Fork(ctx, s.Run, ForkRequest{Reason: "not mine"})
+		_, forked := r.As(tenant, "clerk").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{Reason: "not mine"})
 		_, byID := r.CaseByID(ctx, tenant, s.Case)
-		_, found := r.Reconcile(ctx, tenant, s.Run, Finding{actor: "clerk", Reason: "not mine", Class: escrow.NotExecuted, Reference: "none"})
+		_, found := r.As(tenant, "clerk").DeadLetters.Reconcile(asOnePerson(ctx), s.Run, casework.Finding{Reason: "not mine", Class: escrow.NotExecuted, Reference: "none"})
 		for what, err := range map[string]error{"status": status, "cancel": cancelled, "fork": forked, "case": byID, "finding": found} {
-			if !errors.Is(err, ErrNotFound) {
+			if !errors.Is(err, refusal.ErrNotFound) {
 				t.Errorf("%s of tenant %q: %v", what, tenant, err)
 			}
 		}

@@ -6,8 +6,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
-	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // SecondPersonError means that another person than its author must start a plan. To state or free
@@ -43,34 +45,12 @@ type BreakGlass struct {
 	Incident string // reference of the incident; required
 }
 
-// provenance is what the receipts of a plan's items state of the people behind it.
-type provenance struct {
-	plannedBy, incident string
-	people              int // 1: no second person was required
-	declared            bool
-	lookupURL           string // of the escrow service that a self-declared actor named
-}
-
-func provenanceOf(b plans.Plan) provenance {
-	m := provenance{plannedBy: b.Actor, incident: b.Incident, declared: b.SelfDeclared}
+func provenanceOf(b plans.Plan) casework.Provenance {
+	m := casework.Provenance{PlannedBy: b.Actor, Incident: b.Incident, Declared: b.SelfDeclared}
 	if b.People == 1 {
-		m.people = 1
+		m.People = 1
 	}
 	return m
-}
-
-func (m provenance) stamp(p *receipts.Payload) {
-	p.PlannedBy, p.BreakGlass, p.People, p.SelfDeclared, p.LookupURL = m.plannedBy, m.incident, m.people, m.declared, m.lookupURL
-}
-
-// requiredPeople returns how many people a caller needs to state or free money of a
-// tenant.
-func (s *Service) requiredPeople(ctx context.Context, tenant string) (int, error) {
-	if callerOf(ctx).NoKeys {
-		return 1, nil
-	}
-	p, err := s.journal.People.Get(ctx, tenant)
-	return p.People, err
 }
 
 // needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them.
@@ -86,7 +66,7 @@ func needsTwoPeople(b *plans.Plan) bool {
 
 // planStarter is the caller who starts a plan.
 type planStarter struct {
-	Caller
+	casework.Caller
 	actor      string
 	breakGlass *BreakGlass // nil: not alone
 	// Settings of the tenant.
@@ -94,12 +74,12 @@ type planStarter struct {
 	keys   []AccessKey
 }
 
-func (s *Service) newStarter(ctx context.Context, tenant, actor string, breakGlass *BreakGlass) (by planStarter, err error) {
-	by = planStarter{Caller: callerOf(ctx), actor: actor, breakGlass: breakGlass}
-	if by.people, err = s.requiredPeople(ctx, tenant); err != nil {
+func (p *planStore) newStarter(ctx context.Context, tenant, actor string, breakGlass *BreakGlass) (by planStarter, err error) {
+	by = planStarter{Caller: casework.CallerOf(ctx), actor: actor, breakGlass: breakGlass}
+	if by.people, err = p.cases.RequiredPeople(ctx, tenant); err != nil {
 		return by, err
 	}
-	by.keys, err = s.journal.Keys.List(ctx, tenant)
+	by.keys, err = p.journal.Keys.List(ctx, tenant)
 	return by, err
 }
 
@@ -108,7 +88,7 @@ func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
 	b.StartedKey, b.SelfDeclared = by.Key, !by.NoKeys && (b.PlannedKey == "" || by.Key == "")
 	if !needsTwoPeople(b) {
 		if by.breakGlass != nil {
-			return "", &FieldError{Field: "break_glass", Problem: "must not be given: the plan requires one person"}
+			return "", &refusal.FieldError{Field: "break_glass", Problem: "must not be given: the plan requires one person"}
 		}
 		return "", nil
 	}
@@ -129,7 +109,7 @@ func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
 	}
 	b.People = people
 	if by.breakGlass != nil {
-		b.Incident, b.IncidentReason = cleanText(by.breakGlass.Incident, 255), cleanText(by.breakGlass.Reason, 1024)
+		b.Incident, b.IncidentReason = validate.Clean(by.breakGlass.Incident, 255), validate.Clean(by.breakGlass.Reason, 1024)
 	}
 	return "", nil
 }
@@ -163,7 +143,7 @@ func (by *planStarter) presentedKey() *AccessKey {
 }
 
 // alarmBreakGlass logs that one person started a plan that requires two.
-func (s *Service) alarmBreakGlass(b plans.Plan) {
-	s.log.Error("one person started a plan that requires two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
+func (p *planStore) alarmBreakGlass(b plans.Plan) {
+	p.log.Error("one person started a plan that requires two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
 		zap.String("planned_by", b.Actor), zap.String("started_by", b.StartedBy), zap.String("incident", b.Incident))
 }

@@ -14,7 +14,10 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 const (
@@ -114,7 +117,7 @@ func TestSecretsInAPayloadAreRefusedAtSubmission(t *testing.T) {
 		}
 		a.Payload = payload
 		_, err = r.Submit(context.Background(), a)
-		var bad *FieldError
+		var bad *refusal.FieldError
 		if !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -145,7 +148,7 @@ func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 	}
 	refused := func(err error, field, secret string) {
 		t.Helper()
-		var bad *FieldError
+		var bad *refusal.FieldError
 		if !errors.As(err, &bad) || bad.Field != field || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -166,9 +169,9 @@ func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 		}
 		_, _, err := r.BeginRequest(t.Context(), "acme", secret, [32]byte{1})
 		refused(err, "Idempotency-Key", secret)
-		_, err = r.As("acme", secret).Cases.Cancel(t.Context(), background.RunID(newID()), "x")
+		_, err = r.As("acme", secret).Cases.Cancel(t.Context(), background.RunID(casework.NewID()), "x")
 		refused(err, "actor", secret)
-		_, err = r.As("acme", secret).DeadLetters.Fork(t.Context(), background.RunID(newID()), ForkRequest{Reason: "x"})
+		_, err = r.As("acme", secret).DeadLetters.Fork(t.Context(), background.RunID(casework.NewID()), deadletter.Fork{Reason: "x"})
 		refused(err, "actor", secret)
 		refused(validateBreakerChange("acme", secret, "ada", "x"), "target", secret)
 	}

@@ -18,10 +18,14 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/schema"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -57,11 +61,11 @@ type Config struct {
 
 	// How long letters are kept, and where they are archived. The same in every process: each
 	// process prunes by its own rules.
-	Retention  []RetentionRule // DefaultMaxAge for letters that no rule matches
-	Archive    Archive         // required to prune letters of settlements
-	PruneEvery time.Duration   // how often retention is applied; 5m when 0
-	RuleEvery  time.Duration   // how often rules for dead letters are applied; 3s when 0
-	Lookups    LookupRule      // how the lookup loop asks the escrow service about dead letters of unknown outcome; see its fields for the defaults
+	Retention  []RetentionRule     // DefaultMaxAge for letters that no rule matches
+	Archive    Archive             // required to prune letters of settlements
+	PruneEvery time.Duration       // how often retention is applied; 5m when 0
+	RuleEvery  time.Duration       // how often rules for dead letters are applied; 3s when 0
+	Lookups    casework.LookupRule // how the lookup loop asks the escrow service about dead letters of unknown outcome; see its fields for the defaults
 
 	Logger *zap.Logger      // none when nil; every entry is redacted first
 	Now    func() time.Time // this machine's clock; time.Now when nil
@@ -86,57 +90,56 @@ type Config struct {
 	handlerFamilies map[string]string // the handler's family, by the family of the dead run; see withHandlers
 }
 
+// Family is the name of the settlement family.
+const Family = casework.Family
+
+// LookupRule configures the lookup loop, which asks the escrow service about open letters of
+// unknown outcome. The zero rule is the default: on if the executor is a Lookuper.
+type LookupRule = casework.LookupRule
+
+// LookupStats counts the lookups of one process.
+type LookupStats = casework.LookupStats
+
+// Caller says how the actor of a request was authenticated. With the zero Caller the actor is
+// the one that was passed to As.
+type Caller = casework.Caller
+
+// WithCaller returns a context that carries the caller.
+func WithCaller(ctx context.Context, c Caller) context.Context { return casework.WithCaller(ctx, c) }
+
 // Service accepts adjudications, executes them while Run runs, and reports what became of
 // them. It is safe for concurrent use.
 type Service struct {
-	journal          *journal.Journal
-	index            *search.Index
-	plans            *plans.Store
-	manager          *background.Manager
-	cases            *cases
-	eventSignals     eventSignals
-	settlements      *settlementFamily
-	plainFamilies    map[string]*plainAdapter
-	policy           retrypolicy.Policy
-	policies         *policyCache
-	handlers         *handlers
-	subscribers      *subscribers
-	bulks            *bulkRunner
-	rules            *ruleRunner
-	escrows          *escrowMaintainer
-	database         *databaseMonitor
-	conditionLimiter *exprLimiter
-	lookups          *lookupLoop
-	worker           string
-	maxRecoveries    int // of a run, as configured; 0: the default
-	grace            time.Duration
-	log              *zap.Logger
-	executes         bool
-	runRefusal       error        // returned by Run when not nil, as for a demonstration's database
-	withoutRedis     bool         // Config.Redis was nil
-	tracer           trace.Tracer // nil: nothing is traced
+	*submissions
+	*eventLog
+	*casestatus.Reader
 
-	retention   retentions
-	archive     Archive // may be nil
-	pruneEvery  time.Duration
-	pruneCounts pruneCounts
+	journal     *journal.Journal
+	index       *search.Index
+	manager     *background.Manager
+	cases       *casework.Cases
+	settlements *casework.Settlements
+	policies    *policyStore
+	letters     *deadletter.Store
+	keeper      *keeper
+	plans       *planStore
+	rules       *ruleStore
+	lookups     *casework.LookupLoop
+	subscribers *subscribers
+	escrows     *escrowMaintainer
+	database    *databaseMonitor
+
+	worker        string
+	maxRecoveries int // of a run, as configured; 0: the default
+	grace         time.Duration
+	log           *zap.Logger
+	executes      bool
+	runRefusal    error // returned by Run when not nil, as for a demonstration's database
+	withoutRedis  bool  // Config.Redis was nil
 }
-
-// ErrNoExecutor means that Run was called on a Service without an Executor.
-var ErrNoExecutor = errors.New("postadjudication: Config.Executor is needed to run settlements")
 
 // ErrSchema means that the database's schema is missing, older or newer.
 var ErrSchema = schema.ErrSchema
-
-// ErrNotFound means that the tenant has no such run or case.
-var ErrNotFound = background.ErrNotFound
-
-// ErrUnreadable means that the run was written by a newer version and can't be read. It is
-// left unchanged for a program that can read it.
-var ErrUnreadable = background.ErrUnreadable
-
-// ErrUnrecordable means that a value can't be recorded. Nothing was recorded.
-var ErrUnrecordable = background.ErrUnrecordable
 
 // Open connects to Postgres, checks the schema and its triggers, and prepares the connection to
 // Redis. It starts no work; Run does. Errors: ErrSchema, ErrUnsuitable and, with an
@@ -150,62 +153,90 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	closeDatabase := func() { index.Close(); journal.Close() }
-	s := &Service{journal: journal, index: index, plans: plans.New(journal, index), plainFamilies: map[string]*plainAdapter{}, policy: c.Policy.Normalize(), log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace, conditionLimiter: newExprLimiter()}
+	s := &Service{
+		journal: journal, index: index, log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace,
+		worker: c.Worker, maxRecoveries: c.MaxRecoveries,
+	}
 	if _, s.withoutRedis = c.Redis.(absentRedis); s.withoutRedis {
 		c.Logger.Warn("no Redis is configured: every new run is left to the sweeper of a process that has one")
 	}
-	s.cases = &cases{journal: lettersOf{journal}, withoutRedis: s.withoutRedis, log: c.Logger}
-	if c.Archive != nil {
-		s.cases.archive = &letterArchive{c.Archive, c.Logger}
+	families := s.openFamilies(&c, installed.ID)
+	if err = s.openSubjects(ctx, &c, families); err == nil {
+		err = s.openManager(&c, installed.ID, families)
 	}
-	s.handlers = &handlers{service: s, familyFor: c.handlerFamilies}
-	s.database = &databaseMonitor{journal: journal, id: installed.ID, breakers: targetsOf(&c).breakerTargets(), log: c.Logger, now: s.now}
-	s.bulks = newBulkRunner(s)
-	s.rules = newRuleRunner(s, c.RuleEvery)
-	s.escrows = newEscrowMaintainer(journal, c.Logger)
-	s.lookups, s.worker, s.maxRecoveries = newLookupLoop(s, c.Lookups), c.Worker, c.MaxRecoveries
-	s.policies = &policyCache{journal: journal, log: c.Logger}
-	if err := s.policies.load(ctx); err != nil {
-		closeDatabase()
-		return nil, err
-	}
-	if s.subscribers, err = newSubscribers(ctx, journal, c.Logger); err != nil {
-		closeDatabase()
-		return nil, err
-	}
-	// Without an executor the family still names its queues; Run refuses to start.
-	s.settlements = &settlementFamily{journal: journal, executor: c.Executor, targets: targetsOf(&c), timeLimit: c.TimeLimit, callBound: background.MaxClaimAge(c.LostAfter), defaultInFlight: c.InFlight, now: s.now, handlers: s.handlers, escrows: s.escrows, served: &servedFamilies{local: map[string]bool{Family: true}, running: s.running}}
-	families := []background.Family{s.settlements}
-	for _, p := range c.Families {
-		s.plainFamilies[p.Name] = &plainAdapter{PlainFamily: p, journal: journal, handlers: s.handlers}
-		s.settlements.served.local[p.Name] = true
-		families = append(families, s.plainFamilies[p.Name])
-	}
-	if err := s.initRetention(c, families); err != nil {
-		closeDatabase()
-		return nil, err
-	}
-	s.manager, err = background.New(background.Config{
-		Redis: c.Redis, Store: journal.Engine(), Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: newID, OnTransition: s.transitionHook(c.OnTransition),
-		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: installed.ID, ClaimsBlocked: s.database.unready,
-		Targets: map[string][]string{Family: s.settlements.targets.names()}, SharedBreakers: s.settlements.targets.sharedBreakers(),
-	})
 	if err != nil {
-		closeDatabase()
+		index.Close()
+		journal.Close()
 		return nil, err
 	}
-	s.cases.manager = s.manager
 	if s.executes && !s.withoutRedis {
 		if err := s.manager.CheckRedis(ctx, true); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
+	return s, nil
+}
+
+// openFamilies prepares the families, whose runs the manager executes. Without an executor the
+// settlement family still names its queues; Run refuses to start.
+func (s *Service) openFamilies(c *Config, databaseID string) []background.Family {
+	sessions := &casework.Processes{Journal: s.journal}
+	s.database = &databaseMonitor{journal: s.journal, id: databaseID, breakers: targetsOf(c).BreakerTargets(), log: c.Logger, now: s.now}
+	s.escrows = newEscrowMaintainer(s.journal, c.Logger)
+	s.cases = &casework.Cases{
+		Letters: casework.LettersOf{Journal: s.journal}, Journal: s.journal, PlainFamilies: map[string]*casework.PlainFamily{}, Processes: sessions, WithoutRedis: s.withoutRedis, Now: s.now, Log: c.Logger,
+		Refusals: &casework.Refusals{Journal: s.journal, Now: s.now},
+	}
+	s.policies = &policyStore{policyCache: &policyCache{journal: s.journal, log: c.Logger}, base: c.Policy.Normalize(), plainFamilies: s.cases.PlainFamilies}
+	s.submissions = &submissions{journal: s.journal, cases: s.cases, policies: s.policies, now: s.now}
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Tracer("github.com/recourse-dev/recourse/postadjudication")
 	}
-	return s, nil
+	h := &casework.Handlers{Cases: s.cases, FamilyFor: c.handlerFamilies, Open: s.openHandler}
+	s.settlements = &casework.Settlements{
+		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), DefaultInFlight: c.InFlight,
+		Now: s.now, Handlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
+	}
+	s.cases.Settlements = s.settlements
+	families := []background.Family{s.settlements}
+	for _, p := range c.Families {
+		f := &casework.PlainFamily{FamilyName: p.Name, Policy: p.Policy, AttemptTimeLimit: p.TimeLimit, Run: p.Handle, Journal: s.journal, Handlers: h}
+		s.cases.PlainFamilies[p.Name], s.settlements.Served.Local[p.Name] = f, true
+		families = append(families, f)
+	}
+	return families
+}
+
+// openSubjects prepares what is done with cases, dead letters and settings.
+func (s *Service) openSubjects(ctx context.Context, c *Config, families []background.Family) (err error) {
+	if s.keeper, err = newKeeper(c, s.cases, families); err != nil {
+		return err
+	}
+	s.eventLog = &eventLog{journal: s.journal}
+	s.Reader = &casestatus.Reader{Journal: s.journal, Cases: s.cases}
+	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewExprLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: s.RuleReplays, Now: s.now}
+	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies)
+	s.keeper.index, s.keeper.propose = index, s.plans.proposePurge
+	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: s.Reader, Propose: s.plans.proposeFinding}
+	s.rules = newRuleStore(s.cases, index, c.RuleEvery, s.executes)
+	s.lookups = casework.NewLookupLoop(s.cases, c.Worker, c.Lookups)
+	if s.subscribers, err = newSubscribers(ctx, s.journal, c.Logger); err != nil {
+		return err
+	}
+	return s.policies.load(ctx)
+}
+
+// openManager connects the manager, which executes the families.
+func (s *Service) openManager(c *Config, databaseID string, families []background.Family) (err error) {
+	s.manager, err = background.New(background.Config{
+		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
+		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: casework.NewID, OnTransition: s.transitionHook(c.OnTransition),
+		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: databaseID, ClaimsBlocked: s.database.unready,
+		Targets: map[string][]string{casework.Family: s.settlements.Targets.Names()}, SharedBreakers: s.settlements.Targets.SharedBreakers(),
+	})
+	s.cases.Manager = s.manager
+	s.cases.Processes.Manager = s.manager
+	return err
 }
 
 // maxTimeLimit bounds Config.TimeLimit. It is added to how long a call may be in flight and
@@ -281,7 +312,7 @@ func (c Config) withDefaults() (Config, error) {
 // circuit breakers.
 func (s *Service) Run(ctx context.Context) error {
 	if !s.executes {
-		return ErrNoExecutor
+		return refusal.ErrNoExecutor
 	}
 	if s.withoutRedis {
 		return ErrNoRedis
@@ -298,26 +329,32 @@ func (s *Service) Run(ctx context.Context) error {
 	decideCtx, stopDeciding := context.WithCancel(ctx)
 	defer stopDeciding()
 	loops.Go(func() { s.database.run(loopCtx, func() { stopUpkeep(); stopDeciding() }) })
-	loops.Go(func() { sequencer{s.journal, &s.eventSignals, s.log}.run(upkeepCtx) })
+	loops.Go(func() { sequencer{s.journal, &s.signals, s.log}.run(upkeepCtx) })
 	loops.Go(func() { projector{s.index, s.log}.run(upkeepCtx) })
-	loops.Go(func() { s.pruneLoop(upkeepCtx) })
+	loops.Go(func() { s.keeper.run(upkeepCtx) })
 	loops.Go(func() { s.escrows.run(upkeepCtx) })
-	loops.Go(func() { s.bulks.run(decideCtx) })
-	loops.Go(func() { s.rules.run(decideCtx) })
-	loops.Go(func() { s.lookups.run(decideCtx) })
+	loops.Go(func() { s.plans.runner.run(decideCtx) })
+	loops.Go(func() { s.rules.runner.run(decideCtx) })
+	loops.Go(func() { s.lookups.Run(decideCtx) })
 	defer loops.Wait()
 	defer stopLoops()
 	defer stopUpkeep()
 	return s.manager.Run(ctx)
 }
 
+// Prune runs a round of retention now, as Run does at intervals. PruneReport counts what it did.
+func (s *Service) Prune(ctx context.Context) (PruneReport, error) { return s.keeper.Prune(ctx) }
+
+// ApplyRules runs a round of the rules now, as Run does at intervals. RuleReport counts what it did.
+func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) { return s.rules.Apply(ctx) }
+
 // CheckRedis returns an error that wraps ErrRedis if this process could not work with its
 // Redis. It changes nothing. A Redis that can't be reached is no error.
-func (s *Service) CheckRedis(ctx context.Context) error {
-	if s.withoutRedis {
+func (h *Health) CheckRedis(ctx context.Context) error {
+	if h.s.withoutRedis {
 		return nil
 	}
-	return s.manager.CheckRedis(ctx, false)
+	return h.s.manager.CheckRedis(ctx, false)
 }
 
 // Close closes Redis and Postgres. Before, it writes every accepted submission and, if Redis
@@ -371,8 +408,8 @@ var ErrAppRole = schema.ErrAppRole
 type DatabaseRole = schema.Role
 
 // DatabaseRole returns the role that this service connects as, with its privileges.
-func (s *Service) DatabaseRole(ctx context.Context) (DatabaseRole, error) {
-	return schema.ReadRole(ctx, s.journal.Reads())
+func (h *Health) DatabaseRole(ctx context.Context) (DatabaseRole, error) {
+	return schema.ReadRole(ctx, h.s.journal.Reads())
 }
 
 // ErrNoRedis means that a Service was opened without a Redis. It reads and writes as any

@@ -57,7 +57,7 @@ func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 	if n := r.escrow.totalCalls(); n != runs {
 		t.Errorf("%d calls", n)
 	}
-	if n := r.Stats().StaleClaims; int(n) < stale {
+	if n := r.Health().Stats().StaleClaims; int(n) < stale {
 		t.Errorf("%d stale claims counted of %d", n, stale)
 	}
 	r.mustAudit()

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
@@ -27,7 +29,7 @@ type Stats struct {
 
 	Retention RetentionStats
 	Rules     RuleStats
-	Lookups   LookupStats
+	Lookups   casework.LookupStats
 }
 
 // Batches counts commits by how many rows they shared, with the bounds of BatchBounds.
@@ -39,57 +41,63 @@ var BatchBounds = pg.BatchSizeBuckets
 // Levels measures the work that is waiting, in all processes and of all tenants.
 type Levels = journal.Gauges
 
+// Health reports how this process and its servers are.
+type Health struct{ s *Service }
+
+// Health returns what this process knows of its own health and of its servers.
+func (s *Service) Health() *Health { return &Health{s} }
+
 // Stats returns the counters of this process.
-func (s *Service) Stats() Stats {
-	out := Stats{Stats: s.manager.Stats()}
-	out.Transitions, out.NewCases = s.journal.BatchStats()
-	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = s.subscribers.count(), s.subscribers.returned.Load(), s.subscribers.failed.Load()
-	out.Retention = s.pruneCounts.read()
-	out.Unreadable = s.journal.UnreadableSeen()
-	out.Rules, out.Lookups = s.rules.stats(), s.lookups.stats()
+func (h *Health) Stats() Stats {
+	out := Stats{Stats: h.s.manager.Stats()}
+	out.Transitions, out.NewCases = h.s.journal.BatchStats()
+	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = h.s.subscribers.count(), h.s.subscribers.returned.Load(), h.s.subscribers.failed.Load()
+	out.Retention = h.s.keeper.counts.read()
+	out.Unreadable = h.s.journal.UnreadableSeen()
+	out.Rules, out.Lookups = h.s.rules.runner.stats(), h.s.lookups.Stats()
 	return out
 }
 
 // Levels measures the work that is waiting. It reads every live run and open letter: call it
 // a few times a minute at most.
-func (s *Service) Levels(ctx context.Context) (l Levels, err error) {
-	if l, err = s.journal.Metrics.Gauges(ctx, s.now()); err != nil {
+func (h *Health) Levels(ctx context.Context) (l Levels, err error) {
+	if l, err = h.s.journal.Metrics.Gauges(ctx, h.s.now()); err != nil {
 		return l, err
 	}
-	unserved, err := s.Unserved(ctx)
+	unserved, err := h.Unserved(ctx)
 	if err != nil {
 		return l, err
 	}
 	for _, u := range unserved {
 		l.Unserved += u.Runs
 	}
-	uncalled, err := s.Uncalled(ctx)
+	uncalled, err := h.Uncalled(ctx)
 	if err != nil {
 		return l, err
 	}
 	for _, u := range uncalled {
 		l.Uncalled += u.Runs + u.Letters
 	}
-	l.Expiring, err = s.Expiring(ctx, expiryNotice)
+	l.Expiring, err = h.s.keeper.expiring(ctx, deadletter.ExpiresSoon)
 	return l, err
 }
 
 // Paused returns the queues that were paused in asynq when last seen: their runs
 // wait until a person unpauses them.
-func (s *Service) Paused() []string { return s.manager.PausedQueues() }
+func (h *Health) Paused() []string { return h.s.manager.PausedQueues() }
 
 // Unready is a reason why a process does no work.
 type Unready = background.Unready
 
-// Healthy returns everything that keeps this process from working, joined; nil if nothing
+// Check returns everything that keeps this process from working, joined; nil if nothing
 // does. Each error is an *Unready.
-func (s *Service) Healthy(ctx context.Context) error {
+func (h *Health) Check(ctx context.Context) error {
 	var database, redis error
 	var pings sync.WaitGroup // concurrent: a database that hangs must not use up the time for Redis
-	pings.Go(func() { database = s.journal.Ping(ctx) })
-	pings.Go(func() { redis = s.manager.Ping(ctx) })
+	pings.Go(func() { database = h.s.journal.Ping(ctx) })
+	pings.Go(func() { redis = h.s.manager.Ping(ctx) })
 	pings.Wait()
-	errs := []error{s.manager.Healthy()}
+	errs := []error{h.s.manager.Healthy()}
 	if database != nil {
 		errs = append(errs, &Unready{Reason: "the database can't be reached", Err: fmt.Errorf("the journal cannot be reached: %w", database)})
 	}
@@ -99,8 +107,20 @@ func (s *Service) Healthy(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// UnreadableRuns counts the live runs and open letters of all tenants that this program can't
+// Unreadable counts the live runs and open letters of all tenants that this program can't
 // read because a newer version wrote them: they wait for a program that can.
-func (s *Service) UnreadableRuns(ctx context.Context) (int64, error) {
-	return s.journal.Cases.CountUnreadable(ctx)
+func (h *Health) Unreadable(ctx context.Context) (int64, error) {
+	return h.s.journal.Cases.CountUnreadable(ctx)
+}
+
+// Unserved is the number of live runs in a queue that no process serves.
+type Unserved = journal.Unserved
+
+// Unserved returns the queues of live runs of all tenants that no running process serves: their
+// runs wait until one does. It reads every live run.
+func (h *Health) Unserved(ctx context.Context) ([]Unserved, error) {
+	if err := h.s.manager.MeasureClock(ctx); err != nil {
+		return nil, err
+	}
+	return h.s.journal.Metrics.Unserved(ctx, h.s.now().Add(-casework.SessionTimeout))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -13,9 +14,19 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/settlement"
 )
+
+// submissions accepts adjudications and tasks.
+type submissions struct {
+	journal  *journal.Journal
+	cases    *casework.Cases
+	policies *policyStore
+	tracer   trace.Tracer // nil: nothing is traced
+	now      func() time.Time
+}
 
 // Submit hands over an adjudication. When it returns Created, the run is committed and will
 // execute, whatever happens to this process or to Redis. It waits for Redis only if hundreds
@@ -25,7 +36,7 @@ import (
 // any other error it is unknown whether the run was created: submit the same again. If it
 // was created, the reply is one for an earlier submission, such as Deduplicated or
 // AlreadyExecuted.
-func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
+func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
 	ad, err := s.admission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
@@ -39,7 +50,7 @@ func (s *Service) Submit(ctx context.Context, a Adjudication) (Submitted, error)
 }
 
 // submit hands a submission to the journal. complete adds to the reply what only a read shows.
-func (s *Service) submit(ctx context.Context, sub journal.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
+func (s *submissions) submit(ctx context.Context, sub journal.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
 	ctx, endSpan := s.startSpan(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
 	out, err := s.submitted(snap, err)
@@ -53,9 +64,9 @@ func (s *Service) submit(ctx context.Context, sub journal.Submission, complete f
 
 // notifyCreated notifies workers of a run that was just committed. It does not wait, since
 // Submit promises only the commit.
-func (s *Service) notifyCreated(ctx context.Context, out Submitted) {
+func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 	if out.Reply == Created {
-		s.cases.notifyRuns(ctx, &out.run)
+		s.cases.NotifyRuns(ctx, &out.run)
 	}
 }
 
@@ -64,7 +75,7 @@ func (s *Service) notifyCreated(ctx context.Context, out Submitted) {
 // never waits for another transaction, and never aborts the caller's: it replies Busy
 // when another transaction holds the case or escrow, and IsolationUnsupported when the
 // isolation level is not READ COMMITTED. Bad input is a *FieldError (joined, one per field).
-func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
+func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
 	ad, err := s.admission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
@@ -82,7 +93,7 @@ func (s *Service) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Sub
 // SubmitBatch hands over many adjudications; they share commits. It returns one result and
 // one error for each adjudication, in the order of the input. Adjudications of one
 // transaction are submitted in the order given.
-func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitted, []error) {
+func (s *submissions) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitted, []error) {
 	out, errs := make([]Submitted, len(as)), make([]error, len(as))
 	type subject struct{ tenant, transaction string }
 	order := make(map[subject][]int)
@@ -108,7 +119,7 @@ func (s *Service) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitt
 
 // admission fixes everything that a submission needs, so that the journal may
 // call Decide repeatedly with the same outcome.
-func (s *Service) admission(ctx context.Context, a Adjudication) (admission, error) {
+func (s *submissions) admission(ctx context.Context, a Adjudication) (admission, error) {
 	if a.Generation == 0 {
 		a.Generation = 1
 	}
@@ -120,15 +131,15 @@ func (s *Service) admission(ctx context.Context, a Adjudication) (admission, err
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
 	problem := wrong.unsafe()
-	if _, known := s.settlements.targets[a.target()]; !known {
-		problem = errors.Join(problem, unknownTargetError(s.settlements.targets))
+	if _, known := s.cases.Settlements.Targets[a.target()]; !known {
+		problem = errors.Join(problem, unknownTargetError(s.cases.Settlements.Targets))
 	}
-	if err := s.manager.MeasureClock(ctx); err != nil {
+	if err := s.cases.Manager.MeasureClock(ctx); err != nil {
 		return admission{}, err
 	}
 	return admission{
-		Adjudication: a, run: background.RunID(newID()), caseID: background.CaseID(newID()), transition: newID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, Family, s.policy), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
+		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
+		queue: s.cases.Manager.Queue(casework.Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
 	}, nil
 }
 
@@ -138,14 +149,14 @@ func (a admission) submission() journal.Submission {
 	}
 }
 
-func (s *Service) submitted(snap *journal.Snapshot, err error) (Submitted, error) {
+func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, error) {
 	reply, ok := replyOf(err)
 	if !ok {
 		return Submitted{}, err
 	}
 	return Submitted{
 		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency},
-		run: snap.Run, notify: s.manager.Notify,
+		run: snap.Run, notify: s.cases.Manager.Notify,
 	}, nil
 }
 
@@ -276,7 +287,7 @@ func replyOf(err error) (r Reply, ok bool) {
 
 // startSpan starts the span of a submission, as a child of the caller's span if there is one.
 // Notifications sent within it carry the trace to the attempts.
-func (s *Service) startSpan(ctx context.Context, tenant string) (_ context.Context, endSpan func(Submitted, error)) {
+func (s *submissions) startSpan(ctx context.Context, tenant string) (_ context.Context, endSpan func(Submitted, error)) {
 	if s.tracer == nil {
 		return ctx, func(Submitted, error) {}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
@@ -159,7 +160,7 @@ func (b *subscriber) run(ctx context.Context) {
 			b.after = next
 			continue
 		}
-		if sleepOr(ctx, eventsPauseMin, nil) && b.waitWake(ctx, pause) {
+		if casework.Sleep(ctx, eventsPauseMin, nil) && b.waitWake(ctx, pause) {
 			pause = eventsPauseMin
 			continue
 		}

@@ -94,7 +94,7 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 			t.Errorf("received %+v, status %+v", l, st)
 		}
 	}
-	if s := r.Stats(); s.Subscribers != 1 || s.SubscriberCalls != many+1 || s.SubscriberPanics != 0 {
+	if s := r.Health().Stats(); s.Subscribers != 1 || s.SubscriberCalls != many+1 || s.SubscriberPanics != 0 {
 		t.Errorf("%+v", s)
 	}
 	r.mustAudit()
@@ -115,13 +115,13 @@ func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	for i := range n {
 		r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
 	}
-	r.untilTrue("all letters are received", func() bool { return len(healthy.runs()) == n && r.Stats().SubscriberPanics == 2*n })
+	r.untilTrue("all letters are received", func() bool { return len(healthy.runs()) == n && r.Health().Stats().SubscriberPanics == 2*n })
 	checkDeliveredOnce(t, "who panics", panicking.runs(), n)
 	<-hangs
 	leave()
 	leave() // a second call is a no-op
-	if len(hangs) != 0 || r.Stats().Subscribers != 3 {
-		t.Errorf("%d more calls of one that hangs, %d subscribers", len(hangs), r.Stats().Subscribers)
+	if len(hangs) != 0 || r.Health().Stats().Subscribers != 3 {
+		t.Errorf("%d more calls of one that hangs, %d subscribers", len(hangs), r.Health().Stats().Subscribers)
 	}
 	r.mustAudit()
 }
@@ -145,7 +145,7 @@ func TestUnsubscribeWaitsForTheRunningCall(t *testing.T) {
 	}
 	r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }) // a second call would close began twice
 	r.mustAudit()
-	if s := r.Stats(); s.SubscriberCalls != 1 || s.SubscriberPanics != 0 || s.Subscribers != 0 {
+	if s := r.Health().Stats(); s.SubscriberCalls != 1 || s.SubscriberPanics != 0 || s.Subscribers != 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
@@ -109,7 +110,7 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 			if b, err := r.As(tenant, "ops:lee").Breakers.Open(ctx, "gold", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
 				t.Errorf("%+v, %v", b, err)
 			}
-			for b := (Breaker{}); b.State != background.BreakerClosed; {
+			for b := (casestatus.Breaker{}); b.State != background.BreakerClosed; {
 				var err error
 				if b, err = r.As(tenant, "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.Target != "gold" {
 					t.Fatalf("%+v, %v", b, err)
@@ -137,7 +138,7 @@ func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
 	r.untilBreaker(background.BreakerOpen)
 	r.stopWork()
 	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().BreakersNotClosed == 1 })
+	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
 	o.down.Store(false)
 	patient := func(c *Config) { c.Breaker = BreakerRule{LeaderTimeout: 3 * time.Second} } // the other one would lead first
 	joinRig(t, r.url, r.redis, r.escrow, withTargets("bank"), patient).startWorkers()
@@ -158,7 +159,7 @@ func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 	r.untilBreaker(background.BreakerOpen)
 	r.stopWork()
 	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Stats().BreakersNotClosed == 1 })
+	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
 	o.down.Store(false)
 	patient := func(c *Config) { c.Breaker = BreakerRule{LeaderTimeout: 3 * time.Second} } // the other one would lead first
 	joinRig(t, r.url, r.redis, r.escrow, withAliases("gold"), patient).startWorkers()
@@ -260,7 +261,7 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 		}
 	}
 	type answer struct {
-		b   Breaker
+		b   casestatus.Breaker
 		err error
 	}
 	opened := make(chan answer, 1)

@@ -12,7 +12,10 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // secondEscrow is another escrow service besides the one of a rig, with the same ledger and script.
@@ -42,7 +45,7 @@ func withTarget(target string, a Adjudication) Adjudication {
 }
 
 func refusedTarget(err error) bool {
-	var field *FieldError
+	var field *refusal.FieldError
 	return errors.As(err, &field) && field.Field == "target"
 }
 
@@ -86,7 +89,7 @@ func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
 		"one executor twice":          {{"bank", other}, {"house", other}},
 		"a name twice":                {{"bank", other}, {"bank", nil}},
 		"the default again":           {{escrow.DefaultTarget, other}},
-		"the family":                  {{Family, other}},
+		"the family":                  {{casework.Family, other}},
 		"no name":                     {{"", other}},
 		"a control character":         {{"a\nb", other}},
 		"a long name":                 {{strings.Repeat("x", 65), other}},
@@ -116,7 +119,7 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	r.until("the other escrow service is called", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, open.Run.String())
 	for _, s := range stopped {
 		st, err := r.Status(ctx, "acme", s.Run)
-		if err != nil || st.State != background.Pending || st.WaitsFor != WaitsForBreaker || len(st.PausedBy) != 1 || st.PausedBy[0].Target != escrow.DefaultTarget {
+		if err != nil || st.State != background.Pending || st.WaitsFor != casestatus.WaitsForBreaker || len(st.PausedBy) != 1 || st.PausedBy[0].Target != escrow.DefaultTarget {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
@@ -151,7 +154,7 @@ func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 		t.Errorf("%d breakers of other names", n)
 	}
 	late := r.mustSubmit(withTarget("north", release(100)))
-	if st, err := r.Status(context.Background(), "acme", late.Run); err != nil || st.WaitsFor != WaitsForBreaker {
+	if st, err := r.Status(context.Background(), "acme", late.Run); err != nil || st.WaitsFor != casestatus.WaitsForBreaker {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
@@ -171,9 +174,9 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	r.until("another run is executed", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, other.Run.String())
 	r.untilTrue("it waits for its escrow service", func() bool {
 		st, err := r.Status(ctx, "acme", kept.Run)
-		return err == nil && st.State == background.Pending && st.WaitsFor == WaitsForTarget && strings.Contains(st.WaitsBecause, "bank")
+		return err == nil && st.State == background.Pending && st.WaitsFor == casestatus.WaitsForTarget && strings.Contains(st.WaitsBecause, "bank")
 	})
-	if found, err := r.Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Runs: 2}}) {
+	if found, err := r.Health().Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Runs: 2}}) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	if again := r.mustSubmit(withTarget("bank", release(1))); again.Reply != Deduplicated || again.Run != kept.Run {
@@ -223,13 +226,13 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {
 		t.Error("it was looked up")
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.Is(err, ErrTargetUnknown) {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.Is(err, refusal.ErrTargetUnknown) {
 		t.Errorf("by hand: %v", err)
 	}
-	if found, err := r.Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Letters: 1}}) {
+	if found, err := r.Health().Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Letters: 1}}) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	f := Finding{actor: "user:ada", Reason: "statement", Reference: "stmt-1", Class: escrow.NotExecuted, CallOutstanding: true}
+	f := casework.Finding{Reason: "statement", Reference: "stmt-1", Class: escrow.NotExecuted, CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil {
 		t.Errorf("a finding: %v", err)
 	}

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -41,8 +43,8 @@ var familyNamePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 func (p PlainFamily) validate() error {
 	switch {
-	case !familyNamePattern.MatchString(p.Name) || p.Name == Family:
-		return fmt.Errorf("family %q: the name must be lower-case letters, digits and dashes, at most 32, and not %q", p.Name, Family)
+	case !familyNamePattern.MatchString(p.Name) || p.Name == casework.Family:
+		return fmt.Errorf("family %q: the name must be lower-case letters, digits and dashes, at most 32, and not %q", p.Name, casework.Family)
 	case p.Handle == nil:
 		return fmt.Errorf("family %q: Handle is missing", p.Name)
 	case p.Policy.OnExhaustion == retrypolicy.Discard:
@@ -51,63 +53,14 @@ func (p PlainFamily) validate() error {
 	return p.Policy.Validate()
 }
 
-// plainAdapter records the transitions of a plain family.
-type plainAdapter struct {
-	PlainFamily
-	journal  *journal.Journal
-	handlers *handlers
-}
-
-func (f *plainAdapter) Name() string { return f.PlainFamily.Name }
-
-func (f *plainAdapter) TimeLimit() time.Duration {
-	if f.PlainFamily.TimeLimit > 0 {
-		return f.PlainFamily.TimeLimit
-	}
-	return 30 * time.Second
-}
-
-func (f *plainAdapter) Handle(ctx context.Context, a background.Attempt) background.Result {
-	return f.PlainFamily.Handle(ctx, a)
-}
-
-// Lookup returns an unknown outcome: a plain family has no lookup.
-func (f *plainAdapter) Lookup(context.Context, background.Run) background.Result {
-	return background.Result{Class: escrow.Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "a plain family has no lookup"}}
-}
-
-// Record commits a transition with its receipt.
-func (f *plainAdapter) Record(ctx context.Context, m background.Transition) (background.Run, error) {
-	m = redactTransition(m)
-	if m.Event == receipts.OutOfBandChangeDetected {
-		return recordTampering(ctx, f.journal, m)
-	}
-	s, err := f.handlers.applyWithHandler(ctx, f.journal, m, func(s *journal.Snapshot) (journal.Change, error) {
-		if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
-			if err := checkBinding(&s.Run); err != nil {
-				return journal.Change{}, err
-			}
-		}
-		run, err := m.Apply(s.Run)
-		if err != nil {
-			return journal.Change{}, unrecordableUnlessAnswered(err)
-		}
-		return journal.Change{
-			Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
-			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receiptPayload(&m, &s.Run, &run)}},
-		}, nil
-	})
-	return s.Run, err
-}
-
 // SubmitTask hands over a task of a plain family. When it returns Created, the run is committed
 // and will execute. If a task with the same retry key is live, the reply is Deduplicated; if it is
 // an open dead letter, DeadLettered; a task that ended otherwise is replaced by the new one.
 //
 // Errors: a *FieldError for bad input (joined, one per field), background.ErrUnknownFamily. After
 // any other error it is unknown whether the run was created.
-func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
-	f, ok := s.plainFamilies[t.Family]
+func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
+	f, ok := s.cases.PlainFamilies[t.Family]
 	if !ok {
 		return Submitted{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, t.Family)
 	}
@@ -118,7 +71,7 @@ func (s *Service) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
 	case unsafe != nil:
 		return s.answerUnsafeTask(ctx, t, unsafe)
 	}
-	if err := s.manager.MeasureClock(ctx); err != nil {
+	if err := s.cases.Manager.MeasureClock(ctx); err != nil {
 		return Submitted{}, err
 	}
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
@@ -132,15 +85,15 @@ func (t Task) problems() problems {
 	}
 	p.checkText("tenant", t.Tenant, 1, 128)
 	p.checkText("retry_key", t.RetryKey, 0, 256)
-	if strings.HasPrefix(t.RetryKey, handlerKeyPrefix) {
-		p.addMalformed(&FieldError{Field: "retry_key", Problem: "must not begin with " + handlerKeyPrefix + ", which is for the handlers of dead letters"})
+	if strings.HasPrefix(t.RetryKey, casework.HandlerKeyPrefix) {
+		p.addMalformed(&refusal.FieldError{Field: "retry_key", Problem: "must not begin with " + casework.HandlerKeyPrefix + ", which is for the handlers of dead letters"})
 	}
 	p.checkText("actor", t.Actor, 0, 128)
-	p.addUnsafe(errors.Join(rejectSecret("tenant", t.Tenant), rejectSecret("retry_key", t.RetryKey), rejectSecret("actor", t.Actor)))
+	p.addUnsafe(errors.Join(validate.NoSecret("tenant", t.Tenant), validate.NoSecret("retry_key", t.RetryKey), validate.NoSecret("actor", t.Actor)))
 	if len(t.Payload) > MaxPayload || len(t.Payload) > 0 && !json.Valid(t.Payload) {
-		p.addMalformed(&FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
+		p.addMalformed(&refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
 	} else {
-		p.addUnsafe(rejectSecretIn(t.Payload))
+		p.addUnsafe(validate.NoSecretIn(t.Payload))
 	}
 	return p
 }
@@ -160,8 +113,8 @@ func replyToTask(seen *journal.Snapshot) Reply {
 	return Created
 }
 
-func (s *Service) taskSubmission(ctx context.Context, f *plainAdapter, t Task) journal.Submission {
-	now, id := s.now(), background.RunID(newID())
+func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamily, t Task) journal.Submission {
+	now, id := s.now(), background.RunID(casework.NewID())
 	if t.RetryKey == "" {
 		t.RetryKey = id.String()
 	}
@@ -170,11 +123,11 @@ func (s *Service) taskSubmission(ctx context.Context, f *plainAdapter, t Task) j
 	}
 	subject := t.subject()
 	run := background.Run{
-		ID: id, Case: background.CaseID(newID()), Tenant: t.Tenant, Family: f.PlainFamily.Name, RetryKey: t.RetryKey,
-		Queue: s.manager.Queue(f.PlainFamily.Name, t.RetryKey), Target: f.PlainFamily.Name, Policy: s.policies.policyFor(ctx, t.Tenant, f.PlainFamily.Name, f.Policy.Normalize()), Payload: t.Payload,
-		State: background.Pending, LastTransition: newID(), DueAt: now, NotificationNumber: 1,
+		ID: id, Case: background.CaseID(casework.NewID()), Tenant: t.Tenant, Family: f.FamilyName, RetryKey: t.RetryKey,
+		Queue: s.cases.Manager.Queue(f.FamilyName, t.RetryKey), Target: f.FamilyName, Policy: s.policies.policyFor(ctx, t.Tenant, f.FamilyName, f.Policy.Normalize()), Payload: t.Payload,
+		State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
 	}
-	letter, _ := handledRun(run)
+	letter, _ := casework.HandledRun(run)
 	draft := func(r background.Run) []receipts.Draft {
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
 			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: binding.RequestDigest(r.Payload)}}}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // withPanickingTasks adds a family of chores that panic, so that their outcome is unknown. The escrow
@@ -36,7 +37,7 @@ func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	if err := r.DrainEvents(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if l := r.letters(LetterFilter{}); len(l) != 1 || !l[0].CanFork || l[0].ExpiresAt == nil || l[0].Review || !l[0].Reprocess {
+	if l := r.letters(deadletter.Filter{}); len(l) != 1 || !l[0].CanFork || l[0].ExpiresAt == nil || l[0].Review || !l[0].Reprocess {
 		t.Errorf("%+v", l)
 	}
 	next, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest)
@@ -66,7 +67,7 @@ func TestARuleReplaysTasksThatPanicked(t *testing.T) {
 	}
 	r.untilNoneLive()
 	q := replayRule(1)
-	q.Rule.Filter = LetterFilter{Family: "chores"}
+	q.Rule.Filter = deadletter.Filter{Family: "chores"}
 	r.mustSetRule(q)
 	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 1})
 	r.untilNoneLive()

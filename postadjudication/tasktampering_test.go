@@ -115,8 +115,8 @@ func TestDeletingTheArchivedTaskOfALetterIsDetectedAndTheLetterStaysOpen(t *test
 // now.
 func (r *rig) untilArchiveScanned() {
 	r.t.Helper()
-	begun := r.Stats().ArchiveScans
-	r.untilTrue("archived tasks are scanned", func() bool { return r.Stats().ArchiveScans >= begun+2 })
+	begun := r.Health().Stats().ArchiveScans
+	r.untilTrue("archived tasks are scanned", func() bool { return r.Health().Stats().ArchiveScans >= begun+2 })
 }
 
 func TestAFlushedRedisIsNotTampering(t *testing.T) {
@@ -187,24 +187,24 @@ func TestAPausedQueueIsReportedWhileItIsPaused(t *testing.T) {
 	r := newRig(t, oneQueue)
 	d := r.inspector()
 	r.startWorkers().untilArchiveScanned()
-	if paused := r.Paused(); len(paused) != 0 {
+	if paused := r.Health().Paused(); len(paused) != 0 {
 		t.Fatalf("%v", paused)
 	}
 	if err := d.PauseQueue(onlyQueue); err != nil {
 		t.Fatal(err)
 	}
 	r.untilArchiveScanned()
-	if paused := r.Paused(); len(paused) != 1 || paused[0] != onlyQueue || r.Stats().PausedQueues != 1 {
-		t.Errorf("%v, %+v", paused, r.Stats())
+	if paused := r.Health().Paused(); len(paused) != 1 || paused[0] != onlyQueue || r.Health().Stats().PausedQueues != 1 {
+		t.Errorf("%v, %+v", paused, r.Health().Stats())
 	}
-	if err := r.Healthy(context.Background()); err != nil {
+	if err := r.Health().Check(context.Background()); err != nil {
 		t.Errorf("a pause is an operator's right: %v", err)
 	}
 	if err := d.UnpauseQueue(onlyQueue); err != nil {
 		t.Fatal(err)
 	}
 	r.untilArchiveScanned()
-	if paused := r.Paused(); len(paused) != 0 {
+	if paused := r.Health().Paused(); len(paused) != 0 {
 		t.Errorf("%v", paused)
 	}
 	r.mustSubmit(release(1))

@@ -11,7 +11,11 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -89,14 +93,14 @@ func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
 	other, nothing := paidFinding, paidFinding
 	other.Moved, nothing.Class, nothing.Moved = 999, escrow.NotExecuted, 0
-	var wrong *FieldError
+	var wrong *refusal.FieldError
 	if _, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, other); !errors.As(err, &wrong) || wrong.Field != "other_amount" {
 		t.Errorf("another amount: %v", err)
 	}
 	if _, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, nothing); !errors.As(err, &wrong) || wrong.Field != "finding" {
 		t.Errorf("not executed: %v", err)
 	}
-	if _, err := r.As("other", "user:ada").Bulk.PlanFinding(ctx, letter.Run, paidFinding); !errors.Is(err, ErrNotFound) {
+	if _, err := r.As("other", "user:ada").Bulk.PlanFinding(ctx, letter.Run, paidFinding); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
@@ -114,7 +118,7 @@ func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
 	q.Confirm = "1"
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q)
 	plan := r.secondPerson(err)
-	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Clear(ctx, ClearRequest{Reason: "old", Family: Family, Confirm: Family}); r.secondPerson(err).Items != 1 {
+	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Clear(ctx, ClearRequest{Reason: "old", Family: casework.Family, Confirm: casework.Family}); r.secondPerson(err).Items != 1 {
 		t.Errorf("clear: %v", err)
 	}
 	if got := r.letterStatus(letter); got != background.LetterOpen {
@@ -189,7 +193,7 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 		return k.Prefix
 	}
 	both := []access.Role{access.Operator, access.Approver}
-	who := map[string]Caller{
+	who := map[string]casework.Caller{
 		"user:ada":     {Key: key("user:ada", "user:root", both...)},
 		"user:ben":     {Key: key("user:ben", "user:root", access.Approver)},
 		"user:cem":     {Key: key("user:cem", "user:ada", access.Approver)},
@@ -214,19 +218,19 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 			return r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letters[0].Run, paidFinding)
 		},
 		"free": func(ctx context.Context) (Bulk, error) {
-			return r.As("acme", "user:ada").Bulk.PlanFree(ctx, FreeRequest{Filter: CaseFilter{Transaction: "txr_1"}, Reason: "withdrawn", Reference: "mail 3"})
+			return r.As("acme", "user:ada").Bulk.PlanFree(ctx, FreeRequest{Filter: casestatus.Filter{Transaction: "txr_1"}, Reason: "withdrawn", Reference: "mail 3"})
 		},
 	}
 	for _, a := range BulkActions {
-		for _, family := range []string{Family, "chores"} {
-			q := BulkRequest{Filter: LetterFilter{Family: family}, Action: a, Reason: "test"}
+		for _, family := range []string{casework.Family, "chores"} {
+			q := BulkRequest{Filter: deadletter.Filter{Family: family}, Action: a, Reason: "test"}
 			if a == BulkMark {
 				q.Reprocess = new(bool)
 			}
 			plans[string(a)+" "+family] = func(ctx context.Context) (Bulk, error) { return r.As("acme", "user:ada").Bulk.Plan(ctx, q) }
 		}
 	}
-	money := []string{"finding", "free", "fork " + Family, "purge " + Family}
+	money := []string{"finding", "free", "fork " + casework.Family, "purge " + casework.Family}
 	const cells = `
 user:ada user:own user:ben user:cem user:dee user:eve service:desk rule:nightly user:fay local
 2        2        x        2        2        2        2            2            x        x
@@ -245,7 +249,7 @@ x        x        x        x        x        2        2            2            
 				if !slices.Contains(money, action) {
 					want = "x"
 				}
-				plan, err := make(WithCaller(ctx, who["user:ada"]))
+				plan, err := make(casework.WithCaller(ctx, who["user:ada"]))
 				if err != nil {
 					t.Fatalf("%s: %v", action, err)
 				}
@@ -258,14 +262,14 @@ x        x        x        x        x        2        2            2            
 
 // mayRun checks whether a caller may start a plan, and that one who may not is refused. A plan
 // that may start is not started: it would change what the other cells test.
-func (r *rig) mayRun(plan Bulk, caller Caller, actor string, runs bool, what string) {
+func (r *rig) mayRun(plan Bulk, caller casework.Caller, actor string, runs bool, what string) {
 	r.t.Helper()
-	ctx := WithCaller(context.Background(), caller)
-	by, err := r.newStarter(ctx, "acme", actor, nil)
+	ctx := casework.WithCaller(context.Background(), caller)
+	by, err := r.plans.newStarter(ctx, "acme", actor, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	kept, err := r.findBulk(ctx, "acme", plan.ID)
+	kept, err := r.plans.findBulk(ctx, "acme", plan.ID)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -290,12 +294,12 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() })
 	_, operator := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator}, Reason: "test"})
 	_, approver := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{access.Approver}, Reason: "test"})
-	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(WithCaller(ctx, Caller{Key: operator.Prefix}), letter.Run, paidFinding)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(casework.WithCaller(ctx, casework.Caller{Key: operator.Prefix}), letter.Run, paidFinding)
 	plan := r.secondPerson(err)
 	by := BreakGlass{Reason: "nobody else is awake", Incident: "INC-7"}
 	var second *SecondPersonError
-	for _, no := range []Caller{{Key: operator.Prefix}, {Key: "gone"}} {
-		if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(WithCaller(ctx, no), plan.ID, plan.Hash, by); !errors.As(err, &second) {
+	for _, no := range []casework.Caller{{Key: operator.Prefix}, {Key: "gone"}} {
+		if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(casework.WithCaller(ctx, no), plan.ID, plan.Hash, by); !errors.As(err, &second) {
 			t.Errorf("%+v: %v", no, err)
 		}
 	}
@@ -303,12 +307,12 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 		t.Errorf("a program: %v", err)
 	}
 	for field, bad := range map[string]BreakGlass{"reason": {Incident: "INC-7"}, "break_glass": {Reason: "x"}} {
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(ctx, plan.ID, plan.Hash, bad); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(WithCaller(ctx, Caller{Key: approver.Prefix}), plan.ID, plan.Hash, by); err != nil {
+	if _, err := r.As("acme", "user:ada").Bulk.RunBreakGlass(casework.WithCaller(ctx, casework.Caller{Key: approver.Prefix}), plan.ID, plan.Hash, by); err != nil {
 		t.Fatal(err)
 	}
 	if b := r.untilPlanDone(plan.ID); b.Progress.Done != 1 || b.Incident != "INC-7" || b.IncidentReason != by.Reason || b.People != 1 || b.SelfDeclared {
@@ -317,7 +321,7 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 1 || payloads[0].BreakGlass != "INC-7" || payloads[0].People != 1 || payloads[0].PlannedBy != "user:ada" || payloads[0].SelfDeclared {
 		t.Errorf("%+v", payloads)
 	}
-	if l, err := r.Levels(ctx); err != nil || l.BrokeGlass != 1 {
+	if l, err := r.Health().Levels(ctx); err != nil || l.BrokeGlass != 1 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	r.mustAudit()
@@ -345,14 +349,14 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 		"people": {acting{"acme", "user:root"}, PeopleChange{People: 3, Reason: "x"}}, "tenant": {acting{"", "user:root"}, PeopleChange{People: 1, Reason: "x"}},
 		"actor": {acting{"acme", ""}, PeopleChange{People: 1, Reason: "x"}}, "reason": {acting{"acme", "user:root"}, PeopleChange{People: 1}},
 	} {
-		var wrong *FieldError
+		var wrong *refusal.FieldError
 		if _, err := r.As(bad.tenant, bad.actor).People.Set(ctx, bad.PeopleChange); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	one := PeopleChange{People: 1, Reason: "we are one"}
 	for range 2 { // the second time it is already set
-		if p, err := r.As("acme", "user:root").People.Set(WithCaller(ctx, Caller{SelfDeclared: true}), one); err != nil || p.People != 1 || p.Actor != "user:root" {
+		if p, err := r.As("acme", "user:root").People.Set(casework.WithCaller(ctx, casework.Caller{SelfDeclared: true}), one); err != nil || p.People != 1 || p.Actor != "user:root" {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
@@ -367,7 +371,7 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 	if err != nil || len(history) != 1 || history[0].People.People != 1 || !history[0].SelfDeclared || history[0].Reason != "we are one" {
 		t.Errorf("%+v, %v", history, err)
 	}
-	if all, err := r.OnePersonTenants(ctx); err != nil || len(all) != 1 || all[0].Tenant != "acme" {
+	if all, err := r.Health().OnePersonTenants(ctx); err != nil || len(all) != 1 || all[0].Tenant != "acme" {
 		t.Errorf("%+v, %v", all, err)
 	}
 	r.mustAudit()
@@ -378,17 +382,17 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).startWorkers()
-	ctx := WithCaller(context.Background(), Caller{SelfDeclared: true})
+	ctx := casework.WithCaller(context.Background(), casework.Caller{SelfDeclared: true})
 	const who = "user:typed"
 	letters := r.deadLetters(1, 3, func(escrow.Call) escrow.Answer { return refused() })
-	rule := Rule{Name: "night", Filter: LetterFilter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
+	rule := Rule{Name: "night", Filter: deadletter.Filter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
 	for what, do := range map[string]func() error{
 		"hold": func() error {
 			_, err := r.As("acme", who).DeadLetters.Hold(ctx, letters[0].Run, "x")
 			return err
 		},
 		"fork": func() error {
-			_, err := r.As("acme", who).DeadLetters.Fork(ctx, letters[1].Run, ForkRequest{Reason: "x"})
+			_, err := r.As("acme", who).DeadLetters.Fork(ctx, letters[1].Run, deadletter.Fork{Reason: "x"})
 			return err
 		},
 		"key": func() error {
@@ -399,7 +403,7 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 			return err
 		},
 		"policy": func() error {
-			_, err := r.As("acme", who).Policies.Set(ctx, PolicyChange{Family: Family, Reason: "x"})
+			_, err := r.As("acme", who).Policies.Set(ctx, PolicyChange{Family: casework.Family, Reason: "x"})
 			return err
 		},
 		"breaker": func() error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // makeUnreadable gives a run a policy of a newer version.
@@ -33,30 +34,30 @@ func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 	bad := r.mustNotify(r.mustSubmit(release(1)))
 	r.makeUnreadable(bad.Run)
 	old := joinRig(t, r.url, r.redis, r.escrow).startWorkers()
-	old.untilTrue("the run was met", func() bool { return old.Stats().Unreadable == 1 })
+	old.untilTrue("the run was met", func() bool { return old.Health().Stats().Unreadable == 1 })
 	for n := 2; n < 22; n++ {
 		old.mustSubmit(release(n))
 	}
 	old.until("all others settle", `SELECT count(*) = 20 FROM recourse.cases WHERE progression = 'settled'`)
-	if err := old.manager.Healthy(); err != nil || old.Stats().WriteFailures != 0 {
-		t.Errorf("%v, %d failed writes", err, old.Stats().WriteFailures)
+	if err := old.manager.Healthy(); err != nil || old.Health().Stats().WriteFailures != 0 {
+		t.Errorf("%v, %d failed writes", err, old.Health().Stats().WriteFailures)
 	}
 	ctx := context.Background()
-	if _, err := old.Status(ctx, "acme", bad.Run); !errors.Is(err, ErrUnreadable) {
+	if _, err := old.Status(ctx, "acme", bad.Run); !errors.Is(err, refusal.ErrUnreadable) {
 		t.Errorf("status: %v", err)
 	}
 	for _, other := range []string{"", "other"} {
-		if _, err := old.Status(ctx, other, bad.Run); !errors.Is(err, ErrNotFound) {
+		if _, err := old.Status(ctx, other, bad.Run); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("status for %q: %v", other, err)
 		}
-		if _, err := old.As(other, "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, ErrNotFound) {
+		if _, err := old.As(other, "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("hold for %q: %v", other, err)
 		}
 	}
-	if _, err := old.As("acme", "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, ErrUnreadable) {
+	if _, err := old.As("acme", "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, refusal.ErrUnreadable) {
 		t.Errorf("hold: %v", err)
 	}
-	if n, err := old.UnreadableRuns(ctx); n != 1 || err != nil {
+	if n, err := old.Health().Unreadable(ctx); n != 1 || err != nil {
 		t.Errorf("%d can't be read, %v", n, err)
 	}
 	r.makeReadable(bad.Run)
@@ -87,8 +88,8 @@ func TestTheRecoveryOfOthersSkipsAnUnreadableRun(t *testing.T) {
 	r.makeUnreadable(runs[0].Run)
 	other := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).startWorkers()
 	other.until("the others settle", `SELECT count(*) = 4 FROM recourse.cases WHERE progression = 'settled'`)
-	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'running'`); n != 1 || other.Stats().Unreadable != 1 || other.manager.Healthy() != nil {
-		t.Errorf("%d still running, %d can't be read, %v", n, other.Stats().Unreadable, other.manager.Healthy())
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'running'`); n != 1 || other.Health().Stats().Unreadable != 1 || other.manager.Healthy() != nil {
+		t.Errorf("%d still running, %d can't be read, %v", n, other.Health().Stats().Unreadable, other.manager.Healthy())
 	}
 	r.makeReadable(runs[0].Run)
 	other.until("so does that one", `SELECT count(*) = 5 FROM recourse.cases WHERE progression = 'settled'`)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -18,8 +19,8 @@ func (r *rig) untilOthersSettle() {
 		r.mustSubmit(release(n))
 	}
 	r.until("all others settle", `SELECT count(*) = 10 FROM recourse.cases WHERE progression = 'settled' AND subject LIKE 'txr_1__'`)
-	if err := r.manager.Healthy(); err != nil || r.Stats().Unrecordable == 0 {
-		r.t.Errorf("healthy %v, %d unrecordable", err, r.Stats().Unrecordable)
+	if err := r.manager.Healthy(); err != nil || r.Health().Stats().Unrecordable == 0 {
+		r.t.Errorf("healthy %v, %d unrecordable", err, r.Health().Stats().Unrecordable)
 	}
 }
 
@@ -78,7 +79,7 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 		t.Errorf("a higher generation: %s", got.Reply)
 	}
 	r.mustAudit()
-	found := Finding{actor: "user:ada", Reason: "paid 90 too much, claimed back", Class: escrow.Executed, Moved: 10, Reference: "stmt-7"}
+	found := casework.Finding{Reason: "paid 90 too much, claimed back", Class: escrow.Executed, Moved: 10, Reference: "stmt-7"}
 	if c, err := r.Reconcile(ctx, "acme", s.Run, found); err != nil || c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}

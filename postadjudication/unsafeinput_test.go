@@ -13,7 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // submitAsOlderVersion submits an adjudication as a version did that did not check for secrets. Its
@@ -29,8 +31,8 @@ func (r *rig) submitAsOlderVersion(a Adjudication) Submitted {
 		r.t.Fatal(err)
 	}
 	ad := admission{
-		Adjudication: a, run: background.RunID(newID()), caseID: background.CaseID(newID()), transition: newID(),
-		queue: r.manager.Queue(Family, a.RetryKey()), policy: r.policy, request: request, digest: a.contentDigest(payload), at: r.now(),
+		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
+		queue: r.manager.Queue(casework.Family, a.RetryKey()), policy: r.policies.base, request: request, digest: a.contentDigest(payload), at: r.now(),
 	}
 	out, err := r.submit(r.t.Context(), ad.submission(), nil)
 	if err != nil || out.Reply != Created {
@@ -42,7 +44,7 @@ func (r *rig) submitAsOlderVersion(a Adjudication) Submitted {
 // checkFieldRefused checks that an input is refused with a field, without its value.
 func (r *rig) checkFieldRefused(err error, field string) {
 	r.t.Helper()
-	var bad *FieldError
+	var bad *refusal.FieldError
 	if !errors.As(err, &bad) || bad.Field != field || strings.Contains(err.Error(), "4111") {
 		r.t.Errorf("%s: %v", field, err)
 	}
@@ -177,7 +179,7 @@ func TestATaskAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 		tasks[field] = task
 		_, err := r.SubmitTask(t.Context(), task)
 		r.checkFieldRefused(err, field)
-		if runs[field], err = r.submit(t.Context(), r.taskSubmission(t.Context(), r.plainFamilies["mails"], task), nil); err != nil || runs[field].Reply != Created {
+		if runs[field], err = r.submit(t.Context(), r.taskSubmission(t.Context(), r.cases.PlainFamilies["mails"], task), nil); err != nil || runs[field].Reply != Created {
 			t.Fatalf("%+v, %v", runs[field], err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -15,7 +16,7 @@ func TestWithoutAnExecutorOneHandsOverAndLooksButRunsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *Config) { c.Executor = nil })
 	s := r.mustSubmit(release(1))
-	if err := r.Run(context.Background()); !errors.Is(err, ErrNoExecutor) {
+	if err := r.Run(context.Background()); !errors.Is(err, refusal.ErrNoExecutor) {
 		t.Errorf("run: %v", err)
 	}
 	if got, err := r.Status(context.Background(), "acme", s.Run); err != nil || got.State != background.Pending {
@@ -81,7 +82,7 @@ func TestAServiceWithoutARedisLooksAndHandsOver(t *testing.T) {
 	if err := r.Run(ctx); !errors.Is(err, ErrNoRedis) {
 		t.Errorf("run: %v", err)
 	}
-	if err := r.Healthy(ctx); !errors.Is(err, ErrNoRedis) {
+	if err := r.Health().Check(ctx); !errors.Is(err, ErrNoRedis) {
 		t.Errorf("healthy: %v", err)
 	}
 	other.startWorkers()

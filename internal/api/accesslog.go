@@ -12,7 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/redact"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // AccessLogger is the name of the logger of access. Its lines are not sampled.
@@ -98,7 +98,7 @@ func (l *accessLog) run(ctx context.Context) {
 }
 
 // logExport logs an export: who, which letters and how many.
-func (l *accessLog) logExport(c Caller, filter postadjudication.LetterFilter, where string, did postadjudication.Exported, err error) {
+func (l *accessLog) logExport(c Caller, filter deadletter.Filter, where string, did deadletter.Exported, err error) {
 	text, merr := json.Marshal(filter)
 	l.log.Info("dead letters were exported", zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.String("key", c.Key),
 		zap.String("filter", redact.Text(string(text))), zap.String("where", redact.Text(where)), zap.Int("letters", did.Letters), zap.Bool("complete", err == nil), zap.NamedError("filter_error", merr))

@@ -7,7 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 )
 
 type analysisInput struct {
@@ -23,11 +23,11 @@ type groupsInput struct {
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-type analysisOutput struct{ Body postadjudication.Analysis }
+type analysisOutput struct{ Body report.Analysis }
 
-type groupsOutput struct{ Body postadjudication.GroupPage }
+type groupsOutput struct{ Body report.GroupPage }
 
-type statsOutput struct{ Body postadjudication.LetterStats }
+type statsOutput struct{ Body report.Stats }
 
 // analysisAPI has the handlers of groups and statistics of dead letters.
 type analysisAPI struct{ *API }
@@ -51,7 +51,7 @@ func (a analysisAPI) analyze(ctx context.Context, c Caller, in *analysisInput) (
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.service.As(c.Tenant, "").DeadLetters.Analyze(ctx, postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(in.Step), Steps: in.Steps})
+	found, err := a.service.As(c.Tenant, "").DeadLetters.Analyze(ctx, report.Query{Filter: filter, Step: report.TimeStep(in.Step), Steps: in.Steps})
 	return &analysisOutput{found}, err
 }
 
@@ -60,7 +60,7 @@ func (a analysisAPI) groups(ctx context.Context, c Caller, in *groupsInput) (*gr
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.service.As(c.Tenant, "").DeadLetters.Groups(ctx, postadjudication.GroupQuery{Filter: filter, Sort: postadjudication.GroupSort(in.Sort), After: in.After, Limit: in.Limit})
+	page, err := a.service.As(c.Tenant, "").DeadLetters.Groups(ctx, report.GroupQuery{Filter: filter, Sort: report.GroupSort(in.Sort), After: in.After, Limit: in.Limit})
 	return &groupsOutput{page}, err
 }
 

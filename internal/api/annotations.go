@@ -7,7 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 type holdInput struct {
@@ -26,7 +26,7 @@ type markInput struct {
 	}
 }
 
-type annotationsOutput struct{ Body postadjudication.Annotations }
+type annotationsOutput struct{ Body deadletter.Annotations }
 
 // annotationAPI has the handlers of holds and marks of dead letters.
 type annotationAPI struct{ *API }
@@ -68,7 +68,7 @@ func (a annotationAPI) mark(ctx context.Context, c Caller, in *markInput) (*anno
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Mark(ctx, id, postadjudication.MarkRequest{
+	annotations, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Mark(ctx, id, deadletter.Mark{
 		Reason: in.Body.Reason, ReprocessEligible: in.Body.Reprocess, ManualReviewRequired: in.Body.Review,
 	})
 	return &annotationsOutput{annotations}, err

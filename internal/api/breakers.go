@@ -8,13 +8,14 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
 
 type noInput struct{}
 
 type breakersOutput struct {
 	Body struct {
-		Breakers []postadjudication.Breaker `json:"breakers"`
+		Breakers []casestatus.Breaker `json:"breakers"`
 	}
 }
 
@@ -25,7 +26,7 @@ type breakerInput struct {
 	}
 }
 
-type breakerOutput struct{ Body postadjudication.Breaker }
+type breakerOutput struct{ Body casestatus.Breaker }
 
 // breakerAPI has the handlers of circuit breakers.
 type breakerAPI struct{ *API }
@@ -47,7 +48,7 @@ func (a breakerAPI) operations(h huma.API) {
 func (a breakerAPI) breakers(ctx context.Context, c Caller, _ *noInput) (*breakersOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Breakers.List(ctx)
 	out := &breakersOutput{}
-	out.Body.Breakers = append([]postadjudication.Breaker{}, found...)
+	out.Body.Breakers = append([]casestatus.Breaker{}, found...)
 	return out, err
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 type bulkPlanInput struct {
@@ -126,7 +128,7 @@ func (a bulkAPI) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bu
 	}
 	var err error
 	if len(in.Body.Filter) > 0 {
-		if q.Filter, err = postadjudication.ParseLetterFilter(in.Body.Filter); err != nil {
+		if q.Filter, err = deadletter.ParseFilter(in.Body.Filter); err != nil {
 			return nil, err
 		}
 	}
@@ -190,14 +192,14 @@ func parseBulkID(text string) (uuid.UUID, error) {
 // bulkProblem returns the problems that only plans have, naming the parameters of the request.
 func bulkProblem(err error) error {
 	var state *postadjudication.BulkStateError
-	var field *postadjudication.FieldError
+	var field *refusal.FieldError
 	switch {
 	case errors.As(err, &state):
 		return newProblem(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Requested)
 	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(postadjudication.OutcomePlanStale)):
 		return newProblem(http.StatusConflict, string(postadjudication.OutcomePlanStale), "the hash is not that of the stored plan: make a new plan and review it").withField("hash", field.Problem)
 	case errors.As(err, &field) && field.Field == "cursor":
-		return &postadjudication.FieldError{Field: "after", Problem: field.Problem}
+		return &refusal.FieldError{Field: "after", Problem: field.Problem}
 	}
 	return err
 }

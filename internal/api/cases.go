@@ -14,6 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -33,7 +35,7 @@ type casesInput struct {
 	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-type casesOutput struct{ Body postadjudication.CasePage }
+type casesOutput struct{ Body casestatus.Page }
 
 type freeInput struct {
 	Body struct {
@@ -46,7 +48,7 @@ type freeInput struct {
 	}
 }
 
-type caseOutput struct{ Body postadjudication.CaseStatus }
+type caseOutput struct{ Body casestatus.Case }
 
 type receiptsInput struct {
 	Case   string `path:"case" format:"uuid"`
@@ -129,8 +131,8 @@ func (a caseAPI) listCases(ctx context.Context, c Caller, in *casesInput) (*case
 	return &casesOutput{page}, bulkProblem(err)
 }
 
-func caseFilter(states []string, reserved bool, transaction string) postadjudication.CaseFilter {
-	return postadjudication.CaseFilter{States: states, Reserved: reserved, Transaction: transaction}
+func caseFilter(states []string, reserved bool, transaction string) casestatus.Filter {
+	return casestatus.Filter{States: states, Reserved: reserved, Transaction: transaction}
 }
 
 func (a caseAPI) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlannedOutput, error) {
@@ -174,7 +176,7 @@ func (a caseAPI) listReceipts(ctx context.Context, c Caller, in *receiptsInput) 
 
 func notFoundIfNone(first []receipts.Receipt) error {
 	if len(first) == 0 {
-		return postadjudication.ErrNotFound
+		return refusal.ErrNotFound
 	}
 	return nil
 }
@@ -199,7 +201,7 @@ func receiptOf(r receipts.Receipt) (Receipt, error) {
 func (a caseAPI) verify(ctx context.Context, c Caller, id background.CaseID) (*Verification, error) {
 	report, err := audit.Case(ctx, a.service.AuditReader(), c.Tenant, id, a.service.AuditQuery())
 	if errors.Is(err, audit.ErrNotFound) {
-		err = postadjudication.ErrNotFound
+		err = refusal.ErrNotFound
 	}
 	if err != nil {
 		return nil, err
@@ -212,7 +214,7 @@ type runInput struct {
 	Run string `path:"run" format:"uuid"`
 }
 
-type runOutput struct{ Body postadjudication.Status }
+type runOutput struct{ Body casestatus.Status }
 
 type cancelInput struct {
 	Run  string `path:"run" format:"uuid"`
@@ -249,7 +251,7 @@ func (a runAPI) cancelRun(ctx context.Context, c Caller, in *cancelInput) (*runO
 		return nil, err
 	}
 	s, err := a.service.As(c.Tenant, c.Principal).Cases.Cancel(ctx, id, in.Body.Reason)
-	if errors.Is(err, postadjudication.ErrEnded) {
+	if errors.Is(err, refusal.ErrEnded) {
 		p := newProblem(http.StatusConflict, "ended", "the run has ended: it is %s", s.State)
 		p.Run = &s.Run
 		return nil, p

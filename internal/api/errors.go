@@ -18,6 +18,8 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // outage is the problem of a request whose servers could not be reached. A failed statement
@@ -59,9 +61,9 @@ func (o operation) outage() outage {
 // correct is logged, and answered without details.
 func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) error {
 	var p *Problem
-	var gate *postadjudication.RefusedError
+	var gate *refusal.RefusedError
 	var secondPerson *postadjudication.SecondPersonError
-	var tooMany *postadjudication.TooManyRefusalsError
+	var tooMany *refusal.TooManyRefusalsError
 	var empty *postadjudication.NothingSelectedError
 	switch {
 	case err == nil:
@@ -76,7 +78,7 @@ func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) 
 		return secondPersonProblem(secondPerson)
 	case errors.As(err, &empty):
 		return nothingSelected(empty)
-	case errors.Is(err, postadjudication.ErrNotFound):
+	case errors.Is(err, refusal.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not_found", "the tenant has no such object")
 	}
 	if fields := fieldProblems(err); len(fields) > 0 {
@@ -108,14 +110,14 @@ func sentinelProblem(err error) *Problem {
 		detail     string
 		retryAfter int
 	}{
-		{postadjudication.ErrReconcileFirst, http.StatusConflict, "reconcile_first", "it is not known whether money moved: reconcile first", 0},
-		{postadjudication.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
-		{postadjudication.ErrUnreadable, http.StatusConflict, "unreadable", "the run was written by a newer version that this process can't read: use a newer process", 0},
-		{postadjudication.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "the request has values that can't be recorded: nothing was done", 0},
+		{refusal.ErrReconcileFirst, http.StatusConflict, "reconcile_first", "it is not known whether money moved: reconcile first", 0},
+		{refusal.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
+		{refusal.ErrUnreadable, http.StatusConflict, "unreadable", "the run was written by a newer version that this process can't read: use a newer process", 0},
+		{refusal.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "the request has values that can't be recorded: nothing was done", 0},
 		{postadjudication.ErrBreakerNotOpen, http.StatusConflict, "breaker_not_open", "the circuit breaker is not open: there is nothing to release", 0},
-		{postadjudication.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process has no escrow service to call", 0},
-		{postadjudication.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "the maximum number of searches, exports and plans with a condition is running: try again when one has ended", 2},
-		{postadjudication.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: use one that does", 0},
+		{refusal.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process has no escrow service to call", 0},
+		{deadletter.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "the maximum number of searches, exports and plans with a condition is running: try again when one has ended", 2},
+		{refusal.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: use one that does", 0},
 		{postadjudication.ErrRequestMismatch, http.StatusUnprocessableEntity, "idempotency_mismatch", "the Idempotency-Key was used for another request within 24 hours", 0},
 		{postadjudication.ErrRequestBusy, http.StatusConflict, "idempotency_in_progress", "the request with this Idempotency-Key is still in progress", 1},
 		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction has locked the case: try again", 1},
@@ -127,7 +129,7 @@ func sentinelProblem(err error) *Problem {
 	return nil
 }
 
-func gateProblem(e *postadjudication.RefusedError) *Problem {
+func gateProblem(e *refusal.RefusedError) *Problem {
 	p := newProblem(http.StatusConflict, string(e.Gate), "%s", e.Gate.Meaning())
 	if e.Because != "" {
 		p.Detail += "; " + e.Because
@@ -172,7 +174,7 @@ func fieldProblems(err error) (out []FieldProblem) {
 		}
 		return out
 	}
-	var f *postadjudication.FieldError
+	var f *refusal.FieldError
 	if errors.As(err, &f) {
 		out = append(out, FieldProblem{f.Field, f.Problem})
 	}

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // Trailers of an export. A server sends them only after a complete export.
@@ -39,12 +39,12 @@ type searchInput struct {
 }
 
 type searchOutput struct {
-	Body postadjudication.LettersFound
+	Body deadletter.Found
 }
 
 // exportTypes maps each format to its media type.
-var exportTypes = map[postadjudication.ExportFormat]string{
-	postadjudication.JSON: "application/json", postadjudication.JSONL: "application/jsonl", postadjudication.CSV: "text/csv; charset=utf-8",
+var exportTypes = map[deadletter.Format]string{
+	deadletter.JSON: "application/json", deadletter.JSONL: "application/jsonl", deadletter.CSV: "text/csv; charset=utf-8",
 }
 
 // exportAPI has the handlers of searches by condition and exports of dead letters.
@@ -66,8 +66,8 @@ func (a exportAPI) search(ctx context.Context, c Caller, in *searchInput) (*sear
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.service.As(c.Tenant, "").DeadLetters.Search(ctx, postadjudication.LetterSearch{
-		Filter: filter, Where: in.Where, Sort: postadjudication.LetterSort(in.Sort), After: in.After, Limit: in.Limit, Scan: in.Scan,
+	found, err := a.service.As(c.Tenant, "").DeadLetters.Search(ctx, deadletter.Search{
+		Filter: filter, Where: in.Where, Sort: deadletter.Sort(in.Sort), After: in.After, Limit: in.Limit, Scan: in.Scan,
 	})
 	return &searchOutput{found}, err
 }
@@ -79,7 +79,7 @@ func (a exportAPI) export(_ context.Context, c Caller, in *exportInput) (*huma.S
 	if err != nil {
 		return nil, err
 	}
-	format := postadjudication.ExportFormat(in.Format)
+	format := deadletter.Format(in.Format)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		ctx, cancel := context.WithCancel(hc.Context())
 		defer cancel()
@@ -111,11 +111,11 @@ func (a exportAPI) export(_ context.Context, c Caller, in *exportInput) (*huma.S
 }
 
 // exportTo writes an export. For a HEAD request it only checks the condition.
-func (a exportAPI) exportTo(ctx context.Context, c Caller, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, head bool, out io.Writer) (postadjudication.Exported, error) {
+func (a exportAPI) exportTo(ctx context.Context, c Caller, f deadletter.Filter, where string, format deadletter.Format, head bool, out io.Writer) (deadletter.Exported, error) {
 	if !head {
 		return a.service.As(c.Tenant, "").DeadLetters.Export(ctx, f, where, format, out)
 	}
-	return postadjudication.Exported{}, a.service.CheckCondition(ctx, c.Tenant, where)
+	return deadletter.Exported{}, a.service.As(c.Tenant, "").DeadLetters.CheckCondition(ctx, where)
 }
 
 // deadlineWriter sets a new write deadline for each part, so that a long export is not cut off

@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -21,7 +22,7 @@ func (a *API) checkForkAttempts(ctx context.Context, c Caller, run background.Ru
 		return nil
 	}
 	status, err := a.service.Status(ctx, c.Tenant, run)
-	if errors.Is(err, postadjudication.ErrNotFound) {
+	if errors.Is(err, refusal.ErrNotFound) {
 		return nil // Fork returns this error itself
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"strconv"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // lettersInput has a parameter for each member of postadjudication.LetterFilter, with the same
@@ -56,17 +56,17 @@ type LetterFilter struct {
 }
 
 type lettersOutput struct {
-	Body postadjudication.LetterPage
+	Body deadletter.Page
 }
 
 type countInput struct{ LetterFilter }
 
 type countOutput struct {
-	Body postadjudication.LetterCount
+	Body deadletter.Count
 }
 
 // filter parses the parameters as the JSON of a filter.
-func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
+func (f LetterFilter) filter() (deadletter.Filter, error) {
 	members := map[string]any{}
 	v := reflect.ValueOf(f)
 	for i := range v.NumField() {
@@ -76,22 +76,22 @@ func (f LetterFilter) filter() (postadjudication.LetterFilter, error) {
 		}
 		value, err := f.parseMember(name, text)
 		if err != nil {
-			return postadjudication.LetterFilter{}, err
+			return deadletter.Filter{}, err
 		}
 		members[name] = value
 	}
 	text, err := json.Marshal(members)
 	if err != nil {
-		return postadjudication.LetterFilter{}, err
+		return deadletter.Filter{}, err
 	}
-	return postadjudication.ParseLetterFilter(text)
+	return deadletter.ParseFilter(text)
 }
 
 // memberKinds holds the kinds of those members of postadjudication.LetterFilter that are not
 // strings in JSON.
 var memberKinds = func() map[string]reflect.Kind {
 	out := map[string]reflect.Kind{}
-	t := reflect.TypeFor[postadjudication.LetterFilter]()
+	t := reflect.TypeFor[deadletter.Filter]()
 	for i := range t.NumField() {
 		if f := t.Field(i); f.Type.Kind() == reflect.Pointer {
 			out[memberName(f)] = f.Type.Elem().Kind()
@@ -125,8 +125,8 @@ func (a letterAPI) listLetters(ctx context.Context, c Caller, in *lettersInput) 
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.service.As(c.Tenant, "").DeadLetters.List(ctx, postadjudication.LetterQuery{
-		Filter: filter, Sort: postadjudication.LetterSort(in.Sort), After: in.After, Limit: in.Limit,
+	page, err := a.service.As(c.Tenant, "").DeadLetters.List(ctx, deadletter.Query{
+		Filter: filter, Sort: deadletter.Sort(in.Sort), After: in.After, Limit: in.Limit,
 	})
 	return &lettersOutput{page}, err
 }

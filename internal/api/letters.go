@@ -6,14 +6,13 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
 type inspectOutput struct {
-	Body postadjudication.Inspection
+	Body deadletter.Inspection
 }
 
 type forkInput struct {
@@ -25,17 +24,9 @@ type forkInput struct {
 	}
 }
 
-// Forked is the new run, with the run of the letter that it forks.
-type Forked struct {
-	Run    background.RunID  `json:"run_id" format:"uuid"`
-	Case   background.CaseID `json:"case_id" format:"uuid"`
-	Parent background.RunID  `json:"parent_run_id" format:"uuid"`
-	State  background.State  `json:"state"`
-}
-
 type forkOutput struct {
 	Location string `header:"Location"`
-	Body     Forked
+	Body     deadletter.Forked
 }
 
 type retryInput struct {
@@ -96,7 +87,7 @@ func (a letterAPI) inspect(ctx context.Context, c Caller, in *runInput) (*inspec
 	}
 	found, err := a.service.As(c.Tenant, "").DeadLetters.Inspect(ctx, id)
 	if !access.May(c.Roles, access.Receipts) {
-		found.Receipts, found.ReceiptsAfter = []postadjudication.InspectedReceipt{}, 0
+		found.Receipts, found.ReceiptsAfter = []deadletter.InspectedReceipt{}, 0
 	}
 	return &inspectOutput{found}, err
 }
@@ -113,11 +104,11 @@ func (a letterAPI) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutp
 	if err := a.checkForkAttempts(ctx, c, id, policy); err != nil {
 		return nil, err
 	}
-	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Fork(ctx, id, postadjudication.ForkRequest{Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
+	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Fork(ctx, id, deadletter.Fork{Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
 	if err != nil {
 		return nil, err
 	}
-	return a.forkAnswer(ctx, c, f)
+	return forkAnswer(f), nil
 }
 
 func (a letterAPI) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput, error) {
@@ -129,20 +120,12 @@ func (a letterAPI) retry(ctx context.Context, c Caller, in *retryInput) (*forkOu
 	if err != nil {
 		return nil, err
 	}
-	return a.forkAnswer(ctx, c, f)
+	return forkAnswer(f), nil
 }
 
 // forkAnswer returns the new run with the run that it forks.
-func (a letterAPI) forkAnswer(ctx context.Context, c Caller, f postadjudication.Submitted) (*forkOutput, error) {
-	s, err := a.service.Status(ctx, c.Tenant, f.Run)
-	if err != nil {
-		return nil, err
-	}
-	out := &forkOutput{Location: Prefix + "/runs/" + f.Run.String(), Body: Forked{Run: f.Run, Case: f.Case, State: f.State}}
-	if n := len(s.Parents); n > 0 {
-		out.Body.Parent = s.Parents[n-1]
-	}
-	return out, nil
+func forkAnswer(f deadletter.Forked) *forkOutput {
+	return &forkOutput{Location: Prefix + "/runs/" + f.Run.String(), Body: f}
 }
 
 func (a letterAPI) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*caseOutput, error) {
@@ -158,7 +141,7 @@ func (a letterAPI) reconcile(ctx context.Context, c Caller, in *reconcileInput) 
 		status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Lookup(ctx, id)
 		return &caseOutput{status}, err
 	}
-	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, postadjudication.Finding{
+	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, deadletter.Finding{
 		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference,
 	})
 	return &caseOutput{status}, err

@@ -74,11 +74,6 @@ func (a *API) describe() error {
 	return nil
 }
 
-// schemaName names a schema after its type.
-func schemaName(t reflect.Type, hint string) string {
-	return huma.DefaultSchemaNamer(t, hint)
-}
-
 // operation describes an operation of the API.
 type operation struct {
 	id, method, path, summary, description string

@@ -10,7 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/intake"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite openapi.json and access.md")
@@ -51,8 +51,8 @@ func difference(a, b string) string {
 func TestEveryMemberOfTheFilterIsAParameter(t *testing.T) {
 	t.Parallel()
 	members, parameters := map[string]bool{}, map[string]bool{}
-	for i := range reflect.TypeFor[postadjudication.LetterFilter]().NumField() {
-		name, _, _ := strings.Cut(reflect.TypeFor[postadjudication.LetterFilter]().Field(i).Tag.Get("json"), ",")
+	for i := range reflect.TypeFor[deadletter.Filter]().NumField() {
+		name, _, _ := strings.Cut(reflect.TypeFor[deadletter.Filter]().Field(i).Tag.Get("json"), ",")
 		members[name] = true
 	}
 	for i := range reflect.TypeFor[api.LetterFilter]().NumField() {

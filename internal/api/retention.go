@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 type retentionOutput struct {
@@ -24,10 +25,10 @@ func (a retentionAPI) operations(h huma.API) {
 	register(a.API, h, operation{
 		id: "get-retention", method: http.MethodGet, path: "/retention", action: access.Read, summary: "Get how long dead letters are kept",
 		description: "From this server's configuration. expires_at of a letter is when it may be purged.",
-	}, func(context.Context, Caller, *noInput) (*retentionOutput, error) {
+	}, func(ctx context.Context, c Caller, _ *noInput) (_ *retentionOutput, err error) {
 		out := &retentionOutput{}
-		out.Body.Retention = a.service.Retention()
-		return out, nil
+		out.Body.Retention, err = a.service.As(c.Tenant, "").DeadLetters.Retention(ctx)
+		return out, err
 	})
 }
 
@@ -81,7 +82,7 @@ func (a retentionAPI) purgeOperations(h huma.API) {
 }
 
 func (a retentionAPI) planPurge(ctx context.Context, c Caller, in *purgePlanInput) (*purgePlanOutput, error) {
-	filter, err := postadjudication.ParseLetterFilter(in.Body.Filter)
+	filter, err := deadletter.ParseFilter(in.Body.Filter)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (a retentionAPI) planPurge(ctx context.Context, c Caller, in *purgePlanInpu
 }
 
 func (a retentionAPI) purge(ctx context.Context, c Caller, in *purgeInput) (*purgeOutput, error) {
-	filter, err := postadjudication.ParseLetterFilter(in.Body.Filter)
+	filter, err := deadletter.ParseFilter(in.Body.Filter)
 	if err != nil {
 		return nil, err
 	}

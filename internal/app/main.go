@@ -118,10 +118,10 @@ func (m *Main) Start(ctx context.Context) error {
 		return err
 	}
 	m.onClose(m.Service.Close)
-	if err := m.Service.MayRun(); err != nil {
+	if err := m.Service.Health().MayRun(); err != nil {
 		return optionError("%w", err)
 	}
-	m.metrics.registerCollectors(m.Service, time.Now(), m.Log)
+	m.metrics.registerCollectors(m.Service.Health(), time.Now(), m.Log)
 	if err := m.startHTTP(ctx); err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (m *Main) Run(ctx context.Context) error {
 	defer m.tuneGC(gcTuneInterval)()
 	defer context.AfterFunc(ctx, func() { m.Log.Info("stopping: no new runs are claimed, running attempts may finish") })()
 	err := m.Service.Run(ctx)
-	done := m.Service.Stats()
+	done := m.Service.Health().Stats()
 	m.Log.Info("stopped", zap.Int("left_running", done.Running), zap.Error(err))
 	return err
 }

@@ -172,7 +172,7 @@ func TestOpenCircuitBreakersAreNotShownToWhoeverAsks(t *testing.T) {
 			t.Fatal(err)
 		}
 		tick := time.NewTicker(20 * time.Millisecond)
-		for open, _ := m.Service.OpenBreakers(); len(open) == 0; open, _ = m.Service.OpenBreakers() { // bounded by the time limit of go test
+		for open, _ := m.Service.Health().Breakers(); len(open) == 0; open, _ = m.Service.Health().Breakers() { // bounded by the time limit of go test
 			<-tick.C
 		}
 		tick.Stop()

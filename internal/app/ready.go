@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
 
 // readyTimeout limits the health check.
@@ -29,7 +30,7 @@ func (m *Main) readyHandler(full bool) http.Handler {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), readyTimeout) // a closed connection must not make the process look unready
 		defer cancel()
 		status, reason := http.StatusOK, ""
-		err := m.Service.Healthy(ctx)
+		err := m.Service.Health().Check(ctx)
 		plain := strings.Join(reasons(err), "; ")
 		m.logReady(plain, err)
 		if err != nil {
@@ -95,14 +96,14 @@ func (m *Main) logReady(plain string, err error) {
 // hints are conditions that do not make this process unready, but that a person should know.
 type hints struct {
 	paused        []string
-	open, stalled []postadjudication.Breaker
+	open, stalled []casestatus.Breaker
 	breaches      postadjudication.Breaches
 	failover      *postadjudication.Failover
 }
 
 func (m *Main) hints() hints {
-	h := hints{paused: m.Service.Paused(), breaches: m.Service.Breaches(), failover: m.Service.Failover()}
-	h.open, h.stalled = m.Service.OpenBreakers()
+	h := hints{paused: m.Service.Health().Paused(), breaches: m.Service.Health().Breaches(), failover: m.Service.Health().Failover()}
+	h.open, h.stalled = m.Service.Health().Breakers()
 	return h
 }
 

@@ -44,7 +44,7 @@ func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(50*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
-	for len(m.Service.Paused()) == 0 {
+	for len(m.Service.Health().Paused()) == 0 {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
@@ -89,7 +89,7 @@ func TestABreachIsShownAndNotUnready(t *testing.T) {
 	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(50*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
-	for m.Service.Breaches().Escrows == 0 {
+	for m.Service.Health().Breaches().Escrows == 0 {
 		select {
 		case <-tick.C:
 		case <-deadline.C:

@@ -9,6 +9,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -19,19 +21,19 @@ type analysisCase struct {
 }
 
 func analysisCases(now time.Time) []analysisCase {
-	type f = postadjudication.LetterFilter
+	type f = deadletter.Filter
 	n := int64(50_000)
 	day := 24 * time.Hour
 	some := f{Status: "open", Class: "not_executed", Currency: "EUR", MinAmount: &n}
-	analyze := func(f f, step postadjudication.TimeStep) func(context.Context, *postadjudication.Service) error {
+	analyze := func(f f, step report.TimeStep) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.As(lettersTenant, "").DeadLetters.Analyze(ctx, postadjudication.AnalysisQuery{Filter: f, Step: step})
+			_, err := s.As(lettersTenant, "").DeadLetters.Analyze(ctx, report.Query{Filter: f, Step: step})
 			return err
 		}
 	}
-	groups := func(f f, sort postadjudication.GroupSort) func(context.Context, *postadjudication.Service) error {
+	groups := func(f f, sort report.GroupSort) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.As(lettersTenant, "").DeadLetters.Groups(ctx, postadjudication.GroupQuery{Filter: f, Sort: sort, Limit: lettersPageSize})
+			_, err := s.As(lettersTenant, "").DeadLetters.Groups(ctx, report.GroupQuery{Filter: f, Sort: sort, Limit: lettersPageSize})
 			return err
 		}
 	}
@@ -43,15 +45,15 @@ func analysisCases(now time.Time) []analysisCase {
 	}
 	search := func(where string) func(context.Context, *postadjudication.Service) error {
 		return func(ctx context.Context, s *postadjudication.Service) error {
-			_, err := s.As(lettersTenant, "").DeadLetters.Search(ctx, postadjudication.LetterSearch{Where: where, Limit: lettersPageSize})
+			_, err := s.As(lettersTenant, "").DeadLetters.Search(ctx, deadletter.Search{Where: where, Limit: lettersPageSize})
 			return err
 		}
 	}
 	return []analysisCase{
-		{"analysis of all", analyze(f{}, postadjudication.Days)}, {"analysis of all by hour", analyze(f{}, postadjudication.Hours)},
-		{"analysis of refunds", analyze(f{Outcome: settlement.Refund}, postadjudication.Days)}, {"analysis of a month", analyze(f{From: now.Add(-60 * day), To: now.Add(-30 * day)}, postadjudication.Days)},
-		{"analysis of four at once", analyze(some, postadjudication.Days)},
-		{"groups, largest", groups(f{}, postadjudication.LargestGroups)}, {"groups, newest", groups(f{}, postadjudication.NewestGroups)}, {"groups of four at once", groups(some, postadjudication.LargestGroups)},
+		{"analysis of all", analyze(f{}, report.Days)}, {"analysis of all by hour", analyze(f{}, report.Hours)},
+		{"analysis of refunds", analyze(f{Outcome: settlement.Refund}, report.Days)}, {"analysis of a month", analyze(f{From: now.Add(-60 * day), To: now.Add(-30 * day)}, report.Days)},
+		{"analysis of four at once", analyze(some, report.Days)},
+		{"groups, largest", groups(f{}, report.LargestGroups)}, {"groups, newest", groups(f{}, report.NewestGroups)}, {"groups of four at once", groups(some, report.LargestGroups)},
 		{"statistics of all", stats(f{})}, {"statistics of a family", stats(f{Family: "mailer"})},
 		{"search, common", search(`amount.minor > 100000 && error.type.startsWith("http")`)}, {"search, 20000 looked at", search(`error.message.contains("nowhere")`)},
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -26,12 +27,12 @@ const (
 // filterCase is a filter with its name in the table.
 type filterCase struct {
 	name   string
-	filter postadjudication.LetterFilter
+	filter deadletter.Filter
 }
 
 // filterCases has each kind of filter, with common and rare values.
 func filterCases(now time.Time, run string) []filterCase {
-	type f = postadjudication.LetterFilter
+	type f = deadletter.Filter
 	n := func(v int64) *int64 { return &v }
 	yes := true
 	day := 24 * time.Hour
@@ -44,12 +45,12 @@ func filterCases(now time.Time, run string) []filterCase {
 		{"text common number", f{ErrorText: "10"}}, {"text of none", f{ErrorText: "zq"}}, {"text one id", f{ErrorText: "10.0.0.1234"}},
 		{"signature", f{Signature: "http.refused: account # is closed"}}, {"signature rare", f{Signature: "http.refused: sanctions screening hit on party #"}},
 		{"died in a month", f{From: now.Add(-60 * day), To: now.Add(-30 * day)}}, {"died in an hour", f{From: now.Add(-60 * day), To: now.Add(-60*day + time.Hour)}},
-		{"older", f{OlderThan: postadjudication.Duration(150 * day)}}, {"younger", f{YoungerThan: postadjudication.Duration(3 * day)}},
+		{"older", f{OlderThan: deadletter.Duration(150 * day)}}, {"younger", f{YoungerThan: deadletter.Duration(3 * day)}},
 		{"attempts", f{MinAttempts: n(3)}}, {"attempts rare", f{MinAttempts: n(10)}}, {"amount wide", f{MinAmount: n(100000), MaxAmount: n(300000)}},
 		{"amount narrow", f{MinAmount: n(100000), MaxAmount: n(101000), Currency: "EUR"}}, {"currency", f{Currency: "JPY"}},
 		{"transaction", f{Transaction: "txr_4242"}}, {"submission", f{Submission: "sub_4242"}}, {"escrow", f{Escrow: "esc_4242"}}, {"dispatch", f{Dispatch: run + ".1"}},
 		{"replayed by", f{ReplayedBy: "user:ada"}}, {"replays", f{MinReplays: n(1)}}, {"held", f{Held: &yes}}, {"eligible", f{Reprocess: &yes}}, {"review", f{Review: &yes}},
-		{"expiring", f{ExpiringWithin: postadjudication.Duration(7 * day)}},
+		{"expiring", f{ExpiringWithin: deadletter.Duration(7 * day)}},
 		{"five at once", f{Status: "open", Class: "not_executed", Currency: "EUR", MinAmount: n(50000), ErrorText: "funds"}},
 	}
 }
@@ -73,7 +74,7 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 	if err := buildLetterList(ctx, s, j, m); err != nil {
 		return nil, err
 	}
-	first, err := s.As(lettersTenant, "").DeadLetters.List(ctx, postadjudication.LetterQuery{Limit: 1})
+	first, err := s.As(lettersTenant, "").DeadLetters.List(ctx, deadletter.Query{Limit: 1})
 	if err != nil || len(first.Letters) != 1 {
 		return nil, errors.Join(errors.New("no letters"), err)
 	}
@@ -91,7 +92,7 @@ func (j job) letters(ctx context.Context) (m metrics, err error) {
 // buildLetterList builds the list of letters, and measures the time.
 func buildLetterList(ctx context.Context, s *postadjudication.Service, j job, m metrics) error {
 	began := time.Now()
-	if _, err := s.As(lettersTenant, "").DeadLetters.Count(ctx, postadjudication.LetterFilter{}); err != nil {
+	if _, err := s.As(lettersTenant, "").DeadLetters.Count(ctx, deadletter.Filter{}); err != nil {
 		return err
 	}
 	m[perSecond] = float64(j.Tasks) / time.Since(began).Seconds()
@@ -111,8 +112,8 @@ func measureLetters(ctx context.Context, s *postadjudication.Service, f filterCa
 	if err != nil {
 		return err
 	}
-	for i, sort := range postadjudication.LetterSorts {
-		q := postadjudication.LetterQuery{Filter: f.filter, Sort: sort, Limit: lettersPageSize}
+	for i, sort := range deadletter.Sorts {
+		q := deadletter.Query{Filter: f.filter, Sort: sort, Limit: lettersPageSize}
 		key := f.name + "|" + string(sort)
 		if err := measurePage(ctx, s, q, key+"|first", times, m); err != nil {
 			return fmt.Errorf("first page by %s: %w", sort, err)
@@ -128,21 +129,21 @@ func measureLetters(ctx context.Context, s *postadjudication.Service, f filterCa
 // deepCursors returns, for each order, the cursor of the deep page. Nothing is measured
 // meanwhile, so several are computed at once.
 func deepCursors(ctx context.Context, s *postadjudication.Service, f filterCase, behind int) ([]string, error) {
-	after, errs := make([]string, len(postadjudication.LetterSorts)), make([]error, len(postadjudication.LetterSorts))
+	after, errs := make([]string, len(deadletter.Sorts)), make([]error, len(deadletter.Sorts))
 	var all sync.WaitGroup
 	room := make(chan struct{}, deepConcurrency)
-	for i, sort := range postadjudication.LetterSorts {
+	for i, sort := range deadletter.Sorts {
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			after[i], errs[i] = deepCursor(ctx, s, postadjudication.LetterQuery{Filter: f.filter, Sort: sort}, behind)
+			after[i], errs[i] = deepCursor(ctx, s, deadletter.Query{Filter: f.filter, Sort: sort}, behind)
 		})
 	}
 	all.Wait()
 	return after, errors.Join(errs...)
 }
 
-func deepCursor(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, behind int) (string, error) {
+func deepCursor(ctx context.Context, s *postadjudication.Service, q deadletter.Query, behind int) (string, error) {
 	for behind >= lettersPageSize {
 		q.Limit = min(behind, 1000)
 		page, err := s.As(lettersTenant, "").DeadLetters.List(ctx, q)
@@ -155,7 +156,7 @@ func deepCursor(ctx context.Context, s *postadjudication.Service, q postadjudica
 	return q.After, nil
 }
 
-func measurePage(ctx context.Context, s *postadjudication.Service, q postadjudication.LetterQuery, name string, times int, m metrics) error {
+func measurePage(ctx context.Context, s *postadjudication.Service, q deadletter.Query, name string, times int, m metrics) error {
 	var took []time.Duration
 	for range times {
 		began := time.Now()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // lettersLimit is how long a page may take, in milliseconds.
@@ -39,13 +39,13 @@ func writePages(out io.Writer, r result) error {
 	t := table.NewWriter()
 	t.SetTitle(fmt.Sprintf("letters, %d; p95 ms of pages of %d, first / deep; listed at %.0f letters/s", r.Tasks, lettersPageSize, r.Metrics[perSecond]))
 	head := table.Row{"filter", "count"}
-	for _, s := range postadjudication.LetterSorts {
+	for _, s := range deadletter.Sorts {
 		head = append(head, string(s))
 	}
 	t.AppendHeader(head)
 	for _, f := range filterCases(time.Time{}, "") {
 		row := table.Row{f.name, fmt.Sprintf("%.1f", r.Metrics["count|"+f.name])}
-		for _, s := range postadjudication.LetterSorts {
+		for _, s := range deadletter.Sorts {
 			key := f.name + "|" + string(s)
 			row = append(row, fmt.Sprintf("%.1f / %.1f", r.Metrics[key+"|first|p95"], r.Metrics[key+"|deep|p95"]))
 		}
@@ -64,7 +64,7 @@ type slowPage struct {
 // slowPages returns those of a result, the slowest first, and the number of all pages.
 func slowPages(r result) (slow []slowPage, all int) {
 	for _, f := range filterCases(time.Time{}, "") {
-		for _, s := range postadjudication.LetterSorts {
+		for _, s := range deadletter.Sorts {
 			for _, page := range []string{"first", "deep"} {
 				key := f.name + "|" + string(s) + "|" + page
 				one := slowPage{f.name, string(s), page, r.Metrics[key+"|p50"], r.Metrics[key+"|p95"]}

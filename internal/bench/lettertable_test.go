@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // Pages over the limit are named, the slowest first; a page at the limit is not.
@@ -18,7 +18,7 @@ func TestPagesThatTakeTooLongAreNamed(t *testing.T) {
 	}}
 	slow, all := slowPages(r)
 	want := []slowPage{{"held", "newest", "deep", 0, 70.04}, {"family", "highest_amount", "first", 20, 60}}
-	if filters := len(filterCases(time.Time{}, "")); !slices.Equal(slow, want) || all != filters*len(postadjudication.LetterSorts)*2 {
+	if filters := len(filterCases(time.Time{}, "")); !slices.Equal(slow, want) || all != filters*len(deadletter.Sorts)*2 {
 		t.Errorf("%v of %d pages, want %v", slow, all, want)
 	}
 	var out bytes.Buffer

@@ -73,7 +73,7 @@ func (s *fixture) archivedWhatWentBy(folder string) {
 		}
 	}()
 	kept := map[string]bool{}
-	for l, err := range reader.Archived(context.Background(), "chaos", postadjudication.Family) {
+	for l, err := range reader.As("chaos", "").DeadLetters.Archived(context.Background(), postadjudication.Family) {
 		if err != nil {
 			s.t.Fatal(err)
 		}

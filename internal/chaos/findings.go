@@ -10,6 +10,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -77,15 +79,15 @@ func (a *testbed) lookUp(ctx context.Context, limit time.Duration) (left int, er
 // isRefusal reports whether an action was refused, or came too late: others act on the
 // same cases.
 func isRefusal(err error) bool {
-	var refused *postadjudication.RefusedError
-	var field *postadjudication.FieldError
-	return errors.As(err, &refused) || errors.As(err, &field) || errors.Is(err, background.ErrConflict) || errors.Is(err, postadjudication.ErrReconcileFirst) ||
-		errors.Is(err, postadjudication.ErrEnded) || errors.Is(err, postadjudication.ErrNotFound)
+	var refused *refusal.RefusedError
+	var field *refusal.FieldError
+	return errors.As(err, &refused) || errors.As(err, &field) || errors.Is(err, background.ErrConflict) || errors.Is(err, refusal.ErrReconcileFirst) ||
+		errors.Is(err, refusal.ErrEnded) || errors.Is(err, refusal.ErrNotFound)
 }
 
 // finding returns the state of an operation key in the escrow service's own ledger.
-func (a *testbed) finding(key string) postadjudication.Finding {
-	f := postadjudication.Finding{Reason: operatorReason, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
+func (a *testbed) finding(key string) deadletter.Finding {
+	f := deadletter.Finding{Reason: operatorReason, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
 	for _, e := range a.escrow.Effects() {
 		if e.OperationKey == key {
 			f.Class, f.OtherAmount, f.CallOutstanding = background.Executed, true, false

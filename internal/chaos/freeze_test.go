@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -101,7 +102,7 @@ func (s *fixture) refundInstead(h *workerProcess, run string, a postadjudication
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.service.As(a.Tenant, "user:ada").DeadLetters.Reconcile(s.ctx(), id, postadjudication.Finding{
+	if _, err := s.service.As(a.Tenant, "user:ada").DeadLetters.Reconcile(s.ctx(), id, deadletter.Finding{
 		Reason: "the bank's statement: nothing was moved", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true,
 	}); err != nil {
 		s.t.Fatal(err)

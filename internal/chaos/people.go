@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -185,20 +186,21 @@ func forkOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	if err != nil || l == nil {
 		return "no letter", err
 	}
-	s, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Fork(ctx, l.run, postadjudication.ForkRequest{Reason: operatorReason})
+	s, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Fork(ctx, l.run, deadletter.Fork{Reason: operatorReason})
 	switch {
 	case err == nil:
-		a.load.accepted.noteOtherRun(worker.Reply{Reply: s.Reply, Run: s.Run.String()})
+		a.load.accepted.noteOtherRun(worker.Reply{Reply: postadjudication.Created, Run: s.Run.String()})
+		return l.transaction + ": forked", nil
 	case !isRefusal(err):
 		return "", err
 	}
-	return fmt.Sprintf("%s: %s", l.transaction, s.Reply), nil
+	return l.transaction + ": refused", nil
 }
 
 // bulkFork forks many letters by a plan; every third is cancelled in the middle of it.
 func bulkFork(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	q := postadjudication.BulkRequest{Action: postadjudication.BulkFork, Reason: operatorReason,
-		Filter: postadjudication.LetterFilter{Status: background.LetterOpen, Class: background.NotExecuted}}
+		Filter: deadletter.Filter{Status: background.LetterOpen, Class: background.NotExecuted}}
 	cancelled := rng.IntN(3) == 0
 	if cancelled {
 		q.Throttle = 2
@@ -225,7 +227,7 @@ func purgeOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	if err != nil || l == nil {
 		return "no letter", err
 	}
-	q := postadjudication.PurgeRequest{Reason: operatorReason, Filter: postadjudication.LetterFilter{Status: background.LetterOpen, Transaction: l.transaction}}
+	q := postadjudication.PurgeRequest{Reason: operatorReason, Filter: deadletter.Filter{Status: background.LetterOpen, Transaction: l.transaction}}
 	plan, err := a.operatorService.As(tenant, operatorActor).DeadLetters.PlanPurge(ctx, q)
 	if err != nil {
 		return "", err

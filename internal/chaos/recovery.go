@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
 
 // snapshot is the state of the live runs at one moment.
@@ -176,7 +177,7 @@ func (a *testbed) releaseBreakers(ctx context.Context) (n int, err error) {
 	targets, err := a.autoOpenedBreakers(ctx)
 	for _, target := range targets {
 		for state := background.BreakerOpen; state != background.BreakerClosed && err == nil; {
-			var b postadjudication.Breaker
+			var b casestatus.Breaker
 			if b, err = a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Release(ctx, target, operatorReason); errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 				err, b.State = nil, background.BreakerClosed
 			}

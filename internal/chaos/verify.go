@@ -10,6 +10,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -56,7 +58,7 @@ type verifyInput struct {
 
 // caseTrail is a case with its receipts.
 type caseTrail struct {
-	postadjudication.CaseStatus
+	casestatus.Case
 	receipts []parsedReceipt
 }
 
@@ -128,13 +130,13 @@ func (w verifyInput) cases(ctx context.Context) (map[transaction]*caseTrail, err
 	out := map[transaction]*caseTrail{}
 	for t := range w.accepted.submitted {
 		c, err := w.service.Case(ctx, t.tenant, t.id)
-		if errors.Is(err, postadjudication.ErrNotFound) {
+		if errors.Is(err, refusal.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		of := &caseTrail{CaseStatus: c}
+		of := &caseTrail{Case: c}
 		const page = 500
 		for after, more := int64(0), true; more; {
 			rs, err := w.service.Receipts(ctx, c.Tenant, c.Case, after, page)
@@ -164,7 +166,7 @@ func (v *verification) checkOtherRuns(ctx context.Context, s *postadjudication.S
 		}
 		r, err := s.Status(ctx, tenant, id)
 		switch {
-		case errors.Is(err, postadjudication.ErrNotFound):
+		case errors.Is(err, refusal.ErrNotFound):
 			v.fail("run %s was accepted and does not exist", run)
 		case err != nil:
 			return err
@@ -176,7 +178,7 @@ func (v *verification) checkOtherRuns(ctx context.Context, s *postadjudication.S
 }
 
 // countRun counts a run by its state.
-func (v *verification) countRun(r postadjudication.Status) {
+func (v *verification) countRun(r casestatus.Status) {
 	v.Runs++
 	place := string(r.State)
 	if r.State == background.DeadLettered {

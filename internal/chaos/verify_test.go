@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -173,7 +174,7 @@ func TestVerifyCountsARunAsUnknownOnlyInAnUnknownCase(t *testing.T) {
 	}
 	for unknownOpen, broken := range []int{1, 0} {
 		c := &caseTrail{receipts: []parsedReceipt{{receipts.Receipt{Run: run, Subtype: receipts.Submitted}, receipts.Payload{OperationKey: "key"}}}}
-		c.UnknownOpen, c.Runs = unknownOpen, []postadjudication.Status{{Run: run, Class: background.Unknown}}
+		c.UnknownOpen, c.Runs = unknownOpen, []casestatus.Status{{Run: run, Class: background.Unknown}}
 		v, operations := &verification{}, map[string]*operation{}
 		v.collectOperations(c, false, operations)
 		v.compareLedger([]fakeescrow.Effect{{OperationKey: "key", Moved: settlement.Money{Minor: 1000, Currency: "EUR"}}}, operations)

@@ -6,6 +6,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -142,11 +143,11 @@ func (v *verification) checkReserved(ctx context.Context, service *postadjudicat
 		listed = listed || r.p.LetterClosed && r.p.ReservationKept
 	}
 	if listed {
-		page, err := service.As(c.Tenant, "").Cases.List(ctx, postadjudication.CaseFilter{Reserved: true, Transaction: c.Transaction}, "", 1)
+		page, err := service.As(c.Tenant, "").Cases.List(ctx, casestatus.Filter{Reserved: true, Transaction: c.Transaction}, "", 1)
 		if err != nil {
 			return err
 		}
-		if len(page.Cases) == 1 && page.Cases[0].Case == c.Case && page.Cases[0].Reserved == c.Reserved && page.Cases[0].WaitsFor != "" {
+		if len(page.Cases) == 1 && page.Cases[0].Case == c.Case.Case && page.Cases[0].Reserved == c.Reserved && page.Cases[0].WaitsFor != "" {
 			return nil
 		}
 	}

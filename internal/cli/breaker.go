@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
@@ -34,7 +35,7 @@ answered. A circuit breaker that a person opened stays open until a person relea
 
 // breakersAnswer is the answer of breaker list.
 type breakersAnswer struct {
-	Breakers []postadjudication.Breaker `json:"breakers"`
+	Breakers []casestatus.Breaker `json:"breakers"`
 }
 
 func breakerList(sh *shell.Shell) *cobra.Command {
@@ -89,7 +90,7 @@ func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
 }
 
 // breakerChange is TenantBreakers.Open or TenantBreakers.Release.
-type breakerChange func(b postadjudication.TenantBreakers, ctx context.Context, target, reason string) (postadjudication.Breaker, error)
+type breakerChange func(b postadjudication.TenantBreakers, ctx context.Context, target, reason string) (casestatus.Breaker, error)
 
 func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerChange) *cobra.Command {
 	var o app.Options

@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -37,8 +38,8 @@ func (s *caseFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&s.transaction, "transaction", "", "only the case of this transaction receipt id")
 }
 
-func (s *caseFlags) filter() postadjudication.CaseFilter {
-	return postadjudication.CaseFilter{States: s.states, Transaction: s.transaction}
+func (s *caseFlags) filter() casestatus.Filter {
+	return casestatus.Filter{States: s.states, Transaction: s.transaction}
 }
 
 func casesList(sh *shell.Shell) *cobra.Command {
@@ -73,7 +74,7 @@ func casesList(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-func showCases(s *screen.Screen, page postadjudication.CasePage) error {
+func showCases(s *screen.Screen, page casestatus.Page) error {
 	if len(page.Cases) == 0 {
 		s.Text("No such cases.")
 		return s.Err()

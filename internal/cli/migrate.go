@@ -111,5 +111,5 @@ func disabledTriggers(ctx context.Context, o app.Options) (off []string, err err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
-	return service.TriggersOff(ctx)
+	return service.Health().TriggersOff(ctx)
 }

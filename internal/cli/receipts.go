@@ -16,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -128,7 +129,7 @@ func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Servi
 		after = page[len(page)-1].Seq
 	}
 	if len(found) == 0 && l.after == 0 {
-		return nil, false, shell.NotFound(postadjudication.ErrNotFound, l.tenant, l.caseName())
+		return nil, false, shell.NotFound(refusal.ErrNotFound, l.tenant, l.caseName())
 	}
 	return found, false, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -30,7 +31,7 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 	if err := showReceipts(screen.New(&list), "EUR", rs, false); err != nil || !strings.Contains(list.String(), "98.99 EUR paid beyond") {
 		t.Errorf("%v\n%s", err, list.String())
 	}
-	answer := view.CaseAnswer{CaseStatus: postadjudication.CaseStatus{Currency: "EUR", Held: 10000, Excess: 9899, Committed: 10099, Breached: 99}}
+	answer := view.CaseAnswer{Case: casestatus.Case{Currency: "EUR", Held: 10000, Excess: 9899, Committed: 10099, Breached: 99}}
 	if err := view.Case(screen.New(&status), answer); err != nil || !strings.Contains(status.String(), "98.99 EUR was paid beyond") || !strings.Contains(status.String(), "0.99 EUR more than it holds") {
 		t.Errorf("%v\n%s", err, status.String())
 	}

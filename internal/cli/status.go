@@ -60,7 +60,7 @@ func findCase(ctx context.Context, service *postadjudication.Service, tenant, wh
 		return view.CaseAnswer{}, shell.NotFound(err, tenant, what)
 	}
 	trail, err := allReceipts(ctx, service, tenant, status.Case)
-	return view.CaseAnswer{CaseStatus: status, Attempts: attemptsOf(trail)}, err
+	return view.CaseAnswer{Case: status, Attempts: attemptsOf(trail)}, err
 }
 
 // transactionOf returns the transaction receipt id of a run, from the first receipt of its case.

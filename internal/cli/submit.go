@@ -20,6 +20,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 const (
@@ -176,7 +177,7 @@ func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Serv
 // fieldProblems returns the field that an adjudication was refused for, though its line could be
 // read; nil if err is not about the adjudication.
 func fieldProblems(err error, line int) []intake.Problem {
-	var field *postadjudication.FieldError
+	var field *refusal.FieldError
 	if !errors.As(err, &field) {
 		return nil
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -285,7 +285,7 @@ func (a *verifyFlags) selectedCase(ctx context.Context, db *audit.Database) (rec
 // caseNotFound returns the error for a case that the tenant does not have.
 func (a *verifyFlags) caseNotFound() error {
 	l := receiptFlags{transaction: a.transaction, caseID: a.caseID}
-	return shell.NotFound(postadjudication.ErrNotFound, a.tenant, l.caseName())
+	return shell.NotFound(refusal.ErrNotFound, a.tenant, l.caseName())
 }
 
 // Verdicts on invariants that were not checked begin so.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -14,7 +15,7 @@ import (
 type Cases struct{ *connection }
 
 // List returns a page of cases.
-func (c Cases) List(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (out postadjudication.CasePage, err error) {
+func (c Cases) List(ctx context.Context, f casestatus.Filter, after string, limit int) (out casestatus.Page, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	if len(f.States) > 0 {
 		query.Set("state", strings.Join(f.States, ","))
@@ -32,7 +33,7 @@ func (c Cases) List(ctx context.Context, f postadjudication.CaseFilter, after st
 }
 
 // Run returns the status of a run.
-func (c Cases) Run(ctx context.Context, run receipts.RunID) (out postadjudication.Status, err error) {
+func (c Cases) Run(ctx context.Context, run receipts.RunID) (out casestatus.Status, err error) {
 	err = c.get(ctx, "/runs/"+run.String(), nil, &out)
 	return out, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/client"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -89,14 +90,14 @@ func TestRefusalsAreThoseOfTheLibrary(t *testing.T) {
 		_, err := newTestClient(t, problemHandler(status, problem)).DeadLetters.Hold(t.Context(), run, "in court")
 		return err
 	}
-	if err := ask(http.StatusNotFound, `{"status":404,"code":"not_found"}`); !errors.Is(err, postadjudication.ErrNotFound) {
+	if err := ask(http.StatusNotFound, `{"status":404,"code":"not_found"}`); !errors.Is(err, refusal.ErrNotFound) {
 		t.Error(err)
 	}
-	var field *postadjudication.FieldError
+	var field *refusal.FieldError
 	if err := ask(http.StatusUnprocessableEntity, `{"status":422,"code":"invalid","errors":[{"field":"reason","problem":"is too long"}]}`); !errors.As(err, &field) || field.Field != "reason" {
 		t.Error(err)
 	}
-	var refused *postadjudication.RefusedError
+	var refused *refusal.RefusedError
 	if err := ask(http.StatusConflict, `{"status":409,"code":"not_held","run_id":"`+run.String()+`"}`); !errors.As(err, &refused) || refused.Gate != "not_held" || refused.Run != run {
 		t.Error(err)
 	}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -16,7 +17,7 @@ type reasonBody struct {
 }
 
 // Fork starts a new run of a dead letter.
-func (d DeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (out api.Forked, err error) {
+func (d DeadLetters) Fork(ctx context.Context, run receipts.RunID, q deadletter.Fork) (out deadletter.Forked, err error) {
 	err = d.post(ctx, letterPath(run, "fork"), struct {
 		reasonBody
 		Policy any    `json:"policy,omitempty"`
@@ -26,7 +27,7 @@ func (d DeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudic
 }
 
 // policyBody returns the policy of a request, or nil if it has none.
-func policyBody(q postadjudication.ForkRequest) any {
+func policyBody(q deadletter.Fork) any {
 	if q.Policy == nil {
 		return nil
 	}
@@ -34,13 +35,13 @@ func policyBody(q postadjudication.ForkRequest) any {
 }
 
 // Retry forks the newest run of a job, which is named by any of its runs.
-func (d DeadLetters) Retry(ctx context.Context, run receipts.RunID, reason string) (out api.Forked, err error) {
+func (d DeadLetters) Retry(ctx context.Context, run receipts.RunID, reason string) (out deadletter.Forked, err error) {
 	err = d.post(ctx, letterPath(run, "retry"), reasonBody{reason}, &out)
 	return out, err
 }
 
 // Reconcile records what a person found out about the money of a run.
-func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postadjudication.Finding) (out postadjudication.CaseStatus, err error) {
+func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f deadletter.Finding) (out casestatus.Case, err error) {
 	err = d.post(ctx, letterPath(run, "reconcile"), struct {
 		reasonBody
 		Finding   escrow.Class `json:"finding"`
@@ -53,25 +54,25 @@ func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f postad
 }
 
 // Lookup makes the server look the money of a run up at its escrow service.
-func (d DeadLetters) Lookup(ctx context.Context, run receipts.RunID) (out postadjudication.CaseStatus, err error) {
+func (d DeadLetters) Lookup(ctx context.Context, run receipts.RunID) (out casestatus.Case, err error) {
 	err = d.post(ctx, letterPath(run, "reconcile"), map[string]bool{"lookup": true}, &out)
 	return out, err
 }
 
 // Hold exempts a dead letter from retention and purges.
-func (d DeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Annotations, err error) {
+func (d DeadLetters) Hold(ctx context.Context, run receipts.RunID, reason string) (out deadletter.Annotations, err error) {
 	err = d.post(ctx, letterPath(run, "hold"), reasonBody{reason}, &out)
 	return out, err
 }
 
 // Release ends a hold.
-func (d DeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (out postadjudication.Annotations, err error) {
+func (d DeadLetters) Release(ctx context.Context, run receipts.RunID, reason string) (out deadletter.Annotations, err error) {
 	err = d.post(ctx, letterPath(run, "release"), reasonBody{reason}, &out)
 	return out, err
 }
 
 // Mark marks whether a dead letter is worth a fork, or needs review by a person.
-func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q postadjudication.MarkRequest) (out postadjudication.Annotations, err error) {
+func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q deadletter.Mark) (out deadletter.Annotations, err error) {
 	err = d.post(ctx, letterPath(run, "mark"), struct {
 		reasonBody
 		Reprocess *bool `json:"reprocess_eligible,omitempty"`

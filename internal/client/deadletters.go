@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -22,7 +24,7 @@ func letterPath(run receipts.RunID, verb string) string {
 
 // filterQuery returns a filter as the parameters of a query. Parameters have the names of the
 // filter's members.
-func filterQuery(f postadjudication.LetterFilter) (url.Values, error) {
+func filterQuery(f deadletter.Filter) (url.Values, error) {
 	text, err := f.Encode()
 	if err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func addPaging(query url.Values, limit int, sort, after string) {
 }
 
 // List returns a page of the dead letters that a filter selects.
-func (d DeadLetters) List(ctx context.Context, q postadjudication.LetterQuery) (out postadjudication.LetterPage, err error) {
+func (d DeadLetters) List(ctx context.Context, q deadletter.Query) (out deadletter.Page, err error) {
 	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
@@ -64,7 +66,7 @@ func (d DeadLetters) List(ctx context.Context, q postadjudication.LetterQuery) (
 }
 
 // Count returns how many dead letters a filter selects.
-func (d DeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterCount, err error) {
+func (d DeadLetters) Count(ctx context.Context, f deadletter.Filter) (out deadletter.Count, err error) {
 	query, err := filterQuery(f)
 	if err != nil {
 		return out, err
@@ -74,7 +76,7 @@ func (d DeadLetters) Count(ctx context.Context, f postadjudication.LetterFilter)
 }
 
 // Search returns the dead letters that meet a condition, and how far the scan came.
-func (d DeadLetters) Search(ctx context.Context, q postadjudication.LetterSearch) (out postadjudication.LettersFound, err error) {
+func (d DeadLetters) Search(ctx context.Context, q deadletter.Search) (out deadletter.Found, err error) {
 	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
@@ -91,13 +93,13 @@ func (d DeadLetters) Search(ctx context.Context, q postadjudication.LetterSearch
 }
 
 // Inspect returns everything about a dead letter.
-func (d DeadLetters) Inspect(ctx context.Context, run receipts.RunID) (out postadjudication.Inspection, err error) {
+func (d DeadLetters) Inspect(ctx context.Context, run receipts.RunID) (out deadletter.Inspection, err error) {
 	err = d.get(ctx, letterPath(run, ""), nil, &out)
 	return out, err
 }
 
 // Analyze returns what the dead letters of a filter have in common.
-func (d DeadLetters) Analyze(ctx context.Context, q postadjudication.AnalysisQuery) (out postadjudication.Analysis, err error) {
+func (d DeadLetters) Analyze(ctx context.Context, q report.Query) (out report.Analysis, err error) {
 	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
@@ -109,7 +111,7 @@ func (d DeadLetters) Analyze(ctx context.Context, q postadjudication.AnalysisQue
 }
 
 // Groups returns a page of the causes of the dead letters of a filter.
-func (d DeadLetters) Groups(ctx context.Context, q postadjudication.GroupQuery) (out postadjudication.GroupPage, err error) {
+func (d DeadLetters) Groups(ctx context.Context, q report.GroupQuery) (out report.GroupPage, err error) {
 	query, err := filterQuery(q.Filter)
 	if err != nil {
 		return out, err
@@ -120,7 +122,7 @@ func (d DeadLetters) Groups(ctx context.Context, q postadjudication.GroupQuery) 
 }
 
 // Stats returns how many dead letters a filter selects, how old they are and their money.
-func (d DeadLetters) Stats(ctx context.Context, f postadjudication.LetterFilter) (out postadjudication.LetterStats, err error) {
+func (d DeadLetters) Stats(ctx context.Context, f deadletter.Filter) (out report.Stats, err error) {
 	query, err := filterQuery(f)
 	if err != nil {
 		return out, err

@@ -10,12 +10,12 @@ import (
 	"strconv"
 
 	"github.com/recourse-dev/recourse/internal/api"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // Export copies an export of the server to out, however long it takes. It returns an error
 // if the export is not complete.
-func (d DeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (done postadjudication.Exported, err error) {
+func (d DeadLetters) Export(ctx context.Context, f deadletter.Filter, where string, format deadletter.Format, out io.Writer) (done deadletter.Exported, err error) {
 	query, err := filterQuery(f)
 	if err != nil {
 		return done, err
@@ -30,7 +30,7 @@ func (d DeadLetters) Export(ctx context.Context, f postadjudication.LetterFilter
 	return done, err
 }
 
-func (d DeadLetters) copyExport(ctx context.Context, query url.Values, out io.Writer) (done postadjudication.Exported, err error) {
+func (d DeadLetters) copyExport(ctx context.Context, query url.Values, out io.Writer) (done deadletter.Exported, err error) {
 	resp, err := d.send(ctx, http.MethodGet, "/dead-letters/export", query, nil, "")
 	if err != nil {
 		return done, d.unreachable(ctx, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // ProblemError is a refusal that the library has no error for, as the server describes it
@@ -35,15 +36,15 @@ func (p *ProblemError) Error() string {
 func (p *ProblemError) Unwrap() error {
 	switch p.Code {
 	case "not_found":
-		return postadjudication.ErrNotFound
+		return refusal.ErrNotFound
 	case "reconcile_first":
 		if p.Run == nil {
-			return postadjudication.ErrReconcileFirst
+			return refusal.ErrReconcileFirst
 		}
 	case "no_executor":
-		return postadjudication.ErrNoExecutor
+		return refusal.ErrNoExecutor
 	case "target_unknown":
-		return postadjudication.ErrTargetUnknown
+		return refusal.ErrTargetUnknown
 	}
 	return nil
 }
@@ -85,14 +86,14 @@ func (c *connection) problemError(resp *http.Response, text []byte) error {
 func fieldErrors(p *ProblemError) error {
 	errs := make([]error, len(p.Errors))
 	for i, f := range p.Errors {
-		errs[i] = &postadjudication.FieldError{Field: f.Field, Problem: f.Problem}
+		errs[i] = &refusal.FieldError{Field: f.Field, Problem: f.Problem}
 	}
 	return errors.Join(errs...)
 }
 
 // gateError returns the library's error for a refusal by a gate.
 func gateError(p *ProblemError) error {
-	out := &postadjudication.RefusedError{Gate: postadjudication.Gate(p.Code), Run: *p.Run, ActiveRun: *p.Run}
+	out := &refusal.RefusedError{Gate: refusal.Gate(p.Code), Run: *p.Run, ActiveRun: *p.Run}
 	if p.Letter != nil {
 		out.Letter = *p.Letter
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // Rules are the requests about automatic replay.
@@ -20,7 +21,7 @@ func ruleMembers(r postadjudication.Rule) (map[string]json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	err = json.Unmarshal(text, &members)
 	delete(members, "name")
-	if r.Filter == (postadjudication.LetterFilter{}) {
+	if r.Filter == (deadletter.Filter{}) {
 		delete(members, "filter")
 	}
 	return members, err

@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -93,7 +94,7 @@ func (p *parser) check(a postadjudication.Adjudication) {
 // refused adds the reasons for which an adjudication is refused.
 func (p *parser) refused(why error) {
 	for _, err := range flatten(why) {
-		var field *postadjudication.FieldError
+		var field *refusal.FieldError
 		if errors.As(err, &field) {
 			p.addProblem(field.Field, "%s", field.Problem)
 			continue

@@ -6,17 +6,17 @@ import "slices"
 var evidenceGuards = []Guard{
 	{
 		Name:     "free text is redacted before it is kept",
-		Edits:    []Edit{{"postadjudication/transitionreceipts.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
+		Edits:    []Edit{{"postadjudication/internal/validate/text.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsStayOutOfDatabaseAndLog"},
 	},
 	{
 		Name:     "a secret in a payload is refused at submission",
-		Edits:    []Edit{{"postadjudication/adjudication.go", "redact.Find(p); found {", "redact.Find(p); found && false {"}},
+		Edits:    []Edit{{"postadjudication/internal/validate/text.go", "redact.Find(p); found {", "redact.Find(p); found && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsInAPayloadAreRefusedAtSubmission"},
 	},
 	{
 		Name:     "a secret in an id is refused at submission",
-		Edits:    []Edit{{"postadjudication/adjudication.go", "	if redact.ContainsSecret(id) {", "	if redact.ContainsSecret(id) && false {"}},
+		Edits:    []Edit{{"postadjudication/internal/validate/text.go", "	if redact.ContainsSecret(id) {", "	if redact.ContainsSecret(id) && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsAreRefusedAtSubmissionInEveryField"},
 	},
 	{
@@ -36,7 +36,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "a run of another tenant is not found",
-		Edits:    []Edit{{"postadjudication/fork.go", "(tenant == \"\" || seen.Run.Tenant != tenant) {", "tenant == \"\" {"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "(tenant == \"\" || seen.Run.Tenant != tenant) {", "tenant == \"\" {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
 	},
 	{

@@ -4,13 +4,13 @@ package prove
 var moneyGuards = []Guard{
 	{
 		Name: "no call after an unknown one past the key's lifetime",
-		Edits: []Edit{{"postadjudication/settlementfamily.go",
+		Edits: []Edit{{"postadjudication/internal/casework/settlementfamily.go",
 			"case f.keyMayExpire(r, at):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownIsNotRepeatedPastTheKeyLifetime"},
 	},
 	{
 		Name:     "no fork of an unknown past the key's lifetime",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.executorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
 	},
 	{
@@ -30,7 +30,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while a call of the parent is out",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
 	},
 	{
@@ -40,87 +40,87 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a lookup is not believed while a call is on its way to the service",
-		Edits:    []Edit{{"postadjudication/lookups.go", "case q.remainingFlight() > 0:\n		return escrow.Unknown, lookupPremature", "case false:\n		return escrow.Unknown, lookupPremature"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhatTheAnswerOfALookupMeans"},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "case q.remainingFlight() > 0:\n		return escrow.Unknown, lookupPremature", "case false:\n		return escrow.Unknown, lookupPremature"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhatTheAnswerOfALookupMeans"},
 	},
 	{
 		Name:     "a lookup gets the time since the last call",
-		Edits:    []Edit{{"postadjudication/lookups.go", "call.SentAgo = max(0, q.sinceLastCall-f.timeLimit)", "call.SentAgo = 24 * time.Hour"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "call.SentAgo = max(0, q.sinceLastCall-f.CallTimeLimit)", "call.SentAgo = 24 * time.Hour"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupIsToldWhetherACallMayBeOnItsWay"},
 	},
 	{
 		Name:     "a lookup is not believed while a call of the parent is out",
-		Edits:    []Edit{{"postadjudication/lookups.go", "outstanding[s.Run.ID] = s.Run.OutstandingCalls", "outstanding[s.Run.ID] = nil"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "outstanding[s.Run.ID] = s.Run.OutstandingCalls", "outstanding[s.Run.ID] = nil"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupIsNotBelievedWhileACallOfTheParentIsOut"},
 	},
 	{
 		Name:     "a lookup is not believed while a call of a living process is out",
-		Edits:    []Edit{{"postadjudication/lookups.go", "case q.outstanding:\n		return escrow.Unknown, lookupOutstanding", "case false:\n		return escrow.Unknown, lookupOutstanding"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "case q.outstanding:\n		return escrow.Unknown, lookupOutstanding", "case false:\n		return escrow.Unknown, lookupOutstanding"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTheCallOfALostWorkerIsOnItsWayForAWhile"},
 	},
 	{
 		Name:     "a lookup is not believed while the call of a lost worker is on its way",
-		Edits:    []Edit{{"postadjudication/lookups.go", "if q.lostCall {", "if false {"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "if q.lostCall {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALetterOfALostWorkerIsClearedByALookup"},
 	},
 	{
 		Name:     "a key that may be forgotten proves nothing",
-		Edits:    []Edit{{"postadjudication/lookups.go", "(q.keyAge < 0 || q.keyAge >= q.keyRetention-q.margin)", "false"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "(q.keyAge < 0 || q.keyAge >= q.keyRetention-q.margin)", "false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForgottenKeyIsNotTakenForNotExecuted"},
 	},
 	{
 		Name:     "an executor without InFlight is not believed at once",
-		Edits:    []Edit{{"postadjudication/lookups.go", "span := f.defaultInFlight", "span := time.Duration(0)"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne"},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "span := f.DefaultInFlight", "span := time.Duration(0)"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne"},
 	},
 	{
 		Name:     "a call with an unlimited InFlight is never over",
-		Edits:    []Edit{{"postadjudication/lookups.go", "	return min(span, maxInFlight)", "	return span"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACallThatIsOnItsWayForEverIsNeverOver"},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "	return min(span, maxInFlight)", "	return span"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestACallThatIsOnItsWayForEverIsNeverOver"},
 	},
 	{
 		Name:     "a finding has to allow for the call that may be on its way",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "if f.Class != escrow.NotExecuted || f.CallOutstanding {", "if true {"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "if f.Class != escrow.NotExecuted || f.CallOutstanding {", "if true {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
 	},
 	{
 		Name:     "no letter is looked up while a call of it can be on its way",
-		Edits:    []Edit{{"postadjudication/lookuploop.go", "now.Sub(since) >= bound &&", "now.Sub(since) >= 0*bound &&"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "now.Sub(since) >= bound &&", "now.Sub(since) >= 0*bound &&"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsAskedWhileACallCanBeOnItsWay"},
 	},
 	{
 		Name:     "a letter is cleared only by two lookups",
-		Edits:    []Edit{{"postadjudication/lookuploop.go", "case found.Class == escrow.NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:", "case found.Class == escrow.NotExecuted && minGap >= 0:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "case found.Class == escrow.NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:", "case found.Class == escrow.NotExecuted && minGap >= 0:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupThatLiesOnceIsNotBelieved"},
 	},
 	{
 		Name:     "another sum than was left is for a person",
-		Edits:    []Edit{{"postadjudication/lookuploop.go", "case found.Class == escrow.Executed && found.Moved == left:", "case found.Class == escrow.Executed && left >= 0:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "case found.Class == escrow.Executed && found.Moved == left:", "case found.Class == escrow.Executed && left >= 0:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnotherSumIsForAPerson"},
 	},
 	{
 		Name:     "an amount that makes no sense proves nothing",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "a.Moved >= 1 && a.Moved <= max(asked, maxBelievableMoved)", "a.Moved >= 1"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "a.Moved >= 1 && a.Moved <= max(asked, maxBelievableMoved)", "a.Moved >= 1"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAbsurdAmountIsAnUnknownOutcome"},
 	},
 	{
 		Name:     "a letter of unknown money is never purged",
-		Edits:    []Edit{{"postadjudication/purgeletters.go", "case moneyUnknown(f.Snapshot):", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/purgeletters.go", "case moneyUnknown(f.Snapshot):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
 	},
 	{
 		Name:     "a fork of an unknown letter begins as unknown",
-		Edits:    []Edit{{"postadjudication/decision.go", "	if moneyUnknown(*s) {", "	if false {"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	if moneyUnknown(*s) {", "	if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved"},
 	},
 	{
 		Name:     "a letter that is held is never purged",
-		Edits:    []Edit{{"postadjudication/purgeletters.go", "case f.Annotations.Held:", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/purgeletters.go", "case f.Annotations.Held:", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
 	},
 	{
 		Name:     "a plan acts only on the versions that it was made of",
-		Edits:    []Edit{{"postadjudication/decision.go", "if g.head != nil && s.Case.Head != *g.head {", "if false {"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "if g.Head != nil && s.Case.Head != *g.Head {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPlanLeavesAloneWhatItsFilterSelectsNoMore"},
 	},
 	{
@@ -140,7 +140,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while its case is unknown",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
 	},
 	{
@@ -160,7 +160,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a lookup by hand says nothing of a call made meanwhile",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "case answered == escrow.NotExecuted && seen.Run.Attempt != f.attempt:", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "case asked.Class == escrow.NotExecuted && seen.Run.Attempt != asked.Attempt:", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupSaysNothingOfACallThatWasMadeMeanwhile"},
 	},
 }

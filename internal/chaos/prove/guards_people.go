@@ -19,7 +19,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a finding of executed is planned first",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "if people > 1 || access.IsProgram(f.actor) {", "if access.IsProgram(f.actor) {"}},
+		Edits:    []Edit{{"postadjudication/deadletter/reconcile.go", "if people > 1 || access.IsProgram(l.actor) {", "if access.IsProgram(l.actor) {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingOfExecutedTakesTwoPeople"},
 	},
 	{
@@ -29,12 +29,12 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a cancelled fork frees nothing",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},
 	},
 	{
 		Name:     "a finding that closes a letter frees nothing",
-		Edits:    []Edit{{"postadjudication/settlementfamily.go", "settlement.Event{Fact: settlement.Closed, KeepReserved: true}", "settlement.Event{Fact: settlement.Closed}"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "settlement.Event{Fact: settlement.Closed, KeepReserved: true}", "settlement.Event{Fact: settlement.Closed}"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALetterThatCantBeForkedEnds"},
 	},
 	{
@@ -49,17 +49,17 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "beside the database a lookup of executed is planned first",
-		Edits:    []Edit{{"postadjudication/reconcile.go", "if found.Class != escrow.Executed || !callerOf(ctx).SelfDeclared {", "if !access.IsProgram(\"\") {"}},
+		Edits:    []Edit{{"postadjudication/deadletter/reconcile.go", "if found.Class != escrow.Executed || !declared {", "if !access.IsProgram(\"\") {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupBesideTheDatabaseTakesTwoPeople"},
 	},
 	{
 		Name:     "nothing is freed while its money is unknown",
-		Edits:    []Edit{{"postadjudication/decision.go", "	case moneyUnknown(f.Snapshot):\n		return GateReconcileFirst\n", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	case moneyUnknown(f.Snapshot):\n		return refusal.GateReconcileFirst\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
 	},
 	{
 		Name:     "nothing is freed while a call of any run of the case is out",
-		Edits:    []Edit{{"postadjudication/freereservations.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
 	},
 }

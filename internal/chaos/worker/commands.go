@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -119,7 +120,7 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Clock:
 		p.offset.Store(int64(c.Offset))
 	case Stats:
-		r.Running = p.service.Stats().Running
+		r.Running = p.service.Health().Stats().Running
 	default:
 		err = fmt.Errorf("worker: command %q", c.Do)
 	}
@@ -186,8 +187,10 @@ func (p *process) fork(ctx context.Context, c Command, r *Reply) error {
 	if err != nil {
 		return err
 	}
-	s, err := p.service.As(c.Tenant, actor).DeadLetters.Fork(ctx, id, postadjudication.ForkRequest{Reason: reason})
-	r.submitted(s, err)
+	s, err := p.service.As(c.Tenant, actor).DeadLetters.Fork(ctx, id, deadletter.Fork{Reason: reason})
+	if err == nil {
+		r.Reply, r.Run, r.State = postadjudication.Created, s.Run.String(), string(s.State)
+	}
 	return err
 }
 

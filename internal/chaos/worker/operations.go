@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -25,7 +26,7 @@ func (p *process) annotate(ctx context.Context, c Command) error {
 		_, err = p.service.As(c.Tenant, actor).DeadLetters.Release(ctx, id, reason)
 	case Mark:
 		review := true
-		_, err = p.service.As(c.Tenant, actor).DeadLetters.Mark(ctx, id, postadjudication.MarkRequest{Reason: reason, ManualReviewRequired: &review})
+		_, err = p.service.As(c.Tenant, actor).DeadLetters.Mark(ctx, id, deadletter.Mark{Reason: reason, ManualReviewRequired: &review})
 	case Purge:
 		err = p.purge(ctx, c.Tenant)
 	}
@@ -34,7 +35,7 @@ func (p *process) annotate(ctx context.Context, c Command) error {
 
 // purge removes the refused letters of a tenant.
 func (p *process) purge(ctx context.Context, tenant string) error {
-	q := postadjudication.PurgeRequest{Reason: reason, Filter: postadjudication.LetterFilter{Status: "open", Outcome: "release"}}
+	q := postadjudication.PurgeRequest{Reason: reason, Filter: deadletter.Filter{Status: "open", Outcome: "release"}}
 	plan, err := p.service.As(tenant, actor).DeadLetters.PlanPurge(ctx, q)
 	if err != nil {
 		return err

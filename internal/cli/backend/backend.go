@@ -7,8 +7,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -32,23 +34,23 @@ func (b Backend) Close() error { return b.close() }
 
 // DeadLetters reads and changes dead letters.
 type DeadLetters interface {
-	List(context.Context, postadjudication.LetterQuery) (postadjudication.LetterPage, error)
-	Count(context.Context, postadjudication.LetterFilter) (postadjudication.LetterCount, error)
-	Search(context.Context, postadjudication.LetterSearch) (postadjudication.LettersFound, error)
-	Inspect(context.Context, receipts.RunID) (postadjudication.Inspection, error)
-	Analyze(context.Context, postadjudication.AnalysisQuery) (postadjudication.Analysis, error)
-	Groups(context.Context, postadjudication.GroupQuery) (postadjudication.GroupPage, error)
-	Stats(context.Context, postadjudication.LetterFilter) (postadjudication.LetterStats, error)
-	Export(ctx context.Context, f postadjudication.LetterFilter, where string, format postadjudication.ExportFormat, out io.Writer) (postadjudication.Exported, error)
+	List(context.Context, deadletter.Query) (deadletter.Page, error)
+	Count(context.Context, deadletter.Filter) (deadletter.Count, error)
+	Search(context.Context, deadletter.Search) (deadletter.Found, error)
+	Inspect(context.Context, receipts.RunID) (deadletter.Inspection, error)
+	Analyze(context.Context, report.Query) (report.Analysis, error)
+	Groups(context.Context, report.GroupQuery) (report.GroupPage, error)
+	Stats(context.Context, deadletter.Filter) (report.Stats, error)
+	Export(ctx context.Context, f deadletter.Filter, where string, format deadletter.Format, out io.Writer) (deadletter.Exported, error)
 	Retention(context.Context) ([]postadjudication.EffectiveRetention, error)
 
-	Fork(context.Context, receipts.RunID, postadjudication.ForkRequest) (api.Forked, error)
-	Retry(ctx context.Context, run receipts.RunID, reason string) (api.Forked, error)
-	Reconcile(context.Context, receipts.RunID, postadjudication.Finding) (postadjudication.CaseStatus, error)
-	Lookup(context.Context, receipts.RunID) (postadjudication.CaseStatus, error)
-	Hold(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Annotations, error)
-	Release(ctx context.Context, run receipts.RunID, reason string) (postadjudication.Annotations, error)
-	Mark(context.Context, receipts.RunID, postadjudication.MarkRequest) (postadjudication.Annotations, error)
+	Fork(context.Context, receipts.RunID, deadletter.Fork) (deadletter.Forked, error)
+	Retry(ctx context.Context, run receipts.RunID, reason string) (deadletter.Forked, error)
+	Reconcile(context.Context, receipts.RunID, deadletter.Finding) (casestatus.Case, error)
+	Lookup(context.Context, receipts.RunID) (casestatus.Case, error)
+	Hold(ctx context.Context, run receipts.RunID, reason string) (deadletter.Annotations, error)
+	Release(ctx context.Context, run receipts.RunID, reason string) (deadletter.Annotations, error)
+	Mark(context.Context, receipts.RunID, deadletter.Mark) (deadletter.Annotations, error)
 
 	PlanPurge(context.Context, postadjudication.PurgeRequest) (postadjudication.PurgePlan, error)
 	Purge(context.Context, postadjudication.PurgeRequest) (postadjudication.Purged, error)
@@ -96,8 +98,8 @@ type Policies interface {
 
 // Cases reads cases and their runs, and plans to free their reserved money.
 type Cases interface {
-	List(ctx context.Context, f postadjudication.CaseFilter, after string, limit int) (postadjudication.CasePage, error)
-	Run(context.Context, receipts.RunID) (postadjudication.Status, error)
+	List(ctx context.Context, f casestatus.Filter, after string, limit int) (casestatus.Page, error)
+	Run(context.Context, receipts.RunID) (casestatus.Status, error)
 	PlanFree(context.Context, postadjudication.FreeRequest) (postadjudication.Bulk, error)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // KeyVariable is the environment variable of the access key for a server. There is no flag for
@@ -155,7 +156,7 @@ func nameFlags(cmd *cobra.Command, err error) {
 		}
 		return
 	}
-	var field *postadjudication.FieldError
+	var field *refusal.FieldError
 	if !errors.As(err, &field) {
 		return
 	}
@@ -183,7 +184,7 @@ func (o *Flags) NotFound(err error, what string) error {
 	if o.Tenant != "" {
 		return shell.NotFound(err, o.Tenant, what)
 	}
-	if errors.Is(err, postadjudication.ErrNotFound) {
+	if errors.Is(err, refusal.ErrNotFound) {
 		return shell.WithCode(shell.ExitFailed, errors.New("the key's tenant has no "+what))
 	}
 	return err

@@ -6,10 +6,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -54,7 +54,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	}
 	as := l.service.As(o.Tenant, o.Actor)
 	return Backend{
-		DeadLetters: localDeadLetters{as.DeadLetters, l.service, o.Tenant}, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Policies: as.Policies,
+		DeadLetters: as.DeadLetters, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Policies: as.Policies,
 		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, close: l.Close,
 	}, nil
 }
@@ -68,35 +68,6 @@ func (l *local) closeEscrowClient() {
 	if l.escrow != nil {
 		l.escrow.Close()
 	}
-}
-
-// localDeadLetters answers as the server does.
-type localDeadLetters struct {
-	postadjudication.DeadLetters
-	service *postadjudication.Service
-	tenant  string
-}
-
-func (d localDeadLetters) Retention(context.Context) ([]postadjudication.EffectiveRetention, error) {
-	return d.service.Retention(), nil
-}
-
-func (d localDeadLetters) Fork(ctx context.Context, run receipts.RunID, q postadjudication.ForkRequest) (api.Forked, error) {
-	made, err := d.DeadLetters.Fork(ctx, run, q)
-	return api.Forked{Run: made.Run, Case: made.Case, Parent: run, State: made.State}, err
-}
-
-func (d localDeadLetters) Retry(ctx context.Context, run receipts.RunID, reason string) (api.Forked, error) {
-	made, err := d.DeadLetters.Retry(ctx, run, reason)
-	if err != nil {
-		return api.Forked{}, err
-	}
-	out := api.Forked{Run: made.Run, Case: made.Case, State: made.State}
-	status, err := d.service.Status(ctx, d.tenant, made.Run)
-	if n := len(status.Parents); n > 0 {
-		out.Parent = status.Parents[n-1]
-	}
-	return out, err
 }
 
 // localBulk starts a plan with or without breaking the glass.
@@ -117,7 +88,7 @@ type localCases struct {
 	tenant  string
 }
 
-func (c localCases) Run(ctx context.Context, run receipts.RunID) (postadjudication.Status, error) {
+func (c localCases) Run(ctx context.Context, run receipts.RunID) (casestatus.Status, error) {
 	return c.service.Status(ctx, c.tenant, run)
 }
 

@@ -39,7 +39,7 @@ func AllowTriggersOff(o *app.Options) (postadjudication.Config, error) {
 
 // warnOfTriggers writes one line to standard error if triggers are disabled.
 func warnOfTriggers(ctx context.Context, sh *shell.Shell, service *postadjudication.Service) error {
-	off, err := service.TriggersOff(ctx)
+	off, err := service.Health().TriggersOff(ctx)
 	if err == nil && len(off) > 0 {
 		sh.Note("warning: " + triggersWarning(off))
 	}

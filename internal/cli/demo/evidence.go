@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -21,7 +21,7 @@ type parsedReceipt struct {
 
 // runEvidence is one run from the journal and its receipts.
 type runEvidence struct {
-	postadjudication.Status
+	casestatus.Status
 	transaction transaction
 	currency    string
 	asked       int64
@@ -80,7 +80,7 @@ func (d *Demo) readReceipts(ctx context.Context, tenant string, caseID backgroun
 	}
 }
 
-func (e *evidence) add(t transaction, c postadjudication.CaseStatus, trail []parsedReceipt) {
+func (e *evidence) add(t transaction, c casestatus.Case, trail []parsedReceipt) {
 	e.unknownOpen += c.UnknownOpen
 	for _, r := range trail {
 		e.counts[r.Subtype]++

@@ -7,7 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -17,7 +17,7 @@ func paid(key, id string, outcome settlement.Outcome, minor int64) fakeescrow.Ef
 }
 
 func runThatMoved(key string, moved int64, class background.Class) runEvidence {
-	return runEvidence{operation: key, moved: moved, Status: postadjudication.Status{Class: class}}
+	return runEvidence{operation: key, moved: moved, Status: casestatus.Status{Class: class}}
 }
 
 func TestEffectsAndSettlementsMustMatch(t *testing.T) {
@@ -59,7 +59,7 @@ func TestACasePaidBothWaysIsFound(t *testing.T) {
 func TestEveryAcceptedRunIsInOnePlace(t *testing.T) {
 	t.Parallel()
 	run := func(state background.State, letter background.LetterStatus, end settlement.Status, moved int64) runEvidence {
-		return runEvidence{Status: postadjudication.Status{State: state, Letter: letter}, end: end, moved: moved}
+		return runEvidence{Status: casestatus.Status{State: state, Letter: letter}, end: end, moved: moved}
 	}
 	for _, tc := range []struct {
 		run  runEvidence

@@ -81,7 +81,7 @@ func (d *Demo) awaitSettled(ctx context.Context, accepted int, show func(ended i
 		if err := show(accepted - len(live)); err != nil {
 			return false, err
 		}
-		if stats := d.main.Service.Stats(); len(live) == 0 && stats.Running == 0 && stats.Abandoned == 0 {
+		if stats := d.main.Service.Health().Stats(); len(live) == 0 && stats.Running == 0 && stats.Abandoned == 0 {
 			return true, nil
 		}
 		if time.Since(asked) > statusInterval {

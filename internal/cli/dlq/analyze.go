@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 )
 
 // analyzeFlags are the flags of an analysis.
@@ -57,7 +57,7 @@ cause, by its signature.`,
 	f := cmd.Flags()
 	a.Bind(f)
 	a.letters.bind(f)
-	f.StringVar(&a.step, "step", string(postadjudication.Days), "width of a time interval: hour or day")
+	f.StringVar(&a.step, "step", string(report.Days), "width of a time interval: hour or day")
 	f.IntVar(&a.steps, "steps", 30, "number of time intervals, 1 to 1000")
 	f.StringVar(&a.export, "export", "", "file to write the whole analysis to, as JSON")
 	f.BoolVar(&a.all, "all", false, "list all causes, ordered by signature")
@@ -65,7 +65,7 @@ cause, by its signature.`,
 	return cmd
 }
 
-func (a *analyzeFlags) query(cmd *cobra.Command) (postadjudication.AnalysisQuery, error) {
+func (a *analyzeFlags) query(cmd *cobra.Command) (report.Query, error) {
 	filter, err := a.letters.read()
 	if a.steps < 1 {
 		err = errors.Join(err, errors.New("--steps must be at least 1"))
@@ -79,18 +79,18 @@ func (a *analyzeFlags) query(cmd *cobra.Command) (postadjudication.AnalysisQuery
 		}
 		filter.Signature = a.group
 	}
-	err = errors.Join(err, shell.OneOf("--step", a.step, string(postadjudication.Hours), string(postadjudication.Days)))
-	return postadjudication.AnalysisQuery{Filter: filter, Step: postadjudication.TimeStep(a.step), Steps: a.steps}, err
+	err = errors.Join(err, shell.OneOf("--step", a.step, string(report.Hours), string(report.Days)))
+	return report.Query{Filter: filter, Step: report.TimeStep(a.step), Steps: a.steps}, err
 }
 
 // run returns the analysis. With --all it reads all causes by pages, ordered by signature: in the
 // other orders a cause can be missed or repeated if its rank changes between pages.
-func (a *analyzeFlags) run(ctx context.Context, be backend.Backend, q postadjudication.AnalysisQuery) (postadjudication.Analysis, error) {
+func (a *analyzeFlags) run(ctx context.Context, be backend.Backend, q report.Query) (report.Analysis, error) {
 	found, err := be.DeadLetters.Analyze(ctx, q)
 	if err != nil || !a.all {
 		return found, err
 	}
-	groups := postadjudication.GroupQuery{Filter: q.Filter, Sort: postadjudication.GroupsBySignature, Limit: groupPageSize}
+	groups := report.GroupQuery{Filter: q.Filter, Sort: report.GroupsBySignature, Limit: groupPageSize}
 	found.Largest = nil
 	for {
 		page, err := be.DeadLetters.Groups(ctx, groups)
@@ -109,7 +109,7 @@ func (a *analyzeFlags) run(ctx context.Context, be backend.Backend, q postadjudi
 const groupPageSize = 500
 
 // writeAnalysis writes an analysis to a file.
-func writeAnalysis(name string, found postadjudication.Analysis) error {
+func writeAnalysis(name string, found report.Analysis) error {
 	text, err := json.MarshalIndent(found, "", " ")
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func writeAnalysis(name string, found postadjudication.Analysis) error {
 	})
 }
 
-func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
+func showAnalysis(s *screen.Screen, a report.Analysis) error {
 	if a.Letters == 0 {
 		s.Text("No dead letters.")
 		return s.Err()
@@ -137,7 +137,7 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	s.Table([]screen.Column{{Name: "Letters", Right: true}, {Name: "At risk"}, {Name: "First (UTC)", Optional: true}, {Name: "Last (UTC)", Optional: true}, {Name: "Example"}, {Name: "Signature", Wraps: true}}, rows)
 	for _, by := range []struct {
 		name   string
-		shares []postadjudication.Share
+		shares []report.Share
 	}{{"By reason", a.ByReason}, {"By outcome class", a.ByClass}, {"By error", a.ByErrorType}, {"By queue", a.ByQueue}, {"By outcome", a.ByOutcome}} {
 		showShares(s, by.name, by.shares)
 	}
@@ -151,7 +151,7 @@ func showAnalysis(s *screen.Screen, a postadjudication.Analysis) error {
 	return s.Err()
 }
 
-func showShares(s *screen.Screen, name string, shares []postadjudication.Share) {
+func showShares(s *screen.Screen, name string, shares []report.Share) {
 	if len(shares) == 0 {
 		return
 	}
@@ -168,7 +168,7 @@ func showShares(s *screen.Screen, name string, shares []postadjudication.Share) 
 }
 
 // showTimes shows when letters died, without intervals in which none did.
-func showTimes(s *screen.Screen, a postadjudication.Analysis) {
+func showTimes(s *screen.Screen, a report.Analysis) {
 	s.Title("Deaths")
 	var rows [][]string
 	for _, t := range a.Times {

@@ -9,31 +9,31 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 func hold(sh *shell.Shell) *cobra.Command {
 	return annotateCommand(sh, "hold RUN", "Hold an open dead letter, so that retention does not remove it", `Hold an open dead letter: while it is held, retention and purges do not remove it, and no
 rule replays it. A person may still fork or reconcile it by its run id.`,
-		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (deadletter.Annotations, error) {
 			return be.DeadLetters.Hold(ctx, l.run, l.reason)
 		})
 }
 
 func release(sh *shell.Shell) *cobra.Command {
 	return annotateCommand(sh, "release RUN", "Release a held dead letter", `Release a held dead letter: its retention applies again, counted from its death.`,
-		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (deadletter.Annotations, error) {
 			return be.DeadLetters.Release(ctx, l.run, l.reason)
 		})
 }
 
 func mark(sh *shell.Shell) *cobra.Command {
 	var eligible, review string
-	q := postadjudication.MarkRequest{}
+	q := deadletter.Mark{}
 	cmd := annotateCommand(sh, "mark RUN", "Mark whether a dead letter may be retried, and whether a person must review it", `Mark an open dead letter as eligible for a retry, or as needing review. Without a mark both
 values follow from the cause of death. Marks guide people and rules; they override no
 safety check.`,
-		func(ctx context.Context, be backend.Backend, l *letterCommand) (postadjudication.Annotations, error) {
+		func(ctx context.Context, be backend.Backend, l *letterCommand) (deadletter.Annotations, error) {
 			q.Reason = l.reason
 			return be.DeadLetters.Mark(ctx, l.run, q)
 		})
@@ -53,7 +53,7 @@ safety check.`,
 }
 
 // annotateCommand is a command that changes the annotations of one letter and shows the result.
-func annotateCommand(sh *shell.Shell, use, short, long string, apply func(context.Context, backend.Backend, *letterCommand) (postadjudication.Annotations, error)) *cobra.Command {
+func annotateCommand(sh *shell.Shell, use, short, long string, apply func(context.Context, backend.Backend, *letterCommand) (deadletter.Annotations, error)) *cobra.Command {
 	var l letterCommand
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: shell.Exactly("RUN"),
@@ -75,7 +75,7 @@ func annotateCommand(sh *shell.Shell, use, short, long string, apply func(contex
 	return cmd
 }
 
-func showAnnotation(s *screen.Screen, d postadjudication.Annotations) error {
+func showAnnotation(s *screen.Screen, d deadletter.Annotations) error {
 	held := "not held"
 	if d.Held {
 		held = "held (" + d.HoldReason + ")"

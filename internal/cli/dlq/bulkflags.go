@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // bulkFlags are the flags that select the letters of a plan, and limit its work.
@@ -46,15 +47,15 @@ func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication
 	if b.q.All && b.selects(filter) {
 		return b.q, shell.Usage(cmd, errors.New("--all and a filter exclude each other"))
 	}
-	if b.q.All && filter == (postadjudication.LetterFilter{Status: filter.Status}) {
-		filter = postadjudication.LetterFilter{} // a plan takes open letters only
+	if b.q.All && filter == (deadletter.Filter{Status: filter.Status}) {
+		filter = deadletter.Filter{} // a plan takes open letters only
 	}
 	b.q.Filter, b.q.Reason = filter, reason
 	return b.q, nil
 }
 
 // selects reports whether the flags select letters by more than their status.
-func (b *bulkFlags) selects(filter postadjudication.LetterFilter) bool {
+func (b *bulkFlags) selects(filter deadletter.Filter) bool {
 	filter.Status = ""
-	return filter != (postadjudication.LetterFilter{}) || b.q.Where != ""
+	return filter != (deadletter.Filter{}) || b.q.Where != ""
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 func export(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var letters letterFlags
 	var format, where string
-	formats := make([]string, len(postadjudication.ExportFormats))
-	for i, f := range postadjudication.ExportFormats {
+	formats := make([]string, len(deadletter.Formats))
+	for i, f := range deadletter.Formats {
 		formats[i] = string(f)
 	}
 	cmd := &cobra.Command{
@@ -43,9 +43,9 @@ file decides the format; the default is JSON. CSV cells are safe to open in a sp
 				return shell.Usage(cmd, err)
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				var done postadjudication.Exported
+				var done deadletter.Exported
 				write := func(out io.Writer) (err error) {
-					done, err = be.DeadLetters.Export(ctx, filter, where, postadjudication.ExportFormat(format), out)
+					done, err = be.DeadLetters.Export(ctx, filter, where, deadletter.Format(format), out)
 					return err
 				}
 				if args[0] == "-" {
@@ -77,7 +77,7 @@ func formatOf(name string, formats []string) string {
 	if shell.OneOf("", ending, formats...) == nil && ending != "" {
 		return ending
 	}
-	return string(postadjudication.JSON)
+	return string(deadletter.JSON)
 }
 
 // whereFlag defines the flag of the CEL condition.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // letterFlags are the flags that select letters.
@@ -19,7 +19,7 @@ type letterFlags struct {
 	held, eligible, review, days         string
 	defined                              *pflag.FlagSet
 	queueFlag                            string // name of the flag for Queue; "queue" by default
-	filter                               postadjudication.LetterFilter
+	filter                               deadletter.Filter
 }
 
 // bind defines the flags, except some whose names the command uses otherwise.
@@ -73,7 +73,7 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 }
 
 // read returns the filter. An invalid value is an error and never an absent filter.
-func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
+func (l *letterFlags) read() (deadletter.Filter, error) {
 	out := l.filter
 	errs := []error{
 		l.readAgeInDays(&out.OlderThan),
@@ -104,7 +104,7 @@ func (l *letterFlags) read() (postadjudication.LetterFilter, error) {
 }
 
 // readAgeInDays reads --older-than-days.
-func (l *letterFlags) readAgeInDays(to *postadjudication.Duration) error {
+func (l *letterFlags) readAgeInDays(to *deadletter.Duration) error {
 	var days *int64
 	switch err := parseNumber("--older-than-days", l.days, &days); {
 	case err != nil || days == nil:
@@ -114,7 +114,7 @@ func (l *letterFlags) readAgeInDays(to *postadjudication.Duration) error {
 	case *days == 0:
 		return errors.New("--older-than-days is 0; leave it out")
 	}
-	span, err := postadjudication.ParseDuration(l.days + "d")
+	span, err := deadletter.ParseDuration(l.days + "d")
 	if err != nil {
 		return fmt.Errorf("--older-than-days: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -38,7 +40,7 @@ policy for new runs of the family; letters of several families need --family.`,
 				if err := checkMarks(ctx, be, l.run, force); err != nil {
 					return err
 				}
-				q := postadjudication.ForkRequest{Reason: l.reason, Queue: queue}
+				q := deadletter.Fork{Reason: l.reason, Queue: queue}
 				if p.Given(cmd) {
 					letter, err := be.Cases.Run(ctx, l.run)
 					if err != nil {
@@ -106,7 +108,7 @@ func checkMarks(ctx context.Context, be backend.Backend, run receipts.RunID, for
 		return nil
 	}
 	seen, err := be.DeadLetters.Inspect(ctx, run)
-	if errors.Is(err, postadjudication.ErrNotFound) {
+	if errors.Is(err, refusal.ErrNotFound) {
 		return nil // the fork returns the error for this run
 	}
 	d := seen.Annotations

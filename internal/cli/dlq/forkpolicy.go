@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -39,7 +40,7 @@ func policyOfForks(ctx context.Context, cmd *cobra.Command, be backend.Backend, 
 
 // forkedFamily returns the family of the letters that a filter selects: the family it names, the
 // family of its queue, or settlement if all its letters are of that family.
-func forkedFamily(ctx context.Context, cmd *cobra.Command, be backend.Backend, f postadjudication.LetterFilter, flag string) (string, error) {
+func forkedFamily(ctx context.Context, cmd *cobra.Command, be backend.Backend, f deadletter.Filter, flag string) (string, error) {
 	if f.Family != "" {
 		return f.Family, nil
 	}

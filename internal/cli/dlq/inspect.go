@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -42,7 +42,7 @@ func inspect(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
+func showInspection(s *screen.Screen, i deadletter.Inspection) error {
 	l := i.Letter
 	s.Title("Letter of run %s", l.Run)
 	rows := [][]string{
@@ -79,11 +79,11 @@ func showInspection(s *screen.Screen, i postadjudication.Inspection) error {
 	}
 	s.Table([]screen.Column{{Name: "Action"}, {Name: "Allowed"}, {Name: "Refused by"}}, rows)
 	showAttempts(s, i.Attempts)
-	return view.Case(s, view.CaseAnswer{CaseStatus: i.Case})
+	return view.Case(s, view.CaseAnswer{Case: i.Case})
 }
 
 // lookupText returns the lookups about a letter of unknown outcome, for people.
-func lookupText(l *postadjudication.Lookups) string {
+func lookupText(l *deadletter.Lookups) string {
 	var parts []string
 	if l.AskedAt != nil {
 		last := shell.Plural(l.Asked, "time") + ", last at " + shell.Timestamp(*l.AskedAt) + " UTC: " + string(l.Answer)
@@ -93,9 +93,9 @@ func lookupText(l *postadjudication.Lookups) string {
 		parts = append(parts, last)
 	}
 	switch {
-	case l.WaitsFor == postadjudication.LookupKeyForgotten:
+	case l.WaitsFor == deadletter.LookupKeyForgotten:
 		parts = append(parts, "no further lookups, the escrow service may have forgotten the operation key: record a finding")
-	case l.WaitsFor == postadjudication.LookupOtherAmount:
+	case l.WaitsFor == deadletter.LookupOtherAmount:
 		parts = append(parts, "no further lookups, "+strconv.FormatInt(l.Moved, 10)+" minor units were moved, which is not the amount left: record a finding")
 	case l.NextAt != nil:
 		parts = append(parts, "next at "+shell.Timestamp(*l.NextAt)+" UTC")
@@ -105,7 +105,7 @@ func lookupText(l *postadjudication.Lookups) string {
 	return strings.Join(parts, "; ")
 }
 
-func marksText(d postadjudication.Annotations) string {
+func marksText(d deadletter.Annotations) string {
 	why := "from the cause of death"
 	if d.MarkReason != "" {
 		why = d.MarkReason
@@ -114,7 +114,7 @@ func marksText(d postadjudication.Annotations) string {
 }
 
 // showAttempts shows each attempt with the error that it ended with.
-func showAttempts(s *screen.Screen, attempts []postadjudication.Attempt) {
+func showAttempts(s *screen.Screen, attempts []deadletter.Attempt) {
 	if len(attempts) == 0 {
 		return
 	}

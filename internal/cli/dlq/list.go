@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // maxLetters is the largest --limit.
@@ -25,8 +25,8 @@ func list(sh *shell.Shell) *cobra.Command {
 	var sort, after, where string
 	var letters letterFlags
 	var limit int
-	names := make([]string, len(postadjudication.LetterSorts))
-	for i, s := range postadjudication.LetterSorts {
+	names := make([]string, len(deadletter.Sorts))
+	for i, s := range deadletter.Sorts {
 		names[i] = string(s)
 	}
 	cmd := &cobra.Command{
@@ -38,9 +38,9 @@ func list(sh *shell.Shell) *cobra.Command {
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				if where != "" {
-					return search(ctx, sh, be, postadjudication.LetterSearch{Filter: filter, Where: where, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+					return search(ctx, sh, be, deadletter.Search{Filter: filter, Where: where, Sort: deadletter.Sort(sort), After: after, Limit: limit})
 				}
-				page, err := be.DeadLetters.List(ctx, postadjudication.LetterQuery{Filter: filter, Sort: postadjudication.LetterSort(sort), After: after, Limit: limit})
+				page, err := be.DeadLetters.List(ctx, deadletter.Query{Filter: filter, Sort: deadletter.Sort(sort), After: after, Limit: limit})
 				if err != nil {
 					return err
 				}
@@ -71,7 +71,7 @@ func list(sh *shell.Shell) *cobra.Command {
 }
 
 // search lists the letters that meet a CEL condition, and how many letters it scanned.
-func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q postadjudication.LetterSearch) error {
+func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q deadletter.Search) error {
 	found, err := be.DeadLetters.Search(ctx, q)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q postadju
 		return sh.Answer(found)
 	}
 	s := sh.Screen()
-	if err := showLetters(s, postadjudication.LetterPage{Letters: found.Letters}, ""); err != nil {
+	if err := showLetters(s, deadletter.Page{Letters: found.Letters}, ""); err != nil {
 		return err
 	}
 	s.Text("%s scanned.%s", shell.Plural(found.Scanned, "letter"), view.LeftOut(found.Undecided))
@@ -90,7 +90,7 @@ func search(ctx context.Context, sh *shell.Shell, be backend.Backend, q postadju
 	return s.Err()
 }
 
-func showLetters(s *screen.Screen, page postadjudication.LetterPage, total string) error {
+func showLetters(s *screen.Screen, page deadletter.Page, total string) error {
 	if len(page.Letters) == 0 {
 		s.Text("No dead letters.")
 		return s.Err()

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // removalFlags are the flags of purge and clear.
@@ -227,7 +228,7 @@ func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgeP
 			return backend.AnswerPlan(sh, &r.Flags, plan)
 		}
 		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {
-			return &postadjudication.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
+			return &refusal.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
 		}
 		if err != nil {
 			return err

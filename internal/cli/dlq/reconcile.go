@@ -12,7 +12,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -65,18 +68,18 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 				return shell.Usage(cmd, errors.New("--moved is negative"))
 			}
 			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be backend.Backend) (err error) {
-				var status postadjudication.CaseStatus
+				var status casestatus.Case
 				if lookup {
 					status, err = be.DeadLetters.Lookup(ctx, l.run)
 				} else {
-					status, err = recordFinding(ctx, sh, cmd, be, l.run, postadjudication.Finding{
+					status, err = recordFinding(ctx, sh, cmd, be, l.run, deadletter.Finding{
 						Reason: l.reason, Class: escrow.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
-				if errors.Is(err, postadjudication.ErrNoExecutor) && l.Server == "" {
+				if errors.Is(err, refusal.ErrNoExecutor) && l.Server == "" {
 					return shell.WithCode(shell.ExitUsage, errors.New("--lookup needs an escrow service: set $"+app.EscrowVariable+", or use --server"))
 				}
-				if errors.Is(err, postadjudication.ErrTargetUnknown) && l.Server == "" {
+				if errors.Is(err, refusal.ErrTargetUnknown) && l.Server == "" {
 					return shell.WithCode(shell.ExitUsage, errors.New("the escrow service of this run is unknown: add it to $"+app.TargetsVariable+", as for recourse serve --target, or use --server"))
 				}
 				if err != nil {
@@ -119,16 +122,16 @@ func (l *letterCommand) lookupOnly(cmd *cobra.Command, found bool) error {
 
 // recordFinding records a finding. If the amount differs from the amount left to move it asks for
 // confirmation first: a finding is permanent, and more than the escrow has left is a breach.
-func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f postadjudication.Finding) (postadjudication.CaseStatus, error) {
+func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f deadletter.Finding) (casestatus.Case, error) {
 	status, err := be.DeadLetters.Reconcile(ctx, run, f)
-	var field *postadjudication.FieldError
+	var field *refusal.FieldError
 	if !errors.As(err, &field) || field.Field != "other_amount" {
 		return status, err
 	}
 	question := fmt.Sprintf("%d will be recorded as moved, permanently; this is not the adjudicated amount.", f.Moved)
 	seen, err := be.DeadLetters.Inspect(ctx, run)
 	switch amountLeft := seen.Letter.Amount; {
-	case err != nil && !errors.Is(err, postadjudication.ErrNotFound): // the letter may have been purged
+	case err != nil && !errors.Is(err, refusal.ErrNotFound): // the letter may have been purged
 		return status, err
 	case amountLeft != nil:
 		question = fmt.Sprintf("%s was adjudicated, but %s will be recorded as moved, permanently.", amountLeft, settlement.Money{Minor: f.Moved, Currency: amountLeft.Currency})

@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // retryFlags are the flags of retry, for one job or many letters.
@@ -80,10 +80,10 @@ func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) er
 
 // fork forks the newest run of a job, with --max-retries if that is given. It returns an error if
 // marks forbid a retry and force is not set.
-func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Backend) (api.Forked, error) {
+func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Backend) (deadletter.Forked, error) {
 	limited := cmd.Flags().Changed("max-retries")
 	if limited && r.policy.attempts < 1 {
-		return api.Forked{}, shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
+		return deadletter.Forked{}, shell.Usage(cmd, errors.New("--max-retries must be at least 1"))
 	}
 	now, err := be.Cases.Run(ctx, r.letter.run)
 	if n := len(now.Forks); n > 0 && err == nil {
@@ -93,7 +93,7 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 		err = checkMarks(ctx, be, now.Run, r.force)
 	}
 	if err != nil {
-		return api.Forked{}, err
+		return deadletter.Forked{}, err
 	}
 	if !limited {
 		return be.DeadLetters.Retry(ctx, r.letter.run, r.letter.reason)
@@ -101,9 +101,9 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 	changed := now.Policy
 	changed.MaxRetryAttempts = r.policy.attempts
 	if err := policy.Check(cmd, changed); err != nil {
-		return api.Forked{}, err
+		return deadletter.Forked{}, err
 	}
-	return be.DeadLetters.Fork(ctx, now.Run, postadjudication.ForkRequest{Reason: r.letter.reason, Policy: &changed})
+	return be.DeadLetters.Fork(ctx, now.Run, deadletter.Fork{Reason: r.letter.reason, Policy: &changed})
 }
 
 // retryBatch retries the selected letters by one plan.

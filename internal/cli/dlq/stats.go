@@ -12,7 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 )
 
 func stats(sh *shell.Shell) *cobra.Command {
@@ -45,7 +45,7 @@ func stats(sh *shell.Shell) *cobra.Command {
 	return cmd
 }
 
-func showStats(s *screen.Screen, st postadjudication.LetterStats) error {
+func showStats(s *screen.Screen, st report.Stats) error {
 	rows := [][]string{{"dead letters", strconv.FormatInt(st.Letters, 10)}}
 	for _, status := range slices.Sorted(maps.Keys(st.ByStatus)) {
 		rows = append(rows, []string{string(status), strconv.FormatInt(st.ByStatus[status], 10)})

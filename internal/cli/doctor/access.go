@@ -14,7 +14,7 @@ const maxNamed = 10
 // checkAccessKeys names the access keys that never expire, expire soon, or are unused.
 func checkAccessKeys(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "access keys"
-	endless, ending, unused, err := service.KeysToRenew(ctx)
+	endless, ending, unused, err := service.Health().KeysToRenew(ctx)
 	if err != nil {
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	}
@@ -48,7 +48,7 @@ func keyNames(keys []postadjudication.AccessKey) string {
 // evidence. Only migrate needs such a role.
 func checkAppRole(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "database role"
-	role, err := service.DatabaseRole(ctx)
+	role, err := service.Health().DatabaseRole(ctx)
 	const separate = "CREATE ROLE NAME LOGIN PASSWORD '...', recourse migrate --app-role NAME, and use that role in the URL of every command but migrate"
 	regrant := fmt.Sprintf("recourse migrate --app-role %s, as the owner of the schema", role.Name)
 	if role.AppRole != "" && role.AppRole != role.Name { // --app-role would revoke the grants of the present app role

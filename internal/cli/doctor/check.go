@@ -101,7 +101,7 @@ func withTriggersOff(ctx context.Context, config postadjudication.Config) (*post
 	if err != nil {
 		return nil, Check{} // the caller reports the error of the first Open
 	}
-	off, err := service.TriggersOff(ctx)
+	off, err := service.Health().TriggersOff(ctx)
 	if err != nil || len(off) == 0 {
 		_ = service.Close() // the caller reports the error of the first Open
 		return nil, Check{}
@@ -113,7 +113,7 @@ func withTriggersOff(ctx context.Context, config postadjudication.Config) (*post
 // checkServed finds live runs in queues that no process serves.
 func checkServed(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "queues served"
-	all, err := service.Unserved(ctx)
+	all, err := service.Health().Unserved(ctx)
 	if err != nil {
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	}
@@ -130,7 +130,7 @@ func checkServed(ctx context.Context, service *postadjudication.Service) Check {
 // checkCalled finds live runs and open dead letters whose escrow service no process calls.
 func checkCalled(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "escrow services called"
-	all, err := service.Uncalled(ctx)
+	all, err := service.Health().Uncalled(ctx)
 	if err != nil {
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	}
@@ -153,7 +153,7 @@ func errorCheck(name string, err, kind error) Check {
 // checkRedisOwner checks whether the Redis belongs to this database.
 func checkRedisOwner(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "Redis of this database"
-	switch err := service.CheckRedis(ctx); {
+	switch err := service.Health().CheckRedis(ctx); {
 	case errors.Is(err, postadjudication.ErrRedis):
 		what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), postadjudication.ErrRedis.Error()+": "), ": ")
 		return wrong(name, what, cure)
@@ -166,7 +166,7 @@ func checkRedisOwner(ctx context.Context, service *postadjudication.Service) Che
 // checkOnePerson names the tenants with people: 1.
 func checkOnePerson(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "two people for money"
-	found, err := service.OnePersonTenants(ctx)
+	found, err := service.Health().OnePersonTenants(ctx)
 	switch {
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
@@ -183,7 +183,7 @@ func checkOnePerson(ctx context.Context, service *postadjudication.Service) Chec
 // checkReadable finds runs that this program cannot read and therefore skips.
 func checkReadable(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "runs readable"
-	n, err := service.UnreadableRuns(ctx)
+	n, err := service.Health().Unreadable(ctx)
 	switch {
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")

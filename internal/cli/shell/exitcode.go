@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // Exit codes of the program.
@@ -39,7 +40,7 @@ func WithCode(code int, err error) error { return &codeError{code, err} }
 // CodeOf returns the exit code of an error.
 func CodeOf(err error) int {
 	var known *codeError
-	var field *postadjudication.FieldError
+	var field *refusal.FieldError
 	var line intake.Problem
 	switch {
 	case errors.As(err, &known):
@@ -73,7 +74,7 @@ func unreachable(err error) bool {
 
 // NotFound replaces ErrNotFound by an error that names the tenant and what is missing.
 func NotFound(err error, tenant, what string) error {
-	if errors.Is(err, postadjudication.ErrNotFound) {
+	if errors.Is(err, refusal.ErrNotFound) {
 		return WithCode(ExitFailed, fmt.Errorf("tenant %s has no %s", tenant, what))
 	}
 	return err

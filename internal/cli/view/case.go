@@ -7,7 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -26,7 +26,7 @@ type Attempt struct {
 
 // CaseAnswer is the JSON result of status.
 type CaseAnswer struct {
-	postadjudication.CaseStatus
+	casestatus.Case
 	Attempts []Attempt `json:"attempts"`
 }
 
@@ -35,7 +35,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
 	s.Title("Transaction %s of %s", a.Transaction, a.Tenant)
 	rows := [][]string{
-		{"case", a.Case.String()}, {"escrow", fmt.Sprintf("%s, holds %s", a.Escrow, money(a.Held))}, {"adjudication", fmt.Sprintf("%s %s, generation %d", a.Adjudication, money(a.Asked), a.Generation)},
+		{"case", a.Case.Case.String()}, {"escrow", fmt.Sprintf("%s, holds %s", a.Escrow, money(a.Held))}, {"adjudication", fmt.Sprintf("%s %s, generation %d", a.Adjudication, money(a.Asked), a.Generation)},
 		{"settlement", string(a.Progression)}, {"reason", fmt.Sprintf("%s (%s)", a.Reason, a.ReasonCode)},
 	}
 	if a.Lifecycle != "" {
@@ -96,7 +96,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 }
 
 // outstandingCalls returns how many calls of a run have not returned.
-func outstandingCalls(r postadjudication.Status) string {
+func outstandingCalls(r casestatus.Status) string {
 	if n := len(r.OutstandingCalls); n > 0 {
 		return ", " + shell.Plural(n, "call") + " outstanding"
 	}
@@ -104,15 +104,15 @@ func outstandingCalls(r postadjudication.Status) string {
 }
 
 // waitingText returns why a run waits. pausedBy returns the circuit breakers.
-func waitingText(r postadjudication.Status) string {
-	if r.WaitsBecause == "" || r.WaitsFor == postadjudication.WaitsForBreaker {
+func waitingText(r casestatus.Status) string {
+	if r.WaitsBecause == "" || r.WaitsFor == casestatus.WaitsForBreaker {
 		return ""
 	}
 	return ": " + r.WaitsBecause
 }
 
 // pausedBy returns the circuit breakers that pause a run.
-func pausedBy(r postadjudication.Status) (out string) {
+func pausedBy(r casestatus.Status) (out string) {
 	for _, b := range r.PausedBy {
 		out += fmt.Sprintf(", paused: the circuit breaker of %s for %s is %s since %s (%s)", b.Target, BreakerTenant(b.Tenant), BreakerState(b), b.Since.UTC().Format(time.RFC3339), b.Reason)
 	}

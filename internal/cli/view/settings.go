@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -53,7 +54,7 @@ func PolicyHistory(s *screen.Screen, family string, versions []postadjudication.
 }
 
 // Breakers writes the circuit breakers of a tenant.
-func Breakers(s *screen.Screen, tenant string, breakers []postadjudication.Breaker) error {
+func Breakers(s *screen.Screen, tenant string, breakers []casestatus.Breaker) error {
 	if len(breakers) == 0 {
 		s.Text("No circuit breaker of %s was ever open.", BreakerTenant(tenant))
 		return s.Err()
@@ -67,7 +68,7 @@ func Breakers(s *screen.Screen, tenant string, breakers []postadjudication.Break
 }
 
 // Breaker writes the state of a circuit breaker and what it means.
-func Breaker(s *screen.Screen, b postadjudication.Breaker) error {
+func Breaker(s *screen.Screen, b casestatus.Breaker) error {
 	switch b.State {
 	case background.BreakerOpen:
 		s.Text("The circuit breaker of %s for %s is open, by %s: nothing is called until it is released.", b.Target, BreakerTenant(b.Tenant), b.Actor)
@@ -80,7 +81,7 @@ func Breaker(s *screen.Screen, b postadjudication.Breaker) error {
 }
 
 // BreakerState returns the state of a circuit breaker, and whether a person opened it.
-func BreakerState(b postadjudication.Breaker) string {
+func BreakerState(b casestatus.Breaker) string {
 	state := strings.ReplaceAll(string(b.State), "_", "-")
 	if b.ByHand {
 		return state + " by hand"

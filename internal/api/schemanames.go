@@ -1,0 +1,44 @@
+package api
+
+import (
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// schemaNames are the names of schemas that clients know, by the Go types whose own names say less
+// without their package.
+var schemaNames = map[string]string{
+	"bulk.Item":           "BulkItem",
+	"bulk.ItemPage":       "BulkItemPage",
+	"bulk.Page":           "BulkPage",
+	"bulk.Plan":           "Bulk",
+	"bulk.Progress":       "BulkProgress",
+	"bulk.Spec":           "BulkSpec",
+	"casestatus.Case":     "CaseStatus",
+	"casestatus.Filter":   "CaseFilter",
+	"casestatus.Money":    "CaseMoney",
+	"casestatus.Page":     "CasePage",
+	"casestatus.Row":      "CaseRow",
+	"deadletter.Count":    "LetterCount",
+	"deadletter.Filter":   "LetterFilter",
+	"deadletter.Found":    "LettersFound",
+	"deadletter.Page":     "LetterPage",
+	"replay.Mark":         "RuleMark",
+	"replay.Trial":        "RuleTrial",
+	"replay.Version":      "RuleVersion",
+	"report.Group":        "LetterGroup",
+	"report.Stats":        "LetterStats",
+	"retention.Effective": "EffectiveRetention",
+}
+
+// schemaName names a schema after its type.
+func schemaName(t reflect.Type, hint string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if name, ok := schemaNames[t.String()]; ok {
+		return name
+	}
+	return huma.DefaultSchemaNamer(t, hint)
+}

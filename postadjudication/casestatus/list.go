@@ -1,0 +1,200 @@
+package casestatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Filter selects cases that meet all given conditions. The zero filter selects all.
+type Filter struct {
+	States      []string `json:"states,omitempty"`   // any of these values of settlement_progression_status
+	Reserved    bool     `json:"reserved,omitempty"` // only cases with a reservation
+	Transaction string   `json:"transaction_receipt_id,omitempty"`
+}
+
+func (f Filter) Validate() error {
+	var errs []error
+	for _, s := range f.States {
+		if s == "" || !slices.Contains(settlement.Statuses, settlement.Status(s)) {
+			errs = append(errs, &refusal.FieldError{Field: "state", Problem: "must be one of " + strings.Join(validate.Words(settlement.Statuses[1:]...), ", ")})
+		}
+	}
+	if len(f.Transaction) > 128 || !validate.PlainText(f.Transaction) {
+		errs = append(errs, &refusal.FieldError{Field: "transaction_receipt_id", Problem: "must be up to 128 bytes of plain text"})
+	}
+	return errors.Join(errs...)
+}
+
+func (f Filter) JournalFilter() journal.CaseFilter {
+	return journal.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
+}
+
+// Row is a case in a list: its money in minor units of its currency, why it is not running,
+// and the allowed actions.
+type Row struct {
+	Case        background.CaseID `json:"case_id"`
+	Transaction string            `json:"transaction_receipt_id"`
+	Escrow      string            `json:"escrow_reference"`
+	Currency    string            `json:"currency"`
+	settlement.State
+	UnknownOpen int                     `json:"unknown_open"`
+	Run         background.RunID        `json:"run_id"` // active run of the case, or the last one
+	RunState    background.State        `json:"run_state"`
+	Letter      background.LetterStatus `json:"letter,omitempty"`
+	WaitsFor    string                  `json:"waits_for"` // why no run is live; empty if one is or the case has ended
+	Actions     []string                `json:"may"`       // names of the actions allowed now
+}
+
+// Money sums up the money of cases in one currency, in minor units.
+type Money struct {
+	Cases    int64 `json:"cases"`
+	Reserved int64 `json:"reserved"`
+	Released int64 `json:"released"`
+	Refunded int64 `json:"refunded"`
+}
+
+// Page is a page of cases, oldest first. Total and Money cover all cases that the filter
+// selects.
+type Page struct {
+	Cases []Row            `json:"cases"`
+	Total int64            `json:"total"`
+	Money map[string]Money `json:"money"` // by currency
+	Next  string           `json:"next,omitempty"`
+	More  bool             `json:"more"`
+}
+
+// What a case without a live run waits for.
+const (
+	WaitsForLetter           = "dead_letter"     // its dead letter is open: a person must fork or reconcile it
+	WaitsForFinding          = "unknown_money"   // what became of its money must be found out first
+	WaitsForPurgedLetter     = "purged_letter"   // its dead letter was purged; its reservation stays until freed
+	WaitsForFreeing          = "cancelled_fork"  // the fork of its dead letter was cancelled; the reservation stays until freed or taken over by a higher generation
+	WaitsForHigherGeneration = "adjudication"    // it was cancelled or freed: only a higher generation starts a new run
+	WaitsForRestOfPayment    = "rest_of_payment" // it was paid in part: only a higher generation pays the rest; the reservation stays until freed
+)
+
+// maxCases is the maximum size of a page of cases.
+const maxCases = 1000
+
+// Cases lists the cases of a tenant.
+type Cases struct {
+	s      *Reader
+	tenant string
+}
+
+// As returns the cases of a tenant.
+func (r *Reader) As(tenant string) Cases { return Cases{r, tenant} }
+
+// List lists settlement cases in pages, including those whose dead letter was purged. cursor
+// is Page.Next of the previous page, or empty. Invalid input is a *FieldError (joined, one
+// per field).
+func (c Cases) List(ctx context.Context, f Filter, cursor string, limit int) (Page, error) {
+	errs := []error{f.Validate()}
+	var after background.CaseID
+	if cursor != "" {
+		var err error
+		if after, err = receipts.ParseCaseID(cursor); err != nil {
+			errs = append(errs, &refusal.FieldError{Field: "cursor", Problem: "must be the one from the previous page"})
+		}
+	}
+	if c.tenant == "" {
+		errs = append(errs, &refusal.FieldError{Field: "tenant", Problem: "must be given"})
+	}
+	if limit < 1 || limit > maxCases {
+		errs = append(errs, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxCases)})
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Page{}, err
+	}
+	found, err := c.s.Journal.Cases.List(ctx, c.tenant, f.JournalFilter(), after, limit+1)
+	if err != nil {
+		return Page{}, err
+	}
+	sums, err := c.s.Journal.Cases.Sums(ctx, c.tenant, f.JournalFilter())
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Cases: []Row{}, Money: map[string]Money{}, More: len(found) > limit}
+	for _, sum := range sums {
+		page.Money[sum.Currency] = Money{Cases: sum.Cases, Reserved: sum.Reserved, Released: sum.Released, Refunded: sum.Refunded}
+		page.Total += sum.Cases
+	}
+	for i := range found[:min(len(found), limit)] {
+		page.Cases = append(page.Cases, caseRowOf(&found[i]))
+		page.Next = found[i].ID.String()
+	}
+	if !page.More {
+		page.Next = ""
+	}
+	return page, nil
+}
+
+func caseRowOf(c *journal.CaseRow) Row {
+	out := Row{
+		Case: c.ID, Transaction: c.Subject, Escrow: c.Reference, Currency: c.Currency, State: c.State, UnknownOpen: c.UnknownOpen,
+		Run: c.ActiveRun, RunState: c.RunState, Letter: c.Letter, Actions: []string{},
+	}
+	out.WaitsFor = waitsFor(c)
+	out.Actions = append(out.Actions, allowedActions(c, out.WaitsFor)...)
+	return out
+}
+
+// waitsFor returns what a case without a live run waits for.
+func waitsFor(c *journal.CaseRow) string {
+	unknown := c.UnknownOpen > 0 || c.Class == escrow.Unknown
+	switch {
+	case c.RunState.Live() || c.State.Progression.Ended():
+		return ""
+	case c.RunState == background.DeadLettered && unknown:
+		return WaitsForFinding
+	case c.Letter == background.LetterOpen:
+		return WaitsForLetter
+	case c.Letter == background.LetterPurged && c.State.Progression == settlement.DisputeReady:
+		return WaitsForPurgedLetter
+	case c.RunState == background.Cancelled && c.State.Reserved > 0:
+		return WaitsForFreeing
+	case c.State.Progression == settlement.PartiallySettled:
+		return WaitsForRestOfPayment
+	}
+	return WaitsForHigherGeneration
+}
+
+// allowedActions returns the actions allowed for a case, as far as its row shows.
+func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
+	open, freeAction := c.Letter == background.LetterOpen, ""
+	if c.State.Reserved > 0 && !c.Held {
+		freeAction = "free"
+	}
+	switch waits {
+	case "":
+		if c.RunState.Waiting() && c.UnknownOpen == 0 {
+			actions = append(actions, "cancel")
+		}
+		return actions
+	case WaitsForFinding:
+		if open {
+			return append(actions, "lookup", "reconcile", "hold")
+		}
+		return append(actions, "reconcile")
+	case WaitsForLetter:
+		if !c.State.Underfunded() {
+			actions = append(actions, "fork")
+		}
+		actions = append(actions, "reconcile", "hold", "purge")
+	}
+	if freeAction != "" {
+		actions = append(actions, freeAction)
+	}
+	return append(actions, "adjudicate")
+}

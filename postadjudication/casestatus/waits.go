@@ -1,0 +1,149 @@
+package casestatus
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+)
+
+// What blocks the next attempt of a waiting run, in Status.WaitsFor. If several things block it,
+// this is the one that has to change first.
+const (
+	WaitsForBreaker     = "circuit_breaker"   // a circuit breaker pauses it: see PausedBy
+	WaitsForCalls       = "outstanding_calls" // MaxOutstandingCalls of its calls have not returned
+	WaitsForTime        = "next_attempt"      // it is not due before NextRetryAt
+	WaitsForFamily      = "family_not_served" // no running process has its family
+	WaitsForQueue       = "queue_not_served"  // no running process serves its queue
+	WaitsForTarget      = "target_not_called" // no running process calls its escrow service
+	WaitsForClock       = "clock"             // the processes that serve its queue claim nothing: their clocks are off
+	WaitsForClaims      = "old_claims"        // the processes that serve its queue pause: their last claims grew too old
+	WaitsForServers     = "servers"           // the processes that serve its queue claim nothing: their servers do not match this database, or refuse writes
+	WaitsForRedis       = "redis_unreachable" // this process can't reach Redis, so perhaps no process is notified
+	WaitsForPausedQueue = "queue_paused"      // a person paused its queue in asynq
+	WaitsForCaseLock    = "case_locked"       // another transaction, such as a caller's, holds its case
+	WaitsForTurn        = "turn"              // nothing blocks it: Ahead runs of its queue are before it
+)
+
+const (
+	maxAheadCounted    = 10_000          // runs before a run in its queue, as far as they are counted
+	deliveryGrace      = 2 * time.Second // how long a run may be due before its case's lock is checked
+	queuePausedTimeout = 2 * time.Second // of asking Redis whether a queue is paused
+)
+
+// addWaits sets what a waiting run waits for.
+func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) error {
+	if !r.State.Waiting() {
+		return nil
+	}
+	if err := s.addPausingBreakers(ctx, st, r); err != nil || st.WaitsFor != "" {
+		return err
+	}
+	now := s.Cases.Now()
+	switch {
+	case len(r.OutstandingCalls) >= background.MaxOutstandingCalls:
+		st.setWait(WaitsForCalls, "%d of its calls have not returned", len(r.OutstandingCalls))
+		return nil
+	case r.DueAt.After(now):
+		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
+		return nil
+	}
+	sessions, err := s.Cases.Processes.Running(ctx)
+	if err != nil {
+		return err
+	}
+	st.waitsForProcess(r, sessions)
+	if st.waitsForTarget(r, sessions); st.WaitsFor != "" {
+		return nil
+	}
+	if s.waitsForRedis(ctx, st, r); st.WaitsFor != "" {
+		return nil
+	}
+	if now.Sub(r.DueAt) > deliveryGrace {
+		locked, err := s.Journal.Cases.IsLocked(ctx, r.Case)
+		if err != nil {
+			return err
+		}
+		if locked {
+			st.setWait(WaitsForCaseLock, "another transaction holds its case, such as a caller's that is still open")
+			return nil
+		}
+	}
+	if st.Ahead, err = s.Journal.Cases.RunsAhead(ctx, r, maxAheadCounted); err != nil {
+		return err
+	}
+	st.setWait(WaitsForTurn, "it is due, with %s before it in queue %s", runCountText(st.Ahead, maxAheadCounted), r.Queue)
+	return nil
+}
+
+func (st *Status) setWait(what, because string, args ...any) {
+	st.WaitsFor, st.WaitsBecause = what, fmt.Sprintf(because, args...)
+}
+
+// waitsForProcess sets the reason if no process serves the run's queue, or none of those that do
+// may claim it.
+func (st *Status) waitsForProcess(r background.Run, sessions []background.Session) {
+	var blocked []string
+	family, serving := casework.ServedBy(r.Family, sessions), 0
+	for _, s := range sessions {
+		if !slices.Contains(s.Queues, r.Queue) {
+			continue
+		}
+		serving++
+		if s.ClaimsBlockedBy != "" {
+			blocked = append(blocked, s.ClaimsBlockedBy)
+		}
+	}
+	switch {
+	case !family:
+		st.setWait(WaitsForFamily, "no running process has the family %s", r.Family)
+	case serving == 0:
+		st.setWait(WaitsForQueue, "no running process serves queue %s", r.Queue)
+	case len(blocked) < serving:
+	case slices.Contains(blocked, background.BlockedByServers):
+		st.setWait(WaitsForServers, "the %d processes that serve queue %s claim nothing: see their readiness for what is wrong with their servers", serving, r.Queue)
+	case slices.Contains(blocked, background.BlockedByClock):
+		st.setWait(WaitsForClock, "the %d processes that serve queue %s claim nothing: their clocks are off", serving, r.Queue)
+	default:
+		st.setWait(WaitsForClaims, "the %d processes that serve queue %s claim nothing for a while: their last claims grew too old to call", serving, r.Queue)
+	}
+}
+
+// waitsForRedis sets the reason if Redis is unreachable or the queue is paused. A process without
+// Redis skips the check.
+func (s *Reader) waitsForRedis(ctx context.Context, st *Status, r background.Run) {
+	if s.Cases.WithoutRedis {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, queuePausedTimeout)
+	defer cancel()
+	switch paused, err := s.Cases.Manager.QueueIsPaused(ctx, r.Queue); {
+	case err != nil:
+		st.setWait(WaitsForRedis, "Redis can't be reached from here: %v", err)
+	case paused:
+		st.setWait(WaitsForPausedQueue, "a person paused queue %s in asynq", r.Queue)
+	}
+}
+
+func runCountText(n, most int) string {
+	if n >= most {
+		return fmt.Sprintf("%d runs or more", most)
+	}
+	if n == 1 {
+		return "1 run"
+	}
+	return fmt.Sprintf("%d runs", n)
+}
+
+// waitsForTarget sets the reason if no running process that serves the run's queue calls its target.
+func (st *Status) waitsForTarget(r background.Run, sessions []background.Session) {
+	calls := func(s background.Session) bool {
+		return slices.Contains(s.Queues, r.Queue) && slices.Contains(s.Targets, r.Target)
+	}
+	if r.Family == casework.Family && st.WaitsFor == "" && !slices.ContainsFunc(sessions, calls) {
+		st.setWait(WaitsForTarget, "no running process calls the escrow service %s: start one that does, or cancel the run", r.Target)
+	}
+}

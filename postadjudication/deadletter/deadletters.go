@@ -1,0 +1,370 @@
+package deadletter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Index reads the index of dead letters.
+type Index struct {
+	Journal     *journal.Journal
+	Search      *search.Index
+	Settlements *casework.Settlements
+	Limiter     *exprLimiter
+	RetentionOf func(family, queue string) (age time.Duration, ends bool) // how long open letters of a queue are kept
+	RuleReplays func(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]casestatus.RuleReplays, error)
+	Now         func() time.Time
+}
+
+// Store reads and changes dead letters.
+type Store struct {
+	*Index
+	Cases    *casework.Cases
+	Statuses *casestatus.Reader
+	// Propose plans a finding that money was moved, and returns a *SecondPersonError with the plan.
+	Propose func(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error
+}
+
+// Letters lists, inspects and changes dead letters.
+type Letters struct {
+	s             *Store
+	tenant, actor string
+}
+
+// As returns the letters of a tenant, changed in the name of an actor.
+func (s *Store) As(tenant, actor string) Letters { return Letters{s, tenant, actor} }
+
+// Letter is a dead letter in a list.
+type Letter struct {
+	Run         background.RunID        `json:"run_id"`
+	Case        background.CaseID       `json:"case_id"`
+	Family      string                  `json:"family"`
+	Queue       string                  `json:"queue"`
+	JobType     string                  `json:"job_type"`
+	Transaction string                  `json:"transaction_receipt_id"`
+	Submission  string                  `json:"submission_receipt_id,omitempty"`
+	Escrow      string                  `json:"escrow_reference,omitempty"`
+	Outcome     settlement.Outcome      `json:"outcome,omitempty"`
+	Amount      *settlement.Money       `json:"amount,omitempty"`  // adjudicated
+	AtRisk      *settlement.Money       `json:"at_risk,omitempty"` // reserved; open letters only
+	Status      background.LetterStatus `json:"letter"`
+	DeadAt      time.Time               `json:"dead_lettered_at"`
+	Age         Duration                `json:"age"` // in whole seconds
+	ReasonCode  string                  `json:"reason_code"`
+	Class       background.Class        `json:"outcome_class"`
+	Attempts    int                     `json:"attempts"`
+	Error       *background.Failure     `json:"error,omitempty"`
+	Signature   string                  `json:"signature"`    // equal for letters of the same cause
+	Replays     int                     `json:"replay_count"` // forks of it and of its ancestors
+	ReplayedBy  string                  `json:"replayed_by,omitempty"`
+	LastSeenAt  time.Time               `json:"last_seen_at"` // time of the newest receipt of its case
+	Held        bool                    `json:"held"`
+	Reprocess   bool                    `json:"reprocess_eligible"`
+	Review      bool                    `json:"manual_review_required"`
+	ExpiresAt   *time.Time              `json:"expires_at,omitempty"` // when retention may purge it; nil: never
+	Dispatch    string                  `json:"dispatch_reference"`
+	CanFork     bool                    `json:"can_fork"`
+	RefusedBy   refusal.Gate            `json:"refused_by,omitempty"` // why it can't be forked now
+	casestatus.RuleReplays
+}
+
+// Query selects a page of letters.
+type Query struct {
+	Filter Filter
+	Sort   Sort   // empty: NewestFirst
+	After  string // Page.Next of the previous page; empty: first page
+	Limit  int    // 1 to 1000
+}
+
+// Page is a page of letters.
+type Page struct {
+	Letters []Letter `json:"letters"`
+	Next    string   `json:"next,omitempty"` // cursor of the next page
+	More    bool     `json:"more"`           // there is a next page
+}
+
+// Count counts the letters that a filter selects.
+type Count struct {
+	Total    int64                             `json:"total"`
+	ByStatus map[background.LetterStatus]int64 `json:"by_letter"`
+}
+
+const MaxLetters = 1000
+
+// List lists dead letters of a tenant. It includes everything that any process committed
+// before the call. A letter that changes meanwhile is shown as it is. No letter is omitted or
+// repeated between pages, unless its position in the order changes. Purged letters are not
+// listed.
+func (l Letters) List(ctx context.Context, q Query) (Page, error) {
+	if q.Sort == "" {
+		q.Sort = NewestFirst
+	}
+	order, known := Orders[q.Sort]
+	switch {
+	case q.Limit < 1 || q.Limit > MaxLetters:
+		return Page{}, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLetters)}
+	case !known:
+		return Page{}, &refusal.FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", Sorts)}
+	}
+	if err := CheckQuery(l.tenant, q.Filter); err != nil {
+		return Page{}, err
+	}
+	scope, err := CursorScope(l.tenant, q.Filter, q.Sort)
+	if err != nil {
+		return Page{}, err
+	}
+	at := letterCursor{asOf: l.s.Now()}
+	if q.After != "" {
+		if at, err = decodeLetterCursor(q.After, scope); err != nil {
+			return Page{}, err
+		}
+	}
+	found, more, last, err := l.s.findLetters(ctx, l.tenant, q.Filter, order, at, q.Limit)
+	if err != nil {
+		return Page{}, err
+	}
+	page := Page{Letters: make([]Letter, len(found)), More: more}
+	for i := range found {
+		page.Letters[i] = l.s.LetterOf(found[i])
+	}
+	if err := l.s.addRuleReplays(ctx, l.tenant, page.Letters); err != nil {
+		return Page{}, err
+	}
+	if more {
+		page.Next = letterCursor{place: last, asOf: at.asOf}.encode(scope)
+	}
+	return page, nil
+}
+
+// findLetters returns letters after a cursor, and the position of the last one, even if that
+// one could not be read.
+func (l *Index) findLetters(ctx context.Context, tenant string, f Filter, order search.Order, at letterCursor, limit int) (found []search.Letter, more bool, last search.Position, err error) {
+	if err := l.Search.CatchUp(ctx); err != nil {
+		return nil, false, last, err
+	}
+	return l.Search.Search(ctx, tenant, l.JournalFilter(f, at.asOf), order, at.place, limit)
+}
+
+// Count returns the exact number of dead letters that a filter selects.
+func (l Letters) Count(ctx context.Context, f Filter) (Count, error) {
+	out := Count{ByStatus: map[background.LetterStatus]int64{}}
+	if err := CheckQuery(l.tenant, f); err != nil {
+		return out, err
+	}
+	if err := l.s.Search.CatchUp(ctx); err != nil {
+		return out, err
+	}
+	counts, err := l.s.Search.Count(ctx, l.tenant, l.s.JournalFilter(f, l.s.Now()))
+	for status, n := range counts {
+		out.ByStatus[background.LetterStatus(status)] = n
+		out.Total += n
+	}
+	return out, err
+}
+
+func CheckQuery(tenant string, f Filter) error {
+	if tenant == "" {
+		return &refusal.FieldError{Field: "tenant", Problem: "must be given"}
+	}
+	return f.Validate()
+}
+
+func (s *Index) LetterOf(l search.Letter) Letter {
+	r, c := l.Run, l.Case
+	out := Letter{
+		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: l.Escrow,
+		Outcome: l.Outcome, Status: r.Letter, DeadAt: r.DeadAt, Age: Duration(max(0, s.Now().Sub(r.DeadAt).Truncate(time.Second))),
+		ReasonCode: r.Reason, Class: r.Class, Attempts: r.Attempt, Error: r.Failure, Signature: l.Signature, Replays: l.Replays, ReplayedBy: l.ReplayedBy,
+		LastSeenAt: l.SeenAt, Held: l.Held, Reprocess: l.Eligible, Review: l.Review, Dispatch: casework.DispatchReference(r),
+		RefusedBy: s.Settlements.ForkGate(journal.Snapshot{Run: r, Case: c}, s.Now()),
+	}
+	out.CanFork = out.RefusedBy == ""
+	if l.Currency != "" {
+		out.Amount = &settlement.Money{Minor: l.Amount, Currency: l.Currency}
+		if r.Letter == background.LetterOpen {
+			out.AtRisk = &settlement.Money{Minor: c.State.Reserved, Currency: l.Currency}
+		}
+	}
+	if age, ends := s.RetentionOf(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != journal.KindSettlement || r.UnresolvedUnknowns == 0) {
+		at := r.DeadAt.Add(age)
+		out.ExpiresAt = &at
+	}
+	return out
+}
+
+// JournalFilter converts a validated filter for the journal. Its ages are relative to asOf.
+func (l *Index) JournalFilter(f Filter, asOf time.Time) search.Filter {
+	out := search.Filter{
+		Facets: search.FacetFilter{
+			Status: string(f.Status), Family: f.Family, Queue: f.Queue, JobType: f.JobType, Outcome: string(f.Outcome), Reason: f.ReasonCode,
+			Class: string(f.Class), ErrorType: f.ErrorType, Signature: f.Signature, Currency: f.Currency, ReplayedBy: f.ReplayedBy,
+			Held: f.Held, Eligible: f.Reprocess, Review: f.Review, Text: strings.ToLower(f.ErrorText),
+		},
+		Transaction: f.Transaction, Submission: f.Submission, Escrow: f.Escrow,
+		DeadFrom: JournalTime(f.From), DeadTo: JournalTime(f.To),
+		MinAttempts: f.MinAttempts, MaxAttempts: f.MaxAttempts, MinAmount: f.MinAmount, MaxAmount: f.MaxAmount,
+		MinReplays: f.MinReplays, MaxReplays: f.MaxReplays, Lifetime: l.RetentionOf,
+	}
+	out.Run, out.NotificationNumber, _ = f.dispatchedRun()
+	if f.OlderThan != 0 {
+		if to := asOf.Add(-time.Duration(f.OlderThan) + time.Microsecond); out.DeadTo.IsZero() || to.Before(out.DeadTo) {
+			out.DeadTo = to
+		}
+	}
+	if f.YoungerThan != 0 {
+		if from := asOf.Add(-time.Duration(f.YoungerThan) + time.Microsecond); from.After(out.DeadFrom) {
+			out.DeadFrom = from
+		}
+	}
+	if f.ExpiringWithin != 0 {
+		out.ExpiresUntil = asOf.Add(time.Duration(f.ExpiringWithin))
+	}
+	return out
+}
+
+// Sort is an order of letters. Ties are ordered by run id, so that the order is the same
+// on every page.
+type Sort string
+
+// The orders. The zero sort is NewestFirst.
+const (
+	NewestFirst   Sort = "newest" // by time of death
+	OldestFirst   Sort = "oldest"
+	HighestAmount Sort = "highest_amount"
+	LowestAmount  Sort = "lowest_amount"
+	MostAttempts  Sort = "most_attempts"
+	LastSeen      Sort = "last_seen" // by the newest receipt of the case
+)
+
+// Sorts lists all orders.
+var Sorts = []Sort{NewestFirst, OldestFirst, HighestAmount, LowestAmount, MostAttempts, LastSeen}
+
+var Orders = map[Sort]search.Order{
+	NewestFirst: {Column: search.ByDeath, Descending: true}, OldestFirst: {Column: search.ByDeath},
+	HighestAmount: {Column: search.ByAmount, Descending: true}, LowestAmount: {Column: search.ByAmount},
+	MostAttempts: {Column: search.ByAttempts, Descending: true}, LastSeen: {Column: search.BySeen, Descending: true},
+}
+
+// letterCursor is a position in a list of letters and the time of the first page: the filter's
+// ages are relative to it on all pages.
+type letterCursor struct {
+	place search.Position
+	asOf  time.Time
+}
+
+const (
+	cursorBody = 8 + 8 + 16
+	cursorSize = cursorBody + 16
+)
+
+// encode formats a cursor with a digest of its body and scope. The digest detects cursors that
+// are mixed up or invented by mistake. It is no protection against forgery, which would reveal
+// nothing that the filter does not show.
+func (c letterCursor) encode(scope []byte) string {
+	b := make([]byte, 0, cursorSize)
+	b = binary.BigEndian.AppendUint64(b, uint64(c.asOf.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(c.place.Value))
+	b = append(b, c.place.Run[:]...)
+	sum := CursorDigest(b, scope)
+	return base64.RawURLEncoding.EncodeToString(append(b, sum[:cursorSize-cursorBody]...))
+}
+
+func decodeLetterCursor(text string, scope []byte) (letterCursor, error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	// The decoder ignores line ends.
+	if err != nil || strings.ContainsAny(text, "\r\n") || len(b) != cursorSize {
+		return letterCursor{}, &refusal.FieldError{Field: "after", Problem: "is not a cursor of a list of letters"}
+	}
+	sum := CursorDigest(b[:cursorBody], scope)
+	if string(sum[:cursorSize-cursorBody]) != string(b[cursorBody:]) {
+		return letterCursor{}, &refusal.FieldError{Field: "after", Problem: "is a cursor of another list: the tenant, filter and sort must be those that it was given for"}
+	}
+	return letterCursor{
+		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(b))).UTC(),
+		place: search.Position{Value: int64(binary.BigEndian.Uint64(b[8:])), Run: background.RunID(b[16:cursorBody])},
+	}, nil
+}
+
+func CursorDigest(body, scope []byte) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write([]byte("recourse letters 1\x00"))
+	h.Write(body)
+	h.Write(scope)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// CursorScope identifies the list that a cursor belongs to.
+func CursorScope(tenant string, f Filter, sort Sort) ([]byte, error) {
+	filter, err := f.Encode()
+	if err != nil {
+		return nil, err
+	}
+	name := binary.BigEndian.AppendUint32(nil, uint32(len(tenant)))
+	name = append(append(name, tenant...), sort...)
+	return append(append(name, 0), filter...), nil
+}
+
+// Reasons why a letter of unknown outcome waits for a person.
+const (
+	LookupKeyForgotten = casework.LookupKeyForgotten // the escrow service may have forgotten the operation key
+	LookupOtherAmount  = casework.LookupOtherAmount  // the moved amount differs from the amount left to move
+)
+
+// Lookups describes the lookups of an open letter of unknown outcome by the lookup loop.
+type Lookups struct {
+	Asked    int          `json:"asked"`
+	AskedAt  *time.Time   `json:"asked_at,omitempty"`  // of the last lookup
+	Answer   escrow.Class `json:"answer,omitempty"`    // of the last lookup
+	Reason   string       `json:"why,omitempty"`       // why the last answer is unknown
+	Moved    int64        `json:"moved,omitempty"`     // minor units, if the answer is executed
+	AbsentAt *time.Time   `json:"absent_at,omitempty"` // when the answer was first not executed
+	NextAt   *time.Time   `json:"next_at,omitempty"`   // of the next lookup; absent before the first
+	WaitsFor string       `json:"waits_for,omitempty"` // why no further lookup is made and a person must decide: forgotten, other_amount
+}
+
+// lookupsOf returns the lookups of a letter; nil if it needs none.
+func (l *Store) lookupsOf(ctx context.Context, seen journal.Snapshot) (*Lookups, error) {
+	if casework.OpenLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
+		return nil, nil
+	}
+	r, err := l.Journal.Lookups.Find(ctx, seen.Run.Tenant, seen.Run.ID)
+	out := &Lookups{Asked: r.Count, Answer: r.Answer, Reason: r.FailureType, Moved: r.Moved, WaitsFor: r.ManualReason}
+	for _, t := range []struct {
+		to *(*time.Time)
+		at time.Time
+	}{{&out.AskedAt, r.LookedUpAt}, {&out.AbsentAt, r.NotExecutedAt}, {&out.NextAt, r.NextAt}} {
+		if !t.at.IsZero() {
+			*t.to = &t.at
+		}
+	}
+	return out, err
+}
+
+// addRuleReplays sets RuleReplays of letters.
+func (l *Index) addRuleReplays(ctx context.Context, tenant string, letters []Letter) error {
+	var forked []background.RunID
+	for i := range letters {
+		if letters[i].Replays > 0 {
+			forked = append(forked, letters[i].Run)
+		}
+	}
+	byRules, err := l.RuleReplays(ctx, tenant, forked)
+	for i := range letters {
+		letters[i].RuleReplays = byRules[letters[i].Run]
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Fork describes the fork of an open dead letter. The request to the escrow service
+// can't be changed: other bytes under the same operation key would be another order.
+type Fork struct {
+	Reason string              // required
+	Policy *retrypolicy.Policy // nil: the letter's
+	Queue  string              // a queue of the family, "<family>:<shard>"; empty: the letter's
+}
+
+// Forked is the fork of a dead letter, as it was committed.
+type Forked struct {
+	Run    background.RunID  `json:"run_id" format:"uuid"`
+	Case   background.CaseID `json:"case_id" format:"uuid"`
+	Parent background.RunID  `json:"parent_run_id" format:"uuid"` // the letter's
+	State  background.State  `json:"state"`
+}
+
+// Fork retries an open dead letter as a new run of the same case with a fresh budget. The fork
+// is committed when it returns. A letter has at most one fork: later calls are refused and the
+// error names the active run.
+//
+// Errors:
+//   - *RefusedError: a gate refuses the fork
+//   - ErrNotFound: the tenant has no such letter, or it was purged
+//   - *FieldError: invalid input
+func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forked, err error) {
+	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {
+		return Forked{}, err
+	}
+	defer func() {
+		err = l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
+	}()
+	k := casework.Forking{Family: l.s.Settlements, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Queues: l.s.Cases.Manager.Queues, Run: background.RunID(casework.NewID()), At: l.s.Now()}
+	_, ch, err := l.s.Cases.Apply(ctx, l.tenant, id, k.Decide)
+	if err != nil {
+		return Forked{}, err
+	}
+	l.s.Cases.NotifyRuns(ctx, ch.NewRun)
+	return Forked{Run: ch.NewRun.ID, Case: ch.NewRun.Case, Parent: id, State: ch.NewRun.State}, nil
+}
+
+func (q Fork) validate() error {
+	if q.Policy != nil {
+		return validate.Policy(*q.Policy)
+	}
+	return nil
+}
+
+// Retry retries a job, named by any run of its lineage, as Open Job Spec defines it: externally
+// the job keeps its id and history and starts again at attempt 0 with its policy. Internally it
+// is Fork of the newest run, with all its gates: Lineage returns that run, and Status shows the
+// successor of each older one. Of several concurrent calls one succeeds; the others are
+// refused, and the error names the active run.
+func (l Letters) Retry(ctx context.Context, id background.RunID, reason string) (Forked, error) {
+	if err := validate.Actor(l.actor, reason); err != nil {
+		return Forked{}, err
+	}
+	lineage, err := l.s.Statuses.Lineage(ctx, l.tenant, id)
+	if err != nil {
+		return Forked{}, err
+	}
+	return l.Fork(ctx, lineage.Newest, Fork{Reason: reason})
+}

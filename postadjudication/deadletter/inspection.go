@@ -1,0 +1,224 @@
+package deadletter
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Inspection holds everything that an operator needs to judge a dead letter.
+type Inspection struct {
+	Letter      Letter             `json:"letter"`
+	Actions     []Action           `json:"actions"`           // which actions are allowed now
+	Annotations Annotations        `json:"desk"`              // with the reasons of hold and marks
+	Lookups     *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: the answers to the lookup loop
+	Attempts    []Attempt          `json:"attempts"`          // of the letter's run, in order
+	Run         casestatus.Status  `json:"run"`
+	Case        casestatus.Case    `json:"case"`              // its money, and all its runs: parents and forks
+	Handler     *casestatus.Status `json:"handler,omitempty"` // the run that handles the letter
+	Receipts    []InspectedReceipt `json:"receipts"`          // the first of the case
+	// ReceiptsAfter is set if more receipts follow: read them with Receipts after this sequence number.
+	ReceiptsAfter int64 `json:"receipts_after,omitempty"`
+}
+
+// InspectedReceipt is the content of a receipt.
+type InspectedReceipt struct {
+	ID       string            `json:"id"`
+	Sequence int64             `json:"sequence"`
+	Run      *background.RunID `json:"run_id,omitempty"`
+	Source   receipts.Source   `json:"source"`
+	Subtype  receipts.Subtype  `json:"subtype"`
+	Actor    string            `json:"actor"`
+	At       time.Time         `json:"at"`
+	Payload  json.RawMessage   `json:"payload"`
+}
+
+// inspectedReceipts is the maximum number of receipts in an inspection.
+const inspectedReceipts = 200
+
+// Attempt is one call of the executor, as its receipts state it.
+type Attempt struct {
+	Number    int              `json:"attempt"`
+	StartedAt time.Time        `json:"started_at"`
+	EndedAt   *time.Time       `json:"ended_at,omitempty"`
+	EndedBy   receipts.Subtype `json:"ended_by,omitempty"`
+	Class     escrow.Class     `json:"outcome_class,omitempty"`
+	Error     *AttemptError    `json:"error,omitempty"`
+	Duration  int64            `json:"duration_us,omitempty"`
+	Worker    string           `json:"worker,omitempty"`
+	TraceID   string           `json:"trace_id,omitempty"`
+}
+
+// AttemptError is the error of an attempt. It was redacted before it was stored.
+type AttemptError struct {
+	Type    string `json:"type,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Stack   string `json:"stack,omitempty"` // when it panicked
+}
+
+// Inspect returns everything about a dead letter of a tenant. Errors: ErrNotFound if the
+// tenant has no such run, if the run is not a letter, or if the letter was purged. Status and
+// Case still return a purged letter's run and case.
+func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, error) {
+	seen, err := l.s.Cases.OwnRun(ctx, l.tenant, id)
+	if err != nil {
+		return Inspection{}, err
+	}
+	found, err := l.List(ctx, Query{Filter: Filter{Dispatch: casework.DispatchReference(seen.Run)}, Limit: 1})
+	switch {
+	case err != nil:
+		return Inspection{}, err
+	case len(found.Letters) == 0 || found.Letters[0].Run != id:
+		return Inspection{}, refusal.ErrNotFound
+	}
+	out := Inspection{Letter: found.Letters[0]}
+	rows, err := l.s.Journal.Letters.ByID(ctx, id)
+	switch {
+	case err != nil:
+		return Inspection{}, err
+	case len(rows) == 0:
+		return Inspection{}, refusal.ErrNotFound
+	}
+	runs, trail, err := l.s.Journal.Cases.WithTrail(ctx, l.tenant, seen.Case.ID)
+	if err != nil {
+		return Inspection{}, err
+	}
+	statuses, err := l.s.Statuses.StatusesOf(ctx, l.tenant, runs)
+	if err != nil {
+		return Inspection{}, err
+	}
+	out.Case, out.Annotations, out.Actions = casestatus.CaseOf(runs, statuses), l.s.annotationsOf(rows[0]), l.s.actionsOn(rows[0], runs)
+	if err := l.s.Statuses.AddEscrow(ctx, &out.Case); err != nil {
+		return Inspection{}, err
+	}
+	for _, st := range statuses {
+		if st.Run == id {
+			out.Run = st
+		}
+	}
+	if out.Lookups, err = l.s.lookupsOf(ctx, seen); err != nil {
+		return Inspection{}, err
+	}
+	if !out.Run.Handler.IsZero() {
+		handler, err := l.s.Statuses.Status(ctx, l.tenant, out.Run.Handler)
+		if err != nil {
+			return Inspection{}, err
+		}
+		out.Handler = &handler
+	}
+	if out.Attempts, err = attemptsOf(id, trail); err != nil {
+		return Inspection{}, err
+	}
+	if len(trail) > inspectedReceipts {
+		trail = trail[:inspectedReceipts]
+		out.ReceiptsAfter = trail[inspectedReceipts-1].Seq
+	}
+	out.Receipts, err = inspectReceipts(trail)
+	return out, err
+}
+
+func inspectReceipts(trail []receipts.Receipt) ([]InspectedReceipt, error) {
+	out := make([]InspectedReceipt, len(trail))
+	for i, r := range trail {
+		var body struct {
+			Payload json.RawMessage `json:"payload"`
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			return nil, err
+		}
+		out[i] = InspectedReceipt{ID: r.ID(), Sequence: r.Seq, Source: r.Source, Subtype: r.Subtype, Actor: r.Actor, At: r.At, Payload: body.Payload}
+		if !r.Run.IsZero() {
+			out[i].Run = &trail[i].Run
+		}
+	}
+	return out, nil
+}
+
+// attemptsOf reads the attempts of a run from the receipts of its case.
+func attemptsOf(id background.RunID, trail []receipts.Receipt) ([]Attempt, error) {
+	out := []Attempt{}
+	for _, r := range trail {
+		if r.Run != id {
+			continue
+		}
+		p, err := r.Payload()
+		if err != nil {
+			return nil, err
+		}
+		switch last := len(out) - 1; r.Subtype {
+		case receipts.AttemptStarted:
+			out = append(out, Attempt{Number: p.Attempt, StartedAt: r.At, Worker: p.Worker, TraceID: p.TraceID})
+		case receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered, receipts.AttemptInterrupted, receipts.Cancelled:
+			if last >= 0 && out[last].EndedAt == nil {
+				out[last].end(r, p)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
+	at := r.At
+	a.EndedAt, a.EndedBy, a.Class, a.Duration = &at, r.Subtype, escrow.Class(p.AttemptClass), p.DurationUS
+	if p.Error != (receipts.Failure{}) {
+		a.Error = &AttemptError{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message, Stack: p.Error.Stack}
+	}
+}
+
+// ActionName names an action on a letter.
+type ActionName string
+
+// The actions. Each is done by the method of DeadLetters of the same name.
+const (
+	ActionFork      ActionName = "fork"
+	ActionRetry     ActionName = "retry"     // forks the newest run of the letter's job
+	ActionReconcile ActionName = "reconcile" // by a finding
+	ActionLookup    ActionName = "lookup"    // reconciles by a lookup at the escrow service
+	ActionHold      ActionName = "hold"
+	ActionRelease   ActionName = "release"
+	ActionMark      ActionName = "mark"
+	ActionPurge     ActionName = "purge"
+)
+
+// Action reports whether an action on a letter is allowed now, or the gate that refuses it.
+// The action decides again, on the letter as it is then.
+type Action struct {
+	Name      ActionName   `json:"action"`
+	Allowed   bool         `json:"allowed"`
+	RefusedBy refusal.Gate `json:"refused_by,omitempty"`
+}
+
+// actionsOn judges a letter by the gates of the actions themselves.
+func (l *Store) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []Action {
+	at := l.Now()
+	newest := f.Snapshot
+	lineage := casestatus.LineageOf(runs, f.Run.ID)
+	if i := slices.IndexFunc(runs, func(r journal.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
+		newest = runs[i]
+	}
+	lookup := casework.OpenLetterGate(f.Snapshot)
+	if lookup == "" && l.Cases.Settlements.ExecutorOf(f.Run.Target) == nil {
+		lookup = refusal.GateNoExecutor
+	}
+	var out []Action
+	for _, judged := range []struct {
+		name ActionName
+		gate refusal.Gate
+	}{
+		{ActionFork, l.Cases.Settlements.ForkGate(f.Snapshot, at)}, {ActionRetry, l.Cases.Settlements.ForkGate(newest, at)}, {ActionReconcile, casework.OpenLetterGate(f.Snapshot)}, {ActionLookup, lookup},
+		{ActionHold, casework.AnnotationGate(f, refusal.GateHeld)}, {ActionRelease, casework.AnnotationGate(f, refusal.GateNotHeld)}, {ActionMark, casework.AnnotationGate(f, "")}, {ActionPurge, casework.PurgeGate(f)},
+	} {
+		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+package casework
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// Cases applies decisions to dead letters. All that people, plans, rules and retention do with a
+// dead letter is written here, and only if its case is as it was when it was decided.
+type Cases struct {
+	Letters       LetterJournal
+	Journal       *journal.Journal
+	Manager       *background.Manager // set after the families exist
+	Settlements   *Settlements
+	PlainFamilies map[string]*PlainFamily
+	Processes     *Processes
+	Refusals      *Refusals
+	Archive       Archiver // nil: purged letters are not archived
+	WithoutRedis  bool
+	Now           func() time.Time
+	Log           *zap.Logger
+}
+
+// LetterJournal is what cases uses of the journal.
+type LetterJournal interface {
+	LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]journal.LetterRow, error)
+	Snapshot(ctx context.Context, id background.RunID) (journal.Snapshot, error)
+	Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide journal.Decision) (*journal.Snapshot, error)
+	ApplyLetterBatch(ctx context.Context, changes []journal.Change) ([]bool, error)
+}
+
+// LettersOf is a journal as cases uses it.
+type LettersOf struct{ *journal.Journal }
+
+func (j LettersOf) LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]journal.LetterRow, error) {
+	return j.Letters.ByID(ctx, ids...)
+}
+
+func (j LettersOf) Snapshot(ctx context.Context, id background.RunID) (journal.Snapshot, error) {
+	return j.Cases.Snapshot(ctx, id)
+}
+
+// OpenLetter reads an open letter of a tenant with its annotations. Errors: ErrNotFound if the
+// tenant has no such letter, or it was purged; *RefusedError if the letter is not open.
+func (c *Cases) OpenLetter(ctx context.Context, tenant string, id background.RunID) (journal.LetterRow, error) {
+	found, err := c.Letters.LetterRowsByID(ctx, id)
+	if err != nil {
+		return journal.LetterRow{}, err
+	}
+	if len(found) == 0 {
+		seen, err := c.Letters.Snapshot(ctx, id)
+		if err = ownedBy(tenant, seen, err); err == nil { // it was written just now
+			err = refusal.ErrNotFound
+		}
+		return journal.LetterRow{}, err
+	}
+	f := found[0]
+	if tenant == "" || f.Run.Tenant != tenant || f.Run.Letter == background.LetterPurged {
+		return journal.LetterRow{}, refusal.ErrNotFound
+	}
+	if gate := AnnotationGate(f, ""); gate != "" {
+		return f, RefusedBy(gate, f.Snapshot)
+	}
+	return f, nil
+}
+
+// Apply applies a decision to an open letter of a tenant, and decides again if the letter
+// changes meanwhile. It returns the letter as it was decided on, and the change that was
+// written. Errors are those of OpenLetter, of the decision and of the journal.
+func (c *Cases) Apply(ctx context.Context, tenant string, id background.RunID, decide Decision) (f journal.LetterRow, ch journal.Change, err error) {
+	for transition := NewID(); ; {
+		f, err = c.OpenLetter(ctx, tenant, id)
+		if err != nil || f.Run.LastTransition == transition { // an earlier try is written
+			return f, ch, err
+		}
+		if ch, err = decide(f); err != nil {
+			return f, ch, err
+		}
+		setTransition(&ch, transition)
+		if err = c.write(ctx, f, ch); !errors.Is(err, errCaseChanged) {
+			return f, ch, err
+		}
+	}
+}
+
+// ApplyAsRead applies a decision to a letter as it was read. The letter need not be open. It
+// returns ErrLetterChanged if its case has changed since.
+func (c *Cases) ApplyAsRead(ctx context.Context, f journal.LetterRow, decide Decision) error {
+	ch, err := decide(f)
+	if err != nil {
+		return err
+	}
+	setTransition(&ch, NewID())
+	return lastTry(c.write(ctx, f, ch))
+}
+
+// lastTry returns the error of a write that is not tried again.
+func lastTry(err error) error {
+	if errors.Is(err, errCaseChanged) {
+		return ErrLetterChanged
+	}
+	return err
+}
+
+// write writes a change of a letter, in a commit of its own. It waits for other transactions on
+// the case, and returns errCaseChanged if the case is not as in f.
+func (c *Cases) write(ctx context.Context, f journal.LetterRow, ch journal.Change) error {
+	_, err := c.Letters.Apply(ctx, f.Run.ID, ch.Transition, func(now *journal.Snapshot) (journal.Change, error) {
+		if now.Case.Head != f.Case.Head {
+			return journal.Change{}, errCaseChanged
+		}
+		return ch, nil
+	})
+	return err
+}
+
+// NotifyRuns notifies workers of runs that were just committed.
+func (c *Cases) NotifyRuns(ctx context.Context, created ...*background.Run) {
+	if c.WithoutRedis {
+		return
+	}
+	for _, r := range created {
+		c.Manager.NotifyAsync(ctx, *r)
+	}
+}
+
+func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

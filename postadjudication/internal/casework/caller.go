@@ -1,0 +1,52 @@
+package casework
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// Caller says how the actor of a request was authenticated. With the zero Caller the actor is
+// the one that was passed to As.
+type Caller struct {
+	// Key is the prefix of the access key that proves the actor; empty: none.
+	Key string
+	// NoKeys says that the server accepts requests without keys, so that people can't be
+	// distinguished. Then no second person is required, and the receipts say so.
+	NoKeys bool
+	// SelfDeclared says that the actor is a name that somebody typed, as on a command line next
+	// to the database. The receipts say so.
+	SelfDeclared bool
+	// RefusalDelay is called before a refusal is recorded as a receipt. If it returns a
+	// positive time, the caller was refused too often: no receipt is written, and the error is
+	// a *TooManyRefusalsError. May be nil.
+	RefusalDelay func() time.Duration
+}
+
+// checkRefusalLimit returns a *TooManyRefusalsError if the caller was refused too often.
+func (c Caller) checkRefusalLimit() error {
+	if c.RefusalDelay == nil {
+		return nil
+	}
+	if wait := c.RefusalDelay(); wait > 0 {
+		return &refusal.TooManyRefusalsError{After: wait}
+	}
+	return nil
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context that carries the caller.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	if c.SelfDeclared {
+		ctx = journal.WithSelfDeclared(ctx)
+	}
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}

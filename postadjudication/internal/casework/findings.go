@@ -1,0 +1,284 @@
+package casework
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Finding states what became of the money of an open dead letter, or of a waiting run. It
+// comes from a person, or from a lookup at the escrow service.
+type Finding struct {
+	Reason    string       // how; required of a person
+	Class     escrow.Class // Executed or NotExecuted
+	Moved     int64        // minor units; required if Executed, else 0
+	Reference string       // where the finding can be checked; required of a person
+
+	// OtherAmount confirms a Moved that differs from the amount left to move. Such a finding
+	// is refused without it, since a finding can't be taken back.
+	OtherAmount bool
+
+	// CallOutstanding confirms NotExecuted while a call may still be in flight: the person
+	// knows that the call will not be executed. Such a finding is refused without it.
+	CallOutstanding bool
+}
+
+// Validate returns what is wrong with a finding of an actor.
+func (f Finding) Validate(actor string) error {
+	switch {
+	case f.Class != escrow.Executed && f.Class != escrow.NotExecuted:
+		return &refusal.FieldError{Field: "finding", Problem: "must be executed or not_executed"}
+	case f.Class == escrow.Executed && (f.Moved < 1 || f.Moved > settlement.MaxMinor):
+		return &refusal.FieldError{Field: "moved", Problem: "must be what was moved, in minor units"}
+	case f.Class == escrow.NotExecuted && f.Moved != 0:
+		return &refusal.FieldError{Field: "moved", Problem: "must be absent when nothing was executed"}
+	case f.Class == escrow.Executed && f.CallOutstanding:
+		return &refusal.FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
+	}
+	if err := validate.Identifier("actor", actor, 128); err != nil {
+		return err
+	}
+	if err := validate.Text("reason", f.Reason, 1024); err != nil {
+		return err
+	}
+	return validate.Identifier("reference", f.Reference, 255)
+}
+
+// checkAmount refuses a payment that differs from the amount left to move, unless OtherAmount
+// is set. For a decision that a higher generation replaced, the amount left is all that it
+// asked for. If nothing is left, or the run is known to be paid, any amount passes: the
+// finding states what is already recorded.
+func (f Finding) checkAmount(seen *journal.Snapshot) error {
+	s := &seen.Case.State
+	left := s.Asked - s.Moved
+	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {
+		left = t.Amount
+	}
+	if f.Class != escrow.Executed || f.Moved == left || f.OtherAmount || left == 0 || seen.Run.Class == escrow.Executed {
+		return nil
+	}
+	return &refusal.FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true if %d was moved and %d was left to move", f.Moved, left)}
+}
+
+// LookupSource describes a lookup at an escrow service: the class of its answer, the run's last
+// attempt when the service was asked, and the URL of a service that a person named. The zero value
+// means that there was no lookup.
+type LookupSource struct {
+	Class   escrow.Class
+	Attempt int
+	Url     string
+}
+
+// lookupURL returns the URL of an executor's escrow service without userinfo, query and
+// fragment, which may hold secrets. It returns "" if the executor has no Address or one that
+// can't be parsed.
+func lookupURL(executor escrow.Executor) string {
+	at, ok := executor.(escrow.Addressed)
+	if !ok {
+		return ""
+	}
+	u, err := url.Parse(at.Address())
+	if err != nil {
+		return ""
+	}
+	u.User, u.RawQuery, u.ForceQuery, u.Fragment, u.RawFragment = nil, "", false, "", ""
+	return validate.Clean(u.String(), maxLookupURL)
+}
+
+// ReconcileByLookup runs a planned lookup at the escrow service of this process.
+func (c *Cases) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, by Guard) error {
+	found, asked, err := c.LookupFinding(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	_, err = c.Reconcile(ctx, tenant, id, actor, found, asked, by)
+	return err
+}
+
+// LookupFinding asks the escrow service about a run and returns the answer as a finding, with
+// its source. It returns a *RefusedError if the run can't be looked up or the answer is unclear.
+func (c *Cases) LookupFinding(ctx context.Context, tenant string, id background.RunID) (Finding, LookupSource, error) {
+	if c.Settlements.Executor == nil {
+		return Finding{}, LookupSource{}, refusal.ErrNoExecutor
+	}
+	seen, err := c.OwnRun(ctx, tenant, id)
+	if err != nil {
+		return Finding{}, LookupSource{}, err
+	}
+	executor := c.Settlements.ExecutorOf(seen.Run.Target)
+	if executor == nil {
+		return Finding{}, LookupSource{}, refusal.ErrTargetUnknown
+	}
+	if gate := reconcileGate(seen); gate != "" {
+		return Finding{}, LookupSource{}, RefusedBy(gate, seen)
+	}
+	if err := checkBinding(&seen.Run); err != nil {
+		refusal := RefusedBy(refusal.GateRequestAltered, seen)
+		refusal.Because = err.Error()
+		return Finding{}, LookupSource{}, refusal
+	}
+	found := c.lookUpWithTimeout(ctx, seen.Run, false)
+	if found.Class == escrow.Unknown {
+		refusal := RefusedBy(refusal.GateReconcileFirst, seen)
+		refusal.Because = lookupUnclear(found)
+		return Finding{}, LookupSource{}, refusal
+	}
+	return Finding{Class: found.Class, Moved: found.Moved, Reference: found.Reference}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
+}
+
+// lookupUnclear explains why a lookup decides nothing.
+func lookupUnclear(found background.Result) string {
+	return "the lookup gave no clear answer: " + redact.Text(found.Failure.Message)
+}
+
+// Reconcile records a finding of an actor, or of a lookup, and returns the transaction of its
+// case.
+func (c *Cases) Reconcile(ctx context.Context, tenant string, id background.RunID, actor string, f Finding, asked LookupSource, by Guard) (transaction string, err error) {
+	seen, err := c.FindingRun(ctx, tenant, id, f, asked)
+	if err != nil {
+		return "", err
+	}
+	m := background.Transition{
+		ID: NewID(), Run: seen.Run, Event: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, CallOutstanding: f.CallOutstanding,
+		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
+	}
+	if _, err := c.Settlements.record(ctx, m, by); errors.Is(err, background.ErrConflict) {
+		return "", c.explainLostGuard(ctx, id, err)
+	} else if err != nil {
+		return "", err
+	}
+	c.Manager.Wake(id)
+	return seen.Case.Subject, nil
+}
+
+// FindingRun reads the run of a finding or lookup, and refuses a run that accepts neither.
+func (c *Cases) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (journal.Snapshot, error) {
+	seen, err := c.OwnRun(ctx, tenant, id)
+	switch gate := reconcileGate(seen); {
+	case err != nil:
+		return seen, err
+	case gate != "" && !(f.Class == escrow.Executed && closedUnpaid(seen)):
+		return seen, RefusedBy(gate, seen)
+	case asked.Class == escrow.NotExecuted && seen.Run.Attempt != asked.Attempt:
+		refusal := RefusedBy(refusal.GateReconcileFirst, seen)
+		refusal.Because = "another call was made during the lookup, and the answer does not cover it"
+		return seen, refusal
+	case asked.Class != "":
+		return seen, nil
+	case seen.Run.Letter == background.LetterForked:
+		if err := c.refuseIfPaidByFork(ctx, seen); err != nil {
+			return seen, err
+		}
+	}
+	if err := f.checkAmount(&seen); err != nil {
+		return seen, err
+	}
+	return seen, c.checkNoCallPending(ctx, seen, f)
+}
+
+// refuseIfPaidByFork refuses a finding for a forked letter whose operation key is already paid, as by
+// its fork. A payment counts once per key, so the finding would change nothing.
+func (c *Cases) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot) error {
+	runs, err := c.Settlements.readCaseRuns(ctx, seen.Run)
+	if err != nil || !runs.paidUnder(seen.Run.Operation) {
+		return err
+	}
+	refusal := RefusedBy(refusal.GateNotOpen, seen)
+	refusal.Because = "the payment under its operation key is on record"
+	return refusal
+}
+
+// checkNoCallPending refuses NotExecuted while a call may still be in flight, unless the finding
+// confirms it with CallOutstanding. A call that begins meanwhile makes the transition fail: it
+// expects the attempt that was read.
+func (c *Cases) checkNoCallPending(ctx context.Context, seen journal.Snapshot, f Finding) error {
+	if f.Class != escrow.NotExecuted || f.CallOutstanding {
+		return nil
+	}
+	why, err := c.Settlements.mayStillPay(ctx, seen.Run)
+	if err != nil || why == "" {
+		return err
+	}
+	refusal := RefusedBy(refusal.GateCallOutstanding, seen)
+	refusal.Because = why
+	return refusal
+}
+
+// explainLostGuard returns why a letter that was open a moment ago can't be reconciled any more.
+func (c *Cases) explainLostGuard(ctx context.Context, id background.RunID, lost error) error {
+	now, err := c.Journal.Cases.Snapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	if gate := reconcileGate(now); gate != "" {
+		return RefusedBy(gate, now)
+	}
+	return lost
+}
+
+// moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
+// no money: its unknown outcome is a failure.
+func moneyUnknown(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
+}
+
+// reconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
+// waits for an attempt with an unknown outcome. A finding does not cover a call made later,
+// so the transition expects the attempt that was read.
+func reconcileGate(s journal.Snapshot) refusal.Gate {
+	switch {
+	case s.Case.Kind == journal.KindSettlement && s.Run.State == background.Running:
+		return refusal.GateRunning
+	case s.Run.State.Waiting() && moneyUnknown(s):
+		return ""
+	}
+	return OpenLetterGate(s)
+}
+
+// OpenLetterGate is the gate of every action that needs an open letter of a settlement.
+func OpenLetterGate(s journal.Snapshot) refusal.Gate {
+	switch {
+	case s.Case.Kind != journal.KindSettlement:
+		return refusal.GateNotSettlement
+	case s.Run.State != background.DeadLettered:
+		return refusal.GateNotALetter
+	case s.Run.Letter != background.LetterOpen:
+		return refusal.GateNotOpen
+	}
+	return ""
+}
+
+// closedUnpaid reports whether a settlement's run was closed while no payment of it is
+// recorded.
+func closedUnpaid(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && s.Run.ClosedUnpaid()
+}
+
+func RefusedBy(g refusal.Gate, s journal.Snapshot) *refusal.RefusedError {
+	return &refusal.RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
+}
+
+// OwnRun reads a run of a tenant, or returns ErrNotFound.
+func (c *Cases) OwnRun(ctx context.Context, tenant string, id background.RunID) (journal.Snapshot, error) {
+	seen, err := c.Journal.Cases.Snapshot(ctx, id)
+	return seen, ownedBy(tenant, seen, err)
+}
+
+// ownedBy returns the error of a read of a run, but ErrNotFound if it is not the tenant's. Nobody
+// learns of a run of another tenant that it can't be read.
+func ownedBy(tenant string, seen journal.Snapshot, err error) error {
+	if (err == nil || errors.Is(err, refusal.ErrUnreadable)) && (tenant == "" || seen.Run.Tenant != tenant) {
+		return refusal.ErrNotFound
+	}
+	return err
+}

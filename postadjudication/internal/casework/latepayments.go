@@ -1,0 +1,235 @@
+package casework
+
+import (
+	"context"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// caseRuns holds all runs of a case, read when the case had the given head.
+type caseRuns struct {
+	head      receipts.Head
+	byID      map[background.RunID]background.Run
+	olderPaid int64 // paid under older keys since the current generation began; read only if the case needs it
+}
+
+// errCaseRunsStale means that the runs of the case must be read, or read again.
+var errCaseRunsStale = errors.New("postadjudication: the runs of the case are not those of its head")
+
+func (f *Settlements) readCaseRuns(ctx context.Context, r background.Run) (*caseRuns, error) {
+	now, err := f.Journal.Cases.Snapshot(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	all, err := f.Journal.Cases.ReadableRuns(ctx, now.Run.Tenant, now.Case.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &caseRuns{head: all[0].Case.Head, byID: make(map[background.RunID]background.Run, len(all))}
+	for _, s := range all {
+		out.byID[s.Run.ID] = s.Run
+	}
+	if all[0].Case.State.NeedsOlderPaid() {
+		out.olderPaid, err = f.paidUnderOlderKeys(ctx, all[0].Case)
+	}
+	return out, err
+}
+
+// paidUnderOlderKeys returns what a case has paid under older keys since its current generation
+// began. If the receipts are inconsistent it returns all that was asked for: a further payment is
+// then reported as a breach, and an audit finds the inconsistent receipts.
+func (f *Settlements) paidUnderOlderKeys(ctx context.Context, c journal.Case) (int64, error) {
+	_, trail, err := f.Journal.Cases.WithTrail(ctx, c.Tenant, c.ID)
+	if err != nil {
+		return 0, err
+	}
+	folded, err := binding.FoldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
+	if err != nil || folded.State != c.State {
+		return c.State.Asked, nil
+	}
+	return folded.PaidUnderOlderKeys, nil
+}
+
+// paidUnderOlderKeys returns OlderPaid of an executed event.
+func (a *caseRuns) paidUnderOlderKeys(s *journal.Snapshot) (int64, error) {
+	switch {
+	case !s.Case.State.NeedsOlderPaid():
+		return 0, nil
+	case a == nil || a.head != s.Case.Head:
+		return 0, errCaseRunsStale
+	}
+	return a.olderPaid, nil
+}
+
+// paid reports whether the payment under a run's operation key is on record. A payment
+// counts once per key, however many runs and answers report it.
+func (a *caseRuns) paid(s *journal.Snapshot) (bool, error) {
+	if a == nil || a.head != s.Case.Head {
+		return false, errCaseRunsStale
+	}
+	return a.paidUnder(s.Run.Operation), nil
+}
+
+func (a *caseRuns) paidUnder(operation [32]byte) bool {
+	for _, r := range a.byID {
+		if r.Operation == operation && r.Class == escrow.Executed {
+			return true
+		}
+	}
+	return false
+}
+
+// activeRun returns the active run of the case.
+func (a *caseRuns) activeRun(s *journal.Snapshot) (background.Run, error) {
+	if s.Case.ActiveRun == s.Run.ID {
+		return s.Run, nil
+	}
+	if a == nil || a.head != s.Case.Head {
+		return background.Run{}, errCaseRunsStale
+	}
+	return a.byID[s.Case.ActiveRun], nil
+}
+
+// decideLate decides on the answer of an attempt that had already ended. A payment is a fact
+// whatever has happened since. Under the case's current operation key it settles the case,
+// ends a waiting run as succeeded, and closes an open letter as reconciled. Under another
+// key it ends the waiting run, which must not pay as well. A running run ends when its
+// attempt finishes.
+func decideLate(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+	run, err := m.Apply(s.Run)
+	if err != nil {
+		return journal.Change{}, err
+	}
+	active, err := runs.activeRun(s)
+	if err != nil {
+		return journal.Change{}, err
+	}
+	if active.Operation != s.Run.Operation && m.Reason != background.ReasonUnrecordable {
+		run.UnresolvedUnknowns = s.Run.UnresolvedUnknowns // the unknown outcome is under another key
+	}
+	change := journal.Change{Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run}}
+	p := receiptPayload(&m, &s.Run, &run)
+	var effect settlement.Effect
+	var fact settlement.Event
+	if m.Result.Class == escrow.Executed {
+		if fact, err = paymentOf(m, s, runs); err != nil {
+			return change, err
+		}
+		if fact.Repeated && m.Event == receipts.Reconciled && run.Letter == background.LetterForked {
+			return change, background.ErrConflict // its fork was paid: nothing is left to find
+		}
+		var state settlement.State
+		if state, effect, err = settlement.Apply(s.Case.State, fact); err != nil {
+			return change, err
+		}
+		change.After.Case.State = state
+		p.UnderOlderKey = fact.Fact == settlement.ExecutedOlder
+		p.Outcome = string(state.Adjudication)
+		if state != s.Case.State {
+			p.Settlement = binding.SettlementSnapshot(state)
+		}
+	}
+	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p})
+	change.Drafts = append(change.Drafts, excessReceipts(&m, run.ID, run.Attempt, effect)...)
+	if m.Result.Class != escrow.Executed {
+		return change, nil
+	}
+	if active.Operation == s.Run.Operation {
+		return closePaidRun(m, change, active), nil
+	}
+	if fact.Repeated {
+		return change, nil // already recorded: later runs were started knowing of it
+	}
+	return endUnpaidRun(m, change, active)
+}
+
+// paymentOf returns the settlement event of a late payment. A payment for an older
+// generation, as the request's terms state, is not one of the current decision's.
+func paymentOf(m background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.Event, error) {
+	repeated, err := runs.paid(s)
+	if err != nil {
+		return settlement.Event{}, err
+	}
+	t := s.Run.Terms
+	if t == nil {
+		return settlement.Event{}, alteredRequest{binding.NotSubmitted}
+	}
+	e := settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: settlement.Outcome(t.Outcome), Repeated: repeated}
+	if t.Generation < s.Case.State.Generation {
+		e.Fact = settlement.ExecutedOlder
+	}
+	e.OlderPaid, err = runs.paidUnderOlderKeys(s)
+	return e, err
+}
+
+// activeRunReceipt begins the receipt of a late payment's effect on the active run.
+func activeRunReceipt(m background.Transition, active background.Run) receipts.Draft {
+	return receipts.Draft{Run: active.ID, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
+		BudgetSpent: active.BudgetSpent, Recoveries: active.Recoveries, Attempt: active.Attempt,
+	}}
+}
+
+// closePaidRun ends the case's active run, since its payment is made: a waiting run has
+// succeeded, and an open letter closes as reconciled.
+func closePaidRun(m background.Transition, ch journal.Change, active background.Run) journal.Change {
+	if ch.After.Run.ID == active.ID {
+		active = ch.After.Run
+	}
+	if !active.State.Waiting() && active.Letter != background.LetterOpen {
+		return ch
+	}
+	after, draft := active, activeRunReceipt(m, active)
+	after.LastTransition, after.Class, after.UnresolvedUnknowns = m.ID, escrow.Executed, 0
+	p := &draft.Payload
+	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(escrow.Executed), m.Result.Moved, m.Result.Reference
+	p.OutcomeClass, p.Ended = string(escrow.Executed), active.State.Waiting()
+	p.CaseUnmoved = p.Ended && ch.Before.Case.State.Progression.Ended()
+	if p.Ended {
+		after.State = background.Succeeded
+	} else {
+		after.Letter = background.LetterReconciled
+	}
+	if ch.After.Run.ID == active.ID {
+		ch.After.Run = after
+	} else {
+		ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})
+	}
+	ch.Drafts = append(ch.Drafts, draft)
+	return ch
+}
+
+// endUnpaidRun ends the case's active run, if it waits, after a payment under another key:
+// its own payment would come on top. If that payment ended the case, the run is cancelled.
+// Otherwise it becomes a dead letter: a person must judge what the payment means for the
+// current decision.
+func endUnpaidRun(m background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
+	if !active.State.Waiting() {
+		return ch, nil
+	}
+	after, draft := active, activeRunReceipt(m, active)
+	after.LastTransition = m.ID
+	p := &draft.Payload
+	p.OutcomeClass, p.UnknownOpen = string(after.Class), active.UnresolvedUnknowns
+	if ch.After.Case.State.Progression.Ended() {
+		draft.Subtype, p.Reason, p.CaseUnmoved, after.State = receipts.Cancelled, ReasonCaseEnded, true, background.Cancelled
+	} else {
+		state, _, err := settlement.Apply(ch.After.Case.State, settlement.Event{Fact: settlement.DeadLettered})
+		if err != nil {
+			return ch, err
+		}
+		ch.After.Case.State = state
+		after.State, after.Letter, after.DeadAt, after.Reason = background.DeadLettered, background.LetterOpen, m.At, ReasonPaidUnderOlderKey
+		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, m.At, ReasonPaidUnderOlderKey, refusal.GatePaidUnderOlderKey.Meaning()
+		p.Outcome, p.DispatchReference, p.Settlement = string(state.Adjudication), DispatchReference(after), binding.SettlementSnapshot(state)
+	}
+	ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})
+	ch.Drafts = append(ch.Drafts, draft)
+	return ch, nil
+}

@@ -1,0 +1,304 @@
+package casework
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// LookupRule configures the lookup loop, which asks the escrow service about open letters of
+// unknown outcome. The zero rule is the default: on if the executor is a Lookuper.
+type LookupRule struct {
+	Off        bool
+	Every      time.Duration // interval between rounds; 5s
+	FirstPause time.Duration // between the first and second lookup of a letter; each further pause doubles; 1m
+	MaxPause   time.Duration // the longest pause; 6h
+	PerSecond  int           // lookups per second at one escrow service, by all processes; 5
+	Slots      int           // concurrent lookups; 4
+}
+
+func (r LookupRule) withDefaults() LookupRule {
+	for _, d := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{{&r.Every, 5 * time.Second}, {&r.FirstPause, time.Minute}, {&r.MaxPause, 6 * time.Hour}} {
+		if *d.value <= 0 {
+			*d.value = d.def
+		}
+	}
+	if r.PerSecond <= 0 {
+		r.PerSecond = 5
+	}
+	if r.Slots <= 0 {
+		r.Slots = 4
+	}
+	return r
+}
+
+// pause returns the pause after the nth lookup of a letter.
+func (r LookupRule) pause(asked int) time.Duration {
+	d := r.FirstPause
+	for range asked - 1 {
+		if d >= r.MaxPause/2 {
+			return r.MaxPause
+		}
+		d *= 2
+	}
+	return min(d, r.MaxPause)
+}
+
+// LookupStats counts the lookups of one process.
+type LookupStats struct {
+	Asked   uint64 // lookups at escrow services
+	Cleared uint64 // letters found not executed
+	Closed  uint64 // letters closed by a payment that was found
+}
+
+// Reasons why a letter of unknown outcome waits for a person.
+const (
+	LookupKeyForgotten = "forgotten"    // the escrow service may have forgotten the operation key
+	LookupOtherAmount  = "other_amount" // the moved amount differs from the amount left to move
+)
+
+const (
+	lookupPage    = 100    // letters per round
+	maxNeverAsked = 10_000 // letters tracked before their first lookup
+)
+
+// LookupLoop asks the escrow service about open letters of unknown outcome, while no
+// other process does:
+//
+//	letter ─▶ no call can be in flight, by this process's own clock ─▶ lookup
+//	  executed, exactly the amount left    the letter is closed, the case settled
+//	  executed, another amount             waits for a person
+//	  not executed, a second time          cleared: it can be forked, or adjudicated again
+//	  anything else                        looked up again, until the key may be forgotten
+//
+// An answer is recorded only if the case has not changed since the lookup. An answer without
+// new information changes only the record of the lookup.
+type LookupLoop struct {
+	*Cases
+	worker string
+	rule   LookupRule
+
+	firstSeen map[background.RunID]time.Time // when this process first saw a letter that was never looked up, monotonic
+	limiters  map[string]*rate.Limiter       // by escrow service
+	targets   []string                       // targets with a lookup
+	slots     chan struct{}                  // one element per running lookup
+
+	asked, cleared, closed atomic.Uint64
+
+	mu           sync.Mutex
+	skippedUntil map[background.RunID]time.Time // letters whose lookup can't be made or recorded: until when they are skipped, monotonic
+}
+
+// lookupSkipFor is how long an unreadable or unrecordable letter is skipped: it must not block
+// the others in every round.
+const lookupSkipFor = 10 * time.Minute
+
+// skip skips a letter for a duration.
+func (l *LookupLoop) skip(id background.RunID, d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.skippedUntil[id] = time.Now().Add(d)
+}
+
+// skippedNow returns the letters that are skipped now.
+func (l *LookupLoop) skippedNow() map[background.RunID]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(l.skippedUntil, func(_ background.RunID, until time.Time) bool { return now.After(until) })
+	return maps.Clone(l.skippedUntil)
+}
+
+func NewLookupLoop(c *Cases, worker string, rule LookupRule) *LookupLoop {
+	rule = rule.withDefaults()
+	return &LookupLoop{Cases: c, worker: worker, rule: rule, firstSeen: map[background.RunID]time.Time{}, skippedUntil: map[background.RunID]time.Time{}, limiters: map[string]*rate.Limiter{}, slots: make(chan struct{}, rule.Slots)}
+}
+
+func (l *LookupLoop) Stats() LookupStats {
+	return LookupStats{Asked: l.asked.Load(), Cleared: l.cleared.Load(), Closed: l.closed.Load()}
+}
+
+// Run looks letters up until ctx ends.
+func (l *LookupLoop) Run(ctx context.Context) {
+	if l.targets = l.Settlements.lookupTargets(); len(l.targets) == 0 || l.rule.Off {
+		return
+	}
+	failing := false
+	for Sleep(ctx, l.rule.Every, nil) {
+		_, err := l.Journal.Lookups.Exclusive(ctx, func() error { return l.round(ctx) })
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			l.Log.Error("can't look up letters of unknown outcome, retrying", zap.Error(err))
+		}
+		failing = err != nil
+	}
+}
+
+// round looks up the letters that are due, at each escrow service's own rate.
+func (l *LookupLoop) round(ctx context.Context) error {
+	if err := l.Journal.Lookups.DeleteResolved(ctx); err != nil {
+		return err
+	}
+	skipped := l.skippedNow()
+	due, err := l.Journal.Lookups.Due(ctx, l.targets, l.Now(), lookupPage+len(skipped))
+	if err != nil {
+		return err
+	}
+	first, err := l.firstLookups(ctx, skipped)
+	if err != nil {
+		return err
+	}
+	by := map[string][]background.RunID{}
+	for _, u := range append(due, first...) {
+		if _, is := skipped[u.Run]; is {
+			continue
+		}
+		service := l.Settlements.Targets.breakerTarget(u.Target)
+		by[service] = append(by[service], u.Run)
+	}
+	var all sync.WaitGroup
+	for service, ids := range by {
+		limiter := l.limiters[service]
+		if limiter == nil {
+			limiter = rate.NewLimiter(rate.Limit(l.rule.PerSecond), 1)
+			l.limiters[service] = limiter
+		}
+		all.Go(func() {
+			for _, id := range ids {
+				if !l.acquire(ctx, limiter) {
+					return
+				}
+				all.Go(func() {
+					defer func() { <-l.slots }()
+					l.tryLookup(ctx, id)
+				})
+			}
+		})
+	}
+	all.Wait()
+	return ctx.Err()
+}
+
+// acquire blocks until the rate limit and a slot allow a lookup. It returns false if ctx ends first.
+func (l *LookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
+	if limiter.Wait(ctx) != nil {
+		return false
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// firstLookups returns letters that were never looked up, and that this process has known for
+// so long that no call can be in flight. It uses only this process's clock.
+func (l *LookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []journal.UnknownLetter, err error) {
+	found, err := l.Journal.Lookups.NeverLookedUp(ctx, l.targets, maxNeverAsked)
+	if err != nil {
+		return nil, err
+	}
+	f, now, seen := l.Settlements, time.Now(), make(map[background.RunID]time.Time, len(found))
+	for _, u := range found {
+		since, known := l.firstSeen[u.Run]
+		if !known {
+			since = now
+		}
+		seen[u.Run] = since
+		bound := f.CallBound + f.CallTimeLimit + max(0, f.inFlight(u.Target))
+		if _, is := skipped[u.Run]; !is && !u.Paused && now.Sub(since) >= bound && len(out) < lookupPage {
+			out = append(out, u)
+		}
+	}
+	l.firstSeen = seen
+	return out, nil
+}
+
+// tryLookup looks a letter up. The next round retries after an error.
+func (l *LookupLoop) tryLookup(ctx context.Context, id background.RunID) {
+	err := RecoverPanic(func() error { return l.lookUpLetter(ctx, id) })
+	if errors.Is(err, refusal.ErrUnreadable) || errors.Is(err, refusal.ErrUnrecordable) {
+		l.skip(id, lookupSkipFor)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, refusal.ErrNotFound) && !errors.Is(err, ErrLetterChanged) && !errors.Is(err, background.ErrConflict) {
+		l.Log.Warn("a letter of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
+	}
+}
+
+func (l *LookupLoop) lookUpLetter(ctx context.Context, id background.RunID) error {
+	s, was, err := l.Journal.Lookups.Letter(ctx, id)
+	if err != nil {
+		return err
+	}
+	if l.Manager.BreakerOpen(s.Run) {
+		return nil
+	}
+	q, err := l.Settlements.readLookupEvidence(ctx, s.Run)
+	if err != nil {
+		return err
+	}
+	if q.outstanding { // until the call returns or its process is lost; the slot is for other letters
+		l.skip(id, l.rule.FirstPause)
+		return nil
+	}
+	l.asked.Add(1)
+	found := l.lookUpWithTimeout(ctx, s.Run, true)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	now := l.Now()
+	next := journal.LookupRecord{
+		Run: id, Tenant: s.Run.Tenant, Count: was.Count + 1, LookedUpAt: now, Answer: found.Class, Moved: found.Moved, NotExecutedAt: was.NotExecutedAt,
+		NextAt: now.Add(l.rule.pause(was.Count + 1)),
+	}
+	if found.Failure != nil {
+		next.FailureType = found.Failure.Type
+	}
+	minGap := max(l.rule.FirstPause, max(0, q.inFlight))
+	switch left := s.Case.State.Asked - s.Case.State.Moved; {
+	case found.Class == escrow.Executed && found.Moved == left:
+		return l.recordAnswer(ctx, s, found, &l.closed)
+	case found.Class == escrow.Executed:
+		next.NextAt, next.ManualReason = time.Time{}, LookupOtherAmount
+	case found.Class == escrow.NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:
+		return l.recordAnswer(ctx, s, found, &l.cleared)
+	case found.Class == escrow.NotExecuted && was.NotExecutedAt.IsZero():
+		next.NotExecutedAt, next.NextAt = now, now.Add(minGap)
+	}
+	if !next.NextAt.IsZero() && q.keyRetention != escrow.Forever && next.NextAt.Sub(s.Run.FirstSentAt) >= q.keyRetention-q.margin {
+		next.NextAt, next.ManualReason = time.Time{}, LookupKeyForgotten
+	}
+	return l.Journal.Lookups.Record(ctx, next)
+}
+
+// recordAnswer records the answer of the escrow service, unless the case has changed since s was
+// read.
+func (l *LookupLoop) recordAnswer(ctx context.Context, s journal.Snapshot, found background.Result, count *atomic.Uint64) error {
+	m := background.Transition{
+		ID: NewID(), Run: s.Run, Event: receipts.Reconciled, At: l.Now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
+		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
+	}
+	_, err := l.Settlements.record(ctx, m, Guard{Head: &s.Case.Head})
+	if err == nil {
+		count.Add(1)
+	}
+	return err
+}

@@ -1,0 +1,78 @@
+package casework
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Recorder returns the adapter that records transitions of a family's runs. A process without
+// an executor can still record a person's request.
+func (c *Cases) Recorder(name string) interface {
+	Record(context.Context, background.Transition) (background.Run, error)
+} {
+	if p, ok := c.PlainFamilies[name]; ok {
+		return p
+	}
+	if name != Family {
+		return &PlainFamily{Journal: c.Journal}
+	}
+	return c.Settlements
+}
+
+// PlainFamily records the transitions of a plain family.
+type PlainFamily struct {
+	FamilyName       string
+	Policy           retrypolicy.Policy
+	AttemptTimeLimit time.Duration
+	Run              func(ctx context.Context, a background.Attempt) background.Result
+	Journal          *journal.Journal
+	Handlers         *Handlers
+}
+
+func (f *PlainFamily) Name() string { return f.FamilyName }
+
+func (f *PlainFamily) TimeLimit() time.Duration {
+	if f.AttemptTimeLimit > 0 {
+		return f.AttemptTimeLimit
+	}
+	return 30 * time.Second
+}
+
+func (f *PlainFamily) Handle(ctx context.Context, a background.Attempt) background.Result {
+	return f.Run(ctx, a)
+}
+
+// Lookup returns an unknown outcome: a plain family has no lookup.
+func (f *PlainFamily) Lookup(context.Context, background.Run) background.Result {
+	return background.Result{Class: escrow.Unknown, Failure: &background.Failure{Type: "lookup.unsupported", Message: "a plain family has no lookup"}}
+}
+
+// Record commits a transition with its receipt.
+func (f *PlainFamily) Record(ctx context.Context, m background.Transition) (background.Run, error) {
+	m = redactTransition(m)
+	if m.Event == receipts.OutOfBandChangeDetected {
+		return recordTampering(ctx, f.Journal, m)
+	}
+	s, err := f.Handlers.applyWithHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) {
+		if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+			if err := checkBinding(&s.Run); err != nil {
+				return journal.Change{}, err
+			}
+		}
+		run, err := m.Apply(s.Run)
+		if err != nil {
+			return journal.Change{}, unrecordableUnlessAnswered(err)
+		}
+		return journal.Change{
+			Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
+			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receiptPayload(&m, &s.Run, &run)}},
+		}, nil
+	})
+	return s.Run, err
+}

@@ -1,0 +1,70 @@
+package casework
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+)
+
+// Processes reports which processes run.
+type Processes struct {
+	Journal *journal.Journal
+	Manager *background.Manager
+}
+
+// SessionTimeout is how long a process without a heartbeat counts as running.
+const SessionTimeout = 30 * time.Second
+
+// Running returns the sessions of running processes.
+func (p *Processes) Running(ctx context.Context) ([]background.Session, error) {
+	if err := p.Manager.MeasureClock(ctx); err != nil { // with a clock that is off, all sessions would look old
+		return nil, err
+	}
+	sessions, err := p.Journal.Sessions.Sessions(ctx)
+	since := p.Manager.Now().Add(-SessionTimeout)
+	return slices.DeleteFunc(sessions, func(one background.Session) bool { return one.Lost || one.BeatAt.Before(since) }), err
+}
+
+// ServedBy reports whether a running process has a family.
+func ServedBy(family string, sessions []background.Session) bool {
+	return slices.ContainsFunc(sessions, func(s background.Session) bool {
+		return slices.ContainsFunc(s.Queues, func(q string) bool { return strings.HasPrefix(q, family+":") })
+	})
+}
+
+// ServedFamilies caches which families running processes have, so that a list of letters can be
+// judged by it.
+type ServedFamilies struct {
+	Local   map[string]bool // of this process, running or not
+	Running func(context.Context) ([]background.Session, error)
+
+	mu    sync.Mutex
+	seen  []background.Session
+	err   error
+	until time.Time // on this machine's clock
+}
+
+// servedFamiliesTTL is how long an answer is cached, and the timeout of reading it.
+const servedFamiliesTTL = time.Second
+
+// mayBeServed reports whether a process may execute runs of a family: this process, running or not,
+// or a running one. It returns true if the sessions can't be read.
+func (f *ServedFamilies) mayBeServed(family string) bool {
+	if f.Local[family] {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.After(f.until) {
+		ctx, cancel := context.WithTimeout(context.Background(), servedFamiliesTTL)
+		defer cancel()
+		f.seen, f.err = f.Running(ctx)
+		f.until = now.Add(servedFamiliesTTL)
+	}
+	return f.err != nil || ServedBy(family, f.seen)
+}

@@ -1,0 +1,368 @@
+package casework
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Settlements is the family of settlements. Its handler calls the escrow service; Record
+// changes settlement, escrow and evidence in the commit that changes the run.
+type Settlements struct {
+	Journal       *journal.Journal
+	Executor      escrow.Executor // of escrow.DefaultTarget and its aliases; nil: nothing is executed
+	Targets       Targets
+	CallTimeLimit time.Duration
+	Now           func() time.Time
+	Handlers      *Handlers
+	OnExcess      func(of *journal.Case, run background.RunID, excess int64) // raises the alarm
+	Served        *ServedFamilies
+
+	CallBound       time.Duration // maximum age of a claim when its call is sent
+	DefaultInFlight time.Duration // how long a call may be in flight, unless its executor states it
+}
+
+func (f *Settlements) Name() string             { return Family }
+func (f *Settlements) TimeLimit() time.Duration { return f.CallTimeLimit }
+
+// Handle calls the escrow service once. It calls nothing if the attempt can't check its claim's age.
+func (f *Settlements) Handle(ctx context.Context, a background.Attempt) background.Result {
+	if a.Fresh == nil {
+		return background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStaleClaim, Message: "the age of the claim is unknown"}}
+	}
+	call, err := callOf(a.Run, a.Number)
+	if err != nil {
+		return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: background.ReasonRequestAltered, Message: err.Error()}}
+	}
+	call.Fresh, call.NotAfter = a.Fresh, a.NotAfter
+	executor := f.ExecutorOf(call.Target)
+	if executor == nil { // unreachable through claims: a run of an unknown target is not claimed
+		return background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: failureTargetUnknown, Message: "this process does not call the escrow service"}}
+	}
+	return resultOf(executor.Execute(ctx, call), call.Amount.Minor)
+}
+
+// otherCallOutstanding reports whether another run of the case, such as the fork's parent, has an
+// outstanding call under the run's operation key that may still pay. A call of a lost process
+// never returns: it counts for as long as a call can be in flight. The engine tracks the run's
+// own calls.
+func (f *Settlements) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
+	all, err := f.Journal.Cases.ReadableRuns(ctx, r.Tenant, r.Case)
+	if err != nil || !slices.ContainsFunc(all, func(s journal.Snapshot) bool {
+		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall()
+	}) {
+		return false, err
+	}
+	q, err := f.readLookupEvidence(ctx, r)
+	return q.outstanding || q.remainingFlight() > 0, err
+}
+
+// maxBelievableMoved bounds the amount that an executor may report beyond what it was asked to
+// move. An overpayment is a fact, but sums must stay exact whatever the executor answers.
+const maxBelievableMoved = settlement.MaxMinor / 1024
+
+// resultOf turns an executor's answer into a result. An unknown class, or Executed without a
+// plausible amount, counts as an unknown outcome.
+func resultOf(a escrow.Answer, asked int64) background.Result {
+	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference}
+	switch {
+	case a.Class == escrow.Executed && a.Moved >= 1 && a.Moved <= max(asked, maxBelievableMoved):
+		r.Moved = a.Moved
+		return r
+	case a.Class == escrow.Executed:
+		a.Type, a.Message = "executor.unreadable", "the executor answered executed without a readable amount"
+		r.Class, r.Retry = escrow.Unknown, true
+	case a.Class != escrow.NotExecuted && a.Class != escrow.Unknown:
+		r.Class, r.Retry = escrow.Unknown, true
+	}
+	if a.Type == "" {
+		a.Type = "executor.unspecified"
+	}
+	r.Failure = &background.Failure{Type: a.Type, Code: a.Code, Message: a.Message}
+	return r
+}
+
+// Record commits a transition of a run with its case, escrow and receipts.
+func (f *Settlements) Record(ctx context.Context, m background.Transition) (background.Run, error) {
+	return f.record(ctx, m, Guard{})
+}
+
+func (f *Settlements) record(ctx context.Context, m background.Transition, by Guard) (background.Run, error) {
+	m = redactTransition(m)
+	if m.Event == receipts.OutOfBandChangeDetected {
+		return recordTampering(ctx, f.Journal, m)
+	}
+	var runs *caseRuns
+	var excess int64
+	for {
+		s, err := f.Handlers.applyWithHandler(ctx, f.Journal, m, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
+			if m.Event == receipts.AnsweredLate || m.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
+				ch, err = decideLate(m, s, runs)
+			} else {
+				ch, err = f.decide(m, s, runs)
+			}
+			excess = excessIn(&ch)
+			return ch, unrecordableUnlessAnswered(err)
+		}))
+		if err == nil && excess > 0 {
+			f.OnExcess(&s.Case, s.Run.ID, excess)
+		}
+		if err == nil && m.Event == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
+			err = background.ErrDeadLettered // see onPaidUnderOlderKey
+		}
+		if !errors.Is(err, errCaseRunsStale) {
+			return s.Run, err
+		}
+		if runs, err = f.readCaseRuns(ctx, m.Run); err != nil {
+			return s.Run, err
+		}
+	}
+}
+
+// decide returns the change that a transition makes to a case.
+func (f *Settlements) decide(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+	onPaidUnderOlderKey(&m, s)
+	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+		if err := checkBinding(&s.Run); err != nil {
+			return journal.Change{}, err
+		}
+		if f.ExecutorOf(s.Run.Target) == nil {
+			return journal.Change{}, background.ErrTargetUnknown
+		}
+	}
+	if err := onExecuted(&m, s, runs); err != nil {
+		return journal.Change{}, err
+	}
+	onEndedCase(&m, s)
+	run, err := m.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
+	if err != nil {
+		return journal.Change{}, err
+	}
+	if m.Event == receipts.AttemptStarted {
+		if err := f.checkKeyLifetime(&s.Run, m.At); err != nil {
+			return journal.Change{}, err
+		}
+	}
+	state, effect, err := applySettlement(&m, s, runs)
+	if err != nil {
+		return journal.Change{}, err
+	}
+	p := receiptPayload(&m, &s.Run, &run)
+	if closesLetter(&m, s, &run) {
+		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed, KeepReserved: true}); err != nil {
+			return journal.Change{}, err
+		}
+		run.Letter, p.LetterClosed = background.LetterReconciled, true
+	}
+	p.ReservationKept = keepsReservation(&m, s) || p.LetterClosed && state.Reserved > 0
+	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
+	after := &journal.Snapshot{Case: s.Case, Run: run}
+	after.Case.State = state
+	p.Outcome = string(state.Adjudication)
+	if state != s.Case.State {
+		p.Settlement = binding.SettlementSnapshot(state)
+	}
+	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p}}
+	drafts = append(drafts, excessReceipts(&m, run.ID, run.Attempt, effect)...)
+	return journal.Change{Transition: m.ID, Before: s, After: after, Drafts: drafts}, nil
+}
+
+// onExecuted ends a run whose payment became known while it ran, whatever this attempt
+// returned. For a fork the payment may be its parent's: both have one operation key, which is
+// executed once.
+func onExecuted(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (err error) {
+	switch m.Event {
+	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
+	default:
+		return nil
+	}
+	paid := s.Run.Class == escrow.Executed
+	if !paid && !s.Run.Parent.IsZero() && s.Case.State.Moved > 0 {
+		if paid, err = runs.paid(s); err != nil {
+			return err
+		}
+	}
+	if paid && s.Run.State == background.Running {
+		m.Event, m.Lookup, m.Charge, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, escrow.Executed, background.ChargeNothing, time.Time{}, ""
+	}
+	return nil
+}
+
+// onEndedCase ends a run whose case was ended by another payment while it ran: it gets no
+// further attempt. If one of its own attempts may have paid as well, it becomes a dead letter
+// for a person.
+func onEndedCase(m *background.Transition, s *journal.Snapshot) {
+	if !s.Case.State.Progression.Ended() || m.Event != receipts.RetryScheduled && m.Event != receipts.AttemptInterrupted {
+		return
+	}
+	m.NextRetryAt, m.Reason = time.Time{}, ReasonCaseEnded
+	if m.Event = receipts.Cancelled; m.Result.Class == escrow.Unknown || s.Run.Class == escrow.Unknown {
+		m.Event = receipts.DeadLettered
+	}
+}
+
+// onPaidUnderOlderKey ends a run whose reservation was consumed by a payment under another key while it
+// ran: another attempt could pay a second time. The payment itself ends a waiting run, but
+// earlier versions left it waiting: then its claim ends it.
+func onPaidUnderOlderKey(m *background.Transition, s *journal.Snapshot) {
+	if !s.Case.State.Underfunded() {
+		return
+	}
+	switch m.Event {
+	case receipts.AttemptStarted:
+		m.Run = s.Run // a claim carries no run read from the journal
+	case receipts.RetryScheduled, receipts.AttemptInterrupted:
+	default:
+		return
+	}
+	m.Event, m.NextRetryAt, m.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
+}
+
+// closesLetter reports whether a NotExecuted finding closes an open letter: one that can't be
+// forked because of a payment under an older key. A lookup does not close it: a person has to
+// state that no more than that payment will come.
+func closesLetter(m *background.Transition, s *journal.Snapshot, after *background.Run) bool {
+	return m.Event == receipts.Reconciled && m.Result.Class == escrow.NotExecuted && m.Lookup == "" &&
+		after.Letter == background.LetterOpen && s.Case.State.Underfunded() && s.Case.State.Progression == settlement.DisputeReady
+}
+
+// keepsReservation reports whether a transition cancels a fork, which leaves reserved what its
+// dead letter kept reserved. Otherwise one person could free by a fork and a cancel what takes
+// two people to free.
+func keepsReservation(m *background.Transition, s *journal.Snapshot) bool {
+	return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
+}
+
+// Reason codes of runs that were ended by the payment of another run.
+const (
+	ReasonCaseEnded         = "case_ended"
+	ReasonPaidUnderOlderKey = string(refusal.GatePaidUnderOlderKey)
+)
+
+// checkKeyLifetime refuses a call after an unknown one once the key may have expired: the escrow
+// service would take it for a new order and pay twice. If the clock is slightly before the
+// first call, the run waits; keyMayExpire covers a clock far before it.
+func (f *Settlements) checkKeyLifetime(r *background.Run, at time.Time) error {
+	switch {
+	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.ExecutorOf(r.Target).KeyLifetime() == escrow.Forever:
+		return nil
+	case f.keyMayExpire(r, at):
+		return background.ErrKeyExpired
+	case at.Before(r.FirstSentAt):
+		return background.ErrBeforeFirstCall
+	}
+	return nil
+}
+
+// keyMayExpire reports whether the run's operation key may expire during a call made now. It
+// also returns true if at is before the first call by more than two clocks may differ, since the
+// key's age is then unknown.
+func (f *Settlements) keyMayExpire(r *background.Run, at time.Time) bool {
+	life := f.ExecutorOf(r.Target).KeyLifetime()
+	return life != escrow.Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.CallTimeLimit)))
+}
+
+// applySettlement returns the settlement after a transition of the case's active run.
+func applySettlement(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
+	e, ok := binding.SettlementEvent(m.Event, m.Result.Class == escrow.Executed, m.Result.Moved)
+	if !ok {
+		return s.Case.State, settlement.Effect{}, nil
+	}
+	e.KeepReserved = keepsReservation(m, s)
+	if e.Fact == settlement.Executed {
+		var err error
+		if e.Outcome = s.Case.State.Adjudication; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
+			e.Repeated, err = runs.paid(s)
+		} else {
+			e.Repeated = s.Run.Class == escrow.Executed
+		}
+		if err == nil {
+			e.OlderPaid, err = runs.paidUnderOlderKeys(s)
+		}
+		if err != nil {
+			return s.Case.State, settlement.Effect{}, err
+		}
+	}
+	state, effect, err := settlement.Apply(s.Case.State, e)
+	var refused *settlement.Refused
+	if errors.As(err, &refused) {
+		return state, effect, background.ErrConflict
+	}
+	return state, effect, err
+}
+
+// ForkGate returns the gate that refuses a fork of the run, or empty.
+func (f *Settlements) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
+	r := s.Run
+	switch {
+	case r.State != background.DeadLettered:
+		return refusal.GateNotALetter
+	case r.Letter != background.LetterOpen:
+		return refusal.GateNotOpen
+	case s.Case.State.Progression.Ended():
+		return refusal.GateCaseEnded
+	case s.Case.State.Underfunded():
+		return refusal.GatePaidUnderOlderKey
+	case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
+		return refusal.GateReconcileFirst
+	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
+		return refusal.GateRequestAltered
+	case !f.Served.mayBeServed(r.Family):
+		return refusal.GateFamilyNotServed
+	}
+	return ""
+}
+
+// needsNewKey reports whether a fork needs a new operation key and may have one. It needs one
+// if the escrow service would replay a stored failure, and if the lifetime of the old key is
+// over: that key no longer protects against a second payment, and a new lifetime can't be
+// counted from a call under it. It may have one if nothing was or can be executed under the old
+// key.
+func (f *Settlements) needsNewKey(s *journal.Snapshot, at time.Time) bool {
+	if s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
+		return false
+	}
+	// Calls of ended runs only return, and no new ones start, so this read may be outside the
+	// transaction. On an error the fork keeps the key.
+	out, err := f.otherCallOutstanding(context.Background(), s.Run)
+	return err == nil && !out
+}
+
+func (f *Settlements) replaysFailures(target string) bool {
+	replayer, ok := f.ExecutorOf(target).(escrow.FailureReplayer)
+	return ok && replayer.ReplaysFailures()
+}
+
+// keyExpired reports whether the lifetime of a run's operation key is over.
+func (f *Settlements) keyExpired(r *background.Run, at time.Time) bool {
+	executor := f.ExecutorOf(r.Target)
+	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
+}
+
+func newOperationKey(s *journal.Snapshot, epoch int) escrow.OperationKey {
+	return binding.OperationKey(settlement.Instruction{
+		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Adjudication, Generation: s.Case.State.Generation,
+	}, s.Run.Target, epoch)
+}
+
+// Family is the name of the settlement family.
+const Family = "settlement"
+
+// excessIn returns how much a change pays beyond the adjudicated amount.
+func excessIn(ch *journal.Change) (excess int64) {
+	for i := range ch.Drafts {
+		if ch.Drafts[i].Subtype == receipts.ConservationBreach {
+			excess += ch.Drafts[i].Payload.Excess
+		}
+	}
+	return excess
+}

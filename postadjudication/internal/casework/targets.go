@@ -1,0 +1,83 @@
+package casework
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+)
+
+// failureTargetUnknown is the failure type for a target that this process does not call.
+const failureTargetUnknown = "executor.target_unknown"
+
+// Targets are the escrow services that a process knows, by name. A nil executor marks an alias
+// of escrow.DefaultTarget.
+type Targets map[string]escrow.Executor
+
+// Names returns the sorted names.
+func (t Targets) Names() []string { return slices.Sorted(maps.Keys(t)) }
+
+// breakerTarget returns the target whose circuit breaker a target uses.
+func (t Targets) breakerTarget(name string) string {
+	if executor, known := t[name]; known && executor == nil {
+		return escrow.DefaultTarget
+	}
+	return name
+}
+
+// BreakerTargets maps each target to the one whose circuit breaker it uses.
+func (t Targets) BreakerTargets() map[string]string {
+	out := make(map[string]string, len(t))
+	for name := range t {
+		out[name] = t.breakerTarget(name)
+	}
+	return out
+}
+
+// SharedBreakers maps each target that uses the circuit breaker of another one to that one.
+func (t Targets) SharedBreakers() map[background.Target]string {
+	out := map[background.Target]string{}
+	for name, of := range t.BreakerTargets() {
+		if of != name {
+			out[background.Target{Family: Family, Name: name}] = of
+		}
+	}
+	return out
+}
+
+// ExecutorOf returns the executor of a target; nil if this process does not call it.
+func (f *Settlements) ExecutorOf(target string) escrow.Executor {
+	executor, known := f.Targets[target]
+	if !known {
+		return nil
+	}
+	if executor == nil {
+		return f.Executor
+	}
+	return executor
+}
+
+// lookupTargets returns the targets whose executor is a Lookuper.
+func (f *Settlements) lookupTargets() (names []string) {
+	for _, name := range f.Targets.Names() {
+		if _, ok := f.ExecutorOf(name).(escrow.Lookuper); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// BreakerName returns the target whose circuit breaker a target of a family uses: as recorded, else
+// as this process is configured.
+func (f *Settlements) BreakerName(ctx context.Context, family, target string) (string, error) {
+	name, err := f.Journal.Targets.BreakerOf(ctx, family, target)
+	if name != "" || err != nil {
+		return name, err
+	}
+	if family == Family {
+		return f.Targets.breakerTarget(target), nil
+	}
+	return target, nil
+}

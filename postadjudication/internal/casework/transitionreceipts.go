@@ -1,0 +1,168 @@
+package casework
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Maximum sizes of free texts in a receipt, in bytes.
+const (
+	maxType      = 64
+	maxCode      = 64
+	maxMessage   = 2 << 10
+	MaxReference = 255
+	maxStack     = 8 << 10
+	maxLookupURL = 1 << 10
+)
+
+// redactTransition redacts every free text of a transition. All text of executors and handlers
+// passes through it on its way into receipts, rows and events.
+func redactTransition(m background.Transition) background.Transition {
+	m.Reason = validate.Clean(m.Reason, maxMessage)
+	if m.Result.Reference = validate.Clean(m.Result.Reference, maxMessage); len(m.Result.Reference) > MaxReference {
+		m.Result.Reference = "" // a truncated reference would name something else
+	}
+	if f := m.Result.Failure; f != nil {
+		m.Result.Failure = &background.Failure{
+			Type: validate.Clean(f.Type, maxType), Code: validate.Clean(f.Code, maxCode), Message: validate.Clean(f.Message, maxMessage), Stack: validate.Clean(f.Stack, maxStack),
+		}
+	}
+	return m
+}
+
+// receiptPayload returns the payload for a transition: what happened, and the counts after it.
+func receiptPayload(m *background.Transition, before, after *background.Run) receipts.Payload {
+	p := receipts.Payload{
+		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
+		UnknownOpen: after.UnresolvedUnknowns, Worker: m.Worker, TraceID: m.Trace, Lookup: string(m.Lookup), DurationUS: m.Duration.Microseconds(),
+	}
+	ended := before.State == background.Running
+	if ended || m.Event == receipts.AnsweredLate {
+		p.AttemptClass, p.Moved, p.Reference = string(m.Result.Class), m.Result.Moved, m.Result.Reference
+	}
+	if f := m.Result.Failure; f != nil {
+		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack}
+	}
+	if ended {
+		p.Call = callState(m)
+	}
+	switch m.Event {
+	case receipts.AttemptStarted:
+		p.Attempt = after.Attempt
+		p.DispatchReference = DispatchReference(*after)
+	case receipts.AnsweredLate:
+		p.Attempt = m.Run.Attempt
+	case receipts.RetryScheduled:
+		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, DispatchReference(*after), m.Reason
+	case receipts.AttemptInterrupted:
+		p.NextRetryAt = after.DueAt
+	case receipts.DeadLettered:
+		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, deathReason(after)
+		p.DispatchReference = DispatchReference(*after)
+	case receipts.Cancelled:
+		p.Reason = m.Reason
+		if p.Reason == "" {
+			p.Reason = before.CancelReason
+		}
+	case receipts.Reconciled:
+		p.Finding, p.Moved, p.Reference, p.Error = string(m.Result.Class), m.Result.Moved, m.Result.Reference, receipts.Failure{}
+		p.Reason, p.FindingReference, p.CallOutstanding = m.Reason, m.Result.Reference, m.CallOutstanding
+		p.Ended = before.State.Waiting() && !after.State.Live()
+	}
+	return p
+}
+
+// callState returns whether the call of an interrupted attempt is still out, for its receipt.
+func callState(m *background.Transition) string {
+	f := m.Result.Failure
+	switch {
+	case m.CallStillRunning:
+		return receipts.CallOut
+	case f != nil && (f.Type == background.FailureTimeout || f.Type == background.FailureInterrupted):
+		return receipts.CallOver
+	}
+	return ""
+}
+
+// DispatchReference returns the id of the asynq task that delivers the run now.
+func DispatchReference(r background.Run) string {
+	return r.ID.String() + "." + strconv.Itoa(r.NotificationNumber)
+}
+
+func deathReason(r *background.Run) string {
+	if r.Failure == nil || r.Failure.Message == "" {
+		return r.Reason
+	}
+	return r.Failure.Message
+}
+
+func actorOf(m *background.Transition) string {
+	switch {
+	case m.Actor != "":
+		return m.Actor
+	case m.Event == receipts.Cancelled && m.Run.CancelBy != "":
+		return m.Run.CancelBy
+	}
+	return "worker:" + m.Worker
+}
+
+// excessReceipts returns the receipts of an overpayment, besides the transition's own.
+func excessReceipts(m *background.Transition, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
+	if e.Excess <= 0 {
+		return nil
+	}
+	return []receipts.Draft{{Run: run, Subtype: receipts.ConservationBreach, Actor: actorOf(m), At: m.At,
+		Payload: receipts.Payload{Attempt: attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
+}
+
+// errCaseChanged means that the case must be read again.
+var errCaseChanged = errors.New("postadjudication: the case has moved on")
+
+// recordTampering records that the task of a run was changed in Redis, at most once for each
+// delivery. The transition expects the head of the case from before the check that there is no
+// such receipt. It returns ErrConflict if there is one, or if the run differs from the
+// transition's.
+func recordTampering(ctx context.Context, j *journal.Journal, m background.Transition) (background.Run, error) {
+	for {
+		seen, err := j.Cases.Snapshot(ctx, m.Run.ID)
+		if err != nil {
+			return seen.Run, err
+		}
+		now, expected := seen.Run, m.Run
+		if now.State != expected.State || now.Attempt != expected.Attempt || now.NotificationNumber != expected.NotificationNumber || now.Letter != expected.Letter {
+			return now, background.ErrConflict
+		}
+		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, m.Event, DispatchReference(now))
+		if err != nil {
+			return now, err
+		}
+		if recorded {
+			return now, background.ErrConflict
+		}
+		after, err := j.Apply(ctx, now.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+			if s.Case.Head != seen.Case.Head {
+				return journal.Change{}, errCaseChanged
+			}
+			run, err := m.Apply(s.Run)
+			if err != nil {
+				return journal.Change{}, err
+			}
+			return journal.Change{
+				Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
+				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
+					DispatchReference: DispatchReference(run), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
+				}}},
+			}, nil
+		})
+		if !errors.Is(err, errCaseChanged) {
+			return after.Run, err
+		}
+	}
+}

@@ -1,0 +1,15 @@
+package validate
+
+import "errors"
+
+// Change refuses a change without a tenant, an actor or a reason: one *FieldError for
+// each, joined.
+func Change(tenant, actor, reason string) error {
+	return errors.Join(Identifier("tenant", tenant, 128), Actor(actor, reason))
+}
+
+// Actor refuses a change without an actor or a reason. It is for changes of what is read
+// first, since no tenant has what belongs to none.
+func Actor(actor, reason string) error {
+	return errors.Join(Identifier("actor", actor, 128), Text("reason", reason, 1024))
+}

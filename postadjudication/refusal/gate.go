@@ -1,0 +1,71 @@
+package refusal
+
+// Gate names the rule that refuses an action on a dead letter.
+type Gate string
+
+// The gates.
+const (
+	GateNotALetter        Gate = "not_a_letter"         // the run is not dead-lettered
+	GateNotOpen           Gate = "not_open"             // the letter was forked, reconciled, superseded or purged
+	GateReconcileFirst    Gate = "reconcile_first"      // money may have moved, and the operation key may have expired
+	GateCallOutstanding   Gate = "call_outstanding"     // a call may still be in flight, and pay
+	GateCaseEnded         Gate = "case_ended"           // the case is settled or refunded
+	GateNotSettlement     Gate = "not_a_settlement"     // a plain task moves no money
+	GateHeld              Gate = "held"                 // the letter is held
+	GatePaidUnderOlderKey Gate = "paid_under_older_key" // money moved under the key of an earlier decision
+	GateNotHeld           Gate = "not_held"             // the letter is not held
+	GateRequestAltered    Gate = "request_altered"      // the stored request differs from the submitted one in the receipts
+	GateFamilyNotServed   Gate = "family_not_served"    // no running process has the run's family
+	GateLive              Gate = "live"                 // a run of the case is live
+	GateNothingReserved   Gate = "nothing_reserved"     // the case has nothing reserved
+	GateRunning           Gate = "running"              // an attempt is running; its outcome is not known yet
+)
+
+// Meaning returns why a gate refuses and what to do about it, for people.
+func (g Gate) Meaning() string {
+	switch g {
+	case GateNotALetter:
+		return "the run is not a dead letter"
+	case GateNotOpen:
+		return "the letter is not open any more"
+	case GateReconcileFirst:
+		return "money may have moved, so reconcile first, by a lookup or a finding"
+	case GateCallOutstanding:
+		return "a call may still be on its way and pay, so wait for it, or say that you know that it will not be executed (call_outstanding)"
+	case GateCaseEnded:
+		return "the case is settled or refunded"
+	case GateNotSettlement:
+		return "a plain task moves no money, so there is nothing to find out"
+	case GateHeld:
+		return "the letter is held"
+	case GatePaidUnderOlderKey:
+		return "money moved under another operation key than the run's own, so a fork could pay a second time: adjudicate again in a higher generation, or reconcile with a finding"
+	case GateNotHeld:
+		return "the letter is not held"
+	case GateRequestAltered:
+		return "the stored request is not what its receipt says was submitted, so nothing is sent until it is restored; receipts verify shows what differs"
+	case GateFamilyNotServed:
+		return "no running process has the family of the run, so a fork would wait for ever: start one that has it"
+	case GateLive:
+		return "a run of the case is live: wait until it has ended, or cancel it"
+	case GateNothingReserved:
+		return "nothing is reserved"
+	case GateRunning:
+		return "an attempt is under way: wait until it has ended"
+	}
+	return "the gate of that name refuses it"
+}
+
+// GateNoExecutor refuses a lookup at an escrow service that this process has no executor for.
+const GateNoExecutor Gate = "no_executor"
+
+// Gates of rules, besides those of forks and holds.
+const (
+	GateNotDue        Gate = "not_due"                // the rule's delay is not over
+	GateMayBeExecuted Gate = "may_be_executed"        // money may have moved
+	GateReview        Gate = "manual_review_required" // a person must review the letter first
+	GateNotEligible   Gate = "not_reprocess_eligible" // a person marked the letter as not worth retrying
+	GateReplaysSpent  Gate = "max_replays"            // the rule has replayed it MaxReplays times
+	GateMarked        Gate = "marked"                 // the mark is already so, or a person set it
+	GateNotSelected   Gate = "not_selected"           // the rule's filter does not match it any more
+)
