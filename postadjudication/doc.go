@@ -23,9 +23,10 @@
 //
 // # Dependencies
 //
-// May import background, settlement, receipts, retrypolicy, its own packages audit, escrow,
-// internal/binding, internal/journal and internal/trail, and internal/schema, archive, strictjson,
-// redact, access, sheet and tenantlimit. It alone opens the journal. It knows no HTTP: executors
+// May import background, settlement, receipts, retrypolicy, all of its own packages but escrowhttp,
+// and internal/schema, archive, redact, access and tenantlimit. It alone opens the journal, and
+// hands it to its subjects: casestatus, deadletter and deadletter/report, which know neither each
+// other's callers nor this package. Package refusal has the gates and errors that all share. It knows no HTTP: executors
 // are passed in (see escrow and escrowhttp), and the HTTP API and the command line call this
 // package, never the reverse.
 package postadjudication

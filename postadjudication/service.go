@@ -107,12 +107,20 @@ type Caller = casework.Caller
 // WithCaller returns a context that carries the caller.
 func WithCaller(ctx context.Context, c Caller) context.Context { return casework.WithCaller(ctx, c) }
 
+// statusReader is what a Service reports of runs and cases: see casestatus.Reader.
+type statusReader interface {
+	Status(ctx context.Context, tenant string, id background.RunID) (casestatus.Status, error)
+	Case(ctx context.Context, tenant, transaction string) (casestatus.Case, error)
+	CaseByID(ctx context.Context, tenant string, id background.CaseID) (casestatus.Case, error)
+	Lineage(ctx context.Context, tenant string, id background.RunID) (casestatus.Lineage, error)
+}
+
 // Service accepts adjudications, executes them while Run runs, and reports what became of
 // them. It is safe for concurrent use.
 type Service struct {
 	*submissions
 	*eventLog
-	*casestatus.Reader
+	statusReader
 
 	journal     *journal.Journal
 	index       *search.Index
@@ -213,11 +221,12 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 		return err
 	}
 	s.eventLog = &eventLog{journal: s.journal}
-	s.Reader = &casestatus.Reader{Journal: s.journal, Cases: s.cases}
-	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewExprLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: s.RuleReplays, Now: s.now}
+	statuses := &casestatus.Reader{Journal: s.journal, Cases: s.cases}
+	s.statusReader = statuses
+	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewExprLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
 	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies)
 	s.keeper.index, s.keeper.propose = index, s.plans.proposePurge
-	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: s.Reader, Propose: s.plans.proposeFinding}
+	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.proposeFinding}
 	s.rules = newRuleStore(s.cases, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.cases, c.Worker, c.Lookups)
 	if s.subscribers, err = newSubscribers(ctx, s.journal, c.Logger); err != nil {
