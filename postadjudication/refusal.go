@@ -54,7 +54,7 @@ func (p *planStore) recordSecondPersonRefusal(ctx context.Context, tenant, actor
 		AskedFor: action, RefusedBy: refused.Code(), Bulk: plan, ContentDigest: casework.RefusalDigest(action, refused.Code(), plan, actor, casework.CallerOf(ctx).Key),
 	}})
 	if failed != nil {
-		return casework.ErrRefusalNotRecorded(refused.Code(), failed)
+		return casework.RefusalNotRecorded(refused.Code(), failed)
 	}
 	return refused
 }

@@ -223,7 +223,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	s.eventLog = &eventLog{journal: s.journal}
 	statuses := &casestatus.Reader{Journal: s.journal, Cases: s.cases}
 	s.statusReader = statuses
-	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewExprLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
+	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
 	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies)
 	s.keeper.index, s.keeper.propose = index, s.plans.proposePurge
 	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.proposeFinding}

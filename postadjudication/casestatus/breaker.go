@@ -25,6 +25,7 @@ type Breaker struct {
 	Paused int                     `json:"paused_runs"`          // as last counted; 1000 means 1000 or more. Not counted while ByHand
 }
 
+// BreakerOf returns a circuit breaker of the engine as callers see it.
 func BreakerOf(b background.Breaker) Breaker {
 	out := Breaker{
 		Tenant: b.Tenant, Family: b.Family, Target: b.Name, State: b.State, ByHand: b.Manual, Actor: b.Actor, Cause: b.Cause, Reason: b.Reason, At: b.At,

@@ -23,6 +23,7 @@ type Filter struct {
 	Transaction string   `json:"transaction_receipt_id,omitempty"`
 }
 
+// Validate returns a *refusal.FieldError for each invalid member, joined.
 func (f Filter) Validate() error {
 	var errs []error
 	for _, s := range f.States {
@@ -36,6 +37,7 @@ func (f Filter) Validate() error {
 	return errors.Join(errs...)
 }
 
+// JournalFilter converts a valid filter for the journal.
 func (f Filter) JournalFilter() journal.CaseFilter {
 	return journal.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
 }

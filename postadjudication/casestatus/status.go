@@ -130,6 +130,7 @@ func (s *Reader) AddEscrow(ctx context.Context, c *Case) error {
 	return err
 }
 
+// StatusOf returns the status of a run as its row has it, without relatives.
 func StatusOf(r background.Run) Status {
 	out := Status{
 		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, State: r.State, Letter: r.Letter,

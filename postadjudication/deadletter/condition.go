@@ -77,6 +77,7 @@ func ParseCondition(source string) (*Condition, error) {
 	return &Condition{source, program}, nil
 }
 
+// ConditionError returns the *refusal.FieldError for a condition.
 func ConditionError(problem string) error {
 	return &refusal.FieldError{Field: "where", Problem: problem}
 }
@@ -321,9 +322,9 @@ const (
 	maxConditionsPerProcess = 16
 )
 
-// exprLimiter bounds the work for conditions in a process. All conditions are compiled and
+// Limiter bounds the work for conditions in a process. All conditions are compiled and
 // evaluated on half of the processors, so that the other half is left to settlements.
-type exprLimiter struct {
+type Limiter struct {
 	cpu *tenantlimit.Limit
 
 	mu       sync.Mutex
@@ -331,13 +332,14 @@ type exprLimiter struct {
 	byTenant map[string]int
 }
 
-func NewExprLimiter() *exprLimiter {
-	return &exprLimiter{cpu: tenantlimit.Processors(), byTenant: map[string]int{}}
+// NewLimiter returns a Limiter with all slots free.
+func NewLimiter() *Limiter {
+	return &Limiter{cpu: tenantlimit.Processors(), byTenant: map[string]int{}}
 }
 
 // acquire takes a slot of a tenant. It returns ErrTooManyConditions if there is none. The caller
 // must call release once.
-func (l *exprLimiter) acquire(tenant string) (release func(), err error) {
+func (l *Limiter) acquire(tenant string) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.active == maxConditionsPerProcess || l.byTenant[tenant] == maxConditionsPerTenant {
@@ -358,14 +360,14 @@ func (l *exprLimiter) acquire(tenant string) (release func(), err error) {
 // LimitedCondition is a condition that holds a slot of the limiter.
 type LimitedCondition struct {
 	*Condition
-	limiter *exprLimiter
+	limiter *Limiter
 	tenant  string
 	release func()
 }
 
 // Condition takes a slot, then compiles the condition. It returns nil for an empty condition.
 // The caller must call done.
-func (l *exprLimiter) Condition(ctx context.Context, tenant, where string) (*LimitedCondition, error) {
+func (l *Limiter) Condition(ctx context.Context, tenant, where string) (*LimitedCondition, error) {
 	if where == "" {
 		return nil, nil
 	}

@@ -24,7 +24,7 @@ type Index struct {
 	Journal     *journal.Journal
 	Search      *search.Index
 	Settlements *casework.Settlements
-	Limiter     *exprLimiter
+	Limiter     *Limiter
 	RetentionOf func(family, queue string) (age time.Duration, ends bool) // how long open letters of a queue are kept
 	RuleReplays func(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]casestatus.RuleReplays, error)
 	Now         func() time.Time
@@ -176,6 +176,7 @@ func (l Letters) Count(ctx context.Context, f Filter) (Count, error) {
 	return out, err
 }
 
+// CheckQuery returns a *refusal.FieldError for a missing tenant and each invalid member of a filter.
 func CheckQuery(tenant string, f Filter) error {
 	if tenant == "" {
 		return &refusal.FieldError{Field: "tenant", Problem: "must be given"}
@@ -183,6 +184,7 @@ func CheckQuery(tenant string, f Filter) error {
 	return f.Validate()
 }
 
+// LetterOf returns a letter that a search found, as it is listed.
 func (s *Index) LetterOf(l search.Letter) Letter {
 	r, c := l.Run, l.Case
 	out := Letter{
@@ -299,6 +301,7 @@ func decodeLetterCursor(text string, scope []byte) (letterCursor, error) {
 	}, nil
 }
 
+// CursorDigest returns the digest that binds the body of a cursor to its list.
 func CursorDigest(body, scope []byte) [sha256.Size]byte {
 	h := sha256.New()
 	h.Write([]byte("recourse letters 1\x00"))

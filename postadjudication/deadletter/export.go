@@ -55,6 +55,7 @@ func (l Letters) Export(ctx context.Context, f Filter, where string, format Form
 // computes nothing, so its reader determines the duration.
 const exportTimeLimit = 2 * time.Minute
 
+// Export is Letters.Export with a time limit for a condition.
 func (s *Index) Export(ctx context.Context, tenant string, f Filter, where string, format Format, out io.Writer, limit time.Duration) (Exported, error) {
 	var done Exported
 	if !slices.Contains(Formats, format) {

@@ -11,7 +11,7 @@ import (
 
 func TestAProcessHasConditionsOfFewTenantsAtOnce(t *testing.T) {
 	t.Parallel()
-	l := NewExprLimiter()
+	l := NewLimiter()
 	var releases []func()
 	for i := range maxConditionsPerProcess {
 		release, err := l.acquire(fmt.Sprint(i))
@@ -31,7 +31,7 @@ func TestAProcessHasConditionsOfFewTenantsAtOnce(t *testing.T) {
 
 func TestEvaluationsTakeTurns(t *testing.T) {
 	t.Parallel()
-	l := NewExprLimiter()
+	l := NewLimiter()
 	c, err := l.Condition(t.Context(), "acme", "attempts == 3")
 	if err != nil {
 		t.Fatal(err)

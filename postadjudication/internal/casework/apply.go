@@ -40,10 +40,12 @@ type LetterJournal interface {
 // LettersOf is a journal as cases uses it.
 type LettersOf struct{ *journal.Journal }
 
+// LetterRowsByID reads dead letters with their annotations.
 func (j LettersOf) LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]journal.LetterRow, error) {
 	return j.Letters.ByID(ctx, ids...)
 }
 
+// Snapshot reads a run with its case.
 func (j LettersOf) Snapshot(ctx context.Context, id background.RunID) (journal.Snapshot, error) {
 	return j.Cases.Snapshot(ctx, id)
 }
@@ -132,4 +134,5 @@ func (c *Cases) NotifyRuns(ctx context.Context, created ...*background.Run) {
 	}
 }
 
+// NewID returns an id that is greater than those before.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

@@ -208,6 +208,7 @@ type Forking struct {
 	Replayed bool // a receipt of the replay precedes those of the fork
 }
 
+// Decide is the decision to fork a letter.
 func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	s := &f.Snapshot
 	if s.Run.Letter == background.LetterPurged {

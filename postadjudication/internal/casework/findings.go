@@ -264,6 +264,7 @@ func closedUnpaid(s journal.Snapshot) bool {
 	return s.Case.Kind == journal.KindSettlement && s.Run.ClosedUnpaid()
 }
 
+// RefusedBy returns the refusal of a run by a gate.
 func RefusedBy(g refusal.Gate, s journal.Snapshot) *refusal.RefusedError {
 	return &refusal.RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
 }

@@ -124,11 +124,13 @@ func (l *LookupLoop) skippedNow() map[background.RunID]time.Time {
 	return maps.Clone(l.skippedUntil)
 }
 
+// NewLookupLoop returns a loop that records answers in the name of a worker. Run starts it.
 func NewLookupLoop(c *Cases, worker string, rule LookupRule) *LookupLoop {
 	rule = rule.withDefaults()
 	return &LookupLoop{Cases: c, worker: worker, rule: rule, firstSeen: map[background.RunID]time.Time{}, skippedUntil: map[background.RunID]time.Time{}, limiters: map[string]*rate.Limiter{}, slots: make(chan struct{}, rule.Slots)}
 }
 
+// Stats returns the counters of this process.
 func (l *LookupLoop) Stats() LookupStats {
 	return LookupStats{Asked: l.asked.Load(), Cleared: l.cleared.Load(), Closed: l.closed.Load()}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
+// ValueOr returns the mark that somebody set, else the derived one.
 func ValueOr(value *bool, derived bool) bool {
 	if value != nil {
 		return *value

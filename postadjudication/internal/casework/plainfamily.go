@@ -35,8 +35,10 @@ type PlainFamily struct {
 	Handlers         *Handlers
 }
 
+// Name implements background.Family.
 func (f *PlainFamily) Name() string { return f.FamilyName }
 
+// TimeLimit returns the time limit of an attempt; 30 seconds unless configured.
 func (f *PlainFamily) TimeLimit() time.Duration {
 	if f.AttemptTimeLimit > 0 {
 		return f.AttemptTimeLimit
@@ -44,6 +46,7 @@ func (f *PlainFamily) TimeLimit() time.Duration {
 	return 30 * time.Second
 }
 
+// Handle runs the function of the family.
 func (f *PlainFamily) Handle(ctx context.Context, a background.Attempt) background.Result {
 	return f.Run(ctx, a)
 }

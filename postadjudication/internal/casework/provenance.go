@@ -14,6 +14,7 @@ type Provenance struct {
 	LookupURL           string // of the escrow service that a self-declared actor named
 }
 
+// Stamp sets the people in the payload of a receipt.
 func (m Provenance) Stamp(p *receipts.Payload) {
 	p.PlannedBy, p.BreakGlass, p.People, p.SelfDeclared, p.LookupURL = m.PlannedBy, m.Incident, m.People, m.Declared, m.LookupURL
 }

@@ -53,15 +53,17 @@ func (r *Refusals) RecordGateRefusal(ctx context.Context, q ActionRequest, err e
 		}})
 	}
 	if failed != nil {
-		return ErrRefusalNotRecorded(rule, failed)
+		return RefusalNotRecorded(rule, failed)
 	}
 	return err
 }
 
-func ErrRefusalNotRecorded(rule string, failed error) error {
+// RefusalNotRecorded returns the error of a refusal whose receipt could not be written.
+func RefusalNotRecorded(rule string, failed error) error {
 	return fmt.Errorf("postadjudication: a refusal (%s) could not be recorded: %w", rule, failed)
 }
 
+// RefusalDigest is equal for refusals that share one receipt a day.
 func RefusalDigest(parts ...string) string {
 	digest := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(digest[:])

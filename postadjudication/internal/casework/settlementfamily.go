@@ -31,7 +31,10 @@ type Settlements struct {
 	DefaultInFlight time.Duration // how long a call may be in flight, unless its executor states it
 }
 
-func (f *Settlements) Name() string             { return Family }
+// Name implements background.Family.
+func (f *Settlements) Name() string { return Family }
+
+// TimeLimit returns the time limit of one call of an escrow service.
 func (f *Settlements) TimeLimit() time.Duration { return f.CallTimeLimit }
 
 // Handle calls the escrow service once. It calls nothing if the attempt can't check its claim's age.

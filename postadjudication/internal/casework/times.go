@@ -5,6 +5,7 @@ import (
 	"time"
 )
 
+// TimeOrNil returns nil for the zero time.
 func TimeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -25,6 +26,7 @@ func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return true
 }
 
+// Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

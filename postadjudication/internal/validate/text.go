@@ -68,6 +68,7 @@ func Identifier(field, text string, limit int) error {
 	return NoSecret(field, text)
 }
 
+// Clean redacts secrets in a text and cuts it to a number of bytes.
 func Clean(s string, limit int) string {
 	s = redact.Text(s)
 	if len(s) > limit {
