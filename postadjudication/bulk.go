@@ -21,6 +21,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // planStore makes plans, and runs them.
@@ -29,14 +30,14 @@ type planStore struct {
 	stored   *plans.Store
 	cases    *casework.Cases
 	index    *deadletter.Index
-	policies *policyStore
+	policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy // of new runs
 	runner   *bulkRunner
 	now      func() time.Time
 	log      *zap.Logger
 }
 
-func newPlanStore(stored *plans.Store, c *casework.Cases, index *deadletter.Index, policies *policyStore) *planStore {
-	p := &planStore{journal: c.Journal, stored: stored, cases: c, index: index, policies: policies, now: c.Now, log: c.Log}
+func newPlanStore(stored *plans.Store, c *casework.Cases, index *deadletter.Index, policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy) *planStore {
+	p := &planStore{journal: c.Journal, stored: stored, cases: c, index: index, policyOf: policyOf, now: c.Now, log: c.Log}
 	p.runner = newBulkRunner(p)
 	return p
 }

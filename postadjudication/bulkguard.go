@@ -135,11 +135,7 @@ func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *re
 	if p == nil || setsPolicies {
 		return nil
 	}
-	var configured retrypolicy.Policy
-	if c := w.policies.configured(family); c != nil {
-		configured = *c
-	}
-	most := max(w.policies.policyFor(ctx, w.plan.Tenant, family, configured).Normalize().MaxRetryAttempts, ForkAttempts)
+	most := max(w.policyOf(ctx, w.plan.Tenant, family).Normalize().MaxRetryAttempts, ForkAttempts)
 	if p.Normalize().MaxRetryAttempts <= most {
 		return nil
 	}

@@ -125,6 +125,15 @@ func (s *policyStore) configured(family string) *retrypolicy.Policy {
 	return nil
 }
 
+// inForce returns the policy of new runs of a tenant's family.
+func (p *policyStore) inForce(ctx context.Context, tenant, family string) retrypolicy.Policy {
+	var own retrypolicy.Policy
+	if c := p.configured(family); c != nil {
+		own = *c
+	}
+	return p.policyFor(ctx, tenant, family, own)
+}
+
 // checkFamilyKnown refuses a family that this process does not have and that never had a task of
 // the tenant: a misspelt name must not appear to be set.
 func (p *policyStore) checkFamilyKnown(ctx context.Context, tenant, family string) error {

@@ -72,21 +72,21 @@ type keeper struct {
 	counts  pruneCounts
 }
 
-// newKeeper returns the keeper of the letters of some families.
-func newKeeper(c *Config, of *casework.Cases, families []background.Family) (*keeper, error) {
+// newKeeper returns the keeper of the letters of some families. archive may be nil.
+func newKeeper(of *casework.Cases, families []background.Family, rules []RetentionRule, archive Archive, every time.Duration) (*keeper, error) {
 	names := make([]string, len(families))
 	for i, f := range families {
 		names[i] = f.Name()
 	}
-	k := &keeper{journal: of.Journal, cases: of, archive: c.Archive, every: c.PruneEvery, now: of.Now, log: of.Log}
+	k := &keeper{journal: of.Journal, cases: of, archive: archive, every: every, now: of.Now, log: of.Log}
 	if k.every <= 0 {
 		k.every = 5 * time.Minute
 	}
-	if c.Archive != nil {
-		of.Archive = &letterArchive{c.Archive, of.Log}
+	if archive != nil {
+		of.Archive = &letterArchive{archive, of.Log}
 	}
 	var err error
-	k.rules, err = newRetentions(c.Retention, names)
+	k.rules, err = newRetentions(rules, names)
 	return k, err
 }
 

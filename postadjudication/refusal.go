@@ -5,8 +5,6 @@ import (
 	"errors"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -45,16 +43,4 @@ func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
 	return s.journal.Operations.RecordRefusal(ctx, r.Tenant, caseID, run, receipts.Draft{
 		Actor: r.Actor, At: s.now(), Payload: receipts.Payload{AskedFor: validate.Clean(r.Action, 64), RefusedBy: validate.Clean(r.Rule, 64)},
 	})
-}
-
-// recordSecondPersonRefusal writes a receipt of a plan that an actor may not start.
-func (p *planStore) recordSecondPersonRefusal(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
-	action, plan := string(access.BulkRun), refused.Plan.ID.String()
-	failed := p.cases.Refusals.RecordRefusalOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: p.now(), Payload: receipts.Payload{
-		AskedFor: action, RefusedBy: refused.Code(), Bulk: plan, ContentDigest: casework.RefusalDigest(action, refused.Code(), plan, actor, casework.CallerOf(ctx).Key),
-	}})
-	if failed != nil {
-		return casework.RefusalNotRecorded(refused.Code(), failed)
-	}
-	return refused
 }

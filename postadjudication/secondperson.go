@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // SecondPersonError means that another person than its author must start a plan. To state or free
@@ -71,7 +72,7 @@ type planStarter struct {
 	breakGlass *BreakGlass // nil: not alone
 	// Settings of the tenant.
 	people int
-	keys   []AccessKey
+	keys   []access.Key
 }
 
 func (p *planStore) newStarter(ctx context.Context, tenant, actor string, breakGlass *BreakGlass) (by planStarter, err error) {
@@ -133,7 +134,7 @@ func (by *planStarter) isApprover() bool {
 	return k != nil && access.May(k.Roles, access.BulkRun)
 }
 
-func (by *planStarter) presentedKey() *AccessKey {
+func (by *planStarter) presentedKey() *access.Key {
 	for i := range by.keys {
 		if by.Key != "" && by.keys[i].Prefix == by.Key {
 			return &by.keys[i]
@@ -146,4 +147,16 @@ func (by *planStarter) presentedKey() *AccessKey {
 func (p *planStore) alarmBreakGlass(b plans.Plan) {
 	p.log.Error("one person started a plan that requires two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
 		zap.String("planned_by", b.Actor), zap.String("started_by", b.StartedBy), zap.String("incident", b.Incident))
+}
+
+// recordSecondPersonRefusal writes a receipt of a plan that an actor may not start.
+func (p *planStore) recordSecondPersonRefusal(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
+	action, plan := string(access.BulkRun), refused.Plan.ID.String()
+	failed := p.cases.Refusals.RecordRefusalOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: p.now(), Payload: receipts.Payload{
+		AskedFor: action, RefusedBy: refused.Code(), Bulk: plan, ContentDigest: casework.RefusalDigest(action, refused.Code(), plan, actor, casework.CallerOf(ctx).Key),
+	}})
+	if failed != nil {
+		return casework.RefusalNotRecorded(refused.Code(), failed)
+	}
+	return refused
 }

@@ -217,14 +217,14 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 
 // openSubjects prepares what is done with cases, dead letters and settings.
 func (s *Service) openSubjects(ctx context.Context, c *Config, families []background.Family) (err error) {
-	if s.keeper, err = newKeeper(c, s.cases, families); err != nil {
+	if s.keeper, err = newKeeper(s.cases, families, c.Retention, c.Archive, c.PruneEvery); err != nil {
 		return err
 	}
 	s.eventLog = &eventLog{journal: s.journal}
 	statuses := &casestatus.Reader{Journal: s.journal, Cases: s.cases}
 	s.statusReader = statuses
 	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
-	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies)
+	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies.inForce)
 	s.keeper.index, s.keeper.propose = index, s.plans.proposePurge
 	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.proposeFinding}
 	s.rules = newRuleStore(s.cases, index, c.RuleEvery, s.executes)
