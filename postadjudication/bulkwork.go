@@ -264,13 +264,14 @@ func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) {
 }
 
 // failPending sets the outcome of items that have none after the last try, by the error of the
-// item or of the try. If the journal was unavailable, items without an error of their own get no
-// outcome: the fault is not theirs, and the plan is worked on again.
+// item or of the try. If the journal was unavailable for an item, it gets no outcome: the fault is
+// not its own, it may even be done, and the plan is worked on again.
 func failPending(pending map[background.RunID]*plans.Item, failures map[background.RunID]error, err error) {
 	away := errors.Is(err, casework.ErrJournalUnavailable) || len(failures) == 0 && journal.IsUnavailable(err)
 	for run, i := range pending {
 		failed := failures[run]
-		if i.Outcome != "" || failed == nil && away {
+		unanswered := journal.IsUnavailable(failed) && !errors.Is(failed, background.ErrBusy)
+		if i.Outcome != "" || unanswered || failed == nil && away {
 			continue
 		}
 		i.Outcome, i.Error = string(OutcomeFailed), validate.Clean(cmp.Or(failed, err, errContended).Error(), 1024)

@@ -136,6 +136,7 @@ func TestWhatFailsAfterTheLastTry(t *testing.T) {
 		"the journal could not be read":         {nil, away, ""},
 		"the journal took no write":             {nil, fmt.Errorf("%w: %w", casework.ErrJournalUnavailable, away), ""},
 		"the journal took no write, and before": {errItem, casework.ErrJournalUnavailable, errItem.Error()},
+		"the journal did not answer the item":   {away, away, ""},
 		"the item fails":                        {errItem, errItem, errItem.Error()},
 		"the item is locked":                    {background.ErrBusy, background.ErrBusy, background.ErrBusy.Error()},
 		"the action can't be made":              {nil, errItem, errItem.Error()},

@@ -34,12 +34,10 @@ func (t TenantCases) Cancel(ctx context.Context, id background.RunID, reason str
 	}()
 	transition := casework.NewID()
 	for {
-		snap, err := t.operator.s.journal.Cases.Snapshot(ctx, id)
+		snap, err := t.operator.s.cases.OwnRun(ctx, t.operator.tenant, id)
 		switch {
 		case err != nil:
 			return casestatus.Status{}, err
-		case t.operator.tenant == "" || snap.Run.Tenant != t.operator.tenant:
-			return casestatus.Status{}, refusal.ErrNotFound
 		case snap.Run.State == background.Cancelled || snap.Run.State == background.Running && snap.Run.CancelRequested:
 			return casestatus.StatusOf(snap.Run), nil
 		case !snap.Run.State.Live():

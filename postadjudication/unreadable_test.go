@@ -53,6 +53,9 @@ func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 		if _, err := old.As(other, "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("hold for %q: %v", other, err)
 		}
+		if _, err := old.As(other, "user:ada").Cases.Cancel(ctx, bad.Run, "not wanted"); !errors.Is(err, refusal.ErrNotFound) {
+			t.Errorf("cancel for %q: %v", other, err)
+		}
 	}
 	if _, err := old.As("acme", "user:ada").DeadLetters.Hold(ctx, bad.Run, holdReason); !errors.Is(err, refusal.ErrUnreadable) {
 		t.Errorf("hold: %v", err)

@@ -11,7 +11,8 @@
 //
 // An Idempotency-Key makes a POST that changes something safe to repeat: for 24 hours the
 // same request gets the same answer. A refused request may be sent again under its key.
-// Submitting adjudications needs no Idempotency-Key: the retry key makes it safe to repeat.
+// Submitting adjudications needs no Idempotency-Key: its transaction, generation and content
+// make it safe to repeat.
 //
 //	request ──▶ authenticate: key ──▶ Caller, or 401/429
 //	        ──▶ Handle: role, size, JSON, Idempotency-Key ──▶ or 403/409/413/422
@@ -34,7 +35,7 @@
 //
 // # House
 //
-// May import postadjudication, its packages audit and escrow, background, receipts and
-// retrypolicy for their types, internal/access, intake, strictjson, redact and tenantlimit, and
-// huma. It decides nothing about retries, settlements or gates, and contains no SQL.
+// May import postadjudication, its packages audit, casestatus, deadletter, deadletter/report, escrow
+// and refusal, background, receipts and retrypolicy for their types, internal/access, intake, strictjson, redact and tenantlimit, and
+// huma. It decides nothing about settlements or gates, and contains no SQL.
 package api

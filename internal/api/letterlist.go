@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
-// lettersInput has a parameter for each member of postadjudication.LetterFilter, with the same
+// lettersInput has a parameter for each member of deadletter.Filter, with the same
 // name. The parameters are parsed as that filter's JSON, so that a filter is valid here if it
 // is valid anywhere.
 type lettersInput struct {
@@ -87,7 +87,7 @@ func (f LetterFilter) filter() (deadletter.Filter, error) {
 	return deadletter.ParseFilter(text)
 }
 
-// memberKinds holds the kinds of those members of postadjudication.LetterFilter that are not
+// memberKinds holds the kinds of those members of deadletter.Filter that are not
 // strings in JSON.
 var memberKinds = func() map[string]reflect.Kind {
 	out := map[string]reflect.Kind{}

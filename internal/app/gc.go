@@ -15,9 +15,9 @@ const (
 	defaultGCPercent = 100 // Go's default
 	busyGCPercent    = 400
 
-	gcTuneInterval  = time.Second
-	busyCollections = 6 // collections per interval from which the percentage is raised
-	idleCollections = 1 // collections per interval up to which it is lowered
+	gcTuneInterval  = 5 * time.Second
+	busyCollections = 30 // collections per interval from which the percentage is raised
+	idleCollections = 3  // collections per interval up to which it is lowered
 )
 
 const gcVariable = "GOGC"

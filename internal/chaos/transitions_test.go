@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,14 +17,31 @@ import (
 // journal are the packages that send statements.
 var journal = []string{"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "postadjudication/internal/journal/plans"}
 
-// writers are the packages whose code decides which receipts are written, by layer.
-var writers = [][]string{{"background"}, {"postadjudication"}, journal}
+// deciders are the packages under postadjudication whose code decides which receipts are written: all
+// but those of the journal.
+func deciders(t *testing.T) (dirs []string) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	if err := filepath.WalkDir(filepath.Join(root, "postadjudication"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		if dir = filepath.ToSlash(dir); !slices.Contains(dirs, dir) && !strings.HasPrefix(dir, journal[0]) {
+			dirs = append(dirs, dir)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return dirs
+}
 
 // A new kind of receipt, or a new statement, fails here until a worker is killed at it.
 func TestEveryTransitionIsKilledAt(t *testing.T) {
 	t.Parallel()
 	constants := subtypeConstants(t)
-	for _, layer := range writers {
+	for _, layer := range [][]string{{"background"}, deciders(t), journal} {
 		found := map[string]bool{}
 		for _, f := range parsed(t, layer...) {
 			for _, name := range written(f) {

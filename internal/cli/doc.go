@@ -5,7 +5,7 @@
 // error. Execute lists the exit codes.
 //
 // The package holds the root command and the commands without a group. Groups of
-// commands, and the code they share, are packages below it; none of them imports it:
+// commands, and the code they share, are packages below it; none of them but clitest imports it:
 //
 //	cli ──▶ dlq, policy, history ──▶ backend ──▶ view ──▶ shell ──▶ screen
 //	 ├──▶ demo, doctor                └──▶ internal/client, or the library

@@ -15,8 +15,8 @@ import (
 
 const module = "github.com/recourse-dev/recourse/"
 
-// arrows says what each package of ours may import of ours. A package that is not
-// listed may be imported by none of these.
+// arrows says what each package of ours may import of ours. A package without a row may import all
+// of ours: it assembles programs, or tests them. Each package under postadjudication has a row.
 var arrows = map[string][]string{
 	"retrypolicy":                                   {},
 	"settlement":                                    {},
@@ -125,7 +125,13 @@ func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
 		allowed, listed := arrows[s.dir]
-		if !listed || strings.HasSuffix(s.name, "_test.go") {
+		if strings.HasSuffix(s.name, "_test.go") {
+			continue
+		}
+		if !listed {
+			if strings.HasPrefix(s.dir, "postadjudication/") { // the compiler lets it import the journal
+				t.Errorf("%s is not in the table", s.dir)
+			}
 			continue
 		}
 		for _, i := range s.file.Imports {

@@ -17,7 +17,7 @@ type Lineage struct {
 	Runs    []Status         `json:"runs"`         // oldest first
 }
 
-// Lineage returns the job that a run of a tenant belongs to. Errors: ErrNotFound if the
+// Lineage returns the job that a run of a tenant belongs to. Errors: refusal.ErrNotFound if the
 // tenant has no such run.
 func (s *Reader) Lineage(ctx context.Context, tenant string, id background.RunID) (Lineage, error) {
 	seen, err := s.Cases.OwnRun(ctx, tenant, id)

@@ -99,7 +99,7 @@ type Cases struct {
 func (r *Reader) As(tenant string) Cases { return Cases{r, tenant} }
 
 // List lists settlement cases in pages, including those whose dead letter was purged. cursor
-// is Page.Next of the previous page, or empty. Invalid input is a *FieldError (joined, one
+// is Page.Next of the previous page, or empty. Invalid input is a *refusal.FieldError (joined, one
 // per field).
 func (c Cases) List(ctx context.Context, f Filter, cursor string, limit int) (Page, error) {
 	errs := []error{f.Validate()}

@@ -75,7 +75,7 @@ type Case struct {
 	Runs []Status `json:"runs"` // oldest first
 }
 
-// Status returns a run of a tenant. Errors: ErrNotFound if the tenant has no such run.
+// Status returns a run of a tenant. Errors: refusal.ErrNotFound if the tenant has no such run.
 func (s *Reader) Status(ctx context.Context, tenant string, id background.RunID) (Status, error) {
 	snap, err := s.Cases.OwnRun(ctx, tenant, id)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Reader) Status(ctx context.Context, tenant string, id background.RunID)
 	return st, err
 }
 
-// Case returns the case of a tenant's transaction. Errors: ErrNotFound if there is none.
+// Case returns the case of a tenant's transaction. Errors: refusal.ErrNotFound if there is none.
 func (s *Reader) Case(ctx context.Context, tenant, transaction string) (Case, error) {
 	snap, err := s.Journal.Cases.SubjectSnapshot(ctx, tenant, journal.KindSettlement, transaction)
 	if err != nil {
@@ -156,7 +156,7 @@ func CaseOf(all []journal.Snapshot, runs []Status) Case {
 	}
 }
 
-// CaseByID returns the status of a tenant's case. ErrNotFound if the tenant has no such case,
+// CaseByID returns the status of a tenant's case. refusal.ErrNotFound if the tenant has no such case,
 // or the case has no runs.
 func (s *Reader) CaseByID(ctx context.Context, tenant string, id background.CaseID) (Case, error) {
 	if tenant == "" {

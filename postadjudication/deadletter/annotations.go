@@ -23,8 +23,8 @@ type Annotations struct {
 	ExpiresAt            *time.Time       `json:"expires_at,omitempty"`  // nil: the letter is held, its money is unknown, or this process has no retention rule for it
 }
 
-// Annotations returns the annotations of an open dead letter. Errors: ErrNotFound if the tenant
-// has no such letter; *RefusedError if the letter is not open.
+// Annotations returns the annotations of an open dead letter. Errors: refusal.ErrNotFound if the tenant
+// has no such letter; *refusal.RefusedError if the letter is not open.
 func (l Letters) Annotations(ctx context.Context, id background.RunID) (Annotations, error) {
 	f, err := l.s.Cases.OpenLetter(ctx, l.tenant, id)
 	return l.s.annotationsOf(f), err
@@ -55,7 +55,7 @@ func (l *Store) annotate(ctx context.Context, tenant string, id background.RunID
 // Hold protects an open dead letter: while held, retention, Purge and Clear skip it and no rule
 // replays it. A person may still fork or reconcile it, and a re-adjudication supersedes it: a
 // hold keeps the evidence, not the money. If a fork of it dies, the fork's letter is a new one
-// and not held. *RefusedError of GateHeld if the letter is already held.
+// and not held. *refusal.RefusedError of refusal.GateHeld if the letter is already held.
 func (l Letters) Hold(ctx context.Context, id background.RunID, reason string) (Annotations, error) {
 	if err := validate.Actor(l.actor, reason); err != nil {
 		return Annotations{}, err
@@ -66,7 +66,7 @@ func (l Letters) Hold(ctx context.Context, id background.RunID, reason string) (
 
 // Release releases a held letter. Its retention applies again, still counted from its
 // death. Its expiry is announced again, so that there is time for another hold: an announcement
-// from before the hold is void, since it may have caused the hold. *RefusedError of GateNotHeld
+// from before the hold is void, since it may have caused the hold. *refusal.RefusedError of refusal.GateNotHeld
 // if the letter is not held.
 func (l Letters) Release(ctx context.Context, id background.RunID, reason string) (Annotations, error) {
 	if err := validate.Actor(l.actor, reason); err != nil {

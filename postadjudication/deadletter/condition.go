@@ -41,7 +41,7 @@ const (
 	maxExprCost  = 10_000
 )
 
-// ParseCondition parses and checks an expression. The error is a *FieldError of the field
+// ParseCondition parses and checks an expression. The error is a *refusal.FieldError of the field
 // where, with line and column if known.
 func ParseCondition(source string) (*Condition, error) {
 	switch {
@@ -213,7 +213,7 @@ const patternStep = 64
 type patternSizes map[string]int
 
 // sizePatterns estimates the regular expressions of a checked condition without compiling
-// them. It returns a *FieldError, with the position, for a pattern that is not a literal, is
+// them. It returns a *refusal.FieldError, with the position, for a pattern that is not a literal, is
 // not a regular expression or is too large.
 func sizePatterns(of *celast.AST) (patternSizes, error) {
 	sizes, length, program := patternSizes{}, 0, 0
@@ -386,7 +386,7 @@ func (l *Limiter) Condition(ctx context.Context, tenant, where string) (*Limited
 }
 
 // CheckCondition returns the error with which a search, export or plan of a tenant would refuse
-// the condition: a *FieldError of where, or ErrTooManyConditions.
+// the condition: a *refusal.FieldError of where, or ErrTooManyConditions.
 func (l Letters) CheckCondition(ctx context.Context, where string) error {
 	c, err := l.s.Limiter.Condition(ctx, l.tenant, where)
 	c.Done()

@@ -35,7 +35,7 @@ type Store struct {
 	*Index
 	Cases    *casework.Cases
 	Statuses *casestatus.Reader
-	// Propose plans a finding that money was moved, and returns a *SecondPersonError with the plan.
+	// Propose plans a finding that money was moved, and returns an error with the plan.
 	Propose func(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error
 }
 

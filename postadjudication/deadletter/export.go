@@ -45,7 +45,7 @@ type Exported struct {
 // failed. A reader can detect a cut by out: the last line has no end, or the JSON array has
 // none. If the query is invalid, nothing is written.
 //
-// With a condition it takes at most two minutes, then fails with a *FieldError of where. It
+// With a condition it takes at most two minutes, then fails with a *refusal.FieldError of where. It
 // returns ErrTooManyConditions while too many conditions are being evaluated.
 func (l Letters) Export(ctx context.Context, f Filter, where string, format Format, out io.Writer) (Exported, error) {
 	return l.s.Export(ctx, l.tenant, f, where, format, out, exportTimeLimit)

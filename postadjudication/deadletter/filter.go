@@ -99,7 +99,7 @@ func (s Duration) MarshalText() ([]byte, error) { return []byte(s.String()), nil
 // UnmarshalText is Set.
 func (s *Duration) UnmarshalText(text []byte) error { return s.Set(string(text)) }
 
-// ParseFilter parses a filter from a JSON object. Errors: a *FieldError (joined, one per
+// ParseFilter parses a filter from a JSON object. Errors: a *refusal.FieldError (joined, one per
 // field) for a member that is unknown, given twice, invalid or empty.
 func ParseFilter(text []byte) (f Filter, err error) {
 	if err := validate.Unambiguous("filter", text, &f); err != nil {
@@ -196,7 +196,7 @@ const MaxFilterText = 512
 // maxFilterCount bounds numbers of attempts and replays.
 const maxFilterCount = 1<<31 - 1
 
-// Validate returns a *FieldError for each invalid member, joined.
+// Validate returns a *refusal.FieldError for each invalid member, joined.
 func (f Filter) Validate() error {
 	var errs []error
 	refuse := func(field, problem string) { errs = append(errs, &refusal.FieldError{Field: field, Problem: problem}) }

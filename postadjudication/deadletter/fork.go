@@ -31,9 +31,9 @@ type Forked struct {
 // error names the active run.
 //
 // Errors:
-//   - *RefusedError: a gate refuses the fork
-//   - ErrNotFound: the tenant has no such letter, or it was purged
-//   - *FieldError: invalid input
+//   - *refusal.RefusedError: a gate refuses the fork
+//   - refusal.ErrNotFound: the tenant has no such letter, or it was purged
+//   - *refusal.FieldError: invalid input
 func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forked, err error) {
 	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {
 		return Forked{}, err

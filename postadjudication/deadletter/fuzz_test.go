@@ -49,7 +49,7 @@ func FuzzALetterFilterIsReadAsItIsEncoded(f *testing.F) {
 	})
 }
 
-// A condition is refused with a *FieldError, or its evaluation terminates.
+// A condition is refused with a *refusal.FieldError, or its evaluation terminates.
 func FuzzAConditionIsRefusedOrEvaluated(f *testing.F) {
 	for _, seed := range []string{"held", `amount.minor > 100000 && error.type.startsWith("Conn")`, `error.message.matches("^a+$")`, `age > duration("24h")`, `[1,2].all(x, x > 0)`, `{"a":1}["a"] == 1`, `"a"+"b" == "ab"`, `matches("a", "b")`, `1/0 == 1`, "'\\x00' == ''", `timestamp("2026-11-01T10:00:00Z") < dead_lettered_at`, `"x".matches("(a{9}){9}")`, `has(amount.minor)`, `b"a" == b"\377"`} {
 		f.Add(seed)

@@ -66,7 +66,7 @@ type AttemptError struct {
 	Stack   string `json:"stack,omitempty"` // when it panicked
 }
 
-// Inspect returns everything about a dead letter of a tenant. Errors: ErrNotFound if the
+// Inspect returns everything about a dead letter of a tenant. Errors: refusal.ErrNotFound if the
 // tenant has no such run, if the run is not a letter, or if the letter was purged. Status and
 // Case still return a purged letter's run and case.
 func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, error) {

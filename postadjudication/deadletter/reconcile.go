@@ -23,7 +23,7 @@ type Finding = casework.Finding
 //   - a waiting run with an unknown outcome: Executed ends it as succeeded; NotExecuted clears
 //     the unknown outcome, so that the run can be cancelled.
 //   - a letter that was purged, forked, superseded, or closed without a payment (as by
-//     PlanFree), and a cancelled run: Executed only. It settles the case; the run or letter
+//     freeing its reservation), and a cancelled run: Executed only. It settles the case; the run or letter
 //     stays closed.
 //
 // If Executed is found while a fork waits, the fork is not called: it ends as succeeded if it
@@ -32,13 +32,13 @@ type Finding = casework.Finding
 //
 // Errors:
 //
-//   - *FieldError: invalid input. Field is other_amount if Moved differs from the amount left
+//   - *refusal.FieldError: invalid input. Field is other_amount if Moved differs from the amount left
 //     and OtherAmount is false.
-//   - *RefusedError: a gate refuses. The gate is GateCallOutstanding if NotExecuted is found
+//   - *refusal.RefusedError: a gate refuses. The gate is refusal.GateCallOutstanding if NotExecuted is found
 //     while a call may still be in flight and CallOutstanding is false.
-//   - *SecondPersonError: Executed takes two people, unless the tenant requires only one. The
+//   - the error of Propose: Executed takes two people, unless the tenant requires only one. The
 //     finding is stored as a plan, and another person must start it.
-//   - ErrNotFound: the tenant has no such run.
+//   - refusal.ErrNotFound: the tenant has no such run.
 func (l Letters) Reconcile(ctx context.Context, id background.RunID, f casework.Finding) (_ casestatus.Case, err error) {
 	if err := f.Validate(l.actor); err != nil {
 		return casestatus.Case{}, err
@@ -86,7 +86,7 @@ func (l Letters) ReconcileCase(ctx context.Context, transaction string, f casewo
 // Lookup asks the escrow service what became of the operation key of an open
 // letter, or of a waiting run with an unknown outcome, and records the answer. If the answer
 // is unclear, or an outstanding call of the run could still pay, it changes nothing and
-// returns a *RefusedError of GateReconcileFirst. Its other errors are those of Reconcile,
+// returns a *refusal.RefusedError of refusal.GateReconcileFirst. Its other errors are those of Reconcile,
 // and ErrNoExecutor, and ErrTargetUnknown if this process does not call the run's target.
 //
 // A self-declared actor (one with direct access to the database) names the escrow service as

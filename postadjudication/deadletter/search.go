@@ -40,7 +40,7 @@ const (
 // reports whether all letters were scanned; else Next continues after the last scanned letter.
 // A letter for which the condition is undecided is left out and counted.
 //
-// Errors: a *FieldError for bad input, and with a condition ErrTooManyConditions while the
+// Errors: a *refusal.FieldError for bad input, and with a condition ErrTooManyConditions while the
 // maximum of conditions is running.
 func (o Letters) Search(ctx context.Context, q Search) (Found, error) {
 	out := Found{Letters: []Letter{}}

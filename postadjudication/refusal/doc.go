@@ -3,6 +3,6 @@
 // callers share them, so that each refusal has one code, one text and one receipt.
 //
 // It promises that a *RefusedError means that nothing was changed, and that the text of a gate
-// says what to do about it. It imports only the engine's states and must not know the journal, any
+// says what to do about it. It imports the engine's states and settlement, and must not know the journal, any
 // subject, or who asks.
 package refusal

@@ -50,8 +50,8 @@ func (j LettersOf) Snapshot(ctx context.Context, id background.RunID) (journal.S
 	return j.Cases.Snapshot(ctx, id)
 }
 
-// OpenLetter reads an open letter of a tenant with its annotations. Errors: ErrNotFound if the
-// tenant has no such letter, or it was purged; *RefusedError if the letter is not open.
+// OpenLetter reads an open letter of a tenant with its annotations. Errors: refusal.ErrNotFound if the
+// tenant has no such letter, or it was purged; *refusal.RefusedError if the letter is not open.
 func (c *Cases) OpenLetter(ctx context.Context, tenant string, id background.RunID) (journal.LetterRow, error) {
 	found, err := c.Letters.LetterRowsByID(ctx, id)
 	if err != nil {

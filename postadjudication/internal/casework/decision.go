@@ -71,7 +71,7 @@ func setTransition(ch *journal.Change, id background.TransitionID) {
 }
 
 // AnnotationGate is the gate of changes to a letter's annotations: the letter must be open. Unless
-// hold is empty, hold is the gate that refuses a held letter (GateHeld) or one not held (GateNotHeld).
+// hold is empty, hold is the gate that refuses a held letter (refusal.GateHeld) or one not held (refusal.GateNotHeld).
 func AnnotationGate(f journal.LetterRow, hold refusal.Gate) refusal.Gate {
 	switch {
 	case f.Run.State != background.DeadLettered:

@@ -8,6 +8,7 @@
 // nothing is called or forked while an earlier call may still pay. A commit whose result is unknown
 // is never repeated blindly: the head of the case shows whether it was written.
 //
-// It imports the engine, the journal and package binding. It must not know who asks: no request,
-// filter, page, plan or rule, and nothing of the service that opens it.
+// May import the engine, the journal, the pure packages, internal/redact, and of its siblings
+// binding, escrow, refusal and validate. It knows of who asks only what receipts state (Caller,
+// Provenance). It must not know requests, filters and pages, nor the service that opens it.
 package casework

@@ -106,7 +106,7 @@ func (c *Cases) ReconcileByLookup(ctx context.Context, tenant string, id backgro
 }
 
 // LookupFinding asks the escrow service about a run and returns the answer as a finding, with
-// its source. It returns a *RefusedError if the run can't be looked up or the answer is unclear.
+// its source. It returns a *refusal.RefusedError if the run can't be looked up or the answer is unclear.
 func (c *Cases) LookupFinding(ctx context.Context, tenant string, id background.RunID) (Finding, LookupSource, error) {
 	if c.Settlements.Executor == nil {
 		return Finding{}, LookupSource{}, refusal.ErrNoExecutor
@@ -269,13 +269,13 @@ func RefusedBy(g refusal.Gate, s journal.Snapshot) *refusal.RefusedError {
 	return &refusal.RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
 }
 
-// OwnRun reads a run of a tenant, or returns ErrNotFound.
+// OwnRun reads a run of a tenant, or returns refusal.ErrNotFound.
 func (c *Cases) OwnRun(ctx context.Context, tenant string, id background.RunID) (journal.Snapshot, error) {
 	seen, err := c.Journal.Cases.Snapshot(ctx, id)
 	return seen, ownedBy(tenant, seen, err)
 }
 
-// ownedBy returns the error of a read of a run, but ErrNotFound if it is not the tenant's. Nobody
+// ownedBy returns the error of a read of a run, but refusal.ErrNotFound if it is not the tenant's. Nobody
 // learns of a run of another tenant that it can't be read.
 func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 	if (err == nil || errors.Is(err, refusal.ErrUnreadable)) && (tenant == "" || seen.Run.Tenant != tenant) {

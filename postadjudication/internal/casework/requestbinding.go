@@ -29,8 +29,7 @@ func callOf(r background.Run, attempt int) (escrow.Call, error) {
 	if err := checkBinding(&r); err != nil {
 		return escrow.Call{}, err
 	}
-	// The terms state what the request asks for: the receipt's digest binds the request to them,
-	// and checkBinding parses and compares a request whose receipt has no digest.
+	// The terms state what the request asks for: the receipt's digest binds the request to them.
 	t := r.Terms
 	if t.OperationKey == [32]byte{} {
 		return escrow.Call{}, alteredRequest{binding.Altered("no adjudication: its receipt submits a plain task")}
