@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -14,9 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -35,21 +36,21 @@ func TestAnAcceptedDecisionIsNeverRefusedLater(t *testing.T) {
 	for n := range plots {
 		banks = append(banks, (&scenario{n: n}).target())
 	}
-	r := newRig(t, withTargets(banks...), func(c *Config) {
+	r := rig.New(t, withTargets(banks...), func(c *postadjudication.Config) {
 		c.TimeLimit = 100 * time.Millisecond
 		c.Policy.MaxRetryAttempts = 1
 		c.Sweep = 50 * time.Millisecond
 	})
 	var stories sync.Map // by target
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		found, _ := stories.Load(c.Target)
 		return found.(*scenario).answer(c)
-	}
-	r.startWorkers()
+	})
+	r.StartWorkers()
 	room := make(chan struct{}, 8)
 	var all sync.WaitGroup
 	for n, plot := range plots {
-		st := &scenario{rig: r, n: n, answers: map[int]string{}, late: make(chan struct{})}
+		st := &scenario{Rig: r, n: n, answers: map[int]string{}, late: make(chan struct{})}
 		stories.Store(st.target(), st)
 		room <- struct{}{}
 		all.Go(func() {
@@ -103,10 +104,10 @@ var (
 
 // scenario is one transaction and what was accepted for it.
 type scenario struct {
-	*rig
+	*rig.Rig
 	n           int
 	steps       []string
-	accepted    []Adjudication
+	accepted    []postadjudication.Adjudication
 	breakerOpen bool
 	late        chan struct{}
 	isLate      bool
@@ -125,14 +126,14 @@ func (s *scenario) answer(c escrow.Call) escrow.Answer {
 	s.mu.Unlock()
 	switch answer {
 	case "pays":
-		return s.escrow.pay(c, c.Amount.Minor)
+		return s.Escrow.Pay(c, c.Amount.Minor)
 	case "pays a part":
-		return s.escrow.pay(c, (c.Amount.Minor+1)/2)
+		return s.Escrow.Pay(c, (c.Amount.Minor+1)/2)
 	case "hangs":
 		<-s.late
-		return s.escrow.pay(c, c.Amount.Minor)
+		return s.Escrow.Pay(c, c.Amount.Minor)
 	}
-	return refused()
+	return rig.Refused()
 }
 
 func (s *scenario) run(steps []string) {
@@ -144,7 +145,7 @@ func (s *scenario) run(steps []string) {
 		for _, a := range s.accepted {
 			s.sendAgain(a)
 		}
-		if s.t.Failed() {
+		if s.T.Failed() {
 			return
 		}
 	}
@@ -163,17 +164,17 @@ func (s *scenario) step(act, answer string) {
 	case "release", "refund", "part", "lost answer":
 		s.submitNext(act, answer)
 	case "fork":
-		s.setGenerationAnswer(s.caseOf(s.next("release")).Generation, answer)
-		_, err = s.As("acme", "user:ada").DeadLetters.Fork(ctx, holder.ID, forkRequest)
+		s.setGenerationAnswer(s.CaseOf(s.next("release")).Generation, answer)
+		_, err = s.As("acme", "user:ada").DeadLetters.Fork(ctx, holder.ID, rig.ForkRequest)
 	case "executed":
-		_, err = s.As("acme", who).DeadLetters.Reconcile(asOnePerson(ctx), holder.ID, casework.Finding{Reason: "the bank says so", Class: escrow.Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
+		_, err = s.As("acme", who).DeadLetters.Reconcile(rig.AsOnePerson(ctx), holder.ID, deadletter.Finding{Reason: "the bank says so", Class: escrow.Executed, Moved: 1000, Reference: "stmt", OtherAmount: true})
 	case "not executed":
-		_, err = s.As("acme", who).DeadLetters.Reconcile(asOnePerson(ctx), holder.ID, casework.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt", CallOutstanding: true})
+		_, err = s.As("acme", who).DeadLetters.Reconcile(rig.AsOnePerson(ctx), holder.ID, deadletter.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt", CallOutstanding: true})
 	case "cancel":
 		_, err = s.As("acme", who).Cases.Cancel(ctx, holder.ID, "a fraud")
 	case "purge":
 		if holder.Letter == background.LetterOpen && holder.UnresolvedUnknowns == 0 {
-			_, err = s.Purge(ctx, "acme", PurgeRequest{Reason: "old", Confirm: "1", Filter: deadletter.Filter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
+			_, err = s.Purge(ctx, "acme", postadjudication.PurgeRequest{Reason: "old", Confirm: "1", Filter: deadletter.Filter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
 		}
 	case "late":
 		if !s.isLate {
@@ -192,19 +193,19 @@ func (s *scenario) step(act, answer string) {
 		s.breakerOpen = false
 	}
 	if err != nil && !errors.As(err, &refused) && !errors.Is(err, refusal.ErrNotFound) && !errors.Is(err, refusal.ErrEnded) && !errors.Is(err, refusal.ErrReconcileFirst) {
-		s.t.Errorf("%q: %v", s.steps, err)
+		s.T.Errorf("%q: %v", s.steps, err)
 	}
 }
 
 // next returns the adjudication of the next generation.
-func (s *scenario) next(act string) Adjudication {
-	a := release(s.n)
+func (s *scenario) next(act string) postadjudication.Adjudication {
+	a := rig.Release(s.n)
 	a.Generation, a.Target = len(s.accepted)+1, s.target()
 	switch act {
 	case "refund":
 		a.Outcome = settlement.Refund
 	case "part":
-		a.Amount = euros(400)
+		a.Amount = rig.Euros(400)
 	}
 	return a
 }
@@ -221,10 +222,10 @@ func (s *scenario) setGenerationAnswer(generation int, answer string) {
 func (s *scenario) submitNext(act, answer string) {
 	a := s.next(act)
 	s.setGenerationAnswer(a.Generation, answer)
-	got := s.mustSubmit(a)
-	accepted := got.Reply == Created
+	got := s.MustSubmit(a)
+	accepted := got.Reply == postadjudication.Created
 	if act == "lost answer" {
-		accepted = s.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'submitted' AND body::json->'payload'->>'transaction_receipt_id' = $1
+		accepted = s.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'submitted' AND body::json->'payload'->>'transaction_receipt_id' = $1
 			AND body::json->'payload'->>'generation' = $2`, a.TransactionReceiptID, fmt.Sprint(a.Generation)) > 0
 	}
 	if accepted {
@@ -233,46 +234,46 @@ func (s *scenario) submitNext(act, answer string) {
 }
 
 func (s *scenario) activeRun() (background.Run, bool) {
-	snap, err := s.journal.Cases.SubjectSnapshot(context.Background(), "acme", "settlement", s.next("release").TransactionReceiptID)
+	snap, err := s.Journal().Cases.SubjectSnapshot(context.Background(), "acme", "settlement", s.next("release").TransactionReceiptID)
 	if err != nil && !errors.Is(err, refusal.ErrNotFound) {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return snap.Run, err == nil
 }
 
 // waitUntilIdle waits until nothing of the case can change without a new action.
 func (s *scenario) waitUntilIdle() {
-	s.until(fmt.Sprintf("%q is at rest", s.steps), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
+	s.WaitQuery(fmt.Sprintf("%q is at rest", s.steps), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
 		s.target(), s.breakerOpen, s.isLate)
 	if s.isLate { // also answers that a finding declared as not awaited
-		s.untilTrue("every late answer has arrived", func() bool { return s.Health().Stats().Abandoned == 0 })
+		s.Wait("every late answer has arrived", func() bool { return s.Health().Stats().Abandoned == 0 })
 	}
 }
 
 // sendAgain sends an accepted adjudication again by every submit method.
-func (s *scenario) sendAgain(a Adjudication) {
+func (s *scenario) sendAgain(a postadjudication.Adjudication) {
 	ctx := context.Background()
 	before := s.countEffects()
-	plain := s.mustSubmit(a)
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{})
+	plain := s.MustSubmit(a)
+	tx, err := s.DB.BeginTx(ctx, &sql.TxOptions{})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	inTx, err := s.SubmitTx(ctx, tx, a)
 	if err := errors.Join(err, tx.Commit()); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	for _, got := range []Submitted{plain, inTx} {
-		known := []Reply{Deduplicated, AlreadyExecuted, DeadLettered, Superseded, Cancelled}
-		if latest := a.Generation == len(s.accepted); !slices.Contains(known, got.Reply) || latest == (got.Reply == Superseded) || got.Run.IsZero() {
-			s.t.Errorf("%q: generation %d of %d is answered %s", s.steps, a.Generation, len(s.accepted), got.Reply)
+	for _, got := range []postadjudication.Submitted{plain, inTx} {
+		known := []postadjudication.Reply{postadjudication.Deduplicated, postadjudication.AlreadyExecuted, postadjudication.DeadLettered, postadjudication.Superseded, postadjudication.Cancelled}
+		if latest := a.Generation == len(s.accepted); !slices.Contains(known, got.Reply) || latest == (got.Reply == postadjudication.Superseded) || got.Run.IsZero() {
+			s.T.Errorf("%q: generation %d of %d is answered %s", s.steps, a.Generation, len(s.accepted), got.Reply)
 		}
-		if got.Reply == AlreadyExecuted && got.Settlement.Moved == 0 || got.Reply == Cancelled && got.Actor != "user:ada" {
-			s.t.Errorf("%q: generation %d: %+v", s.steps, a.Generation, got)
+		if got.Reply == postadjudication.AlreadyExecuted && got.Settlement.Moved == 0 || got.Reply == postadjudication.Cancelled && got.Actor != "user:ada" {
+			s.T.Errorf("%q: generation %d: %+v", s.steps, a.Generation, got)
 		}
 	}
 	if after := s.countEffects(); after != before {
-		s.t.Errorf("%q: sent again, %+v becomes %+v", s.steps, before, after)
+		s.T.Errorf("%q: sent again, %+v becomes %+v", s.steps, before, after)
 	}
 }
 
@@ -281,7 +282,7 @@ func (s *scenario) countEffects() [3]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return [3]int{
-		s.count(`SELECT count(*) FROM recourse.receipts WHERE case_id IN (SELECT case_id FROM recourse.runs WHERE target = $1) AND subtype <> $2`, s.target(), string(receipts.OutOfBandChangeDetected)),
-		s.count(`SELECT count(*) FROM recourse.runs WHERE target = $1`, s.target()), s.calls,
+		s.Count(`SELECT count(*) FROM recourse.receipts WHERE case_id IN (SELECT case_id FROM recourse.runs WHERE target = $1) AND subtype <> $2`, s.target(), string(receipts.OutOfBandChangeDetected)),
+		s.Count(`SELECT count(*) FROM recourse.runs WHERE target = $1`, s.target()), s.calls,
 	}
 }

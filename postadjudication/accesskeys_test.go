@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -12,51 +12,53 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-func newKey() NewKey {
-	return NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator, access.Auditor}, Reason: "on call"}
+func newKey() postadjudication.NewKey {
+	return postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator, access.Auditor}, Reason: "on call"}
 }
 
-func (r *rig) mustKey(tenant string, n NewKey) (string, AccessKey) {
-	r.t.Helper()
+func mustKey(r *rig.Rig, tenant string, n postadjudication.NewKey) (string, postadjudication.AccessKey) {
+	r.T.Helper()
 	token, k, err := r.As(tenant, "user:root").Keys.Create(context.Background(), n)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return token, k
 }
 
 // operationLog reads the trail of a tenant's operation log, as "subtype actor" lines.
-func (r *rig) operationLog(tenant, subject string) (lines []string) {
-	r.t.Helper()
-	rows, err := r.db.Query(`SELECT r.subtype || ' ' || r.actor || ' ' || r.body FROM recourse.receipts r JOIN recourse.operation_logs g ON g.case_id = r.case_id
+func operationLog(r *rig.Rig, tenant, subject string) (lines []string) {
+	r.T.Helper()
+	rows, err := r.DB.Query(`SELECT r.subtype || ' ' || r.actor || ' ' || r.body FROM recourse.receipts r JOIN recourse.operation_logs g ON g.case_id = r.case_id
 		WHERE g.tenant = $1 AND g.subject = $2 ORDER BY r.seq`, tenant, subject)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var line string
 		if err := rows.Scan(&line); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		lines = append(lines, line)
 	}
 	if err := rows.Err(); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return lines
 }
 
 func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	token, k := r.mustKey("acme", newKey())
+	token, k := mustKey(r, "acme", newKey())
 	store := r.KeyStore()
 	found, err := store.FindKey(ctx, k.Prefix)
 	if err != nil || found.Authenticate(token, time.Now()) != nil || found.Tenant != "acme" || found.Principal != "user:ada" || !access.May(found.Roles, access.Fork) || found.LastUsed != nil {
@@ -65,7 +67,7 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	if _, err := store.FindKey(ctx, "aaaaaaaaaaaa"); !errors.Is(err, access.ErrUnknown) {
 		t.Errorf("%v", err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.keys k WHERE k::text LIKE '%' || $1 || '%'`, token[16:]); n != 0 {
+	if n := r.Count(`SELECT count(*) FROM recourse.keys k WHERE k::text LIKE '%' || $1 || '%'`, token[16:]); n != 0 {
 		t.Error("the secret is stored")
 	}
 	if _, err := r.As("other", "user:eve").Keys.Revoke(ctx, k.Prefix, "mine"); !errors.Is(err, refusal.ErrNotFound) {
@@ -82,32 +84,34 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	if found, err = store.FindKey(ctx, k.Prefix); err != nil || !errors.Is(found.Authenticate(token, time.Now()), access.ErrRevoked) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	lines := r.operationLog("acme", "keys")
+	lines := operationLog(r, "acme", "keys")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], "key-created user:root") || !strings.Contains(lines[0], "operator+auditor until "+k.ExpiresAt.Format(time.RFC3339)) ||
 		!strings.HasPrefix(lines[1], "key-revoked user:root") || !strings.Contains(lines[1], "left us") || strings.Contains(strings.Join(lines, ""), token[16:]) {
 		t.Errorf("%v", lines)
 	}
-	if a := r.mustAudit(); a.Chains != 1 || a.Receipts != 2 {
+	if a := r.MustAudit(); a.Chains != 1 || a.Receipts != 2 {
 		t.Errorf("%+v", a)
 	}
 }
 
 func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	const day = 24 * time.Hour
 	for _, c := range []struct {
-		change func(*acting, *NewKey)
+		change func(*acting, *postadjudication.NewKey)
 		lasts  time.Duration // 0: never expires
 		wrong  string        // refused field
 	}{
-		{func(*acting, *NewKey) {}, 90 * day, ""},
-		{func(who *acting, n *NewKey) { n.Principal = "service:desk" }, 400 * day, ""},
-		{func(who *acting, n *NewKey) { n.NeverExpires = "a locked device" }, 0, ""},
-		{func(who *acting, n *NewKey) { n.NeverExpires = "a\nb" }, 0, "never_expires"},
-		{func(who *acting, n *NewKey) { n.NeverExpires, n.ExpiresAt = "a locked device", time.Now().Add(day) }, 0, "expires_at"},
-		{func(who *acting, n *NewKey) { n.ExpiresAt = time.Now().Add(729 * day) }, 729 * day, ""},
-		{func(who *acting, n *NewKey) { n.ExpiresAt = time.Now().Add(731 * day) }, 0, "expires_at"},
+		{func(*acting, *postadjudication.NewKey) {}, 90 * day, ""},
+		{func(who *acting, n *postadjudication.NewKey) { n.Principal = "service:desk" }, 400 * day, ""},
+		{func(who *acting, n *postadjudication.NewKey) { n.NeverExpires = "a locked device" }, 0, ""},
+		{func(who *acting, n *postadjudication.NewKey) { n.NeverExpires = "a\nb" }, 0, "never_expires"},
+		{func(who *acting, n *postadjudication.NewKey) {
+			n.NeverExpires, n.ExpiresAt = "a locked device", time.Now().Add(day)
+		}, 0, "expires_at"},
+		{func(who *acting, n *postadjudication.NewKey) { n.ExpiresAt = time.Now().Add(729 * day) }, 729 * day, ""},
+		{func(who *acting, n *postadjudication.NewKey) { n.ExpiresAt = time.Now().Add(731 * day) }, 0, "expires_at"},
 	} {
 		n := newKey()
 		who := acting{"acme", "user:root"}
@@ -125,18 +129,18 @@ func TestAKeyEndsByItselfUnlessItIsSaidWhyNot(t *testing.T) {
 			t.Errorf("%+v: made %s, ends %v", n, k.CreatedAt, k.ExpiresAt)
 		}
 	}
-	if lines := r.operationLog("acme", "keys"); len(lines) != 4 || !strings.Contains(lines[2], "on call; never expires: a locked device") || !strings.Contains(lines[2], "for ever") {
+	if lines := operationLog(r, "acme", "keys"); len(lines) != 4 || !strings.Contains(lines[2], "on call; never expires: a locked device") || !strings.Contains(lines[2], "for ever") {
 		t.Errorf("%v", lines)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	token, old := r.mustKey("acme", newKey())
-	rotation := KeyRotation{Prefix: old.Prefix, Reason: "ends soon"}
+	token, old := mustKey(r, "acme", newKey())
+	rotation := postadjudication.KeyRotation{Prefix: old.Prefix, Reason: "ends soon"}
 	next, k, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation)
 	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || binding.RoleText(k.Roles) != binding.RoleText(old.Roles) || next == token {
 		t.Fatalf("%+v, %v", k, err)
@@ -147,7 +151,7 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}
-	for _, change := range []func(*acting, *KeyRotation){func(who *acting, q *KeyRotation) { who.tenant = "other" }, func(who *acting, q *KeyRotation) { who.tenant = "" }, func(who *acting, q *KeyRotation) { q.Prefix = "aaaaaaaaaaaa" }} {
+	for _, change := range []func(*acting, *postadjudication.KeyRotation){func(who *acting, q *postadjudication.KeyRotation) { who.tenant = "other" }, func(who *acting, q *postadjudication.KeyRotation) { who.tenant = "" }, func(who *acting, q *postadjudication.KeyRotation) { q.Prefix = "aaaaaaaaaaaa" }} {
 		foreign := rotation
 		who := acting{"acme", "user:root"}
 		change(&who, &foreign)
@@ -162,11 +166,11 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	if _, _, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation); !errors.As(err, &bad) || bad.Field != "prefix" {
 		t.Errorf("the successor of a revoked key: %v", err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.keys`); n != 2 {
+	if n := r.Count(`SELECT count(*) FROM recourse.keys`); n != 2 {
 		t.Errorf("%d keys", n)
 	}
-	r.mustAudit()
-	if _, err := r.db.Exec(`UPDATE recourse.keys SET successor_of = '' WHERE prefix = $1`, k.Prefix); err != nil {
+	r.MustAudit()
+	if _, err := r.DB.Exec(`UPDATE recourse.keys SET successor_of = '' WHERE prefix = $1`, k.Prefix); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := r.Audit(ctx, "acme"); err != nil || a.OK() {
@@ -176,10 +180,10 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 
 func TestKeysOfATenantAreItsOwn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	_, first := r.mustKey("acme", newKey())
-	_, second := r.mustKey("acme", newKey())
-	r.mustKey("other", newKey())
+	r := rig.New(t)
+	_, first := mustKey(r, "acme", newKey())
+	_, second := mustKey(r, "acme", newKey())
+	mustKey(r, "other", newKey())
 	got, err := r.As("acme", "").Keys.List(context.Background())
 	if err != nil || len(got) != 2 || got[0].ID != first.ID || got[1].ID != second.ID {
 		t.Errorf("%+v, %v", got, err)
@@ -191,10 +195,10 @@ func TestKeysOfATenantAreItsOwn(t *testing.T) {
 
 func TestAKeyThatNamesTooLittleIsRefusedNamingTheField(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	for field, change := range map[string]func(*acting, *NewKey){
-		"tenant": func(who *acting, n *NewKey) { who.tenant = "" }, "principal": func(who *acting, n *NewKey) { n.Principal = "system:retention" }, "actor": func(who *acting, n *NewKey) { who.actor = "" },
-		"reason": func(who *acting, n *NewKey) { n.Reason = "a\nb" }, "roles": func(who *acting, n *NewKey) { n.Roles = nil }, "expires_at": func(who *acting, n *NewKey) { n.ExpiresAt = time.Now().Add(-time.Hour) },
+	r := rig.New(t)
+	for field, change := range map[string]func(*acting, *postadjudication.NewKey){
+		"tenant": func(who *acting, n *postadjudication.NewKey) { who.tenant = "" }, "principal": func(who *acting, n *postadjudication.NewKey) { n.Principal = "system:retention" }, "actor": func(who *acting, n *postadjudication.NewKey) { who.actor = "" },
+		"reason": func(who *acting, n *postadjudication.NewKey) { n.Reason = "a\nb" }, "roles": func(who *acting, n *postadjudication.NewKey) { n.Roles = nil }, "expires_at": func(who *acting, n *postadjudication.NewKey) { n.ExpiresAt = time.Now().Add(-time.Hour) },
 	} {
 		n := newKey()
 		who := acting{"acme", "user:root"}
@@ -204,14 +208,14 @@ func TestAKeyThatNamesTooLittleIsRefusedNamingTheField(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.keys`); n != 0 {
+	if n := r.Count(`SELECT count(*) FROM recourse.keys`); n != 0 {
 		t.Errorf("%d keys", n)
 	}
 }
 
 func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	var all sync.WaitGroup
 	for range 12 {
 		all.Go(func() {
@@ -227,17 +231,17 @@ func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := len(r.operationLog("acme", "keys")); n != 12 {
+	if n := len(operationLog(r, "acme", "keys")); n != 12 {
 		t.Errorf("%d receipts", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestAUseIsNotedToTheMinute(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	_, k := r.mustKey("acme", newKey())
-	at := r.now()
+	r := rig.New(t)
+	_, k := mustKey(r, "acme", newKey())
+	at := r.Now()
 	for _, later := range []time.Duration{0, 59 * time.Second, 61 * time.Second, 30 * time.Second} {
 		if err := r.KeyStore().UseKey(context.Background(), k.ID, at.Add(later)); err != nil {
 			t.Fatal(err)
@@ -251,34 +255,34 @@ func TestAUseIsNotedToTheMinute(t *testing.T) {
 
 func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	s := r.mustSubmit(release(1))
+	s := r.MustSubmit(rig.Release(1))
 	stranger := background.RunID(uuid.New())
-	refusal := AccessRefusal{Tenant: "acme", Actor: "user:ada", Action: "fork", Rule: "role_missing"}
+	refused := postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:ada", Action: "fork", Rule: "role_missing"}
 	for _, tc := range []struct {
-		change func(*AccessRefusal)
+		change func(*postadjudication.AccessRefusal)
 		in     string // log of the receipt
 	}{
-		{func(a *AccessRefusal) { a.Run = s.Run }, "case"},
-		{func(a *AccessRefusal) { a.Case = s.Case }, "case"},
-		{func(*AccessRefusal) {}, "acme"},
-		{func(a *AccessRefusal) { a.Run = stranger }, "acme"},
-		{func(a *AccessRefusal) { a.Run, a.Tenant = s.Run, "other" }, "other"},
-		{func(a *AccessRefusal) { a.Case, a.Tenant = s.Case, "other" }, "other"},
+		{func(a *postadjudication.AccessRefusal) { a.Run = s.Run }, "case"},
+		{func(a *postadjudication.AccessRefusal) { a.Case = s.Case }, "case"},
+		{func(*postadjudication.AccessRefusal) {}, "acme"},
+		{func(a *postadjudication.AccessRefusal) { a.Run = stranger }, "acme"},
+		{func(a *postadjudication.AccessRefusal) { a.Run, a.Tenant = s.Run, "other" }, "other"},
+		{func(a *postadjudication.AccessRefusal) { a.Case, a.Tenant = s.Case, "other" }, "other"},
 	} {
-		a := refusal
+		a := refused
 		tc.change(&a)
 		before := map[string]int{
-			"case": r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
-			"acme": len(r.operationLog("acme", "refusals")), "other": len(r.operationLog("other", "refusals")),
+			"case": r.Count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
+			"acme": len(operationLog(r, "acme", "refusals")), "other": len(operationLog(r, "other", "refusals")),
 		}
 		if err := r.RecordRefusal(ctx, a); err != nil {
 			t.Fatal(err)
 		}
 		after := map[string]int{
-			"case": r.count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
-			"acme": len(r.operationLog("acme", "refusals")), "other": len(r.operationLog("other", "refusals")),
+			"case": r.Count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
+			"acme": len(operationLog(r, "acme", "refusals")), "other": len(operationLog(r, "other", "refusals")),
 		}
 		before[tc.in]++
 		for where, n := range after {
@@ -294,54 +298,54 @@ func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 	if p, err := trail[0].Payload(); err != nil || p.AskedFor != "fork" || p.RefusedBy != "role_missing" || trail[0].Subtype != receipts.Refused {
 		t.Errorf("%+v, %v", p, err)
 	}
-	r.startWorkers().untilNoneLive() // the refusals did not affect the run
-	if c := r.caseOf(release(1)); !c.Progression.Ended() {
+	r.StartWorkers().WaitNoneLive() // the refusals did not affect the run
+	if c := r.CaseOf(rig.Release(1)); !c.Progression.Ended() {
 		t.Errorf("%s", c.Progression)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	clock := now
-	r := newRig(t, func(c *Config) { c.Simulated = true; c.Now = func() time.Time { return clock } })
+	r := rig.New(t, func(c *postadjudication.Config) { c.Simulated = true; c.Now = func() time.Time { return clock } })
 	ctx := context.Background()
 	same, other := [32]byte{1}, [32]byte{2}
-	begin := func(tenant string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
+	begin := func(tenant string, digest [32]byte) (*postadjudication.StoredResponse, *postadjudication.IdempotentRequest, error) {
 		return r.BeginRequest(ctx, tenant, "k1", digest)
 	}
 	_, mine, err := begin("acme", same)
 	if err != nil || mine == nil {
 		t.Fatalf("%v, %v", mine, err)
 	}
-	if _, _, err := begin("acme", same); !errors.Is(err, ErrRequestBusy) {
+	if _, _, err := begin("acme", same); !errors.Is(err, postadjudication.ErrRequestBusy) {
 		t.Errorf("again: %v", err)
 	}
-	if _, begun, err := mine.journal.Requests.Begin(ctx, mine.entry, now.Add(-requestTimeout), now.Add(-RequestRetention)); err != nil || !begun {
+	if begun, err := mine.BeginAgain(ctx, now); err != nil || !begun {
 		t.Errorf("the same request after a lost answer: %v, %v", begun, err)
 	}
-	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
+	if _, _, err := begin("acme", other); !errors.Is(err, postadjudication.ErrRequestMismatch) {
 		t.Errorf("another: %v", err)
 	}
 	if _, own, err := begin("other", other); err != nil || own == nil {
 		t.Errorf("another tenant: %v", err)
 	}
-	clock = now.Add(requestTimeout + time.Second) // the first request has timed out
-	if _, _, err := begin("acme", other); !errors.Is(err, ErrRequestMismatch) {
+	clock = now.Add(postadjudication.RequestTimeout + time.Second) // the first request has timed out
+	if _, _, err := begin("acme", other); !errors.Is(err, postadjudication.ErrRequestMismatch) {
 		t.Errorf("another, later: %v", err)
 	}
 	_, heir, err := begin("acme", same)
 	if err != nil || heir == nil {
 		t.Fatalf("taken over: %v, %v", heir, err)
 	}
-	if err := mine.Answer(ctx, StoredResponse{Status: 200, Body: []byte("late")}); err != nil {
+	if err := mine.Answer(ctx, postadjudication.StoredResponse{Status: 200, Body: []byte("late")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := mine.Drop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := heir.Answer(ctx, StoredResponse{Status: 201, Headers: "{}", Body: []byte("made")}); err != nil {
+	if err := heir.Answer(ctx, postadjudication.StoredResponse{Status: 201, Headers: "{}", Body: []byte("made")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := heir.Drop(ctx); err != nil { // no effect on an answered request
@@ -351,7 +355,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if err != nil || none != nil || before.Status != 201 || string(before.Body) != "made" || before.Headers != "{}" {
 		t.Errorf("%+v, %v, %v", before, none, err)
 	}
-	clock = clock.Add(RequestRetention + time.Second)
+	clock = clock.Add(postadjudication.RequestRetention + time.Second)
 	_, fresh, err := begin("acme", other)
 	if err != nil || fresh == nil {
 		t.Fatalf("a day later: %v", err)
@@ -359,7 +363,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if err := fresh.Drop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.requests`); n != 0 {
+	if n := r.Count(`SELECT count(*) FROM recourse.requests`); n != 0 {
 		t.Errorf("%d requests are stored", n)
 	}
 	if _, _, err := r.BeginRequest(ctx, "", "k", same); err == nil {

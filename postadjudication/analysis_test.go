@@ -1,19 +1,18 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -21,30 +20,26 @@ import (
 // lettersOfThreeCauses creates six letters of three causes: four open refusals of different
 // accounts, one of them in dollars; an exhausted run that was forked and settled; and one of
 // unknown money.
-func (r *rig) lettersOfThreeCauses() (letters []Submitted) {
-	r.t.Helper()
+func lettersOfThreeCauses(r *rig.Rig) (letters []postadjudication.Submitted) {
+	r.T.Helper()
 	closed := func(c escrow.Call) escrow.Answer {
 		return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Code: "422", Message: fmt.Sprintf("account %s9 is closed", c.Run.String()[30:])}
 	}
 	for i := range 3 {
-		letters = append(letters, r.deadLetter(i, closed))
+		letters = append(letters, r.DeadLetter(i, closed))
 	}
-	dollars := refund(3)
+	dollars := rig.Refund(3)
 	dollars.Amount, dollars.Held = settlement.Money{Minor: 70, Currency: "USD"}, settlement.Money{Minor: 90, Currency: "USD"}
-	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return closed(c) }
-	r.escrow.mu.Unlock()
-	letters = append(letters, r.mustSubmit(dollars))
-	r.untilNoneLive()
-	letters = append(letters, r.deadLetter(4, func(escrow.Call) escrow.Answer { return busy429() }))
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letters[4].Run, forkRequest); err != nil {
-		r.t.Fatal(err)
+	r.Escrow.Answer(closed)
+	letters = append(letters, r.MustSubmit(dollars))
+	r.WaitNoneLive()
+	letters = append(letters, r.DeadLetter(4, rig.RateLimits))
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letters[4].Run, rig.ForkRequest); err != nil {
+		r.T.Fatal(err)
 	}
-	r.untilNoneLive()
-	r.escrow.mu.Lock()
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.escrow.mu.Unlock()
-	return append(letters, r.deadLetter(5, func(escrow.Call) escrow.Answer { return noAnswer() }))
+	r.WaitNoneLive()
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	return append(letters, r.DeadLetter(5, rig.GivesNoAnswer))
 }
 
 func share(shares []report.Share, value string) report.Share {
@@ -58,8 +53,8 @@ func share(shares []report.Share, value string) report.Share {
 
 func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letters := r.lettersOfThreeCauses()
+	r := rig.New(t).StartWorkers()
+	letters := lettersOfThreeCauses(r)
 	ctx := context.Background()
 	a, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Step: report.Hours, Steps: 2})
 	if err != nil {
@@ -73,9 +68,9 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 		letters int64
 		euros   int64
 	}{
-		"open": {share(a.ByStatus, "open"), 5, 4000}, "forked": {share(a.ByStatus, "forked"), 1, 0}, "family": {share(a.ByFamily, casework.Family), 6, 4000},
+		"open": {share(a.ByStatus, "open"), 5, 4000}, "forked": {share(a.ByStatus, "forked"), 1, 0}, "family": {share(a.ByFamily, postadjudication.Family), 6, 4000},
 		"refund": {share(a.ByOutcome, "refund"), 1, 0}, "final": {share(a.ByReason, "final"), 4, 3000}, "unknown": {share(a.ByClass, "unknown"), 1, 1000},
-		"refused": {share(a.ByErrorType, "http.refused"), 4, 3000}, "dollars": {share(a.ByCurrency, "USD"), 1, 0}, "type": {share(a.ByType, casework.Family), 6, 4000},
+		"refused": {share(a.ByErrorType, "http.refused"), 4, 3000}, "dollars": {share(a.ByCurrency, "USD"), 1, 0}, "type": {share(a.ByType, postadjudication.Family), 6, 4000},
 		"replayed": {share(a.ByReplayer, "user:ada"), 1, 0}, "review": {share(a.ByReview, "true"), 1, 1000}, "held": {share(a.ByHeld, "false"), 6, 4000},
 	} {
 		if got.share.Letters != got.letters || got.share.AtRisk["EUR"] != got.euros {
@@ -86,7 +81,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	if g.Signature != "http.refused: account # is closed" || g.Letters != 4 || g.Open != 4 || g.AtRisk["EUR"] != 3000 || g.AtRisk["USD"] != 70 || g.Sample != letters[3].Run || !g.FirstSeen.Before(g.LastSeen) {
 		t.Errorf("%+v", g)
 	}
-	if n := len(r.letters(deadletter.Filter{Signature: g.Signature})); n != 4 {
+	if n := len(r.Letters(deadletter.Filter{Signature: g.Signature})); n != 4 {
 		t.Errorf("its signature finds %d letters", n)
 	}
 	if len(a.Times) != 2 || a.Times[0].Letters+a.Times[1].Letters+a.Earlier != 6 || a.Trends[0].Letters != 6 || a.Trends[2].Letters != 6 || a.Trends[1].Before != 0 {
@@ -107,8 +102,11 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 func TestStatisticsCountLettersByStatus(t *testing.T) {
 	t.Parallel()
 	ahead := time.Duration(0)
-	r := newRig(t, func(c *Config) { c.Simulated = true; c.Now = func() time.Time { return time.Now().Add(ahead) } }).startWorkers()
-	letters := r.lettersOfThreeCauses()
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Simulated = true
+		c.Now = func() time.Time { return time.Now().Add(ahead) }
+	}).StartWorkers()
+	letters := lettersOfThreeCauses(r)
 	ctx := context.Background()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, letters[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
@@ -121,10 +119,10 @@ func TestStatisticsCountLettersByStatus(t *testing.T) {
 		s.DiedLastHour != 6 || s.DiedLastDay != 6 || s.Ages[0].Letters != 5 || share(s.ByClass, "unknown").Letters != 1 || share(s.ByError, "http.refused").Letters != 4 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	r.stopWork()
-	ahead = 175 * validate.Day
+	r.StopWorkers()
+	ahead = 175 * day
 	s, err = r.As("acme", "").DeadLetters.Stats(ctx, deadletter.Filter{})
-	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != deadletter.Duration(90*validate.Day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
+	if err != nil || s.DiedLastDay != 0 || s.Ages[0].Letters != 0 || s.Ages[5].Letters != 5 || s.Ages[5].From != deadletter.Duration(90*day) || s.Expiring != 3 || s.Oldest == nil || s.Oldest.Run != letters[0].Run {
 		t.Errorf("five days before their expiry: %+v, %v", s, err)
 	}
 	if s, err = r.As("acme", "").DeadLetters.Stats(ctx, deadletter.Filter{Status: background.LetterForked}); err != nil || s.Open != 0 || s.Letters != 1 || s.Ages[5].Letters != 0 || s.Oldest != nil {
@@ -134,10 +132,15 @@ func TestStatisticsCountLettersByStatus(t *testing.T) {
 
 func TestAnAnalysisOfWhatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t).StartWorkers()
+	lettersOfThreeCauses(r)
 	ctx := context.Background()
+	another, err := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, Filter: deadletter.Filter{Class: escrow.NotExecuted}})
+	if err != nil || another.Next == "" {
+		t.Fatalf("%+v, %v", another, err)
+	}
 	_, cursorless := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, After: "AAAA"})
-	_, foreign := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, After: base64.RawURLEncoding.EncodeToString(make([]byte, 48))})
+	_, foreign := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, After: another.Next})
 	_, limit := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{})
 	_, sort := r.As("acme", "").DeadLetters.Groups(ctx, report.GroupQuery{Limit: 1, Sort: "funniest"})
 	_, step := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Step: "fortnight"})
@@ -157,8 +160,8 @@ func TestAnAnalysisOfWhatMakesNoSenseIsRefused(t *testing.T) {
 
 func TestGroupsComeInPages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.lettersOfThreeCauses()
+	r := rig.New(t).StartWorkers()
+	lettersOfThreeCauses(r)
 	for _, sort := range append(report.GroupSorts, "") {
 		seen := map[string]int64{}
 		for q := (report.GroupQuery{Sort: sort, Limit: 1}); ; {

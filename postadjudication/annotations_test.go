@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -8,39 +8,19 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 const holdReason = "the auditors asked for it"
 
-// payloadsOf returns the payloads of a case's receipts of a subtype.
-func (r *rig) payloadsOf(of Submitted, subtype receipts.Subtype) (out []receipts.Payload) {
-	r.t.Helper()
-	trail, err := r.Receipts(context.Background(), "acme", of.Case, 0, 1000)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, rc := range trail {
-		if rc.Subtype != subtype {
-			continue
-		}
-		p, err := rc.Payload()
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
 func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	ctx := context.Background()
 	var refused *refusal.RefusedError
 	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateNotHeld {
@@ -59,48 +39,48 @@ func TestAHoldIsPlacedAndReleasedWithItsReceipts(t *testing.T) {
 	if d, err = r.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); err != nil || d.Held || d.HoldReason != "" || d.ExpiresAt == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
-	placed, released := r.payloadsOf(letter, receipts.HoldPlaced), r.payloadsOf(letter, receipts.HoldReleased)
+	placed, released := r.Payloads(letter, receipts.HoldPlaced), r.Payloads(letter, receipts.HoldReleased)
 	if len(placed) != 1 || len(released) != 1 || placed[0].Reason != holdReason {
 		t.Errorf("%+v, %+v", placed, released)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A letter that is held after its expiry was announced, and released after that expiry, is
 // announced again and gets the full notice time.
 func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	ctx := context.Background()
-	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
-	k.prune(PruneReport{Announced: 1})
+	k := newRetentionRig(r, withArchive(t)).at(174 * day)
+	k.prune(postadjudication.PruneReport{Announced: 1})
 	if _, err := k.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	k.at(300 * validate.Day).prune(PruneReport{})
+	k.at(300 * day).prune(postadjudication.PruneReport{})
 	if _, err := k.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 	of := ` WHERE run_id = '` + letter.Run.String() + `'`
-	r.checkAuditDetects("the expiry from before the hold is restored", `UPDATE recourse.annotations SET announced = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
+	checkAuditDetects(r, "the expiry from before the hold is restored", `UPDATE recourse.annotations SET announced = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
 		`UPDATE recourse.annotations SET announced = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
-	k.prune(PruneReport{Announced: 1})
-	payloads := k.payloadsOf(letter, receipts.RetentionEnding)
-	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.now().Add(6*validate.Day)) {
+	k.prune(postadjudication.PruneReport{Announced: 1})
+	payloads := k.Payloads(letter, receipts.RetentionEnding)
+	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.Now().Add(6*day)) {
 		t.Errorf("%+v", payloads)
 	}
-	k.at(306 * validate.Day).prune(PruneReport{})
-	k.at(308 * validate.Day).prune(PruneReport{Pruned: 1})
-	r.mustAudit()
+	k.at(306 * day).prune(postadjudication.PruneReport{})
+	k.at(308 * day).prune(postadjudication.PruneReport{Pruned: 1})
+	r.MustAudit()
 }
 
 func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter, paid := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.mustSubmit(release(2))
-	r.untilNoneLive()
+	r := rig.New(t).StartWorkers()
+	letter, paid := r.DeadLetter(1, rig.Refuses), r.MustSubmit(rig.Release(2))
+	r.WaitNoneLive()
 	ctx := context.Background()
 	for field, c := range map[string]struct{ actor, reason string }{"actor": {"", "x"}, "reason": {"user:ada", " "}} {
 		var bad *refusal.FieldError
@@ -120,35 +100,35 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, paid.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
 		t.Errorf("hold of a run that succeeded: %v", err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
+	if n := r.Count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
 		t.Errorf("%d rows of annotations", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A hold keeps the evidence, not the money: a person who names the letter may fork it.
 func TestAPersonMayForkAHeldLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, rig.ForkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	var refused *refusal.RefusedError
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterForked {
 		t.Errorf("hold of a forked letter: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	var all sync.WaitGroup
 	for range 12 {
 		all.Go(func() {
@@ -159,26 +139,28 @@ func TestOfManyWhoHoldAtOnceOneDoes(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := len(r.payloadsOf(letter, receipts.HoldPlaced)); n != 1 {
+	if n := len(r.Payloads(letter, receipts.HoldPlaced)); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A process without the family does not know how long its letters are kept.
 func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Families = []PlainFamily{{Name: "chores", Handle: failTask}} }).startWorkers()
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: failTask}}
+	}).StartWorkers()
 	ctx := context.Background()
-	task, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores"})
+	task, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "chores"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	if d, err := r.As("acme", "").DeadLetters.Annotations(ctx, task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.status(task.Run).DeadAt) {
+	r.WaitNoneLive()
+	if d, err := r.As("acme", "").DeadLetters.Annotations(ctx, task.Run); err != nil || d.ExpiresAt == nil || !d.ExpiresAt.After(*r.StatusOf(task.Run).DeadAt) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
+	elsewhere := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
 	if d, err := elsewhere.As("acme", "").DeadLetters.Annotations(ctx, task.Run); err != nil || d.ExpiresAt != nil {
 		t.Errorf("in a process without the family: %+v, %v", d, err)
 	}
@@ -186,13 +168,13 @@ func TestTheEndOfALetterIsNotMadeUp(t *testing.T) {
 
 func TestNoSecretOfAPersonEntersTheAnnotations(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	d, err := r.As("acme", "user:ada").DeadLetters.Hold(context.Background(), letter.Run, "paid with card 4111 1111 1111 1111")
 	if err != nil || strings.Contains(d.HoldReason, "4111") {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if p := r.payloadsOf(letter, receipts.HoldPlaced); strings.Contains(p[0].Reason, "4111") {
+	if p := r.Payloads(letter, receipts.HoldPlaced); strings.Contains(p[0].Reason, "4111") {
 		t.Errorf("the receipt says %q", p[0].Reason)
 	}
 }
@@ -201,13 +183,13 @@ func ptr[T any](v T) *T { return &v }
 
 func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	spent, final, unknown := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return noAnswer() })
+	r := rig.New(t)
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	spent, final, unknown := r.DeadLetter(1, rig.RateLimits), r.DeadLetter(2, rig.Refuses), r.DeadLetter(3, rig.GivesNoAnswer)
 	ctx := context.Background()
 	for _, c := range []struct {
-		letter            Submitted
+		letter            postadjudication.Submitted
 		reprocess, review bool
 	}{{spent, true, false}, {final, false, false}, {unknown, false, true}} {
 		if d, err := r.As("acme", "").DeadLetters.Annotations(ctx, c.letter.Run); err != nil || d.ReprocessEligible != c.reprocess || d.ManualReviewRequired != c.review || d.MarkReason != "" {
@@ -230,36 +212,36 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 	if d, err := r.As("acme", "user:ben").DeadLetters.Mark(ctx, final.Run, q); err != nil || !d.ReprocessEligible || !d.ManualReviewRequired || d.MarkReason != q.Reason {
 		t.Errorf("%+v, %v", d, err)
 	}
-	payloads := r.payloadsOf(final, receipts.Marked)
+	payloads := r.Payloads(final, receipts.Marked)
 	if len(payloads) != 2 || payloads[0].Changes != "reprocess_eligible=true" || payloads[1].Changes != "manual_review_required=true" {
 		t.Errorf("%+v", payloads)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A mark opens no gate: a marked letter of unknown money still needs reconciling.
 func TestAMarkIsNoKey(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.keyLifetime = 0
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return noAnswer() })
+	r := rig.New(t)
+	r.Escrow.KeyLife = 0
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	letter := r.DeadLetter(1, rig.GivesNoAnswer)
 	ctx := context.Background()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "sure", ReprocessEligible: ptr(true), ManualReviewRequired: ptr(false)}); err != nil {
 		t.Fatal(err)
 	}
 	var refused *refusal.RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("%v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestAMarkSaysSomethingAndWhy(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	for field, q := range map[string]deadletter.Mark{"actor": {Reason: "x", ReprocessEligible: ptr(true)}, "reason": {ReprocessEligible: ptr(true)}, "marks": {Reason: "x"}} {
 		actor := "user:ada"
 		if field == "actor" {
@@ -270,7 +252,7 @@ func TestAMarkSaysSomethingAndWhy(t *testing.T) {
 			t.Errorf("%+v: %v", q, err)
 		}
 	}
-	if n := len(r.payloadsOf(letter, receipts.Marked)); n != 0 {
+	if n := len(r.Payloads(letter, receipts.Marked)); n != 0 {
 		t.Errorf("%d receipts", n)
 	}
 }

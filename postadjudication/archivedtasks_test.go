@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // asynqInspector gives an operator's access: asynq's inspector, and Redis.
@@ -24,14 +26,14 @@ type asynqInspector struct {
 	redis *redis.Client
 }
 
-func (r *rig) inspector() asynqInspector {
-	d := asynqInspector{asynq.NewInspector(r.redis), r.redis.MakeRedisClient().(*redis.Client)}
-	r.t.Cleanup(func() {
+func inspector(r *rig.Rig) asynqInspector {
+	d := asynqInspector{asynq.NewInspector(r.Redis), r.Redis.MakeRedisClient().(*redis.Client)}
+	r.T.Cleanup(func() {
 		if err := d.Inspector.Close(); err != nil {
-			r.t.Errorf("close: %v", err)
+			r.T.Errorf("close: %v", err)
 		}
 		if err := d.redis.Close(); err != nil {
-			r.t.Errorf("close: %v", err)
+			r.T.Errorf("close: %v", err)
 		}
 	})
 	return d
@@ -44,7 +46,7 @@ func (d asynqInspector) insertArchivedTasks(t testing.TB, queue string, n int, d
 	pipe := d.redis.Pipeline()
 	pipe.SAdd(ctx, "asynq:queues", queue)
 	for i := range n {
-		id := fmt.Sprintf("%s.1", background.RunID(casework.NewID()))
+		id := fmt.Sprintf("%s.1", background.RunID(uuid.New()))
 		pipe.HSet(ctx, "asynq:{"+queue+"}:t:"+id, "msg", "", "state", "archived")
 		pipe.ZAdd(ctx, "asynq:{"+queue+"}:archived", redis.Z{Score: float64(died.Unix()), Member: id})
 		if i%1000 == 999 || i == n-1 {
@@ -65,48 +67,48 @@ func (d asynqInspector) archived(t testing.TB, queue string) int {
 }
 
 // untilArchivedTasks waits until the queues hold a number of archived tasks in all.
-func (r *rig) untilArchivedTasks(d asynqInspector, want int, queues ...string) {
-	r.t.Helper()
-	r.untilTrue(fmt.Sprint(want, " tasks are archived"), func() bool {
+func untilArchivedTasks(r *rig.Rig, d asynqInspector, want int, queues ...string) {
+	r.T.Helper()
+	r.Wait(fmt.Sprint(want, " tasks are archived"), func() bool {
 		n := 0
 		for _, q := range queues {
-			n += d.archived(r.t, q)
+			n += d.archived(r.T, q)
 		}
 		return n == want
 	})
 }
 
-func oneQueue(c *Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }
+func oneQueue(c *postadjudication.Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }
 
-const onlyQueue = casework.Family + ":0"
+const onlyQueue = postadjudication.Family + ":0"
 
 // With so many old tasks, asynq's own trimming fails permanently in its script, and with it the
 // archiving of every later death.
 func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue)
-	d := r.inspector()
+	r := rig.New(t, oneQueue)
+	d := inspector(r)
 	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	r.startWorkers()
-	_, taskID := r.archivedTask(d, 1)
+	r.Escrow.Answer(rig.Refuses)
+	r.StartWorkers()
+	_, taskID := archivedTask(r, d, 1)
 	info, err := d.GetTaskInfo(onlyQueue, taskID)
 	if err != nil || !strings.Contains(info.LastErr, "http.refused") || strings.Contains(info.LastErr, "account closed") {
 		t.Errorf("the archived task: %+v, %v", info, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue)
-	d := r.inspector()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
+	r := rig.New(t, oneQueue)
+	d := inspector(r)
+	r.Escrow.Answer(rig.Refuses)
 	const deaths, kept = 6000, 5000
-	r.startWorkers()
-	all := make([]Adjudication, deaths)
+	r.StartWorkers()
+	all := make([]postadjudication.Adjudication, deaths)
 	for i := range all {
-		all[i] = release(i)
+		all[i] = rig.Release(i)
 	}
 	_, errs := r.SubmitBatch(context.Background(), all)
 	for _, err := range errs {
@@ -114,98 +116,96 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.untilNoneLive()
-	r.untilArchivedTasks(d, kept, onlyQueue)
-	if open := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
+	r.WaitNoneLive()
+	untilArchivedTasks(r, d, kept, onlyQueue)
+	if open := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
 		t.Errorf("%d open letters of %d deaths", open, deaths)
 	}
-	if found := r.tamperingReceipts(); found != 0 {
+	if found := tamperingReceipts(r); found != 0 {
 		t.Errorf("%d receipts report tampering", found)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue)
-	d := r.inspector()
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t, oneQueue)
+	d := inspector(r)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Request == nil || !strings.Contains(string(c.Request), `"generation":1`) {
-			return r.escrow.pay(c, c.Amount.Minor)
+			return r.Escrow.Pay(c, c.Amount.Minor)
 		}
-		return refused()
-	}
-	r.startWorkers()
-	r.mustSubmit(release(1))
-	r.mustSubmit(release(2))
-	r.untilNoneLive()
-	r.untilArchivedTasks(d, 2, onlyQueue)
-	again := release(1)
+		return rig.Refused()
+	})
+	r.StartWorkers()
+	r.MustSubmit(rig.Release(1))
+	r.MustSubmit(rig.Release(2))
+	r.WaitNoneLive()
+	untilArchivedTasks(r, d, 2, onlyQueue)
+	again := rig.Release(1)
 	again.Generation = 2
-	if s := r.mustSubmit(again); s.Reply != Created {
+	if s := r.MustSubmit(again); s.Reply != postadjudication.Created {
 		t.Fatalf("%+v", s)
 	}
-	r.untilNoneLive()
-	r.untilArchivedTasks(d, 1, onlyQueue)
-	if found := r.tamperingReceipts(); found != 0 {
+	r.WaitNoneLive()
+	untilArchivedTasks(r, d, 1, onlyQueue)
+	if found := tamperingReceipts(r); found != 0 {
 		t.Errorf("%d receipts report tampering", found)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue)
-	d := r.inspector()
+	r := rig.New(t, oneQueue)
+	d := inspector(r)
 	d.insertArchivedTasks(t, onlyQueue, 5600, time.Now().Add(-time.Hour))
-	var others []*rig
+	var others []*rig.Rig
 	for range 2 {
-		others = append(others, joinRig(t, r.url, r.redis, r.escrow, oneQueue))
+		others = append(others, rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, oneQueue))
 	}
 	var started sync.WaitGroup
 	for _, o := range append(others, r) {
-		started.Go(func() { o.startWorkers() })
+		started.Go(func() { o.StartWorkers() })
 	}
 	started.Wait()
-	r.untilArchivedTasks(d, 5000, onlyQueue)
-	r.mustAudit()
+	untilArchivedTasks(r, d, 5000, onlyQueue)
+	r.MustAudit()
 }
 
 // asynq keeps at most 10,000 archived tasks, for 90 days, and may lose all of them; letters
 // don't depend on it.
 func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue)
-	d := r.inspector()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
+	r := rig.New(t, oneQueue)
+	d := inspector(r)
+	r.Escrow.Answer(rig.Refuses)
 	const deaths = 12_000
-	r.startWorkers()
-	var letters []Submitted
+	r.StartWorkers()
+	var letters []postadjudication.Submitted
 	for from := 0; from < deaths; from += 2000 {
-		some := make([]Adjudication, 2000)
+		some := make([]postadjudication.Adjudication, 2000)
 		for i := range some {
-			some[i] = release(from + i)
+			some[i] = rig.Release(from + i)
 		}
 		out, errs := r.SubmitBatch(context.Background(), some)
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
 		letters = append(letters, out...)
-		r.untilNoneLive()
+		r.WaitNoneLive()
 	}
-	r.untilTrue("the archived tasks are within their limit", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
-	r.escrow.mu.Lock()
-	r.escrow.script = nil
-	r.escrow.mu.Unlock()
+	r.Wait("the archived tasks are within their limit", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
+	r.Escrow.Script(nil)
 	ctx := context.Background()
-	fork := func(l Submitted) {
+	fork := func(l postadjudication.Submitted) {
 		t.Helper()
-		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, l.Run, forkRequest); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, l.Run, rig.ForkRequest); err != nil {
 			t.Fatal(err)
 		}
 	}
 	fork(letters[0])
-	r.until("the first of all settled", `SELECT count(*) = 1 FROM recourse.cases WHERE progression = 'settled'`)
+	r.WaitSettled(1)
 
 	if err := d.redis.FlushAll(ctx).Err(); err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	for i := range some {
 		fork(letters[1+i*(deaths-2)/some])
 	}
-	r.until("the forks settled", `SELECT count(*) = 201 FROM recourse.cases WHERE progression = 'settled'`)
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitSettled(201)
+	r.WaitNoneLive()
+	r.MustAudit()
 }

@@ -1,25 +1,23 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // files returns the names of all files in the archive.
 func (k *retentionRig) files() (names []string) {
-	k.t.Helper()
-	for name, err := range k.keeper.archive.Names(context.Background(), "") {
+	k.T.Helper()
+	for name, err := range k.archive.Names(context.Background(), "") {
 		if err != nil {
-			k.t.Fatal(err)
+			k.T.Fatal(err)
 		}
 		names = append(names, name)
 	}
@@ -28,12 +26,12 @@ func (k *retentionRig) files() (names []string) {
 
 // failLetterWrites makes the database refuse to purge letters, at the statement or at the
 // commit.
-func (r *rig) failLetterWrites(trigger string) (mend func()) {
-	r.t.Helper()
+func failLetterWrites(r *rig.Rig, trigger string) (mend func()) {
+	r.T.Helper()
 	exec := func(statement string) {
-		r.t.Helper()
-		if _, err := r.db.Exec(statement); err != nil {
-			r.t.Fatal(err)
+		r.T.Helper()
+		if _, err := r.DB.Exec(statement); err != nil {
+			r.T.Fatal(err)
 		}
 	}
 	exec(`CREATE FUNCTION recourse.stubborn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -46,89 +44,86 @@ func (r *rig) failLetterWrites(trigger string) (mend func()) {
 // purge retries. Once it is purged there is one file, and its receipt names it.
 func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
-	k.prune(PruneReport{Announced: 1})
-	mend := r.failLetterWrites(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
-	k.at(182 * validate.Day)
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	k := newRetentionRig(r, withArchive(t)).at(174 * day)
+	k.prune(postadjudication.PruneReport{Announced: 1})
+	mend := failLetterWrites(r, `TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
+	k.at(182 * day)
 	for range 3 {
 		if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 || got.Failed != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
-	if _, err := k.Purge(context.Background(), "acme", PurgeRequest{Filter: deadletter.Filter{Family: casework.Family}, Reason: "out", Confirm: "1"}); err == nil {
+	if _, err := k.Purge(context.Background(), "acme", postadjudication.PurgeRequest{Filter: deadletter.Filter{Family: postadjudication.Family}, Reason: "out", Confirm: "1"}); err == nil {
 		t.Error("it was purged")
 	}
 	if left := k.files(); len(left) != 0 {
 		t.Errorf("files of failed tries: %v", left)
 	}
 	mend()
-	k.prune(PruneReport{Pruned: 1})
-	if payloads := r.payloadsOf(letter, receipts.RetentionExpired); len(payloads) != 1 || !slices.Equal(k.files(), []string{payloads[0].Archive}) {
+	k.prune(postadjudication.PruneReport{Pruned: 1})
+	if payloads := r.Payloads(letter, receipts.RetentionExpired); len(payloads) != 1 || !slices.Equal(k.files(), []string{payloads[0].Archive}) {
 		t.Errorf("%v for %+v", k.files(), payloads)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Once a commit was sent it may have succeeded, so the file stays.
 func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
-	k.prune(PruneReport{Announced: 1})
-	mend := r.failLetterWrites(`CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
-	k.at(182 * validate.Day)
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	k := newRetentionRig(r, withArchive(t)).at(174 * day)
+	k.prune(postadjudication.PruneReport{Announced: 1})
+	mend := failLetterWrites(r, `CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
+	k.at(182 * day)
 	if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if left := k.files(); len(left) != 1 || r.letterStatus(letter) != background.LetterOpen {
-		t.Errorf("%v, and the letter is %s", left, r.letterStatus(letter))
+	if left := k.files(); len(left) != 1 || r.LetterStatus(letter) != background.LetterOpen {
+		t.Errorf("%v, and the letter is %s", left, r.LetterStatus(letter))
 	}
 	mend()
-	k.prune(PruneReport{Pruned: 1})
-	if kept := k.archivedLetters("acme", casework.Family); len(kept) != 1 || len(k.files()) != 2 {
+	k.prune(postadjudication.PruneReport{Pruned: 1})
+	if kept := k.archivedLetters("acme", postadjudication.Family); len(kept) != 1 || len(k.files()) != 2 {
 		t.Errorf("%d letters in %v", len(kept), k.files())
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A letter that is forked at the moment of its removal leaves no file.
 func TestALetterThatMovedOnLeavesNoFile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	k := r.retentionRig(withArchive(t)).at(174 * validate.Day)
-	k.prune(PruneReport{Announced: 1})
-	seen, err := k.journal.Letters.ByID(context.Background(), letter.Run)
-	if err != nil {
-		t.Fatal(err)
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	puts := &forkingArchive{}
+	k := newRetentionRig(r, withArchive(t), func(c *postadjudication.Config) {
+		puts.Archive, puts.ArchiveRemover, c.Archive = c.Archive, c.Archive.(postadjudication.ArchiveRemover), puts
+	})
+	puts.fork = func() {
+		if _, err := k.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, deadletter.Fork{Reason: "now"}); err != nil {
+			t.Error(err)
+		}
 	}
-	if _, err := k.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, deadletter.Fork{Reason: "now"}); err != nil {
-		t.Fatal(err)
-	}
-	round := &pruneRound{keeper: k.keeper}
-	k.at(182 * validate.Day)
-	puts := &putCounter{ArchiveRemover: k.keeper.archive.(ArchiveRemover), Archive: k.keeper.archive}
-	k.cases.Archive = &letterArchive{puts, k.log}
-	got, err := round.purgeExpired(context.Background(), k.keeper.rules.ruleFor(casework.Family, seen[0].Run.Queue), expiredByAge, seen, nil)
-	if err != nil || len(got) != 1 || !errors.Is(got[0].Err, casework.ErrLetterChanged) || round.report.Pruned != 0 {
-		t.Errorf("%+v, %+v, %v", got, round.report, err)
-	}
-	if left := k.files(); len(left) != 0 || puts.n != 1 {
-		t.Errorf("%v after %d files", left, puts.n)
+	k.at(174 * day).prune(postadjudication.PruneReport{Announced: 1})
+	k.at(182 * day).prune(postadjudication.PruneReport{})
+	if left := k.files(); len(left) != 0 || puts.n != 1 || r.LetterStatus(letter) != background.LetterForked {
+		t.Errorf("%v after %d files, and the letter is %s", left, puts.n, r.LetterStatus(letter))
 	}
 }
 
-// putCounter counts the files written to the archive.
-type putCounter struct {
-	Archive
-	ArchiveRemover
-	n int
+// forkingArchive forks a letter after its file is written and before it is purged.
+type forkingArchive struct {
+	postadjudication.Archive
+	postadjudication.ArchiveRemover
+	fork func()
+	n    int
 }
 
-func (p *putCounter) Put(ctx context.Context, name string, content []byte) error {
+func (p *forkingArchive) Put(ctx context.Context, name string, content []byte) error {
 	p.n++
-	return p.Archive.Put(ctx, name, content)
+	err := p.Archive.Put(ctx, name, content)
+	p.fork()
+	return err
 }

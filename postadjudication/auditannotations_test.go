@@ -1,35 +1,36 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // checkAuditDetects tampers with the database, checks that the audit reports the difference,
 // and undoes the change.
-func (r *rig) checkAuditDetects(what, tamper, mend, words string) {
-	r.t.Helper()
+func checkAuditDetects(r *rig.Rig, what, tamper, mend, words string) {
+	r.T.Helper()
 	for _, query := range []string{tamper, mend} {
-		if _, err := r.db.Exec(query); err != nil {
-			r.t.Fatalf("%s: %v", what, err)
+		if _, err := r.DB.Exec(query); err != nil {
+			r.T.Fatalf("%s: %v", what, err)
 		}
 		a, err := r.Audit(context.Background())
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		switch verdict := a.Verdict(audit.InvariantFold); {
 		case query == tamper && !strings.Contains(verdict, words):
-			r.t.Errorf("%s: %s", what, verdict)
+			r.T.Errorf("%s: %s", what, verdict)
 		case query == mend && verdict != "ok":
-			r.t.Fatalf("%s, undone: %s", what, verdict)
+			r.T.Fatalf("%s, undone: %s", what, verdict)
 		}
 	}
 }
@@ -38,10 +39,10 @@ func (r *rig) checkAuditDetects(what, tamper, mend, words string) {
 // changed expiry, and names the letter.
 func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	held, marked, plain, gone := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }),
-		r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(4, func(escrow.Call) escrow.Answer { return refused() })
+	held, marked, plain, gone := r.DeadLetter(1, rig.Refuses), r.DeadLetter(2, rig.Refuses),
+		r.DeadLetter(3, rig.Refuses), r.DeadLetter(4, rig.Refuses)
 	yes, no := true, false
 	for _, do := range []func() error{
 		func() error {
@@ -70,7 +71,7 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 		},
 		func() error {
 			q := refusedLetters()
-			q.Filter.Transaction, q.Confirm = release(4).TransactionReceiptID, "1"
+			q.Filter.Transaction, q.Confirm = rig.Release(4).TransactionReceiptID, "1"
 			_, err := r.Purge(ctx, "acme", q)
 			return err
 		},
@@ -79,22 +80,22 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.retentionRig().at(174 * validate.Day).prune(PruneReport{Announced: 2})
-	r.mustAudit()
-	of := func(s Submitted) string { return ` WHERE run_id = '` + s.Run.String() + `'` }
-	named := func(s Submitted) string { return "letter " + s.Run.String() + " of acme: stored " }
-	r.checkAuditDetects("a hold is taken away", `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.annotations SET held = true, hold_reason = '`+holdReason+`'`+of(held),
+	newRetentionRig(r).at(174 * day).prune(postadjudication.PruneReport{Announced: 2})
+	r.MustAudit()
+	of := func(s postadjudication.Submitted) string { return ` WHERE run_id = '` + s.Run.String() + `'` }
+	named := func(s postadjudication.Submitted) string { return "letter " + s.Run.String() + " of acme: stored " }
+	checkAuditDetects(r, "a hold is taken away", `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.annotations SET held = true, hold_reason = '`+holdReason+`'`+of(held),
 		named(held)+"held false")
-	r.checkAuditDetects("a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdReason+`'`+of(held), named(held))
-	r.checkAuditDetects("a letter is held", `UPDATE recourse.annotations SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
-	r.checkAuditDetects("a mark is turned", `UPDATE recourse.annotations SET reprocess_eligible = false`+of(marked), `UPDATE recourse.annotations SET reprocess_eligible = true`+of(marked),
+	checkAuditDetects(r, "a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdReason+`'`+of(held), named(held))
+	checkAuditDetects(r, "a letter is held", `UPDATE recourse.annotations SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
+	checkAuditDetects(r, "a mark is turned", `UPDATE recourse.annotations SET reprocess_eligible = false`+of(marked), `UPDATE recourse.annotations SET reprocess_eligible = true`+of(marked),
 		"reprocess_eligible false, manual_review_required false")
-	r.checkAuditDetects("a mark is taken away", `UPDATE recourse.annotations SET manual_review_required = NULL`+of(marked), `UPDATE recourse.annotations SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
-	r.checkAuditDetects("the end is moved", `UPDATE recourse.annotations SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.annotations SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
-	r.checkAuditDetects("annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.annotations`+of(held)+`; DELETE FROM recourse.annotations`+of(held), `INSERT INTO recourse.annotations SELECT * FROM recourse.stolen`, named(held))
-	r.checkAuditDetects("a purged letter has annotations", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations`+of(gone), named(gone)+"held true")
-	never := casework.NewID().String()
-	r.checkAuditDetects("annotations of an unknown run", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations WHERE run_id = '`+never+`'`,
+	checkAuditDetects(r, "a mark is taken away", `UPDATE recourse.annotations SET manual_review_required = NULL`+of(marked), `UPDATE recourse.annotations SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
+	checkAuditDetects(r, "the end is moved", `UPDATE recourse.annotations SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.annotations SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
+	checkAuditDetects(r, "annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.annotations`+of(held)+`; DELETE FROM recourse.annotations`+of(held), `INSERT INTO recourse.annotations SELECT * FROM recourse.stolen`, named(held))
+	checkAuditDetects(r, "a purged letter has annotations", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations`+of(gone), named(gone)+"held true")
+	never := uuid.New().String()
+	checkAuditDetects(r, "annotations of an unknown run", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations WHERE run_id = '`+never+`'`,
 		"letter "+never+" of acme is held, marked or announced, and no receipt says so")
 }
 
@@ -102,11 +103,11 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 // undone, and a key without a receipt, and names the key.
 func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	mint := func(principal string, roles ...AccessRole) AccessKey {
+	mint := func(principal string, roles ...postadjudication.AccessRole) postadjudication.AccessKey {
 		t.Helper()
-		_, k, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: principal, Roles: roles, ExpiresAt: r.now().Add(validate.Day), Reason: "test"})
+		_, k, err := r.As("acme", "user:root").Keys.Create(ctx, postadjudication.NewKey{Principal: principal, Roles: roles, ExpiresAt: r.Now().Add(day), Reason: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,18 +117,18 @@ func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	if _, err := r.As("acme", "user:root").Keys.Revoke(ctx, revoked.Prefix, "left"); err != nil {
 		t.Fatal(err)
 	}
-	r.mustAudit()
-	of := func(k AccessKey) string { return ` WHERE prefix = '` + k.Prefix + `'` }
-	named := func(k AccessKey) string { return "the access key " + k.Prefix + " of acme: stored " }
-	r.checkAuditDetects("roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"user:ada as auditor+admin")
-	r.checkAuditDetects("principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"user:eve")
-	r.checkAuditDetects("end", `UPDATE recourse.keys SET expires_at = expires_at + interval '1 day'`+of(valid), `UPDATE recourse.keys SET expires_at = expires_at - interval '1 day'`+of(valid), named(valid))
-	r.checkAuditDetects("brought back", `CREATE TABLE recourse.was AS SELECT prefix, revoked_at, revoked_by FROM recourse.keys`+of(revoked)+`; UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(revoked),
+	r.MustAudit()
+	of := func(k postadjudication.AccessKey) string { return ` WHERE prefix = '` + k.Prefix + `'` }
+	named := func(k postadjudication.AccessKey) string { return "the access key " + k.Prefix + " of acme: stored " }
+	checkAuditDetects(r, "roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"user:ada as auditor+admin")
+	checkAuditDetects(r, "principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"user:eve")
+	checkAuditDetects(r, "end", `UPDATE recourse.keys SET expires_at = expires_at + interval '1 day'`+of(valid), `UPDATE recourse.keys SET expires_at = expires_at - interval '1 day'`+of(valid), named(valid))
+	checkAuditDetects(r, "brought back", `CREATE TABLE recourse.was AS SELECT prefix, revoked_at, revoked_by FROM recourse.keys`+of(revoked)+`; UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(revoked),
 		`UPDATE recourse.keys k SET revoked_at = w.revoked_at, revoked_by = w.revoked_by FROM recourse.was w WHERE w.prefix = k.prefix`, named(revoked)+"as revoked false")
-	r.checkAuditDetects("revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"as revoked true")
-	r.checkAuditDetects("made without a receipt", `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by)
+	checkAuditDetects(r, "revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"as revoked true")
+	checkAuditDetects(r, "made without a receipt", `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by)
 		SELECT gen_random_uuid(), 'aaaaaaaaaaaa', sha256('x'), tenant, principal, roles, created_at, created_by FROM recourse.keys`+of(valid), `DELETE FROM recourse.keys WHERE prefix = 'aaaaaaaaaaaa'`,
 		"the access key aaaaaaaaaaaa of acme: no receipt says that it was made")
-	r.checkAuditDetects("gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.keys`+of(valid)+`; DELETE FROM recourse.keys`+of(valid), `INSERT INTO recourse.keys SELECT * FROM recourse.stolen`,
+	checkAuditDetects(r, "gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.keys`+of(valid)+`; DELETE FROM recourse.keys`+of(valid), `INSERT INTO recourse.keys SELECT * FROM recourse.stolen`,
 		"the access key "+valid.Prefix+" of acme was made by receipt")
 }

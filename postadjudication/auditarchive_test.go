@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,32 +7,32 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // The receipts of removed letters hold the digest of their archive file: a file that is missing
 // or differs in one byte is detected and named.
 func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
+	r.DeadLetters(0, 3, rig.Refuses)
 	folder := t.TempDir()
-	store, err := ArchiveDir(folder)
+	store, err := postadjudication.ArchiveDir(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := r.retentionRig(func(c *Config) { c.Archive = store })
+	k := newRetentionRig(r, func(c *postadjudication.Config) { c.Archive = store })
 	for _, transaction := range []string{"txr_0", "txr_1"} {
-		if _, err := k.Purge(ctx, "acme", PurgeRequest{Reason: "old", Filter: deadletter.Filter{Transaction: transaction}, Confirm: "1"}); err != nil {
+		if _, err := k.Purge(ctx, "acme", postadjudication.PurgeRequest{Reason: "old", Filter: deadletter.Filter{Transaction: transaction}, Confirm: "1"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	k.at(188 * validate.Day).prune(PruneReport{Announced: 1})
-	k.at(196 * validate.Day).prune(PruneReport{Pruned: 1})
+	k.at(188 * day).prune(postadjudication.PruneReport{Announced: 1})
+	k.at(196 * day).prune(postadjudication.PruneReport{Pruned: 1})
 	var files []string
 	for name, err := range store.Names(ctx, "") {
 		if err != nil {
@@ -49,7 +49,7 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := k.AuditWith(ctx, audit.Query{Archive: reader})
+		a, err := audit.Run(ctx, k.AuditReader(), audit.Query{Archive: reader})
 		if err != nil || *a.Archive != want || len(a.Breaks) != len(words) {
 			t.Fatalf("%+v, %v, %+v; want %+v", a.Archive, err, a.Breaks, want)
 		}
@@ -82,12 +82,12 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := k.AuditWith(ctx, audit.Query{Archive: reader})
+	all, err := audit.Run(ctx, k.AuditReader(), audit.Query{Archive: reader})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range all.Breaks {
-		one, err := k.AuditWith(ctx, audit.Query{Tenants: []string{"acme"}, Case: b.Case, Archive: reader})
+		one, err := audit.Run(ctx, k.AuditReader(), audit.Query{Tenants: []string{"acme"}, Case: b.Case, Archive: reader})
 		if err != nil || len(one.Breaks) != 1 || one.Breaks[0] != b || one.Archive.Files != 1 {
 			t.Errorf("one case: %+v, %v; want %+v", one, err, b)
 		}

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,20 +7,21 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Rows of cases without runs, however many, hide no case behind them from the audit.
 func TestCasesWithoutRunsHideNoOther(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	s := r.mustSubmit(release(1))
-	r.untilNoneLive()
-	r.mustAudit()
-	r.stopWork()
-	testkit.Tamper(t, r.db, `INSERT INTO recourse.cases SELECT (jsonb_populate_record(c, jsonb_build_object('id', lpad(n::text, 32, '0')::uuid, 'subject', 'none_' || n, 'reserved', 0, 'released', 0))).*
+	r := rig.New(t).StartWorkers()
+	s := r.MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
+	r.MustAudit()
+	r.StopWorkers()
+	testkit.Tamper(t, r.DB, `INSERT INTO recourse.cases SELECT (jsonb_populate_record(c, jsonb_build_object('id', lpad(n::text, 32, '0')::uuid, 'subject', 'none_' || n, 'reserved', 0, 'released', 0))).*
 		FROM recourse.cases c, generate_series(1, 1100) n WHERE c.subject = 'txr_1'`,
 		`UPDATE recourse.runs SET queue = 'nobody' WHERE id = '`+s.Run.String()+`'`)
 	a, err := r.Audit(context.Background())
@@ -35,23 +36,23 @@ func TestCasesWithoutRunsHideNoOther(t *testing.T) {
 // Every break is reported with its tenant, case and run, not only the first of each kind.
 func TestTheAuditListsEveryBreak(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	var dead [4]Submitted
+	var dead [4]postadjudication.Submitted
 	for n := range dead {
-		dead[n] = r.deadLetter(n, func(escrow.Call) escrow.Answer { return refused() })
+		dead[n] = r.DeadLetter(n, rig.Refuses)
 	}
-	r.mustAudit()
+	r.MustAudit()
 	if err := r.DrainEvents(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.index.CatchUp(ctx); err != nil {
+	if err := r.Index().CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r.stopWork()
+	r.StopWorkers()
 	of := func(n int) string { return ` = '` + dead[n].Run.String() + `'` }
 	caseOf := func(n int) string { return `(SELECT case_id FROM recourse.runs WHERE id` + of(n) + `)` }
-	testkit.Tamper(t, r.db,
+	testkit.Tamper(t, r.DB,
 		`UPDATE recourse.runs SET queue = 'nobody', reason = 'framed' WHERE id`+of(0), `UPDATE recourse.runs SET queue = 'nobody' WHERE id`+of(1),
 		`DELETE FROM recourse.letters WHERE run_id`+of(2), `UPDATE recourse.letters SET attempts = 9 WHERE run_id`+of(3),
 		`UPDATE recourse.receipts SET body = replace(body, '"txr_3', '"TXR_3') WHERE seq IN (1, 2) AND case_id = `+caseOf(3),
@@ -60,7 +61,7 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	countBreaks := func(invariant string, run Submitted, what string) (n int) {
+	countBreaks := func(invariant string, run postadjudication.Submitted, what string) (n int) {
 		for _, b := range a.Breaks {
 			if b.Invariant == invariant && b.Run == run.Run && strings.Contains(b.What, what) {
 				if b.Tenant != "acme" || b.Case.IsZero() {
@@ -73,7 +74,7 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 	}
 	for _, c := range []struct {
 		invariant string
-		run       Submitted
+		run       postadjudication.Submitted
 		what      string
 	}{
 		{audit.InvariantFold, dead[0], "queue"}, {audit.InvariantFold, dead[0], "stored reason"}, {audit.InvariantFold, dead[1], "queue"},
@@ -101,14 +102,14 @@ func TestTheAuditListsEveryBreak(t *testing.T) {
 // Progress is reported as the number of cases done, out of all.
 func TestAnAuditReportsItsProgress(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	const every = 100 // cases
 	const cases = 2*every + 1
 	for n := range cases {
-		r.mustSubmit(release(n))
+		r.MustSubmit(rig.Release(n))
 	}
 	progress := map[string][]int{}
-	_, err := r.AuditWith(context.Background(), audit.Query{Progress: func(part string, done, of int) {
+	_, err := audit.Run(context.Background(), r.AuditReader(), audit.Query{Progress: func(part string, done, of int) {
 		if of != cases {
 			t.Errorf("%s: of %d", part, of)
 		}
@@ -123,34 +124,34 @@ func TestAnAuditReportsItsProgress(t *testing.T) {
 // case.
 func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	mine, other := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
+	mine, other := r.DeadLetter(1, rig.Refuses), r.DeadLetter(2, rig.Refuses)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, mine.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	r.mustAudit()
-	if err := r.index.CatchUp(ctx); err != nil {
+	r.MustAudit()
+	if err := r.Index().CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r.stopWork()
+	r.StopWorkers()
 	auditCase := func() *audit.Report {
 		t.Helper()
 		s, err := r.Status(ctx, "acme", mine.Run)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := r.AuditCase(ctx, "acme", s.Case)
+		a, err := audit.Case(ctx, r.AuditReader(), "acme", s.Case, r.AuditQuery())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
-	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters WHERE run_id = '`+other.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_2'`)
+	testkit.Tamper(t, r.DB, `DELETE FROM recourse.letters WHERE run_id = '`+other.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_2'`)
 	if a := auditCase(); !a.OK() || a.Chains != 1 || a.Cases != 1 {
 		t.Errorf("%+v", a.Breaks)
 	}
-	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters WHERE run_id = '`+mine.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`,
+	testkit.Tamper(t, r.DB, `DELETE FROM recourse.letters WHERE run_id = '`+mine.Run.String()+`'`, `UPDATE recourse.escrows SET committed = 1 WHERE reference = 'esc_1'`,
 		`UPDATE recourse.annotations SET hold_reason = 'other' WHERE run_id = '`+mine.Run.String()+`'`)
 	a := auditCase()
 	for invariant, word := range map[string]string{audit.InvariantLetters: "is not in the list", audit.InvariantEscrows: "escrow esc_1 of acme", audit.InvariantFold: "letter " + mine.Run.String()} {
@@ -161,7 +162,7 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	if len(a.Breaks) != 3 {
 		t.Errorf("%+v", a.Breaks)
 	}
-	if _, err := r.AuditCase(ctx, "bank", receipts.CaseID(a.Breaks[0].Case)); err == nil {
+	if _, err := audit.Case(ctx, r.AuditReader(), "bank", receipts.CaseID(a.Breaks[0].Case), r.AuditQuery()); err == nil {
 		t.Error("another tenant audited it")
 	}
 }
@@ -170,18 +171,18 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 // column is reported with its value and the one in the body.
 func TestABreakSaysWhatIsStoredAndWhatIsExpected(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	var first Submitted
+	r := rig.New(t).StartWorkers()
+	var first postadjudication.Submitted
 	for n := range 3 {
-		a := release(n)
+		a := rig.Release(n)
 		a.EscrowReference, a.Held.Minor = "esc_shared", 9000
-		if s := r.mustSubmit(a); n == 0 {
+		if s := r.MustSubmit(a); n == 0 {
 			first = s
 		}
 	}
-	r.untilNoneLive()
-	r.stopWork()
-	testkit.Tamper(t, r.db, `UPDATE recourse.escrows SET held = 9001`, `UPDATE recourse.receipts SET actor = 'user:eve', link = sha256(link) WHERE seq = 2 AND case_id = '`+first.Case.String()+`'`)
+	r.WaitNoneLive()
+	r.StopWorkers()
+	testkit.Tamper(t, r.DB, `UPDATE recourse.escrows SET held = 9001`, `UPDATE recourse.receipts SET actor = 'user:eve', link = sha256(link) WHERE seq = 2 AND case_id = '`+first.Case.String()+`'`)
 	a, err := r.Audit(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // The audit compares columns that can keep a run from being called, or an operation log from
@@ -16,21 +18,21 @@ import (
 func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, withDailyRetries).startWorkers()
-	r.waitingUnknownRun(1, false)
-	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 1, Reason: "nobody else is there"}); err != nil {
+	r := rig.New(t, withDailyRetries).StartWorkers()
+	waitingUnknownRun(r, 1, false)
+	if _, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "nobody else is there"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:root").People.Set(ctx, PeopleChange{People: 2, Reason: "ada is back"}); err != nil {
+	if _, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 2, Reason: "ada is back"}); err != nil {
 		t.Fatal(err)
 	}
-	r.stopWork()
-	r.mustAudit()
+	r.StopWorkers()
+	r.MustAudit()
 	for _, c := range []struct{ what, harm, mend string }{
 		{"due time of a run that is scheduled", `UPDATE recourse.runs SET due_at = due_at + interval '1000 years'`, `UPDATE recourse.runs SET due_at = due_at - interval '1000 years'`},
 		{"how many people a plan takes, without its operation log", `WITH g AS (DELETE FROM recourse.operation_logs WHERE subject = 'people') DELETE FROM recourse.people`, ``},
 	} {
-		testkit.Tamper(t, r.db, c.harm)
+		testkit.Tamper(t, r.DB, c.harm)
 		a, err := r.Audit(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +41,7 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 			t.Errorf("%s: the audit reports no break", c.what)
 		}
 		if c.mend != "" {
-			testkit.Tamper(t, r.db, c.mend)
+			testkit.Tamper(t, r.DB, c.mend)
 		}
 	}
 }
@@ -48,39 +50,39 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 // whoever changed it and even if all other rows were changed to match.
 func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
 	// Case 0 is a forked letter, case 1 a letter, case 2 is settled, case 3 has a second generation, case 4 waits.
 	for n := range 4 {
-		r.mustSubmit(withPayee(n))
+		r.MustSubmit(withPayee(n))
 	}
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if strings.Contains(string(c.Request), "txr_2") {
-			return r.escrow.pay(c, c.Amount.Minor)
+			return r.Escrow.Pay(c, c.Amount.Minor)
 		}
-		return refused()
-	}
-	w := r.otherProcess().startWorkers()
-	w.untilNoneLive()
-	for _, l := range w.letters(deadletter.Filter{}) {
+		return rig.Refused()
+	})
+	w := r.OtherProcess().StartWorkers()
+	w.WaitNoneLive()
+	for _, l := range w.Letters(deadletter.Filter{}) {
 		switch l.Transaction {
 		case "txr_0":
-			r.mustFork(Submitted{Run: l.Run})
+			r.MustFork(postadjudication.Submitted{Run: l.Run})
 		case "txr_3":
-			a := refund(3)
+			a := rig.Refund(3)
 			a.Generation = 2
-			r.mustSubmit(a)
+			r.MustSubmit(a)
 		}
 	}
-	w.untilNoneLive()
-	w.stopWork()
-	r.mustSubmit(withPayee(4))
+	w.WaitNoneLive()
+	w.StopWorkers()
+	r.MustSubmit(withPayee(4))
 	verdict := func() map[string]string {
 		t.Helper()
 		if err := r.DrainEvents(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.index.CatchUp(ctx); err != nil {
+		if err := r.Index().CatchUp(ctx); err != nil {
 			t.Fatal(err)
 		}
 		a, err := r.Audit(ctx)
@@ -116,21 +118,21 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 		{"money at risk of a letter", "letters", `at_risk = 0`, "other columns"},
 		{"attempts of a letter", "letters", `attempts = 9`, "other columns"},
 	} {
-		testkit.Tamper(t, r.db, `CREATE TABLE kept AS TABLE recourse.`+c.table, `UPDATE recourse.`+c.table+` SET `+c.harm)
+		testkit.Tamper(t, r.DB, `CREATE TABLE kept AS TABLE recourse.`+c.table, `UPDATE recourse.`+c.table+` SET `+c.harm)
 		if broken := verdict(); !strings.Contains(broken[audit.InvariantFold]+broken[audit.InvariantLetters], c.word) {
 			t.Errorf("%s: %v", c.what, broken)
 		}
-		testkit.Tamper(t, r.db, `DELETE FROM recourse.`+c.table, `INSERT INTO recourse.`+c.table+` OVERRIDING SYSTEM VALUE TABLE kept`, `DROP TABLE kept`)
+		testkit.Tamper(t, r.DB, `DELETE FROM recourse.`+c.table, `INSERT INTO recourse.`+c.table+` OVERRIDING SYSTEM VALUE TABLE kept`, `DROP TABLE kept`)
 	}
-	testkit.Tamper(t, r.db, `CREATE TABLE kept AS TABLE recourse.letters`, `DELETE FROM recourse.letters WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'open' LIMIT 1)`)
+	testkit.Tamper(t, r.DB, `CREATE TABLE kept AS TABLE recourse.letters`, `DELETE FROM recourse.letters WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'open' LIMIT 1)`)
 	if broken := verdict(); !strings.Contains(broken[audit.InvariantLetters], "is not in the list of letters") {
 		t.Errorf("a letter missing from the list: %v", broken)
 	}
-	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`, `UPDATE recourse.letters SET run_id = gen_random_uuid() WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'forked')`)
+	testkit.Tamper(t, r.DB, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`, `UPDATE recourse.letters SET run_id = gen_random_uuid() WHERE run_id = (SELECT id FROM recourse.runs WHERE letter = 'forked')`)
 	if broken := verdict(); !strings.Contains(broken[audit.InvariantLetters], "list of letters") {
 		t.Errorf("a list entry without a letter: %v", broken)
 	}
-	testkit.Tamper(t, r.db, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`)
+	testkit.Tamper(t, r.DB, `DELETE FROM recourse.letters`, `INSERT INTO recourse.letters TABLE kept`)
 	if broken := verdict(); len(broken) > 0 {
 		t.Errorf("afterwards: %v", broken)
 	}

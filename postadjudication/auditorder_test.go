@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,21 +7,22 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // Missing positions are reported by number. If one tenant is audited, the report says that
 // numbers are shared; for an unknown tenant nothing is missing.
 func TestAGapInTheOrderOfEventsIsReportedByItsNumbers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
+	r := rig.New(t, withoutRuleLoop)
 	ctx := context.Background()
 	for n := 1; n <= 3; n++ {
-		r.mustSubmit(release(n))
+		r.MustSubmit(rig.Release(n))
 		if err := r.DrainEvents(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testkit.Tamper(t, r.db, `DELETE FROM recourse.event_log WHERE last = 2`)
+	testkit.Tamper(t, r.DB, `DELETE FROM recourse.event_log WHERE last = 2`)
 	reports := func(want bool, word string, tenants ...string) {
 		t.Helper()
 		a, err := r.Audit(ctx, tenants...)
@@ -44,9 +45,9 @@ func TestAGapInTheOrderOfEventsIsReportedByItsNumbers(t *testing.T) {
 // A tenant of which only the positions of its receipts are left is audited with all tenants.
 func TestATenantThatWasDeletedIsDetectedByItsPositions(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
+	r := rig.New(t, withoutRuleLoop)
 	ctx := context.Background()
-	r.mustSubmit(release(1))
+	r.MustSubmit(rig.Release(1))
 	if err := r.DrainEvents(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestATenantThatWasDeletedIsDetectedByItsPositions(t *testing.T) {
 	for _, table := range []string{"receipts", "runs", "operations", "cases", "escrows"} {
 		gone = append(gone, "DELETE FROM recourse."+table)
 	}
-	testkit.Tamper(t, r.db, gone...)
+	testkit.Tamper(t, r.DB, gone...)
 	a, err := r.Audit(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -65,15 +66,15 @@ func TestATenantThatWasDeletedIsDetectedByItsPositions(t *testing.T) {
 }
 
 // execAsOwner executes what the triggers would refuse, as only an owner of the tables can.
-func (r *rig) execAsOwner(statement string) {
-	r.t.Helper()
-	testkit.Tamper(r.t, r.db, statement)
+func execAsOwner(r *rig.Rig, statement string) {
+	r.T.Helper()
+	testkit.Tamper(r.T, r.DB, statement)
 }
 
 // The audit reports every row that refers to a missing row.
 func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	verdict := func(tenants ...string) string {
 		t.Helper()
@@ -92,26 +93,26 @@ func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 		{"strayed", `INSERT INTO recourse.escrow_deltas SELECT id, gen_random_uuid(), 1, 5 FROM recourse.escrows WHERE tenant = 'strayed'`, "delta ", "escrow "},
 	}
 	for i, b := range breaks {
-		a := release(i)
+		a := rig.Release(i)
 		a.Tenant = b.tenant
-		r.mustSubmit(a)
+		r.MustSubmit(a)
 	}
-	whole := release(len(breaks))
+	whole := rig.Release(len(breaks))
 	whole.Tenant = "whole"
-	r.mustSubmit(whole)
-	r.untilNoneLive()
-	r.mustAudit()
-	r.stopWork() // otherwise a delta could be folded before the audit reads it
+	r.MustSubmit(whole)
+	r.WaitNoneLive()
+	r.MustAudit()
+	r.StopWorkers() // otherwise a delta could be folded before the audit reads it
 
-	r.execAsOwner(`INSERT INTO recourse.operations (key, case_id, request) VALUES (sha256('x'), gen_random_uuid(), 'x')`)
+	execAsOwner(r, `INSERT INTO recourse.operations (key, case_id, request) VALUES (sha256('x'), gen_random_uuid(), 'x')`)
 	if v := verdict(); !strings.HasPrefix(v, "operation ") || !strings.Contains(v, "refers to case ") {
 		t.Errorf("an operation without its case: %s", v)
 	}
-	r.execAsOwner(`DELETE FROM recourse.operations WHERE request = 'x'`)
-	r.mustAudit()
+	execAsOwner(r, `DELETE FROM recourse.operations WHERE request = 'x'`)
+	r.MustAudit()
 
 	for _, b := range breaks {
-		r.execAsOwner(b.harm)
+		execAsOwner(r, b.harm)
 		if v := verdict(b.tenant); !strings.HasPrefix(v, b.row) || !strings.Contains(v, " of "+b.tenant+" refers to "+b.misses) {
 			t.Errorf("%s: %s", b.tenant, v)
 		}

@@ -1,12 +1,13 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"strings"
 	"testing"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // The audit detects a policy and a handler link that were changed directly in the database.
@@ -22,12 +23,14 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: (&handlerRecorder{}).handle} }).startWorkers()
+			r := rig.New(t, func(c *postadjudication.Config) {
+				c.OnAnyDeath = postadjudication.LetterHandler{Handle: (&handlerRecorder{}).handle}
+			}).StartWorkers()
 			if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)); err != nil {
 				t.Fatal(err)
 			}
-			r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-			r.execAsOwner(c.spoil)
+			r.DeadLetter(1, rig.Refuses)
+			execAsOwner(r, c.spoil)
 			a, err := r.Audit(ctx)
 			if err != nil {
 				t.Fatal(err)

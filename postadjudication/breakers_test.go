@@ -1,16 +1,19 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"flag"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -20,28 +23,28 @@ var (
 )
 
 // withBreakers enables circuit breakers with their defaults.
-func withBreakers(c *Config) { c.Breaker = BreakerRule{} }
+func withBreakers(c *postadjudication.Config) { c.Breaker = postadjudication.BreakerRule{} }
 
 // outage is an escrow service that can be down. It records when it was called.
 type outage struct {
-	rig  *rig
+	rig  *rig.Rig
 	down atomic.Bool
 
 	mu    sync.Mutex
 	calls []time.Time // while it was down
 }
 
-func newOutage(r *rig) *outage {
+func newOutage(r *rig.Rig) *outage {
 	o := &outage{rig: r}
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if !o.down.Load() {
-			return r.escrow.pay(c, c.Amount.Minor)
+			return r.Escrow.Pay(c, c.Amount.Minor)
 		}
 		o.mu.Lock()
 		o.calls = append(o.calls, time.Now())
 		o.mu.Unlock()
-		return busy429()
-	}
+		return rig.RateLimited()
+	})
 	return o
 }
 
@@ -51,57 +54,70 @@ func (o *outage) callsWhileDown() []time.Time {
 	return append([]time.Time(nil), o.calls...)
 }
 
-func (r *rig) submitAll(from, to int) {
-	r.t.Helper()
-	as := make([]Adjudication, 0, to-from)
+func submitAll(r *rig.Rig, from, to int) {
+	r.T.Helper()
+	as := make([]postadjudication.Adjudication, 0, to-from)
 	for i := from; i < to; i++ {
-		as = append(as, release(i))
+		as = append(as, rig.Release(i))
 	}
 	out, errs := r.SubmitBatch(context.Background(), as)
 	for i, err := range errs {
-		if err != nil || out[i].Reply != Created {
-			r.t.Fatalf("%+v, %v", out[i], err)
+		if err != nil || out[i].Reply != postadjudication.Created {
+			r.T.Fatalf("%+v, %v", out[i], err)
 		}
 	}
 }
 
 // breaker returns the only circuit breaker over all tenants.
-func (r *rig) breaker() casestatus.Breaker {
-	r.t.Helper()
-	bs, err := r.As(AllTenants, "").Breakers.List(context.Background())
-	if err != nil || len(bs) != 1 {
-		r.t.Fatalf("%+v, %v", bs, err)
+func breaker(r *rig.Rig) casestatus.Breaker {
+	r.T.Helper()
+	bs := breakers(r)
+	if len(bs) != 1 {
+		r.T.Fatalf("%+v", bs)
 	}
 	return bs[0]
 }
 
-func (r *rig) untilBreaker(state background.BreakerState) {
-	r.t.Helper()
-	r.until("the circuit breaker is "+string(state), `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state = $1 AND version > 0)`, string(state))
+// breakers returns the circuit breakers over all tenants.
+func breakers(r *rig.Rig) []casestatus.Breaker {
+	r.T.Helper()
+	bs, err := r.As(postadjudication.AllTenants, "").Breakers.List(context.Background())
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	return bs
+}
+
+// untilBreaker waits until an escrow service has a circuit breaker in a state.
+func untilBreaker(r *rig.Rig, state background.BreakerState) {
+	r.T.Helper()
+	r.Wait("the circuit breaker is "+string(state), func() bool {
+		return slices.ContainsFunc(breakers(r), func(b casestatus.Breaker) bool { return b.State == state })
+	})
 }
 
 // untilClosed waits until no circuit breaker is open.
-func (r *rig) untilClosed() {
-	r.t.Helper()
-	r.until("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
+func untilClosed(r *rig.Rig) {
+	r.T.Helper()
+	r.WaitQuery("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
 }
 
 // breakerReceipts returns the changes in the receipts of a tenant's only circuit breaker,
 // oldest first.
-func (r *rig) breakerReceipts(tenant string) (subtypes []receipts.Subtype, causes []string) {
-	r.t.Helper()
+func breakerReceipts(r *rig.Rig, tenant string) (subtypes []receipts.Subtype, causes []string) {
+	r.T.Helper()
 	ids, err := r.AuditReader().OperationLogs(context.Background(), tenant)
 	if err != nil || len(ids) != 1 {
-		r.t.Fatalf("%v, %v", ids, err)
+		r.T.Fatalf("%v, %v", ids, err)
 	}
 	trail, err := r.Receipts(context.Background(), tenant, ids[0], 0, 1000)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	for _, rc := range trail {
 		p, err := rc.Payload()
 		if err != nil || rc.Source != receipts.SourceOperations || rc.Actor == "" {
-			r.t.Fatalf("%+v, %v", rc, err)
+			r.T.Fatalf("%+v, %v", rc, err)
 		}
 		subtypes, causes = append(subtypes, rc.Subtype), append(causes, p.ReasonCode)
 	}
@@ -113,85 +129,85 @@ func (r *rig) breakerReceipts(tenant string) (subtypes []receipts.Subtype, cause
 func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	t.Parallel()
 	var moves atomic.Int64
-	r := newRig(t, withBreakers, func(c *Config) { c.OnBreaker = func(background.Breaker) { moves.Add(1) } })
+	r := rig.New(t, withBreakers, func(c *postadjudication.Config) { c.OnBreaker = func(background.Breaker) { moves.Add(1) } })
 	o, n := newOutage(r), *outageOf
-	r.startWorkers()
-	r.submitAll(0, n/3)
-	r.until("the work is in full swing", `SELECT count(*) >= $1 FROM recourse.cases WHERE progression = 'settled'`, n/6)
+	r.StartWorkers()
+	submitAll(r, 0, n/3)
+	r.WaitQuery("the work is in full swing", `SELECT count(*) >= $1 FROM recourse.cases WHERE progression = 'settled'`, n/6)
 	o.down.Store(true)
 	over := time.AfterFunc(*outageFor, func() { o.down.Store(false) })
 	defer over.Stop()
 	began := time.Now()
-	r.submitAll(n/3, n)
-	r.untilNoneLive()
+	submitAll(r, n/3, n)
+	r.WaitNoneLive()
 	took := time.Since(began)
-	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`)
-	settled := r.count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`)
+	dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`)
+	settled := r.Count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`)
 	t.Logf("%d adjudications, down for %s: %d dead letters, %d settled, at rest after %s, %d calls while down", n, *outageFor, dead, settled, took, len(o.callsWhileDown()))
-	if dead > 2 || dead+settled != n || len(r.escrow.payments) != settled {
-		t.Errorf("%d dead letters, %d settled, %d paid", dead, settled, len(r.escrow.payments))
+	if dead > 2 || dead+settled != n || r.Escrow.Payments() != settled {
+		t.Errorf("%d dead letters, %d settled, %d paid", dead, settled, r.Escrow.Payments())
 	}
-	r.untilClosed()
-	subtypes, _ := r.breakerReceipts(AllTenants)
+	untilClosed(r)
+	subtypes, _ := breakerReceipts(r, postadjudication.AllTenants)
 	if len(subtypes) < 2 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased || int(moves.Load()) != len(subtypes) {
 		t.Errorf("receipts %v, %d notified", subtypes, moves.Load())
 	}
-	r.until("the tenant's trail records opening and closing", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE tenant = 'acme' AND recorded_opening > 0 AND recorded_closing = recorded_opening)`)
-	if subtypes, causes := r.breakerReceipts("acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased {
+	r.WaitQuery("the tenant's trail records opening and closing", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE tenant = 'acme' AND recorded_opening > 0 AND recorded_closing = recorded_opening)`)
+	if subtypes, causes := breakerReceipts(r, "acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased {
 		t.Errorf("receipts %v %v", subtypes, causes)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // While the target is down, one leader probes it for all processes, and the sweeper sends no
 // notifications for paused runs.
 func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withBreakers)
+	r := rig.New(t, withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	r.startWorkers()
-	r.submitAll(0, 60)
-	r.untilBreaker(background.BreakerOpen)
-	r.until("every new case was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	before, notified := len(o.callsWhileDown()), r.count(`SELECT sum(notification_number) FROM recourse.runs`)
-	r.untilTrue("three probes without a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
+	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
+	r.StartWorkers()
+	submitAll(r, 0, 60)
+	untilBreaker(r, background.BreakerOpen)
+	r.WaitQuery("every new case was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	before, notified := len(o.callsWhileDown()), r.Count(`SELECT sum(notification_number) FROM recourse.runs`)
+	r.Wait("three probes without a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
 	probes := o.callsWhileDown()[before:]
 	for i := 1; i < len(probes); i++ { // without a single leader two processes would probe at the same time
 		if gap := probes[i].Sub(probes[i-1]); gap < 300*time.Millisecond {
 			t.Errorf("%s between two probes", gap)
 		}
 	}
-	if sent := r.count(`SELECT sum(notification_number) FROM recourse.runs`) - notified; sent != 0 {
+	if sent := r.Count(`SELECT sum(notification_number) FROM recourse.runs`) - notified; sent != 0 {
 		t.Errorf("%d notifications for paused runs", sent)
 	}
 	// Runs in flight when the breaker opens may spend their budget.
-	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 2 {
+	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 2 {
 		t.Errorf("%d of 60 are dead letters", dead)
 	}
-	r.untilTrue("both know", func() bool { return r.Health().Stats().BreakersNotClosed+other.Health().Stats().BreakersNotClosed == 2 })
+	r.Wait("both know", func() bool { return r.Health().Stats().BreakersNotClosed+other.Health().Stats().BreakersNotClosed == 2 })
 	o.down.Store(false)
-	r.untilNoneLive()
-	r.untilClosed()
-	r.mustAudit()
+	r.WaitNoneLive()
+	untilClosed(r)
+	r.MustAudit()
 }
 
 // A lost leader is replaced.
 func TestALeaderThatIsLostIsReplaced(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withBreakers)
+	r := rig.New(t, withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.startWorkers()
-	r.submitAll(0, 20)
-	r.untilBreaker(background.BreakerOpen)
-	r.stopWork()
+	r.StartWorkers()
+	submitAll(r, 0, 20)
+	untilBreaker(r, background.BreakerOpen)
+	r.StopWorkers()
 	o.down.Store(false)
-	joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	r.untilNoneLive()
-	r.untilClosed()
-	r.mustAudit()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
+	r.WaitNoneLive()
+	untilClosed(r)
+	r.MustAudit()
 }
 
 // Cases that fail for their own reasons are not an outage: good cases queued behind them
@@ -199,165 +215,165 @@ func TestALeaderThatIsLostIsReplaced(t *testing.T) {
 func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 	t.Parallel()
 	const bad, good = 40, 20
-	r := newRig(t, withBreakers)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t, withBreakers)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 1000 {
 			return escrow.Answer{Class: escrow.Unknown, Retry: true, Type: "http.status", Code: "500", Message: "internal error"}
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers()
-	r.submitAll(0, bad)
-	r.untilBreaker(background.BreakerOpen)
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
+	submitAll(r, 0, bad)
+	untilBreaker(r, background.BreakerOpen)
 	for n := range good { // one by one, so that none closes the breaker for the next
-		a := release(bad + n)
-		a.Amount = euros(1)
-		s := r.mustSubmit(a)
-		r.until("a good one settles", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'succeeded')`, s.Run.String())
+		a := rig.Release(bad + n)
+		a.Amount = rig.Euros(1)
+		s := r.MustSubmit(a)
+		r.WaitState(s.Run, background.Succeeded)
 		if n == 0 {
-			if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead == bad {
+			if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead == bad {
 				t.Error("the first good one waited until the last bad one was dead")
 			}
 		}
 	}
-	r.untilNoneLive()
-	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != bad {
+	r.WaitNoneLive()
+	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != bad {
 		t.Errorf("%d letters of %d", dead, bad)
 	}
-	if settled := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); settled != good {
+	if settled := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); settled != good {
 		t.Errorf("%d settled of %d", settled, good)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // If many runs fail and none succeeds, they are paused, this is reported and raises an alarm,
 // and the status of each names the circuit breaker.
 func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
-		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, StalledAfter: time.Second, LeaderTimeout: 200 * time.Millisecond}
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, StalledAfter: time.Second, LeaderTimeout: 200 * time.Millisecond}
 	})
 	o := newOutage(r)
 	o.down.Store(true)
-	r.startWorkers()
-	r.submitAll(0, 20)
-	r.untilTrue("the stalled breaker is reported", func() bool { _, stalled := r.Health().Breakers(); return len(stalled) == 1 && stalled[0].Paused == 20 })
+	r.StartWorkers()
+	submitAll(r, 0, 20)
+	r.Wait("the stalled breaker is reported", func() bool { _, stalled := r.Health().Breakers(); return len(stalled) == 1 && stalled[0].Paused == 20 })
 	if s := r.Health().Stats(); s.StalledBreakers != 1 || s.StalledRuns != 20 {
 		t.Errorf("%+v", s)
 	}
-	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	c := r.caseOf(release(1))
+	r.WaitQuery("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	c := r.CaseOf(rig.Release(1))
 	by := c.Runs[0].PausedBy
-	if len(by) != 1 || by[0].Tenant != AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != casestatus.WaitsForBreaker {
+	if len(by) != 1 || by[0].Tenant != postadjudication.AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != casestatus.WaitsForBreaker {
 		t.Errorf("%+v", by)
 	}
 	o.down.Store(false)
-	r.untilNoneLive()
-	r.untilClosed()
-	r.untilTrue("the stalled breaker is no longer reported", func() bool { open, stalled := r.Health().Breakers(); return len(open)+len(stalled) == 0 })
+	r.WaitNoneLive()
+	untilClosed(r)
+	r.Wait("the stalled breaker is no longer reported", func() bool { open, stalled := r.Health().Breakers(); return len(open)+len(stalled) == 0 })
 	if st, err := r.Status(context.Background(), "acme", c.Runs[0].Run); err != nil || st.PausedBy != nil {
 		t.Errorf("%+v, %v", st.PausedBy, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A few failing runs with no others die of their own failures.
 func TestFewThatFailWithNothingBesideEnd(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
-		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FewPausedFor: 100 * time.Millisecond, LeaderTimeout: 100 * time.Millisecond}
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FewPausedFor: 100 * time.Millisecond, LeaderTimeout: 100 * time.Millisecond}
 	})
 	o := newOutage(r)
 	o.down.Store(true)
-	r.startWorkers()
-	r.submitAll(0, 9)
-	r.untilNoneLive()
-	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 9 {
+	r.StartWorkers()
+	submitAll(r, 0, 9)
+	r.WaitNoneLive()
+	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 9 {
 		t.Errorf("%d letters", dead)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Runs that hang on every call must not be probed forever if no other paused run could show
 // that the target works.
 func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.TimeLimit, c.Slots = 50*time.Millisecond, 8
-		c.Breaker = BreakerRule{MinAttempts: 1 << 20, Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MaxAbandoned: 1,
+		c.Breaker = postadjudication.BreakerRule{MinAttempts: 1 << 20, Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MaxAbandoned: 1,
 			ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FewPausedFor: 100 * time.Millisecond, LeaderTimeout: 100 * time.Millisecond}
 	})
 	ended := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 1000 {
 			<-ended
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers()
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
 	for n := range 3 {
-		r.mustSubmit(release(n))
+		r.MustSubmit(rig.Release(n))
 	}
-	r.untilNoneLive()
-	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 3 {
+	r.WaitNoneLive()
+	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 3 {
 		t.Errorf("%d open letters", dead)
 	}
-	good := release(3)
-	good.Amount = euros(1)
-	r.mustSubmit(good)
-	r.untilNoneLive()
+	good := rig.Release(3)
+	good.Amount = rig.Euros(1)
+	r.MustSubmit(good)
+	r.WaitNoneLive()
 	close(ended)
-	r.untilTrue("every late answer has arrived", func() bool { return r.Health().Stats().Abandoned == 0 })
-	r.mustAudit()
+	r.Wait("every late answer has arrived", func() bool { return r.Health().Stats().Abandoned == 0 })
+	r.MustAudit()
 }
 
 // Long calls release their slots to others.
 func TestSlowCallsLeaveTheirSlots(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Slots, c.TimeLimit = 4, 30*time.Second })
+	r := rig.New(t, func(c *postadjudication.Config) { c.Slots, c.TimeLimit = 4, 30*time.Second })
 	answer := make(chan struct{})
 	var out atomic.Int64
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 1000 {
 			out.Add(1)
 			<-answer
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers()
-	r.submitAll(0, 30)
-	r.untilTrue("four times as many calls as slots are in flight", func() bool { return out.Load() == 16 })
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
+	submitAll(r, 0, 30)
+	r.Wait("four times as many calls as slots are in flight", func() bool { return out.Load() == 16 })
 	if n := r.Health().Stats().Running; n != 16 {
 		t.Errorf("%d calls", n)
 	}
 	close(answer)
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // A breaker of one tenant that an older version opened automatically is closed with a receipt.
 func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, withBreakers)
+	r := rig.New(t, withBreakers)
 	if _, err := r.As("acme", "breaker:old").Breakers.Open(ctx, escrow.DefaultTarget, "20 of the last 20 attempts failed"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.db.Exec(`UPDATE recourse.circuit_breakers SET state = 'half_open', by_hand = false`); err != nil { // as older versions left it
+	if _, err := r.DB.Exec(`UPDATE recourse.circuit_breakers SET state = 'half_open', by_hand = false`); err != nil { // as older versions left it
 		t.Fatal(err)
 	}
-	r.submitAll(0, 3)
-	r.startWorkers()
-	r.untilNoneLive()
-	r.untilClosed()
-	if subtypes, causes := r.breakerReceipts("acme"); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased || causes[1] != background.CauseReplaced {
+	submitAll(r, 0, 3)
+	r.StartWorkers()
+	r.WaitNoneLive()
+	untilClosed(r)
+	if subtypes, causes := breakerReceipts(r, "acme"); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased || causes[1] != background.CauseReplaced {
 		t.Errorf("%v %v", subtypes, causes)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // noLookup is an executor without lookups, whose keys may not be used again.
-type noLookup struct{ e *scriptedEscrow }
+type noLookup struct{ e *rig.Escrow }
 
 func (n noLookup) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	return n.e.Execute(ctx, c)
@@ -368,67 +384,67 @@ func (noLookup) KeyLifetime() time.Duration { return 0 }
 // forever.
 func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
-		c.Executor = noLookup{c.Executor.(*scriptedEscrow)}
-		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Executor = noLookup{c.Executor.(*rig.Escrow)}
+		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
 	})
 	var down atomic.Bool
 	down.Store(true)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if down.Load() {
-			return noAnswer()
+			return rig.NoAnswer()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.submitAll(0, 40)
-	r.startWorkers()
-	r.untilBreaker(background.BreakerOpen)
-	r.untilNoneLive()
-	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND reason = 'outcome_unknown'`); dead != 40 {
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	submitAll(r, 0, 40)
+	r.StartWorkers()
+	untilBreaker(r, background.BreakerOpen)
+	r.WaitNoneLive()
+	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND reason = 'outcome_unknown'`); dead != 40 {
 		t.Errorf("%d letters", dead)
 	}
 	down.Store(false)
-	r.submitAll(100, 103) // three answered calls close the breaker
-	r.untilNoneLive()
-	r.untilClosed()
-	r.mustAudit()
+	submitAll(r, 100, 103) // three answered calls close the breaker
+	r.WaitNoneLive()
+	untilClosed(r)
+	r.MustAudit()
 }
 
 // A paused run that can't be called again is looked up once the escrow service answers. An
 // outage during which lookups fail does not turn it into a dead letter.
 func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
-		e := c.Executor.(*scriptedEscrow)
-		e.keyLifetime, e.lookupLifetime = time.Millisecond, escrow.Forever
-		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
+	r := rig.New(t, func(c *postadjudication.Config) {
+		e := c.Executor.(*rig.Escrow)
+		e.KeyLife, e.LookupLife = time.Millisecond, escrow.Forever
+		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
 	})
 	var down atomic.Bool
 	var asked atomic.Int64
 	down.Store(true)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if down.Load() {
-			return noAnswer()
+			return rig.NoAnswer()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.escrow.lookup = func(escrow.Call) escrow.Answer {
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer {
 		if asked.Add(1); down.Load() {
-			return noAnswer()
+			return rig.NoAnswer()
 		}
 		return escrow.Answer{Class: escrow.NotExecuted}
-	}
-	r.startWorkers()
-	r.submitAll(0, 30)
-	r.untilBreaker(background.BreakerOpen)
-	r.until("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
+	})
+	r.StartWorkers()
+	submitAll(r, 0, 30)
+	untilBreaker(r, background.BreakerOpen)
+	r.WaitQuery("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
 	before := asked.Load()
-	r.untilTrue("lookups fail", func() bool { return asked.Load() >= before+5 })
-	dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`)
+	r.Wait("lookups fail", func() bool { return asked.Load() >= before+5 })
+	dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`)
 	down.Store(false)
-	r.untilNoneLive()
-	r.untilClosed()
-	if settled := r.count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); dead > 5 || settled != 30-dead {
+	r.WaitNoneLive()
+	untilClosed(r)
+	if settled := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); dead > 5 || settled != 30-dead {
 		t.Errorf("%d dead letters, %d settled of 30", dead, settled)
 	}
 }

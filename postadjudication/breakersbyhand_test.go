@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -18,57 +20,57 @@ import (
 func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, withBreakers)
-	b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, escrow.DefaultTarget, "maintenance")
-	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Tenant != AllTenants || b.Since == nil {
+	r := rig.New(t, withBreakers)
+	b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(ctx, escrow.DefaultTarget, "maintenance")
+	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Tenant != postadjudication.AllTenants || b.Since == nil {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	r.startWorkers()
-	r.submitAll(0, 30)
-	foreign := release(99)
+	r.StartWorkers()
+	submitAll(r, 0, 30)
+	foreign := rig.Release(99)
 	foreign.Tenant = "other"
-	s := r.mustSubmit(foreign)
-	r.untilTrue("all notifications were handled", func() bool { return r.Health().Stats().PausedDeliveries >= 31 })
-	flushed := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
+	s := r.MustSubmit(foreign)
+	r.Wait("all notifications were handled", func() bool { return r.Health().Stats().PausedDeliveries >= 31 })
+	flushed := redis.NewClient(&redis.Options{Addr: r.Redis.(asynq.RedisClientOpt).Addr, Password: r.Redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = flushed.Close() }()
 	if err := flushed.FlushAll(ctx).Err(); err != nil { // paused runs have no notification to lose
 		t.Fatal(err)
 	}
-	if calls := r.escrow.totalCalls(); calls != 0 {
+	if calls := r.Escrow.TotalCalls(); calls != 0 {
 		t.Errorf("%d calls", calls)
 	}
 	if st, err := r.Status(ctx, "other", s.Run); err != nil || len(st.PausedBy) != 1 || !st.PausedBy[0].ByHand {
 		t.Errorf("%+v, %v", st.PausedBy, err)
 	}
 	for _, tenant := range []string{"acme", "other"} { // each sees it in its own trail
-		if subtypes, _ := r.breakerReceipts(tenant); len(subtypes) != 1 || subtypes[0] != receipts.BreakerOpened {
+		if subtypes, _ := breakerReceipts(r, tenant); len(subtypes) != 1 || subtypes[0] != receipts.BreakerOpened {
 			t.Errorf("%s: %v", tenant, subtypes)
 		}
 	}
-	if _, err := r.As("acme", "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "x"); !errors.Is(err, ErrBreakerNotOpen) {
+	if _, err := r.As("acme", "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "x"); !errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 		t.Errorf("a tenant releases the breaker over all tenants: %v", err)
 	}
-	if b, err = r.As(AllTenants, "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "done"); err != nil || b.State != background.BreakerHalfOpen {
+	if b, err = r.As(postadjudication.AllTenants, "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "done"); err != nil || b.State != background.BreakerHalfOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	r.untilNoneLive()
-	r.untilClosed()
-	r.until("both trails have it", `SELECT count(*) = 2 FROM recourse.circuit_breakers WHERE tenant <> '' AND recorded_opening = 1 AND recorded_closing = 1`)
+	r.WaitNoneLive()
+	untilClosed(r)
+	r.WaitQuery("both trails have it", `SELECT count(*) = 2 FROM recourse.circuit_breakers WHERE tenant <> '' AND recorded_opening = 1 AND recorded_closing = 1`)
 	for _, tenant := range []string{"acme", "other"} {
-		if subtypes, _ := r.breakerReceipts(tenant); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased {
+		if subtypes, _ := breakerReceipts(r, tenant); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased {
 			t.Errorf("%s: %v", tenant, subtypes)
 		}
 	}
-	if _, causes := r.breakerReceipts(AllTenants); len(causes) < 3 || causes[0] != background.CauseManual || causes[len(causes)-1] != background.CauseRecovered {
+	if _, causes := breakerReceipts(r, postadjudication.AllTenants); len(causes) < 3 || causes[0] != background.CauseManual || causes[len(causes)-1] != background.CauseRecovered {
 		t.Errorf("%v", causes)
 	}
 	var field *refusal.FieldError
-	star := release(100)
-	star.Tenant = AllTenants
+	star := rig.Release(100)
+	star.Tenant = postadjudication.AllTenants
 	if _, err := r.Submit(ctx, star); !errors.As(err, &field) || field.Field != "tenant" {
 		t.Errorf("submitted for all tenants: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A breaker opened by hand for a tenant outlives every process and is not probed; only a person
@@ -76,8 +78,8 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, withBreakers)
-	r.startWorkers()
+	r := rig.New(t, withBreakers)
+	r.StartWorkers()
 	b, err := r.As("acme", "ops:kim").Breakers.Open(ctx, escrow.DefaultTarget, "they asked us to")
 	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Actor != "ops:kim" || b.Cause != background.CauseManual {
 		t.Fatalf("%+v, %v", b, err)
@@ -85,38 +87,38 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	if again, err := r.As("acme", "ops:lee").Breakers.Open(ctx, escrow.DefaultTarget, "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
 		t.Errorf("%+v, %v", again, err)
 	}
-	r.submitAll(0, 20)
-	foreign := release(99)
+	submitAll(r, 0, 20)
+	foreign := rig.Release(99)
 	foreign.Tenant = "other"
-	r.mustSubmit(foreign)
-	r.until("another tenant's run is executed", `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = 'other' AND progression = 'settled')`)
-	r.stopWork()
-	next := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	next.untilTrue("the next process knows", func() bool { return next.Health().Stats().BreakersNotClosed == 1 })
-	next.submitAll(20, 30)
-	next.untilTrue("it pauses new runs", func() bool { return next.Health().Stats().PausedDeliveries >= 10 })
-	if calls := r.escrow.totalCalls(); calls != 1 {
+	r.MustSubmit(foreign)
+	r.WaitQuery("another tenant's run is executed", `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = 'other' AND progression = 'settled')`)
+	r.StopWorkers()
+	next := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
+	next.Wait("the next process knows", func() bool { return next.Health().Stats().BreakersNotClosed == 1 })
+	submitAll(next, 20, 30)
+	next.Wait("it pauses new runs", func() bool { return next.Health().Stats().PausedDeliveries >= 10 })
+	if calls := r.Escrow.TotalCalls(); calls != 1 {
 		t.Errorf("%d calls", calls)
 	}
-	if _, err := next.As("acme", "ops:kim").Breakers.Release(ctx, "somebody else", "x"); !errors.Is(err, ErrBreakerNotOpen) {
+	if _, err := next.As("acme", "ops:kim").Breakers.Release(ctx, "somebody else", "x"); !errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 		t.Errorf("%v", err)
 	}
 	if b, err = next.As("acme", "ops:lee").Breakers.Release(ctx, escrow.DefaultTarget, "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	next.untilNoneLive()
-	if calls := r.escrow.totalCalls(); calls != 31 {
+	next.WaitNoneLive()
+	if calls := r.Escrow.TotalCalls(); calls != 31 {
 		t.Errorf("%d calls", calls)
 	}
-	if _, causes := next.breakerReceipts("acme"); len(causes) != 2 || causes[1] != background.CauseManual {
+	if _, causes := breakerReceipts(next, "acme"); len(causes) != 2 || causes[1] != background.CauseManual {
 		t.Errorf("%v", causes)
 	}
-	next.mustAudit()
+	next.MustAudit()
 }
 
 func TestBreakerChangesNameWhoAndWhy(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	for _, args := range [][4]string{{"", "escrow", "a", "b"}, {"acme", "", "a", "b"}, {"acme", "escrow", "", "b"}, {"acme", "escrow", "a", ""}, {"acme", "escrow", "a\n", "b"}, {"acme", "escrow", "a", "b\u009b2J"}} {
 		var field *refusal.FieldError
 		if _, err := r.As(args[0], args[2]).Breakers.Open(context.Background(), args[1], args[3]); !errors.As(err, &field) {

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -9,23 +9,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // planWhere requests a plan of the letters that meet a condition.
-// byAda returns a request as Plans.Plan completes it.
-func byAda(q BulkRequest) BulkRequest {
-	q.tenant, q.actor = "acme", "user:ada"
-	return q
-}
-
-func planWhere(a BulkAction, condition string) BulkRequest {
+func planWhere(a postadjudication.BulkAction, condition string) postadjudication.BulkRequest {
 	q := allLetters(a)
 	q.All, q.Where = false, condition
 	return q
@@ -35,14 +32,14 @@ func planWhere(a BulkAction, condition string) BulkRequest {
 // counts those for which the condition could not be evaluated.
 func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	refusals := r.deadLetters(0, 9, func(escrow.Call) escrow.Answer { return refused() })
-	r.deadLetters(9, 15, func(escrow.Call) escrow.Answer { return busy429() })
+	refusals := r.DeadLetters(0, 9, rig.Refuses)
+	r.DeadLetters(9, 15, rig.RateLimits)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, refusals[0].Run, deadletter.Fork{Reason: "mended"}); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	for _, l := range refusals[1:3] { // held letters have no expiry
 		if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, l.Run, "in court"); err != nil {
 			t.Fatal(err)
@@ -60,19 +57,19 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 		{`expires_at > dead_lettered_at && age < duration("1h")`, deadletter.Filter{}, 12, 14, 2},
 		{`true`, deadletter.Filter{Currency: "JPY"}, 0, 0, 0},
 	} {
-		q := planWhere(BulkReconcile, c.where)
+		q := planWhere(postadjudication.BulkReconcile, c.where)
 		q.Filter = c.filter
 		if c.items == 0 {
-			if nothing := r.plansNothing(q); nothing.Scanned != c.scanned || nothing.Undecided != c.undecided {
+			if nothing := plansNothing(r, q); nothing.Scanned != c.scanned || nothing.Undecided != c.undecided {
 				t.Errorf("%s: %+v", c.where, nothing)
 			}
 			continue
 		}
-		plan := r.mustPlan(q)
+		plan := r.MustPlan(q)
 		f := c.filter
 		f.Status = background.LetterOpen
 		found, err := r.As("acme", "").DeadLetters.Search(ctx, deadletter.Search{Filter: f, Where: c.where, Sort: deadletter.OldestFirst, Limit: 100})
-		items := r.bulkItems(plan.ID, "")
+		items := r.BulkItems(plan.ID, "")
 		if err != nil || len(items) != len(found.Letters) {
 			t.Fatalf("%s: %d items of %d that are found, %v", c.where, len(items), len(found.Letters), err)
 		}
@@ -94,32 +91,32 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 // request.
 func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 6, func(escrow.Call) escrow.Answer { return refused() })
-	plan := r.mustPlan(planWhere(BulkFork, `transaction_receipt_id != "txr_4"`))
-	other := r.mustPlan(planWhere(BulkFork, `!(transaction_receipt_id == "txr_4")`))
+	r.DeadLetters(0, 6, rig.Refuses)
+	plan := r.MustPlan(planWhere(postadjudication.BulkFork, `transaction_receipt_id != "txr_4"`))
+	other := r.MustPlan(planWhere(postadjudication.BulkFork, `!(transaction_receipt_id == "txr_4")`))
 	if plan.Items != 5 || plan.Hash == other.Hash {
 		t.Errorf("%+v\n%+v", plan, other)
 	}
-	if _, err := r.db.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_4', 'txr_5') WHERE id = $1`, other.ID); err != nil {
+	if _, err := r.DB.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_4', 'txr_5') WHERE id = $1`, other.ID); err != nil {
 		t.Fatal(err)
 	}
 	var wrong *refusal.FieldError
 	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, other.ID, other.Hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
 		t.Errorf("a plan whose condition was changed: %v", err)
 	}
-	if _, err := r.db.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_5', 'txr_4') WHERE id = $1`, other.ID); err != nil {
+	if _, err := r.DB.Exec(`UPDATE recourse.bulks SET asked = replace(asked, 'txr_5', 'txr_4') WHERE id = $1`, other.ID); err != nil {
 		t.Fatal(err)
 	}
-	if b := r.runPlan(plan); b.Progress.Done != 5 || b.Scanned != 6 {
+	if b := r.RunPlan(plan); b.Progress.Done != 5 || b.Scanned != 6 {
 		t.Errorf("%+v", b)
 	}
-	r.untilNoneLive()
-	if left := r.letters(deadletter.Filter{Status: background.LetterOpen}); len(left) != 1 || left[0].Transaction != "txr_4" {
+	r.WaitNoneLive()
+	if left := r.Letters(deadletter.Filter{Status: background.LetterOpen}); len(left) != 1 || left[0].Transaction != "txr_4" {
 		t.Errorf("%+v", left)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // If not all letters can be scanned there is no plan, since it would cover only a part. With a
@@ -127,29 +124,33 @@ func TestAPlanWithAConditionIsDoneOnce(t *testing.T) {
 // limit.
 func TestAPlanThatCouldNotScanAllLettersIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 8, func(escrow.Call) escrow.Answer { return refused() })
-	for _, most := range []scanLimit{{7, time.Hour}, {8, -time.Second}} {
+	r.DeadLetters(0, 8, rig.Refuses)
+	plans := r.As("acme", "user:ada").Bulk
+	for _, most := range []struct {
+		letters int64
+		time    time.Duration
+	}{{7, time.Hour}, {8, -time.Second}} {
 		var wrong *refusal.FieldError
-		if _, err := r.plans.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), most); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
+		if _, err := plans.PlanWithin(ctx, planWhere(postadjudication.BulkFork, "held || can_fork"), most.letters, most.time); !errors.As(err, &wrong) || wrong.Field != "where" || !strings.Contains(wrong.Problem, "Narrow the filter") {
 			t.Errorf("%+v: %v", most, err)
 		}
 	}
-	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`); n != 0 {
+	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`); n != 0 {
 		t.Errorf("%d rows are left of plans that were refused", n)
 	}
-	if plan, err := r.plans.planBulk(ctx, byAda(planWhere(BulkFork, "held || can_fork")), scanLimit{8, time.Hour}); err != nil || plan.Items != 8 {
+	if plan, err := plans.PlanWithin(ctx, planWhere(postadjudication.BulkFork, "held || can_fork"), 8, time.Hour); err != nil || plan.Items != 8 {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	oldest := r.letters(deadletter.Filter{Status: background.LetterOpen})
-	q := planWhere(BulkFork, "can_fork")
+	oldest := r.Letters(deadletter.Filter{Status: background.LetterOpen})
+	q := planWhere(postadjudication.BulkFork, "can_fork")
 	q.Limit = 3
-	plan, err := r.plans.planBulk(ctx, byAda(q), scanLimit{3, time.Hour})
+	plan, err := plans.PlanWithin(ctx, q, 3, time.Hour)
 	if err != nil || plan.Items != 3 || plan.Scanned != 3 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	for n, i := range r.bulkItems(plan.ID, "") {
+	for n, i := range r.BulkItems(plan.ID, "") {
 		if want := oldest[len(oldest)-1-n].Run; i.Run != want {
 			t.Errorf("item %d is %s, not %s", n, i.Run, want)
 		}
@@ -158,14 +159,14 @@ func TestAPlanThatCouldNotScanAllLettersIsRefused(t *testing.T) {
 
 func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	for condition, field := range map[string]string{"held &&": "where", `error.typ == "x"`: "where", " ": "where", "amount.minor": "where"} {
 		var wrong *refusal.FieldError
-		if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), planWhere(BulkFork, condition)); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), planWhere(postadjudication.BulkFork, condition)); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%q: %v", condition, err)
 		}
 	}
-	q := allLetters(BulkFork)
+	q := allLetters(postadjudication.BulkFork)
 	q.Where = "held"
 	var wrong *refusal.FieldError
 	if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), q); !errors.As(err, &wrong) || wrong.Field != "all" {
@@ -177,11 +178,11 @@ func TestConditionsOfPlansThatMakeNoSenseAreRefused(t *testing.T) {
 // the plan does not touch it.
 func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
-	like := r.mustPlan(allLetters(BulkFork))
+	r := rig.New(t).StartWorkers()
+	r.DeadLetters(0, 3, rig.Refuses)
+	like := r.MustPlan(allLetters(postadjudication.BulkFork))
 	var moved background.RunID
-	plan, items := r.planInChunks(like, deadletter.Filter{}, 2, 0, func(ctx context.Context, l search.Letter) (bool, error) {
+	plan, items := planInChunks(r, like, deadletter.Filter{}, 2, 0, func(ctx context.Context, l search.Letter) (bool, error) {
 		if !moved.IsZero() {
 			return !l.Review, nil
 		}
@@ -193,39 +194,40 @@ func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 	if len(items) != 3 || items[0].Run != moved {
 		t.Fatalf("%+v", items)
 	}
-	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.PlanStale != 1 {
+	if b := r.RunPlan(plan); b.Progress.Done != 2 || b.Progress.PlanStale != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
-	if stale := r.bulkItems(plan.ID, "plan_stale"); len(stale) != 1 || stale[0].Run != moved {
+	if stale := r.BulkItems(plan.ID, "plan_stale"); len(stale) != 1 || stale[0].Run != moved {
 		t.Errorf("%+v", stale)
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // The number of statements that a plan takes affects neither its letters and their order nor
 // its hash.
 func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.keyLifetime, r.escrow.lookup = 1, func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
+	r := rig.New(t)
+	r.Escrow.KeyLife = 1
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 12, func(escrow.Call) escrow.Answer { return refused() })
-	r.deadLetters(12, 17, func(escrow.Call) escrow.Answer { return noAnswer() })
-	r.deadLetters(17, 23, func(escrow.Call) escrow.Answer { return busy429() })
+	r.DeadLetters(0, 12, rig.Refuses)
+	r.DeadLetters(12, 17, rig.GivesNoAnswer)
+	r.DeadLetters(17, 23, rig.RateLimits)
 	for name, f := range map[string]deadletter.Filter{
 		"all": {}, "class": {Class: escrow.NotExecuted}, "reason": {ReasonCode: background.ReasonFinal}, "text": {ErrorText: "closed"}, "transaction": {Transaction: "txr_3"},
-		"age": {From: r.now().Add(-time.Hour)}, "none": {Currency: "JPY"},
+		"age": {From: r.Now().Add(-time.Hour)}, "none": {Currency: "JPY"},
 	} {
-		q := allLetters(BulkFork)
+		q := allLetters(postadjudication.BulkFork)
 		q.Filter, q.All = f, f == (deadletter.Filter{})
 		if name == "none" {
-			r.plansNothing(q)
+			plansNothing(r, q)
 			continue
 		}
-		whole := r.mustPlan(q)
-		want := r.bulkItems(whole.ID, "")
+		whole := r.MustPlan(q)
+		want := r.BulkItems(whole.ID, "")
 		f.Status = background.LetterOpen
 		page, err := r.As("acme", "").DeadLetters.List(ctx, deadletter.Query{Filter: f, Sort: deadletter.OldestFirst, Limit: 100})
 		if err != nil || len(page.Letters) != len(want) || whole.Items != int64(len(want)) {
@@ -244,15 +246,15 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 			t.Errorf("%s: %+v, %d are refused", name, whole, refused)
 		}
 		for _, chunk := range []int64{1, 2, 5, int64(max(1, len(want))), int64(len(want) + 1)} {
-			got, items := r.planInChunks(whole, f, chunk, 0, nil)
-			met, each := r.planInChunks(whole, f, chunk, 0, func(context.Context, search.Letter) (bool, error) { return true, nil })
+			got, items := planInChunks(r, whole, f, chunk, 0, nil)
+			met, each := planInChunks(r, whole, f, chunk, 0, func(context.Context, search.Letter) (bool, error) { return true, nil })
 			if met.Hash != whole.Hash || !slices.Equal(each, want) {
 				t.Errorf("%s in pieces of %d, each asked: %+v", name, chunk, met)
 			}
 			if got.Hash != whole.Hash || got.Items != whole.Items || got.Ready != whole.Ready || !slices.Equal(items, want) {
 				t.Errorf("%s in pieces of %d: %+v", name, chunk, got)
 			}
-			if got, items := r.planInChunks(whole, f, chunk, 3, nil); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
+			if got, items := planInChunks(r, whole, f, chunk, 3, nil); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
 				t.Errorf("%s in pieces of %d, at most 3: %+v", name, chunk, items)
 			}
 		}
@@ -260,112 +262,96 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 }
 
 // planInChunks repeats an existing plan, from what is listed now, with another chunk size.
-func (r *rig) planInChunks(like Bulk, f deadletter.Filter, chunk, limit int64, meets func(context.Context, search.Letter) (bool, error), judged ...func()) (Bulk, []BulkItem) {
-	r.t.Helper()
-	ctx := context.Background()
-	b, err := r.plans.stored.Find(ctx, "acme", like.ID)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	b.ID = casework.NewID()
-	digest := newBulkDigest(b)
-	b, err = r.plans.stored.Create(ctx, b, plans.Scope{
-		Filter: r.Service.letters.JournalFilter(f, like.PlannedAt), Limit: limit, BatchSize: chunk, Hash: digest.Sum, Matches: meets,
-		GateOf: func(l *plans.Letter) string {
-			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
-			for _, then := range judged {
-				then()
-			}
-			return string(r.Service.plans.predictGate(BulkFork, l, like.PlannedAt))
-		},
+func planInChunks(r *rig.Rig, like postadjudication.Bulk, f deadletter.Filter, chunk, limit int64, meets func(context.Context, search.Letter) (bool, error), judged ...func()) (postadjudication.Bulk, []postadjudication.BulkItem) {
+	r.T.Helper()
+	plan, err := r.As("acme", "").Bulk.PlanAgain(context.Background(), like, f, plans.Scope{Limit: limit, BatchSize: chunk, Matches: meets}, func() {
+		for _, then := range judged {
+			then()
+		}
 	})
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	plan, err := r.plans.withCounts(ctx, b)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return plan, r.bulkItems(b.ID, "")
+	return plan, r.BulkItems(plan.ID, "")
 }
 
 // A plan does not touch a letter that its filter no longer selects, whether the list already
 // showed the change when the plan was made or not.
 func TestAPlanLeavesAloneWhatItsFilterSelectsNoMore(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(0, 6, func(escrow.Call) escrow.Answer { return refused() })
-	r.stopWork()
+	letters := r.DeadLetters(0, 6, rig.Refuses)
+	r.StopWorkers()
 	no, yes := false, true
-	mark := func(letter Submitted) {
+	mark := func(letter postadjudication.Submitted) {
 		t.Helper()
 		if _, err := r.As("acme", "user:cem").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "look first", ManualReviewRequired: &yes}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	run := func(plan Bulk, done, stale int64) {
+	run := func(plan postadjudication.Bulk, done, stale int64) {
 		t.Helper()
 		started, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash)
-		r.mustWorkBulk(r.checkBulkState(started, err, BulkRunning))
-		if b := r.untilPlanDone(plan.ID); b.Progress.Done != done || b.Progress.PlanStale != stale || b.Items != done+stale {
+		mustWorkBulk(r, checkBulkState(r, started, err, postadjudication.BulkRunning))
+		if b := r.WaitPlan(plan.ID); b.Progress.Done != done || b.Progress.PlanStale != stale || b.Items != done+stale {
 			t.Errorf("%+v", b.Progress)
 		}
 	}
-	q := allLetters(BulkHold)
+	q := allLetters(postadjudication.BulkHold)
 	q.Filter, q.All = deadletter.Filter{Review: &no}, false
-	hold := r.mustPlan(q)
-	q.Action = BulkRelease
-	release := r.mustPlan(q)
+	hold := r.MustPlan(q)
+	q.Action = postadjudication.BulkRelease
+	release := r.MustPlan(q)
 	first := true
-	plan, _ := r.planInChunks(hold, q.Filter, 1, 0, nil, func() {
+	plan, _ := planInChunks(r, hold, q.Filter, 1, 0, nil, func() {
 		if first {
 			mark(letters[3])
-			if err := r.index.CatchUp(ctx); err != nil {
+			if err := r.Index().CatchUp(ctx); err != nil {
 				t.Error(err)
 			}
 		}
 		first = false
 	})
 	run(plan, 5, 1)
-	if err := r.plans.stored.CatchUp(ctx); err != nil {
+	if err := r.Plans().CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
 	mark(letters[1])
 	asked := func(context.Context, search.Letter) (bool, error) { return true, nil }
-	plan, _ = r.planInChunks(release, q.Filter, 2, 0, asked)
+	plan, _ = planInChunks(r, release, q.Filter, 2, 0, asked)
 	run(plan, 4, 1)
 	for n, l := range letters {
 		if d, err := r.As("acme", "").DeadLetters.Annotations(ctx, l.Run); err != nil || d.Held != (n == 1) {
 			t.Errorf("letter %d: %+v, %v", n, d, err)
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A plan that nobody starts is deleted; a started plan is kept.
 func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.Simulated = true
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	}).startWorkers()
-	r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
-	idle := r.mustPlan(allLetters(BulkFork))
-	used := r.runPlan(r.mustPlan(allLetters(BulkFork)))
-	r.untilNoneLive()
-	r.stopWork()
-	ahead.Store(int64(BulkPlanRetention - time.Minute))
-	r.plansNothing(allLetters(BulkFork))
-	if n := r.count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 1 {
+	}).StartWorkers()
+	r.DeadLetters(0, 2, rig.Refuses)
+	idle := r.MustPlan(allLetters(postadjudication.BulkFork))
+	used := r.RunPlan(r.MustPlan(allLetters(postadjudication.BulkFork)))
+	r.WaitNoneLive()
+	r.StopWorkers()
+	ahead.Store(int64(postadjudication.BulkPlanRetention - time.Minute))
+	plansNothing(r, allLetters(postadjudication.BulkFork))
+	if n := r.Count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 1 {
 		t.Error("a plan was deleted too early")
 	}
-	ahead.Store(int64(BulkPlanRetention + time.Minute))
-	if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), allLetters(BulkFork)); err == nil {
+	ahead.Store(int64(postadjudication.BulkPlanRetention + time.Minute))
+	if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), allLetters(postadjudication.BulkFork)); err == nil {
 		t.Error("a plan of nothing")
 	}
-	if n := r.count(`SELECT (SELECT count(*) FROM recourse.bulks WHERE id = $1) + (SELECT count(*) FROM recourse.bulk_items WHERE bulk_id = $1)
+	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks WHERE id = $1) + (SELECT count(*) FROM recourse.bulk_items WHERE bulk_id = $1)
 		+ (SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1)`, idle.ID); n != 0 {
 		t.Errorf("%d rows are left of a plan that nobody started", n)
 	}
@@ -378,11 +364,11 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 // other outcome changes.
 func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
-	plan := r.mustPlan(allLetters(BulkFork))
-	items, err := r.plans.stored.PendingItems(ctx, plan.ID, 0, 10)
+	r.DeadLetters(0, 3, rig.Refuses)
+	plan := r.MustPlan(allLetters(postadjudication.BulkFork))
+	items, err := r.Plans().PendingItems(ctx, plan.ID, 0, 10)
 	if err != nil || len(items) != 3 {
 		t.Fatalf("%d items, %v", len(items), err)
 	}
@@ -391,7 +377,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 		for n, o := range outcomes {
 			items[n].Outcome = o
 		}
-		if err := r.plans.stored.RecordItems(ctx, plan.ID, items); err != nil {
+		if err := r.Plans().RecordItems(ctx, plan.ID, items); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -402,7 +388,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if left, err := r.plans.stored.PendingItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
+	if left, err := r.Plans().PendingItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {
 		t.Errorf("%+v, %v", left, err)
 	}
 }
@@ -410,18 +396,18 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 // However many plans of one tenant are being made, the searches of another find a connection.
 func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	r.deadLetters(0, 1, func(escrow.Call) escrow.Answer { return refused() })
-	whole := r.mustPlan(allLetters(BulkHold))
-	like, err := r.plans.stored.Find(ctx, "acme", whole.ID)
+	r.DeadLetters(0, 1, rig.Refuses)
+	whole := r.MustPlan(allLetters(postadjudication.BulkHold))
+	like, err := r.Plans().Find(ctx, "acme", whole.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const planners, ofTenant = 12, 3
 	matching, release, ended := make(chan struct{}, planners), make(chan struct{}), make(chan error, planners)
 	scope := plans.Scope{
-		Filter: r.Service.letters.JournalFilter(deadletter.Filter{}, whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*plans.Letter) string { return "" },
+		Filter: r.As("acme", "").Bulk.Scope(whole.PlannedAt), BatchSize: 10, Hash: func() [32]byte { return [32]byte{} }, GateOf: func(*plans.Letter) string { return "" },
 		Matches: func(context.Context, search.Letter) (bool, error) {
 			matching <- struct{}{}
 			<-release
@@ -430,9 +416,9 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 	}
 	for range planners {
 		b := like
-		b.ID = casework.NewID()
+		b.ID = uuid.New()
 		go func() {
-			_, err := r.plans.stored.Create(ctx, b, scope)
+			_, err := r.Plans().Create(ctx, b, scope)
 			ended <- err
 		}()
 	}

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -8,109 +8,110 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // throttledPlan is a slow plan: one letter at a time, four per second.
-func throttledPlan() BulkRequest {
-	q := allLetters(BulkFork)
+func throttledPlan() postadjudication.BulkRequest {
+	q := allLetters(postadjudication.BulkFork)
 	q.Throttle = 4
 	return q
 }
 
-func (r *rig) checkBulkState(b Bulk, err error, state BulkState) Bulk {
-	r.t.Helper()
+func checkBulkState(r *rig.Rig, b postadjudication.Bulk, err error, state postadjudication.BulkState) postadjudication.Bulk {
+	r.T.Helper()
 	if err != nil || b.State != state {
-		r.t.Fatalf("the plan is %s, not %s: %v", b.State, state, err)
+		r.T.Fatalf("the plan is %s, not %s: %v", b.State, state, err)
 	}
 	return b
 }
 
 // untilNoPlanLocked waits until no process holds the lock of a plan.
-func (r *rig) untilNoPlanLocked() {
-	r.t.Helper()
-	r.until("nobody works on a plan", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988
+func untilNoPlanLocked(r *rig.Rig) {
+	r.T.Helper()
+	r.WaitQuery("nobody works on a plan", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 }
 
 func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	const n = 12
-	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
-	plan := r.mustPlan(throttledPlan())
-	var wrong *BulkStateError
-	if _, err := r.As("acme", "user:bob").Bulk.Pause(ctx, plan.ID, "wait"); !errors.As(err, &wrong) || wrong.State != BulkPlanned {
+	r.DeadLetters(0, n, rig.Refuses)
+	plan := r.MustPlan(throttledPlan())
+	var wrong *postadjudication.BulkStateError
+	if _, err := r.As("acme", "user:bob").Bulk.Pause(ctx, plan.ID, "wait"); !errors.As(err, &wrong) || wrong.State != postadjudication.BulkPlanned {
 		t.Errorf("a pause before the start: %v", err)
 	}
 	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 		t.Fatal(err)
 	}
-	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	r.WaitQuery("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
 	b, err := r.As("acme", "user:cem").Bulk.Pause(ctx, plan.ID, "the bank asks")
-	r.checkBulkState(b, err, BulkPaused)
+	checkBulkState(r, b, err, postadjudication.BulkPaused)
 	if b.ChangedBy != "user:cem" || b.ChangedReason != "the bank asks" || b.ChangedAt == nil || b.EndedAt != nil {
 		t.Errorf("%+v", b)
 	}
-	r.untilNoPlanLocked()
+	untilNoPlanLocked(r)
 	b, err = r.As("acme", "user:cem").Bulk.Pause(ctx, plan.ID, "again")
-	paused := r.checkBulkState(b, err, BulkPaused).Progress
+	paused := checkBulkState(r, b, err, postadjudication.BulkPaused).Progress
 	if paused.Done == 0 || paused.Pending == 0 || b.ChangedReason != "the bank asks" {
 		t.Errorf("%+v, %+v", paused, b)
 	}
 	b, err = r.As("acme", "user:dee").Bulk.Run(ctx, plan.ID, plan.Hash)
-	if r.checkBulkState(b, err, BulkPaused); b.StartedBy != "user:bob" {
+	if checkBulkState(r, b, err, postadjudication.BulkPaused); b.StartedBy != "user:bob" {
 		t.Errorf("started by %s", b.StartedBy)
 	}
 	b, err = r.As("acme", "user:cem").Bulk.Resume(ctx, plan.ID, "the bank is content")
-	if r.checkBulkState(b, err, BulkRunning); b.Progress.Done != paused.Done {
+	if checkBulkState(r, b, err, postadjudication.BulkRunning); b.Progress.Done != paused.Done {
 		t.Errorf("%d were done while it was paused", b.Progress.Done-paused.Done)
 	}
-	if b = r.untilPlanDone(plan.ID); b.Progress.Done != n {
+	if b = r.WaitPlan(plan.ID); b.Progress.Done != n {
 		t.Errorf("%+v", b.Progress)
 	}
-	if _, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "no"); !errors.As(err, &wrong) || wrong.State != BulkDone {
+	if _, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "no"); !errors.As(err, &wrong) || wrong.State != postadjudication.BulkDone {
 		t.Errorf("a cancel after the end: %v", err)
 	}
-	r.checkPlanReceipts(plan, "user:ada none to planned", "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
-	r.untilNoneLive()
-	r.mustAudit()
+	checkPlanReceipts(r, plan, "user:ada none to planned", "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	const n = 12
-	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
-	plan, never := r.mustPlan(throttledPlan()), r.mustPlan(throttledPlan())
+	r.DeadLetters(0, n, rig.Refuses)
+	plan, never := r.MustPlan(throttledPlan()), r.MustPlan(throttledPlan())
 	if plan.Hash != never.Hash || plan.ID == never.ID {
 		t.Error("two plans of the same letters are not the same")
 	}
 	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 		t.Fatal(err)
 	}
-	r.until("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	r.WaitQuery("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
 	b, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "not these")
-	if r.checkBulkState(b, err, BulkCancelled); b.EndedAt == nil {
+	if checkBulkState(r, b, err, postadjudication.BulkCancelled); b.EndedAt == nil {
 		t.Errorf("%+v", b)
 	}
-	r.until("it is settled", `SELECT bool_and(settled) FROM recourse.bulks`)
-	r.untilNoPlanLocked()
+	r.WaitQuery("it is settled", `SELECT bool_and(settled) FROM recourse.bulks`)
+	untilNoPlanLocked(r)
 	b, err = r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "again")
-	p := r.checkBulkState(b, err, BulkCancelled).Progress
-	forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`)
+	p := checkBulkState(r, b, err, postadjudication.BulkCancelled).Progress
+	forks := r.Count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`)
 	if p.Done != int64(forks) || p.Pending != int64(n-forks) || p.Pending == 0 {
 		t.Errorf("%+v of %d forks", p, forks)
 	}
-	var wrong *BulkStateError
-	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.State != BulkCancelled {
+	var wrong *postadjudication.BulkStateError
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.State != postadjudication.BulkCancelled {
 		t.Errorf("to start it again: %v", err)
 	}
 	b, err = r.As("acme", "user:cem").Bulk.Cancel(ctx, never.ID, "nor these")
-	if r.checkBulkState(b, err, BulkCancelled); b.StartedAt != nil || b.Progress.Pending != n {
+	if checkBulkState(r, b, err, postadjudication.BulkCancelled); b.StartedAt != nil || b.Progress.Pending != n {
 		t.Errorf("%+v", b)
 	}
 	for _, err := range []error{
@@ -133,15 +134,15 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	if page, err = r.As("other", "").Bulk.List(ctx, ""); err != nil || len(page.Bulks) != 0 {
 		t.Errorf("another tenant sees %+v, %v", page, err)
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // A changed plan can't be run by the hash of the original.
 func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letters := r.DeadLetters(0, 3, rig.Refuses)
 	for _, change := range []string{
 		`UPDATE recourse.bulk_items SET amount = 1 WHERE position = 1 AND bulk_id = $1`,
 		`UPDATE recourse.bulk_items SET seq = seq + 1 WHERE position = 2 AND bulk_id = $1`,
@@ -153,8 +154,8 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 		`UPDATE recourse.bulks SET actor = 'user:eve' WHERE id = $1`,
 		`UPDATE recourse.bulks SET reason = 'because' WHERE id = $1`,
 	} {
-		plan := r.mustPlan(allLetters(BulkFork))
-		if _, err := r.db.Exec(change, plan.ID); err != nil {
+		plan := r.MustPlan(allLetters(postadjudication.BulkFork))
+		if _, err := r.DB.Exec(change, plan.ID); err != nil {
 			t.Fatal(err)
 		}
 		var wrong *refusal.FieldError
@@ -162,46 +163,29 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
-	plan := r.mustPlan(allLetters(BulkFork))
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letters[0].Run, forkRequest); err != nil {
+	plan := r.MustPlan(allLetters(postadjudication.BulkFork))
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letters[0].Run, rig.ForkRequest); err != nil {
 		t.Fatal(err)
 	}
-	other := r.mustPlan(allLetters(BulkFork))
+	other := r.MustPlan(allLetters(postadjudication.BulkFork))
 	var wrong *refusal.FieldError
 	if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, other.Hash); plan.Hash == other.Hash || !errors.As(err, &wrong) {
 		t.Errorf("by the hash of another plan: %v", err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); n != 1 {
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); n != 1 {
 		t.Errorf("%d letters were forked", n)
-	}
-}
-
-func TestAThrottledPlanGoesEvenly(t *testing.T) {
-	t.Parallel()
-	for throttle, size := range map[int]int{0: bulkChunk, 1: 1, 3: 1, 4: 1, 40: 10, 900: 225, 10_000: bulkChunk} {
-		if got := chunkSize(throttle); got != size {
-			t.Errorf("%d a second: chunks of %d, want %d", throttle, got, size)
-		}
-	}
-	for _, c := range []struct {
-		items, throttle int
-		want            time.Duration
-	}{{5, 0, 0}, {1, 1, time.Second}, {10, 40, 250 * time.Millisecond}, {0, 7, 0}, {250, 10_000, 25 * time.Millisecond}} {
-		if got := minBatchTime(c.items, c.throttle); got != c.want {
-			t.Errorf("%d items at %d a second must take %s, not %s", c.items, c.throttle, c.want, got)
-		}
 	}
 }
 
 func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
-	b, err := r.plans.stored.Find(context.Background(), "acme", r.runPlan(r.mustPlan(allLetters(BulkFork))).ID)
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetters(0, 2, rig.Refuses)
+	b, err := r.Plans().Find(context.Background(), "acme", r.RunPlan(r.MustPlan(allLetters(postadjudication.BulkFork))).ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, other := forkID(b, letter[0].Run), forkID(b, letter[1].Run)
+	one, other := postadjudication.ForkID(b, letter[0].Run), postadjudication.ForkID(b, letter[1].Run)
 	for _, id := range []uuid.UUID{uuid.UUID(one), uuid.UUID(other)} {
 		if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
 			t.Errorf("%s is a UUID of version %d", id, id.Version())
@@ -211,7 +195,7 @@ func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 			t.Errorf("%s is of %s, not %s", id, at, b.StartedAt)
 		}
 	}
-	if one == other || r.count(`SELECT count(*) FROM recourse.runs WHERE id IN ($1, $2) AND parent_id IS NOT NULL`, one.String(), other.String()) != 2 {
+	if one == other || r.Count(`SELECT count(*) FROM recourse.runs WHERE id IN ($1, $2) AND parent_id IS NOT NULL`, one.String(), other.String()) != 2 {
 		t.Error("the forks are not those of plan and letter")
 	}
 }

@@ -1,37 +1,29 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // startedPlan is a running plan while no process runs plans.
-func (r *rig) startedPlan(q BulkRequest) Bulk {
-	r.t.Helper()
-	plan := r.mustPlan(q)
+func startedPlan(r *rig.Rig, q postadjudication.BulkRequest) postadjudication.Bulk {
+	r.T.Helper()
+	plan := r.MustPlan(q)
 	b, err := r.As(plan.Tenant, "user:bob").Bulk.Run(context.Background(), plan.ID, plan.Hash)
-	return r.checkBulkState(b, err, BulkRunning)
+	return checkBulkState(r, b, err, postadjudication.BulkRunning)
 }
 
-func (r *rig) mustWorkBulk(b Bulk) {
-	kept, err := r.plans.stored.Find(context.Background(), b.Tenant, b.ID)
-	if err == nil {
-		err = r.plans.workBulk(context.Background(), kept)
-	}
-	if err != nil {
-		r.t.Error(err)
+func mustWorkBulk(r *rig.Rig, b postadjudication.Bulk) {
+	if err := r.As(b.Tenant, "").Bulk.Work(context.Background(), b.ID); err != nil {
+		r.T.Error(err)
 	}
 }
 
@@ -39,34 +31,34 @@ func (r *rig) mustWorkBulk(b Bulk) {
 // work, the heads of the cases are the guard.
 func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 	t.Parallel()
-	for _, action := range []BulkAction{BulkFork, BulkPurge, BulkHold} {
+	for _, action := range []postadjudication.BulkAction{postadjudication.BulkFork, postadjudication.BulkPurge, postadjudication.BulkHold} {
 		t.Run(string(action), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t).startWorkers()
+			r := rig.New(t).StartWorkers()
 			const n = 300 // more than a chunk
-			r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
-			r.stopWork()
+			r.DeadLetters(0, n, rig.Refuses)
+			r.StopWorkers()
 			q := allLetters(action)
-			plan := r.startedPlan(q)
+			plan := startedPlan(r, q)
 			var all sync.WaitGroup
 			for range 3 {
-				other := joinRig(t, r.url, r.redis, r.escrow)
-				all.Go(func() { other.mustWorkBulk(plan) })
+				other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
+				all.Go(func() { mustWorkBulk(other, plan) })
 			}
 			all.Wait()
-			b := r.untilPlanDone(plan.ID)
+			b := r.WaitPlan(plan.ID)
 			if b.Progress.Done != n {
 				t.Errorf("%+v", b.Progress)
 			}
-			if got := r.count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'user:bob' AND body::json->'payload'->>'bulk' = $1
+			if got := r.Count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'user:bob' AND body::json->'payload'->>'bulk' = $1
 				AND subtype IN ('manual-retry-requested', 'purged', 'hold-placed')`, plan.ID); got != n {
 				t.Errorf("%d receipts of %d letters", got, n)
 			}
-			r.checkPlanReceipts(plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
-			if action == BulkFork {
-				joinRig(t, r.url, r.redis, r.escrow).startWorkers().untilNoneLive()
+			checkPlanReceipts(r, plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")
+			if action == postadjudication.BulkFork {
+				rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow).StartWorkers().WaitNoneLive()
 			}
-			r.mustAudit()
+			r.MustAudit()
 		})
 	}
 }
@@ -74,87 +66,51 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 // An item whose lookup gives no answer, or panics, is left for a person; the others continue.
 func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	lost := r.deadLetters(0, 5, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() })
-	r.stopWork()
-	plan := r.startedPlan(allLetters(BulkReconcile))
-	r.escrow.mu.Lock()
-	r.escrow.lookup = func(c escrow.Call) escrow.Answer {
+	r := rig.New(t)
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	lost := r.DeadLetters(0, 5, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.NoAnswer() })
+	r.StopWorkers()
+	plan := startedPlan(r, allLetters(postadjudication.BulkReconcile))
+	r.Escrow.ScriptLookups(func(c escrow.Call) escrow.Answer {
 		switch c.Run {
 		case lost[1].Run:
 			panic("no route for card 4111 1111 1111 1111")
 		case lost[2].Run:
-			return noAnswer()
+			return rig.NoAnswer()
 		}
 		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor, Reference: "looked up"}
-	}
-	r.escrow.mu.Unlock()
-	r.mustWorkBulk(plan)
-	b := r.untilPlanDone(plan.ID)
+	})
+	mustWorkBulk(r, plan)
+	b := r.WaitPlan(plan.ID)
 	if p := b.Progress; p.Done != 3 || p.Refused != 2 || p.ByGate[refusal.GateReconcileFirst] != 2 {
 		t.Errorf("%+v", p)
 	}
-	for _, i := range r.bulkItems(plan.ID, "refused") {
+	for _, i := range r.BulkItems(plan.ID, "refused") {
 		if i.Run != lost[1].Run && i.Run != lost[2].Run || strings.Contains(i.Error, "4111") {
 			t.Errorf("%+v", i)
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A plan does not fork a held letter, since it does not name it.
 func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letters := r.DeadLetters(0, 3, rig.Refuses)
 	if _, err := r.As("acme", "user:cem").DeadLetters.Hold(context.Background(), letters[1].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	plan := r.mustPlan(allLetters(BulkFork))
+	plan := r.MustPlan(allLetters(postadjudication.BulkFork))
 	if plan.Refused[refusal.GateHeld] != 1 || plan.Ready != 2 || plan.Money["EUR"] != 2000 {
 		t.Errorf("%+v", plan)
 	}
-	if b := r.runPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[refusal.GateHeld] != 1 {
+	if b := r.RunPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[refusal.GateHeld] != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if st, err := r.Status(context.Background(), "acme", letters[1].Run); err != nil || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
-
-// Items that never had a try of their own are not failed because the journal was away.
-func TestWhatFailsAfterTheLastTry(t *testing.T) {
-	t.Parallel()
-	away := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-	for what, c := range map[string]struct {
-		own, try error
-		want     string // contained in the error; empty: no outcome
-	}{
-		"the journal could not be read":         {nil, away, ""},
-		"the journal took no write":             {nil, fmt.Errorf("%w: %w", casework.ErrJournalUnavailable, away), ""},
-		"the journal took no write, and before": {errItem, casework.ErrJournalUnavailable, errItem.Error()},
-		"the journal did not answer the item":   {away, away, ""},
-		"the item fails":                        {errItem, errItem, errItem.Error()},
-		"the item is locked":                    {background.ErrBusy, background.ErrBusy, background.ErrBusy.Error()},
-		"the action can't be made":              {nil, errItem, errItem.Error()},
-		"others change the letter all the time": {nil, nil, errContended.Error()},
-	} {
-		done, item := plans.Item{Outcome: string(OutcomeDone)}, plans.Item{}
-		pending, failures := map[background.RunID]*plans.Item{{1}: &done, {2}: &item}, map[background.RunID]error{}
-		if c.own != nil {
-			failures[background.RunID{2}] = c.own
-		}
-		failPending(pending, failures, c.try)
-		if done.Outcome != string(OutcomeDone) || done.Error != "" {
-			t.Errorf("%s: what was done is %+v", what, done)
-		}
-		if (item.Outcome == string(OutcomeFailed)) != (c.want != "") || !strings.Contains(item.Error, c.want) {
-			t.Errorf("%s: %q, %q", what, item.Outcome, item.Error)
-		}
-	}
-}
-
-var errItem = errors.New("not this letter")

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,89 +7,91 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func (r *rig) cancel(s Submitted) (casestatus.Status, error) {
+func cancelRun(r *rig.Rig, s postadjudication.Submitted) (casestatus.Status, error) {
 	return r.As("acme", "user:ada").Cases.Cancel(context.Background(), s.Run, "the parties agreed")
 }
 
 func TestCancelOfAPendingRunFreesItsReservation(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	s := r.mustSubmit(release(1))
-	if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
+	r := rig.New(t)
+	s := r.MustSubmit(rig.Release(1))
+	if st, err := cancelRun(r, s); err != nil || st.State != background.Cancelled {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	if st, err := r.cancel(s); err != nil || st.State != background.Cancelled {
+	if st, err := cancelRun(r, s); err != nil || st.State != background.Cancelled {
 		t.Errorf("twice: %+v, %v", st, err)
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 {
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.startWorkers().untilNoneLive()
-	r.mustAudit()
+	r.StartWorkers().WaitNoneLive()
+	r.MustAudit()
 }
 
 // A sender that lost the first answer and repeats its decision after somebody cancelled it
 // starts nothing.
 func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	s := r.mustSubmit(release(1))
-	if _, err := r.cancel(s); err != nil {
+	r := rig.New(t)
+	s := r.MustSubmit(rig.Release(1))
+	if _, err := cancelRun(r, s); err != nil {
 		t.Fatal(err)
 	}
-	r.startWorkers()
-	tx, err := r.db.Begin()
+	r.StartWorkers()
+	tx, err := r.DB.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	inTx, err := r.SubmitTx(context.Background(), tx, release(1))
+	inTx, err := r.SubmitTx(context.Background(), tx, rig.Release(1))
 	if err := errors.Join(err, tx.Rollback()); err != nil {
 		t.Fatal(err)
 	}
-	many, errs := r.SubmitBatch(context.Background(), []Adjudication{release(1), release(1)})
+	many, errs := r.SubmitBatch(context.Background(), []postadjudication.Adjudication{rig.Release(1), rig.Release(1)})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	for _, again := range append(many, inTx, r.mustSubmit(release(1))) {
-		if again.Reply != Cancelled || again.Reply.Accepted() || again.Run != s.Run || again.State != background.Cancelled ||
+	for _, again := range append(many, inTx, r.MustSubmit(rig.Release(1))) {
+		if again.Reply != postadjudication.Cancelled || again.Reply.Accepted() || again.Run != s.Run || again.State != background.Cancelled ||
 			again.Actor != "user:ada" || again.Reason != "the parties agreed" {
 			t.Errorf("%+v", again)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.runs`) + r.escrow.totalCalls(); n != 1 {
+	if n := r.Count(`SELECT count(*) FROM recourse.runs`) + r.Escrow.TotalCalls(); n != 1 {
 		t.Errorf("%d runs and calls", n)
 	}
-	other := release(1)
+	other := rig.Release(1)
 	other.AdjudicationID = "adj_other"
-	if again := r.mustSubmit(other); again.Reply != RetryKeyMismatch {
+	if again := r.MustSubmit(other); again.Reply != postadjudication.RetryKeyMismatch {
 		t.Errorf("other content: %+v", again)
 	}
-	higher := release(1)
+	higher := rig.Release(1)
 	higher.Generation = 2
-	if again := r.mustSubmit(higher); again.Reply != Created {
+	if again := r.MustSubmit(higher); again.Reply != postadjudication.Created {
 		t.Errorf("a higher generation: %+v", again)
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // On a busy machine a wait may be over before the cancel: then another run is tried.
 func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
-	r.startWorkers()
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
+	r.Escrow.Answer(rig.RateLimits)
+	r.StartWorkers()
 	for n := 1; ; n++ {
-		s := r.mustSubmit(release(n))
-		r.until("the run waits", `SELECT state = 'scheduled' FROM recourse.runs WHERE id = $1`, s.Run.String())
-		st, err := r.cancel(s)
+		s := r.MustSubmit(rig.Release(n))
+		r.WaitState(s.Run, background.Scheduled)
+		st, err := cancelRun(r, s)
 		if err == nil && st.State == background.Cancelled {
 			break
 		}
@@ -97,11 +99,11 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 			t.Fatalf("%+v, %v", st, err)
 		}
 	}
-	r.untilNoneLive()
-	if calls, attempts := r.escrow.totalCalls(), r.count(`SELECT sum(attempt_count) FROM recourse.runs`); calls != attempts {
+	r.WaitNoneLive()
+	if calls, attempts := r.Escrow.TotalCalls(), r.Count(`SELECT sum(attempt_count) FROM recourse.runs`); calls != attempts {
 		t.Errorf("%d calls in %d attempts: one was made after the run was cancelled", calls, attempts)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A cancel of a running attempt is decided at its end: the run is cancelled if nothing can have
@@ -109,41 +111,41 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		answer func(*rig, escrow.Call) escrow.Answer
+		answer func(*rig.Rig, escrow.Call) escrow.Answer
 		want   background.State
 	}{
-		"refused": {func(*rig, escrow.Call) escrow.Answer { return busy429() }, background.Cancelled},
-		"paid":    {func(r *rig, c escrow.Call) escrow.Answer { return r.escrow.pay(c, c.Amount.Minor) }, background.Succeeded},
-		"lost": {func(r *rig, c escrow.Call) escrow.Answer {
+		"refused": {func(*rig.Rig, escrow.Call) escrow.Answer { return rig.RateLimited() }, background.Cancelled},
+		"paid":    {func(r *rig.Rig, c escrow.Call) escrow.Answer { return r.Escrow.Pay(c, c.Amount.Minor) }, background.Succeeded},
+		"lost": {func(r *rig.Rig, c escrow.Call) escrow.Answer {
 			if c.Attempt == 1 {
-				return noAnswer()
+				return rig.NoAnswer()
 			}
-			return r.escrow.pay(c, c.Amount.Minor)
+			return r.Escrow.Pay(c, c.Amount.Minor)
 		}, background.Succeeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := rig.New(t)
 			called, answer := make(chan struct{}, 3), make(chan struct{})
-			r.escrow.script = func(_ context.Context, call escrow.Call) escrow.Answer {
+			r.Escrow.Script(func(_ context.Context, call escrow.Call) escrow.Answer {
 				called <- struct{}{}
 				<-answer
 				return c.answer(r, call)
-			}
-			s := r.startWorkers().mustSubmit(release(1))
+			})
+			s := r.StartWorkers().MustSubmit(rig.Release(1))
 			<-called
-			if st, err := r.cancel(s); err != nil || !st.CancelAsked || st.State != background.Running {
+			if st, err := cancelRun(r, s); err != nil || !st.CancelAsked || st.State != background.Running {
 				t.Fatalf("%+v, %v", st, err)
 			}
 			if st, err := r.As("acme", "user:bob").Cases.Cancel(context.Background(), s.Run, "me too"); err != nil || !st.CancelAsked {
 				t.Fatalf("requested twice: %+v, %v", st, err)
 			}
 			close(answer)
-			r.untilNoneLive()
-			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested'`); n != 1 {
+			r.WaitNoneLive()
+			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested'`); n != 1 {
 				t.Errorf("%d receipts of a request to cancel", n)
 			}
-			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada' AND body::json->'payload'->>'reason' = 'the parties agreed'
+			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada' AND body::json->'payload'->>'reason' = 'the parties agreed'
 				AND run_id = $1`, s.Run.String()); n != 1 {
 				t.Errorf("%d receipts have who requested the cancel, and why", n)
 			}
@@ -151,86 +153,86 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			if err != nil || st.State != c.want {
 				t.Errorf("%+v, %v", st, err)
 			}
-			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancelled' AND actor = 'user:ada'`); (n == 1) != (c.want == background.Cancelled) {
+			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancelled' AND actor = 'user:ada'`); (n == 1) != (c.want == background.Cancelled) {
 				t.Errorf("%d receipts name who cancelled", n)
 			}
-			r.mustAudit()
-			if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
+			r.MustAudit()
+			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
 				t.Errorf("%d receipts name who requested it", n)
 			}
-			r.checkAuditDetects("who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
+			checkAuditDetects(r, "who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
 		})
 	}
 }
 
 func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = time.Hour; c.Policy.MaxDelay = time.Hour })
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	if st, err := r.cancel(s); !errors.Is(err, refusal.ErrReconcileFirst) || st.State != background.Scheduled {
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.BaseDelay = time.Hour; c.Policy.MaxDelay = time.Hour })
+	r.Escrow.Answer(rig.GivesNoAnswer)
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitState(s.Run, background.Scheduled)
+	if st, err := cancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) || st.State != background.Scheduled {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Outcome == settlement.Refund {
-			return refused()
+			return rig.Refused()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers()
-	for _, s := range []Submitted{r.mustSubmit(release(1)), r.mustSubmit(refund(2))} {
-		r.untilNoneLive()
-		if st, err := r.cancel(s); !errors.Is(err, refusal.ErrEnded) {
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
+	for _, s := range []postadjudication.Submitted{r.MustSubmit(rig.Release(1)), r.MustSubmit(rig.Refund(2))} {
+		r.WaitNoneLive()
+		if st, err := cancelRun(r, s); !errors.Is(err, refusal.ErrEnded) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	if _, err := r.As("other", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "mine"); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := r.As("other", "user:eve").Cases.Cancel(context.Background(), r.MustSubmit(rig.Release(1)).Run, "mine"); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("another tenant's run: %v", err)
 	}
-	if _, err := r.As("", "user:eve").Cases.Cancel(context.Background(), r.mustSubmit(release(1)).Run, "all"); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := r.As("", "user:eve").Cases.Cancel(context.Background(), r.MustSubmit(rig.Release(1)).Run, "all"); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A second request to cancel an attempt, or one after its end, leaves no receipt: it had no
 // effect.
 func TestARequestToCancelThatComesTooLateLeavesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	called, answer := make(chan struct{}), make(chan struct{})
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		close(called)
 		<-answer
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	s := r.startWorkers().mustSubmit(release(1))
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
 	<-called
-	seen, err := r.journal.Cases.Snapshot(context.Background(), s.Run)
+	seen, err := r.Journal().Cases.Snapshot(context.Background(), s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func(want bool) {
 		t.Helper()
-		draft := receipts.Draft{Actor: "user:ada", At: r.now(), Payload: receipts.Payload{Attempt: 1, Reason: "stop"}}
-		if asked, err := r.journal.RequestCancel(context.Background(), seen.Run, draft); asked != want || err != nil {
+		draft := receipts.Draft{Actor: "user:ada", At: r.Now(), Payload: receipts.Payload{Attempt: 1, Reason: "stop"}}
+		if asked, err := r.Journal().RequestCancel(context.Background(), seen.Run, draft); asked != want || err != nil {
 			t.Errorf("asked %t, %v", asked, err)
 		}
 	}
 	ask(true)
 	ask(false)
 	close(answer)
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	ask(false)
-	if n := len(r.payloadsOf(s, receipts.CancelRequested)); n != 1 {
+	if n := len(r.Payloads(s, receipts.CancelRequested)); n != 1 {
 		t.Errorf("%d receipts of a request to cancel", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

@@ -1,21 +1,24 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // withClockAhead returns a machine whose clock is wrong.
-func withClockAhead(d time.Duration) func(*Config) {
-	return func(c *Config) { c.Now = func() time.Time { return time.Now().Add(d) } }
+func withClockAhead(d time.Duration) func(*postadjudication.Config) {
+	return func(c *postadjudication.Config) { c.Now = func() time.Time { return time.Now().Add(d) } }
 }
 
 // Machines with different clocks do not repeat a call past the lifetime of its key: the first
@@ -23,92 +26,93 @@ func withClockAhead(d time.Duration) func(*Config) {
 func TestClocksThatDifferRepeatNothingPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
 	const ahead = 6 * time.Second
-	r := newRig(t, withClockAhead(ahead), func(c *Config) {
+	r := rig.New(t, withClockAhead(ahead), func(c *postadjudication.Config) {
 		c.LostAfter, c.TimeLimit = 3*time.Second, time.Second
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, 5*time.Second
-		c.Executor.(*scriptedEscrow).keyLifetime = 10 * time.Second
+		c.Executor.(*rig.Escrow).KeyLife = 10 * time.Second
 	})
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		a := r.escrow.pay(c, c.Amount.Minor)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		a := r.Escrow.Pay(c, c.Amount.Minor)
 		if c.Attempt == 1 {
-			return noAnswer() // it paid, but its answer is lost
+			return rig.NoAnswer() // it paid, but its answer is lost
 		}
 		return a
-	}
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Type: "down"} }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	r.stopWork()
-	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND due_at BETWEEN now() AND now() + '5s'`, s.Run.String()); n != 1 {
+	})
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Type: "down"} })
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitState(s.Run, background.Scheduled)
+	r.StopWorkers()
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND due_at BETWEEN now() AND now() + '5s'`, s.Run.String()); n != 1 {
 		t.Error("the due time is not by the database's clock")
 	}
-	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter, c.TimeLimit = 3*time.Second, time.Second }).startWorkers()
-	r.untilNoneLive()
-	r.mustAudit()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) { c.LostAfter, c.TimeLimit = 3*time.Second, time.Second }).StartWorkers()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // A machine whose clock is ahead starts no attempt early, by the clock of the escrow service.
 func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 	t.Parallel()
 	const delay = 4 * time.Second
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = delay })
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.BaseDelay = delay })
+	var mu sync.Mutex
 	var calls []time.Time
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		r.escrow.mu.Lock()
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		mu.Lock()
 		calls = append(calls, time.Now())
-		r.escrow.mu.Unlock()
+		mu.Unlock()
 		if c.Attempt == 1 {
-			return busy429()
+			return rig.RateLimited()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers().mustSubmit(release(1))
-	r.until("tried once", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	r.stopWork()
-	client := r.redis.MakeRedisClient().(redis.UniversalClient) // only the sweeper of the other machine delivers it
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitState(s.Run, background.Scheduled)
+	r.StopWorkers()
+	client := r.Redis.MakeRedisClient().(redis.UniversalClient) // only the sweeper of the other machine delivers it
 	if err := client.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Close(); err != nil {
 		t.Error(err)
 	}
-	joinRig(t, r.url, r.redis, r.escrow, withClockAhead(8*time.Second)).startWorkers()
-	r.untilNoneLive()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withClockAhead(8*time.Second)).StartWorkers()
+	r.WaitNoneLive()
 	if gap := calls[1].Sub(calls[0]); gap < delay-50*time.Millisecond {
 		t.Errorf("attempt 2 came %s after the first, not %s", gap, delay)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A process whose clock is off, while the others' are not, leaves the work to them.
 func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.until("it has measured its clock", `SELECT count(*) = 1 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
-	off := joinRig(t, r.url, r.redis, r.escrow, withClockAhead(-3*time.Second), func(c *Config) { c.Worker = "off" }).startWorkers()
-	off.untilTrue("it says so", func() bool {
+	r := rig.New(t).StartWorkers()
+	r.WaitQuery("it has measured its clock", `SELECT count(*) = 1 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
+	off := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withClockAhead(-3*time.Second), func(c *postadjudication.Config) { c.Worker = "off" }).StartWorkers()
+	off.Wait("it says so", func() bool {
 		err := off.Health().Check(context.Background())
 		return err != nil && strings.Contains(err.Error(), "the clock of this machine is ")
 	})
 	for n := range 10 {
-		off.mustSubmit(release(n))
+		off.MustSubmit(rig.Release(n))
 	}
-	r.untilNoneLive()
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'worker:off' AND subtype = 'attempt-started'`); n != 0 {
+	r.WaitNoneLive()
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'worker:off' AND subtype = 'attempt-started'`); n != 0 {
 		t.Errorf("%d claims by a clock that is off", n)
 	}
 	if err := r.Health().Check(context.Background()); err != nil {
 		t.Error(err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Submissions of a process that executes nothing also have the database's time.
 func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withClockAhead(time.Hour), func(c *Config) { c.Executor = nil })
-	s := r.mustSubmit(release(1))
-	if n := r.count(`SELECT count(*) FROM recourse.runs r JOIN recourse.receipts p ON p.case_id = r.case_id
+	r := rig.New(t, withClockAhead(time.Hour), func(c *postadjudication.Config) { c.Executor = nil })
+	s := r.MustSubmit(rig.Release(1))
+	if n := r.Count(`SELECT count(*) FROM recourse.runs r JOIN recourse.receipts p ON p.case_id = r.case_id
 		WHERE r.id = $1 AND r.due_at <= now() AND p.at BETWEEN now() - '1m'::interval AND now()`, s.Run.String()); n != 1 {
 		t.Error("the submission is dated an hour ahead")
 	}
@@ -118,27 +122,27 @@ func TestWhatIsHandedOverHasTheDatabasesTime(t *testing.T) {
 // repairs itself.
 func TestARunWhoseSessionIsGoneIsFoundAndContinues(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	s := r.mustSubmit(release(1))
-	seen, err := r.journal.Cases.Snapshot(ctx, s.Run)
+	s := r.MustSubmit(rig.Release(1))
+	seen, err := r.Journal().Cases.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.claimRun(seen.Run); err != nil {
+	if _, err := r.Claim(context.Background(), seen.Run); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.db.Exec(`DELETE FROM recourse.sessions`); err != nil {
+	if _, err := r.DB.Exec(`DELETE FROM recourse.sessions`); err != nil {
 		t.Fatal(err)
 	}
 	a, err := r.Audit(ctx)
 	if err != nil || !strings.Contains(a.Verdict(audit.InvariantAccounted), "session") {
 		t.Errorf("the audit says %q, %v", a.Verdict(audit.InvariantAccounted), err)
 	}
-	r2 := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.LostAfter = 3 * time.Second }).startWorkers()
-	r2.untilNoneLive()
+	r2 := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) { c.LostAfter = 3 * time.Second }).StartWorkers()
+	r2.WaitNoneLive()
 	if st, err := r2.Status(ctx, "acme", s.Run); err != nil || st.State != background.Succeeded || st.Recoveries != 1 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r2.mustAudit()
+	r2.MustAudit()
 }

@@ -1,10 +1,9 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,65 +18,65 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/localredis"
-	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // A worker whose database was migrated to a newer version reports it and claims nothing more.
 func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.mustNotify(r.mustSubmit(release(1)))
-	r.untilNoneLive()
-	if _, err := r.db.Exec(`INSERT INTO recourse.schema_version (version_id, is_applied) VALUES (999999, true)`); err != nil {
+	r := rig.New(t).StartWorkers()
+	r.MustNotify(r.MustSubmit(rig.Release(1)))
+	r.WaitNoneLive()
+	if _, err := r.DB.Exec(`INSERT INTO recourse.schema_version (version_id, is_applied) VALUES (999999, true)`); err != nil {
 		t.Fatal(err)
 	}
-	r.untilTrue("it is not ready, and says why", func() bool {
+	r.Wait("it is not ready, and says why", func() bool {
 		err := r.Health().Check(context.Background())
-		return errors.Is(err, ErrSchema) && strings.Contains(err.Error(), "newer than this program's")
+		return errors.Is(err, postadjudication.ErrSchema) && strings.Contains(err.Error(), "newer than this program's")
 	})
-	s := r.mustSubmit(release(2))
-	r.mustNotify(s)
-	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
-	r.untilTrue("it continues to beat", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 1 {
-		t.Errorf("%+v after %d calls, %v", st, r.escrow.totalCalls(), err)
+	s := r.MustSubmit(rig.Release(2))
+	r.MustNotify(s)
+	beats := r.Count(`SELECT max(beat) FROM recourse.sessions`)
+	r.Wait("it continues to beat", func() bool { return r.Count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending || st.Attempts != 0 || r.Escrow.TotalCalls() != 1 {
+		t.Errorf("%+v after %d calls, %v", st, r.Escrow.TotalCalls(), err)
 	}
 }
 
 // Triggers turned off while a worker runs keep it from claiming until they are on again.
 func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.untilNoneLive()
-	if _, err := r.db.Exec(`ALTER TABLE recourse.runs DISABLE TRIGGER never_changed`); err != nil {
+	r := rig.New(t).StartWorkers()
+	r.WaitNoneLive()
+	if _, err := r.DB.Exec(`ALTER TABLE recourse.runs DISABLE TRIGGER never_changed`); err != nil {
 		t.Fatal(err)
 	}
-	r.untilTrue("it is not ready, and names the trigger", func() bool {
+	r.Wait("it is not ready, and names the trigger", func() bool {
 		err := r.Health().Check(context.Background())
-		return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "runs.never_changed")
+		return errors.Is(err, postadjudication.ErrUnsuitable) && strings.Contains(err.Error(), "runs.never_changed")
 	})
-	s := r.mustSubmit(release(1))
-	r.mustNotify(s)
-	beats := r.count(`SELECT max(beat) FROM recourse.sessions`)
-	r.untilTrue("it continues to beat", func() bool { return r.count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
-	if st := r.status(s.Run); st.State != background.Pending || st.Attempts != 0 || r.escrow.totalCalls() != 0 {
-		t.Errorf("%+v after %d calls", st, r.escrow.totalCalls())
+	s := r.MustSubmit(rig.Release(1))
+	r.MustNotify(s)
+	beats := r.Count(`SELECT max(beat) FROM recourse.sessions`)
+	r.Wait("it continues to beat", func() bool { return r.Count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	if st := r.StatusOf(s.Run); st.State != background.Pending || st.Attempts != 0 || r.Escrow.TotalCalls() != 0 {
+		t.Errorf("%+v after %d calls", st, r.Escrow.TotalCalls())
 	}
-	if _, _, err := Migrate(context.Background(), testkit.Owner(t, r.url)); err != nil {
+	if _, _, err := postadjudication.Migrate(context.Background(), testkit.Owner(t, r.DatabaseURL)); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	if st := r.status(s.Run); st.State != background.Succeeded {
+	r.WaitNoneLive()
+	if st := r.StatusOf(s.Run); st.State != background.Succeeded {
 		t.Errorf("%+v", st)
 	}
 	if err := r.Health().Check(context.Background()); err != nil {
 		t.Error(err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // If the opened database is replaced by another, or loses its identity, the process claims,
@@ -90,35 +89,35 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.Lookups = casework.LookupRule{} })
+			r := rig.New(t, func(c *postadjudication.Config) { c.Lookups = postadjudication.LookupRule{} })
 			var asked atomic.Int64
-			r.escrow.lookup = func(escrow.Call) escrow.Answer { asked.Add(1); return noAnswer() }
-			r.startWorkers()
-			r.deadLetters(1, 2, func(escrow.Call) escrow.Answer { return noAnswer() })
-			if _, err := r.db.Exec(change); err != nil {
+			r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { asked.Add(1); return rig.NoAnswer() })
+			r.StartWorkers()
+			r.DeadLetters(1, 2, rig.GivesNoAnswer)
+			if _, err := r.DB.Exec(change); err != nil {
 				t.Fatal(err)
 			}
-			r.untilTrue("it is not ready, and says why", func() bool {
+			r.Wait("it is not ready, and says why", func() bool {
 				err := r.Health().Check(context.Background())
-				return errors.Is(err, ErrUnsuitable) && strings.Contains(err.Error(), "another database")
+				return errors.Is(err, postadjudication.ErrUnsuitable) && strings.Contains(err.Error(), "another database")
 			})
 			var first string
-			if err := r.db.QueryRow(`DELETE FROM recourse.sessions RETURNING worker`).Scan(&first); err != nil { // this database has no row of it
+			if err := r.DB.QueryRow(`DELETE FROM recourse.sessions RETURNING worker`).Scan(&first); err != nil { // this database has no row of it
 				t.Fatal(err)
 			}
-			calls, lookups := r.escrow.totalCalls(), asked.Load()
+			calls, lookups := r.Escrow.TotalCalls(), asked.Load()
 			_, elsewhere := testkit.Redis(t)
-			other := joinRig(t, r.url, elsewhere, newEscrow(), func(c *Config) { c.Lookups = casework.LookupRule{} })
+			other := rig.Join(t, r.DatabaseURL, elsewhere, rig.NewEscrow(), func(c *postadjudication.Config) { c.Lookups = postadjudication.LookupRule{} })
 			var answered atomic.Bool
-			other.escrow.lookup = func(c escrow.Call) escrow.Answer { answered.Store(true); return noAnswer() }
-			other.startWorkers()
-			other.mustNotify(other.mustSubmit(release(3)))
-			other.until("a process that opens it now executes", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
-			other.untilTrue("it looks up unknown outcomes", answered.Load)
-			if r.escrow.totalCalls() != calls || asked.Load() > lookups+1 { // one may have been in flight
-				t.Errorf("%d calls and %d lookups, were %d and %d", r.escrow.totalCalls(), asked.Load(), calls, lookups)
+			other.Escrow.ScriptLookups(func(c escrow.Call) escrow.Answer { answered.Store(true); return rig.NoAnswer() })
+			other.StartWorkers()
+			other.MustNotify(other.MustSubmit(rig.Release(3)))
+			other.WaitQuery("a process that opens it now executes", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
+			other.Wait("it looks up unknown outcomes", answered.Load)
+			if r.Escrow.TotalCalls() != calls || asked.Load() > lookups+1 { // one may have been in flight
+				t.Errorf("%d calls and %d lookups, were %d and %d", r.Escrow.TotalCalls(), asked.Load(), calls, lookups)
 			}
-			if n := r.count(`SELECT count(*) FROM recourse.sessions WHERE worker = $1`, first); n != 0 {
+			if n := r.Count(`SELECT count(*) FROM recourse.sessions WHERE worker = $1`, first); n != 0 {
 				t.Errorf("it registered %d times", n)
 			}
 		})
@@ -145,22 +144,21 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := (Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole}).Run(ctx); err != nil {
+	if _, err := (postadjudication.Migration{DatabaseURL: server.URL("postgres"), AppRole: localpg.AppRole}).Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	url := server.AppURL("postgres")
 	_, redis := testkit.Redis(t)
-	r := joinRig(t, url, redis, newEscrow())
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	r.deadLetters(1, 2, func(escrow.Call) escrow.Answer { return noAnswer() })
-	r.until("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
-	r.untilTrue("the timeline is recorded", func() bool { return r.count(`SELECT timeline FROM recourse.installation`) == 1 })
+	r := rig.Join(t, url, redis, rig.NewEscrow())
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	r.DeadLetters(1, 2, rig.GivesNoAnswer)
+	r.WaitQuery("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
+	r.Wait("the timeline is recorded", func() bool { return r.Count(`SELECT timeline FROM recourse.installation`) == 1 })
 	if over := r.Health().Failover(); over != nil {
 		t.Errorf("reported without a failover: %+v", over)
 	}
-	r.stopWork()
-	r.stopWork = func() {}
+	r.StopWorkers()
 	stop()
 
 	if err := os.WriteFile(filepath.Join(cluster, "data", "standby.signal"), nil, 0o644); err != nil {
@@ -170,13 +168,13 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop() })
-	config := Config{DatabaseURL: server.AppURL("postgres"), Redis: redis, Executor: r.escrow}
-	if s, err := Open(ctx, config); !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "standby") {
+	config := postadjudication.Config{DatabaseURL: server.AppURL("postgres"), Redis: redis, Executor: r.Escrow}
+	if s, err := postadjudication.Open(ctx, config); !errors.Is(err, postadjudication.ErrUnsuitable) || !strings.Contains(err.Error(), "standby") {
 		t.Fatalf("%v, %v", s, err)
 	}
 	audits := config
 	audits.AllowUnsuitable, audits.Executor = true, nil
-	s, err := Open(ctx, audits)
+	s, err := postadjudication.Open(ctx, audits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,9 +199,9 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	if _, err := promoted.Exec(`SELECT pg_promote()`); err != nil {
 		t.Fatal(err)
 	}
-	joined := joinRig(t, server.AppURL("postgres"), redis, r.escrow)
-	joined.startWorkers()
-	joined.untilTrue("the failover is reported, with what was decided before", func() bool { over := joined.Health().Failover(); return over != nil && over.Counted })
+	joined := rig.Join(t, server.AppURL("postgres"), redis, r.Escrow)
+	joined.StartWorkers()
+	joined.Wait("the failover is reported, with what was decided before", func() bool { over := joined.Health().Failover(); return over != nil && over.Counted })
 	over := joined.Health().Failover()
 	if over.From != 1 || over.To != 2 || len(over.Tenants) != 1 || over.Tenants[0].Tenant != "acme" || over.Tenants[0].Unknown == 0 {
 		t.Errorf("%+v", over)
@@ -231,34 +229,34 @@ func openAsOwner(t *testing.T, url string) *sql.DB {
 // claimed. A Redis that was emptied is restored.
 func TestARedisThatIsNotThisDatabasesIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.untilTrue("its Redis is recorded", func() bool { return r.count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
-	client := redis.NewClient(&redis.Options{Addr: r.redis.(asynq.RedisClientOpt).Addr, Password: r.redis.(asynq.RedisClientOpt).Password})
+	r := rig.New(t).StartWorkers()
+	r.Wait("its Redis is recorded", func() bool { return r.Count(`SELECT count(*) FROM recourse.sessions WHERE redis IS NOT NULL`) == 1 })
+	client := redis.NewClient(&redis.Options{Addr: r.Redis.(asynq.RedisClientOpt).Addr, Password: r.Redis.(asynq.RedisClientOpt).Password})
 	defer func() { _ = client.Close() }()
-	r.untilTrue("its Redis carries the database's identity", func() bool { return client.Get(t.Context(), "recourse:database").Val() != "" })
+	r.Wait("its Redis carries the database's identity", func() bool { return client.Get(t.Context(), "recourse:database").Val() != "" })
 	refused := func(what, databaseURL string, redis asynq.RedisConnOpt, word string) {
 		t.Helper()
-		s, err := Open(context.Background(), Config{DatabaseURL: databaseURL, Redis: redis, Executor: r.escrow})
+		s, err := postadjudication.Open(context.Background(), postadjudication.Config{DatabaseURL: databaseURL, Redis: redis, Executor: r.Escrow})
 		if err == nil {
 			_ = s.Close() // the test has failed already
 		}
-		if !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), word) {
+		if !errors.Is(err, postadjudication.ErrRedis) || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	refused("another database's", testkit.Migrated(t), r.redis, "another database")
+	refused("another database's", testkit.Migrated(t), r.Redis, "another database")
 	_, second := testkit.Redis(t)
-	refused("another than the one in use", r.url, second, "uses another one")
-	logical := r.redis.(asynq.RedisClientOpt)
+	refused("another than the one in use", r.DatabaseURL, second, "uses another one")
+	logical := r.Redis.(asynq.RedisClientOpt)
 	logical.DB = 7
-	refused("another logical database", r.url, logical, "uses another one")
+	refused("another logical database", r.DatabaseURL, logical, "uses another one")
 
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	joinRig(t, r.url, r.redis, r.escrow)
-	r.mustSubmit(release(1))
-	r.untilNoneLive()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
+	r.MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	if err := r.Health().Check(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -281,62 +279,40 @@ func TestAClusterThatIsNamedAsOneServerIsRefusedAndByItsNameItWorks(t *testing.T
 	if err := client.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
 	}
-	url, e := testkit.Migrated(t), newEscrow()
+	url, e := testkit.Migrated(t), rig.NewEscrow()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(client.ClusterInfo(t.Context()).Val(), "cluster_state:ok"); runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatal("the Cluster does not start")
 		}
 	}
-	if s, err := Open(t.Context(), Config{DatabaseURL: url, Redis: asynq.RedisClientOpt{Addr: node.Addr(), Password: node.Password()}, Executor: e}); !errors.Is(err, ErrRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
+	if s, err := postadjudication.Open(t.Context(), postadjudication.Config{DatabaseURL: url, Redis: asynq.RedisClientOpt{Addr: node.Addr(), Password: node.Password()}, Executor: e}); !errors.Is(err, postadjudication.ErrRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
 		t.Fatalf("%v, %v", s, err)
 	}
-	r := joinRig(t, url, asynq.RedisClusterClientOpt{Addrs: []string{node.Addr()}, Password: node.Password()}, e).startWorkers()
-	r.mustNotify(r.mustSubmit(release(1)))
-	r.untilNoneLive()
-	if r.escrow.totalCalls() != 1 {
-		t.Errorf("%d calls", r.escrow.totalCalls())
+	r := rig.Join(t, url, asynq.RedisClusterClientOpt{Addrs: []string{node.Addr()}, Password: node.Password()}, e).StartWorkers()
+	r.MustNotify(r.MustSubmit(rig.Release(1)))
+	r.WaitNoneLive()
+	if r.Escrow.TotalCalls() != 1 {
+		t.Errorf("%d calls", r.Escrow.TotalCalls())
 	}
-	r.untilTrue("it is ready", func() bool { return r.Health().Check(context.Background()) == nil })
-}
-
-// The reason in readiness names no database, trigger or target; the full error does.
-func TestWhyADatabaseMayNotBeWorkedOnIsReportedByItsKind(t *testing.T) {
-	t.Parallel()
-	const named = "shop-7 on 10.1.2.3"
-	for reason, err := range map[string]error{
-		"this database may not be used":                            fmt.Errorf("%w: %w (%s)", ErrUnsuitable, background.ErrOtherDatabase, named),
-		"the schema of the database is of another version":         fmt.Errorf("%w: %s", ErrSchema, named),
-		"triggers of the database are off":                         fmt.Errorf("%w: %w (%s)", ErrUnsuitable, schema.ErrTriggersOff, named),
-		"targets have other circuit breakers than in this process": fmt.Errorf("%w: %s", ErrTargets, named),
-	} {
-		c := &databaseMonitor{}
-		if got := c.unready(); got != nil {
-			t.Fatalf("without an error: %v", got)
-		}
-		c.problem.Store(&err)
-		var u *Unready
-		if got := c.unready(); !errors.As(got, &u) || u.Reason != reason || !errors.Is(got, err) || got.Error() != err.Error() {
-			t.Errorf("%v: %q, want %q", got, u.Reason, reason)
-		}
-	}
+	r.Wait("it is ready", func() bool { return r.Health().Check(context.Background()) == nil })
 }
 
 // Whether real money may be moved depends on the mark in the database, whoever opens it.
 func TestARealExecutorIsNotRunOnADemonstration(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Demonstration = true })
+	r := rig.New(t, func(c *postadjudication.Config) { c.Demonstration = true })
 	if err := r.Health().MayRun(); err != nil {
 		t.Fatal(err)
 	}
-	s := r.mustSubmit(release(1))
+	s := r.MustSubmit(rig.Release(1))
 	_, redis := testkit.Redis(t)
-	real := joinRig(t, r.url, redis, newEscrow())
-	if err := real.Run(context.Background()); !errors.Is(err, ErrDemonstration) || !errors.Is(real.Health().MayRun(), ErrDemonstration) {
+	real := rig.Join(t, r.DatabaseURL, redis, rig.NewEscrow())
+	if err := real.Run(context.Background()); !errors.Is(err, postadjudication.ErrDemonstration) || !errors.Is(real.Health().MayRun(), postadjudication.ErrDemonstration) {
 		t.Errorf("%v, %v", err, real.Health().MayRun())
 	}
 	if st, err := real.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.startWorkers().untilNoneLive()
-	r.mustAudit()
+	r.StartWorkers().WaitNoneLive()
+	r.MustAudit()
 }

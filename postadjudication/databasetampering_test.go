@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -13,20 +13,21 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // tamperedDatabase is a database with a varied trail, and heads noted before the newest case
 // existed and after.
 type tamperedDatabase struct {
-	*rig
+	*rig.Rig
 	cases                       map[string]receipts.CaseID
 	runs                        map[string]string
-	executedPlan, unstartedPlan Bulk
+	executedPlan, unstartedPlan postadjudication.Bulk
 	olderHeads, allHeads        map[receipts.CaseID]receipts.Head
 }
 
@@ -37,8 +38,8 @@ const (
 
 func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	t.Helper()
-	r := newRig(t, withoutRuleLoop).startWorkers()
-	s := &tamperedDatabase{rig: r, cases: map[string]receipts.CaseID{}, runs: map[string]string{}}
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	s := &tamperedDatabase{Rig: r, cases: map[string]receipts.CaseID{}, runs: map[string]string{}}
 	ctx := context.Background()
 	must := func(_ any, err error) {
 		t.Helper()
@@ -46,83 +47,83 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 			t.Fatal(err)
 		}
 	}
-	note := func(name string, run Submitted) {
+	note := func(name string, run postadjudication.Submitted) {
 		st, err := r.Status(ctx, "acme", run.Run)
 		must(nil, err)
 		s.cases[name], s.runs[name] = st.Case, run.Run.String()
 	}
 	yes := true
-	note("settled", r.mustSubmit(release(1)))
-	r.untilNoneLive()
-	held := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
+	note("settled", r.MustSubmit(rig.Release(1)))
+	r.WaitNoneLive()
+	held := r.DeadLetter(2, rig.Refuses)
 	note("held", held)
 	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, deadletter.Mark{Reason: "look first", ManualReviewRequired: &yes}))
 	must(r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, "in court"))
 	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, deadletter.Mark{Reason: "looked", ReprocessEligible: &yes}))
-	note("letter", r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() }))
-	forked := r.deadLetter(4, func(escrow.Call) escrow.Answer { return refused() })
+	note("letter", r.DeadLetter(3, rig.Refuses))
+	forked := r.DeadLetter(4, rig.Refuses)
 	note("forked", forked)
-	s.executedPlan = r.runPlan(r.mustPlan(BulkRequest{Reason: "mended", Action: BulkFork, Filter: deadletter.Filter{Transaction: "txr_4"}}))
-	s.unstartedPlan = r.mustPlan(BulkRequest{Reason: "perhaps", Action: BulkHold, Filter: deadletter.Filter{Transaction: "txr_3"}})
+	s.executedPlan = r.RunPlan(r.MustPlan(postadjudication.BulkRequest{Reason: "mended", Action: postadjudication.BulkFork, Filter: deadletter.Filter{Transaction: "txr_4"}}))
+	s.unstartedPlan = r.MustPlan(postadjudication.BulkRequest{Reason: "perhaps", Action: postadjudication.BulkHold, Filter: deadletter.Filter{Transaction: "txr_3"}})
 	must(r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "their bank is down"))
 	must(r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "it is up"))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(6)))
-	r.mustSetRule(replayRule(1))
-	r.untilNoneLive()
+	mustSetRule(r, replayRule(1))
+	r.WaitNoneLive()
 	s.drain()
-	s.olderHeads = maps.Clone(r.mustAudit().Heads)
+	s.olderHeads = maps.Clone(r.MustAudit().Heads)
 	s.backup(schemaBackup)
-	newest := r.deadLetter(9, func(escrow.Call) escrow.Answer { return refused() })
+	newest := r.DeadLetter(9, rig.Refuses)
 	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, newest.Run, deadletter.Mark{Reason: "look first", ManualReviewRequired: &yes}))
 	note("newest", newest)
 	s.drain()
-	r.stopWork()
-	s.allHeads = maps.Clone(r.mustAudit().Heads)
+	r.StopWorkers()
+	s.allHeads = maps.Clone(r.MustAudit().Heads)
 	s.backup(schemaKept)
 	return s
 }
 
 // drain numbers all receipts, so that none waits.
 func (s *tamperedDatabase) drain() {
-	s.t.Helper()
+	s.T.Helper()
 	ctx := context.Background()
 	if err := s.DrainEvents(ctx); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	if err := s.index.CatchUp(ctx); err != nil {
-		s.t.Fatal(err)
+	if err := s.Index().CatchUp(ctx); err != nil {
+		s.T.Fatal(err)
 	}
-	s.until("all is projected", `SELECT (SELECT max(last) FROM recourse.event_log) = last FROM recourse.projected WHERE name = 'letters'`)
+	s.WaitQuery("all is projected", `SELECT (SELECT max(last) FROM recourse.event_log) = last FROM recourse.projected WHERE name = 'letters'`)
 }
 
 func (s *tamperedDatabase) tables() (names []string) {
-	s.t.Helper()
-	rows, err := s.db.Query(`SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'recourse' AND c.relkind = 'r' AND relname NOT LIKE 'goose%' ORDER BY 1`)
+	s.T.Helper()
+	rows, err := s.DB.Query(`SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'recourse' AND c.relkind = 'r' AND relname NOT LIKE 'goose%' ORDER BY 1`)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var name string
 		if err := rows.Scan(&name); err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		names = append(names, name)
 	}
 	if err := rows.Err(); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return names
 }
 
 func (s *tamperedDatabase) backup(as string) {
-	s.t.Helper()
+	s.T.Helper()
 	statements := []string{`CREATE SCHEMA ` + as}
 	for _, name := range s.tables() {
 		statements = append(statements, fmt.Sprintf(`CREATE TABLE %s.%s AS TABLE recourse.%s`, as, name, name))
 	}
-	testkit.Tamper(s.t, s.db, statements...)
+	testkit.Tamper(s.T, s.DB, statements...)
 }
 
 // restoreSQL returns the statements that restore everything.
@@ -136,23 +137,23 @@ func (s *tamperedDatabase) restoreSQL(as string) (out []string) {
 // rewriteTrailSQL returns the statements that rewrite the trail of a case as changed by change,
 // with new SHA-256 links and head.
 func (s *tamperedDatabase) rewriteTrailSQL(name string, change func([]receipts.Draft) []receipts.Draft) []string {
-	s.t.Helper()
+	s.T.Helper()
 	caseID := s.cases[name]
 	trail, err := s.Receipts(context.Background(), "acme", caseID, 0, 1000)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	var drafts []receipts.Draft
 	for _, r := range trail {
 		e, err := receipts.Parse(r.Body)
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		drafts = append(drafts, e.Draft)
 	}
 	chained, head, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), change(drafts)...)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	out := []string{`DELETE FROM recourse.receipts WHERE case_id = '` + caseID.String() + `'`}
 	for _, r := range chained {
@@ -231,10 +232,10 @@ func (s *tamperedDatabase) tamperings() []tampering {
 	}
 	held, err := receipts.ParseRunID(s.runs["held"])
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	at := s.now()
-	plan := func(b Bulk, tables ...string) (out []string) {
+	at := s.Now()
+	plan := func(b postadjudication.Bulk, tables ...string) (out []string) {
 		for _, t := range tables {
 			out = append(out, fmt.Sprintf(`DELETE FROM recourse.%s WHERE %s = '%s'`, t, map[bool]string{true: "id", false: "bulk_id"}[t == "bulks"], b.ID))
 		}
@@ -263,7 +264,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, detectedByAudit, audit.InvariantFold, "stored released 1, the receipts say 1000"},
 		{"7 a receipt of 2020 is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
 			detectedByAudit, audit.InvariantOrder, "has no place"},
-		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * validate.Day) })),
+		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
 			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
 		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, audit.InvariantOrder, "has no place"},
 		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, audit.InvariantOrder, "has no place"},
@@ -303,14 +304,14 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 	s := newTamperedDatabase(t)
 	ctx := context.Background()
 	for _, f := range s.tamperings() {
-		testkit.Tamper(t, s.db, f.statements...)
+		testkit.Tamper(t, s.DB, f.statements...)
 		a, err := s.Audit(ctx, "acme")
 		if err != nil {
 			t.Fatalf("%s: %v", f.what, err)
 		}
 		found := map[string][]audit.Break{detectedByAudit: a.Breaks}
 		for by, heads := range map[string]map[receipts.CaseID]receipts.Head{detectedByHeads: s.olderHeads, detectedByNewHeads: s.allHeads} {
-			if found[by], err = s.CompareHeads(ctx, heads, a); err != nil {
+			if found[by], err = audit.CompareHeads(ctx, s.AuditReader(), heads, a); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -329,9 +330,9 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 				t.Errorf("%s: neither stored nor expected: %+v", f.what, b)
 			}
 		}
-		testkit.Tamper(t, s.db, s.restoreSQL(schemaKept)...)
+		testkit.Tamper(t, s.DB, s.restoreSQL(schemaKept)...)
 	}
-	if a := s.mustAudit(); !maps.Equal(a.Heads, s.allHeads) {
+	if a := s.MustAudit(); !maps.Equal(a.Heads, s.allHeads) {
 		t.Error("the database was not restored")
 	}
 }

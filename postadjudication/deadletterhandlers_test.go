@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -19,11 +20,11 @@ import (
 // handlerRecorder records the letters that a handler received.
 type handlerRecorder struct {
 	mu      sync.Mutex
-	letters []DeadLetter
+	letters []postadjudication.DeadLetter
 	answer  background.Result // Executed when zero
 }
 
-func (h *handlerRecorder) handle(_ context.Context, l DeadLetter) background.Result {
+func (h *handlerRecorder) handle(_ context.Context, l postadjudication.DeadLetter) background.Result {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.letters = append(h.letters, l)
@@ -33,43 +34,34 @@ func (h *handlerRecorder) handle(_ context.Context, l DeadLetter) background.Res
 	return h.answer
 }
 
-func (h *handlerRecorder) all() []DeadLetter {
+func (h *handlerRecorder) all() []postadjudication.DeadLetter {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]DeadLetter(nil), h.letters...)
+	return append([]postadjudication.DeadLetter(nil), h.letters...)
 }
 
 func failTask(context.Context, background.Attempt) background.Result {
 	return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.failed", Message: "no"}}
 }
 
-func (r *rig) status(id background.RunID) casestatus.Status {
-	r.t.Helper()
-	st, err := r.Status(context.Background(), "acme", id)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return st
-}
-
 // payloadOf returns the payload of a run's only receipt of a subtype.
-func (r *rig) payloadOf(st casestatus.Status, subtype receipts.Subtype) (p receipts.Payload) {
-	r.t.Helper()
+func payloadOf(r *rig.Rig, st casestatus.Status, subtype receipts.Subtype) (p receipts.Payload) {
+	r.T.Helper()
 	trail, err := r.Receipts(context.Background(), "acme", st.Case, 0, 1000)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	found := 0
 	for _, e := range trail {
 		if e.Run == st.Run && e.Subtype == subtype {
 			found++
 			if p, err = e.Payload(); err != nil {
-				r.t.Fatal(err)
+				r.T.Fatal(err)
 			}
 		}
 	}
 	if found != 1 {
-		r.t.Fatalf("%d receipts %s of run %s", found, subtype, st.Run)
+		r.T.Fatalf("%d receipts %s of run %s", found, subtype, st.Run)
 	}
 	return p
 }
@@ -79,34 +71,34 @@ func (r *rig) payloadOf(st casestatus.Status, subtype receipts.Subtype) (p recei
 func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
-	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	dead := r.status(letter.Run)
+	r := rig.New(t, func(c *postadjudication.Config) { c.OnDeath = postadjudication.LetterHandler{Handle: seen.handle} }).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	dead := r.StatusOf(letter.Run)
 	if dead.Letter != background.LetterOpen || dead.Handler.IsZero() {
 		t.Fatalf("the letter: %+v", dead)
 	}
-	handler := r.status(dead.Handler)
+	handler := r.StatusOf(dead.Handler)
 	if handler.LetterOf != letter.Run || handler.State != background.Succeeded || handler.Family != "settlement-dlq" || handler.RetryKey != "dlq:"+letter.Run.String() {
 		t.Errorf("the handler: %+v", handler)
 	}
-	if p := r.payloadOf(dead, receipts.DeadLettered); p.NewRun != dead.Handler {
+	if p := payloadOf(r, dead, receipts.DeadLettered); p.NewRun != dead.Handler {
 		t.Errorf("the receipt of the death refers to %s", p.NewRun)
 	}
-	if p := r.payloadOf(handler, receipts.Submitted); p.LetterOf != letter.Run {
+	if p := payloadOf(r, handler, receipts.Submitted); p.LetterOf != letter.Run {
 		t.Errorf("the handler's receipt refers to %s", p.LetterOf)
 	}
 	got := seen.all()
 	if len(got) != 1 {
 		t.Fatalf("%d calls of the handler", len(got))
 	}
-	if l := got[0]; l.Run != letter.Run || l.Case != letter.Case || l.Tenant != "acme" || l.Family != casework.Family || l.Transaction != "txr_1" || l.Attempts != 1 ||
+	if l := got[0]; l.Run != letter.Run || l.Case != letter.Case || l.Tenant != "acme" || l.Family != postadjudication.Family || l.Transaction != "txr_1" || l.Attempts != 1 ||
 		l.ReasonCode != background.ReasonFinal || l.Class != escrow.NotExecuted || l.Error.Type != "http.refused" || l.Error.Code != "422" || !l.DeadAt.Equal(*dead.DeadAt) {
 		t.Errorf("the handler was given %+v", l)
 	}
-	if c := r.caseOf(release(1)); c.Runs[0].Handler != dead.Handler {
+	if c := r.CaseOf(rig.Release(1)); c.Runs[0].Handler != dead.Handler {
 		t.Errorf("the case does not show the handler: %+v", c.Runs[0])
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A success has no handler. A fork that dies has a handler of its own, and so has each of many
@@ -114,21 +106,19 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
-	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} }).startWorkers()
-	r.mustSubmit(release(1000))
-	r.untilNoneLive()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
-	r.escrow.mu.Unlock()
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); err != nil {
+	r := rig.New(t, func(c *postadjudication.Config) { c.OnDeath = postadjudication.LetterHandler{Handle: seen.handle} }).StartWorkers()
+	r.MustSubmit(rig.Release(1000))
+	r.WaitNoneLive()
+	letter := r.DeadLetter(1, rig.Refuses)
+	r.Escrow.Answer(rig.RateLimits)
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, rig.ForkRequest); err != nil {
 		t.Fatal(err)
 	}
 	const many = 60
 	for i := range many {
-		r.mustSubmit(release(10 + i))
+		r.MustSubmit(rig.Release(10 + i))
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	delivered := map[background.RunID]int{}
 	for _, l := range seen.all() {
 		delivered[l.Run]++
@@ -136,11 +126,11 @@ func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 	if len(delivered) != many+2 || len(seen.all()) != many+2 {
 		t.Errorf("%d letters handled in %d calls, want %d", len(delivered), len(seen.all()), many+2)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs d ON d.id = h.letter AND d.state = 'dead_lettered'
+	if n := r.Count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs d ON d.id = h.letter AND d.state = 'dead_lettered'
 		JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded' AND r.retry_key = 'dlq:' || h.letter`); n != many+2 {
 		t.Errorf("%d links, want %d", n, many+2)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A handler that fails becomes an ordinary dead letter without a handler, also if a default
@@ -148,92 +138,102 @@ func TestEveryDeathHasOneHandlerOfItsOwn(t *testing.T) {
 func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 	t.Parallel()
 	seen := handlerRecorder{answer: background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: "pager.down"}}}
-	r := newRig(t, func(c *Config) {
-		c.Families = []PlainFamily{{Name: "chores", Handle: failTask}}
-		c.OnAnyDeath = LetterHandler{Handle: seen.handle, Policy: retrypolicy.Policy{MaxRetryAttempts: 2}}
-	}).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: failTask}}
+		c.OnAnyDeath = postadjudication.LetterHandler{Handle: seen.handle, Policy: retrypolicy.Policy{MaxRetryAttempts: 2}}
+	}).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	ctx := context.Background()
-	chore, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"})
+	chore, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	for _, id := range []background.RunID{letter.Run, chore.Run} {
-		handler := r.status(r.status(id).Handler)
-		if handler.Letter != background.LetterOpen || handler.Attempts != 2 || handler.Family != DefaultHandlerFamily || !handler.Handler.IsZero() {
+		handler := r.StatusOf(r.StatusOf(id).Handler)
+		if handler.Letter != background.LetterOpen || handler.Attempts != 2 || handler.Family != postadjudication.DefaultHandlerFamily || !handler.Handler.IsZero() {
 			t.Errorf("the handler of %s: %+v", id, handler)
 		}
-		fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, handler.Run, forkRequest)
+		fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, handler.Run, rig.ForkRequest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.untilNoneLive()
-		if st := r.status(fork.Run); st.LetterOf != id || st.Letter != background.LetterOpen || !st.Handler.IsZero() {
+		r.WaitNoneLive()
+		if st := r.StatusOf(fork.Run); st.LetterOf != id || st.Letter != background.LetterOpen || !st.Handler.IsZero() {
 			t.Errorf("the fork of the handler: %+v", st)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 6 {
+	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 6 {
 		t.Errorf("%d runs", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Another family handles the letters it is configured for, and reads the letter from its task.
 func TestAnotherFamilyHandlesLetters(t *testing.T) {
 	t.Parallel()
 	var seen, fallback handlerRecorder
-	r := newRig(t, func(c *Config) {
-		c.Families = []PlainFamily{
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{
 			{Name: "desk", Handle: func(ctx context.Context, a background.Attempt) background.Result {
-				l, err := ReadDeadLetter(a)
+				l, err := postadjudication.ReadDeadLetter(a)
 				if err != nil {
 					return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "unreadable", Message: err.Error()}}
 				}
 				return seen.handle(ctx, l)
 			}},
-			{Name: "chores", Handle: failTask, OnDeath: LetterHandler{Family: "desk"}},
+			{Name: "chores", Handle: failTask, OnDeath: postadjudication.LetterHandler{Family: "desk"}},
 			{Name: "errands", Handle: failTask},
 		}
-		c.OnAnyDeath = LetterHandler{Handle: fallback.handle}
-	}).startWorkers()
+		c.OnAnyDeath = postadjudication.LetterHandler{Handle: fallback.handle}
+	}).StartWorkers()
 	ctx := context.Background()
 	for _, family := range []string{"chores", "errands", "desk"} { // a task submitted to desk itself is no letter, so it dies
-		if _, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: family, RetryKey: "one"}); err != nil {
+		if _, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: family, RetryKey: "one"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if got := seen.all(); len(got) != 1 || got[0].Family != "chores" || got[0].RetryKey != "one" || got[0].Error.Type != "chore.failed" {
 		t.Errorf("desk handled %+v", got)
 	}
 	if got := fallback.all(); len(got) != 2 {
 		t.Errorf("the default handled %+v", got)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	handle := (&handlerRecorder{}).handle
-	for word, spoil := range map[string]func(*Config){
-		"there are two":    func(c *Config) { c.OnDeath = LetterHandler{Handle: handle, Family: "chores"} },
-		"are two":          func(c *Config) { c.OnAnyDeath = LetterHandler{Handle: handle, Family: "chores"} },
-		"no plain family":  func(c *Config) { c.OnDeath = LetterHandler{Family: "nobody"} },
-		`"settlement"`:     func(c *Config) { c.Families[0].OnDeath = LetterHandler{Family: casework.Family} },
-		"can't be its own": func(c *Config) { c.Families[0].OnDeath = LetterHandler{Family: "chores"} },
-		"is taken":         func(c *Config) { c.Families[1].Name, c.OnDeath = "settlement-dlq", LetterHandler{Handle: handle} },
-		"too long": func(c *Config) {
-			c.Families[0].Name, c.Families[0].OnDeath = strings.Repeat("a", 32), LetterHandler{Handle: handle}
+	for word, spoil := range map[string]func(*postadjudication.Config){
+		"there are two": func(c *postadjudication.Config) {
+			c.OnDeath = postadjudication.LetterHandler{Handle: handle, Family: "chores"}
 		},
-		"never discarded": func(c *Config) {
-			c.OnDeath = LetterHandler{Handle: handle, Policy: retrypolicy.Policy{OnExhaustion: retrypolicy.Discard}}
+		"are two": func(c *postadjudication.Config) {
+			c.OnAnyDeath = postadjudication.LetterHandler{Handle: handle, Family: "chores"}
+		},
+		"no plain family": func(c *postadjudication.Config) { c.OnDeath = postadjudication.LetterHandler{Family: "nobody"} },
+		`"settlement"`: func(c *postadjudication.Config) {
+			c.Families[0].OnDeath = postadjudication.LetterHandler{Family: postadjudication.Family}
+		},
+		"can't be its own": func(c *postadjudication.Config) {
+			c.Families[0].OnDeath = postadjudication.LetterHandler{Family: "chores"}
+		},
+		"is taken": func(c *postadjudication.Config) {
+			c.Families[1].Name, c.OnDeath = "settlement-dlq", postadjudication.LetterHandler{Handle: handle}
+		},
+		"too long": func(c *postadjudication.Config) {
+			c.Families[0].Name, c.Families[0].OnDeath = strings.Repeat("a", 32), postadjudication.LetterHandler{Handle: handle}
+		},
+		"never discarded": func(c *postadjudication.Config) {
+			c.OnDeath = postadjudication.LetterHandler{Handle: handle, Policy: retrypolicy.Policy{OnExhaustion: retrypolicy.Discard}}
 		},
 	} {
-		c := Config{DatabaseURL: r.url, Redis: r.redis, Families: []PlainFamily{{Name: "chores", Handle: failTask}, {Name: "errands", Handle: failTask}}}
+		c := postadjudication.Config{DatabaseURL: r.DatabaseURL, Redis: r.Redis, Families: []postadjudication.PlainFamily{{Name: "chores", Handle: failTask}, {Name: "errands", Handle: failTask}}}
 		spoil(&c)
-		s, err := Open(context.Background(), c)
+		s, err := postadjudication.Open(context.Background(), c)
 		if err == nil {
 			err = errors.Join(errors.New("was opened"), s.Close())
 		}
@@ -245,8 +245,10 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 		}
 	}
 	var wrong *refusal.FieldError
-	chores := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.Families = []PlainFamily{{Name: "chores", Handle: failTask}} })
-	if _, err := chores.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "dlq:mine"}); !errors.As(err, &wrong) || wrong.Field != "retry_key" {
+	chores := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: failTask}}
+	})
+	if _, err := chores.SubmitTask(context.Background(), postadjudication.Task{Tenant: "acme", Family: "chores", RetryKey: "dlq:mine"}); !errors.As(err, &wrong) || wrong.Field != "retry_key" {
 		t.Errorf("a retry key of handlers: %v", err)
 	}
 }
@@ -256,35 +258,35 @@ func TestHandlersThatCannotBeAreRefusedAtOpen(t *testing.T) {
 func TestADeathWhoseHandlersKeyIsTakenIsADeathAllTheSame(t *testing.T) {
 	t.Parallel()
 	var seen handlerRecorder
-	r := newRig(t, func(c *Config) { c.OnDeath = LetterHandler{Handle: seen.handle} })
+	r := rig.New(t, func(c *postadjudication.Config) { c.OnDeath = postadjudication.LetterHandler{Handle: seen.handle} })
 	ctx := context.Background()
-	s := r.mustSubmit(release(1))
-	taken := r.taskSubmission(ctx, r.cases.PlainFamilies["settlement-dlq"], Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)})
-	if out, err := r.submit(ctx, taken, nil); err != nil || out.Reply != Created {
+	s := r.MustSubmit(rig.Release(1))
+	taken := postadjudication.Task{Tenant: "acme", Family: "settlement-dlq", RetryKey: "dlq:" + s.Run.String(), Payload: []byte(`{}`)}
+	if out, err := r.SubmitTaskUnchecked(ctx, taken); err != nil || out.Reply != postadjudication.Created {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	const many = 20
 	for i := range many {
-		r.mustSubmit(release(100 + i))
+		r.MustSubmit(rig.Release(100 + i))
 	}
 	// All calls are answered at once, so that the runs die in one batch.
 	var all sync.WaitGroup
 	all.Add(many + 1)
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(context.Context, escrow.Call) escrow.Answer {
 		all.Done()
 		all.Wait()
-		return refused()
-	}
-	r.startWorkers()
-	r.untilNoneLive()
-	if st := r.status(s.Run); st.Letter != background.LetterOpen || !st.Handler.IsZero() {
+		return rig.Refused()
+	})
+	r.StartWorkers()
+	r.WaitNoneLive()
+	if st := r.StatusOf(s.Run); st.Letter != background.LetterOpen || !st.Handler.IsZero() {
 		t.Errorf("%+v", st)
 	}
-	if p := r.payloadOf(r.status(s.Run), receipts.DeadLettered); !p.NewRun.IsZero() {
+	if p := payloadOf(r, r.StatusOf(s.Run), receipts.DeadLettered); !p.NewRun.IsZero() {
 		t.Errorf("the receipt of the death names a handler %s, but there is none", p.NewRun)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded'`); n != many {
+	if n := r.Count(`SELECT count(*) FROM recourse.handlers h JOIN recourse.runs r ON r.id = h.run AND r.state = 'succeeded'`); n != many {
 		t.Errorf("%d of %d deaths have a handler", n, many)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -10,66 +10,52 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func (r *rig) letters(f deadletter.Filter) []deadletter.Letter {
-	r.t.Helper()
-	page, err := r.As("acme", "").DeadLetters.List(context.Background(), deadletter.Query{Filter: f, Limit: 100})
-	if err != nil {
-		r.t.Fatalf("%+v: %v", f, err)
-	}
-	if count, err := r.As("acme", "").DeadLetters.Count(context.Background(), f); err != nil || count.Total != int64(len(page.Letters)) {
-		r.t.Errorf("%+v: counted %+v, listed %d, %v", f, count, len(page.Letters), err)
-	}
-	return page.Letters
-}
-
 // Each filter finds its letter and not the other one.
 func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	a := release(1)
-	a.Amount, a.Held = euros(700), euros(900)
-	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t).StartWorkers()
+	a := rig.Release(1)
+	a.Amount, a.Held = rig.Euros(700), rig.Euros(900)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 700 {
 			return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Code: "422", Message: `Account 4711 of "Jane" closed`}
 		}
-		return noAnswer()
-	}
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.escrow.mu.Unlock()
-	one := r.mustSubmit(a)
-	r.untilNoneLive()
-	between := r.letters(deadletter.Filter{})[0].DeadAt.Add(time.Microsecond) // by the clock of the letters
-	b := refund(2)
+		return rig.NoAnswer()
+	})
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	one := r.MustSubmit(a)
+	r.WaitNoneLive()
+	between := r.Letters(deadletter.Filter{})[0].DeadAt.Add(time.Microsecond) // by the clock of the letters
+	b := rig.Refund(2)
 	b.Amount, b.Held = settlement.Money{Minor: 90000, Currency: "USD"}, settlement.Money{Minor: 90000, Currency: "USD"}
 	b.Actor = "escrow-desk"
-	two := r.mustSubmit(b)
-	r.untilNoneLive()
-	all := r.letters(deadletter.Filter{})
+	two := r.MustSubmit(b)
+	r.WaitNoneLive()
+	all := r.Letters(deadletter.Filter{})
 	if len(all) != 2 || all[0].Run != two.Run || all[1].Run != one.Run {
 		t.Fatalf("%+v", all)
 	}
 	l := all[1]
 	if l.Signature != `http.refused: Account # of "#" closed` || l.Amount == nil || l.Amount.Minor != 700 || l.AtRisk.Minor != 700 || l.Submission != "sub_1" || l.Queue == "" ||
-		l.Family != casework.Family || l.JobType != casework.Family || l.Replays != 0 || l.Held || l.Reprocess || l.Review || !all[0].Review || l.ExpiresAt == nil || all[0].ExpiresAt != nil || l.Dispatch != l.Run.String()+".1" {
+		l.Family != postadjudication.Family || l.JobType != postadjudication.Family || l.Replays != 0 || l.Held || l.Reprocess || l.Review || !all[0].Review || l.ExpiresAt == nil || all[0].ExpiresAt != nil || l.Dispatch != l.Run.String()+".1" {
 		t.Errorf("%+v\n%+v", l, all[0])
 	}
 	for _, f := range []deadletter.Filter{
 		{Outcome: "release"}, {ReasonCode: "final"}, {Class: escrow.NotExecuted}, {ErrorType: "http.refused"}, {ErrorText: "ACCOUNT"}, {ErrorText: "4711 of"}, {ErrorText: "jane"},
 		{Signature: l.Signature}, {To: between}, {MaxAttempts: ptr(int64(2))}, {MaxAmount: ptr(int64(700))}, {Currency: "EUR"}, {Transaction: "txr_1"},
-		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: deadletter.Duration(181 * validate.Day)},
+		{Submission: "sub_1"}, {Escrow: "esc_1"}, {Dispatch: l.Dispatch}, {Review: ptr(false)}, {ExpiringWithin: deadletter.Duration(181 * day)},
 		{Status: "open", Class: escrow.NotExecuted, Currency: "EUR", ErrorText: "closed", MinAmount: ptr(int64(1)), Escrow: "esc_1"},
 	} {
-		if got := r.letters(f); len(got) != 1 || got[0].Run != one.Run {
+		if got := r.Letters(f); len(got) != 1 || got[0].Run != one.Run {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
@@ -77,20 +63,20 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 		{Outcome: "refund"}, {ReasonCode: "retry_exhausted"}, {Class: escrow.Unknown}, {ErrorType: "http.no_answer"}, {ErrorText: "reset"}, {From: between},
 		{MinAttempts: ptr(int64(2))}, {MinAmount: ptr(int64(701))}, {Currency: "USD"}, {Review: ptr(true)},
 	} {
-		if got := r.letters(f); len(got) != 1 || got[0].Run != two.Run {
+		if got := r.Letters(f); len(got) != 1 || got[0].Run != two.Run {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
 	for _, f := range []deadletter.Filter{
 		{Status: "forked"}, {Family: "mailer"}, {Queue: "settlement:9"}, {JobType: "mail"}, {ErrorText: "nowhere"}, {ErrorText: "#"}, {OlderThan: deadletter.Duration(time.Hour)}, {ReplayedBy: "user:ada"}, {MinReplays: ptr(int64(1))},
-		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: deadletter.Duration(validate.Day)}, {Dispatch: l.Run.String() + ".2"}, {Class: escrow.Unknown, Currency: "EUR"},
+		{Held: ptr(true)}, {Reprocess: ptr(true)}, {ExpiringWithin: deadletter.Duration(day)}, {Dispatch: l.Run.String() + ".2"}, {Class: escrow.Unknown, Currency: "EUR"},
 	} {
-		if got := r.letters(f); len(got) != 0 {
+		if got := r.Letters(f); len(got) != 0 {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
-	for _, f := range []deadletter.Filter{{Status: "open"}, {Family: casework.Family}, {JobType: casework.Family}, {YoungerThan: deadletter.Duration(time.Hour)}, {MaxReplays: ptr(int64(0))}, {Held: ptr(false)}} {
-		if got := r.letters(f); len(got) != 2 {
+	for _, f := range []deadletter.Filter{{Status: "open"}, {Family: postadjudication.Family}, {JobType: postadjudication.Family}, {YoungerThan: deadletter.Duration(time.Hour)}, {MaxReplays: ptr(int64(0))}, {Held: ptr(false)}} {
+		if got := r.Letters(f); len(got) != 2 {
 			t.Errorf("%+v finds %+v", f, got)
 		}
 	}
@@ -99,20 +85,20 @@ func TestEachFilterTellsTwoLettersApart(t *testing.T) {
 // A committed change is in the list, even if no running process keeps the list up to date.
 func TestAListShowsWhatWasJustDone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
-	r.stopWork()
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.RateLimits)
+	r.StopWorkers()
 	ctx := context.Background()
-	if got := r.letters(deadletter.Filter{Status: "open"}); len(got) != 1 || !got[0].Reprocess {
+	if got := r.Letters(deadletter.Filter{Status: "open"}); len(got) != 1 || !got[0].Reprocess {
 		t.Fatalf("%+v", got)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.letters(deadletter.Filter{Status: "open"}); len(got) != 0 {
+	if got := r.Letters(deadletter.Filter{Status: "open"}); len(got) != 0 {
 		t.Errorf("still open: %+v", got)
 	}
-	if got := r.letters(deadletter.Filter{ReplayedBy: "user:ada", MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Status != background.LetterForked {
+	if got := r.Letters(deadletter.Filter{ReplayedBy: "user:ada", MinReplays: ptr(int64(1))}); len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 1 || got[0].Status != background.LetterForked {
 		t.Errorf("%+v", got)
 	}
 }
@@ -120,24 +106,22 @@ func TestAListShowsWhatWasJustDone(t *testing.T) {
 // The letter of a fork counts the forks before it.
 func TestReplaysAreCountedDownTheLine(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	for _, actor := range []string{"user:ada", "user:bob"} {
-		r.escrow.mu.Lock()
-		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-		r.escrow.mu.Unlock()
+		r.Escrow.Answer(rig.Refuses)
 		f, err := r.As("acme", actor).DeadLetters.Fork(context.Background(), letter.Run, deadletter.Fork{Reason: "again", Policy: &retrypolicy.Policy{MaxRetryAttempts: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.untilNoneLive()
-		letter = asSubmitted(f)
+		r.WaitNoneLive()
+		letter = rig.AsSubmitted(f)
 	}
-	got := r.letters(deadletter.Filter{Status: "open"})
+	got := r.Letters(deadletter.Filter{Status: "open"})
 	if len(got) != 1 || got[0].Run != letter.Run || got[0].Replays != 2 || got[0].ReplayedBy != "user:bob" {
 		t.Errorf("%+v", got)
 	}
-	if n := len(r.letters(deadletter.Filter{MinReplays: ptr(int64(2))})); n != 2 {
+	if n := len(r.Letters(deadletter.Filter{MinReplays: ptr(int64(2))})); n != 2 {
 		t.Errorf("%d letters of two tries", n)
 	}
 }
@@ -166,7 +150,7 @@ func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 
 func TestLettersCanBeAskedForByWhateverTheirRunsDieOf(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, casework.ReasonCaseEnded} {
+	for _, reason := range []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, postadjudication.ReasonCaseEnded} {
 		if err := (deadletter.Filter{ReasonCode: reason}).Validate(); err != nil {
 			t.Errorf("%s: %v", reason, err)
 		}
@@ -177,9 +161,9 @@ func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 2, 3, 4, 5, 6000, time.UTC)
 	f := deadletter.Filter{Status: "open", Family: "a", Queue: "a:0", JobType: "a", Outcome: "refund", ReasonCode: "final", Class: escrow.Unknown, ErrorType: "x", ErrorText: "y", Signature: "x: y",
-		From: at, To: at.Add(time.Hour), OlderThan: deadletter.Duration(90 * time.Minute), YoungerThan: deadletter.Duration(30 * validate.Day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
+		From: at, To: at.Add(time.Hour), OlderThan: deadletter.Duration(90 * time.Minute), YoungerThan: deadletter.Duration(30 * day), MinAttempts: ptr(int64(0)), MaxAttempts: ptr(int64(3)), MinAmount: ptr(int64(1)), MaxAmount: ptr(int64(2)),
 		Currency: "EUR", Transaction: "t", Submission: "s", Escrow: "e", Dispatch: "00000000-0000-7000-8000-000000000001.1", ReplayedBy: "r", MinReplays: ptr(int64(1)), MaxReplays: ptr(int64(1)),
-		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: deadletter.Duration(7 * validate.Day)}
+		Held: ptr(false), Reprocess: ptr(true), Review: ptr(true), ExpiringWithin: deadletter.Duration(7 * day)}
 	v := reflect.ValueOf(f)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
@@ -206,9 +190,9 @@ func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 // A cursor is valid only for the list that returned it.
 func TestACursorBelongsToItsList(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	for n := range 3 {
-		r.deadLetter(n, func(escrow.Call) escrow.Answer { return refused() })
+		r.DeadLetter(n, rig.Refuses)
 	}
 	ctx := context.Background()
 	q := deadletter.Query{Filter: deadletter.Filter{Status: "open"}, Limit: 2}
@@ -249,20 +233,18 @@ func TestACursorBelongsToItsList(t *testing.T) {
 // Every order lists every letter once and in order, whatever the page size.
 func TestEveryOrderListsEveryLetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	for n := range 7 {
-		a := release(n)
-		a.Amount, a.Held = euros(int64(100+n%3)), euros(1000)
-		r.escrow.mu.Lock()
-		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
+		a := rig.Release(n)
+		a.Amount, a.Held = rig.Euros(int64(100+n%3)), rig.Euros(1000)
+		r.Escrow.Script(func(context.Context, escrow.Call) escrow.Answer {
 			if n%2 == 0 {
-				return refused()
+				return rig.Refused()
 			}
-			return busy429()
-		}
-		r.escrow.mu.Unlock()
-		r.mustSubmit(a)
-		r.untilNoneLive()
+			return rig.RateLimited()
+		})
+		r.MustSubmit(a)
+		r.WaitNoneLive()
 	}
 	goes := map[deadletter.Sort]func(a, b deadletter.Letter) bool{
 		deadletter.NewestFirst: func(a, b deadletter.Letter) bool { return !a.DeadAt.Before(b.DeadAt) }, deadletter.OldestFirst: func(a, b deadletter.Letter) bool { return !a.DeadAt.After(b.DeadAt) },

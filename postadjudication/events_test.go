@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -12,8 +12,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -21,11 +22,11 @@ import (
 // eventReader reads a tenant's events in pages of an odd size until it is told to stop and has
 // reached the end.
 type eventReader struct {
-	events []Event
-	next   Position
+	events []postadjudication.Event
+	next   postadjudication.Position
 }
 
-func (d *eventReader) page(t *testing.T, s *Service, tenant string, limit int) bool {
+func (d *eventReader) page(t *testing.T, s *postadjudication.Service, tenant string, limit int) bool {
 	t.Helper()
 	events, next, err := s.Events(context.Background(), tenant, d.next, limit)
 	if err != nil {
@@ -60,7 +61,7 @@ func (d *eventReader) letters(t *testing.T) map[background.RunID]int {
 		} else {
 			seq, place = parseNumber(t, parts[1]), parseNumber(t, parts[2])
 		}
-		if at := seq*positionsPerReceipt + place; at <= last[e.Case] {
+		if at := seq*postadjudication.PositionsPerReceipt + place; at <= last[e.Case] {
 			t.Fatalf("%s comes after a later one of its case", e.ID)
 		} else {
 			last[e.Case] = at
@@ -83,10 +84,10 @@ func parseNumber(t *testing.T, s string) (n int64) {
 	return n
 }
 
-func (r *rig) drainEvents() {
-	r.t.Helper()
+func drainEvents(r *rig.Rig) {
+	r.T.Helper()
 	if err := r.DrainEvents(context.Background()); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 }
 
@@ -94,11 +95,11 @@ func (r *rig) drainEvents() {
 // repeatedly: a reader with a cursor sees every dead letter once.
 func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	other := joinRig(t, r.url, r.redis, r.escrow).startWorkers()
+	r := rig.New(t).StartWorkers()
+	r.Escrow.Answer(rig.Refuses)
+	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow).StartWorkers()
 	const writers, each = 16, 8
-	stopKilling := r.killRepeatedly(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+	stopKilling := killRepeatedly(r, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
 		AND (pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted) OR random() < 0.1)`)
 	var read eventReader
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -115,12 +116,12 @@ func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 	}()
 	var all sync.WaitGroup
 	for w := range writers {
-		from := []*rig{r, other}[w%2]
+		from := []*rig.Rig{r, other}[w%2]
 		all.Go(func() {
 			for i := range each {
 				for {
-					s, err := from.Submit(context.Background(), release(w*each+i))
-					if err == nil && (s.Reply.Accepted() || s.Reply == DeadLettered) {
+					s, err := from.Submit(context.Background(), rig.Release(w*each+i))
+					if err == nil && (s.Reply.Accepted() || s.Reply == postadjudication.DeadLettered) {
 						break
 					}
 				}
@@ -128,9 +129,9 @@ func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 		})
 	}
 	all.Wait()
-	r.untilRetrying("all dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, writers*each)
+	untilRetrying(r, "all dead", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, writers*each)
 	stopKilling()
-	r.drainEvents()
+	drainEvents(r)
 	close(stop)
 	<-done
 	letters := read.letters(t)
@@ -142,19 +143,19 @@ func TestAReaderSeesEveryDeadLetterOnceWhileConnectionsAreKilled(t *testing.T) {
 			t.Errorf("the letter of %s has %d events", run, n)
 		}
 	}
-	if n := r.count(`SELECT max(last) - (SELECT count(*) FROM recourse.receipts) FROM recourse.event_log`); n != 0 {
+	if n := r.Count(`SELECT max(last) - (SELECT count(*) FROM recourse.receipts) FROM recourse.event_log`); n != 0 {
 		t.Errorf("the last number is off the count of receipts by %d", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // killRepeatedly runs a statement that kills connections every 40ms, until the returned
 // function is called.
-func (r *rig) killRepeatedly(statement string) (stop func()) {
-	r.t.Helper()
-	killerConn, err := r.db.Conn(context.Background())
+func killRepeatedly(r *rig.Rig, statement string) (stop func()) {
+	r.T.Helper()
+	killerConn, err := r.DB.Conn(context.Background())
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	ended := make(chan struct{})
 	var killer sync.WaitGroup
@@ -167,7 +168,7 @@ func (r *rig) killRepeatedly(statement string) (stop func()) {
 				return
 			case <-tick.C:
 				if _, err := killerConn.ExecContext(context.Background(), statement); err != nil {
-					r.t.Error(err)
+					r.T.Error(err)
 				}
 			}
 		}
@@ -176,7 +177,7 @@ func (r *rig) killRepeatedly(statement string) (stop func()) {
 		close(ended)
 		killer.Wait()
 		if err := killerConn.Close(); err != nil {
-			r.t.Error(err)
+			r.T.Error(err)
 		}
 	}
 }
@@ -185,11 +186,11 @@ func (r *rig) killRepeatedly(statement string) (stop func()) {
 // last event of the run.
 func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
-	s := r.mustSubmit(release(1))
-	r.untilNoneLive()
-	r.drainEvents()
+	r := rig.New(t).StartWorkers()
+	r.Escrow.Answer(rig.RateLimits)
+	s := r.MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
+	drainEvents(r)
 	var d eventReader
 	for d.page(t, r.Service, "acme", 3) {
 	}
@@ -207,37 +208,37 @@ func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 	if got := strings.Join(reported, " "); got != want {
 		t.Errorf("%s", got)
 	}
-	again, next, err := r.Events(context.Background(), "acme", 0, MaxEvents)
-	if err != nil || next != d.next || !slices.EqualFunc(again, d.events, func(a, b Event) bool { return a.ID == b.ID && a.Position == b.Position }) {
+	again, next, err := r.Events(context.Background(), "acme", 0, postadjudication.MaxEvents)
+	if err != nil || next != d.next || !slices.EqualFunc(again, d.events, func(a, b postadjudication.Event) bool { return a.ID == b.ID && a.Position == b.Position }) {
 		t.Errorf("a second reading differs: %v", err)
 	}
 	for i, e := range again { // any event's position is a cursor
-		if rest, _, err := r.Events(context.Background(), "acme", e.Position, MaxEvents); err != nil || len(rest) != len(again)-i-1 {
+		if rest, _, err := r.Events(context.Background(), "acme", e.Position, postadjudication.MaxEvents); err != nil || len(rest) != len(again)-i-1 {
 			t.Errorf("after %s: %d of %d, %v", e.ID, len(rest), len(again)-i-1, err)
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // If the sequencer's connection dies, another process takes over numbering within seconds.
 func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	holder, follower := r.journal.Outbox.Sequencer(), joinRig(t, r.url, r.redis, r.escrow).journal.Outbox.Sequencer()
+	r := rig.New(t)
+	holder, follower := r.Journal().Outbox.Sequencer(), rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow).Journal().Outbox.Sequencer()
 	ctx := context.Background()
-	r.mustSubmit(release(1))
+	r.MustSubmit(rig.Release(1))
 	if step, err := holder.Step(ctx); err != nil || !step.Holds || step.Rows != 1 || len(step.Tenants) != 1 {
 		t.Fatalf("%+v, %v", step, err)
 	}
-	r.mustSubmit(release(2))
+	r.MustSubmit(rig.Release(2))
 	if step, err := follower.Step(ctx); err != nil || step.Holds || step.Rows != 0 {
 		t.Fatalf("a second process numbers at the same time: %+v, %v", step, err)
 	}
-	if n := r.count(`SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+	if n := r.Count(`SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 1 {
 		t.Fatalf("%d holders", n)
 	}
-	r.until("the lock is free", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+	r.WaitQuery("the lock is free", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
 	if step, err := follower.Step(ctx); err != nil || !step.Holds || step.Rows != 1 {
 		t.Fatalf("%+v, %v", step, err)
@@ -251,25 +252,25 @@ func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 	if err := errors.Join(follower.Release(), holder.Release()); err != nil {
 		t.Error(err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Receipts that a caller's transaction commits late are numbered late and not missed, though
 // later ids were numbered before them.
 func TestATransactionThatCommitsLateIsNotMissed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	tx, err := r.db.Begin()
+	tx, err := r.DB.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	late, err := r.SubmitTx(ctx, tx, release(1))
+	late, err := r.SubmitTx(ctx, tx, rig.Release(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.mustSubmit(release(2))
-	r.drainEvents()
+	r.MustSubmit(rig.Release(2))
+	drainEvents(r)
 	events, next, err := r.Events(ctx, "acme", 0, 10)
 	if err != nil || len(events) != 1 || events[0].Run == late.Run {
 		t.Fatalf("%+v, %v", events, err)
@@ -277,20 +278,20 @@ func TestATransactionThatCommitsLateIsNotMissed(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	r.drainEvents()
+	drainEvents(r)
 	if events, _, err = r.Events(ctx, "acme", next, 10); err != nil || len(events) != 1 || events[0].Run != late.Run {
 		t.Fatalf("%+v, %v", events, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	var batch []Adjudication
+	var batch []postadjudication.Adjudication
 	for n := range 40 {
-		a := release(n)
+		a := rig.Release(n)
 		if n%2 == 1 {
 			a.Tenant = "bank"
 		}
@@ -299,9 +300,9 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 	if _, errs := r.SubmitBatch(ctx, batch); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	r.drainEvents()
+	drainEvents(r)
 	for _, tenant := range []string{"acme", "bank"} {
-		events, _, err := r.Events(ctx, tenant, 0, MaxEvents)
+		events, _, err := r.Events(ctx, tenant, 0, postadjudication.MaxEvents)
 		if err != nil || len(events) != 20 {
 			t.Errorf("%s: %d events, %v", tenant, len(events), err)
 		}
@@ -326,7 +327,7 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 	if _, _, err := r.Events(ctx, "acme", 0, 0); !errors.As(err, &field) {
 		t.Errorf("no limit: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A tenant's positions are independent of the other tenants' receipts, so that nobody can count
@@ -334,28 +335,28 @@ func TestATenantReadsItsOwnEventsOnly(t *testing.T) {
 func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	positions := func(others int) (out []Position) {
-		r := newRig(t)
+	positions := func(others int) (out []postadjudication.Position) {
+		r := rig.New(t)
 		for n := range 4 {
-			var batch []Adjudication
+			var batch []postadjudication.Adjudication
 			for m := range others * n {
-				a := release(100*n + m)
+				a := rig.Release(100*n + m)
 				a.Tenant = "bank"
 				batch = append(batch, a)
 			}
-			if _, errs := r.SubmitBatch(ctx, append(batch, release(n))); errors.Join(errs...) != nil {
+			if _, errs := r.SubmitBatch(ctx, append(batch, rig.Release(n))); errors.Join(errs...) != nil {
 				t.Fatal(errs)
 			}
-			r.drainEvents()
+			drainEvents(r)
 		}
-		events, next, err := r.Events(ctx, "acme", 0, MaxEvents)
+		events, next, err := r.Events(ctx, "acme", 0, postadjudication.MaxEvents)
 		if err != nil || len(events) != 4 {
 			t.Fatalf("%d events, %v", len(events), err)
 		}
 		for _, e := range events {
 			out = append(out, e.Position)
 		}
-		r.mustAudit()
+		r.MustAudit()
 		return append(out, next)
 	}
 	if alone, beside := positions(0), positions(3); !slices.Equal(alone, beside) {
@@ -367,37 +368,37 @@ func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
 // repeated.
 func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
+	r := rig.New(t, withoutRuleLoop)
 	ctx := context.Background()
 	both := func(n int) {
-		other := release(n)
+		other := rig.Release(n)
 		other.Tenant = "bank"
-		for _, a := range []Adjudication{other, other, release(n)} {
+		for _, a := range []postadjudication.Adjudication{other, other, rig.Release(n)} {
 			if _, err := r.Submit(ctx, a); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.drainEvents()
+		drainEvents(r)
 	}
 	both(1)
 	both(2)
-	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = NULL WHERE last > 2`, `UPDATE recourse.event_log SET tenant_last = NULL`) // as older versions left it
-	before, kept, err := r.Events(ctx, "acme", 0, MaxEvents)
+	testkit.Tamper(t, r.DB, `UPDATE recourse.event_log SET tenant_last = NULL WHERE last > 2`, `UPDATE recourse.event_log SET tenant_last = NULL`) // as older versions left it
+	before, kept, err := r.Events(ctx, "acme", 0, postadjudication.MaxEvents)
 	if err != nil || len(before) != 2 {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	both(3)
 	both(4)
-	after, next, err := r.Events(ctx, "acme", kept, MaxEvents)
-	if err != nil || len(after) != 2 || after[1].Position-after[0].Position != positionsPerReceipt || after[0].Position <= kept || next < after[1].Position {
+	after, next, err := r.Events(ctx, "acme", kept, postadjudication.MaxEvents)
+	if err != nil || len(after) != 2 || after[1].Position-after[0].Position != postadjudication.PositionsPerReceipt || after[0].Position <= kept || next < after[1].Position {
 		t.Errorf("after %d: %+v up to %d, %v", kept, after, next, err)
 	}
-	all, _, err := r.Events(ctx, "acme", 0, MaxEvents)
+	all, _, err := r.Events(ctx, "acme", 0, postadjudication.MaxEvents)
 	if err != nil || len(all) != 4 || all[1].Position != before[1].Position {
 		t.Errorf("%+v, %v", all, err)
 	}
-	r.mustAudit()
-	testkit.Tamper(t, r.db, `UPDATE recourse.event_log SET tenant_last = tenant_last + 1 WHERE tenant = 'acme' AND tenant_last = (SELECT max(tenant_last) FROM recourse.event_log WHERE tenant = 'acme')`)
+	r.MustAudit()
+	testkit.Tamper(t, r.DB, `UPDATE recourse.event_log SET tenant_last = tenant_last + 1 WHERE tenant = 'acme' AND tenant_last = (SELECT max(tenant_last) FROM recourse.event_log WHERE tenant = 'acme')`)
 	a, err := r.Audit(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -411,19 +412,19 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 // events.
 func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
+	r := rig.New(t, withoutRuleLoop)
 	ctx := t.Context()
-	r.mustSubmit(release(1))
-	other := release(1)
+	r.MustSubmit(rig.Release(1))
+	other := rig.Release(1)
 	other.Tenant = "bank"
 	for range 2 {
-		r.mustSubmit(other)
+		r.MustSubmit(other)
 		other.TransactionReceiptID += "x"
 		other.EscrowReference += "x"
 	}
-	r.drainEvents()
-	_, next, err := r.Events(ctx, "acme", 0, MaxEvents)
-	if err != nil || next != 2*positionsPerReceipt-1 {
+	drainEvents(r)
+	_, next, err := r.Events(ctx, "acme", 0, postadjudication.MaxEvents)
+	if err != nil || next != 2*postadjudication.PositionsPerReceipt-1 {
 		t.Fatalf("%d, %v", next, err)
 	}
 	wait, enough := context.WithTimeout(ctx, time.Millisecond)
@@ -431,17 +432,17 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 	if events, still, err := r.WaitEvents(wait, "acme", next, 1); err != nil || len(events) > 0 || still != next {
 		t.Errorf("at the newest: %+v up to %d, %v", events, still, err)
 	}
-	for name, read := range map[string]func(context.Context, string, Position, int) ([]Event, Position, error){"Events": r.Events, "WaitEvents": r.WaitEvents} {
-		for tenant, after := range map[string]Position{"acme": next + 1, "nobody": positionsPerReceipt, "bank": math.MaxInt64} {
+	for name, read := range map[string]func(context.Context, string, postadjudication.Position, int) ([]postadjudication.Event, postadjudication.Position, error){"Events": r.Events, "WaitEvents": r.WaitEvents} {
+		for tenant, after := range map[string]postadjudication.Position{"acme": next + 1, "nobody": postadjudication.PositionsPerReceipt, "bank": math.MaxInt64} {
 			var wrong *refusal.FieldError
 			if events, _, err := read(ctx, tenant, after, 1); !errors.As(err, &wrong) || wrong.Field != "after" || len(events) > 0 {
 				t.Errorf("%s of %s after %d: %+v, %v", name, tenant, after, events, err)
 			}
 		}
 	}
-	r.mustSubmit(release(2))
-	r.drainEvents()
-	if events, _, err := r.Events(ctx, "acme", next, MaxEvents); err != nil || len(events) == 0 {
+	r.MustSubmit(rig.Release(2))
+	drainEvents(r)
+	if events, _, err := r.Events(ctx, "acme", next, postadjudication.MaxEvents); err != nil || len(events) == 0 {
 		t.Errorf("after %d: %+v, %v", next, events, err)
 	}
 }
@@ -450,12 +451,12 @@ func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 // is done.
 func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
-	var after [2]Position
-	for i, from := range []*rig{r, elsewhere} {
-		got := make(chan []Event, 2)
-		for k, who := range []*rig{r, elsewhere} {
+	r := rig.New(t).StartWorkers()
+	elsewhere := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
+	var after [2]postadjudication.Position
+	for i, from := range []*rig.Rig{r, elsewhere} {
+		got := make(chan []postadjudication.Event, 2)
+		for k, who := range []*rig.Rig{r, elsewhere} {
 			go func() {
 				events, next, err := who.WaitEvents(context.Background(), "acme", after[k], 100)
 				if err != nil {
@@ -465,14 +466,14 @@ func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 				got <- events
 			}()
 		}
-		s := from.mustSubmit(release(i))
+		s := from.MustSubmit(rig.Release(i))
 		for range 2 {
 			if events := <-got; len(events) == 0 || events[0].Type != receipts.RunCreated || events[0].Run != s.Run {
 				t.Errorf("%+v", events)
 			}
 		}
-		r.untilNoneLive()
-		r.drainEvents()
+		r.WaitNoneLive()
+		drainEvents(r)
 		for k := range after {
 			_, next, err := r.Events(context.Background(), "acme", after[k], 100)
 			if err != nil {
@@ -486,5 +487,5 @@ func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 	if events, next, err := r.WaitEvents(over, "acme", after[0], 100); err != nil || len(events) != 0 || next != after[0] {
 		t.Errorf("%v, %d, %v", events, next, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

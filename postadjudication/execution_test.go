@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -9,32 +9,34 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 func TestReleaseSettlesAndRefundRefunds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.mustSubmit(release(1))
-	r.mustSubmit(refund(2))
-	r.untilNoneLive()
+	r := rig.New(t).StartWorkers()
+	r.MustSubmit(rig.Release(1))
+	r.MustSubmit(rig.Refund(2))
+	r.WaitNoneLive()
 	for n, want := range map[int]settlement.Status{1: settlement.Settled, 2: settlement.Refunded} {
-		if c := r.caseOf(release(n)); c.Progression != want || c.Moved != 1000 || c.Reserved != 0 || c.Lifecycle != "" {
+		if c := r.CaseOf(rig.Release(n)); c.Progression != want || c.Moved != 1000 || c.Reserved != 0 || c.Lifecycle != "" {
 			t.Errorf("case %d: %+v", n, c)
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // An exhausted run leaves exactly the trail and the state that its policy determines.
 func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
+	r := rig.New(t)
+	r.Escrow.Answer(rig.RateLimits)
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	trail, err := r.Receipts(context.Background(), "acme", s.Case, 0, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -61,106 +63,106 @@ func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 		last.OutcomeClass != string(escrow.NotExecuted) || last.Error.Code != "429" || trail[6].Source != receipts.SourceRetry {
 		t.Errorf("dead-lettered: %+v", last)
 	}
-	c := r.caseOf(release(1))
+	c := r.CaseOf(rig.Release(1))
 	want2 := settlement.State{Adjudication: settlement.Release, Progression: settlement.DisputeReady, ReasonCode: "escalate",
 		Reason: "post-adjudication execution dead-lettered", Lifecycle: "re-escalated", Generation: 1, Asked: 1000, Reserved: 1000}
 	if c.State != want2 || c.Runs[0].Letter != background.LetterOpen {
 		t.Errorf("case: %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestRetriesWaitTheirTimeAndThenSettle(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt < 3 {
-			return busy429()
+			return rig.RateLimited()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.Succeeded || st.Attempts != 3 || st.BudgetSpent != 2 {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A lost answer may hide a payment, and a refusal after it does not change that.
 func TestPaidButLostAnswerFollowedByARefusalStaysUnknown(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t)
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
-			r.escrow.pay(c, c.Amount.Minor)
-			return noAnswer()
+			r.Escrow.Pay(c, c.Amount.Minor)
+			return rig.NoAnswer()
 		}
-		return refused()
-	}
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
+		return rig.Refused()
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.DeadLettered || st.Class != escrow.Unknown {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	higher := refund(1)
+	higher := rig.Refund(1)
 	higher.Generation = 2
-	if got := r.mustSubmit(higher); got.Reply != ReconcileFirst {
+	if got := r.MustSubmit(higher); got.Reply != postadjudication.ReconcileFirst {
 		t.Errorf("re-adjudication while money is unknown: %s", got.Reply)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Before a run with an unknown outcome dies, the escrow service is looked up.
 func TestLookupSettlesWhatTheAnswersLost(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		r.escrow.pay(c, c.Amount.Minor)
-		return noAnswer()
-	}
-	r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
+	r := rig.New(t)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		r.Escrow.Pay(c, c.Amount.Minor)
+		return rig.NoAnswer()
+	})
+	r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // After the lifetime of its operation key a call could pay twice, so it is not made.
 func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.keyLifetime = 0
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
+	r := rig.New(t)
+	r.Escrow.KeyLife = 0
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.Escrow.Answer(rig.GivesNoAnswer)
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.DeadLettered || st.ReasonCode != background.ReasonOutcomeUnknown || st.Attempts != 1 {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	if n := r.escrow.totalCalls(); n != 1 {
+	if n := r.Escrow.TotalCalls(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
-			r.escrow.pay(c, c.Amount.Minor)
+			r.Escrow.Pay(c, c.Amount.Minor)
 			panic("after the money moved")
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	trail, err := r.Receipts(context.Background(), "acme", s.Case, 0, 100)
 	if err != nil {
 		t.Fatal(err)
@@ -169,88 +171,88 @@ func TestPanicIsAnAttemptOfUnknownOutcome(t *testing.T) {
 	if err != nil || p.AttemptClass != string(escrow.Unknown) || p.Error.Type != background.FailurePanic || p.Error.Stack == "" {
 		t.Errorf("receipt of the panic: %+v, %v", p, err)
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // An answer of a payment that arrives after the time limit settles the case and ends the
 // waiting run.
 func TestLateAnswerThatPaidIsAFact(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.TimeLimit = 100 * time.Millisecond
 		c.Policy.BaseDelay = time.Hour
 		c.Policy.MaxDelay = time.Hour
 	})
 	answer := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		<-answer
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("the attempt has timed out", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitState(s.Run, background.Scheduled)
 	close(answer)
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.Succeeded || st.Class != escrow.Executed {
 		t.Errorf("status %+v, %v", st, err)
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.UnknownOpen != 0 {
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.Moved != 1000 || c.UnknownOpen != 0 {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestPartialPaymentFreesTheRestAndCanBeAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return r.escrow.pay(c, min(400, c.Amount.Minor)) }
-	r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
-	if c := r.caseOf(release(1)); c.Progression != settlement.PartiallySettled || c.Released != 400 || c.Reserved != 0 {
+	r := rig.New(t)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer { return r.Escrow.Pay(c, min(400, c.Amount.Minor)) })
+	r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.PartiallySettled || c.Released != 400 || c.Reserved != 0 {
 		t.Errorf("case %+v", c)
 	}
-	rest := refund(1)
-	rest.Generation, rest.Amount = 2, euros(400)
-	if s := r.mustSubmit(rest); s.Reply != Created {
+	rest := rig.Refund(1)
+	rest.Generation, rest.Amount = 2, rig.Euros(400)
+	if s := r.MustSubmit(rest); s.Reply != postadjudication.Created {
 		t.Fatalf("reply %s", s.Reply)
 	}
-	r.untilNoneLive()
-	if c := r.caseOf(release(1)); c.Progression != settlement.Refunded || c.Released != 400 || c.Refunded != 400 {
+	r.WaitNoneLive()
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Refunded || c.Released != 400 || c.Refunded != 400 {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A payment beyond the reservation is recorded, with a breach.
 func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	t.Parallel()
 	logged, logs := observer.New(zap.ErrorLevel)
-	r := newRig(t, func(c *Config) { c.Logger = zap.New(logged) })
-	r.allowOverpaid = true
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return r.escrow.pay(c, 1500) }
-	r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 1 {
+	r := rig.New(t, func(c *postadjudication.Config) { c.Logger = zap.New(logged) })
+	r.AllowOverpaid = true
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer { return r.Escrow.Pay(c, 1500) })
+	r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 1 {
 		t.Errorf("%d breach receipts", n)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.escrow_sums WHERE committed = 1500 AND held = 1000`); n != 1 {
+	if n := r.Count(`SELECT count(*) FROM recourse.escrow_sums WHERE committed = 1500 AND held = 1000`); n != 1 {
 		t.Error("the escrow does not show what was paid")
 	}
-	if c := r.caseOf(release(1)); c.Excess != 500 || c.Committed != 1500 || c.Breached != 500 {
+	if c := r.CaseOf(rig.Release(1)); c.Excess != 500 || c.Committed != 1500 || c.Breached != 500 {
 		t.Errorf("status: excess %d, committed %d, breached %d", c.Excess, c.Committed, c.Breached)
 	}
 	if logs.FilterMessage("more was paid than was adjudicated").Len() != 1 {
 		t.Errorf("the log: %v", logs.All())
 	}
-	r.until("the breach is recorded", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
-	r.untilTrue("the alarm is raised", func() bool {
-		return r.Health().Breaches() == Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
+	r.WaitQuery("the breach is recorded", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
+	r.Wait("the alarm is raised", func() bool {
+		return r.Health().Breaches() == postadjudication.Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
 	})
 	if l, err := r.Health().Levels(context.Background()); err != nil || l.Breaches != r.Health().Breaches() || !l.OldestUnfolded.IsZero() {
 		t.Errorf("levels: %+v, %v, %v", l.Breaches, l.OldestUnfolded, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

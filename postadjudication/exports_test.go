@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"bytes"
@@ -14,17 +14,18 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/sheet"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // insertLetters inserts open settlement letters as their deaths would have, with the last
 // receipts only. Their error texts look like formulas.
-func (r *rig) insertLetters(n int) {
-	r.t.Helper()
+func insertLetters(r *rig.Rig, n int) {
+	r.T.Helper()
 	for _, q := range []string{
 		`CREATE TABLE planted AS SELECT n, gen_random_uuid() AS run, gen_random_uuid() AS kase, '2026-11-01T00:00:00Z'::timestamptz + (n % 5000) * interval '1 second' AS at FROM generate_series(1, ` + strconv.Itoa(n) + `) n`,
 		`INSERT INTO recourse.escrows (tenant, reference, currency, held, committed) SELECT 'acme', 'esc_' || n, 'EUR', n, n FROM planted`,
@@ -38,8 +39,8 @@ func (r *rig) insertLetters(n int) {
 			SELECT kase, 7, run, 'acme', 'post_adjudication_retry', 'dead-lettered', 'worker', at, '{}', decode(repeat('00', 32), 'hex') FROM planted`,
 		`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs) SELECT sum(count(*)) OVER (ORDER BY n / 500), 'acme', array_agg(kase), array_agg(7::bigint) FROM planted GROUP BY n / 500 ORDER BY 1`,
 	} {
-		if _, err := r.db.Exec(q); err != nil {
-			r.t.Fatal(err)
+		if _, err := r.DB.Exec(q); err != nil {
+			r.T.Fatal(err)
 		}
 	}
 }
@@ -68,9 +69,9 @@ func inUse() uint64 {
 
 // It measures memory, so it does not run in parallel.
 func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
-	r := newRig(t)
+	r := rig.New(t)
 	const n = 20_000
-	r.insertLetters(n)
+	insertLetters(r, n)
 	ctx := context.Background()
 	if count, err := r.As("acme", "").DeadLetters.Count(ctx, deadletter.Filter{}); err != nil || count.Total != n {
 		t.Fatal(count, err)
@@ -91,8 +92,8 @@ func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 
 func TestEachFormatTellsTheSameLetters(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.insertLetters(1300)
+	r := rig.New(t)
+	insertLetters(r, 1300)
 	ctx := context.Background()
 	f, where := deadletter.Filter{MinAmount: ptr(int64(100))}, `amount.minor <= 1299`
 	texts := map[deadletter.Format]*bytes.Buffer{}
@@ -150,8 +151,8 @@ func (c *truncatingWriter) Write(b []byte) (int, error) {
 // only the last line of JSONL can be cut.
 func TestABrokenExportShows(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.insertLetters(300)
+	r := rig.New(t)
+	insertLetters(r, 300)
 	ctx := context.Background()
 	for _, left := range []int{0, 1, 777, 50_000, 99_001} {
 		for _, format := range deadletter.Formats {
@@ -178,7 +179,7 @@ func TestABrokenExportShows(t *testing.T) {
 
 func TestAnExportOfNothingIsWhole(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	for format, want := range map[deadletter.Format]string{deadletter.JSON: "[]\n", deadletter.JSONL: "", deadletter.CSV: "run_id,case_id,"} {
 		var out bytes.Buffer
 		if done, err := r.As("acme", "").DeadLetters.Export(context.Background(), deadletter.Filter{}, "", format, &out); err != nil || done != (deadletter.Exported{}) || !strings.HasPrefix(out.String(), want) || len(out.String()) > 1000 {
@@ -189,7 +190,7 @@ func TestAnExportOfNothingIsWhole(t *testing.T) {
 
 func TestAnExportThatMakesNoSenseWritesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	for field, ask := range map[string]func(out io.Writer) error{
 		"format": func(out io.Writer) error {
 			_, err := r.As("acme", "").DeadLetters.Export(context.Background(), deadletter.Filter{}, "", "xls", out)
@@ -220,13 +221,13 @@ func TestAnExportThatMakesNoSenseWritesNothing(t *testing.T) {
 // others, and it is counted.
 func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.insertLetters(5)
+	r := rig.New(t)
+	insertLetters(r, 5)
 	ctx := context.Background()
-	if _, err := r.db.Exec(`UPDATE recourse.runs SET policy = 'of a newer program' WHERE retry_key = 'txr_3:release'`); err != nil {
+	if _, err := r.DB.Exec(`UPDATE recourse.runs SET policy = 'of a newer program' WHERE retry_key = 'txr_3:release'`); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(r.letters(deadletter.Filter{})); n != 5 {
+	if n := len(r.Letters(deadletter.Filter{})); n != 5 {
 		t.Errorf("%d letters are listed", n)
 	}
 	if done, err := r.As("acme", "").DeadLetters.Export(ctx, deadletter.Filter{}, `held == false`, deadletter.JSONL, io.Discard); err != nil || done.Letters != 5 {
@@ -235,11 +236,11 @@ func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
 	if a, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != 15 {
 		t.Errorf("%+v, %v", a, err)
 	}
-	purge := PurgeRequest{Reason: "old", Filter: deadletter.Filter{Family: casework.Family}, Confirm: "4"}
+	purge := postadjudication.PurgeRequest{Reason: "old", Filter: deadletter.Filter{Family: postadjudication.Family}, Confirm: "4"}
 	if done, err := r.Purge(ctx, "acme", purge); err != nil || done.Letters != 4 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if left := r.letters(deadletter.Filter{}); len(left) != 1 || left[0].Transaction != "txr_3" {
+	if left := r.Letters(deadletter.Filter{}); len(left) != 1 || left[0].Transaction != "txr_3" {
 		t.Errorf("%+v", left)
 	}
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -10,57 +10,41 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var forkRequest = deadletter.Fork{Reason: "the escrow service was mended"}
-
-// deadLetter creates a dead letter by giving every call the same answer.
-func (r *rig) deadLetter(n int, answer func(escrow.Call) escrow.Answer) Submitted {
-	r.t.Helper()
-	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return answer(c) }
-	r.escrow.mu.Unlock()
-	s := r.mustSubmit(release(n))
-	r.untilNoneLive()
-	r.escrow.mu.Lock()
-	r.escrow.script = nil
-	r.escrow.mu.Unlock()
-	return s
-}
-
 func TestAForkReallyExecutes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	q := forkRequest
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	q := rig.ForkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
 	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, q)
 	if err != nil || f.Run == letter.Run {
 		t.Fatalf("%+v, %v", f, err)
 	}
-	r.untilNoneLive()
-	c := r.caseOf(release(1))
+	r.WaitNoneLive()
+	c := r.CaseOf(rig.Release(1))
 	if c.Progression != settlement.Settled || len(c.Runs) != 2 || c.Runs[0].Letter != background.LetterForked || c.Runs[1].Policy.MaxRetryAttempts != 5 {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Of many people who fork a letter at once, one succeeds; the errors of the others name the
 // fork.
 func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.RateLimits)
 	var all sync.WaitGroup
 	won := make(chan deadletter.Forked, 20)
 	for range 20 {
 		all.Go(func() {
-			f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
+			f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, rig.ForkRequest)
 			var refused *refusal.RefusedError
 			switch {
 			case err == nil:
@@ -74,103 +58,99 @@ func TestManyForksOfOneLetterMakeOne(t *testing.T) {
 	if len(won) != 1 {
 		t.Errorf("%d forks", len(won))
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // If the fork dies, its letter is the open one.
 func TestAForkThatDiesLeavesItsOwnLetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	r.escrow.mu.Unlock()
-	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	r.Escrow.Answer(rig.Refuses)
+	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, rig.ForkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if st, err := r.Status(context.Background(), "acme", f.Run); err != nil || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Lifecycle != settlement.ReEscalated || c.Reserved != 1000 {
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.DisputeReady || c.Lifecycle != settlement.ReEscalated || c.Reserved != 1000 {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A letter of unknown money can't be forked after the key's lifetime until a finding resolves
 // it.
 func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.keyLifetime = time.Second
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return noAnswer() })
+	r := rig.New(t)
+	r.Escrow.KeyLife = time.Second
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	letter := r.DeadLetter(1, rig.GivesNoAnswer)
 	ctx := context.Background()
 	var refused *refusal.RefusedError
 	<-time.After(time.Second) // the key's lifetime, which this test needs to pass
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Fatalf("fork of unknown money: %v", err)
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("a lookup that can't tell: %v", err)
 	}
-	c, err := r.Reconcile(ctx, "acme", letter.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", letter.Run, deadletter.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
 	if err != nil || c.UnknownOpen != 0 || c.Progression != settlement.DisputeReady {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled {
+	r.WaitNoneLive()
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A finding that it was paid settles the case and closes the letter, by a person or by a
 // lookup.
 func TestAFindingThatItWasPaidSettles(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	lost := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return noAnswer() }
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	byPerson, byLookup := r.deadLetter(1, lost), r.deadLetter(2, lost)
+	r := rig.New(t)
+	lost := func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.NoAnswer() }
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	byPerson, byLookup := r.DeadLetter(1, lost), r.DeadLetter(2, lost)
 	ctx := context.Background()
-	c, err := r.Reconcile(ctx, "acme", byPerson.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"})
+	c, err := r.Reconcile(ctx, "acme", byPerson.Run, deadletter.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"})
 	if err != nil || c.Progression != settlement.Settled || c.Runs[0].Letter != background.LetterReconciled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	r.escrow.mu.Lock()
-	r.escrow.lookup = nil
-	r.escrow.mu.Unlock()
+	r.Escrow.ScriptLookups(nil)
 	if c, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, byLookup.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	var refused *refusal.RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, byPerson.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, byPerson.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("fork of a reconciled letter: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A finding about a letter that is forked at the same time is refused with the fork's name; a
 // finding that comes first does not prevent a fork.
 func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	for i := range 10 {
-		letter := r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
+		letter := r.DeadLetter(i, rig.Refuses)
 		var all sync.WaitGroup
 		for range 6 {
 			all.Go(func() {
-				_, err := r.Reconcile(ctx, "acme", letter.Run, casework.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
+				_, err := r.Reconcile(ctx, "acme", letter.Run, deadletter.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"})
 				var refused *refusal.RefusedError
 				if err != nil && (!errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen) {
 					t.Errorf("finding: %v", err)
@@ -178,28 +158,28 @@ func TestFindingsAndForksOfOneLetterAtOnce(t *testing.T) {
 			})
 		}
 		all.Go(func() {
-			if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest); err != nil {
+			if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest); err != nil {
 				t.Errorf("fork: %v", err)
 			}
 		})
 		all.Wait()
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	s := r.mustSubmit(release(1))
-	r.untilNoneLive()
+	r := rig.New(t).StartWorkers()
+	s := r.MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	ctx := context.Background()
 	var refused *refusal.RefusedError
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
 		t.Errorf("a run that succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
-		if _, err := r.As(tenant, "user:ada").DeadLetters.Fork(ctx, s.Run, forkRequest); !errors.Is(err, refusal.ErrNotFound) {
+		if _, err := r.As(tenant, "user:ada").DeadLetters.Fork(ctx, s.Run, rig.ForkRequest); !errors.Is(err, refusal.ErrNotFound) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
@@ -211,14 +191,14 @@ func TestAForkOfWhatIsNoOpenLetterIsRefused(t *testing.T) {
 
 func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	const n = 7
 	for i := range n {
-		r.deadLetter(i, func(c escrow.Call) escrow.Answer {
+		r.DeadLetter(i, func(c escrow.Call) escrow.Answer {
 			if i%2 == 0 {
-				return refused()
+				return rig.Refused()
 			}
-			return busy429()
+			return rig.RateLimited()
 		})
 	}
 	ctx := context.Background()
@@ -261,9 +241,4 @@ func TestLettersAreListedNewestFirstInPages(t *testing.T) {
 	if _, err := r.As("", "").DeadLetters.List(ctx, deadletter.Query{Limit: 100}); !errors.As(err, &field) || field.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
-}
-
-// asSubmitted returns a fork as what a test submitted.
-func asSubmitted(f deadletter.Forked) Submitted {
-	return Submitted{Reply: Created, Run: f.Run, Case: f.Case, State: f.State}
 }

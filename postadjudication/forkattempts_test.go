@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -6,8 +6,9 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // A plan gives forks no more attempts than its planner and starter may, whatever the version
@@ -19,39 +20,39 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 		attempts int
 		fails    bool
 	}{
-		"an operator's, too many":  {access.Operator, ForkAttempts + 1, true},
-		"an operator's, as many":   {access.Operator, ForkAttempts, false},
-		"an admin's, however many": {access.Admin, ForkAttempts + 1, false},
+		"an operator's, too many":  {access.Operator, postadjudication.ForkAttempts + 1, true},
+		"an operator's, as many":   {access.Operator, postadjudication.ForkAttempts, false},
+		"an admin's, however many": {access.Admin, postadjudication.ForkAttempts + 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t).startWorkers()
+			r := rig.New(t).StartWorkers()
 			ctx := context.Background()
-			_, planner := r.mustKey("acme", NewKey{Principal: "user:ada", Roles: []access.Role{tc.planner}, Reason: "test"})
-			_, approver := r.mustKey("acme", NewKey{Principal: "user:bob", Roles: []access.Role{access.Approver}, Reason: "test"})
-			r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
-			q := allLetters(BulkFork)
-			more := r.policies.base
+			_, planner := mustKey(r, "acme", postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{tc.planner}, Reason: "test"})
+			_, approver := mustKey(r, "acme", postadjudication.NewKey{Principal: "user:bob", Roles: []access.Role{access.Approver}, Reason: "test"})
+			r.DeadLetters(0, 2, rig.Refuses)
+			q := allLetters(postadjudication.BulkFork)
+			more := retrypolicy.Policy{}.Normalize()
 			more.MaxRetryAttempts = tc.attempts
 			q.Policy = &more
-			plan, err := r.As("acme", "user:ada").Bulk.Plan(casework.WithCaller(ctx, casework.Caller{Key: planner.Prefix}), q)
+			plan, err := r.As("acme", "user:ada").Bulk.Plan(postadjudication.WithCaller(ctx, postadjudication.Caller{Key: planner.Prefix}), q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.As("acme", "user:bob").Bulk.Run(casework.WithCaller(ctx, casework.Caller{Key: approver.Prefix}), plan.ID, plan.Hash); err != nil {
+			if _, err := r.As("acme", "user:bob").Bulk.Run(postadjudication.WithCaller(ctx, postadjudication.Caller{Key: approver.Prefix}), plan.ID, plan.Hash); err != nil {
 				t.Fatal(err)
 			}
-			b := r.untilPlanDone(plan.ID)
+			b := r.WaitPlan(plan.ID)
 			if tc.fails && (b.Progress.Failed != 2 || b.Progress.Done != 0) || !tc.fails && b.Progress.Done != 2 {
 				t.Errorf("%+v", b.Progress)
 			}
-			for _, i := range r.bulkItems(plan.ID, string(OutcomeFailed)) {
+			for _, i := range r.BulkItems(plan.ID, string(postadjudication.OutcomeFailed)) {
 				if !strings.Contains(i.Error, "max_retry_attempts must be at most 10") || !i.NewRun.IsZero() {
 					t.Errorf("%+v", i)
 				}
 			}
-			r.untilNoneLive()
-			r.mustAudit()
+			r.WaitNoneLive()
+			r.MustAudit()
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -8,81 +8,83 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // Few calls are lost to an escrow service that never answers, even with an executor that
 // ignores its context.
 func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.TimeLimit, c.Slots = 100*time.Millisecond, 64
-		c.Breaker = BreakerRule{Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MinAttempts: 1 << 20} // so that only hanging calls open the breaker
+		c.Breaker = postadjudication.BreakerRule{Consecutive: 1 << 20, ConsecutiveAtLast: 1 << 20, MinAttempts: 1 << 20} // so that only hanging calls open the breaker
 	})
 	hang, calls := make(chan struct{}), atomic.Int64{}
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		calls.Add(1)
 		<-hang
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers()
-	r.submitAll(0, 100)
-	r.untilBreaker(background.BreakerOpen)
-	r.until("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	if b := r.breaker(); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
+	submitAll(r, 0, 100)
+	untilBreaker(r, background.BreakerOpen)
+	r.WaitQuery("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	if b := breaker(r); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
 		t.Errorf("%+v after %d calls", b, calls.Load())
 	}
 	if s := r.Health().Stats(); s.Abandoned <= 16 {
 		t.Errorf("%+v", s)
 	}
 	close(hang)
-	r.submitAll(100, 120) // probes: the other runs may all have been called before the breaker opened
-	r.untilNoneLive()
-	r.untilClosed()
-	if dead := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
+	submitAll(r, 100, 120) // probes: the other runs may all have been called before the breaker opened
+	r.WaitNoneLive()
+	untilClosed(r)
+	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
 		t.Errorf("%d open letters", dead)
 	}
-	r.untilTrue("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
-	r.mustAudit()
+	r.Wait("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
+	r.MustAudit()
 }
 
 // Calls that hang while the escrow service answers others are no outage: their runs become
 // letters, and no breaker opens.
 func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.TimeLimit, c.Slots = 500*time.Millisecond, 64 })
+	r := rig.New(t, func(c *postadjudication.Config) { c.TimeLimit, c.Slots = 500*time.Millisecond, 64 })
 	hang, hung := make(chan struct{}), atomic.Int64{}
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 13 {
 			hung.Add(1)
 			<-hang
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers()
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
 	ctx, stop := context.WithCancel(t.Context())
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
 		for i := 1000; ctx.Err() == nil; i++ {
-			if _, err := r.Submit(context.Background(), release(i)); err != nil {
+			if _, err := r.Submit(context.Background(), rig.Release(i)); err != nil {
 				t.Error(err)
 				return
 			}
 		}
 	})
 	for i := range 30 {
-		a := release(i)
+		a := rig.Release(i)
 		a.Amount.Minor = 13
-		r.mustSubmit(a)
+		r.MustSubmit(a)
 	}
-	r.untilTrue("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Health().Stats().Abandoned >= 2*17 })
+	r.Wait("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Health().Stats().Abandoned >= 2*17 })
 	stop()
 	feeding.Wait()
-	if opened := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'breaker-opened'`); opened != 0 {
-		t.Errorf("%d circuit breakers opened: %+v", opened, r.breaker())
+	if opened := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'breaker-opened'`); opened != 0 {
+		t.Errorf("%d circuit breakers opened: %+v", opened, breaker(r))
 	}
 	close(hang)
-	r.untilNoneLive()
-	r.untilTrue("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.Wait("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
+	r.MustAudit()
 }

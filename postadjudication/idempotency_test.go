@@ -1,19 +1,22 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // Two requests whose keys are both expired each delete the other's row while they insert
 // their own: neither is refused, and they do not deadlock.
 func TestRequestsWithOutdatedKeysDoNotStandInEachOthersWay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
-	old := r.retentionRig().at(-2 * RequestRetention)
+	old := newRetentionRig(r).at(-2 * postadjudication.RequestRetention)
 	const keys = 8
 	for round := range 20 {
 		for n := range keys {

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -19,24 +20,24 @@ import (
 // refused by the named gate.
 func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.keyLifetime = time.Second
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
+	r := rig.New(t)
+	r.Escrow.KeyLife = time.Second
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
 	ctx := context.Background()
-	plain, held, forked, unknown := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(4, func(escrow.Call) escrow.Answer { return noAnswer() })
+	plain, held, forked, unknown := r.DeadLetter(1, rig.Refuses), r.DeadLetter(2, rig.Refuses), r.DeadLetter(3, rig.RateLimits), r.DeadLetter(4, rig.GivesNoAnswer)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, rig.ForkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	<-time.After(time.Second) // the key's lifetime, which the test is about
-	finding := casework.Finding{Reason: "the statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
+	finding := deadletter.Finding{Reason: "the statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
 	do := map[deadletter.ActionName]func(id background.RunID) error{
 		deadletter.ActionFork: func(id background.RunID) error {
-			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, id, forkRequest)
+			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, id, rig.ForkRequest)
 			return err
 		},
 		deadletter.ActionRetry: func(id background.RunID) error {
@@ -58,7 +59,7 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 		},
 	}
 	for name, c := range map[string]struct {
-		letter  Submitted
+		letter  postadjudication.Submitted
 		refused map[deadletter.ActionName]refusal.Gate
 	}{
 		"plain":   {plain, map[deadletter.ActionName]refusal.Gate{deadletter.ActionRelease: refusal.GateNotHeld}},
@@ -79,8 +80,8 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			if act == nil || a.Allowed {
 				continue
 			}
-			var refusal *refusal.RefusedError
-			if err := act(c.letter.Run); !errors.As(err, &refusal) || refusal.Gate != a.RefusedBy {
+			var refused *refusal.RefusedError
+			if err := act(c.letter.Run); !errors.As(err, &refused) || refused.Gate != a.RefusedBy {
 				t.Errorf("%s: %s returned %v, the inspection said %q", name, a.Name, err, a.RefusedBy)
 			}
 		}
@@ -90,25 +91,23 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			t.Errorf("%s was allowed: %v", name, err)
 		}
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // An inspection returns the whole case: attempts with their errors, receipts, forks,
 // annotations and money; and nothing to another tenant.
 func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	first := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
-	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	r.escrow.mu.Unlock()
-	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, first.Run, forkRequest)
+	first := r.DeadLetter(1, rig.RateLimits)
+	r.Escrow.Answer(rig.Refuses)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, first.Run, rig.ForkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, fork.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
@@ -131,15 +130,15 @@ func TestAnInspectionTellsTheWholeCase(t *testing.T) {
 	}
 }
 
-// receiptsShown is how many receipts an inspection has.
+// receiptsShown is how many receipts an inspection has at most.
 const receiptsShown = 200
 
 // For a long trail an inspection returns the beginning and where to continue.
 func TestAnInspectionOfALongTrailGoesOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	letter := r.DeadLetter(1, rig.Refuses)
 	for n := range receiptsShown {
 		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "look " + strconv.Itoa(n), ManualReviewRequired: ptr(n%2 == 0)}); err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -6,32 +6,34 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var paidFinding = casework.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
+var paidFinding = deadletter.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
 
 // purgedPaidLetter returns a letter that was purged after the escrow service refused, though it
 // had paid.
-func (r *rig) purgedPaidLetter(n int, minor int64) Submitted {
-	r.t.Helper()
-	letter := r.deadLetter(n, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, minor); return refused() })
+func purgedPaidLetter(r *rig.Rig, n int, minor int64) postadjudication.Submitted {
+	r.T.Helper()
+	letter := r.DeadLetter(n, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, minor); return rig.Refused() })
 	q := refusedLetters()
-	q.Filter.Transaction, q.Confirm = release(n).TransactionReceiptID, "1"
+	q.Filter.Transaction, q.Confirm = rig.Release(n).TransactionReceiptID, "1"
 	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
-		r.t.Fatalf("%+v, %v", done, err)
+		r.T.Fatalf("%+v, %v", done, err)
 	}
 	return letter
 }
 
 func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	byRun, byCase := r.purgedPaidLetter(1, 1000), r.purgedPaidLetter(2, 1000)
+	r := rig.New(t).StartWorkers()
+	byRun, byCase := purgedPaidLetter(r, 1, 1000), purgedPaidLetter(r, 2, 1000)
 	ctx := context.Background()
 	var refused *refusal.RefusedError
 	nothing := paidFinding
@@ -47,46 +49,46 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	if c, err := r.ReconcileCase(ctx, "acme", "txr_2", paidFinding); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, letter := range []Submitted{byRun, byCase} {
-		if got := r.letterStatus(letter); got != background.LetterPurged {
+	for _, letter := range []postadjudication.Submitted{byRun, byCase} {
+		if got := r.LetterStatus(letter); got != background.LetterPurged {
 			t.Errorf("the letter is %s", got)
 		}
 	}
-	if payloads := r.payloadsOf(byRun, receipts.Reconciled); len(payloads) != 2 || payloads[0].Finding != string(escrow.Executed) || payloads[0].FindingReference != "stmt-7" || payloads[1].Settlement != nil {
+	if payloads := r.Payloads(byRun, receipts.Reconciled); len(payloads) != 2 || payloads[0].Finding != string(escrow.Executed) || payloads[0].FindingReference != "stmt-7" || payloads[1].Settlement != nil {
 		t.Errorf("%+v", payloads)
 	}
 	if _, err := r.ReconcileCase(ctx, "", "txr_2", paidFinding); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A payment is found after a reservation was freed or a run cancelled: two people record it, and the sums are right.
 func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	lies := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	freed, older, forked, superseded := r.deadLetter(1, lies), r.deadLetter(2, lies), r.deadLetter(3, lies), r.deadLetter(4, lies)
+	lies := func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() }
+	freed, older, forked, superseded := r.DeadLetter(1, lies), r.DeadLetter(2, lies), r.DeadLetter(3, lies), r.DeadLetter(4, lies)
 	for _, transaction := range []string{"txr_1", "txr_2"} {
-		if b := r.runPlan(r.mustPlanFree(freeRequest(transaction))); b.Progress.Done != 1 {
+		if b := r.RunPlan(mustPlanFree(r, freeRequest(transaction))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
 	}
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
-	higher := release(2)
+	higher := rig.Release(2)
 	higher.Generation = 2
-	waits := r.mustSubmit(higher)
-	instead := release(4)
+	waits := r.MustSubmit(higher)
+	instead := rig.Release(4)
 	instead.Generation = 2
-	waitsToo := r.mustSubmit(instead)
-	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest)
+	waitsToo := r.MustSubmit(instead)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, rig.ForkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.cancel(asSubmitted(fork)); err != nil {
+	if _, err := cancelRun(r, rig.AsSubmitted(fork)); err != nil {
 		t.Fatal(err)
 	}
 	nothing := paidFinding
@@ -95,42 +97,42 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("nothing to clear: %v", err)
 	}
-	for _, paid := range []Submitted{freed, older, asSubmitted(fork), superseded} {
+	for _, paid := range []postadjudication.Submitted{freed, older, rig.AsSubmitted(fork), superseded} {
 		_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, paid.Run, paidFinding)
-		if b := r.runPlan(r.secondPerson(err)); b.Progress.Done != 1 {
+		if b := r.RunPlan(secondPerson(r, err)); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
-		payloads := r.payloadsOf(paid, receipts.Reconciled)
+		payloads := r.Payloads(paid, receipts.Reconciled)
 		if len(payloads) == 0 || payloads[len(payloads)-1].Finding != string(escrow.Executed) || payloads[len(payloads)-1].PlannedBy != "user:ada" {
 			t.Errorf("%+v", payloads)
 		}
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 || r.letterStatus(freed) != background.LetterReconciled {
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 || r.LetterStatus(freed) != background.LetterReconciled {
 		t.Errorf("freed: %+v", c)
 	}
-	if c := r.caseOf(release(3)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 {
+	if c := r.CaseOf(rig.Release(3)); c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 || c.Committed != 1000 {
 		t.Errorf("the fork: %+v", c)
 	}
-	if st := r.status(fork.Run); st.State != background.Cancelled {
+	if st := r.StatusOf(fork.Run); st.State != background.Cancelled {
 		t.Errorf("%+v", st)
 	}
 	// The newer decision would pay on top: its run is a letter that can't be forked.
 	for _, newer := range []struct {
-		of  Adjudication
-		run Submitted
+		of  postadjudication.Adjudication
+		run postadjudication.Submitted
 	}{{higher, waits}, {instead, waitsToo}} {
-		if c, st := r.caseOf(newer.of), r.status(newer.run.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != casework.ReasonPaidUnderOlderKey {
+		if c, st := r.CaseOf(newer.of), r.StatusOf(newer.run.Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != postadjudication.ReasonPaidUnderOlderKey {
 			t.Errorf("older of %s: %+v, %+v", newer.of.TransactionReceiptID, c, st)
 		}
 	}
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, paidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("known already: %v", err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
 		t.Errorf("no more was paid than was decided, and %d receipts report a breach", n)
 	}
-	r.checkNoBreach()
-	r.mustAudit()
+	checkNoBreach(r)
+	r.MustAudit()
 }
 
 // After a free, a payment is a breach only if more was paid than was decided, payments under
@@ -139,10 +141,10 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 	t.Parallel()
 	t.Run("more than was decided", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t).startWorkers()
-		r.allowOverpaid = true
-		letter := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 1300); return refused() })
-		if b := r.runPlan(r.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 {
+		r := rig.New(t).StartWorkers()
+		r.AllowOverpaid = true
+		letter := r.DeadLetter(1, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 1300); return rig.Refused() })
+		if b := r.RunPlan(mustPlanFree(r, freeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
 		much := paidFinding
@@ -150,45 +152,45 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, much); err != nil || c.Excess != 300 || c.Released != 1300 {
 			t.Errorf("%+v, %v", c, err)
 		}
-		r.until("the escrow is breached", `SELECT breached = 300 FROM recourse.escrows`)
-		r.mustAudit()
+		r.WaitQuery("the escrow is breached", `SELECT breached = 300 FROM recourse.escrows`)
+		r.MustAudit()
 	})
 	t.Run("an older key had reduced the reservation", func(t *testing.T) {
 		t.Parallel()
-		o := newOlderKeyCase(t, func(_ context.Context, r *rig, c escrow.Call) escrow.Answer {
-			r.escrow.pay(c, c.Amount.Minor)
-			return refused()
+		o := newOlderKeyCase(t, func(_ context.Context, r *rig.Rig, c escrow.Call) escrow.Answer {
+			r.Escrow.Pay(c, c.Amount.Minor)
+			return rig.Refused()
 		})
-		o.allowOverpaid = true
-		dead := o.mustSubmit(o.higher(2))
-		o.until("the second letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND letter = 'open')`, dead.Run.String())
+		o.AllowOverpaid = true
+		dead := o.MustSubmit(o.higher(2))
+		o.WaitLetter(dead.Run)
 		o.payOlderKey()
-		if b := o.runPlan(o.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 {
+		if b := o.RunPlan(mustPlanFree(o.Rig, freeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
 		if c, err := o.Reconcile(context.Background(), "acme", dead.Run, paidFinding); err != nil || c.Released != 1400 || c.Excess != lateMinor {
 			t.Errorf("%+v, %v", c, err)
 		}
-		o.until("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
-		o.mustAudit()
+		o.WaitQuery("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
+		o.MustAudit()
 	})
 	t.Run("an earlier generation was paid in part", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t).startWorkers()
-		r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+		r := rig.New(t).StartWorkers()
+		r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 			if c.Generation == 1 {
-				return r.escrow.pay(c, 400)
+				return r.Escrow.Pay(c, 400)
 			}
-			r.escrow.pay(c, c.Amount.Minor)
-			return refused()
-		}
-		r.mustSubmit(release(1))
-		r.untilNoneLive()
-		rest := release(1)
-		rest.Generation, rest.Amount = 2, euros(600)
-		letter := r.mustSubmit(rest)
-		r.untilNoneLive()
-		if b := r.runPlan(r.mustPlanFree(freeRequest("txr_1"))); b.Progress.Done != 1 {
+			r.Escrow.Pay(c, c.Amount.Minor)
+			return rig.Refused()
+		})
+		r.MustSubmit(rig.Release(1))
+		r.WaitNoneLive()
+		rest := rig.Release(1)
+		rest.Generation, rest.Amount = 2, rig.Euros(600)
+		letter := r.MustSubmit(rest)
+		r.WaitNoneLive()
+		if b := r.RunPlan(mustPlanFree(r, freeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
 		found := paidFinding
@@ -196,29 +198,29 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, found); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Excess != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
-		r.checkNoBreach()
-		r.mustAudit()
+		checkNoBreach(r)
+		r.MustAudit()
 	})
 }
 
 // A finding can't be taken back: another amount than expected must be confirmed.
 func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	open := r.deadLetter(1, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 400); return refused() })
-	freed := r.deadLetter(3, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 400); return refused() })
-	if b := r.runPlan(r.mustPlanFree(freeRequest("txr_3"))); b.Progress.Done != 1 {
+	open := r.DeadLetter(1, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 400); return rig.Refused() })
+	freed := r.DeadLetter(3, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 400); return rig.Refused() })
+	if b := r.RunPlan(mustPlanFree(r, freeRequest("txr_3"))); b.Progress.Done != 1 {
 		t.Fatalf("%+v", b.Progress)
 	}
-	for _, letter := range []Submitted{open, r.purgedPaidLetter(2, 400), freed} {
+	for _, letter := range []postadjudication.Submitted{open, purgedPaidLetter(r, 2, 400), freed} {
 		part := paidFinding
 		part.Moved = 400
 		var field *refusal.FieldError
 		if _, err := r.Reconcile(ctx, "acme", letter.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
 			t.Errorf("%v", err)
 		}
-		if payloads := r.payloadsOf(letter, receipts.Reconciled); len(payloads) != 0 {
+		if payloads := r.Payloads(letter, receipts.Reconciled); len(payloads) != 0 {
 			t.Errorf("recorded all the same: %+v", payloads)
 		}
 		part.OtherAmount = true
@@ -227,13 +229,13 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 		}
 	}
 	// For a decision that was replaced by one of another amount, its own amount is expected.
-	replaced := r.deadLetter(4, func(c escrow.Call) escrow.Answer { r.escrow.pay(c, 1000); return refused() })
+	replaced := r.DeadLetter(4, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 1000); return rig.Refused() })
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
 		t.Fatal(err)
 	}
-	half := release(4)
-	half.Generation, half.Amount = 2, euros(500)
-	r.mustSubmit(half)
+	half := rig.Release(4)
+	half.Generation, half.Amount = 2, rig.Euros(500)
+	r.MustSubmit(half)
 	part := paidFinding
 	part.Moved = 500
 	var field *refusal.FieldError
@@ -243,5 +245,5 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	if c, err := r.Reconcile(ctx, "acme", replaced.Run, paidFinding); err != nil || c.Released != 1000 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

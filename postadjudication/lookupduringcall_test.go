@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -15,12 +18,12 @@ import (
 // slowLookup is an escrow service whose lookups return late: the answer is from when they
 // began.
 type slowLookup struct {
-	*scriptedEscrow
+	*rig.Escrow
 	duringLookup func()
 }
 
 func (e *slowLookup) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
-	a := e.scriptedEscrow.Lookup(ctx, c)
+	a := e.Escrow.Lookup(ctx, c)
 	e.duringLookup()
 	return a
 }
@@ -30,49 +33,49 @@ func (e *slowLookup) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
 func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	e := &slowLookup{scriptedEscrow: newEscrow(), duringLookup: func() {}}
-	r := newRig(t, func(c *Config) { c.Executor, c.Policy.MaxDelay = e, 24*time.Hour })
-	r.escrow = e.scriptedEscrow
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		a := noAnswer()
+	e := &slowLookup{Escrow: rig.NewEscrow(), duringLookup: func() {}}
+	r := rig.New(t, func(c *postadjudication.Config) { c.Executor, c.Policy.MaxDelay = e, 24*time.Hour })
+	r.Escrow = e.Escrow
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		a := rig.NoAnswer()
 		if c.Attempt == 1 {
 			if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "looking into it"); err != nil {
 				t.Error(err)
 			}
 			return a
 		}
-		r.escrow.pay(c, c.Amount.Minor)
+		r.Escrow.Pay(c, c.Amount.Minor)
 		a.RetryAfter = 24 * time.Hour
 		return a
-	}
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitQuery("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
 	e.duringLookup = func() {
 		if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "found out"); err != nil {
 			t.Error(err)
 		}
-		r.until("it was called again, and was paid", `SELECT state = 'scheduled' AND attempt_count = 2 FROM recourse.runs`)
+		r.WaitStatus("it was called again, and was paid", s.Run, func(s casestatus.Status) bool { return s.State == background.Scheduled && s.Attempts == 2 })
 	}
 	status, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	if err == nil {
 		t.Errorf("the lookup cleared the outcome of a later call: %+v", status)
 	}
-	if now := r.caseOf(release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != escrow.Unknown {
+	if now := r.CaseOf(rig.Release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != escrow.Unknown {
 		t.Errorf("%d attempts are unknown, the run is %s", now.UnknownOpen, now.Runs[0].Class)
 	}
-	if st, err := r.cancel(s); !errors.Is(err, refusal.ErrReconcileFirst) {
+	if st, err := cancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) {
 		t.Errorf("a cancel of what was paid: %s, %v", st.State, err)
-		r.escrow.script = nil
-		higher := refund(1)
+		r.Escrow.Script(nil)
+		higher := rig.Refund(1)
 		higher.Generation = 2
-		t.Logf("the opposite decision: %s", r.mustSubmit(higher).Reply)
-		r.untilNoneLive()
-		r.mustAudit()
+		t.Logf("the opposite decision: %s", r.MustSubmit(higher).Reply)
+		r.WaitNoneLive()
+		r.MustAudit()
 		return
 	}
 	e.duringLookup = func() {}
 	if status, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || status.Progression != settlement.Settled || status.Runs[0].State != background.Succeeded {
 		t.Errorf("looked up again: %+v, %v", status, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

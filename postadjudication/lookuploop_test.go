@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -8,14 +8,17 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // withLookups turns the lookup loop on, at a pace that a test can wait for.
-func withLookups(c *Config) {
+func withLookups(c *postadjudication.Config) {
 	c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts = 50*time.Millisecond, 3*time.Second, 1
-	c.Lookups = casework.LookupRule{Every: 20 * time.Millisecond, FirstPause: 100 * time.Millisecond, MaxPause: 200 * time.Millisecond, PerSecond: 100}
+	c.Lookups = postadjudication.LookupRule{Every: 20 * time.Millisecond, FirstPause: 100 * time.Millisecond, MaxPause: 200 * time.Millisecond, PerSecond: 100}
 }
 
 // lookupScript is a sequence of an escrow service's answers to lookups; the last one repeats.
@@ -58,35 +61,35 @@ func answerExecuted(minor int64) escrow.Answer {
 }
 
 // unknownLetter returns a rig with a letter whose only call got no answer.
-func unknownLetter(t *testing.T, change ...func(*Config)) (*rig, *lookupScript, Submitted) {
+func unknownLetter(t *testing.T, change ...func(*postadjudication.Config)) (*rig.Rig, *lookupScript, postadjudication.Submitted) {
 	t.Helper()
-	r := newRig(t, append([]func(*Config){withLookups}, change...)...)
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
+	r := rig.New(t, append([]func(*postadjudication.Config){withLookups}, change...)...)
+	r.Escrow.Answer(rig.GivesNoAnswer)
 	l := &lookupScript{answers: []escrow.Answer{answerUnknown}}
-	r.escrow.lookup = l.answer
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	r.Escrow.ScriptLookups(l.answer)
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitLetter(s.Run)
 	return r, l, s
 }
 
-func (r *rig) head() int { return r.count(`SELECT last_seq FROM recourse.cases`) }
+func caseHead(r *rig.Rig) int { return r.Count(`SELECT last_seq FROM recourse.cases`) }
 
 // A lookup finds a payment whose answers were all lost, and closes its letter.
 func TestAPaymentIsFoundByAnotherLookup(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
-	head := r.head()
-	r.until("asked twice", `SELECT coalesce((SELECT asked >= 2 FROM recourse.lookups), false)`)
-	if now := r.head(); now != head {
+	head := caseHead(r)
+	r.WaitQuery("asked twice", `SELECT coalesce((SELECT asked >= 2 FROM recourse.lookups), false)`)
+	if now := caseHead(r); now != head {
 		t.Errorf("answers without new information moved the head from %d to %d", head, now)
 	}
 	l.setAnswers(answerExecuted(1000))
-	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || r.head() != head+1 {
-		t.Errorf("head %d, %+v, %v", r.head(), st, err)
+	r.WaitSettled(1)
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || caseHead(r) != head+1 {
+		t.Errorf("head %d, %+v, %v", caseHead(r), st, err)
 	}
-	r.until("nothing is remembered of it", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
-	r.untilTrue("its lookups are counted", func() bool { return r.Health().Stats().Lookups.Closed == 1 })
+	r.WaitQuery("nothing is remembered of it", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
+	r.Wait("its lookups are counted", func() bool { return r.Health().Stats().Lookups.Closed == 1 })
 	if st := r.Health().Stats().Lookups; st.Cleared != 0 || st.Asked < 3 {
 		t.Errorf("%+v", st)
 	}
@@ -96,10 +99,10 @@ func TestAPaymentIsFoundByAnotherLookup(t *testing.T) {
 func TestNothingIsAskedWhileACallCanBeOnItsWay(t *testing.T) {
 	t.Parallel()
 	const flight = 2 * time.Second
-	r, l, _ := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).inFlight = flight })
-	r.untilTrue("a lookup after the death", func() bool { return l.count() > 1 }) // once before
+	r, l, _ := unknownLetter(t, func(c *postadjudication.Config) { c.Executor.(*rig.Escrow).Flight = flight })
+	r.Wait("a lookup after the death", func() bool { return l.count() > 1 }) // once before
 	var died time.Time
-	if err := r.db.QueryRow(`SELECT dead_at FROM recourse.runs`).Scan(&died); err != nil {
+	if err := r.DB.QueryRow(`SELECT dead_at FROM recourse.runs`).Scan(&died); err != nil {
 		t.Fatal(err)
 	}
 	l.mu.Lock()
@@ -115,12 +118,12 @@ func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	r, l, _ := unknownLetter(t)
 	l.setAnswers(answerAbsent, answerExecuted(1000))
-	r.until("settled", `SELECT progression = 'settled' FROM recourse.cases`)
-	r.untilTrue("its lookups are counted", func() bool { return r.Health().Stats().Lookups.Closed == 1 })
+	r.WaitSettled(1)
+	r.Wait("its lookups are counted", func() bool { return r.Health().Stats().Lookups.Closed == 1 })
 	if st := r.Health().Stats().Lookups; st.Cleared != 0 {
 		t.Errorf("%+v", st)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
 		t.Errorf("%d findings", n)
 	}
 }
@@ -129,9 +132,9 @@ func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	t.Parallel()
 	const flight = 500 * time.Millisecond
-	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).inFlight = flight })
+	r, l, s := unknownLetter(t, func(c *postadjudication.Config) { c.Executor.(*rig.Escrow).Flight = flight })
 	l.setAnswers(answerAbsent)
-	r.until("cleared", `SELECT unknown_open = 0 FROM recourse.cases`)
+	r.WaitCase("no outcome is unknown", rig.Release(1), func(c casestatus.Case) bool { return c.UnknownOpen == 0 })
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != escrow.NotExecuted || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -140,8 +143,8 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 		t.Errorf("looked up at %v", l.askedAt)
 	}
 	l.mu.Unlock()
-	r.untilTrue("it is counted", func() bool { return r.Health().Stats().Lookups.Cleared == 1 })
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, forkRequest); err != nil {
+	r.Wait("it is counted", func() bool { return r.Health().Stats().Lookups.Cleared == 1 })
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, rig.ForkRequest); err != nil {
 		t.Error(err)
 	}
 }
@@ -150,13 +153,13 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 func TestAnotherSumIsForAPerson(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
-	head := r.head()
+	head := caseHead(r)
 	l.setAnswers(answerExecuted(400))
-	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'other_amount' FROM recourse.lookups), false)`)
+	r.WaitQuery("it waits for a person", `SELECT coalesce((SELECT waits_for = 'other_amount' FROM recourse.lookups), false)`)
 	asked := l.count()
 	i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run)
-	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != casework.LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.head() != head {
-		t.Errorf("head %d, %+v, %v", r.head(), i.Lookups, err)
+	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != deadletter.LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || caseHead(r) != head {
+		t.Errorf("head %d, %+v, %v", caseHead(r), i.Lookups, err)
 	}
 	if levels, err := r.Health().Levels(context.Background()); err != nil || levels.Unknown.ForPerson != 1 || levels.Unknown.ForLookup != 0 {
 		t.Errorf("%+v, %v", levels.Unknown, err)
@@ -169,13 +172,13 @@ func TestAnotherSumIsForAPerson(t *testing.T) {
 // Past the lookup lifetime only a finding counts, and the letter says so.
 func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 	t.Parallel()
-	r, l, s := unknownLetter(t, func(c *Config) { c.Executor.(*scriptedEscrow).keyLifetime = 0 })
+	r, l, s := unknownLetter(t, func(c *postadjudication.Config) { c.Executor.(*rig.Escrow).KeyLife = 0 })
 	l.setAnswers(answerAbsent)
-	r.until("it waits for a person", `SELECT coalesce((SELECT waits_for = 'forgotten' FROM recourse.lookups), false)`)
-	if n := r.count(`SELECT asked FROM recourse.lookups`); n != 1 {
+	r.WaitQuery("it waits for a person", `SELECT coalesce((SELECT waits_for = 'forgotten' FROM recourse.lookups), false)`)
+	if n := r.Count(`SELECT asked FROM recourse.lookups`); n != 1 {
 		t.Errorf("looked up %d times; a single answer of executed is believed", n)
 	}
-	if i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != casework.LookupKeyForgotten || i.Case.UnknownOpen != 1 {
+	if i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != deadletter.LookupKeyForgotten || i.Case.UnknownOpen != 1 {
 		t.Errorf("%+v, %v", i.Lookups, err)
 	}
 }
@@ -183,29 +186,29 @@ func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 // A held letter, and one whose call has not returned, are not looked up.
 func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
+	r := rig.New(t, withLookups, withTargets("other"), func(c *postadjudication.Config) { c.LostAfter = 15 * time.Second })
 	ctx := context.Background()
 	answer := make(chan escrow.Answer)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Amount.Minor == 400 {
 			return <-answer
 		}
-		return noAnswer()
-	}
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
-	var runs []Submitted
+		return rig.NoAnswer()
+	})
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return answerUnknown })
+	var runs []postadjudication.Submitted
 	for n, minor := range []int64{400, 500, 600} {
-		a := release(n)
+		a := rig.Release(n)
 		a.Amount.Minor = minor
-		runs = append(runs, r.mustSubmit(a))
+		runs = append(runs, r.MustSubmit(a))
 	}
-	r.startWorkers()
-	r.until("letters", `SELECT count(*) = 3 FROM recourse.runs WHERE letter = 'open'`)
+	r.StartWorkers()
+	r.WaitLetters(3)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, runs[1].Run, "in court"); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the other is asked about thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
-	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
+	r.WaitQuery("the other is asked about thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
+	if n := r.Count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
 		t.Errorf("%d letters looked up", n)
 	}
 	close(answer)
@@ -214,26 +217,24 @@ func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 // A finding between a lookup and its answer wins.
 func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 	t.Parallel()
-	r, _, s := unknownLetter(t, func(c *Config) { c.TimeLimit = 2 * time.Second })
+	r, _, s := unknownLetter(t, func(c *postadjudication.Config) { c.TimeLimit = 2 * time.Second })
 	ctx := context.Background()
 	once, answers := make(chan struct{}), make(chan escrow.Answer)
-	r.escrow.mu.Lock()
-	r.escrow.lookup = func(escrow.Call) escrow.Answer {
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer {
 		select {
 		case once <- struct{}{}:
 			return <-answers
 		default:
-			return noAnswer()
+			return rig.NoAnswer()
 		}
-	}
-	r.escrow.mu.Unlock()
+	})
 	<-once
-	if _, err := r.Reconcile(ctx, "acme", s.Run, casework.Finding{Reason: "statement", Reference: "stmt-1", Class: escrow.Executed, Moved: 1000}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, deadletter.Finding{Reason: "statement", Reference: "stmt-1", Class: escrow.Executed, Moved: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	answers <- answerExecuted(1000)
-	r.until("it is not asked about any more", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+	r.WaitQuery("it is not asked about any more", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
 		t.Errorf("%d findings", n)
 	}
 }
@@ -241,15 +242,15 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 // Two processes share one lookup rate, and one continues where the other stopped.
 func TestTwoProcessesLookUpOnce(t *testing.T) {
 	t.Parallel()
-	slow := func(c *Config) { c.Lookups.FirstPause, c.Lookups.MaxPause = time.Hour, time.Hour }
-	r, l, _ := unknownLetter(t, slow, func(c *Config) { c.Worker = "first" })
-	second := joinRig(t, r.url, r.redis, r.escrow, withLookups, slow, func(c *Config) { c.Worker = "second" }).startWorkers()
-	r.until("asked", `SELECT coalesce((SELECT asked = 1 FROM recourse.lookups), false)`)
-	r.stopWork()
-	if _, err := r.db.Exec(`UPDATE recourse.lookups SET next_at = now()`); err != nil {
+	slow := func(c *postadjudication.Config) { c.Lookups.FirstPause, c.Lookups.MaxPause = time.Hour, time.Hour }
+	r, l, _ := unknownLetter(t, slow, func(c *postadjudication.Config) { c.Worker = "first" })
+	second := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withLookups, slow, func(c *postadjudication.Config) { c.Worker = "second" }).StartWorkers()
+	r.WaitQuery("asked", `SELECT coalesce((SELECT asked = 1 FROM recourse.lookups), false)`)
+	r.StopWorkers()
+	if _, err := r.DB.Exec(`UPDATE recourse.lookups SET next_at = now()`); err != nil {
 		t.Fatal(err)
 	}
-	second.until("the other goes on", `SELECT coalesce((SELECT asked = 2 FROM recourse.lookups), false)`)
+	second.WaitQuery("the other goes on", `SELECT coalesce((SELECT asked = 2 FROM recourse.lookups), false)`)
 	if n := l.count() - 1; n != 2 { // and once before it became a letter
 		t.Errorf("looked up %d times", n)
 	}
@@ -258,27 +259,27 @@ func TestTwoProcessesLookUpOnce(t *testing.T) {
 // An escrow service whose breaker is open is not looked up at, another one is.
 func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
+	r := rig.New(t, withLookups, withTargets("other"), func(c *postadjudication.Config) { c.LostAfter = 15 * time.Second })
 	ctx := context.Background()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
-	r.mustSubmit(release(1))
-	other := release(2)
+	r.Escrow.Answer(rig.GivesNoAnswer)
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return answerUnknown })
+	r.MustSubmit(rig.Release(1))
+	other := rig.Release(2)
 	other.Target = "other"
-	r.mustSubmit(other)
-	r.startWorkers()
-	r.until("letters", `SELECT count(*) = 2 FROM recourse.runs WHERE letter = 'open'`)
+	r.MustSubmit(other)
+	r.StartWorkers()
+	r.WaitLetters(2)
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
-	r.until("one is asked thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
-	if n := r.count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
+	r.WaitQuery("one is asked thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
+	if n := r.Count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
 		t.Errorf("%d letters looked up", n)
 	}
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, "other", "over"); err != nil {
 		t.Fatal(err)
 	}
-	r.until("both are asked", `SELECT count(*) = 2 FROM recourse.lookups`)
+	r.WaitQuery("both are asked", `SELECT count(*) = 2 FROM recourse.lookups`)
 }
 
 // A letter whose answer can't be recorded is skipped for a while: it is not looked up in every
@@ -286,31 +287,29 @@ func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 func TestALetterThatCanNotBeRecordedIsNotAskedAboutInEveryRound(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
-	if _, err := r.db.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (subject <> 'txr_1' OR released = 0)`); err != nil {
+	if _, err := r.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (subject <> 'txr_1' OR released = 0)`); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	asked := map[background.RunID]int{}
-	r.escrow.mu.Lock()
-	r.escrow.lookup = func(c escrow.Call) escrow.Answer {
+	r.Escrow.ScriptLookups(func(c escrow.Call) escrow.Answer {
 		mu.Lock()
 		defer mu.Unlock()
 		if asked[c.Run]++; c.Run == s.Run {
 			return answerExecuted(1000)
 		}
 		return l.answer(c)
-	}
-	r.escrow.mu.Unlock()
+	})
 	times := func(run background.RunID) int {
 		mu.Lock()
 		defer mu.Unlock()
 		return asked[run]
 	}
-	r.untilTrue("asked about", func() bool { return times(s.Run) > 0 })
-	other := r.mustSubmit(release(2))
-	r.until("another letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, other.Run.String())
+	r.Wait("asked about", func() bool { return times(s.Run) > 0 })
+	other := r.MustSubmit(rig.Release(2))
+	r.WaitLetter(other.Run)
 	before := times(s.Run)
-	r.untilTrue("the other was asked about again and again", func() bool { return times(other.Run) >= 8 })
+	r.Wait("the other was asked about again and again", func() bool { return times(other.Run) >= 8 })
 	if n := times(s.Run); n > before+1 {
 		t.Errorf("looked up %d times, and then %d", before, n)
 	}
@@ -324,61 +323,61 @@ const lettersARound = 100
 
 // manyUnknownLetters returns a rig with more letters of one escrow service than a round looks up.
 // The test scripts their calls.
-func manyUnknownLetters(t *testing.T, call func() escrow.Answer) *rig {
+func manyUnknownLetters(t *testing.T, call func() escrow.Answer) *rig.Rig {
 	t.Helper()
-	r := newRig(t, withLookups, withTargets("other"), func(c *Config) { c.LostAfter = 15 * time.Second })
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t, withLookups, withTargets("other"), func(c *postadjudication.Config) { c.LostAfter = 15 * time.Second })
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Target == "other" {
 			return call()
 		}
-		return noAnswer()
-	}
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
-	batch := make([]Adjudication, lettersARound+1)
+		return rig.NoAnswer()
+	})
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return answerUnknown })
+	batch := make([]postadjudication.Adjudication, lettersARound+1)
 	for n := range batch {
-		batch[n] = release(n)
+		batch[n] = rig.Release(n)
 		batch[n].Target = "other"
 	}
 	if _, errs := r.SubmitBatch(context.Background(), batch); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	r.startWorkers()
-	r.until("letters", `SELECT count(*) = $1 FROM recourse.runs WHERE letter = 'open'`, len(batch))
+	r.StartWorkers()
+	r.WaitLetters(len(batch))
 	return r
 }
 
 // untilOtherLetterLookedUp waits until one more letter, of another escrow service, is looked up.
-func (r *rig) untilOtherLetterLookedUp() {
-	r.t.Helper()
-	s := r.mustSubmit(release(1000))
-	r.until("another letter has its turn", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, s.Run.String())
+func untilOtherLetterLookedUp(r *rig.Rig) {
+	r.T.Helper()
+	s := r.MustSubmit(rig.Release(1000))
+	r.WaitQuery("another letter has its turn", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, s.Run.String())
 }
 
 // Letters of an escrow service whose breaker is open, however many and however old, do not block
 // lookups at another one, neither first nor later ones.
 func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
-	r := manyUnknownLetters(t, noAnswer)
+	r := manyUnknownLetters(t, rig.NoAnswer)
 	ctx := context.Background()
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
-	r.untilOtherLetterLookedUp()
+	untilOtherLetterLookedUp(r)
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, "other", "over"); err != nil {
 		t.Fatal(err)
 	}
-	r.until("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lettersARound+2)
+	r.WaitQuery("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lettersARound+2)
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.db.Exec(`UPDATE recourse.lookups l SET next_at = now() - interval '1 hour' FROM recourse.runs r WHERE r.id = l.run_id AND r.target = 'other'`); err != nil {
+	if _, err := r.DB.Exec(`UPDATE recourse.lookups l SET next_at = now() - interval '1 hour' FROM recourse.runs r WHERE r.id = l.run_id AND r.target = 'other'`); err != nil {
 		t.Fatal(err)
 	}
 	var asked int
-	if err := r.db.QueryRow(`SELECT l.asked FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`).Scan(&asked); err != nil {
+	if err := r.DB.QueryRow(`SELECT l.asked FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`).Scan(&asked); err != nil {
 		t.Fatal(err)
 	}
-	r.until("it is asked about again", `SELECT l.asked > $1 + 1 FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`, asked)
+	r.WaitQuery("it is asked about again", `SELECT l.asked > $1 + 1 FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`, asked)
 }
 
 // Nor do letters whose calls have not returned.
@@ -386,7 +385,7 @@ func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})
 	defer close(back)
-	manyUnknownLetters(t, func() escrow.Answer { <-back; return noAnswer() }).untilOtherLetterLookedUp()
+	untilOtherLetterLookedUp(manyUnknownLetters(t, func() escrow.Answer { <-back; return rig.NoAnswer() }))
 }
 
 // A process restarted under the same host name and pid, as in a container, is another worker:
@@ -394,13 +393,13 @@ func TestLettersWhoseCallsAreOutKeepNoOtherFromItsTurn(t *testing.T) {
 func TestAProcessInThePlaceOfAnotherHasNoneOfItsCalls(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})
-	r := newRig(t, withLookups)
+	r := rig.New(t, withLookups)
 	defer close(back)
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { <-back; return noAnswer() }
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
-	r.startWorkers().mustSubmit(release(1))
-	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	r.stopWork()
-	joinRig(t, r.url, r.redis, r.escrow, withLookups).startWorkers()
-	r.until("it is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups)`)
+	r.Escrow.Script(func(context.Context, escrow.Call) escrow.Answer { <-back; return rig.NoAnswer() })
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return answerUnknown })
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitLetter(s.Run)
+	r.StopWorkers()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withLookups).StartWorkers()
+	r.WaitQuery("it is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups)`)
 }

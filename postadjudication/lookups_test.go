@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // uncheckedLookup is an escrow service whose lookups do not wait for calls.
 type uncheckedLookup struct {
-	*scriptedEscrow
+	*rig.Escrow
 	answer *atomic.Value // func(Call) Answer
 }
 
@@ -35,12 +36,12 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	var answer atomic.Value
 	answer.Store(func(escrow.Call) escrow.Answer { return answerUnknown })
-	r := newRig(t, func(c *Config) {
-		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off, c.Executor = limit, 1, true, uncheckedLookup{c.Executor.(*scriptedEscrow), &answer}
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Lookups.Off, c.Executor = limit, 1, true, uncheckedLookup{c.Executor.(*rig.Escrow), &answer}
 	})
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
+	r.Escrow.Answer(rig.GivesNoAnswer)
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	never := make(chan struct{})
 	defer close(never)
 	for words, lookup := range map[string]func(escrow.Call) escrow.Answer{
@@ -74,51 +75,51 @@ func TestALookupThatHangsOrPanicsHoldsUpNobodyWhoAsks(t *testing.T) {
 func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	t.Parallel()
 	const life = 2 * time.Second
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.TimeLimit = 100 * time.Millisecond
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 3, life
-		c.Executor.(*scriptedEscrow).keyLifetime = life
+		c.Executor.(*rig.Escrow).KeyLife = life
 	})
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		r.escrow.pay(c, c.Amount.Minor)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		r.Escrow.Pay(c, c.Amount.Minor)
 		if c.Attempt == 1 {
-			return noAnswer() // it paid, and the answer was lost
+			return rig.NoAnswer() // it paid, and the answer was lost
 		}
 		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor}
-	}
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.NotExecuted} } // the key is forgotten
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilNoneLive()
+	})
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.NotExecuted} }) // the key is forgotten
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
 	ctx := context.Background()
 	st, err := r.Status(ctx, "acme", s.Run)
-	if err != nil || r.escrow.totalCalls() != 1 || st.Letter != background.LetterOpen || st.Class != escrow.Unknown || st.ReasonCode != background.ReasonOutcomeUnknown {
-		t.Errorf("%d calls; %+v, %v", r.escrow.totalCalls(), st, err)
+	if err != nil || r.Escrow.TotalCalls() != 1 || st.Letter != background.LetterOpen || st.Class != escrow.Unknown || st.ReasonCode != background.ReasonOutcomeUnknown {
+		t.Errorf("%d calls; %+v, %v", r.Escrow.TotalCalls(), st, err)
 	}
 	var refused *refusal.RefusedError
 	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
 		t.Errorf("lookup by a person: %v", err)
 	}
-	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, BulkRequest{Reason: "ask", Action: BulkReconcile, Filter: deadletter.Filter{}, All: true})
+	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, postadjudication.BulkRequest{Reason: "ask", Action: postadjudication.BulkReconcile, Filter: deadletter.Filter{}, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, b.ID, b.Hash); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the plan is done", `SELECT state = 'done' FROM recourse.bulks`)
-	if n := r.count(`SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'refused:reconcile_first'`); n != 1 {
+	r.WaitQuery("the plan is done", `SELECT state = 'done' FROM recourse.bulks`)
+	if n := r.Count(`SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'refused:reconcile_first'`); n != 1 {
 		t.Errorf("lookup by a plan: %d refused", n)
 	}
-	if n := r.count(`SELECT unknown_open FROM recourse.cases`); n != 1 {
+	if n := r.Count(`SELECT unknown_open FROM recourse.cases`); n != 1 {
 		t.Errorf("%d unknown", n)
 	}
 	// A service whose lookups know keys for longer than it accepts them is believed.
-	r.escrow.lookupLifetime = time.Hour
-	r.escrow.lookup = nil
+	r.Escrow.LookupLife = time.Hour
+	r.Escrow.ScriptLookups(nil)
 	if c, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // The same at the end of a run, where the lookup is made before the death.
@@ -127,14 +128,17 @@ func TestAForgottenKeyLeavesItsLetterUnknown(t *testing.T) {
 	for life, class := range map[time.Duration]escrow.Class{0: escrow.Unknown, time.Hour: escrow.NotExecuted} {
 		t.Run(life.String(), func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1; c.Executor.(*scriptedEscrow).keyLifetime = life })
-			r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
-			s := r.startWorkers().mustSubmit(release(1))
-			r.untilNoneLive()
+			r := rig.New(t, func(c *postadjudication.Config) {
+				c.Policy.MaxRetryAttempts = 1
+				c.Executor.(*rig.Escrow).KeyLife = life
+			})
+			r.Escrow.Answer(rig.GivesNoAnswer)
+			s := r.StartWorkers().MustSubmit(rig.Release(1))
+			r.WaitNoneLive()
 			if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != class {
 				t.Errorf("%+v, %v", st, err)
 			}
-			r.mustAudit()
+			r.MustAudit()
 		})
 	}
 }
@@ -142,25 +146,25 @@ func TestAForgottenKeyLeavesItsLetterUnknown(t *testing.T) {
 // The call of a lost process may be in flight for a bounded time.
 func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.Worker, c.TimeLimit, c.Grace, c.Policy.MaxRetryAttempts = "first", 50*time.Millisecond, 10*time.Millisecond, 1
 	})
 	hang := make(chan struct{})
 	defer close(hang)
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { <-hang; return noAnswer() } // ignores its context
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	later := func(d time.Duration) *rig {
-		return joinRig(t, r.url, r.redis, newEscrow(), func(c *Config) {
+	r.Escrow.Script(func(context.Context, escrow.Call) escrow.Answer { <-hang; return rig.NoAnswer() }) // ignores its context
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitLetter(s.Run)
+	later := func(d time.Duration) *rig.Rig {
+		return rig.Join(t, r.DatabaseURL, r.Redis, rig.NewEscrow(), func(c *postadjudication.Config) {
 			c.Worker, c.Simulated, c.Now = "second", true, func() time.Time { return time.Now().Add(d) }
 		})
 	}
-	var refusal *refusal.RefusedError
-	if _, err := later(24*time.Hour).As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "has not returned") {
+	var refused *refusal.RefusedError
+	if _, err := later(24*time.Hour).As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("while the process lives: %v", err)
 	}
-	r.stopWork()
-	if _, err := later(0).As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); !errors.As(err, &refusal) || !strings.Contains(err.Error(), "look up again in") {
+	r.StopWorkers()
+	if _, err := later(0).As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the process ended: %v", err)
 	}
 	year := later(365 * 24 * time.Hour)
@@ -170,28 +174,28 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	if st, err := year.Status(context.Background(), "acme", s.Run); err != nil || len(st.OutstandingCalls) != 0 || st.Class != escrow.NotExecuted {
 		t.Errorf("%+v, %v", st, err)
 	}
-	year.mustAudit()
+	year.MustAudit()
 }
 
 // A worker was lost during its call, and its letter is looked up.
 func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.LostAfter, c.TimeLimit, c.Policy.MaxRetryAttempts = 3*time.Second, 50*time.Millisecond, 1
-		c.Executor.(*scriptedEscrow).keyLifetime = 0
+		c.Executor.(*rig.Escrow).KeyLife = 0
 	})
 	ctx := context.Background()
-	s := r.mustSubmit(release(1))
-	seen, err := r.journal.Cases.Snapshot(ctx, s.Run)
+	s := r.MustSubmit(rig.Release(1))
+	seen, err := r.Journal().Cases.Snapshot(ctx, s.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.claimRun(seen.Run); err != nil {
+	if _, err := r.Claim(context.Background(), seen.Run); err != nil {
 		t.Fatal(err)
 	}
-	r.startWorkers()
-	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	r.escrow.lookupLifetime = escrow.Forever
+	r.StartWorkers()
+	r.WaitLetter(s.Run)
+	r.Escrow.LookupLife = escrow.Forever
 	var refused *refusal.RefusedError
 	_, err = r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 	for err != nil && strings.Contains(err.Error(), "the lookup timed out") { // of a slow machine; go test bounds it
@@ -200,50 +204,50 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", s.Run, casework.Finding{Reason: "r", Reference: "x", Class: escrow.NotExecuted}); !errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, deadletter.Finding{Reason: "r", Reference: "x", Class: escrow.NotExecuted}); !errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding {
 		t.Errorf("found just after the loss: %v", err)
 	}
-	day := joinRig(t, r.url, r.redis, r.escrow, func(c *Config) {
+	day := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) {
 		c.LostAfter, c.Simulated, c.Now = 3*time.Second, true, func() time.Time { return time.Now().Add(24 * time.Hour) }
 	})
 	if c, err := day.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	day.mustAudit()
+	day.MustAudit()
 }
 
 // A person who finds that nothing was executed must confirm it while a call may be outstanding.
 func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.TimeLimit = 50 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
+	r := rig.New(t, func(c *postadjudication.Config) { c.TimeLimit = 50 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 })
 	answer := make(chan escrow.Answer)
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return <-answer }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	r.Escrow.Script(func(context.Context, escrow.Call) escrow.Answer { return <-answer })
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitLetter(s.Run)
 	ctx := context.Background()
-	f := casework.Finding{Reason: "bank statement", Reference: "stmt-7", Class: escrow.NotExecuted}
+	f := deadletter.Finding{Reason: "bank statement", Reference: "stmt-7", Class: escrow.NotExecuted}
 	var refused *refusal.RefusedError
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); !errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("%v", err)
 	}
-	opposite := refund(1)
+	opposite := rig.Refund(1)
 	opposite.Generation = 2
-	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
+	if got := r.MustSubmit(opposite); got.Reply != postadjudication.ReconcileFirst {
 		t.Errorf("before a finding: %s", got.Reply)
 	}
 	var field *refusal.FieldError
-	if _, err := r.Reconcile(ctx, "acme", s.Run, casework.Finding{Reason: "r", Reference: "x", Class: escrow.Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
+	if _, err := r.Reconcile(ctx, "acme", s.Run, deadletter.Finding{Reason: "r", Reference: "x", Class: escrow.Executed, Moved: 1000, CallOutstanding: true}); !errors.As(err, &field) || field.Field != "call_outstanding" {
 		t.Errorf("%v", err)
 	}
 	f.CallOutstanding = true
 	if c, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND body LIKE '%"call_outstanding":true%'`); n != 1 {
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND body LIKE '%"call_outstanding":true%'`); n != 1 {
 		t.Errorf("%d receipts confirm the outstanding call", n)
 	}
 	close(answer) // an empty answer: unknown, which the finding resolved
-	if got := r.mustSubmit(opposite); got.Reply != Created {
+	if got := r.MustSubmit(opposite); got.Reply != postadjudication.Created {
 		t.Errorf("after the finding: %s", got.Reply)
 	}
 }
@@ -252,23 +256,23 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 // next generation.
 func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts = 1 })
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	r.stopWork()
-	if _, err := r.db.Exec(`UPDATE recourse.runs SET outstanding_calls = '{1}'`); err != nil {
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 1 })
+	r.Escrow.Answer(rig.Refuses)
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitLetter(s.Run)
+	r.StopWorkers()
+	if _, err := r.DB.Exec(`UPDATE recourse.runs SET outstanding_calls = '{1}'`); err != nil {
 		t.Fatal(err)
 	}
-	opposite := refund(1)
+	opposite := rig.Refund(1)
 	opposite.Generation = 2
-	if got := r.mustSubmit(opposite); got.Reply != ReconcileFirst {
+	if got := r.MustSubmit(opposite); got.Reply != postadjudication.ReconcileFirst {
 		t.Errorf("%s", got.Reply)
 	}
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, casework.Finding{Reason: "r", Reference: "x", Class: escrow.NotExecuted, CallOutstanding: true}); err != nil {
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, deadletter.Finding{Reason: "r", Reference: "x", Class: escrow.NotExecuted, CallOutstanding: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.mustSubmit(opposite); got.Reply != Created {
+	if got := r.MustSubmit(opposite); got.Reply != postadjudication.Created {
 		t.Errorf("%s", got.Reply)
 	}
 }
@@ -277,39 +281,39 @@ func TestAnOutstandingCallKeepsTheNextGenerationOut(t *testing.T) {
 // service may count the lifetime from the refusals.
 func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Executor.(*scriptedEscrow).keyLifetime = 24 * time.Hour })
+	r := rig.New(t, func(c *postadjudication.Config) { c.Executor.(*rig.Escrow).KeyLife = 24 * time.Hour })
 	letter := background.RunID{}
 	keys := map[escrow.OperationKey]int{}
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		keys[c.OperationKey]++
 		switch {
 		case c.Run == letter || letter.IsZero():
-			return refused()
+			return rig.Refused()
 		case c.Attempt == 1:
-			r.escrow.pay(c, c.Amount.Minor)
-			return noAnswer()
+			r.Escrow.Pay(c, c.Amount.Minor)
+			return rig.NoAnswer()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitLetter(s.Run)
 	back := func(by string) {
-		if _, err := r.db.Exec(`UPDATE recourse.cases SET first_sent_at = first_sent_at - $1::interval`, by); err != nil {
+		if _, err := r.DB.Exec(`UPDATE recourse.cases SET first_sent_at = first_sent_at - $1::interval`, by); err != nil {
 			t.Fatal(err)
 		}
 	}
 	back("1 day")
 	letter = s.Run
-	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, forkRequest)
+	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), s.Run, rig.ForkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if st, err := r.Status(context.Background(), "acme", f.Run); err != nil || st.State != background.Succeeded || st.Attempts != 2 || len(keys) != 2 {
 		t.Errorf("%d keys; %+v, %v", len(keys), st, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 	back("1 s")
 	if a, err := r.Audit(context.Background()); err != nil || !strings.Contains(a.Verdict(audit.InvariantFold), "first sent at") {
 		t.Errorf("a changed time of the first call is not found: %+v, %v", a, err)
@@ -319,32 +323,32 @@ func TestAForkLaterThanTheKeyLifetimeHasAllItsAttempts(t *testing.T) {
 // A run paused by a breaker is not looked up, and does not die of its key meanwhile.
 func TestAPausedRunDoesNotDieOfItsKey(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.Policy.BaseDelay = 100 * time.Millisecond
-		c.Executor.(*scriptedEscrow).keyLifetime = 0
+		c.Executor.(*rig.Escrow).KeyLife = 0
 	})
 	ctx := context.Background()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(context.Context, escrow.Call) escrow.Answer {
 		if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "maintenance"); err != nil {
 			t.Error(err)
 		}
-		return noAnswer()
-	}
+		return rig.NoAnswer()
+	})
 	lookups := 0
-	r.escrow.lookup = func(c escrow.Call) escrow.Answer {
+	r.Escrow.ScriptLookups(func(c escrow.Call) escrow.Answer {
 		lookups++
 		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor}
-	}
+	})
 	paused := r.Health().Stats().PausedDeliveries
-	s := r.startWorkers().mustSubmit(release(1))
-	r.untilTrue("its delivery is postponed", func() bool { return r.Health().Stats().PausedDeliveries > paused })
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.Wait("its delivery is postponed", func() bool { return r.Health().Stats().PausedDeliveries > paused })
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Scheduled || lookups != 0 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "over"); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if st, err := r.Status(ctx, "acme", s.Run); err != nil || st.State != background.Succeeded || lookups != 1 {
 		t.Errorf("%d lookups, %+v, %v", lookups, st, err)
 	}

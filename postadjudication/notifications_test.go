@@ -1,9 +1,12 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // pause blocks notifications to Redis until the returned function is called.
@@ -33,12 +36,12 @@ func (d asynqInspector) pendingNotifications(t *testing.T) int {
 
 func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue)
-	d := r.inspector()
+	r := rig.New(t, oneQueue)
+	d := inspector(r)
 	resume := d.pause(t)
 	const n = 3
 	for i := range n {
-		if s := r.mustSubmit(release(i)); s.Reply != Created {
+		if s := r.MustSubmit(rig.Release(i)); s.Reply != postadjudication.Created {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -52,7 +55,7 @@ func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 	if sent := d.pendingNotifications(t); sent != n {
 		t.Errorf("%d notifications were sent when Close returned, want %d", sent, n)
 	}
-	next := joinRig(t, r.url, r.redis, r.escrow, oneQueue).startWorkers()
-	next.untilNoneLive()
-	next.mustAudit()
+	next := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, oneQueue).StartWorkers()
+	next.WaitNoneLive()
+	next.MustAudit()
 }

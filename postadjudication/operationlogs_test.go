@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -6,26 +6,27 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // The operation logs of keys, plans, circuit breakers and refusals can be read page by page: by
 // whom, when and why.
 func TestOperationLogsCanBeRead(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	_, key, err := r.As("acme", "user:root").Keys.Create(ctx, NewKey{Principal: "user:ada", Roles: []AccessRole{access.Operator}, ExpiresAt: r.now().Add(validate.Day), Reason: "on call"})
+	_, key, err := r.As("acme", "user:root").Keys.Create(ctx, postadjudication.NewKey{Principal: "user:ada", Roles: []postadjudication.AccessRole{access.Operator}, ExpiresAt: r.Now().Add(day), Reason: "on call"})
 	if err == nil {
 		_, err = r.As("acme", "user:root").Keys.Revoke(ctx, key.Prefix, "left")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	plan := r.runPlan(r.mustPlan(BulkRequest{Reason: "in court", Action: BulkHold, All: true}))
-	for _, tenant := range []string{"acme", AllTenants} {
+	r.DeadLetter(1, rig.Refuses)
+	plan := r.RunPlan(r.MustPlan(postadjudication.BulkRequest{Reason: "in court", Action: postadjudication.BulkHold, All: true}))
+	for _, tenant := range []string{"acme", postadjudication.AllTenants} {
 		if _, err := r.As(tenant, "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "their bank is down"); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +34,7 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").Breakers.Release(ctx, escrow.DefaultTarget, "it is up"); err != nil {
 		t.Fatal(err)
 	}
-	words := func(found []OperationLogEntry, err error) string {
+	words := func(found []postadjudication.OperationLogEntry, err error) string {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -47,11 +48,11 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 		}
 		return strings.Join(all, "\n")
 	}
-	for of, want := range map[OperationLog][]string{
-		OperationLogKeys: {"user:root key-created " + key.Prefix + " user:ada as operator", "user:root key-revoked " + key.Prefix + " : left"},
-		OperationLogBulks: {"user:ada bulk-changed " + plan.ID.String() + " none to planned: in court", "user:bob bulk-changed " + plan.ID.String() + " planned to running",
+	for of, want := range map[postadjudication.OperationLog][]string{
+		postadjudication.OperationLogKeys: {"user:root key-created " + key.Prefix + " user:ada as operator", "user:root key-revoked " + key.Prefix + " : left"},
+		postadjudication.OperationLogBulks: {"user:ada bulk-changed " + plan.ID.String() + " none to planned: in court", "user:bob bulk-changed " + plan.ID.String() + " planned to running",
 			"system:bulk bulk-changed " + plan.ID.String() + " running to done"},
-		OperationLogRefusals: {""},
+		postadjudication.OperationLogRefusals: {""},
 	} {
 		entries := words(r.As("acme", "").OperationLogs.History(ctx, of, 0, 100))
 		for _, w := range want {
@@ -66,17 +67,17 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 	if entries := words(r.As("acme", "").Breakers.History(ctx, escrow.DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down\nuser:bob breaker-released  open to closed: it is up" {
 		t.Error(entries)
 	}
-	if entries := words(r.As(AllTenants, "").Breakers.History(ctx, escrow.DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down" {
+	if entries := words(r.As(postadjudication.AllTenants, "").Breakers.History(ctx, escrow.DefaultTarget, 0, 100)); entries != "user:ada breaker-opened  closed to open: their bank is down" {
 		t.Error(entries)
 	}
-	if entries := words(r.As("acme", "").OperationLogs.History(ctx, OperationLogBulks, 1, 1)); !strings.Contains(entries, "planned to running") || strings.Contains(entries, "\n") {
+	if entries := words(r.As("acme", "").OperationLogs.History(ctx, postadjudication.OperationLogBulks, 1, 1)); !strings.Contains(entries, "planned to running") || strings.Contains(entries, "\n") {
 		t.Errorf("the second alone: %s", entries)
 	}
-	if entries := words(r.As("bank", "").OperationLogs.History(ctx, OperationLogKeys, 0, 100)); entries != "" {
+	if entries := words(r.As("bank", "").OperationLogs.History(ctx, postadjudication.OperationLogKeys, 0, 100)); entries != "" {
 		t.Errorf("another tenant's: %s", entries)
 	}
-	if _, err := r.As("", "").OperationLogs.History(ctx, OperationLogKeys, 0, 100); err == nil {
+	if _, err := r.As("", "").OperationLogs.History(ctx, postadjudication.OperationLogKeys, 0, 100); err == nil {
 		t.Error("an empty tenant reads the log of all tenants")
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

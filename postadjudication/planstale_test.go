@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -19,167 +21,165 @@ import (
 // or of cases.
 func TestARefusalMakesNoPlanStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	lies := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	found, freed := r.deadLetter(1, lies), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
-	forked := r.deadLetters(3, 5, func(escrow.Call) escrow.Answer { return refused() })
+	lies := func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() }
+	found, freed := r.DeadLetter(1, lies), r.DeadLetter(2, rig.Refuses)
+	forked := r.DeadLetters(3, 5, rig.Refuses)
 	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, found.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := r.mustPlanFree(freeRequest("txr_2"))
-	fork := r.mustPlan(BulkRequest{Filter: deadletter.Filter{Family: casework.Family}, Action: BulkFork, Reason: "mended"})
-	refusals := func(s Submitted) {
+	free := mustPlanFree(r, freeRequest("txr_2"))
+	fork := r.MustPlan(postadjudication.BulkRequest{Filter: deadletter.Filter{Family: postadjudication.Family}, Action: postadjudication.BulkFork, Reason: "mended"})
+	refusals := func(s postadjudication.Submitted) {
 		t.Helper()
-		if err := r.RecordRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Rule: "role_missing", Run: s.Run}); err != nil {
+		if err := r.RecordRefusal(ctx, postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Rule: "role_missing", Run: s.Run}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.cancel(s); !errors.Is(err, refusal.ErrEnded) {
+		if _, err := cancelRun(r, s); !errors.Is(err, refusal.ErrEnded) {
 			t.Fatal(err)
 		}
 	}
 	for _, s := range append(forked, found, freed) {
 		refusals(s)
-		if payloads := r.payloadsOf(s, receipts.Refused); len(payloads) != 2 {
+		if payloads := r.Payloads(s, receipts.Refused); len(payloads) != 2 {
 			t.Fatalf("%+v", payloads)
 		}
 	}
-	for _, plan := range []Bulk{finding, free} {
-		if b := r.runPlan(plan); b.Progress.Done != 1 {
+	for _, plan := range []postadjudication.Bulk{finding, free} {
+		if b := r.RunPlan(plan); b.Progress.Done != 1 {
 			t.Errorf("%s: %+v", plan.Action, b.Progress)
 		}
 	}
-	if b := r.runPlan(fork); b.Progress.Done != 2 || b.Progress.PlanStale != 2 { // the other two were settled and freed since
+	if b := r.RunPlan(fork); b.Progress.Done != 2 || b.Progress.PlanStale != 2 { // the other two were settled and freed since
 		t.Errorf("%+v", b.Progress)
 	}
-	r.untilNoneLive()
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 {
+	r.WaitNoneLive()
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.Released != 1000 {
 		t.Errorf("%+v", c.State)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A finding since the plan was made makes it stale, as does a change of the money.
 func TestAFindingMakesAPlanStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	letter := r.DeadLetter(1, rig.Refuses)
 	finding, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, letter.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free := r.mustPlanFree(freeRequest("txr_1"))
-	none := casework.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
-	if _, err := r.As("acme", "user:ben").DeadLetters.Reconcile(asOnePerson(ctx), letter.Run, none); err != nil {
+	free := mustPlanFree(r, freeRequest("txr_1"))
+	none := deadletter.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt-1", CallOutstanding: true}
+	if _, err := r.As("acme", "user:ben").DeadLetters.Reconcile(rig.AsOnePerson(ctx), letter.Run, none); err != nil {
 		t.Fatal(err)
 	}
-	for _, plan := range []Bulk{finding, free} {
-		if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
+	for _, plan := range []postadjudication.Bulk{finding, free} {
+		if b := r.RunPlan(plan); b.Progress.PlanStale != 1 {
 			t.Errorf("%s: %+v", plan.Action, b.Progress)
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // An attempt of a waiting run with unknown money leaves its plan valid.
 func TestAnAttemptOfAWaitingRunMakesNoFindingStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 4 * time.Second }).startWorkers()
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.BaseDelay = 4 * time.Second }).StartWorkers()
 	ctx := context.Background()
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		r.escrow.pay(c, c.Amount.Minor)
-		return noAnswer()
-	}
-	s := r.mustSubmit(release(1))
-	r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		r.Escrow.Pay(c, c.Amount.Minor)
+		return rig.NoAnswer()
+	})
+	s := r.MustSubmit(rig.Release(1))
+	r.WaitState(s.Run, background.Scheduled)
 	plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, s.Run, paidFinding)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.until("it was tried again", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled' AND attempt_count = 2)`)
-	if b := r.runPlan(plan); b.Progress.Done != 1 {
+	r.WaitStatus("it was tried again", s.Run, func(s casestatus.Status) bool { return s.State == background.Scheduled && s.Attempts == 2 })
+	if b := r.RunPlan(plan); b.Progress.Done != 1 {
 		t.Errorf("%+v", b.Progress)
 	}
-	if c, st := r.caseOf(release(1)), r.status(s.Run); c.Progression != settlement.Settled || c.Released != 1000 || st.State != background.Succeeded {
+	if c, st := r.CaseOf(rig.Release(1)), r.StatusOf(s.Run); c.Progression != settlement.Settled || c.Released != 1000 || st.State != background.Succeeded {
 		t.Errorf("%+v, %+v", c.State, st)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // untilAttempts waits until a run has made a number of attempts and waits for the next one.
-func (r *rig) untilAttempts(s Submitted, attempts int) {
-	r.t.Helper()
-	r.until("it is tried again", `SELECT state = 'scheduled' AND attempt_count >= $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), attempts)
+func untilAttempts(r *rig.Rig, s postadjudication.Submitted, attempts int) {
+	r.T.Helper()
+	r.WaitStatus("it is tried again", s.Run, func(s casestatus.Status) bool { return s.State == background.Scheduled && s.Attempts >= attempts })
 }
 
 // olderRuns returns two cases whose newest run is retried every second, and in each the closed run
 // before it: one superseded by a higher generation, one a cancelled fork.
-func (r *rig) olderRuns() (older, newer []Submitted) {
-	r.t.Helper()
-	lies := func(c escrow.Call) escrow.Answer { r.escrow.pay(c, c.Amount.Minor); return refused() }
-	superseded := r.deadLetter(1, lies)
-	letter := r.deadLetter(2, lies)
+func olderRuns(r *rig.Rig) (older, newer []postadjudication.Submitted) {
+	r.T.Helper()
+	lies := func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() }
+	superseded := r.DeadLetter(1, lies)
+	letter := r.DeadLetter(2, lies)
 	if _, err := r.As("acme", "user:ada").Breakers.Open(context.Background(), escrow.DefaultTarget, "stop"); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	fork := r.mustFork(letter)
-	if _, err := r.cancel(fork); err != nil {
-		r.t.Fatal(err)
+	fork := r.MustFork(letter)
+	if _, err := cancelRun(r, fork); err != nil {
+		r.T.Fatal(err)
 	}
 	if _, err := r.As("acme", "user:ada").Breakers.Release(context.Background(), escrow.DefaultTarget, "go"); err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
-	r.escrow.mu.Unlock()
+	r.Escrow.Answer(rig.RateLimits)
 	for n := 1; n <= 2; n++ {
-		higher := release(n)
+		higher := rig.Release(n)
 		higher.Generation = 2
-		newer = append(newer, r.mustSubmit(higher))
+		newer = append(newer, r.MustSubmit(higher))
 	}
 	for _, s := range newer {
-		r.untilAttempts(s, 1)
+		untilAttempts(r, s, 1)
 	}
-	return []Submitted{superseded, fork}, newer
+	return []postadjudication.Submitted{superseded, fork}, newer
 }
 
 // A plan about an older key stays valid when a newer run of the case gets an answer and
 // waits.
 func TestAttemptsOfANewerRunMakeNoFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
+	r := rig.New(t, func(c *postadjudication.Config) {
 		c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, time.Second, time.Second
-	}).startWorkers()
+	}).StartWorkers()
 	ctx := context.Background()
-	older, newer := r.olderRuns()
+	older, newer := olderRuns(r)
 	for n := range older {
 		plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, older[n].Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.untilAttempts(newer[n], r.status(newer[n].Run).Attempts+1)
-		if b := r.runPlan(plan); b.Progress.Done != 1 {
+		untilAttempts(r, newer[n], r.StatusOf(newer[n].Run).Attempts+1)
+		if b := r.RunPlan(plan); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	for n := range older {
-		if c, st := r.caseOf(release(n+1)), r.status(newer[n].Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != casework.ReasonPaidUnderOlderKey {
+		if c, st := r.CaseOf(rig.Release(n+1)), r.StatusOf(newer[n].Run); c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || st.ReasonCode != postadjudication.ReasonPaidUnderOlderKey {
 			t.Errorf("%+v, %+v", c.State, st)
 		}
 	}
-	r.checkNoBreach()
-	r.mustAudit()
+	checkNoBreach(r)
+	r.MustAudit()
 }
 
 // Nor does that run's death change it, since it keeps the reservation.
 func TestTheDeathOfANewerRunMakesNoFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 2, 2*time.Second }).startWorkers()
-	older, newer := r.olderRuns()
-	var plans []Bulk
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay = 2, 2*time.Second }).StartWorkers()
+	older, newer := olderRuns(r)
+	var plans []postadjudication.Bulk
 	for _, s := range older {
 		plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(context.Background(), s.Run, paidFinding)
 		if err != nil {
@@ -187,40 +187,38 @@ func TestTheDeathOfANewerRunMakesNoFindingOfAnOlderOneStale(t *testing.T) {
 		}
 		plans = append(plans, plan)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	for n, plan := range plans {
-		if b := r.runPlan(plan); b.Progress.Done != 1 {
+		if b := r.RunPlan(plan); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
-		if c := r.caseOf(release(n + 1)); c.Released != 1000 || c.Reserved != 0 || r.letterStatus(newer[n]) != background.LetterOpen {
+		if c := r.CaseOf(rig.Release(n + 1)); c.Released != 1000 || c.Reserved != 0 || r.LetterStatus(newer[n]) != background.LetterOpen {
 			t.Errorf("%+v", c.State)
 		}
 	}
-	r.checkNoBreach()
-	r.mustAudit()
+	checkNoBreach(r)
+	r.MustAudit()
 }
 
 // A payment or an unknown outcome of the newer run makes the plan stale, as does a person's action on it.
 func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 	t.Parallel()
-	for name, between := range map[string]func(*rig, Submitted){
-		"a finding": func(r *rig, newer Submitted) {
+	for name, between := range map[string]func(*rig.Rig, postadjudication.Submitted){
+		"a finding": func(r *rig.Rig, newer postadjudication.Submitted) {
 			found := paidFinding
 			found.Reference = "stmt-8"
 			if _, err := r.Reconcile(context.Background(), "acme", newer.Run, found); err != nil {
-				r.t.Error(err)
+				r.T.Error(err)
 			}
 		},
-		"a cancel": func(r *rig, newer Submitted) {
-			if _, err := r.cancel(newer); err != nil {
-				r.t.Error(err)
+		"a cancel": func(r *rig.Rig, newer postadjudication.Submitted) {
+			if _, err := cancelRun(r, newer); err != nil {
+				r.T.Error(err)
 			}
 		},
-		"a success": func(r *rig, _ Submitted) {
-			r.escrow.mu.Lock()
-			r.escrow.script = nil
-			r.escrow.mu.Unlock()
-			r.untilNoneLive()
+		"a success": func(r *rig.Rig, _ postadjudication.Submitted) {
+			r.Escrow.Script(nil)
+			r.WaitNoneLive()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,37 +227,37 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 			if name == "a success" {
 				delay = time.Second
 			}
-			r := newRig(t, func(c *Config) { c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, delay, delay }).startWorkers()
-			r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-			superseded := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-			answer := busy429()
+			r := rig.New(t, func(c *postadjudication.Config) {
+				c.Policy.MaxRetryAttempts, c.Policy.BaseDelay, c.Policy.MaxDelay = 100, delay, delay
+			}).StartWorkers()
+			r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+			superseded := r.DeadLetter(1, rig.Refuses)
+			answer := rig.RateLimited()
 			if name == "a finding" {
-				answer = noAnswer() // a waiting run accepts a finding only while its money is unknown
+				answer = rig.NoAnswer() // a waiting run accepts a finding only while its money is unknown
 			}
-			r.escrow.mu.Lock()
-			r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+			r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 				if answer.Class == escrow.Unknown {
-					r.escrow.pay(c, c.Amount.Minor)
+					r.Escrow.Pay(c, c.Amount.Minor)
 				}
 				return answer
-			}
-			r.escrow.mu.Unlock()
-			higher := release(1)
+			})
+			higher := rig.Release(1)
 			higher.Generation = 2
-			newer := r.mustSubmit(higher)
-			r.untilAttempts(newer, 1)
+			newer := r.MustSubmit(higher)
+			untilAttempts(r, newer, 1)
 			plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(context.Background(), superseded.Run, paidFinding)
 			if err != nil {
 				t.Fatal(err)
 			}
 			between(r, newer)
-			if b := r.runPlan(plan); b.Progress.PlanStale != 1 {
+			if b := r.RunPlan(plan); b.Progress.PlanStale != 1 {
 				t.Errorf("%+v", b.Progress)
 			}
-			if payloads := r.payloadsOf(superseded, receipts.Reconciled); name != "a finding" && len(payloads) != 0 || name == "a finding" && len(payloads) != 1 {
+			if payloads := r.Payloads(superseded, receipts.Reconciled); name != "a finding" && len(payloads) != 0 || name == "a finding" && len(payloads) != 1 {
 				t.Errorf("%+v", payloads)
 			}
-			r.mustAudit()
+			r.MustAudit()
 		})
 	}
 }
@@ -268,51 +266,49 @@ func TestMoneyOfANewerRunMakesAFindingOfAnOlderOneStale(t *testing.T) {
 // plans.
 func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay, c.TimeLimit = 4*time.Second, time.Minute }).startWorkers()
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.BaseDelay, c.TimeLimit = 4*time.Second, time.Minute }).StartWorkers()
 	ctx := context.Background()
-	other := r.deadLetter(9, func(escrow.Call) escrow.Answer { return refused() })
+	other := r.DeadLetter(9, rig.Refuses)
 	answer := make(chan struct{})
-	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt > 1 {
 			<-answer
 		}
-		r.escrow.pay(c, c.Amount.Minor)
-		return noAnswer()
-	}
-	r.escrow.mu.Unlock()
-	var plans []Bulk
-	for n := range maxRunningBulks {
-		s := r.mustSubmit(release(n))
-		r.until("it waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE id = $1 AND state = 'scheduled')`, s.Run.String())
+		r.Escrow.Pay(c, c.Amount.Minor)
+		return rig.NoAnswer()
+	})
+	var plans []postadjudication.Bulk
+	for n := range postadjudication.MaxRunningBulks {
+		s := r.MustSubmit(rig.Release(n))
+		r.WaitState(s.Run, background.Scheduled)
 		plan, err := r.As("acme", "user:ada").Bulk.PlanFinding(ctx, s.Run, paidFinding)
 		if err != nil {
 			t.Fatal(err)
 		}
 		plans = append(plans, plan)
 	}
-	r.until("all are called", `SELECT count(*) = $1 FROM recourse.runs WHERE state = 'running'`, len(plans))
+	r.WaitQuery("all are called", `SELECT count(*) = $1 FROM recourse.runs WHERE state = 'running'`, len(plans))
 	for _, plan := range plans {
 		if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 			t.Fatal(err)
 		}
 	}
-	hold := allLetters(BulkHold)
-	hold.All, hold.Filter.Transaction = false, release(9).TransactionReceiptID
-	if b := r.runPlan(r.mustPlan(hold)); b.Progress.Done != 1 || b.Items != 1 {
+	hold := allLetters(postadjudication.BulkHold)
+	hold.All, hold.Filter.Transaction = false, rig.Release(9).TransactionReceiptID
+	if b := r.RunPlan(r.MustPlan(hold)); b.Progress.Done != 1 || b.Items != 1 {
 		t.Errorf("another plan, of %s: %+v", other.Run, b.Progress)
 	}
 	for _, plan := range plans {
-		if items := r.bulkItems(plan.ID, ""); len(items) != 1 || items[0].Outcome != OutcomePending || items[0].WaitsFor != refusal.GateRunning {
+		if items := r.BulkItems(plan.ID, ""); len(items) != 1 || items[0].Outcome != postadjudication.OutcomePending || items[0].WaitsFor != refusal.GateRunning {
 			t.Errorf("%+v", items)
 		}
 	}
 	close(answer)
 	for _, plan := range plans {
-		if b := r.untilPlanDone(plan.ID); b.Progress.Done != 1 {
+		if b := r.WaitPlan(plan.ID); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -22,14 +22,14 @@ func succeedTask(context.Context, background.Attempt) background.Result {
 	return background.Result{Class: escrow.Executed}
 }
 
-func policyChange(attempts int) PolicyChange {
-	return PolicyChange{Family: casework.Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond}, Reason: "they asked for patience"}
+func policyChange(attempts int) postadjudication.PolicyChange {
+	return postadjudication.PolicyChange{Family: postadjudication.Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond}, Reason: "they asked for patience"}
 }
 
 // A caller who may not read a policy's receipts leaves no refusal among them: the receipts are its versions.
 func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
 	for n := range 3 {
 		if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(4+n)); err != nil {
@@ -39,38 +39,38 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 		if err != nil || len(cases) == 0 {
 			t.Fatalf("%v, %v", cases, err)
 		}
-		if err := r.RecordRefusal(ctx, AccessRefusal{Tenant: "acme", Actor: "user:bob", Action: "receipts", Rule: "role_missing", Case: cases[0]}); err != nil {
+		if err := r.RecordRefusal(ctx, postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:bob", Action: "receipts", Rule: "role_missing", Case: cases[0]}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if history, err := r.As("acme", "").Policies.History(ctx, casework.Family, 0, 10); err != nil || len(history) != 3 || history[2].Version != 3 || history[2].Policy.MaxRetryAttempts != 6 {
+	if history, err := r.As("acme", "").Policies.History(ctx, postadjudication.Family, 0, 10); err != nil || len(history) != 3 || history[2].Version != 3 || history[2].Policy.MaxRetryAttempts != 6 {
 		t.Errorf("%+v, %v", history, err)
 	}
-	if n := len(r.operationLog("acme", "refusals")); n != 3 {
+	if n := len(operationLog(r, "acme", "refusals")); n != 3 {
 		t.Errorf("%d refusals are returned", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // New runs have the policy that was set, also in another process; existing runs and their forks
 // keep theirs, and other tenants have theirs.
 func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	other := joinRig(t, r.url, r.redis, r.escrow)
+	r := rig.New(t)
+	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
 	ctx := context.Background()
-	before := r.mustSubmit(release(1))
+	before := r.MustSubmit(rig.Release(1))
 	set, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5))
 	if err != nil || set.Version != 1 || set.Policy.MaxRetryAttempts != 5 || set.Actor != "user:ada" || set.At.IsZero() {
 		t.Fatalf("%+v, %v", set, err)
 	}
-	after := r.mustSubmit(release(2))
-	foreign := release(3)
+	after := r.MustSubmit(rig.Release(2))
+	foreign := rig.Release(3)
 	foreign.Tenant = "other"
-	elsewhere := r.mustSubmit(foreign)
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
-	r.startWorkers()
-	r.untilNoneLive()
+	elsewhere := r.MustSubmit(foreign)
+	r.Escrow.Answer(rig.RateLimits)
+	r.StartWorkers()
+	r.WaitNoneLive()
 	for run, want := range map[background.RunID]int{before.Run: 3, after.Run: 5} {
 		if st, err := r.Status(ctx, "acme", run); err != nil || st.Attempts != want || st.Policy.MaxRetryAttempts != want {
 			t.Errorf("%d attempts of %d, want %d, %v", st.Attempts, st.Policy.MaxRetryAttempts, want, err)
@@ -79,7 +79,7 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 	if st, err := r.Status(ctx, "other", elsewhere.Run); err != nil || st.Attempts != 3 {
 		t.Errorf("another tenant's run: %+v, %v", st, err)
 	}
-	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, before.Run, forkRequest)
+	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, before.Run, rig.ForkRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +87,9 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 		t.Errorf("the fork of an older run: %+v, %v", st.Policy, err)
 	}
 	n := 10
-	r.untilTrue("another process learns of it", func() bool {
+	r.Wait("another process learns of it", func() bool {
 		n++
-		s, err := other.Submit(ctx, release(n))
+		s, err := other.Submit(ctx, rig.Release(n))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,13 +99,13 @@ func TestAPolicyThatIsSetIsThatOfNewRuns(t *testing.T) {
 		}
 		return st.Policy.MaxRetryAttempts == 5
 	})
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
 	version := func(n int64) *int64 { return &n }
 	first := policyChange(5)
@@ -113,7 +113,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, first); err != nil {
 		t.Fatal(err)
 	}
-	var other *PolicyVersionError
+	var other *postadjudication.PolicyVersionError
 	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, first); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.Policy.MaxRetryAttempts != 5 {
 		t.Fatalf("a change of version 0: %v", err)
 	}
@@ -126,7 +126,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	if set, err := r.As("acme", "user:ada").Policies.Set(ctx, second); err != nil || set.Version != 2 {
 		t.Fatalf("%+v, %v", set, err)
 	}
-	history, err := r.As("acme", "").Policies.History(ctx, casework.Family, 0, 10)
+	history, err := r.As("acme", "").Policies.History(ctx, postadjudication.Family, 0, 10)
 	if err != nil || len(history) != 2 {
 		t.Fatalf("%+v, %v", history, err)
 	}
@@ -136,7 +136,7 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 	if h := history[1]; h.Version != 2 || h.Changes != "max_retry_attempts 5 to 7; non_retryable [] to [http.refused]" || strings.Contains(h.Reason, "sk_live") {
 		t.Errorf("%+v", h)
 	}
-	if rest, err := r.As("acme", "").Policies.History(ctx, casework.Family, 1, 10); err != nil || len(rest) != 1 || rest[0].Version != 2 {
+	if rest, err := r.As("acme", "").Policies.History(ctx, postadjudication.Family, 1, 10); err != nil || len(rest) != 1 || rest[0].Version != 2 {
 		t.Errorf("%+v, %v", rest, err)
 	}
 	list, err := r.As("acme", "").Policies.List(ctx)
@@ -148,11 +148,11 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 		if err != nil || tenant == "" && len(list) != 0 || tenant != "" && (len(list) != 1 || list[0].Version != 0 || list[0].Policy.MaxRetryAttempts != 3) {
 			t.Errorf("tenant %q: %+v, %v", tenant, list, err)
 		}
-		if h, err := r.As(tenant, "").Policies.History(ctx, casework.Family, 0, 10); err != nil || len(h) != 0 {
+		if h, err := r.As(tenant, "").Policies.History(ctx, postadjudication.Family, 0, 10); err != nil || len(h) != 0 {
 			t.Errorf("tenant %q: %+v, %v", tenant, h, err)
 		}
 	}
-	if a := r.mustAudit(); a.Chains != 1 || a.Receipts != 2 {
+	if a := r.MustAudit(); a.Chains != 1 || a.Receipts != 2 {
 		t.Errorf("%d chains, %d receipts", a.Chains, a.Receipts)
 	}
 }
@@ -160,14 +160,14 @@ func TestAPolicyIsVersionedAndItsHistoryIsInReceipts(t *testing.T) {
 // Of many who set a policy with the same IfVersion, one succeeds.
 func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	var all sync.WaitGroup
 	won := make(chan int, 20)
 	for i := range 20 {
 		all.Go(func() {
 			q := policyChange(10 + i)
 			q.IfVersion = new(int64)
-			var other *PolicyVersionError
+			var other *postadjudication.PolicyVersionError
 			switch set, err := r.As("acme", "user:ada").Policies.Set(context.Background(), q); {
 			case err == nil:
 				won <- set.Policy.MaxRetryAttempts
@@ -183,26 +183,28 @@ func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 	if list, err := r.As("acme", "").Policies.List(context.Background()); err != nil || list[0].Policy.MaxRetryAttempts != <-won || list[0].Version != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1`, string(receipts.PolicyChanged)); n != 1 {
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1`, string(receipts.PolicyChanged)); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Families = []PlainFamily{{Name: "letters", Handle: succeedTask}} })
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "letters", Handle: succeedTask}}
+	})
 	ctx := context.Background()
-	for field, spoil := range map[string]func(*acting, *PolicyChange){
-		"tenant":                    func(who *acting, q *PolicyChange) { who.tenant = "" },
-		"family":                    func(who *acting, q *PolicyChange) { q.Family = "" },
-		"actor":                     func(who *acting, q *PolicyChange) { who.actor = " " },
-		"reason":                    func(who *acting, q *PolicyChange) { q.Reason = "" },
-		"policy.max_delay":          func(who *acting, q *PolicyChange) { q.Policy.MaxDelay = 31 * validate.Day },
-		"policy.max_retry_attempts": func(who *acting, q *PolicyChange) { q.Policy.MaxRetryAttempts = -1 },
-		"policy.jitter":             func(who *acting, q *PolicyChange) { q.Policy.Jitter = 2 },
-		"policy.non_retryable[0]":   func(who *acting, q *PolicyChange) { q.Policy.NonRetryable = []string{"*"} },
-		"policy.on_exhaustion":      func(who *acting, q *PolicyChange) { q.Policy.OnExhaustion = retrypolicy.Discard },
+	for field, spoil := range map[string]func(*acting, *postadjudication.PolicyChange){
+		"tenant":                    func(who *acting, q *postadjudication.PolicyChange) { who.tenant = "" },
+		"family":                    func(who *acting, q *postadjudication.PolicyChange) { q.Family = "" },
+		"actor":                     func(who *acting, q *postadjudication.PolicyChange) { who.actor = " " },
+		"reason":                    func(who *acting, q *postadjudication.PolicyChange) { q.Reason = "" },
+		"policy.max_delay":          func(who *acting, q *postadjudication.PolicyChange) { q.Policy.MaxDelay = 31 * day },
+		"policy.max_retry_attempts": func(who *acting, q *postadjudication.PolicyChange) { q.Policy.MaxRetryAttempts = -1 },
+		"policy.jitter":             func(who *acting, q *postadjudication.PolicyChange) { q.Policy.Jitter = 2 },
+		"policy.non_retryable[0]":   func(who *acting, q *postadjudication.PolicyChange) { q.Policy.NonRetryable = []string{"*"} },
+		"policy.on_exhaustion":      func(who *acting, q *postadjudication.PolicyChange) { q.Policy.OnExhaustion = retrypolicy.Discard },
 	} {
 		q := policyChange(5)
 		who := acting{"acme", "user:ada"}
@@ -217,7 +219,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, unknown); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("a family that is none: %v", err)
 	}
-	if n := r.count(`SELECT (SELECT count(*) FROM recourse.policies) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
+	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.policies) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
 	known := policyChange(4)
@@ -225,7 +227,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	if set, err := r.As("acme", "user:ada").Policies.Set(ctx, known); err != nil || set.Version != 1 {
 		t.Errorf("%+v, %v", set, err)
 	}
-	s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "letters"})
+	s, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "letters"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +235,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 		t.Errorf("%+v, %v", st, err)
 	}
 	// A process that does not have the family can set its policy once the tenant has had tasks.
-	bare := joinRig(t, r.url, r.redis, r.escrow)
+	bare := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
 	known.Policy.MaxRetryAttempts = 6
 	if set, err := bare.As("acme", "user:ada").Policies.Set(ctx, known); err != nil || set.Version != 2 {
 		t.Errorf("%+v, %v", set, err)
@@ -247,19 +249,19 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 // existing ones keep theirs, and the next change starts from the configured one.
 func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	other := joinRig(t, r.url, r.redis, r.escrow)
+	r := rig.New(t)
+	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
 	ctx := context.Background()
-	reset := PolicyReset{Family: casework.Family, Reason: "patience is over"}
+	reset := postadjudication.PolicyReset{Family: postadjudication.Family, Reason: "patience is over"}
 	if p, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset); err != nil || p.Version != 0 || !p.AsConfigured {
 		t.Errorf("where nothing was set: %+v, %v", p, err)
 	}
 	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(7)); err != nil {
 		t.Fatal(err)
 	}
-	kept := r.mustSubmit(release(1))
+	kept := r.MustSubmit(rig.Release(1))
 	wrong, one := int64(9), int64(1)
-	var old *PolicyVersionError
+	var old *postadjudication.PolicyVersionError
 	reset.IfVersion = &wrong
 	if _, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset); !errors.As(err, &old) || old.Current.Version != 1 || old.Expected != 9 {
 		t.Errorf("of another version: %v", err)
@@ -273,20 +275,20 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	if p, err := r.As("acme", "user:ada").Policies.Reset(ctx, reset); err != nil || p.Version != 2 {
 		t.Errorf("again: %+v, %v", p, err)
 	}
-	attempts := func(of Submitted) int {
+	attempts := func(of postadjudication.Submitted) int {
 		st, err := r.Status(ctx, "acme", of.Run)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return st.Policy.MaxRetryAttempts
 	}
-	if a, b := attempts(kept), attempts(r.mustSubmit(release(2))); a != 7 || b != 3 {
+	if a, b := attempts(kept), attempts(r.MustSubmit(rig.Release(2))); a != 7 || b != 3 {
 		t.Errorf("the run that was there has %d, the new one %d", a, b)
 	}
 	n := 10
-	r.untilTrue("another process learns of it", func() bool {
+	r.Wait("another process learns of it", func() bool {
 		n++
-		s, err := other.Submit(ctx, release(n))
+		s, err := other.Submit(ctx, rig.Release(n))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,36 +301,36 @@ func TestAPolicyThatIsResetIsAsConfigured(t *testing.T) {
 	if p, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(4)); err != nil || p.Version != 3 || p.AsConfigured {
 		t.Errorf("%+v, %v", p, err)
 	}
-	history, err := r.As("acme", "").Policies.History(ctx, casework.Family, 0, 10)
+	history, err := r.As("acme", "").Policies.History(ctx, postadjudication.Family, 0, 10)
 	if err != nil || len(history) != 3 || !history[1].AsConfigured || history[1].Version != 2 || !strings.Contains(history[1].Changes, "max_retry_attempts 7 to 3") ||
 		history[1].Reason != "patience is over" || !strings.Contains(history[2].Changes, "max_retry_attempts 3 to 4") {
 		t.Errorf("%+v, %v", history, err)
 	}
 	var bad *refusal.FieldError
 	for field, c := range map[string]struct{ tenant, actor, reason string }{"tenant": {"", "a", "b"}, "actor": {"acme", "", "b"}, "reason": {"acme", "a", ""}} {
-		if _, err := r.As(c.tenant, c.actor).Policies.Reset(ctx, PolicyReset{Family: casework.Family, Reason: c.reason}); !errors.As(err, &bad) || bad.Field != field {
+		if _, err := r.As(c.tenant, c.actor).Policies.Reset(ctx, postadjudication.PolicyReset{Family: postadjudication.Family, Reason: c.reason}); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("without %s: %v", field, err)
 		}
 	}
-	if _, err := r.As("acme", "a").Policies.Reset(ctx, PolicyReset{Family: "setlement", Reason: "b"}); !errors.Is(err, background.ErrUnknownFamily) {
+	if _, err := r.As("acme", "a").Policies.Reset(ctx, postadjudication.PolicyReset{Family: "setlement", Reason: "b"}); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("of no family: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // The audit finds a reset that is stored differently from its receipt.
 func TestAResetPolicyThatWasTamperedWithIsFound(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
 	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, policyChange(7)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").Policies.Reset(ctx, PolicyReset{Family: casework.Family, Reason: "x"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Policies.Reset(ctx, postadjudication.PolicyReset{Family: postadjudication.Family, Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	r.mustAudit()
-	if _, err := r.db.Exec(`UPDATE recourse.policies SET policy = $1`, policyChange(9).Policy.Encode()); err != nil {
+	r.MustAudit()
+	if _, err := r.DB.Exec(`UPDATE recourse.policies SET policy = $1`, policyChange(9).Policy.Encode()); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := r.Audit(ctx); err != nil || !strings.Contains(a.Verdict(audit.InvariantFold), "the policy of family settlement") {

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,75 +7,77 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // A process that shuts down while a run waits in its memory leaves it scheduled, and
 // another process finishes it.
 func TestShutdownWithARunWaitingInPlace(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t, func(c *postadjudication.Config) { c.Policy.BaseDelay = 900 * time.Millisecond })
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
-			return busy429()
+			return rig.RateLimited()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("the run waits", `SELECT EXISTS (SELECT FROM recourse.runs WHERE state = 'scheduled')`)
-	r.stopWork()
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitState(s.Run, background.Scheduled)
+	r.StopWorkers()
 	st, err := r.Status(context.Background(), "acme", s.Run)
 	if err != nil || st.State != background.Scheduled || st.Attempts != 1 {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	joinRig(t, r.url, r.redis, r.escrow).startWorkers()
-	r.untilNoneLive()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow).StartWorkers()
+	r.WaitNoneLive()
 	if st, err = r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Succeeded || st.Attempts != 2 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Two processes get every notification twice; each attempt happens once.
 func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt < 3 {
-			return busy429()
+			return rig.RateLimited()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.startWorkers()
-	joinRig(t, r.url, r.redis, r.escrow).startWorkers()
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow).StartWorkers()
 	const n = 50
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			s := r.mustSubmit(release(i))
+			s := r.MustSubmit(rig.Release(i))
 			for notification := 2; notification < 4; notification++ { // notifications that are not in the journal
-				run := s.run
+				run := s.AsWritten()
 				run.NotificationNumber = notification
-				if err := r.manager.Notify(context.Background(), run); err != nil {
+				if err := r.Manager().Notify(context.Background(), run); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	r.untilNoneLive()
-	if calls := r.escrow.totalCalls(); calls != 3*n {
+	r.WaitNoneLive()
+	if calls := r.Escrow.TotalCalls(); calls != 3*n {
 		t.Errorf("%d calls, %d attempts", calls, 3*n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // The journal's connections are killed again and again: every outcome is still written
 // once.
 func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	assassin, err := r.db.Conn(context.Background())
+	r := rig.New(t).StartWorkers()
+	assassin, err := r.DB.Conn(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,7 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	for i := range n {
 		all.Go(func() {
 			for {
-				s, err := r.Submit(context.Background(), release(i))
+				s, err := r.Submit(context.Background(), rig.Release(i))
 				if err == nil && s.Reply.Accepted() {
 					return
 				}
@@ -106,7 +108,7 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 	}
 	all.Wait()
 	killer.Wait()
-	r.untilRetrying("all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
+	untilRetrying(r, "all settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
 	if err := assassin.Close(); err != nil {
 		t.Error(err)
 	}
@@ -115,13 +117,13 @@ func TestLostConnectionsLoseNoOutcome(t *testing.T) {
 			break
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // untilRetrying is until, over connections that may be killed.
-func (r *rig) untilRetrying(what, query string, args ...any) {
-	r.t.Helper()
-	r.untilTrue(what, func() (ok bool) {
-		return r.db.QueryRow(query, args...).Scan(&ok) == nil && ok
+func untilRetrying(r *rig.Rig, what, query string, args ...any) {
+	r.T.Helper()
+	r.Wait(what, func() (ok bool) {
+		return r.DB.QueryRow(query, args...).Scan(&ok) == nil && ok
 	})
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -25,9 +25,10 @@ import (
 // retentionRig is a process that prunes letters and executes nothing, with a clock that the test
 // sets.
 type retentionRig struct {
-	*rig
-	mu    sync.Mutex
-	ahead time.Duration
+	*rig.Rig
+	archive postadjudication.Archive
+	mu      sync.Mutex
+	ahead   time.Duration
 }
 
 func (k *retentionRig) at(ahead time.Duration) *retentionRig {
@@ -39,10 +40,10 @@ func (k *retentionRig) at(ahead time.Duration) *retentionRig {
 
 // The rig's own workers stop: their first round of pruning may come at any time, and
 // with another clock.
-func (r *rig) retentionRig(change ...func(*Config)) *retentionRig {
-	r.stopWork()
+func newRetentionRig(r *rig.Rig, change ...func(*postadjudication.Config)) *retentionRig {
+	r.StopWorkers()
 	k := &retentionRig{}
-	clock := func(c *Config) {
+	clock := func(c *postadjudication.Config) {
 		c.Simulated = true
 		c.Now = func() time.Time {
 			k.mu.Lock()
@@ -50,36 +51,37 @@ func (r *rig) retentionRig(change ...func(*Config)) *retentionRig {
 			return time.Now().Add(k.ahead)
 		}
 	}
-	k.rig = joinRig(r.t, r.url, r.redis, r.escrow, append([]func(*Config){clock}, change...)...)
+	keep := func(c *postadjudication.Config) { k.archive = c.Archive }
+	k.Rig = rig.Join(r.T, r.DatabaseURL, r.Redis, r.Escrow, slices.Concat([]func(*postadjudication.Config){clock}, change, []func(*postadjudication.Config){keep})...)
 	return k
 }
 
-func (k *retentionRig) prune(want PruneReport) {
-	k.t.Helper()
+func (k *retentionRig) prune(want postadjudication.PruneReport) {
+	k.T.Helper()
 	want.Ran = true
 	if got, err := k.Prune(context.Background()); err != nil || got != want {
-		k.t.Errorf("%+v, %v; want %+v", got, err, want)
+		k.T.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
-func withArchive(t testing.TB) func(*Config) {
-	a, err := ArchiveDir(t.TempDir())
+func withArchive(t testing.TB) func(*postadjudication.Config) {
+	a, err := postadjudication.ArchiveDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(c *Config) { c.Archive = a }
+	return func(c *postadjudication.Config) { c.Archive = a }
 }
 
 // archivedLetters returns the archived letters of a family, by run.
-func (k *retentionRig) archivedLetters(tenant, family string) map[background.RunID]ArchivedLetter {
-	k.t.Helper()
-	out := map[background.RunID]ArchivedLetter{}
+func (k *retentionRig) archivedLetters(tenant, family string) map[background.RunID]postadjudication.ArchivedLetter {
+	k.T.Helper()
+	out := map[background.RunID]postadjudication.ArchivedLetter{}
 	for l, err := range k.As(tenant, "").DeadLetters.Archived(context.Background(), family) {
 		if err != nil {
-			k.t.Fatal(err)
+			k.T.Fatal(err)
 		}
 		if _, twice := out[l.Run]; twice {
-			k.t.Errorf("letter %s is read twice", l.Run)
+			k.T.Errorf("letter %s is read twice", l.Run)
 		}
 		out[l.Run] = l
 	}
@@ -88,25 +90,25 @@ func (k *retentionRig) archivedLetters(tenant, family string) map[background.Run
 
 func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.untilArchivedTasks(r.inspector(), 1, onlyQueue)
-	k := r.retentionRig(withArchive(t))
-	k.at(172 * validate.Day).prune(PruneReport{})
-	k.at(174 * validate.Day).prune(PruneReport{Announced: 1})
-	k.prune(PruneReport{})
-	if l, err := k.Health().Levels(context.Background()); err != nil || l.Expiring[casework.Family] != 1 || l.Held != 0 {
+	r := rig.New(t, oneQueue).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	untilArchivedTasks(r, inspector(r), 1, onlyQueue)
+	k := newRetentionRig(r, withArchive(t))
+	k.at(172 * day).prune(postadjudication.PruneReport{})
+	k.at(174 * day).prune(postadjudication.PruneReport{Announced: 1})
+	k.prune(postadjudication.PruneReport{})
+	if l, err := k.Health().Levels(context.Background()); err != nil || l.Expiring[postadjudication.Family] != 1 || l.Held != 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
-	k.at(180 * validate.Day).prune(PruneReport{}) // announced late, it still has its seven days
-	k.at(182 * validate.Day).prune(PruneReport{Pruned: 1})
-	k.prune(PruneReport{})
+	k.at(180 * day).prune(postadjudication.PruneReport{}) // announced late, it still has its seven days
+	k.at(182 * day).prune(postadjudication.PruneReport{Pruned: 1})
+	k.prune(postadjudication.PruneReport{})
 
-	ending, expired := r.payloadsOf(letter, receipts.RetentionEnding), r.payloadsOf(letter, receipts.RetentionExpired)
+	ending, expired := r.Payloads(letter, receipts.RetentionEnding), r.Payloads(letter, receipts.RetentionExpired)
 	if len(ending) != 1 || len(expired) != 1 || !ending[0].ExpiresAt.Equal(expired[0].ExpiresAt) || expired[0].ReasonCode != "max_age" {
 		t.Fatalf("%+v, %+v", ending, expired)
 	}
-	kept, ok := k.archivedLetters("acme", casework.Family)[letter.Run]
+	kept, ok := k.archivedLetters("acme", postadjudication.Family)[letter.Run]
 	if !ok || kept.Transaction != "txr_1" || kept.Error == nil || kept.Error.Message != "account closed" || kept.Settlement.Reserved != 1000 || !json.Valid(kept.Request) {
 		t.Errorf("archived %+v", kept)
 	}
@@ -116,36 +118,36 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	if st, err := r.Status(context.Background(), "acme", letter.Run); err != nil || st.Letter != background.LetterPurged {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, rig.ForkRequest); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("fork of a purged letter: %v", err)
 	}
 	if _, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("annotation of a purged letter: %v", err)
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.DisputeReady || c.Reserved != 1000 {
 		t.Errorf("case %+v", c)
 	}
-	r.untilTrue("the archived task is removed", func() bool { // the next scan removes one that a second notification left meanwhile
-		info, err := r.inspector().GetTaskInfo(onlyQueue, letter.Run.String()+".1")
+	r.Wait("the archived task is removed", func() bool { // the next scan removes one that a second notification left meanwhile
+		info, err := inspector(r).GetTaskInfo(onlyQueue, letter.Run.String()+".1")
 		return errors.Is(err, asynq.ErrTaskNotFound) || err == nil && info.State != asynq.TaskStateArchived
 	})
-	if n := r.count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
+	if n := r.Count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
 		t.Errorf("%d rows of annotations", n)
 	}
-	r.mustAudit()
-	if types := r.eventTypes(letter.Run); !slices.Contains(types, receipts.LetterExpiring) || types[len(types)-1] != receipts.RunPurged {
+	r.MustAudit()
+	if types := eventTypes(r, letter.Run); !slices.Contains(types, receipts.LetterExpiring) || types[len(types)-1] != receipts.RunPurged {
 		t.Errorf("events %v", types)
 	}
 }
 
 // eventTypes returns the types of a run's events, in order.
-func (r *rig) eventTypes(run background.RunID) (types []receipts.EventType) {
-	r.t.Helper()
-	var after Position
+func eventTypes(r *rig.Rig, run background.RunID) (types []receipts.EventType) {
+	r.T.Helper()
+	var after postadjudication.Position
 	for {
 		page, next, err := r.Events(context.Background(), "acme", after, 1000)
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		for _, e := range page {
 			if e.Run == run {
@@ -161,17 +163,17 @@ func (r *rig) eventTypes(run background.RunID) (types []receipts.EventType) {
 
 func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	held, unknown := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return noAnswer() })
+	r := rig.New(t)
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	held, unknown := r.DeadLetter(1, rig.Refuses), r.DeadLetter(2, rig.GivesNoAnswer)
 	ctx := context.Background()
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	k := r.retentionRig(withArchive(t)).at(4000 * validate.Day)
-	k.prune(PruneReport{})
-	if l, err := k.Health().Levels(ctx); err != nil || l.Expiring[casework.Family] != 0 || l.Held != 1 {
+	k := newRetentionRig(r, withArchive(t)).at(4000 * day)
+	k.prune(postadjudication.PruneReport{})
+	if l, err := k.Health().Levels(ctx); err != nil || l.Expiring[postadjudication.Family] != 0 || l.Held != 1 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if _, err := r.As("acme", "").DeadLetters.Fork(ctx, held.Run, deadletter.Fork{}); err == nil {
@@ -180,96 +182,98 @@ func TestHeldLettersAndUnknownMoneyOutliveTheirRetention(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reconcile(ctx, "acme", unknown.Run, casework.Finding{Reason: "asked the bank", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
+	if _, err := r.Reconcile(ctx, "acme", unknown.Run, deadletter.Finding{Reason: "asked the bank", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}
-	k.prune(PruneReport{Announced: 2})
-	k.at(4006 * validate.Day).prune(PruneReport{})
-	k.at(4008 * validate.Day).prune(PruneReport{Pruned: 2})
-	if n := len(k.archivedLetters("acme", casework.Family)); n != 2 {
+	k.prune(postadjudication.PruneReport{Announced: 2})
+	k.at(4006 * day).prune(postadjudication.PruneReport{})
+	k.at(4008 * day).prune(postadjudication.PruneReport{Pruned: 2})
+	if n := len(k.archivedLetters("acme", postadjudication.Family)); n != 2 {
 		t.Errorf("%d archived", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 	t.Parallel()
-	chores := PlainFamily{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+	chores := postadjudication.PlainFamily{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 		return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 	}}
-	with := func(c *Config) { c.Families = []PlainFamily{chores} }
-	r := newRig(t, with).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"dust":true}`)})
+	with := func(c *postadjudication.Config) { c.Families = []postadjudication.PlainFamily{chores} }
+	r := rig.New(t, with).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	task, err := r.SubmitTask(context.Background(), postadjudication.Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"dust":true}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	k := r.retentionRig(with).at(181 * validate.Day)
-	k.prune(PruneReport{Announced: 2, Unarchived: 1})
-	k.at(189 * validate.Day).prune(PruneReport{Pruned: 1, Unarchived: 1})
+	r.WaitNoneLive()
+	k := newRetentionRig(r, with).at(181 * day)
+	k.prune(postadjudication.PruneReport{Announced: 2, Unarchived: 1})
+	k.at(189 * day).prune(postadjudication.PruneReport{Pruned: 1, Unarchived: 1})
 	if st := k.Health().Stats().Retention; st.Rounds != 2 || st.Pruned != 1 || st.Announced != 2 || st.Unarchived != 1 {
 		t.Errorf("%+v", st)
 	}
 	if d, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); err != nil || d.ExpiresAt == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE payload IS NULL AND id = $1`, task.Run.String()); n != 1 {
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE payload IS NULL AND id = $1`, task.Run.String()); n != 1 {
 		t.Error("the payload of a purged task was not removed")
 	}
-	if payloads := r.payloadsOf(task, receipts.RetentionExpired); len(payloads) != 1 || payloads[0].Archive != "" {
+	if payloads := r.Payloads(task, receipts.RetentionExpired); len(payloads) != 1 || payloads[0].Archive != "" {
 		t.Errorf("%+v", payloads)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 	t.Parallel()
-	with := func(c *Config) {
-		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+	with := func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}
-	few := func(c *Config) { c.Retention = []RetentionRule{{Family: "chores", MaxCount: 3}} }
-	r := newRig(t, with).startWorkers()
+	few := func(c *postadjudication.Config) {
+		c.Retention = []postadjudication.RetentionRule{{Family: "chores", MaxCount: 3}}
+	}
+	r := rig.New(t, with).StartWorkers()
 	ctx := context.Background()
-	var mine []Submitted
+	var mine []postadjudication.Submitted
 	for i := range 6 {
-		s, err := r.SubmitTask(ctx, Task{Tenant: "acme", Family: "chores"})
+		s, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "chores"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.untilNoneLive()
+		r.WaitNoneLive()
 		if mine = append(mine, s); i < 2 {
-			if _, err := r.SubmitTask(ctx, Task{Tenant: "other", Family: "chores"}); err != nil {
+			if _, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "other", Family: "chores"}); err != nil {
 				t.Fatal(err)
 			}
-			r.untilNoneLive()
+			r.WaitNoneLive()
 		}
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, mine[1].Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	r.retentionRig(with, few).prune(PruneReport{Pruned: 2})
+	newRetentionRig(r, with, few).prune(postadjudication.PruneReport{Pruned: 2})
 	for i, s := range mine {
 		st, err := r.Status(ctx, "acme", s.Run)
 		if want := map[bool]background.LetterStatus{true: background.LetterPurged, false: background.LetterOpen}[i == 0 || i == 2]; err != nil || st.Letter != want {
 			t.Errorf("letter %d is %s, %v", i, st.Letter, err)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 2 {
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 2 {
 		t.Errorf("%d letters of another tenant are left", n)
 	}
-	if payloads := r.payloadsOf(mine[0], receipts.RetentionExpired); len(payloads) != 1 || payloads[0].ReasonCode != "max_count" {
+	if payloads := r.Payloads(mine[0], receipts.RetentionExpired); len(payloads) != 1 || payloads[0].ReasonCode != "max_count" {
 		t.Errorf("%+v", payloads)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // crashingArchive is an archive whose process dies after a file was written, before it
 // learns of that.
 type crashingArchive struct {
-	Archive
+	postadjudication.Archive
 	left int
 }
 
@@ -285,21 +289,21 @@ func (a *crashingArchive) Put(ctx context.Context, name string, content []byte) 
 
 func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	const n = 5
-	var last Submitted
+	var last postadjudication.Submitted
 	for i := range n {
-		last = r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
+		last = r.DeadLetter(i, rig.Refuses)
 	}
 	away := &crashingArchive{left: 1000}
-	k := r.retentionRig(withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * validate.Day)
-	k.prune(PruneReport{Announced: n})
-	k.at(208 * validate.Day)
+	k := newRetentionRig(r, withArchive(t), func(c *postadjudication.Config) { away.Archive, c.Archive = c.Archive, away }).at(200 * day)
+	k.prune(postadjudication.PruneReport{Announced: n})
+	k.at(208 * day)
 	for range 2 {
 		if _, err := k.Prune(context.Background()); !errors.Is(err, errCrashed) {
 			t.Fatalf("%v", err)
 		}
-		if open := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != n {
+		if open := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != n {
 			t.Fatalf("%d letters are open", open)
 		}
 	}
@@ -308,51 +312,46 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Mark(context.Background(), last.Run, deadletter.Mark{Reason: "after it was archived once", ReprocessEligible: &yes}); err != nil {
 		t.Fatal(err)
 	}
-	k.prune(PruneReport{Pruned: n})
-	kept := k.archivedLetters("acme", casework.Family)
+	k.prune(postadjudication.PruneReport{Pruned: n})
+	kept := k.archivedLetters("acme", postadjudication.Family)
 	if len(kept) != n || kept[last.Run].MarkReason != "after it was archived once" {
 		t.Errorf("%d archived, the last as %+v", len(kept), kept[last.Run])
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Only one process prunes at a time; if the lock was lost, two rounds at once do no harm.
 func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	const n = 60
-	all := make([]Adjudication, n)
+	all := make([]postadjudication.Adjudication, n)
 	for i := range all {
-		all[i] = release(i)
+		all[i] = rig.Release(i)
 	}
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
+	r.Escrow.Answer(rig.Refuses)
 	if _, errs := r.SubmitBatch(context.Background(), all); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	archive := withArchive(t)
-	a, b := r.retentionRig(archive).at(181*validate.Day), r.retentionRig(archive).at(181*validate.Day)
+	a, b := newRetentionRig(r, archive).at(181*day), newRetentionRig(r, archive).at(181*day)
 	taken := make(chan int, 8)
 	meet := func(ahead time.Duration) {
 		var both sync.WaitGroup
 		defer both.Wait()
 		for _, k := range []*retentionRig{a.at(ahead), b.at(ahead), a, b} {
 			both.Go(func() {
-				round := &pruneRound{keeper: k.keeper}
-				for _, rule := range k.keeper.rules.all() {
-					if err := round.applyRule(context.Background(), rule); err != nil {
-						t.Error(err)
-					}
+				report, err := k.PruneUnlocked(context.Background())
+				if err != nil {
+					t.Error(err)
 				}
-				if len(round.errs) > 0 {
-					t.Errorf("%v", round.errs)
-				}
-				taken <- round.report.Pruned
+				taken <- report.Pruned
 			})
 		}
 	}
-	meet(181 * validate.Day)
-	meet(189 * validate.Day)
+	meet(181 * day)
+	meet(189 * day)
 	close(taken)
 	sum := 0
 	for t := range taken {
@@ -362,18 +361,18 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	if err != nil || sum+rest.Pruned != n {
 		t.Errorf("%d and %+v, %v", sum, rest, err)
 	}
-	if found := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-expired'`); found != n {
+	if found := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-expired'`); found != n {
 		t.Errorf("%d receipts", found)
 	}
-	if found := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-ending'`); found != n {
+	if found := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-ending'`); found != n {
 		t.Errorf("%d announcements", found)
 	}
-	if kept := a.archivedLetters("acme", casework.Family); len(kept) != n {
+	if kept := a.archivedLetters("acme", postadjudication.Family); len(kept) != n {
 		t.Errorf("%d archived", len(kept))
 	}
 	held := make(chan struct{})
 	alone := make(chan bool, 1)
-	_, err = a.journal.Letters.Exclusive(context.Background(), func() error {
+	_, err = a.Journal().Letters.Exclusive(context.Background(), func() error {
 		go func() { defer close(held); got, _ := b.Prune(context.Background()); alone <- got.Ran }()
 		<-held
 		return nil
@@ -384,21 +383,24 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	if got, err := b.Prune(context.Background()); err != nil || !got.Ran {
 		t.Errorf("the lock was kept: %+v, %v", got, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Run prunes at intervals by itself.
 func TestRunPrunesByItself(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.startWorkers()
-	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.stopWork()
-	k := r.retentionRig(withArchive(t), func(c *Config) { c.PruneEvery = 20 * time.Millisecond; c.Sweep = 50 * time.Millisecond }).at(181 * validate.Day)
-	k.startWorkers()
-	r.until("the end is announced", `SELECT EXISTS (SELECT FROM recourse.annotations WHERE ends_at IS NOT NULL)`)
-	k.at(189 * validate.Day)
-	r.until("the letter is purged", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
-	k.stopWork()
-	r.mustAudit()
+	r := rig.New(t)
+	r.StartWorkers()
+	r.DeadLetter(1, rig.Refuses)
+	r.StopWorkers()
+	k := newRetentionRig(r, withArchive(t), func(c *postadjudication.Config) {
+		c.PruneEvery = 20 * time.Millisecond
+		c.Sweep = 50 * time.Millisecond
+	}).at(181 * day)
+	k.StartWorkers()
+	r.WaitQuery("the end is announced", `SELECT EXISTS (SELECT FROM recourse.annotations WHERE ends_at IS NOT NULL)`)
+	k.at(189 * day)
+	r.WaitQuery("the letter is purged", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
+	k.StopWorkers()
+	r.MustAudit()
 }

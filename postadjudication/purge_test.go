@@ -1,48 +1,35 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func refusedLetters() PurgeRequest {
-	return PurgeRequest{Reason: "settled by hand", Filter: deadletter.Filter{ErrorType: "http.refused"}}
-}
-
-func (r *rig) letterStatus(of Submitted) background.LetterStatus {
-	r.t.Helper()
-	st, err := r.Status(context.Background(), "acme", of.Run)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return st.Letter
+func refusedLetters() postadjudication.PurgeRequest {
+	return postadjudication.PurgeRequest{Reason: "settled by hand", Filter: deadletter.Filter{ErrorType: "http.refused"}}
 }
 
 func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue, withArchive(t))
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	one, two, held := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }), r.deadLetter(3, func(escrow.Call) escrow.Answer { return refused() })
-	other, unknown := r.deadLetter(4, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(5, func(escrow.Call) escrow.Answer {
-		a := refused()
+	r := rig.New(t, oneQueue, withArchive(t))
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	one, two, held := r.DeadLetter(1, rig.Refuses), r.DeadLetter(2, rig.Refuses), r.DeadLetter(3, rig.Refuses)
+	other, unknown := r.DeadLetter(4, rig.RateLimits), r.DeadLetter(5, func(escrow.Call) escrow.Answer {
+		a := rig.Refused()
 		a.Class = escrow.Unknown
 		return a
 	})
@@ -50,7 +37,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	r.untilArchivedTasks(r.inspector(), 5, onlyQueue)
+	untilArchivedTasks(r, inspector(r), 5, onlyQueue)
 	q := refusedLetters()
 	plan, err := r.As("acme", "user:ada").DeadLetters.PlanPurge(ctx, q)
 	if err != nil || plan.Letters != 2 || plan.Held != 1 || plan.Unknown != 1 || plan.Money["EUR"] != 2000 {
@@ -64,19 +51,19 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 		}
 	}
 	q.Confirm = strconv.Itoa(plan.Letters)
-	if done, err := r.Purge(ctx, "acme", q); err != nil || done != (Purged{Letters: 2, Held: 1, Unknown: 1}) {
+	if done, err := r.Purge(ctx, "acme", q); err != nil || done != (postadjudication.Purged{Letters: 2, Held: 1, Unknown: 1}) {
 		t.Errorf("%+v, %v", done, err)
 	}
-	for i, letter := range []Submitted{one, two, held, other, unknown} {
-		if got := r.letterStatus(letter); (got == background.LetterPurged) != (i < 2) {
+	for i, letter := range []postadjudication.Submitted{one, two, held, other, unknown} {
+		if got := r.LetterStatus(letter); (got == background.LetterPurged) != (i < 2) {
 			t.Errorf("letter %d is %s", i+1, got)
 		}
 	}
-	payloads := r.payloadsOf(one, receipts.Purged)
+	payloads := r.Payloads(one, receipts.Purged)
 	if len(payloads) != 1 || payloads[0].Reason != q.Reason || payloads[0].Archive == "" {
 		t.Errorf("%+v", payloads)
 	}
-	r.untilArchivedTasks(r.inspector(), 3, onlyQueue)
+	untilArchivedTasks(r, inspector(r), 3, onlyQueue)
 	if n, err := r.As("acme", "").DeadLetters.Count(ctx, deadletter.Filter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
 		t.Errorf("%+v are listed, %v", n, err)
 	}
@@ -84,19 +71,19 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 0 {
 		t.Errorf("again: %+v, %v", done, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // With two people required, a purge that finds nothing to purge counts the skipped letters as
 // its plan did.
 func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, oneQueue, withArchive(t))
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
-	held := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.deadLetter(2, func(escrow.Call) escrow.Answer {
-		a := refused()
+	r := rig.New(t, oneQueue, withArchive(t))
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	held := r.DeadLetter(1, rig.Refuses)
+	r.DeadLetter(2, func(escrow.Call) escrow.Answer {
+		a := rig.Refused()
 		a.Class = escrow.Unknown
 		return a
 	})
@@ -106,27 +93,27 @@ func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 	}
 	q := refusedLetters()
 	q.Confirm = "0"
-	if done, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q); err != nil || done != (Purged{Held: 1, Unknown: 1}) {
+	if done, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q); err != nil || done != (postadjudication.Purged{Held: 1, Unknown: 1}) {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
 
 func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	ctx := context.Background()
 	var bad *refusal.FieldError
-	for field, change := range map[string]func(*acting, *PurgeRequest){
-		"actor": func(who *acting, q *PurgeRequest) { who.actor = "" }, "reason": func(who *acting, q *PurgeRequest) { q.Reason = "" },
-		"filter": func(who *acting, q *PurgeRequest) { q.Filter = deadletter.Filter{} }, "letter": func(who *acting, q *PurgeRequest) { q.Filter.Status = background.LetterForked },
-		"outcome_class": func(who *acting, q *PurgeRequest) { q.Filter.Class = "unknow" },
+	for field, change := range map[string]func(*acting, *postadjudication.PurgeRequest){
+		"actor": func(who *acting, q *postadjudication.PurgeRequest) { who.actor = "" }, "reason": func(who *acting, q *postadjudication.PurgeRequest) { q.Reason = "" },
+		"filter": func(who *acting, q *postadjudication.PurgeRequest) { q.Filter = deadletter.Filter{} }, "letter": func(who *acting, q *postadjudication.PurgeRequest) { q.Filter.Status = background.LetterForked },
+		"outcome_class": func(who *acting, q *postadjudication.PurgeRequest) { q.Filter.Class = "unknow" },
 	} {
 		q := refusedLetters()
 		q.Confirm = "1"
 		who := acting{"acme", "user:ada"}
 		change(&who, &q)
-		if _, err := r.As(who.tenant, who.actor).DeadLetters.Purge(asOnePerson(ctx), q); !errors.As(err, &bad) || bad.Field != field {
+		if _, err := r.As(who.tenant, who.actor).DeadLetters.Purge(rig.AsOnePerson(ctx), q); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -135,23 +122,23 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	if _, err := r.Purge(ctx, "", q); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
-	for field, c := range map[string]ClearRequest{
+	for field, c := range map[string]postadjudication.ClearRequest{
 		"family":  {Reason: "x", Family: "setlement", Confirm: "setlement"},
-		"confirm": {Reason: "x", Family: casework.Family, Confirm: "yes"},
-		"actor":   {Reason: "x", Family: casework.Family, Confirm: casework.Family},
+		"confirm": {Reason: "x", Family: postadjudication.Family, Confirm: "yes"},
+		"actor":   {Reason: "x", Family: postadjudication.Family, Confirm: postadjudication.Family},
 	} {
 		actor := "user:ada"
 		if field == "actor" {
 			actor = ""
 		}
-		if _, err := r.As("acme", actor).DeadLetters.Clear(asOnePerson(ctx), c); !errors.As(err, &bad) || bad.Field != field {
+		if _, err := r.As("acme", actor).DeadLetters.Clear(rig.AsOnePerson(ctx), c); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := r.Clear(ctx, "", ClearRequest{Reason: "x", Family: casework.Family, Confirm: casework.Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
+	if _, err := r.Clear(ctx, "", postadjudication.ClearRequest{Reason: "x", Family: postadjudication.Family, Confirm: postadjudication.Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
 		t.Errorf("no tenant: %v", err)
 	}
-	if got := r.letterStatus(letter); got != background.LetterOpen {
+	if got := r.LetterStatus(letter); got != background.LetterOpen {
 		t.Errorf("the letter is %s", got)
 	}
 }
@@ -159,23 +146,23 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 // A clear that stops half way is called again, and does the rest.
 func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
-	chores := func(c *Config) {
-		c.Families = []PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+	chores := func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
 		}}}
 	}
-	r := newRig(t, chores).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t, chores).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
 	ctx := context.Background()
 	for i := range 7 {
-		if _, err := r.SubmitTask(ctx, Task{Tenant: []string{"acme", "other"}[i%2], Family: "chores", Payload: json.RawMessage(`{}`)}); err != nil {
+		if _, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: []string{"acme", "other"}[i%2], Family: "chores", Payload: json.RawMessage(`{}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	away := &crashingArchive{left: 1000}
-	k := r.retentionRig(chores, withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away })
-	q := ClearRequest{Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
+	k := newRetentionRig(r, chores, withArchive(t), func(c *postadjudication.Config) { away.Archive, c.Archive = c.Archive, away })
+	q := postadjudication.ClearRequest{Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
 	if plan, err := k.As("acme", "user:ada").DeadLetters.PlanClear(ctx, q); err != nil || plan.Letters != 4 || len(plan.Money) != 0 {
 		t.Errorf("%+v, %v", plan, err)
 	}
@@ -186,32 +173,32 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 		t.Errorf("%d files were tried of four letters, their halves and each", puts)
 	}
 	away.left = 0
-	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (Purged{Letters: 4}) {
+	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (postadjudication.Purged{Letters: 4}) {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 3 {
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 3 {
 		t.Errorf("%d letters of another tenant are left", n)
 	}
-	if got := r.letterStatus(letter); got != background.LetterOpen {
+	if got := r.LetterStatus(letter); got != background.LetterOpen {
 		t.Errorf("a letter of another family is %s", got)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Concurrent actions on a letter: the first wins, and the others are refused.
 func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	for i := range 12 {
-		letter := r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
+		letter := r.DeadLetter(i, rig.Refuses)
 		q := refusedLetters()
-		q.Filter.Transaction, q.Confirm = release(i).TransactionReceiptID, "1"
+		q.Filter.Transaction, q.Confirm = rig.Release(i).TransactionReceiptID, "1"
 		var all sync.WaitGroup
 		var forked, held bool
-		var purged Purged
+		var purged postadjudication.Purged
 		all.Go(func() {
-			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, forkRequest)
+			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest)
 			var refused *refusal.RefusedError
 			if forked = err == nil; err != nil && !errors.Is(err, refusal.ErrNotFound) && !errors.As(err, &refused) {
 				t.Errorf("fork: %v", err)
@@ -232,44 +219,44 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 			}
 		})
 		all.Wait()
-		switch got := r.letterStatus(letter); {
+		switch got := r.LetterStatus(letter); {
 		case forked != (got == background.LetterForked), (purged.Letters == 1) != (got == background.LetterPurged), held && purged.Letters == 1, forked && purged.Letters == 1:
 			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, purged, got)
 		}
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // A purged letter's case can be adjudicated again.
 func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	r.DeadLetter(1, rig.Refuses)
 	q := refusedLetters()
 	q.Confirm = "1"
 	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	if s := r.mustSubmit(release(1)); s.Reply != DeadLettered {
+	if s := r.MustSubmit(rig.Release(1)); s.Reply != postadjudication.DeadLettered {
 		t.Errorf("the same again: %+v", s)
 	}
-	higher := release(1)
+	higher := rig.Release(1)
 	higher.Generation = 2
-	if s := r.mustSubmit(higher); s.Reply != Created {
+	if s := r.MustSubmit(higher); s.Reply != postadjudication.Created {
 		t.Errorf("%+v", s)
 	}
-	r.untilNoneLive()
-	if c := r.caseOf(higher); c.Progression != settlement.Settled {
+	r.WaitNoneLive()
+	if c := r.CaseOf(higher); c.Progression != settlement.Settled {
 		t.Errorf("case %+v", c)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // hookedArchive is an archive that calls a function once, after letters were read and before they
 // are purged.
 type hookedArchive struct {
-	Archive
+	postadjudication.Archive
 	hook func()
 	once sync.Once
 }
@@ -283,9 +270,9 @@ func (a *hookedArchive) Put(ctx context.Context, name string, content []byte) er
 // which only a note was added is purged.
 func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	same, held, marked, forked, noted := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(2, func(escrow.Call) escrow.Answer { return busy429() }),
-		r.deadLetter(3, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(4, func(escrow.Call) escrow.Answer { return busy429() }), r.deadLetter(5, func(escrow.Call) escrow.Answer { return busy429() })
+	r := rig.New(t).StartWorkers()
+	same, held, marked, forked, noted := r.DeadLetter(1, rig.RateLimits), r.DeadLetter(2, rig.RateLimits),
+		r.DeadLetter(3, rig.RateLimits), r.DeadLetter(4, rig.RateLimits), r.DeadLetter(5, rig.RateLimits)
 	ctx := context.Background()
 	archive := &hookedArchive{hook: func() {
 		no, yes := false, true
@@ -295,14 +282,14 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, marked.Run, deadletter.Mark{Reason: "a person looks first", ReprocessEligible: &no}); err != nil {
 			t.Error(err)
 		}
-		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, forkRequest); err != nil {
+		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, forked.Run, rig.ForkRequest); err != nil {
 			t.Error(err)
 		}
 		if _, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, noted.Run, deadletter.Mark{Reason: "as it was", ReprocessEligible: &yes}); err != nil {
 			t.Error(err)
 		}
 	}}
-	k := joinRig(t, r.url, r.redis, r.escrow, withArchive(t), func(c *Config) { archive.Archive, c.Archive = c.Archive, archive })
+	k := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withArchive(t), func(c *postadjudication.Config) { archive.Archive, c.Archive = c.Archive, archive })
 	eligible := true
 	q := refusedLetters()
 	q.Filter = deadletter.Filter{Reprocess: &eligible}
@@ -311,27 +298,27 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	q.Confirm = strconv.Itoa(plan.Letters)
-	if done, err := k.Purge(ctx, "acme", q); err != nil || done != (Purged{Letters: 2, ChangedMeanwhile: 3}) {
+	if done, err := k.Purge(ctx, "acme", q); err != nil || done != (postadjudication.Purged{Letters: 2, ChangedMeanwhile: 3}) {
 		t.Errorf("%+v, %v", done, err)
 	}
 	for name, want := range map[string]struct {
-		of Submitted
+		of postadjudication.Submitted
 		is background.LetterStatus
 	}{
 		"same": {same, background.LetterPurged}, "held": {held, background.LetterOpen}, "marked": {marked, background.LetterOpen},
 		"forked": {forked, background.LetterForked}, "noted": {noted, background.LetterPurged},
 	} {
-		if got := r.letterStatus(want.of); got != want.is {
+		if got := r.LetterStatus(want.of); got != want.is {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // hangingArchive takes files for ever.
 type hangingArchive struct {
-	Archive
+	postadjudication.Archive
 	begun chan struct{}
 }
 
@@ -344,10 +331,10 @@ func (a hangingArchive) Put(ctx context.Context, _ string, _ []byte) error {
 // An archive that does not answer ends a purge at its first file, and so does the caller.
 func TestAPurgeIntoAnArchiveThatHangsEnds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t).StartWorkers()
+	r.DeadLetters(0, 3, rig.Refuses)
 	away := hangingArchive{begun: make(chan struct{}, 8)}
-	k := r.retentionRig(withArchive(t), func(c *Config) { away.Archive, c.Archive = c.Archive, away })
+	k := newRetentionRig(r, withArchive(t), func(c *postadjudication.Config) { away.Archive, c.Archive = c.Archive, away })
 	ctx, leave := context.WithCancel(context.Background())
 	go func() {
 		<-away.begun
@@ -358,37 +345,7 @@ func TestAPurgeIntoAnArchiveThatHangsEnds(t *testing.T) {
 	if done, err := k.Purge(ctx, "acme", q); !errors.Is(err, context.Canceled) || done.Letters != 0 || len(away.begun) != 0 {
 		t.Errorf("%+v, %v, and %d more files", done, err, len(away.begun))
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); n != 3 {
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); n != 3 {
 		t.Errorf("%d letters are open", n)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		hanging := letterArchive{archive: hangingArchive{begun: make(chan struct{}, 1)}}
-		if _, _, err := hanging.Put(t.Context(), make([]journal.LetterRow, 1), time.Now()); !errors.Is(err, errArchiveTimeout) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-func TestWhenAPurgeEnds(t *testing.T) {
-	t.Parallel()
-	for what, c := range map[string]struct {
-		tries []error
-		ends  bool
-	}{
-		"it all works":                    {make([]error, 100), false},
-		"a failing letter among others":   {[]error{errCrashed, errCrashed, nil, errCrashed, nil}, false},
-		"failures in a row, and then not": {append(slices.Repeat([]error{errCrashed}, tenantFailureLimit-1), nil, errCrashed), false},
-		"too many failures in a row":      {slices.Repeat([]error{errCrashed}, tenantFailureLimit), true},
-		"an archive that does not answer": {[]error{nil, fmt.Errorf("put: %w", errArchiveTimeout)}, true},
-	} {
-		var f purgeFailures
-		for n, err := range c.tries {
-			if goesOn := f.tried(1, err); goesOn == (c.ends && n == len(c.tries)-1) {
-				t.Errorf("%s: after try %d it goes on: %v", what, n+1, goesOn)
-			}
-		}
-		if (f.err != nil) != c.ends {
-			t.Errorf("%s: %v", what, f.err)
-		}
 	}
 }

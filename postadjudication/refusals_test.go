@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -6,9 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -17,18 +18,18 @@ import (
 // day, however often and by however many at once it is asked.
 func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.mustFork(letter)
-	r.untilNoneLive()
+	letter := r.DeadLetter(1, rig.Refuses)
+	r.MustFork(letter)
+	r.WaitNoneLive()
 	yes := true
-	lookedUp := r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() })
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { return r.escrow.pay(c, c.Amount.Minor) }
-	paid := r.mustSubmit(release(3))
-	r.untilNoneLive()
+	lookedUp := r.DeadLetter(2, rig.Refuses)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer { return r.Escrow.Pay(c, c.Amount.Minor) })
+	paid := r.MustSubmit(rig.Release(3))
+	r.WaitNoneLive()
 	for _, c := range []struct {
-		of        Submitted
+		of        postadjudication.Submitted
 		asked, by string
 		do        func() error
 	}{
@@ -41,7 +42,7 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			return err
 		}},
 		{letter, "reconcile", "not_open", func() error {
-			_, err := r.Reconcile(ctx, "acme", letter.Run, casework.Finding{Reason: "bank", Class: escrow.NotExecuted, Reference: "stmt-1"})
+			_, err := r.Reconcile(ctx, "acme", letter.Run, deadletter.Finding{Reason: "bank", Class: escrow.NotExecuted, Reference: "stmt-1"})
 			return err
 		}},
 		{letter, "lookup", "not_open", func() error { _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run); return err }},
@@ -57,9 +58,9 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "worth it", ReprocessEligible: &yes})
 			return err
 		}},
-		{paid, "cancel", "ended", func() error { _, err := r.cancel(paid); return err }},
+		{paid, "cancel", "ended", func() error { _, err := cancelRun(r, paid); return err }},
 	} {
-		before := len(r.payloadsOf(c.of, receipts.Refused))
+		before := len(r.Payloads(c.of, receipts.Refused))
 		var together sync.WaitGroup
 		for range 8 {
 			together.Go(func() {
@@ -70,7 +71,7 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			})
 		}
 		together.Wait()
-		payloads := r.payloadsOf(c.of, receipts.Refused)
+		payloads := r.Payloads(c.of, receipts.Refused)
 		if len(payloads) != before+1 {
 			t.Errorf("%s: %d receipts, want one more than %d", c.asked, len(payloads), before)
 			continue
@@ -79,17 +80,17 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			t.Errorf("%s: the receipt says %s refused by %s", c.asked, last.AskedFor, last.RefusedBy)
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // If the receipt of a refusal can't be written, the refusal is not returned.
 func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	letter := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.mustFork(letter)
-	r.untilNoneLive()
-	tx, err := r.db.Begin()
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetter(1, rig.Refuses)
+	r.MustFork(letter)
+	r.WaitNoneLive()
+	tx, err := r.DB.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	var gate *refusal.RefusedError
-	if _, err := r.retry(letter.Run); err == nil || errors.As(err, &gate) {
+	if _, err := retry(r, letter.Run); err == nil || errors.As(err, &gate) {
 		t.Errorf("while the case is held: %v", err)
 	}
 	if err := tx.Rollback(); err != nil {
@@ -106,5 +107,5 @@ func TestARefusalThatCanNotBeRecordedIsAnError(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, deadletter.Fork{Reason: "again"}); !errors.As(err, &gate) {
 		t.Errorf("afterwards: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

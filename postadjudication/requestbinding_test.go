@@ -1,7 +1,6 @@
-package postadjudication
+package postadjudication_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,51 +11,28 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// otherProcess returns another process on the same servers, without cached runs.
-func (r *rig) otherProcess(change ...func(*Config)) *rig {
-	r.t.Helper()
-	return joinRig(r.t, r.url, r.redis, r.escrow, change...)
-}
-
-// recordCalls returns a function that returns the calls that the escrow service got so far.
-func (e *scriptedEscrow) recordCalls(script func(escrow.Call) escrow.Answer) func() []escrow.Call {
-	var all []escrow.Call
-	e.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		e.mu.Lock()
-		c.Request = bytes.Clone(c.Request)
-		all = append(all, c)
-		e.mu.Unlock()
-		if script == nil {
-			return e.pay(c, c.Amount.Minor)
-		}
-		return script(c)
-	}
-	return func() []escrow.Call {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return all
-	}
-}
-
 // untilRequestAlteredLetter waits until the run is a dead letter because its request was altered, and
 // checks its receipt.
-func (r *rig) untilRequestAlteredLetter(s Submitted, class escrow.Class) {
-	r.t.Helper()
-	r.until("the run is condemned", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	st := r.status(s.Run)
+func untilRequestAlteredLetter(r *rig.Rig, s postadjudication.Submitted, class escrow.Class) {
+	r.T.Helper()
+	r.WaitState(s.Run, background.DeadLettered)
+	st := r.StatusOf(s.Run)
 	if st.ReasonCode != background.ReasonRequestAltered || st.Class != class || st.Letter != background.LetterOpen {
-		r.t.Errorf("run %s: reason %q, class %q, letter %q", s.Run, st.ReasonCode, st.Class, st.Letter)
+		r.T.Errorf("run %s: reason %q, class %q, letter %q", s.Run, st.ReasonCode, st.Class, st.Letter)
 	}
-	p := r.payloadOf(st, receipts.DeadLettered)
+	p := payloadOf(r, st, receipts.DeadLettered)
 	if p.ReasonCode != background.ReasonRequestAltered || p.Error.Type != background.ReasonRequestAltered || p.Error.Message == "" {
-		r.t.Errorf("its receipt: %+v", p)
+		r.T.Errorf("its receipt: %+v", p)
 	}
 }
 
@@ -66,13 +42,13 @@ func alterRequestSQL(from, to string) string {
 }
 
 // tamperCase executes SQL on $case.
-func (r *rig) tamperCase(s Submitted, sql string) {
-	r.t.Helper()
-	testkit.Tamper(r.t, r.db, strings.ReplaceAll(sql, "$case", "'"+s.Case.String()+"'"))
+func tamperCase(r *rig.Rig, s postadjudication.Submitted, sql string) {
+	r.T.Helper()
+	testkit.Tamper(r.T, r.DB, strings.ReplaceAll(sql, "$case", "'"+s.Case.String()+"'"))
 }
 
-func withPayee(n int) Adjudication {
-	a := release(n)
+func withPayee(n int) postadjudication.Adjudication {
+	a := rig.Release(n)
 	a.Payload = json.RawMessage(`{"payee":"honest"}`)
 	return a
 }
@@ -81,9 +57,9 @@ func withPayee(n int) Adjudication {
 // a person, and the others continue.
 func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	sent := r.escrow.recordCalls(nil)
-	whole := r.mustSubmit(withPayee(0))
+	r := rig.New(t)
+	sent := r.Escrow.Record(nil)
+	whole := r.MustSubmit(withPayee(0))
 	altered, n := map[background.RunID]string{}, 0
 	for what, sql := range map[string]string{
 		"the payee":       alterRequestSQL("honest", "mallory"),
@@ -97,14 +73,14 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 		"another request": `UPDATE recourse.runs SET operation_key = (SELECT operation_key FROM recourse.runs WHERE id = '` + whole.Run.String() + `') WHERE case_id = $case`,
 	} {
 		n++
-		s := r.mustSubmit(withPayee(n))
+		s := r.MustSubmit(withPayee(n))
 		altered[s.Run] = what
-		r.tamperCase(s, sql)
+		tamperCase(r, s, sql)
 	}
-	r.otherProcess().startWorkers()
-	r.untilNoneLive()
+	r.OtherProcess().StartWorkers()
+	r.WaitNoneLive()
 	for run, what := range altered {
-		if k := r.count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND letter = 'open' AND reason = 'request_altered' AND error_type = 'request_altered' AND class = '' AND attempt_count = 0`, run.String()); k != 1 {
+		if k := r.Count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND letter = 'open' AND reason = 'request_altered' AND error_type = 'request_altered' AND class = '' AND attempt_count = 0`, run.String()); k != 1 {
 			t.Errorf("%s: the run is not a letter with reason request_altered", what)
 		}
 	}
@@ -113,7 +89,7 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 			t.Errorf("%s: sent %s under %s to %s", altered[c.Run], c.Request, c.OperationKey, c.Target)
 		}
 	}
-	if len(sent()) != 1 || r.status(whole.Run).State != background.Succeeded {
+	if len(sent()) != 1 || r.StatusOf(whole.Run).State != background.Succeeded {
 		t.Errorf("%d calls", len(sent()))
 	}
 }
@@ -122,29 +98,29 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 // can.
 func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	ctx := context.Background()
 	asked := 0
-	r.escrow.keyLifetime = time.Hour
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.Unknown, Retry: true} }
-	sent := r.escrow.recordCalls(func(escrow.Call) escrow.Answer { return busy429() })
-	a := release(1)
+	r.Escrow.KeyLife = time.Hour
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.Unknown, Retry: true} })
+	sent := r.Escrow.Record(rig.RateLimits)
+	a := rig.Release(1)
 	a.Payload = json.RawMessage(`{"payee":"honest"}`)
-	s := r.mustSubmit(a)
+	s := r.MustSubmit(a)
 	change := func(from, to string) {
-		testkit.Tamper(t, r.db, fmt.Sprintf(`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '%s', '%s'), 'UTF8')`, from, to))
+		testkit.Tamper(t, r.DB, fmt.Sprintf(`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '%s', '%s'), 'UTF8')`, from, to))
 	}
 	change("honest", "mallory")
-	r.startWorkers()
-	other := r.otherProcess()
+	r.StartWorkers()
+	other := r.OtherProcess()
 	// The process that accepted it has the submitted request cached.
-	r.until("the run has ended", `SELECT state = 'dead_lettered' FROM recourse.runs WHERE id = $1`, s.Run.String())
+	r.WaitState(s.Run, background.DeadLettered)
 	for _, c := range sent() {
 		if !strings.Contains(string(c.Request), "honest") {
 			t.Errorf("sent %s", c.Request)
 		}
 	}
-	r.stopWork()
+	r.StopWorkers()
 	calls := len(sent())
 
 	var refused *refusal.RefusedError
@@ -158,7 +134,7 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	change("mallory", "honest")
-	r.escrow.script = nil
+	r.Escrow.Script(nil)
 	forked, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{Reason: "restored"})
 	if err != nil {
 		t.Fatalf("%+v, %v", forked, err)
@@ -166,50 +142,40 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	if len(sent()) != calls {
 		t.Errorf("%d calls, %d before", len(sent()), calls)
 	}
-	other.startWorkers()
-	other.untilNoneLive()
-	other.mustAudit()
+	other.StartWorkers()
+	other.WaitNoneLive()
+	other.MustAudit()
 }
 
 // A run's unknown outcome stays unknown when its request was altered: the escrow service is not
 // asked about it.
 func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.escrow.keyLifetime = 0 // each unknown outcome is looked up before anything is sent again
+	r := rig.New(t)
+	r.Escrow.KeyLife = 0 // each unknown outcome is looked up before anything is sent again
 	asked := 0
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.NotExecuted} }
-	s := r.mustSubmit(release(1))
-	testkit.Tamper(t, r.db,
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.NotExecuted} })
+	s := r.MustSubmit(rig.Release(1))
+	testkit.Tamper(t, r.DB,
 		`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), '1000', '10'), 'UTF8')`,
 		`UPDATE recourse.runs SET class = 'unknown'`, `UPDATE recourse.cases SET unknown_open = 1, first_sent_at = now() - interval '1 day'`)
-	r.otherProcess().startWorkers()
-	r.untilRequestAlteredLetter(s, escrow.Unknown)
-	if asked != 0 || r.escrow.totalCalls() != 0 {
-		t.Errorf("asked %d times, called %d times", asked, r.escrow.totalCalls())
+	r.OtherProcess().StartWorkers()
+	untilRequestAlteredLetter(r, s, escrow.Unknown)
+	if asked != 0 || r.Escrow.TotalCalls() != 0 {
+		t.Errorf("asked %d times, called %d times", asked, r.Escrow.TotalCalls())
 	}
 }
 
 // untilAllDead waits until all runs are dead, and stops the workers.
-func (r *rig) untilAllDead(all ...Submitted) {
-	r.t.Helper()
-	script := r.escrow.script
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	w := r.otherProcess().startWorkers()
+func untilAllDead(r *rig.Rig, all ...postadjudication.Submitted) {
+	r.T.Helper()
+	script := r.Escrow.Answer(rig.Refuses)
+	w := r.OtherProcess().StartWorkers()
 	for _, s := range all {
-		r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
+		r.WaitLetter(s.Run)
 	}
-	w.stopWork()
-	r.escrow.script = script
-}
-
-func (r *rig) mustFork(letter Submitted) Submitted {
-	r.t.Helper()
-	s, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letter.Run, forkRequest)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return asSubmitted(s)
+	w.StopWorkers()
+	r.Escrow.Script(script)
 }
 
 // Each later run of a case is bound by its own receipt: a fork under the same key and
@@ -219,44 +185,44 @@ func TestLaterRunsAreBoundByTheirOwnReceipts(t *testing.T) {
 	for _, replays := range []bool{false, true} {
 		t.Run(fmt.Sprintf("a fork has a new key: %t", replays), func(t *testing.T) {
 			t.Parallel()
-			e := newEscrow()
+			e := rig.NewEscrow()
 			url := testkit.Migrated(t)
 			_, redis := testkit.Redis(t)
-			executor := func(c *Config) {
+			executor := func(c *postadjudication.Config) {
 				if replays {
 					c.Executor = replayingEscrow{e}
 				}
 			}
-			r := joinRig(t, url, redis, e, executor)
-			var first []Submitted
+			r := rig.Join(t, url, redis, e, executor)
+			var first []postadjudication.Submitted
 			for n := range 6 {
-				first = append(first, r.mustSubmit(withPayee(n)))
+				first = append(first, r.MustSubmit(withPayee(n)))
 			}
-			r.untilAllDead(first...)
-			twice := []Submitted{r.mustFork(first[0]), r.mustFork(first[1])}
-			r.untilAllDead(twice...)
-			generation := func(n int) Submitted {
-				a := refund(n)
+			untilAllDead(r, first...)
+			twice := []postadjudication.Submitted{r.MustFork(first[0]), r.MustFork(first[1])}
+			untilAllDead(r, twice...)
+			generation := func(n int) postadjudication.Submitted {
+				a := rig.Refund(n)
 				a.Generation = 2
-				return r.mustSubmit(a)
+				return r.MustSubmit(a)
 			}
-			good := []Submitted{r.mustFork(twice[0]), r.mustFork(first[2]), generation(4)}
-			bad := []Submitted{r.mustFork(twice[1]), r.mustFork(first[3]), generation(5)}
+			good := []postadjudication.Submitted{r.MustFork(twice[0]), r.MustFork(first[2]), generation(4)}
+			bad := []postadjudication.Submitted{r.MustFork(twice[1]), r.MustFork(first[3]), generation(5)}
 			for _, s := range bad {
-				r.tamperCase(s, alterRequestSQL(`"generation":`, `"generation": `))
+				tamperCase(r, s, alterRequestSQL(`"generation":`, `"generation": `))
 			}
-			calls := e.totalCalls()
-			r.otherProcess(executor).startWorkers()
-			r.untilNoneLive()
+			calls := e.TotalCalls()
+			r.OtherProcess(executor).StartWorkers()
+			r.WaitNoneLive()
 			for _, s := range bad {
-				r.untilRequestAlteredLetter(s, "")
+				untilRequestAlteredLetter(r, s, "")
 			}
 			for _, s := range good {
-				if st := r.status(s.Run); st.State != background.Succeeded {
+				if st := r.StatusOf(s.Run); st.State != background.Succeeded {
 					t.Errorf("%+v", st)
 				}
 			}
-			if n := e.totalCalls() - calls; n != len(good) {
+			if n := e.TotalCalls() - calls; n != len(good) {
 				t.Errorf("%d calls", n)
 			}
 		})
@@ -264,45 +230,45 @@ func TestLaterRunsAreBoundByTheirOwnReceipts(t *testing.T) {
 }
 
 // withoutRequestDigests takes the digest of the request out of the receipts of a case, whose chain holds.
-func (r *rig) withoutRequestDigests(caseID receipts.CaseID) {
-	r.t.Helper()
+func withoutRequestDigests(r *rig.Rig, caseID receipts.CaseID) {
+	r.T.Helper()
 	trail, err := r.Receipts(context.Background(), "acme", caseID, 0, 1000)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	head, changes := receipts.Genesis(caseID), []string(nil)
 	for _, e := range trail {
 		entry, err := receipts.Parse(e.Body)
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		entry.Payload.RequestDigest = ""
 		body, err := receipts.AppendBody(nil, caseID, entry.Tenant, entry.Draft)
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		head = head.Next(body)
 		changes = append(changes, fmt.Sprintf(`UPDATE recourse.receipts SET body = convert_from('\x%x', 'UTF8'), link = '\x%x' WHERE case_id = '%s' AND seq = %d`, body, head.Link, caseID, head.Seq))
 	}
-	testkit.Tamper(r.t, r.db, append(changes, fmt.Sprintf(`UPDATE recourse.cases SET last_link = '\x%x' WHERE id = '%s'`, head.Link, caseID))...)
+	testkit.Tamper(r.T, r.DB, append(changes, fmt.Sprintf(`UPDATE recourse.cases SET last_link = '\x%x' WHERE id = '%s'`, head.Link, caseID))...)
 }
 
 // A request that no receipt states the digest of is not sent.
 func TestARequestWithoutADigestIsNeverSent(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	dead := r.mustSubmit(withPayee(1))
-	r.untilAllDead(dead)
-	calls := r.escrow.totalCalls()
-	fresh, fork := r.mustSubmit(withPayee(2)), r.mustFork(dead)
-	for _, s := range []Submitted{fresh, fork} {
-		r.withoutRequestDigests(s.Case)
+	r := rig.New(t)
+	dead := r.MustSubmit(withPayee(1))
+	untilAllDead(r, dead)
+	calls := r.Escrow.TotalCalls()
+	fresh, fork := r.MustSubmit(withPayee(2)), r.MustFork(dead)
+	for _, s := range []postadjudication.Submitted{fresh, fork} {
+		withoutRequestDigests(r, s.Case)
 	}
-	r.otherProcess().startWorkers()
-	for _, s := range []Submitted{fresh, fork} {
-		r.untilRequestAlteredLetter(s, "")
+	r.OtherProcess().StartWorkers()
+	for _, s := range []postadjudication.Submitted{fresh, fork} {
+		untilRequestAlteredLetter(r, s, "")
 	}
-	if n := r.escrow.totalCalls() - calls; n != 0 {
+	if n := r.Escrow.TotalCalls() - calls; n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -311,19 +277,19 @@ func TestARequestWithoutADigestIsNeverSent(t *testing.T) {
 func TestAnAlteredTaskIsNotRun(t *testing.T) {
 	t.Parallel()
 	var given []string
-	chores := PlainFamily{Name: "chores", Handle: func(_ context.Context, a background.Attempt) background.Result {
+	chores := postadjudication.PlainFamily{Name: "chores", Handle: func(_ context.Context, a background.Attempt) background.Result {
 		given = append(given, string(a.Run.Payload))
 		return background.Result{Class: escrow.Executed}
 	}}
-	withChores := func(c *Config) { c.Families = []PlainFamily{chores} }
-	r := newRig(t, withChores)
-	s, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"mail":"ada"}`)})
+	withChores := func(c *postadjudication.Config) { c.Families = []postadjudication.PlainFamily{chores} }
+	r := rig.New(t, withChores)
+	s, err := r.SubmitTask(context.Background(), postadjudication.Task{Tenant: "acme", Family: "chores", Payload: json.RawMessage(`{"mail":"ada"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Tamper(t, r.db, `UPDATE recourse.runs SET payload = '{"mail":"eve"}'`)
-	r.otherProcess(withChores).startWorkers()
-	r.untilRequestAlteredLetter(s, "")
+	testkit.Tamper(t, r.DB, `UPDATE recourse.runs SET payload = '{"mail":"eve"}'`)
+	r.OtherProcess(withChores).StartWorkers()
+	untilRequestAlteredLetter(r, s, "")
 	if len(given) != 0 {
 		t.Errorf("%q", given)
 	}
@@ -332,17 +298,17 @@ func TestAnAlteredTaskIsNotRun(t *testing.T) {
 // A late payment is recorded by the submitted terms, whatever the row says now.
 func TestALatePaymentIsOfTheOutcomeThatWasSubmitted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.TimeLimit = 100 * time.Millisecond })
+	r := rig.New(t, func(c *postadjudication.Config) { c.TimeLimit = 100 * time.Millisecond })
 	hang := make(chan struct{})
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer { <-hang; return r.escrow.pay(c, c.Amount.Minor) }
-	r.escrow.keyLifetime = 0
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Retry: true} }
-	s := r.startWorkers().mustSubmit(release(1))
-	r.until("the run is a letter", `SELECT letter = 'open' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	testkit.Tamper(t, r.db, `UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), 'release', 'refund'), 'UTF8')`)
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer { <-hang; return r.Escrow.Pay(c, c.Amount.Minor) })
+	r.Escrow.KeyLife = 0
+	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Retry: true} })
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitLetter(s.Run)
+	testkit.Tamper(t, r.DB, `UPDATE recourse.operations SET request = convert_to(replace(convert_from(request,'UTF8'), 'release', 'refund'), 'UTF8')`)
 	close(hang)
-	r.until("the letter is closed", `SELECT letter = 'reconciled' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Refunded != 0 {
+	r.WaitStatus("the letter is reconciled", s.Run, func(s casestatus.Status) bool { return s.Letter == background.LetterReconciled })
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.Released != 1000 || c.Refunded != 0 {
 		t.Errorf("%+v", c)
 	}
 }

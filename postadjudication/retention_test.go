@@ -1,12 +1,10 @@
 package postadjudication
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 )
 
@@ -31,7 +29,7 @@ func TestTheRuleOfAQueueBeatsThatOfItsFamily(t *testing.T) {
 	t.Parallel()
 	all, err := newRetentions([]RetentionRule{
 		{Family: "chores", Queue: "chores:1", MaxAge: "P1D"}, {Family: "chores", MaxAge: "P10D", MaxCount: 7}, {Family: "chores", Queue: "chores:0", MaxCount: 3},
-	}, []string{casework.Family, "chores"})
+	}, []string{Family, "chores"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +39,7 @@ func TestTheRuleOfAQueueBeatsThatOfItsFamily(t *testing.T) {
 		count         int
 	}{
 		{"chores", "chores:1", validate.Day, 0}, {"chores", "chores:2", 10 * validate.Day, 7}, {"chores", "chores:0", 180 * validate.Day, 3},
-		{casework.Family, casework.Family + ":0", 180 * validate.Day, 0}, {casework.Family, "chores:1", 180 * validate.Day, 0},
+		{Family, Family + ":0", 180 * validate.Day, 0}, {Family, "chores:1", 180 * validate.Day, 0},
 	} {
 		if r := all.ruleFor(c.family, c.queue); r.maxAge != c.age || r.maxCount != c.count {
 			t.Errorf("%s %s: %v, %d", c.family, c.queue, r.maxAge, r.maxCount)
@@ -52,23 +50,5 @@ func TestTheRuleOfAQueueBeatsThatOfItsFamily(t *testing.T) {
 	}
 	if n := len(all.all()); n != 4 {
 		t.Errorf("%d rules", n)
-	}
-}
-
-func TestRetentionThatCannotWorkIsRefusedAtTheStart(t *testing.T) {
-	t.Parallel()
-	for _, rules := range [][]RetentionRule{
-		{{Family: "none"}}, {{}}, {{Family: casework.Family, MaxAge: "180 days"}}, {{Family: casework.Family, MaxCount: -1}},
-		{{Family: casework.Family, Queue: "chores:0"}}, {{Family: casework.Family, Queue: casework.Family}}, {{Family: casework.Family, Queue: casework.Family + ":x"}}, {{Family: casework.Family, Queue: casework.Family + ":01"}},
-		{{Family: casework.Family, MaxAge: "P1D"}, {Family: casework.Family, MaxAge: "P2D"}},
-		{{Family: casework.Family, Queue: casework.Family + ":0"}, {Family: casework.Family, Queue: casework.Family + ":0"}},
-	} {
-		if _, err := newRetentions(rules, []string{casework.Family, "chores"}); err == nil {
-			t.Errorf("%+v is taken", rules)
-		}
-	}
-	r := newRig(t)
-	if _, err := Open(context.Background(), Config{DatabaseURL: r.url, Redis: r.redis, Retention: []RetentionRule{{Family: casework.Family, MaxAge: "P1"}}}); err == nil || !strings.Contains(err.Error(), "Config.Retention[0]") {
-		t.Errorf("opened: %v", err)
 	}
 }

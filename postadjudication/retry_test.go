@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -9,25 +9,17 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// setAnswer makes the escrow service answer every call so from now on; nil: it pays.
-func (r *rig) setAnswer(answer func() escrow.Answer) {
-	r.escrow.mu.Lock()
-	defer r.escrow.mu.Unlock()
-	r.escrow.script = nil
-	if answer != nil {
-		r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return answer() }
-	}
-}
-
-func (r *rig) retry(id background.RunID) (deadletter.Forked, error) {
+func retry(r *rig.Rig, id background.RunID) (deadletter.Forked, error) {
 	return r.As("acme", "user:ada").DeadLetters.Retry(context.Background(), id, "mended")
 }
 
@@ -35,23 +27,23 @@ func (r *rig) retry(id background.RunID) (deadletter.Forked, error) {
 // attempt 0 with the same policy, and every id leads to the lineage.
 func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	root := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
-	r.setAnswer(refused)
-	first, err := r.retry(root.Run)
+	r := rig.New(t).StartWorkers()
+	root := r.DeadLetter(1, rig.RateLimits)
+	r.Escrow.Answer(rig.Refuses)
+	first, err := retry(r, root.Run)
 	if err != nil || first.State != background.Pending {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	r.untilNoneLive()
-	r.setAnswer(nil)
-	second, err := r.retry(root.Run) // an old id identifies the job
+	r.WaitNoneLive()
+	r.Escrow.Script(nil)
+	second, err := retry(r, root.Run) // an old id identifies the job
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	line := []background.RunID{root.Run, first.Run, second.Run}
 	for i, id := range line {
-		st := r.status(id)
+		st := r.StatusOf(id)
 		if st.Replays != 2 || len(st.Parents) != i || len(st.Forks) != 2-i {
 			t.Fatalf("run %d: %+v", i, st)
 		}
@@ -65,15 +57,15 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 			t.Errorf("lineage by run %d: %+v, %v", i, l, err)
 		}
 	}
-	if old, dead, done := r.status(root.Run), r.status(first.Run), r.status(second.Run); old.Letter != background.LetterForked || old.Attempts != 3 ||
+	if old, dead, done := r.StatusOf(root.Run), r.StatusOf(first.Run), r.StatusOf(second.Run); old.Letter != background.LetterForked || old.Attempts != 3 ||
 		dead.Letter != background.LetterForked || dead.Attempts != 1 || done.State != background.Succeeded || done.Attempts != 1 || done.Policy.Encode() != old.Policy.Encode() {
 		t.Errorf("%+v\n%+v\n%+v", old, dead, done)
 	}
-	if c := r.caseOf(release(1)); c.Progression != settlement.Settled || c.Runs[0].Replays != 2 || len(c.Runs[2].Parents) != 2 {
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.Runs[0].Replays != 2 || len(c.Runs[2].Parents) != 2 {
 		t.Errorf("%+v", c)
 	}
 	var refused *refusal.RefusedError
-	if _, err := r.retry(root.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter || refused.Run != second.Run {
+	if _, err := retry(r, root.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter || refused.Run != second.Run {
 		t.Errorf("a job that has succeeded: %v", err)
 	}
 	for _, tenant := range []string{"", "other"} {
@@ -84,21 +76,21 @@ func TestAJobIsRetriedByAnyIDOfItsLineage(t *testing.T) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Of many concurrent retries and forks, by whatever id, one succeeds.
 func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	root := r.deadLetter(1, func(escrow.Call) escrow.Answer { return busy429() })
-	r.setAnswer(refused)
-	fork, err := r.retry(root.Run)
+	r := rig.New(t).StartWorkers()
+	root := r.DeadLetter(1, rig.RateLimits)
+	r.Escrow.Answer(rig.Refuses)
+	fork, err := retry(r, root.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	r.setAnswer(nil)
+	r.WaitNoneLive()
+	r.Escrow.Script(nil)
 	var all sync.WaitGroup
 	won := make(chan deadletter.Forked, 30)
 	for i := range 30 {
@@ -107,11 +99,11 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 			var err error
 			switch i % 3 {
 			case 0:
-				s, err = r.retry(root.Run)
+				s, err = retry(r, root.Run)
 			case 1:
-				s, err = r.retry(fork.Run)
+				s, err = retry(r, fork.Run)
 			default:
-				s, err = r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), fork.Run, forkRequest)
+				s, err = r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), fork.Run, rig.ForkRequest)
 			}
 			var refused *refusal.RefusedError
 			switch {
@@ -126,32 +118,32 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 	if len(won) != 1 {
 		t.Fatalf("%d forks", len(won))
 	}
-	r.untilNoneLive()
-	if n := r.count(`SELECT count(*) FROM recourse.runs`); n != 3 {
+	r.WaitNoneLive()
+	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 3 {
 		t.Errorf("%d runs", n)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // If a retry dies, its letter is the open one, and the old one names it as its fork.
 func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	root := r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
-	r.setAnswer(refused)
-	next, err := r.retry(root.Run)
+	r := rig.New(t).StartWorkers()
+	root := r.DeadLetter(1, rig.Refuses)
+	r.Escrow.Answer(rig.Refuses)
+	next, err := retry(r, root.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	old, now := r.status(root.Run), r.status(next.Run)
+	r.WaitNoneLive()
+	old, now := r.StatusOf(root.Run), r.StatusOf(next.Run)
 	if old.Letter != background.LetterForked || len(old.Forks) != 1 || old.Forks[0] != next.Run || now.Letter != background.LetterOpen || len(now.Parents) != 1 {
 		t.Errorf("%+v\n%+v", old, now)
 	}
-	if p := r.payloadOf(old, receipts.ManualRetryRequested); p.NewRun != next.Run || p.Changes != "" {
+	if p := payloadOf(r, old, receipts.ManualRetryRequested); p.NewRun != next.Run || p.Changes != "" {
 		t.Errorf("%+v", p)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A fork may change policy and queue, and the receipt states the changes. The request stays the
@@ -159,13 +151,13 @@ func TestARetryThatDiesLeavesItsLetterAndTheOldOnePointsToIt(t *testing.T) {
 func TestAForkTellsWhatItChanged(t *testing.T) {
 	t.Parallel()
 	var seen sync.Map
-	r := newRig(t)
-	letter := func() Submitted {
-		return r.deadLetter(1, func(c escrow.Call) escrow.Answer { seen.Store(c.Run, c); return refused() })
+	r := rig.New(t)
+	letter := func() postadjudication.Submitted {
+		return r.DeadLetter(1, func(c escrow.Call) escrow.Answer { seen.Store(c.Run, c); return rig.Refused() })
 	}
-	r.startWorkers()
+	r.StartWorkers()
 	dead := letter()
-	st := r.status(dead.Run)
+	st := r.StatusOf(dead.Run)
 	to := "settlement:0"
 	if st.Queue == to {
 		to = "settlement:1"
@@ -173,38 +165,36 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	ctx := context.Background()
 	var wrong *refusal.FieldError
 	for _, queue := range []string{"settlement:2", "settlement", "other:0", "settlement:-1", " settlement:0"} {
-		q := forkRequest
+		q := rig.ForkRequest
 		q.Queue = queue
 		if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "queue" {
 			t.Errorf("queue %q: %v", queue, err)
 		}
 	}
-	q := forkRequest
+	q := rig.ForkRequest
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: -1}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, dead.Run, q); !errors.As(err, &wrong) || wrong.Field != "policy.max_retry_attempts" {
 		t.Errorf("a policy that makes no sense: %v", err)
 	}
 	q.Policy, q.Queue = &retrypolicy.Policy{MaxRetryAttempts: 2, BaseDelay: 5 * time.Millisecond}, to
-	r.escrow.mu.Lock()
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		seen.Store(c.Run, c)
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
-	r.escrow.mu.Unlock()
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
 	fork, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, dead.Run, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	now := r.status(fork.Run)
+	r.WaitNoneLive()
+	now := r.StatusOf(fork.Run)
 	if now.Queue != to || now.Policy.MaxRetryAttempts != 2 || now.State != background.Succeeded {
 		t.Errorf("%+v", now)
 	}
 	want := "policy: max_retry_attempts 3 to 2; base_delay 25ms to 5ms; queue: " + st.Queue + " to " + to
-	if p := r.payloadOf(r.status(dead.Run), receipts.ManualRetryRequested); p.Changes != want || p.NewRun != fork.Run {
+	if p := payloadOf(r, r.StatusOf(dead.Run), receipts.ManualRetryRequested); p.Changes != want || p.NewRun != fork.Run {
 		t.Errorf("%q, want %q", p.Changes, want)
 	}
-	if p := r.payloadOf(now, receipts.Submitted); p.Queue != to || p.ParentRun != dead.Run {
+	if p := payloadOf(r, now, receipts.Submitted); p.Queue != to || p.ParentRun != dead.Run {
 		t.Errorf("%+v", p)
 	}
 	first, _ := seen.Load(dead.Run)
@@ -212,7 +202,7 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 	if a, b := first.(escrow.Call), second.(escrow.Call); string(a.Request) != string(b.Request) || a.OperationKey != b.OperationKey {
 		t.Errorf("another request or key: %s %s", a.Request, b.Request)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A plain task is retried in the same way, and its retry key stays taken
@@ -220,35 +210,35 @@ func TestAForkTellsWhatItChanged(t *testing.T) {
 func TestATaskIsRetriedByItsFirstID(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
-	r := newRig(t, func(c *Config) {
-		c.Families = []PlainFamily{{Name: "chores", Handle: func(ctx context.Context, a background.Attempt) background.Result {
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(ctx context.Context, a background.Attempt) background.Result {
 			if mended.Load() && string(a.Run.Payload) == `{"room":7}` {
 				return succeedTask(ctx, a)
 			}
 			return failTask(ctx, a)
 		}}}
-	}).startWorkers()
-	task := Task{Tenant: "acme", Family: "chores", RetryKey: "sweep", Payload: []byte(`{"room":7}`)}
+	}).StartWorkers()
+	task := postadjudication.Task{Tenant: "acme", Family: "chores", RetryKey: "sweep", Payload: []byte(`{"room":7}`)}
 	root, err := r.SubmitTask(context.Background(), task)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	if _, err := r.retry(root.Run); err != nil {
+	r.WaitNoneLive()
+	if _, err := retry(r, root.Run); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	if again, err := r.SubmitTask(context.Background(), task); err != nil || again.Reply != DeadLettered {
+	r.WaitNoneLive()
+	if again, err := r.SubmitTask(context.Background(), task); err != nil || again.Reply != postadjudication.DeadLettered {
 		t.Errorf("%+v, %v", again, err)
 	}
 	mended.Store(true)
-	last, err := r.retry(root.Run)
+	last, err := retry(r, root.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	if st := r.status(last.Run); st.State != background.Succeeded || st.Attempts != 1 || st.Replays != 2 || len(st.Parents) != 2 || st.Parents[0] != root.Run {
+	r.WaitNoneLive()
+	if st := r.StatusOf(last.Run); st.State != background.Succeeded || st.Attempts != 1 || st.Replays != 2 || len(st.Parents) != 2 || st.Parents[0] != root.Run {
 		t.Errorf("%+v", st)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -10,25 +10,26 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
+	r := rig.New(t, withoutRuleLoop)
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
 	ctx := context.Background()
-	letters := r.deadLetters(0, 4, func(escrow.Call) escrow.Answer { return refused() })
-	r.deadLetters(4, 6, func(escrow.Call) escrow.Answer { return noAnswer() })
+	letters := r.DeadLetters(0, 4, rig.Refuses)
+	r.DeadLetters(4, 6, rig.GivesNoAnswer)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, letters[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	before := r.count(`SELECT count(*) FROM recourse.receipts`)
+	before := r.Count(`SELECT count(*) FROM recourse.receipts`)
 	rule := replayRule(1).Rule
 	rule.Enabled = false
 	trial, err := r.As("acme", "").Rules.Try(ctx, rule)
@@ -45,13 +46,13 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	if trial, err = r.As("other", "").Rules.Try(ctx, rule); err != nil || trial.Matched != 0 || trial.Ready != 0 {
 		t.Errorf("%+v, %v", trial, err)
 	}
-	if after := r.count(`SELECT count(*) FROM recourse.receipts`); after != before || r.count(`SELECT count(*) FROM recourse.rules`) != 0 {
+	if after := r.Count(`SELECT count(*) FROM recourse.receipts`); after != before || r.Count(`SELECT count(*) FROM recourse.rules`) != 0 {
 		t.Errorf("%d receipts, %d before", after, before)
 	}
-	r.mustSetRule(replayRule(1))
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 3})
-	r.untilNoneLive()
+	mustSetRule(r, replayRule(1))
+	r.Escrow.Answer(rig.Refuses)
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 3})
+	r.WaitNoneLive()
 	if trial, err = r.As("acme", "").Rules.Try(ctx, replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[refusal.GateReplaysSpent] != 3 {
 		t.Errorf("%+v, %v", trial, err)
 	}
@@ -59,27 +60,27 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 
 func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
+	r := rig.New(t, withoutRuleLoop)
 	ctx := context.Background()
 	version := func(n int64) *int64 { return &n }
 	q := replayRule(2)
 	q.IfVersion = version(0)
-	if set := r.mustSetRule(q); set.Version != 1 || set.Tenant != "acme" || set.MaxReplays != 2 || set.Actor != "user:ada" || set.At.IsZero() {
+	if set := mustSetRule(r, q); set.Version != 1 || set.Tenant != "acme" || set.MaxReplays != 2 || set.Actor != "user:ada" || set.At.IsZero() {
 		t.Errorf("%+v", set)
 	}
-	var other *RuleVersionError
+	var other *postadjudication.RuleVersionError
 	if _, err := r.As("acme", "user:ada").Rules.Set(ctx, q); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.MaxReplays != 2 {
 		t.Errorf("%v", err)
 	}
-	if same := r.mustSetRule(replayRule(2)); same.Version != 1 {
+	if same := mustSetRule(r, replayRule(2)); same.Version != 1 {
 		t.Errorf("%+v", same)
 	}
 	q = replayRule(3)
 	q.IfVersion, q.Reason = version(1), "see token=sk_live_abcdefghijklmnopqrstuvwx"
-	if set := r.mustSetRule(q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
+	if set := mustSetRule(r, q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
 		t.Errorf("%+v", set)
 	}
-	removal := RuleRemoval{Name: "refused-later", Reason: "enough", IfVersion: version(1)}
+	removal := postadjudication.RuleRemoval{Name: "refused-later", Reason: "enough", IfVersion: version(1)}
 	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); !errors.As(err, &other) || other.Current.Version != 2 {
 		t.Errorf("%v", err)
 	}
@@ -91,7 +92,7 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	q.IfVersion = version(0)
-	if set := r.mustSetRule(q); set.Version != 4 {
+	if set := mustSetRule(r, q); set.Version != 4 {
 		t.Errorf("%+v", set)
 	}
 	for _, tenant := range []string{"acme", "other"} {
@@ -99,12 +100,12 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 			t.Errorf("%s: %+v, %v", tenant, rules, err)
 		}
 	}
-	trail := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1 AND body::json->'payload'->>'rule' LIKE '{"name":"refused-later"%'`, string(receipts.RuleChanged))
-	if trail != 4 || !r.queryBool(`SELECT array_agg(body::json->'payload'->>'changes' ORDER BY seq) =
+	trail := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1 AND body::json->'payload'->>'rule' LIKE '{"name":"refused-later"%'`, string(receipts.RuleChanged))
+	if trail != 4 || !queryBool(r, `SELECT array_agg(body::json->'payload'->>'changes' ORDER BY seq) =
 		ARRAY['refused-later: made', 'refused-later: max_replays 2 to 3', 'refused-later: deleted', 'refused-later: made'] FROM recourse.receipts WHERE subtype = 'rule-changed'`) {
 		t.Errorf("%d receipts", trail)
 	}
-	if a := r.mustAudit(); a.Chains != 1 || a.Receipts != 4 {
+	if a := r.MustAudit(); a.Chains != 1 || a.Receipts != 4 {
 		t.Errorf("%d chains, %d receipts", a.Chains, a.Receipts)
 	}
 }
@@ -113,7 +114,7 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 // maximum of rules, however many create the last ones at once.
 func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
+	r := rig.New(t, withoutRuleLoop)
 	ctx := context.Background()
 	var all sync.WaitGroup
 	won := make(chan int, 20)
@@ -121,7 +122,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 		all.Go(func() {
 			q := replayRule(i + 1)
 			q.IfVersion = new(int64)
-			var other *RuleVersionError
+			var other *postadjudication.RuleVersionError
 			switch set, err := r.As("acme", "user:ada").Rules.Set(ctx, q); {
 			case err == nil:
 				won <- set.MaxReplays
@@ -140,7 +141,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	for i := range journal.MaxRules - 2 {
 		q := replayRule(1)
 		q.Rule.Name = fmt.Sprintf("rule-%d", i)
-		r.mustSetRule(q)
+		mustSetRule(r, q)
 	}
 	made := make(chan error, 4)
 	for i := range cap(made) {
@@ -157,42 +158,42 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	for err := range made {
 		if err == nil {
 			ok++
-		} else if !errors.Is(err, ErrTooManyRules) {
+		} else if !errors.Is(err, postadjudication.ErrTooManyRules) {
 			t.Error(err)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != journal.MaxRules {
+	if n := r.Count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != journal.MaxRules {
 		t.Errorf("%d were made, there are %d", ok, n)
 	}
-	r.mustSetRule(replayRule(7)) // an existing rule can be changed
+	mustSetRule(r, replayRule(7)) // an existing rule can be changed
 }
 
 // Each change of a rule is a version of its history, whatever happens to other rules meanwhile; a
 // rule whose name has the same prefix is another.
 func TestARuleHasAHistory(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
+	r := rig.New(t, withoutRuleLoop)
 	ctx := context.Background()
-	first := r.mustSetRule(replayRule(1))
+	first := mustSetRule(r, replayRule(1))
 	alike := replayRule(4)
 	alike.Rule.Name += ".2"
-	r.mustSetRule(alike)
+	mustSetRule(r, alike)
 	second := replayRule(3)
 	second.Reason = "more patience"
-	r.mustSetRule(second)
-	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, RuleRemoval{Name: first.Name, Reason: "no longer"}); err != nil {
+	mustSetRule(r, second)
+	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, postadjudication.RuleRemoval{Name: first.Name, Reason: "no longer"}); err != nil {
 		t.Fatal(err)
 	}
-	r.mustSetRule(replayRule(2))
+	mustSetRule(r, replayRule(2))
 	history, err := r.As("acme", "").Rules.History(ctx, first.Name, 0, 100)
 	if err != nil || len(history) != 4 {
 		t.Fatalf("%+v, %v", history, err)
 	}
-	for i, want := range []RuleVersion{
-		{StoredRule: StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
-		{StoredRule: StoredRule{Actor: first.Actor, Reason: "more patience"}, Changes: "max_replays 1 to 3"},
-		{StoredRule: StoredRule{Actor: "user:bob", Reason: "no longer"}, Changes: "deleted", Deleted: true},
-		{StoredRule: StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+	for i, want := range []postadjudication.RuleVersion{
+		{StoredRule: postadjudication.StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+		{StoredRule: postadjudication.StoredRule{Actor: first.Actor, Reason: "more patience"}, Changes: "max_replays 1 to 3"},
+		{StoredRule: postadjudication.StoredRule{Actor: "user:bob", Reason: "no longer"}, Changes: "deleted", Deleted: true},
+		{StoredRule: postadjudication.StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
 	} {
 		v := history[i]
 		if v.Version != int64(i+1) || v.Name != first.Name || v.Tenant != "acme" || v.Actor != want.Actor || v.Reason != want.Reason || v.Deleted != want.Deleted || v.Changes != want.Changes ||
@@ -222,5 +223,5 @@ func TestARuleHasAHistory(t *testing.T) {
 	if _, err := r.As("acme", "").Rules.History(ctx, first.Name, 0, 0); !errors.As(err, &bad) || bad.Field != "limit" {
 		t.Errorf("no limit: %v", err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -10,55 +10,55 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // replayRule returns a rule for letters that the escrow service refused.
-func replayRule(most int) RuleChange {
-	return RuleChange{Reason: "the bank is slow on mondays",
-		Rule: Rule{Name: "refused-later", Enabled: true, Filter: deadletter.Filter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
+func replayRule(most int) postadjudication.RuleChange {
+	return postadjudication.RuleChange{Reason: "the bank is slow on mondays",
+		Rule: postadjudication.Rule{Name: "refused-later", Enabled: true, Filter: deadletter.Filter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
 }
 
-func (r *rig) mustSetRule(q RuleChange) StoredRule {
-	r.t.Helper()
+func mustSetRule(r *rig.Rig, q postadjudication.RuleChange) postadjudication.StoredRule {
+	r.T.Helper()
 	set, err := r.As("acme", "user:ada").Rules.Set(context.Background(), q)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	return set
 }
 
 // mustApplyRules runs one round of the rules.
-func (r *rig) mustApplyRules(want RuleReport) {
-	r.t.Helper()
+func mustApplyRules(r *rig.Rig, want postadjudication.RuleReport) {
+	r.T.Helper()
 	want.Ran = true
 	if got, err := r.ApplyRules(context.Background()); err != nil || got != want {
-		r.t.Errorf("%+v, %v; want %+v", got, err, want)
+		r.T.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
 // withoutRuleLoop keeps Run from applying rules, so that the test does.
-func withoutRuleLoop(c *Config) { c.RuleEvery = time.Hour }
+func withoutRuleLoop(c *postadjudication.Config) { c.RuleEvery = time.Hour }
 
 func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop)
-	r.escrow.lookup = func(escrow.Call) escrow.Answer { return noAnswer() }
-	r.startWorkers()
+	r := rig.New(t, withoutRuleLoop)
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
 	ctx, yes, no := context.Background(), true, false
-	due := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
-	kept := r.deadLetters(3, 6, func(escrow.Call) escrow.Answer { return refused() })
-	kept = append(kept, r.deadLetters(6, 7, func(escrow.Call) escrow.Answer { return noAnswer() })...)
-	kept = append(kept, r.deadLetters(7, 8, func(escrow.Call) escrow.Answer {
+	due := r.DeadLetters(0, 3, rig.Refuses)
+	kept := r.DeadLetters(3, 6, rig.Refuses)
+	kept = append(kept, r.DeadLetters(6, 7, rig.GivesNoAnswer)...)
+	kept = append(kept, r.DeadLetters(7, 8, func(escrow.Call) escrow.Answer {
 		return escrow.Answer{Class: escrow.Unknown, Type: "http.refused", Message: "who knows"}
 	})...)
-	kept = append(kept, r.deadLetters(8, 9, func(escrow.Call) escrow.Answer { return busy429() })...)
+	kept = append(kept, r.DeadLetters(8, 9, rig.RateLimits)...)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, kept[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
@@ -67,19 +67,19 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.mustApplyRules(RuleReport{})
+	mustApplyRules(r, postadjudication.RuleReport{})
 	off := replayRule(3)
 	off.Rule.Enabled = false
-	r.mustSetRule(off)
+	mustSetRule(r, off)
 	if _, err := r.As("other", "user:ada").Rules.Set(ctx, replayRule(3)); err != nil {
 		t.Fatal(err)
 	}
-	r.mustApplyRules(RuleReport{Rules: 1})
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
 	on := replayRule(3)
 	on.Rule.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
-	r.mustSetRule(on)
-	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 3})
-	r.untilNoneLive()
+	mustSetRule(r, on)
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 3})
+	r.WaitNoneLive()
 	for _, l := range due {
 		line, err := r.Lineage(ctx, "acme", l.Run)
 		if err != nil || len(line.Runs) != 2 || line.Runs[1].State != background.Succeeded || line.Runs[1].Policy.MaxRetryAttempts != 5 {
@@ -90,7 +90,7 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 				t.Errorf("%+v", st.RuleReplays)
 			}
 		}
-		if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE run_id = $1 AND actor = 'rule:refused-later' AND subtype IN ('replayed', 'manual-retry-requested')
+		if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE run_id = $1 AND actor = 'rule:refused-later' AND subtype IN ('replayed', 'manual-retry-requested')
 			AND body::json->'payload'->>'new_run' = $2 AND body::json->'payload'->>'reason' = 'replay 1 of 3 by rule refused-later, version 2: the bank is slow on mondays'`, l.Run.String(), line.Newest.String()); n != 2 {
 			t.Errorf("%d receipts name the rule and the fork", n)
 		}
@@ -100,50 +100,50 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	r.mustApplyRules(RuleReport{Rules: 2})
-	if s := r.Health().Stats().Rules; s != (RuleStats{Rounds: 3, Replayed: 3}) {
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 2})
+	if s := r.Health().Stats().Rules; s != (postadjudication.RuleStats{Rounds: 3, Replayed: 3}) {
 		t.Errorf("%+v", s)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
 	ctx := context.Background()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return refused() }
-	first := r.mustSubmit(release(1))
-	r.untilNoneLive()
-	r.mustSetRule(replayRule(2))
+	r.Escrow.Answer(rig.Refuses)
+	first := r.MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
+	mustSetRule(r, replayRule(2))
 	for _, n := range []int{1, 1, 0, 0} {
-		r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
-		r.untilNoneLive()
+		mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: n})
+		r.WaitNoneLive()
 	}
 	// A change of the rule, or a new rule of the same name, continues the count. A fork by hand is
 	// not counted, and a higher limit allows one more replay.
-	if _, err := r.As("acme", "user:ada").Rules.Delete(ctx, RuleRemoval{Name: "refused-later", Reason: "enough"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Rules.Delete(ctx, postadjudication.RuleRemoval{Name: "refused-later", Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
-	r.mustApplyRules(RuleReport{})
-	r.mustSetRule(replayRule(2))
-	r.mustApplyRules(RuleReport{Rules: 1})
+	mustApplyRules(r, postadjudication.RuleReport{})
+	mustSetRule(r, replayRule(2))
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
 	line, err := r.Lineage(ctx, "acme", first.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, line.Newest, forkRequest); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, line.Newest, rig.ForkRequest); err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	r.mustApplyRules(RuleReport{Rules: 1})
-	r.mustSetRule(replayRule(3))
-	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 1})
-	r.untilNoneLive()
+	r.WaitNoneLive()
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
+	mustSetRule(r, replayRule(3))
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 1})
+	r.WaitNoneLive()
 	other := replayRule(1)
 	other.Rule.Name = "another"
-	r.mustSetRule(other)
-	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 1})
-	r.untilNoneLive()
+	mustSetRule(r, other)
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 1})
+	r.WaitNoneLive()
 	want := map[string]int{"refused-later": 3, "another": 1}
 	page, err := r.As("acme", "").DeadLetters.List(ctx, deadletter.Query{Limit: 10, Filter: deadletter.Filter{Status: background.LetterOpen}})
 	if err != nil || len(page.Letters) != 1 {
@@ -155,24 +155,24 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	if st, err := r.Status(ctx, "acme", first.Run); err != nil || !maps.Equal(st.ByRule, want) || st.Replays != 5 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // The delay counts from each letter's own death.
 func TestARuleWaitsForItsDelay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
-	r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r.DeadLetters(0, 2, rig.Refuses)
 	q := replayRule(1)
 	q.Rule.Delay = "PT1H"
-	r.mustSetRule(q)
-	k := r.retentionRig(withoutRuleLoop)
-	k.at(59 * time.Minute).mustApplyRules(RuleReport{Rules: 1})
+	mustSetRule(r, q)
+	k := newRetentionRig(r, withoutRuleLoop)
+	mustApplyRules(k.at(59*time.Minute).Rig, postadjudication.RuleReport{Rules: 1})
 	if trial, err := k.As("acme", "").Rules.Try(context.Background(), q.Rule); err != nil || trial.Ready != 0 || trial.Refused[refusal.GateNotDue] != 2 {
 		t.Errorf("%+v, %v", trial, err)
 	}
-	k.at(61 * time.Minute).mustApplyRules(RuleReport{Rules: 1, Replayed: 2})
-	if early := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed' AND at < now() + interval '1 hour'`); early != 0 {
+	mustApplyRules(k.at(61*time.Minute).Rig, postadjudication.RuleReport{Rules: 1, Replayed: 2})
+	if early := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed' AND at < now() + interval '1 hour'`); early != 0 {
 		t.Errorf("%d replays before their time", early)
 	}
 }
@@ -181,23 +181,23 @@ func TestARuleWaitsForItsDelay(t *testing.T) {
 // count that once.
 func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
 	const n = 40
-	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
-	r.mustSetRule(replayRule(5))
+	r.DeadLetters(0, n, rig.Refuses)
+	mustSetRule(r, replayRule(5))
 	ctx := context.Background()
-	enabled, err := r.journal.Rules.Enabled(ctx)
+	enabled, err := r.Journal().Rules.Enabled(ctx)
 	if err != nil || len(enabled) != 1 {
 		t.Fatalf("%+v, %v", enabled, err)
 	}
-	if err := r.index.CatchUp(ctx); err != nil {
+	if err := r.Index().CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
-	others := []*rig{r, joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop), joinRig(t, r.url, r.redis, r.escrow, withoutRuleLoop)}
+	others := []*rig.Rig{r, rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withoutRuleLoop), rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withoutRuleLoop)}
 	var all sync.WaitGroup
-	done := make(chan RuleReport, len(others))
+	done := make(chan postadjudication.RuleReport, len(others))
 	for _, o := range others {
-		all.Go(func() { done <- o.rules.runner.round(ctx, enabled) }) // without the exclusive lock
+		all.Go(func() { done <- o.RuleRound(ctx, enabled) }) // without the exclusive lock
 	}
 	all.Wait()
 	close(done)
@@ -208,17 +208,17 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if total != n {
 		t.Errorf("%d replays are reported", total)
 	}
-	if forks := r.count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != n {
+	if forks := r.Count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != n {
 		t.Errorf("%d forks of %d letters", forks, n)
 	}
-	if !r.queryBool(countedOnceSQL) {
+	if !queryBool(r, countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // The counts equal those of the receipts, lineage by lineage.
@@ -230,235 +230,222 @@ const countedOnceSQL = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c J
 // remains.
 func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
 	ctx := context.Background()
-	l := r.deadLetters(0, 1, func(escrow.Call) escrow.Answer { return refused() })[0]
-	set := r.mustSetRule(replayRule(1))
-	rule, err := newActiveRule(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forkByRule := func(f journal.LetterRow, line ruleLineage) error {
-		w := &ruleAction{&rule, r.settlements, map[background.RunID]ruleLineage{l.Run: line}, r.now()}
-		return r.cases.ApplyAsRead(ctx, f, w.decide)
-	}
-	look := func() (journal.LetterRow, ruleLineage) {
+	l := r.DeadLetters(0, 1, rig.Refuses)[0]
+	set := mustSetRule(r, replayRule(1))
+	read := func() postadjudication.RulePage {
 		t.Helper()
-		letters, lines, err := r.rules.lettersForRule(ctx, &rule, []search.Letter{{Run: background.Run{ID: l.Run}}})
-		if err != nil || len(letters) != 1 {
-			t.Fatalf("%+v, %v", letters, err)
+		page, err := r.ReadForRule(ctx, set, l.Run)
+		if err != nil || len(page.Letters) != 1 {
+			t.Fatalf("%+v, %v", page.Letters, err)
 		}
-		return letters[0], lines[l.Run]
+		return page
 	}
 	nothing := func(what string, err, want error) {
 		t.Helper()
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL) + (SELECT count(*) FROM recourse.receipts WHERE actor LIKE 'rule:%')`); n != 0 {
+		if n := r.Count(`SELECT (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL) + (SELECT count(*) FROM recourse.receipts WHERE actor LIKE 'rule:%')`); n != 0 {
 			t.Errorf("%s: %d rows were left", what, n)
 		}
 	}
-	f, line := look()
+	page := read()
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, l.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is held", forkByRule(f, line), casework.ErrLetterChanged)
+	nothing("it is held", page.ApplyToOne(ctx), postadjudication.ErrLetterChanged)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Release(ctx, l.Run, "it is over"); err != nil {
 		t.Fatal(err)
 	}
-	f, line = look()
+	page = read()
 	off := replayRule(1)
 	off.Rule.Enabled = false
-	r.mustSetRule(off)
-	nothing("the rule is off", forkByRule(f, line), journal.ErrRuleChanged)
-	rule.StoredRule = r.mustSetRule(replayRule(1))
-	if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
+	mustSetRule(r, off)
+	nothing("the rule is off", page.ApplyToOne(ctx), journal.ErrRuleChanged)
+	set = mustSetRule(r, replayRule(1))
+	page = read()
+	if _, err := r.DB.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is spent", forkByRule(f, line), journal.ErrRuleExhausted)
-	if _, err := r.db.Exec(`DELETE FROM recourse.rule_replays`); err != nil {
+	nothing("it is spent", page.ApplyToOne(ctx), journal.ErrRuleExhausted)
+	if _, err := r.DB.Exec(`DELETE FROM recourse.rule_replays`); err != nil {
 		t.Fatal(err)
 	}
-	if err := forkByRule(f, line); err != nil {
+	if err := page.ApplyToOne(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := forkByRule(f, line); !errors.Is(err, casework.ErrLetterChanged) {
+	if err := page.ApplyToOne(ctx); !errors.Is(err, postadjudication.ErrLetterChanged) {
 		t.Errorf("the same letter again: %v", err)
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // After a rule was disabled it changes nothing any more, also if it was decided
 // before.
 func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
 	ctx := context.Background()
 	const n = 120
-	r.deadLetters(0, n, func(escrow.Call) escrow.Answer { return refused() })
-	r.mustSetRule(replayRule(1))
-	enabled, err := r.journal.Rules.Enabled(ctx)
+	r.DeadLetters(0, n, rig.Refuses)
+	mustSetRule(r, replayRule(1))
+	enabled, err := r.Journal().Rules.Enabled(ctx)
 	if err == nil {
-		err = r.index.CatchUp(ctx)
+		err = r.Index().CatchUp(ctx)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
-		if d := r.rules.runner.round(ctx, enabled); d.Failed != 0 {
+		if d := r.RuleRound(ctx, enabled); d.Failed != 0 {
 			t.Errorf("%+v", d)
 		}
 	})
-	r.until("it has begun", `SELECT count(*) > 5 FROM recourse.rule_replays`)
+	r.WaitQuery("it has begun", `SELECT count(*) > 5 FROM recourse.rule_replays`)
 	off := replayRule(1)
 	off.Rule.Enabled = false
-	r.mustSetRule(off)
-	then := r.count(`SELECT count(*) FROM recourse.rule_replays`)
+	mustSetRule(r, off)
+	then := r.Count(`SELECT count(*) FROM recourse.rule_replays`)
 	all.Wait()
-	if now := r.count(`SELECT count(*) FROM recourse.rule_replays`); now != then {
+	if now := r.Count(`SELECT count(*) FROM recourse.rule_replays`); now != then {
 		t.Errorf("%d replays when the rule was off, %d later", then, now)
 	}
-	if !r.queryBool(countedOnceSQL) {
+	if !queryBool(r, countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // Tasks of plain families are replayed as settlements are.
 func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	r := newRig(t, withoutRuleLoop, func(c *Config) {
-		c.Families = []PlainFamily{{Name: "letters", Handle: func(context.Context, background.Attempt) background.Result {
+	r := rig.New(t, withoutRuleLoop, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "letters", Handle: func(context.Context, background.Attempt) background.Result {
 			if calls.Add(1) == 1 {
 				return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "http.refused", Message: "no"}}
 			}
 			return background.Result{Class: escrow.Executed}
 		}}}
-	}).startWorkers()
-	task, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "letters"})
+	}).StartWorkers()
+	task, err := r.SubmitTask(context.Background(), postadjudication.Task{Tenant: "acme", Family: "letters"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
-	r.mustSetRule(replayRule(1))
-	r.mustApplyRules(RuleReport{Rules: 1, Replayed: 1})
-	r.untilNoneLive()
+	r.WaitNoneLive()
+	mustSetRule(r, replayRule(1))
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 1})
+	r.WaitNoneLive()
 	if line, err := r.Lineage(context.Background(), "acme", task.Run); err != nil || len(line.Runs) != 2 || line.Runs[1].State != background.Succeeded || line.Runs[0].LastRule != "refused-later" {
 		t.Errorf("%+v, %v", line, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
-	r.deadLetters(0, 2, func(escrow.Call) escrow.Answer { return refused() })
-	r.mustSetRule(replayRule(1))
-	if _, err := r.db.Exec(`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at)
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r.DeadLetters(0, 2, rig.Refuses)
+	mustSetRule(r, replayRule(1))
+	if _, err := r.DB.Exec(`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at)
 		VALUES ('acme', 'a-newer-one', 1, true, false, '{"name":"a-newer-one","moon":"full"}', 'user:ada', 'why not', now())`); err != nil {
 		t.Fatal(err)
 	}
-	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 2, Failed: 1})
-	r.mustApplyRules(RuleReport{Rules: 2, Failed: 1})
-	if s := r.Health().Stats().Rules; s != (RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 2, Failed: 1})
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Failed: 1})
+	if s := r.Health().Stats().Rules; s != (postadjudication.RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
 		t.Errorf("%+v", s)
 	}
 	rules, err := r.As("acme", "").Rules.List(context.Background())
 	if err != nil || len(rules) != 1 || rules[0].Name != "refused-later" {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	if _, err := r.As("acme", "user:ada").Rules.Delete(context.Background(), RuleRemoval{Name: "a-newer-one", Reason: "it does nothing"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Rules.Delete(context.Background(), postadjudication.RuleRemoval{Name: "a-newer-one", Reason: "it does nothing"}); err != nil {
 		t.Error(err)
 	}
-	r.mustApplyRules(RuleReport{Rules: 1})
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
 }
 
 // Letters that a rule always refuses do not block those behind them: the rule continues where
 // it stopped.
 func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
-	old := r.deadLetters(0, 5, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	old := r.DeadLetters(0, 5, rig.Refuses)
 	for _, l := range old {
-		if _, err := r.db.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
+		if _, err := r.DB.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.deadLetters(5, 8, func(escrow.Call) escrow.Answer { return refused() })
-	r.mustSetRule(replayRule(1))
-	r.rules.runner.page, r.rules.runner.pages = 2, 1
+	r.DeadLetters(5, 8, rig.Refuses)
+	mustSetRule(r, replayRule(1))
+	r.LimitRuleRounds(2, 1)
 	for _, n := range []int{0, 0, 1, 2, 0, 0, 0} {
-		r.mustApplyRules(RuleReport{Rules: 1, Replayed: n})
+		mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: n})
 	}
 }
 
 func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withoutRuleLoop).startWorkers()
+	r := rig.New(t, withoutRuleLoop).StartWorkers()
 	ctx, yes, no := context.Background(), true, false
-	letters := r.deadLetters(0, 3, func(escrow.Call) escrow.Answer { return refused() })
+	letters := r.DeadLetters(0, 3, rig.Refuses)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[0].Run, deadletter.Mark{Reason: "seen", ManualReviewRequired: &no}); err != nil {
 		t.Fatal(err)
 	}
 	q := replayRule(0)
-	q.Rule.Mark = &RuleMark{Review: &yes, Reprocess: &yes, Reason: "refused payments are looked at"}
-	r.mustSetRule(q)
-	r.mustApplyRules(RuleReport{Rules: 1, Marked: 3})
-	r.mustApplyRules(RuleReport{Rules: 1})
+	q.Rule.Mark = &postadjudication.RuleMark{Review: &yes, Reprocess: &yes, Reason: "refused payments are looked at"}
+	mustSetRule(r, q)
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Marked: 3})
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
 	for i, l := range letters {
 		d, err := r.As("acme", "").DeadLetters.Annotations(ctx, l.Run)
 		if err != nil || d.ManualReviewRequired != (i > 0) || !d.ReprocessEligible || d.MarkReason != "refused payments are looked at" {
 			t.Errorf("%d: %+v, %v", i, d, err)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'marked' AND actor = 'rule:refused-later' AND body::json->'payload'->>'changes' LIKE '%reprocess_eligible=true%'`); n != 3 {
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'marked' AND actor = 'rule:refused-later' AND body::json->'payload'->>'changes' LIKE '%reprocess_eligible=true%'`); n != 3 {
 		t.Errorf("%d receipts", n)
 	}
 	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[1].Run, deadletter.Mark{Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
 		t.Fatal(err)
 	}
-	r.mustApplyRules(RuleReport{Rules: 1})
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
 	// A replay rule takes letters marked as eligible, and leaves those that require review.
 	then := replayRule(1)
 	then.Rule.Name, then.Rule.Filter = "eligible", deadletter.Filter{Reprocess: &yes}
-	r.mustSetRule(then)
-	r.mustApplyRules(RuleReport{Rules: 2, Replayed: 1})
+	mustSetRule(r, then)
+	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 1})
 	if st, err := r.Status(ctx, "acme", letters[0].Run); err != nil || st.LastRule != "eligible" {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.untilNoneLive()
-	r.mustAudit()
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 func TestRunAppliesRulesByItself(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).startWorkers()
-	joinRig(t, r.url, r.redis, r.escrow, func(c *Config) { c.RuleEvery = 10 * time.Millisecond }).startWorkers()
-	r.mustSetRule(replayRule(3))
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
-		if r.escrow.callsOf(c.OperationKey) < 3 { // the first run and its first two forks die
-			return refused()
+	r := rig.New(t, func(c *postadjudication.Config) { c.RuleEvery = 10 * time.Millisecond }).StartWorkers()
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) { c.RuleEvery = 10 * time.Millisecond }).StartWorkers()
+	mustSetRule(r, replayRule(3))
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		if r.Escrow.Calls(c.OperationKey) < 3 { // the first run and its first two forks die
+			return rig.Refused()
 		}
-		return r.escrow.pay(c, c.Amount.Minor)
-	}
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
 	const n = 10
 	for i := range n {
-		r.mustSubmit(release(i))
+		r.MustSubmit(rig.Release(i))
 	}
-	r.until("all are settled", `SELECT count(*) = $1 FROM recourse.cases WHERE progression = 'settled'`, n)
-	if !r.queryBool(countedOnceSQL) || r.count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
+	r.WaitSettled(n)
+	if !queryBool(r, countedOnceSQL) || r.Count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
 		t.Error("the counts are not what the receipts say")
 	}
-	r.mustAudit()
-}
-
-func (e *scriptedEscrow) callsOf(k escrow.OperationKey) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.calls[k]
+	r.MustAudit()
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"bytes"
@@ -10,13 +10,15 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -52,8 +54,8 @@ func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
 	logger := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&log), zap.DebugLevel))
-	r := newRig(t, func(c *Config) { c.Logger = logger })
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t, func(c *postadjudication.Config) { c.Logger = logger })
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		switch {
 		case c.Outcome == "refund":
 			panic(planted)
@@ -61,14 +63,14 @@ func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 			return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "http.rate_limited", Code: plantedCard, Message: planted, Reference: plantedIBAN}
 		}
 		return escrow.Answer{Class: escrow.NotExecuted, Type: "http.refused", Message: planted}
-	}
-	r.startWorkers()
-	r.mustSubmit(release(1))
-	r.mustSubmit(refund(2))
-	r.untilNoneLive()
+	})
+	r.StartWorkers()
+	r.MustSubmit(rig.Release(1))
+	r.MustSubmit(rig.Refund(2))
+	r.WaitNoneLive()
 	logger.Error(planted, zap.String("text", "harmless"))
-	r.log.Error(planted, zap.Error(errors.New(planted)), zap.String("field", planted), zap.Any("any", map[string]string{"x": planted}))
-	dump := r.dump()
+	r.Logger().Error(planted, zap.Error(errors.New(planted)), zap.String("field", planted), zap.Any("any", map[string]string{"x": planted}))
+	dump := dump(r)
 	if !strings.Contains(dump, "declined for [card]") {
 		t.Error("the dump does not hold the redacted text: the test looks in the wrong place")
 	}
@@ -80,27 +82,27 @@ func TestSecretsStayOutOfDatabaseAndLog(t *testing.T) {
 			t.Errorf("%q is in the log %d times:\n%s", secret, n, log.String())
 		}
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // dump returns every row of every table as text.
-func (r *rig) dump() string {
-	r.t.Helper()
+func dump(r *rig.Rig) string {
+	r.T.Helper()
 	var out strings.Builder
 	for _, table := range []string{"cases", "runs", "receipts", "operations", "escrows"} {
-		rows, err := r.db.Query(`SELECT row_to_json(x)::text || coalesce(convert_from(decode(substr(coalesce(to_jsonb(x)->>'request', to_jsonb(x)->>'payload', ''), 3), 'hex'), 'UTF8'), '') FROM recourse.` + table + ` x`)
+		rows, err := r.DB.Query(`SELECT row_to_json(x)::text || coalesce(convert_from(decode(substr(coalesce(to_jsonb(x)->>'request', to_jsonb(x)->>'payload', ''), 3), 'hex'), 'UTF8'), '') FROM recourse.` + table + ` x`)
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		for rows.Next() {
 			var line string
 			if err := rows.Scan(&line); err != nil {
-				r.t.Fatal(err)
+				r.T.Fatal(err)
 			}
 			out.WriteString(line + "\n")
 		}
 		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 	return out.String()
@@ -108,9 +110,9 @@ func (r *rig) dump() string {
 
 func TestSecretsInAPayloadAreRefusedAtSubmission(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := rig.New(t)
 	for field, value := range map[string]string{"payload.note": plantedCard, "payload.iban": plantedIBAN, "payload.password": "hunter2"} {
-		a := release(1)
+		a := rig.Release(1)
 		payload, err := json.Marshal(map[string]string{strings.TrimPrefix(field, "payload."): value})
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +124,7 @@ func TestSecretsInAPayloadAreRefusedAtSubmission(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.cases`); n != 0 {
+	if n := r.Count(`SELECT count(*) FROM recourse.cases`); n != 0 {
 		t.Errorf("%d cases", n)
 	}
 }
@@ -131,20 +133,20 @@ func TestSecretsInAPayloadAreRefusedAtSubmission(t *testing.T) {
 // without the value. Nothing of them is stored.
 func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
-		c.Families = []PlainFamily{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "mails", Handle: func(context.Context, background.Attempt) background.Result {
 			return background.Result{Class: background.Executed}
 		}}}
 	})
 	secrets := []string{plantedCard, strings.ReplaceAll(plantedCard, " ", "."), plantedIBAN, "sk_" + "live_" + strings.Repeat("x7Qa", 6), "password=hunter2x", "esc_" + strings.ReplaceAll(plantedCard, " ", "")}
-	ids := map[string]func(*Adjudication, string){
-		"tenant":                 func(a *Adjudication, s string) { a.Tenant = s },
-		"transaction_receipt_id": func(a *Adjudication, s string) { a.TransactionReceiptID = s },
-		"submission_receipt_id":  func(a *Adjudication, s string) { a.SubmissionReceiptID = s },
-		"adjudication_id":        func(a *Adjudication, s string) { a.AdjudicationID = s },
-		"escrow_reference":       func(a *Adjudication, s string) { a.EscrowReference = s },
-		"target":                 func(a *Adjudication, s string) { a.Target = s },
-		"actor":                  func(a *Adjudication, s string) { a.Actor = s },
+	ids := map[string]func(*postadjudication.Adjudication, string){
+		"tenant":                 func(a *postadjudication.Adjudication, s string) { a.Tenant = s },
+		"transaction_receipt_id": func(a *postadjudication.Adjudication, s string) { a.TransactionReceiptID = s },
+		"submission_receipt_id":  func(a *postadjudication.Adjudication, s string) { a.SubmissionReceiptID = s },
+		"adjudication_id":        func(a *postadjudication.Adjudication, s string) { a.AdjudicationID = s },
+		"escrow_reference":       func(a *postadjudication.Adjudication, s string) { a.EscrowReference = s },
+		"target":                 func(a *postadjudication.Adjudication, s string) { a.Target = s },
+		"actor":                  func(a *postadjudication.Adjudication, s string) { a.Actor = s },
 	}
 	refused := func(err error, field, secret string) {
 		t.Helper()
@@ -155,12 +157,12 @@ func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 	}
 	for _, secret := range secrets {
 		for field, set := range ids {
-			a := release(1)
+			a := rig.Release(1)
 			set(&a, secret)
 			_, err := r.Submit(t.Context(), a)
 			refused(err, field, secret)
 		}
-		for field, task := range map[string]Task{
+		for field, task := range map[string]postadjudication.Task{
 			"tenant": {Tenant: secret}, "retry_key": {Tenant: "acme", RetryKey: secret}, "actor": {Tenant: "acme", Actor: secret},
 		} {
 			task.Family = "mails"
@@ -169,24 +171,45 @@ func TestSecretsAreRefusedAtSubmissionInEveryField(t *testing.T) {
 		}
 		_, _, err := r.BeginRequest(t.Context(), "acme", secret, [32]byte{1})
 		refused(err, "Idempotency-Key", secret)
-		_, err = r.As("acme", secret).Cases.Cancel(t.Context(), background.RunID(casework.NewID()), "x")
+		_, err = r.As("acme", secret).Cases.Cancel(t.Context(), background.RunID(uuid.New()), "x")
 		refused(err, "actor", secret)
-		_, err = r.As("acme", secret).DeadLetters.Fork(t.Context(), background.RunID(casework.NewID()), deadletter.Fork{Reason: "x"})
+		_, err = r.As("acme", secret).DeadLetters.Fork(t.Context(), background.RunID(uuid.New()), deadletter.Fork{Reason: "x"})
 		refused(err, "actor", secret)
-		refused(validateBreakerChange("acme", secret, "ada", "x"), "target", secret)
+		_, err = r.As("acme", "user:ada").Breakers.Open(t.Context(), secret, "x")
+		refused(err, "target", secret)
 	}
 	for payload, field := range map[string]string{
 		`{"password":123456}`: "payload.password", `{"password":{"v":"hunter2"}}`: "payload.password.v", `{"token":99}`: "payload.token",
 		`{"pin":1234}`: "payload.pin", `{"a":[{"b":4111111111111111}]}`: "payload.a[0].b", `{"4111111111111111":1e400}`: "payload",
 	} {
-		a := release(1)
+		a := rig.Release(1)
 		a.Payload = json.RawMessage(payload)
 		_, err := r.Submit(t.Context(), a)
 		refused(err, field, "4111111111111111")
-		_, err = r.SubmitTask(t.Context(), Task{Family: "mails", Tenant: "acme", Payload: json.RawMessage(payload)})
+		_, err = r.SubmitTask(t.Context(), postadjudication.Task{Family: "mails", Tenant: "acme", Payload: json.RawMessage(payload)})
 		refused(err, field, "4111111111111111")
 	}
-	if n := r.count(`SELECT (SELECT count(*) FROM recourse.cases) + (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.requests)`); n != 0 {
+	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.cases) + (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.requests)`); n != 0 {
 		t.Errorf("%d rows were kept", n)
+	}
+}
+
+// Formatting the result of a submission for a log reveals nothing of the submission.
+func TestASubmissionIsPrintedWithoutWhatWasHandedOver(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	a := rig.Release(1)
+	a.Payload = json.RawMessage(`{"note":"geheim"}`)
+	s := r.MustSubmit(a)
+	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
+		for _, value := range []any{s, &s, []any{s}} {
+			text := fmt.Sprintf(format, value)
+			if strings.Contains(text, "geheim") || strings.Contains(text, "103 101 104") || strings.Contains(text, "Payload") || strings.Contains(text, "0x67, 0x65") {
+				t.Errorf("%s of %T: %s", format, value, text)
+			}
+		}
+	}
+	if text := s.String(); !strings.Contains(text, s.Run.String()) || !strings.Contains(text, "created") {
+		t.Error(text)
 	}
 }

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,16 +7,18 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
 // subscriberRecorder records the letters that a subscriber received.
 type subscriberRecorder struct {
 	mu      sync.Mutex
-	letters []DeadLetter
+	letters []postadjudication.DeadLetter
 }
 
-func (d *subscriberRecorder) record(l DeadLetter) {
+func (d *subscriberRecorder) record(l postadjudication.DeadLetter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.letters = append(d.letters, l)
@@ -49,36 +51,36 @@ func checkDeliveredOnce(t *testing.T, who string, delivered map[background.RunID
 // executes nothing; successes are not.
 func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *Config) {
-		c.Families = []PlainFamily{{Name: "chores", Handle: failTask}}
-		c.OnDeath = LetterHandler{Handle: func(context.Context, DeadLetter) background.Result { return background.Result{Class: escrow.Executed} }}
-	}).startWorkers()
-	before := r.deadLetter(1000, func(escrow.Call) escrow.Answer { return refused() })
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: failTask}}
+		c.OnDeath = postadjudication.LetterHandler{Handle: func(context.Context, postadjudication.DeadLetter) background.Result {
+			return background.Result{Class: escrow.Executed}
+		}}
+	}).StartWorkers()
+	before := r.DeadLetter(1000, rig.Refuses)
 	if err := r.DrainEvents(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := joinRig(t, r.url, r.redis, r.escrow)
+	elsewhere := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow)
 	var here, there subscriberRecorder
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { here.record(l) })()
-	defer elsewhere.OnDeadLetter(func(_ context.Context, l DeadLetter) { there.record(l) })()
-	r.mustSubmit(release(2000))
-	r.untilNoneLive()
-	r.escrow.mu.Lock()
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
-	r.escrow.mu.Unlock()
+	defer r.OnDeadLetter(func(_ context.Context, l postadjudication.DeadLetter) { here.record(l) })()
+	defer elsewhere.OnDeadLetter(func(_ context.Context, l postadjudication.DeadLetter) { there.record(l) })()
+	r.MustSubmit(rig.Release(2000))
+	r.WaitNoneLive()
+	r.Escrow.Answer(rig.RateLimits)
 	const many = 40
 	for i := range many {
-		a := release(i)
+		a := rig.Release(i)
 		if i%2 == 0 {
 			a.Tenant = "other"
 		}
-		r.mustSubmit(a)
+		r.MustSubmit(a)
 	}
-	if _, err := r.SubmitTask(context.Background(), Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"}); err != nil {
+	if _, err := r.SubmitTask(context.Background(), postadjudication.Task{Tenant: "acme", Family: "chores", RetryKey: "sweep"}); err != nil {
 		t.Fatal(err)
 	}
 	for who, d := range map[string]*subscriberRecorder{"this process": &here, "another": &there} {
-		r.untilTrue(who+" receives the letters", func() bool { return len(d.runs()) > many })
+		r.Wait(who+" receives the letters", func() bool { return len(d.runs()) > many })
 		checkDeliveredOnce(t, who, d.runs(), many+1)
 		if d.runs()[before.Run] != 0 {
 			t.Errorf("%s received a death from before it subscribed", who)
@@ -97,25 +99,25 @@ func TestEveryDeadLetterIsDeliveredOnceInEveryProcess(t *testing.T) {
 	if s := r.Health().Stats(); s.Subscribers != 1 || s.SubscriberCalls != many+1 || s.SubscriberPanics != 0 {
 		t.Errorf("%+v", s)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A subscriber that panics, ends its goroutine or hangs blocks neither the engine nor other
 // subscribers; what it failed to receive is counted.
 func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	var healthy, panicking subscriberRecorder
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { healthy.record(l) })()
-	defer r.OnDeadLetter(func(_ context.Context, l DeadLetter) { panicking.record(l); panic("no") })()
-	defer r.OnDeadLetter(func(context.Context, DeadLetter) { runtime.Goexit() })()
+	defer r.OnDeadLetter(func(_ context.Context, l postadjudication.DeadLetter) { healthy.record(l) })()
+	defer r.OnDeadLetter(func(_ context.Context, l postadjudication.DeadLetter) { panicking.record(l); panic("no") })()
+	defer r.OnDeadLetter(func(context.Context, postadjudication.DeadLetter) { runtime.Goexit() })()
 	hangs := make(chan struct{}, 10)
-	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) { hangs <- struct{}{}; <-ctx.Done() })
+	leave := r.OnDeadLetter(func(ctx context.Context, _ postadjudication.DeadLetter) { hangs <- struct{}{}; <-ctx.Done() })
 	const n = 5
 	for i := range n {
-		r.deadLetter(i, func(escrow.Call) escrow.Answer { return refused() })
+		r.DeadLetter(i, rig.Refuses)
 	}
-	r.untilTrue("all letters are received", func() bool { return len(healthy.runs()) == n && r.Health().Stats().SubscriberPanics == 2*n })
+	r.Wait("all letters are received", func() bool { return len(healthy.runs()) == n && r.Health().Stats().SubscriberPanics == 2*n })
 	checkDeliveredOnce(t, "who panics", panicking.runs(), n)
 	<-hangs
 	leave()
@@ -123,28 +125,28 @@ func TestASubscriberThatPanicsBlocksNoOther(t *testing.T) {
 	if len(hangs) != 0 || r.Health().Stats().Subscribers != 3 {
 		t.Errorf("%d more calls of one that hangs, %d subscribers", len(hangs), r.Health().Stats().Subscribers)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // Once unsubscribe has returned, fn neither runs nor is called again.
 func TestUnsubscribeWaitsForTheRunningCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
+	r := rig.New(t).StartWorkers()
 	began, running := make(chan struct{}), false
-	leave := r.OnDeadLetter(func(ctx context.Context, _ DeadLetter) {
+	leave := r.OnDeadLetter(func(ctx context.Context, _ postadjudication.DeadLetter) {
 		running = true // read after unsubscribe only: the race detector checks
 		close(began)
 		<-ctx.Done()
 		running = false
 	})
-	r.deadLetter(1, func(escrow.Call) escrow.Answer { return refused() })
+	r.DeadLetter(1, rig.Refuses)
 	<-began
 	leave()
 	if running {
 		t.Error("unsubscribe has returned, and the call goes on")
 	}
-	r.deadLetter(2, func(escrow.Call) escrow.Answer { return refused() }) // a second call would close began twice
-	r.mustAudit()
+	r.DeadLetter(2, rig.Refuses) // a second call would close began twice
+	r.MustAudit()
 	if s := r.Health().Stats(); s.SubscriberCalls != 1 || s.SubscriberPanics != 0 || s.Subscribers != 0 {
 		t.Errorf("%+v", s)
 	}

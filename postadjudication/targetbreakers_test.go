@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -9,26 +9,28 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
-func (r *rig) breakerRecorded(target string) (of string) {
-	r.t.Helper()
-	if err := r.db.QueryRow(`SELECT coalesce((SELECT breaker FROM recourse.targets WHERE name = $1), '')`, target).Scan(&of); err != nil {
-		r.t.Fatal(err)
+func breakerRecorded(r *rig.Rig, target string) (of string) {
+	r.T.Helper()
+	if err := r.DB.QueryRow(`SELECT coalesce((SELECT breaker FROM recourse.targets WHERE name = $1), '')`, target).Scan(&of); err != nil {
+		r.T.Fatal(err)
 	}
 	return of
 }
 
 // runRefusedByTargets runs a rig that must refuse, and returns the error.
-func (r *rig) runRefusedByTargets() string {
-	r.t.Helper()
+func runRefusedByTargets(r *rig.Rig) string {
+	r.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := r.Run(ctx)
-	if !errors.Is(err, ErrTargets) {
-		r.t.Fatalf("Run: %v", err)
+	if !errors.Is(err, postadjudication.ErrTargets) {
+		r.T.Fatalf("Run: %v", err)
 	}
 	return err.Error()
 }
@@ -36,14 +38,14 @@ func (r *rig) runRefusedByTargets() string {
 // A process that does not execute records no targets.
 func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withAliases("gold"))
-	if n := r.count(`SELECT count(*) FROM recourse.targets`); n != 0 {
+	r := rig.New(t, withAliases("gold"))
+	if n := r.Count(`SELECT count(*) FROM recourse.targets`); n != 0 {
 		t.Errorf("%d targets are recorded by a process that was only opened", n)
 	}
-	if b, err := r.As(AllTenants, "ops:kim").Breakers.Open(context.Background(), "gold", "as configured here"); err != nil || b.Target != escrow.DefaultTarget {
+	if b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(context.Background(), "gold", "as configured here"); err != nil || b.Target != escrow.DefaultTarget {
 		t.Errorf("%+v, %v", b, err)
 	}
-	r.startWorkers().until("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
+	r.StartWorkers().WaitQuery("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
 }
 
 // A process can't change the circuit breaker of targets that running processes use.
@@ -51,60 +53,60 @@ func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	_, opt := testkit.Redis(t)
-	e := newEscrow()
-	r := joinRig(t, url, opt, e, withTargets("gold"), func(c *Config) { c.Worker = "first" }).startWorkers()
-	r.until("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
-	if why := joinRig(t, url, opt, e, withAliases("gold")).runRefusedByTargets(); !strings.Contains(why, "first") || !strings.Contains(why, "gold") {
+	e := rig.NewEscrow()
+	r := rig.Join(t, url, opt, e, withTargets("gold"), func(c *postadjudication.Config) { c.Worker = "first" }).StartWorkers()
+	r.WaitQuery("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
+	if why := runRefusedByTargets(rig.Join(t, url, opt, e, withAliases("gold"))); !strings.Contains(why, "first") || !strings.Contains(why, "gold") {
 		t.Error(why)
 	}
-	if of := r.breakerRecorded("gold"); of != "gold" {
+	if of := breakerRecorded(r, "gold"); of != "gold" {
 		t.Errorf("it uses the circuit breaker of %q", of)
 	}
-	s := r.mustSubmit(withTarget("gold", release(1)))
-	r.until("the first goes on", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	r.stopWork()
-	next := joinRig(t, url, opt, e, withAliases("gold")).startWorkers()
-	next.untilTrue("it is changed", func() bool { return next.breakerRecorded("gold") == escrow.DefaultTarget })
-	next.mustAudit()
+	s := r.MustSubmit(withTarget("gold", rig.Release(1)))
+	r.WaitState(s.Run, background.Succeeded)
+	r.StopWorkers()
+	next := rig.Join(t, url, opt, e, withAliases("gold")).StartWorkers()
+	next.Wait("it is changed", func() bool { return breakerRecorded(next, "gold") == escrow.DefaultTarget })
+	next.MustAudit()
 }
 
 // A process claims nothing while its targets use other circuit breakers than it has configured.
 func TestAProcessWhoseTargetsGoByOtherBreakersClaimsNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withTargets("gold")).startWorkers()
-	r.until("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
+	r := rig.New(t, withTargets("gold")).StartWorkers()
+	r.WaitQuery("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
 	for _, to := range []string{escrow.DefaultTarget, "gold"} {
-		if _, err := r.db.Exec(`UPDATE recourse.targets SET breaker = $1 WHERE name = 'gold'`, to); err != nil {
+		if _, err := r.DB.Exec(`UPDATE recourse.targets SET breaker = $1 WHERE name = 'gold'`, to); err != nil {
 			t.Fatal(err)
 		}
-		r.until("it says whether it claims", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE (barred = $1) = $2)`, background.BlockedByServers, to != "gold")
+		r.WaitQuery("it says whether it claims", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE (barred = $1) = $2)`, background.BlockedByServers, to != "gold")
 	}
-	r.mustSubmit(withTarget("gold", release(1)))
-	r.untilNoneLive()
-	r.mustAudit()
+	r.MustSubmit(withTarget("gold", rig.Release(1)))
+	r.WaitNoneLive()
+	r.MustAudit()
 }
 
 // A breaker that is open stays in force when its target becomes an alias of an escrow service:
 // nothing is executed under the alias until it is released by that name.
 func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testing.T) {
 	t.Parallel()
-	for name, tenant := range map[string]string{"over all tenants": AllTenants, "of a tenant": "acme"} {
+	for name, tenant := range map[string]string{"over all tenants": postadjudication.AllTenants, "of a tenant": "acme"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
 			url := testkit.Migrated(t)
 			_, opt := testkit.Redis(t)
-			e := newEscrow()
-			before := joinRig(t, url, opt, e, withTargets("gold"))
+			e := rig.NewEscrow()
+			before := rig.Join(t, url, opt, e, withTargets("gold"))
 			if b, err := before.As(tenant, "ops:kim").Breakers.Open(ctx, "gold", "stop gold"); err != nil || b.Target != "gold" {
 				t.Fatalf("%+v, %v", b, err)
 			}
-			before.mustSubmit(withTarget("gold", release(1)))
-			r := joinRig(t, url, opt, e, withAliases("gold"))
-			if why := r.runRefusedByTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "release it") || !strings.Contains(why, tenant) {
+			before.MustSubmit(withTarget("gold", rig.Release(1)))
+			r := rig.Join(t, url, opt, e, withAliases("gold"))
+			if why := runRefusedByTargets(r); !strings.Contains(why, "gold") || !strings.Contains(why, "release it") || !strings.Contains(why, tenant) {
 				t.Error(why)
 			}
-			if n := e.totalCalls(); n != 0 {
+			if n := e.TotalCalls(); n != 0 {
 				t.Errorf("%d calls", n)
 			}
 			if b, err := r.As(tenant, "ops:lee").Breakers.Open(ctx, "gold", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
@@ -116,11 +118,11 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 					t.Fatalf("%+v, %v", b, err)
 				}
 			}
-			r.startWorkers().untilNoneLive()
-			if of := r.breakerRecorded("gold"); of != escrow.DefaultTarget {
+			r.StartWorkers().WaitNoneLive()
+			if of := breakerRecorded(r, "gold"); of != escrow.DefaultTarget {
 				t.Errorf("it uses the circuit breaker of %q", of)
 			}
-			r.mustAudit()
+			r.MustAudit()
 		})
 	}
 }
@@ -128,86 +130,90 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 // A process that does not call a target leaves its open circuit breaker to those that do.
 func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withTargets("bank"), withBreakers)
+	r := rig.New(t, withTargets("bank"), withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.startWorkers()
+	r.StartWorkers()
 	for n := range 20 {
-		r.mustSubmit(withTarget("bank", release(n)))
+		r.MustSubmit(withTarget("bank", rig.Release(n)))
 	}
-	r.untilBreaker(background.BreakerOpen)
-	r.stopWork()
-	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
+	untilBreaker(r, background.BreakerOpen)
+	r.StopWorkers()
+	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
+	other.Wait("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
 	o.down.Store(false)
-	patient := func(c *Config) { c.Breaker = BreakerRule{LeaderTimeout: 3 * time.Second} } // the other one would lead first
-	joinRig(t, r.url, r.redis, r.escrow, withTargets("bank"), patient).startWorkers()
-	r.untilClosed()
+	patient := func(c *postadjudication.Config) {
+		c.Breaker = postadjudication.BreakerRule{LeaderTimeout: 3 * time.Second}
+	} // the other one would lead first
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withTargets("bank"), patient).StartWorkers()
+	untilClosed(r)
 }
 
 // A process that does not call every alias of an escrow service leaves the service's open circuit
 // breaker to those that call the waiting runs, and probes with those that it calls itself.
 func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withAliases("gold"), withBreakers)
+	r := rig.New(t, withAliases("gold"), withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.startWorkers()
+	r.StartWorkers()
 	for n := range 20 {
-		r.mustSubmit(withTarget("gold", release(n)))
+		r.MustSubmit(withTarget("gold", rig.Release(n)))
 	}
-	r.untilBreaker(background.BreakerOpen)
-	r.stopWork()
-	other := joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	other.untilTrue("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
+	untilBreaker(r, background.BreakerOpen)
+	r.StopWorkers()
+	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
+	other.Wait("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
 	o.down.Store(false)
-	patient := func(c *Config) { c.Breaker = BreakerRule{LeaderTimeout: 3 * time.Second} } // the other one would lead first
-	joinRig(t, r.url, r.redis, r.escrow, withAliases("gold"), patient).startWorkers()
-	r.untilClosed()
+	patient := func(c *postadjudication.Config) {
+		c.Breaker = postadjudication.BreakerRule{LeaderTimeout: 3 * time.Second}
+	} // the other one would lead first
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withAliases("gold"), patient).StartWorkers()
+	untilClosed(r)
 }
 
 // A leader leaves the circuit breaker to a process that calls the new cases, however often it
 // could probe its own runs, which fail.
 func TestABreakerIsLeftByALeaderThatProbesRunsOfItsOwn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withAliases("gold"), withBreakers, func(c *Config) { c.Policy.Coefficient = 1 }) // each probe may be repeated soon
-	r.escrow.script = func(_ context.Context, c escrow.Call) escrow.Answer {
+	r := rig.New(t, withAliases("gold"), withBreakers, func(c *postadjudication.Config) { c.Policy.Coefficient = 1 }) // each probe may be repeated soon
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Target == "gold" {
-			return r.escrow.pay(c, c.Amount.Minor)
+			return r.Escrow.Pay(c, c.Amount.Minor)
 		}
-		return busy429()
+		return rig.RateLimited()
+	})
+	r.StartWorkers()
+	submitAll(r, 0, 20)
+	untilBreaker(r, background.BreakerOpen)
+	r.StopWorkers()
+	often := func(c *postadjudication.Config) {
+		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FallbackIntervalMax: 20 * time.Millisecond, LeaderTimeout: 500 * time.Millisecond}
 	}
-	r.startWorkers()
-	r.submitAll(0, 20)
-	r.untilBreaker(background.BreakerOpen)
-	r.stopWork()
-	often := func(c *Config) {
-		c.Breaker = BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FallbackIntervalMax: 20 * time.Millisecond, LeaderTimeout: 500 * time.Millisecond}
-	}
-	other := joinRig(t, r.url, r.redis, r.escrow, often).startWorkers()
-	r.until("it has probed all of its own", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND attempt_count > 0`)
-	r.mustSubmit(withTarget("gold", release(20)))
-	joinRig(t, r.url, r.redis, r.escrow, withAliases("gold"), often).startWorkers()
-	other.until("the new case is executed", `SELECT count(*) = 1 FROM recourse.runs WHERE target = 'gold' AND state = 'succeeded'`)
+	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, often).StartWorkers()
+	r.WaitQuery("it has probed all of its own", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND attempt_count > 0`)
+	r.MustSubmit(withTarget("gold", rig.Release(20)))
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withAliases("gold"), often).StartWorkers()
+	other.WaitQuery("the new case is executed", `SELECT count(*) = 1 FROM recourse.runs WHERE target = 'gold' AND state = 'succeeded'`)
 }
 
 // Runs that no process calls block no process, however many are before its own.
 func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withAliases("gold"), withBreakers)
+	r := rig.New(t, withAliases("gold"), withBreakers)
 	o := newOutage(r)
 	o.down.Store(true)
-	r.startWorkers()
-	r.submitAll(0, 20)
-	r.untilBreaker(background.BreakerOpen)
+	r.StartWorkers()
+	submitAll(r, 0, 20)
+	untilBreaker(r, background.BreakerOpen)
 	for n := range 30 {
-		r.mustSubmit(withTarget("gold", release(20+n)))
+		r.MustSubmit(withTarget("gold", rig.Release(20+n)))
 	}
-	r.stopWork()
+	r.StopWorkers()
 	o.down.Store(false)
-	joinRig(t, r.url, r.redis, r.escrow, withBreakers).startWorkers()
-	r.untilClosed()
-	r.until("its own are executed", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND state = 'succeeded'`)
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
+	untilClosed(r)
+	r.WaitQuery("its own are executed", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND state = 'succeeded'`)
 }
 
 // A breaker opened by hand by one alias of an escrow service stays open when that alias becomes
@@ -217,29 +223,29 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	ctx := context.Background()
 	url := testkit.Migrated(t)
 	_, opt := testkit.Redis(t)
-	e := newEscrow()
-	before := joinRig(t, url, opt, e, withAliases("gold")).startWorkers()
-	before.untilTrue("it is recorded", func() bool { return before.breakerRecorded("gold") == escrow.DefaultTarget })
+	e := rig.NewEscrow()
+	before := rig.Join(t, url, opt, e, withAliases("gold")).StartWorkers()
+	before.Wait("it is recorded", func() bool { return breakerRecorded(before, "gold") == escrow.DefaultTarget })
 	if b, err := before.As("acme", "ops:kim").Breakers.Open(ctx, "gold", "stop gold"); err != nil || b.Target != escrow.DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	before.mustSubmit(withTarget("gold", release(1)))
-	before.stopWork()
-	r := joinRig(t, url, opt, e, withTargets("gold"))
-	if why := r.runRefusedByTargets(); !strings.Contains(why, "gold") || !strings.Contains(why, "by hand for tenant acme") || !strings.Contains(why, "release it") {
+	before.MustSubmit(withTarget("gold", rig.Release(1)))
+	before.StopWorkers()
+	r := rig.Join(t, url, opt, e, withTargets("gold"))
+	if why := runRefusedByTargets(r); !strings.Contains(why, "gold") || !strings.Contains(why, "by hand for tenant acme") || !strings.Contains(why, "release it") {
 		t.Error(why)
 	}
-	if n := e.totalCalls(); n != 0 {
+	if n := e.TotalCalls(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
 	if b, err := r.As("acme", "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.State != background.BreakerClosed || b.Target != escrow.DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	r.startWorkers().untilNoneLive()
-	if of := r.breakerRecorded("gold"); of != "gold" {
+	r.StartWorkers().WaitNoneLive()
+	if of := breakerRecorded(r, "gold"); of != "gold" {
 		t.Errorf("it uses the circuit breaker of %q", of)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A breaker opened by hand while a starting process changes which one its target uses is the one
@@ -247,10 +253,10 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	r := newRig(t, withTargets("gold")).startWorkers()
-	r.untilTrue("it is recorded", func() bool { return r.breakerRecorded("gold") == "gold" })
-	r.stopWork()
-	tx, err := r.db.Begin()
+	r := rig.New(t, withTargets("gold")).StartWorkers()
+	r.Wait("it is recorded", func() bool { return breakerRecorded(r, "gold") == "gold" })
+	r.StopWorkers()
+	tx, err := r.DB.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,10 +272,10 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	}
 	opened := make(chan answer, 1)
 	go func() {
-		b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, "gold", "stop gold")
+		b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(ctx, "gold", "stop gold")
 		opened <- answer{b, err}
 	}()
-	r.until("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)
+	r.WaitQuery("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}

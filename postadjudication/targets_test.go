@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -12,34 +12,36 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // secondEscrow is another escrow service besides the one of a rig, with the same ledger and script.
-type secondEscrow struct{ *scriptedEscrow }
+type secondEscrow struct{ *rig.Escrow }
 
 // withTargets adds escrow services to a rig, each an endpoint of its own.
-func withTargets(names ...string) func(*Config) {
-	return func(c *Config) {
+func withTargets(names ...string) func(*postadjudication.Config) {
+	return func(c *postadjudication.Config) {
 		for _, name := range names {
-			c.Targets = append(c.Targets, Target{Name: name, Executor: &secondEscrow{c.Executor.(*scriptedEscrow)}})
+			c.Targets = append(c.Targets, postadjudication.Target{Name: name, Executor: &secondEscrow{c.Executor.(*rig.Escrow)}})
 		}
 	}
 }
 
 // withAliases gives the escrow service of a rig more names.
-func withAliases(names ...string) func(*Config) {
-	return func(c *Config) {
+func withAliases(names ...string) func(*postadjudication.Config) {
+	return func(c *postadjudication.Config) {
 		for _, name := range names {
-			c.Targets = append(c.Targets, Target{Name: name})
+			c.Targets = append(c.Targets, postadjudication.Target{Name: name})
 		}
 	}
 }
 
-func withTarget(target string, a Adjudication) Adjudication {
+func withTarget(target string, a postadjudication.Adjudication) postadjudication.Adjudication {
 	a.Target = target
 	return a
 }
@@ -52,50 +54,50 @@ func refusedTarget(err error) bool {
 // Only configured targets are accepted, by every way to submit, and nothing of another is stored.
 func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withTargets("bank"), withAliases("north"))
+	r := rig.New(t, withTargets("bank"), withAliases("north"))
 	ctx := context.Background()
-	if _, err := r.Submit(ctx, withTarget("elsewhere", release(1))); !refusedTarget(err) || !strings.Contains(err.Error(), `["bank" "escrow" "north"]`) {
+	if _, err := r.Submit(ctx, withTarget("elsewhere", rig.Release(1))); !refusedTarget(err) || !strings.Contains(err.Error(), `["bank" "escrow" "north"]`) {
 		t.Errorf("Submit: %v", err)
 	}
-	tx, err := r.db.Begin()
+	tx, err := r.DB.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.SubmitTx(ctx, tx, withTarget("elsewhere", release(1))); !refusedTarget(err) {
+	if _, err := r.SubmitTx(ctx, tx, withTarget("elsewhere", rig.Release(1))); !refusedTarget(err) {
 		t.Errorf("SubmitTx: %v", err)
 	}
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	_, errs := r.SubmitBatch(ctx, []Adjudication{release(2), withTarget("elsewhere", release(3)), withTarget("bank", release(4)), withTarget("north", release(5)), withTarget(escrow.DefaultTarget, release(6))})
+	_, errs := r.SubmitBatch(ctx, []postadjudication.Adjudication{rig.Release(2), withTarget("elsewhere", rig.Release(3)), withTarget("bank", rig.Release(4)), withTarget("north", rig.Release(5)), withTarget(escrow.DefaultTarget, rig.Release(6))})
 	for i, err := range errs {
 		if refusedTarget(err) != (i == 1) || err != nil && i != 1 {
 			t.Errorf("adjudication %d of a batch: %v", i, err)
 		}
 	}
-	if n := r.count(`SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`); n != 4 {
+	if n := r.Count(`SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`); n != 4 {
 		t.Errorf("%d cases", n)
 	}
-	r.startWorkers().untilNoneLive()
-	r.mustAudit()
+	r.StartWorkers().WaitNoneLive()
+	r.MustAudit()
 }
 
 // One executor has one circuit breaker, so only one target may have it.
 func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
 	t.Parallel()
-	one, other := newEscrow(), newEscrow()
-	for name, of := range map[string][]Target{
+	one, other := rig.NewEscrow(), rig.NewEscrow()
+	for name, of := range map[string][]postadjudication.Target{
 		"the executor of the default": {{"bank", one}},
 		"one executor twice":          {{"bank", other}, {"house", other}},
 		"a name twice":                {{"bank", other}, {"bank", nil}},
 		"the default again":           {{escrow.DefaultTarget, other}},
-		"the family":                  {{casework.Family, other}},
+		"the family":                  {{postadjudication.Family, other}},
 		"no name":                     {{"", other}},
 		"a control character":         {{"a\nb", other}},
 		"a long name":                 {{strings.Repeat("x", 65), other}},
 	} {
-		c := Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none?sslmode=disable", Executor: one, Targets: of}
-		if _, err := Open(context.Background(), c); err == nil || !strings.Contains(err.Error(), "Config.Targets") {
+		c := postadjudication.Config{DatabaseURL: "postgres://nobody@127.0.0.1:1/none?sslmode=disable", Executor: one, Targets: of}
+		if _, err := postadjudication.Open(context.Background(), c); err == nil || !strings.Contains(err.Error(), "Config.Targets") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -104,56 +106,56 @@ func TestTargetsThatCanNotBeToldApartAreRefused(t *testing.T) {
 // A breaker opened by hand stays open, whatever alias a submission names.
 func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withTargets("bank"), withAliases("north", "south"))
+	r := rig.New(t, withTargets("bank"), withAliases("north", "south"))
 	ctx := context.Background()
-	b, err := r.As(AllTenants, "ops:kim").Breakers.Open(ctx, "north", "stop all")
+	b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(ctx, "north", "stop all")
 	if err != nil || b.Target != escrow.DefaultTarget || b.State != background.BreakerOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	var stopped []Submitted
+	var stopped []postadjudication.Submitted
 	for n, name := range []string{escrow.DefaultTarget, "north", "south"} {
-		stopped = append(stopped, r.mustSubmit(withTarget(name, release(n))))
+		stopped = append(stopped, r.MustSubmit(withTarget(name, rig.Release(n))))
 	}
-	r.startWorkers()
-	open := r.mustSubmit(withTarget("bank", release(9)))
-	r.until("the other escrow service is called", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, open.Run.String())
+	r.StartWorkers()
+	open := r.MustSubmit(withTarget("bank", rig.Release(9)))
+	r.WaitState(open.Run, background.Succeeded)
 	for _, s := range stopped {
 		st, err := r.Status(ctx, "acme", s.Run)
 		if err != nil || st.State != background.Pending || st.WaitsFor != casestatus.WaitsForBreaker || len(st.PausedBy) != 1 || st.PausedBy[0].Target != escrow.DefaultTarget {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	if n := r.escrow.totalCalls(); n != 1 {
+	if n := r.Escrow.TotalCalls(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
 	for range 2 { // half-open, and closed
-		if _, err := r.As(AllTenants, "ops:kim").Breakers.Release(ctx, "south", "go"); err != nil && !errors.Is(err, ErrBreakerNotOpen) {
+		if _, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Release(ctx, "south", "go"); err != nil && !errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 			t.Fatal(err)
 		}
 	}
-	r.untilNoneLive()
-	found, err := r.As(AllTenants, "").Breakers.History(ctx, "north", 0, 10)
+	r.WaitNoneLive()
+	found, err := r.As(postadjudication.AllTenants, "").Breakers.History(ctx, "north", 0, 10)
 	if err != nil || len(found) < 2 {
 		t.Errorf("%+v, %v", found, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // An escrow service that fails has one breaker, which opens as early as with one name.
 func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 	t.Parallel()
 	names := []string{escrow.DefaultTarget, "north", "south", "east", "west"}
-	r := newRig(t, withAliases(names[1:]...), func(c *Config) { c.Breaker, c.Slots = BreakerRule{}, 1 })
-	r.escrow.script = func(context.Context, escrow.Call) escrow.Answer { return busy429() }
+	r := rig.New(t, withAliases(names[1:]...), func(c *postadjudication.Config) { c.Breaker, c.Slots = postadjudication.BreakerRule{}, 1 })
+	r.Escrow.Answer(rig.RateLimits)
 	for n, name := range names { // of five new cases in a row, no name fails twice
-		r.mustSubmit(withTarget(name, release(n)))
+		r.MustSubmit(withTarget(name, rig.Release(n)))
 	}
-	r.startWorkers()
-	r.until("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
-	if n := r.count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND target <> $1`, escrow.DefaultTarget); n != 0 {
+	r.StartWorkers()
+	r.WaitQuery("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
+	if n := r.Count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND target <> $1`, escrow.DefaultTarget); n != 0 {
 		t.Errorf("%d breakers of other names", n)
 	}
-	late := r.mustSubmit(withTarget("north", release(100)))
+	late := r.MustSubmit(withTarget("north", rig.Release(100)))
 	if st, err := r.Status(context.Background(), "acme", late.Run); err != nil || st.WaitsFor != casestatus.WaitsForBreaker {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -166,23 +168,23 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	ctx := context.Background()
 	url := testkit.Migrated(t)
 	server, opt := testkit.Redis(t)
-	e := newEscrow()
-	before := joinRig(t, url, opt, e, withTargets("bank"))
-	kept, dropped := before.mustSubmit(withTarget("bank", release(1))), before.mustSubmit(withTarget("bank", release(2)))
-	r := joinRig(t, url, opt, e, func(c *Config) { c.Sweep = 50 * time.Millisecond }).startWorkers()
-	other := r.mustSubmit(release(3))
-	r.until("another run is executed", `SELECT state = 'succeeded' FROM recourse.runs WHERE id = $1`, other.Run.String())
-	r.untilTrue("it waits for its escrow service", func() bool {
+	e := rig.NewEscrow()
+	before := rig.Join(t, url, opt, e, withTargets("bank"))
+	kept, dropped := before.MustSubmit(withTarget("bank", rig.Release(1))), before.MustSubmit(withTarget("bank", rig.Release(2)))
+	r := rig.Join(t, url, opt, e, func(c *postadjudication.Config) { c.Sweep = 50 * time.Millisecond }).StartWorkers()
+	other := r.MustSubmit(rig.Release(3))
+	r.WaitState(other.Run, background.Succeeded)
+	r.Wait("it waits for its escrow service", func() bool {
 		st, err := r.Status(ctx, "acme", kept.Run)
 		return err == nil && st.State == background.Pending && st.WaitsFor == casestatus.WaitsForTarget && strings.Contains(st.WaitsBecause, "bank")
 	})
-	if found, err := r.Health().Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Runs: 2}}) {
+	if found, err := r.Health().Uncalled(ctx); err != nil || !slices.Equal(found, []postadjudication.Uncalled{{Target: "bank", Runs: 2}}) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	if again := r.mustSubmit(withTarget("bank", release(1))); again.Reply != Deduplicated || again.Run != kept.Run {
+	if again := r.MustSubmit(withTarget("bank", rig.Release(1))); again.Reply != postadjudication.Deduplicated || again.Run != kept.Run {
 		t.Errorf("submitted again: %+v", again)
 	}
-	higher := withTarget("bank", release(1))
+	higher := withTarget("bank", rig.Release(1))
 	higher.Generation = 2
 	if _, err := r.Submit(ctx, higher); !refusedTarget(err) {
 		t.Errorf("a higher generation: %v", err)
@@ -190,21 +192,21 @@ func TestARunOfATargetThatIsConfiguredNoMoreWaits(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Cases.Cancel(ctx, dropped.Run, "its bank is gone"); err != nil {
 		t.Fatal(err)
 	}
-	if n := e.totalCalls(); n != 1 {
+	if n := e.TotalCalls(); n != 1 {
 		t.Errorf("%d calls", n)
 	}
-	joinRig(t, url, opt, e, withTargets("bank"), func(c *Config) { c.Sweep = 50 * time.Millisecond }).startWorkers()
-	r.stopWork()
+	rig.Join(t, url, opt, e, withTargets("bank"), func(c *postadjudication.Config) { c.Sweep = 50 * time.Millisecond }).StartWorkers()
+	r.StopWorkers()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()})
 	defer client.Close()
 	if err := client.FlushAll(ctx).Err(); err != nil { // else the postponed notification comes within a minute
 		t.Fatal(err)
 	}
-	r.untilNoneLive()
+	r.WaitNoneLive()
 	if st, err := r.Status(ctx, "acme", kept.Run); err != nil || st.State != background.Succeeded {
 		t.Errorf("%+v, %v", st, err)
 	}
-	r.mustAudit()
+	r.MustAudit()
 }
 
 // A letter of unknown outcome is not looked up at another escrow service.
@@ -213,26 +215,26 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	ctx := context.Background()
 	url := testkit.Migrated(t)
 	_, opt := testkit.Redis(t)
-	e := newEscrow()
-	e.script = func(context.Context, escrow.Call) escrow.Answer { return noAnswer() }
-	e.lookup = func(escrow.Call) escrow.Answer { return answerUnknown }
-	before := joinRig(t, url, opt, e, withTargets("bank"), func(c *Config) { c.Policy.MaxRetryAttempts = 1 }).startWorkers()
-	s := before.mustSubmit(withTarget("bank", release(1)))
-	before.until("letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
-	before.stopWork()
-	r := joinRig(t, url, opt, e, withLookups).startWorkers()
-	other := r.mustSubmit(release(2))
-	r.until("the other letter is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, other.Run.String())
-	if n := r.count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {
+	e := rig.NewEscrow()
+	e.Answer(rig.GivesNoAnswer)
+	e.ScriptLookups(func(escrow.Call) escrow.Answer { return answerUnknown })
+	before := rig.Join(t, url, opt, e, withTargets("bank"), func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 1 }).StartWorkers()
+	s := before.MustSubmit(withTarget("bank", rig.Release(1)))
+	before.WaitLetter(s.Run)
+	before.StopWorkers()
+	r := rig.Join(t, url, opt, e, withLookups).StartWorkers()
+	other := r.MustSubmit(rig.Release(2))
+	r.WaitQuery("the other letter is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, other.Run.String())
+	if n := r.Count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {
 		t.Error("it was looked up")
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.Is(err, refusal.ErrTargetUnknown) {
 		t.Errorf("by hand: %v", err)
 	}
-	if found, err := r.Health().Uncalled(ctx); err != nil || !slices.Equal(found, []Uncalled{{Target: "bank", Letters: 1}}) {
+	if found, err := r.Health().Uncalled(ctx); err != nil || !slices.Equal(found, []postadjudication.Uncalled{{Target: "bank", Letters: 1}}) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	f := casework.Finding{Reason: "statement", Reference: "stmt-1", Class: escrow.NotExecuted, CallOutstanding: true}
+	f := deadletter.Finding{Reason: "statement", Reference: "stmt-1", Class: escrow.NotExecuted, CallOutstanding: true}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil {
 		t.Errorf("a finding: %v", err)
 	}

@@ -68,6 +68,7 @@ var arrows = map[string][]string{
 	"postadjudication/casestatus":        {"background", "postadjudication/escrow", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "retrypolicy", "settlement"},
 	"postadjudication/deadletter":        {"background", "internal/access", "internal/sheet", "internal/tenantlimit", "postadjudication/casestatus", "postadjudication/escrow", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/internal/journal/search", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "retrypolicy", "settlement"},
 	"postadjudication/deadletter/report": {"background", "postadjudication/deadletter", "postadjudication/internal/journal/search", "postadjudication/internal/validate", "postadjudication/refusal"},
+	"postadjudication/internal/rig":      {"postadjudication", "postadjudication/audit", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/escrow", "background", "receipts", "settlement", "internal/testkit"},
 }
 
 // pure packages do no I/O, have no clock, no log and no dependency.

@@ -51,7 +51,7 @@ func main() {
 
 // tests are the tests and the programs that only test. Their servers answer on a connection that the
 // test itself looks at, and the recorders that they read have no connection.
-var tests = regexp.MustCompile(`_test\.go$|internal/chaos/|internal/cli/clitest/|internal/journal/journaltest/`)
+var tests = regexp.MustCompile(`_test\.go$|internal/chaos/|internal/cli/clitest/|internal/journal/journaltest/|postadjudication/internal/rig/`)
 
 // butForTests leaves out what an analyzer finds in tests.
 func butForTests(a *analysis.Analyzer) *analysis.Analyzer {

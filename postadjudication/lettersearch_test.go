@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -14,8 +15,8 @@ import (
 // it scanned.
 func TestASearchScansEachLetterOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.lettersOfThreeCauses()
+	r := rig.New(t).StartWorkers()
+	lettersOfThreeCauses(r)
 	ctx := context.Background()
 	for _, c := range []struct {
 		filter deadletter.Filter
@@ -30,7 +31,7 @@ func TestASearchScansEachLetterOnce(t *testing.T) {
 		{filter: deadletter.Filter{Currency: "USD"}, where: `true`, found: 1},
 		{where: `false`}, {found: 6},
 	} {
-		all := r.letters(c.filter)
+		all := r.Letters(c.filter)
 		for _, q := range []deadletter.Search{{Limit: 100}, {Limit: 1}, {Limit: 100, Scan: 1}, {Limit: 2, Scan: 3, Sort: deadletter.HighestAmount}} {
 			q.Filter, q.Where = c.filter, c.where
 			seen, scanned, vague, answers := map[background.RunID]int{}, 0, 0, 0
@@ -59,8 +60,8 @@ func TestASearchScansEachLetterOnce(t *testing.T) {
 
 func TestASearchThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.lettersOfThreeCauses()
+	r := rig.New(t).StartWorkers()
+	lettersOfThreeCauses(r)
 	ctx := context.Background()
 	first, err := r.As("acme", "").DeadLetters.Search(ctx, deadletter.Search{Where: "held == false", Limit: 1})
 	if err != nil || first.Next == "" {

@@ -1,4 +1,4 @@
-package postadjudication
+package postadjudication_test
 
 import (
 	"bytes"
@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -26,15 +28,15 @@ func (w *blockingWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// conditionsOfATenant is how many conditions of a tenant are evaluated at once.
+// conditionsOfATenant is how many conditions of one tenant are evaluated at once.
 const conditionsOfATenant = 2
 
 // A tenant may run two conditions at once, over all kinds of requests; other tenants are not
 // affected, and every request releases its slot.
 func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).startWorkers()
-	r.lettersOfThreeCauses()
+	r := rig.New(t).StartWorkers()
+	lettersOfThreeCauses(r)
 	ctx := context.Background()
 	ask := map[string]func(tenant string) error{
 		"search": func(tenant string) error {
@@ -46,8 +48,8 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			return err
 		},
 		"plan": func(tenant string) error {
-			_, err := r.As(tenant, "user:ada").Bulk.Plan(ctx, planWhere(BulkHold, "held || can_fork"))
-			var nothing *NothingSelectedError
+			_, err := r.As(tenant, "user:ada").Bulk.Plan(ctx, planWhere(postadjudication.BulkHold, "held || can_fork"))
+			var nothing *postadjudication.NothingSelectedError
 			if errors.As(err, &nothing) && tenant == "other" { // it had a slot
 				return nil
 			}
@@ -95,7 +97,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			return err
 		},
 		"plan without a reason": func() error {
-			_, err := r.As("acme", "").Bulk.Plan(ctx, BulkRequest{Action: BulkHold, Where: "held"})
+			_, err := r.As("acme", "").Bulk.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkHold, Where: "held"})
 			return err
 		},
 	}
@@ -118,14 +120,14 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 
 func TestAnExportWithAConditionEndsWithItsTime(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.insertLetters(10)
+	r := rig.New(t)
+	insertLetters(r, 10)
 	var out bytes.Buffer
 	var refused *refusal.FieldError
-	if _, err := r.Service.letters.Export(context.Background(), "acme", deadletter.Filter{}, "true", deadletter.JSONL, &out, -time.Second); !errors.As(err, &refused) || refused.Field != "where" || !strings.Contains(refused.Problem, "Narrow the filter") || out.Len() > 0 {
+	if _, err := r.ExportWithin(context.Background(), "acme", deadletter.Filter{}, "true", deadletter.JSONL, &out, -time.Second); !errors.As(err, &refused) || refused.Field != "where" || !strings.Contains(refused.Problem, "Narrow the filter") || out.Len() > 0 {
 		t.Errorf("%v, %q", err, out.String())
 	}
-	if done, err := r.Service.letters.Export(context.Background(), "acme", deadletter.Filter{}, "", deadletter.JSONL, &out, -time.Second); err != nil || done.Letters != 10 {
+	if done, err := r.ExportWithin(context.Background(), "acme", deadletter.Filter{}, "", deadletter.JSONL, &out, -time.Second); err != nil || done.Letters != 10 {
 		t.Errorf("without a condition: %+v, %v", done, err)
 	}
 }
