@@ -13,15 +13,15 @@ import (
 var whiteBox = map[string][]string{
 	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow", "notificationnumber", "poll",
 		"redisclient", "sweeper", "tampering", "trace", "transition", "wakeup"},
-	"postadjudication": {"adjudication", "bulkrunner", "fuzz", "prunerpages", "purgeend", "retention",
-		"ruletext", "unready"},
-	"postadjudication/audit":      {"audit", "file"},
-	"postadjudication/deadletter": {"condition", "fuzz", "limiter"}, "postadjudication/deadletter/report": {"fuzz"},
-	"postadjudication/escrowhttp": {"answer", "execute", "fuzz", "gatedbody", "hostileservice", "main"},
-	"receipts":                    {"body", "chain", "draw", "event", "fixture", "fold", "heads", "id", "subtype", "terms", "verify"},
-	"receipts/receiptstest":       {"memory", "suite"},
-	"retrypolicy":                 {"decide", "delay", "policy"},
-	"settlement":                  {"apply", "instruction", "money", "table"},
+	"postadjudication":                   {"adjudication", "bulkrunner", "fuzz", "prunerpages", "purgeend", "retention", "ruletext", "unready"},
+	"postadjudication/audit":             {"audit", "file"},
+	"postadjudication/deadletter":        {"condition", "fuzz", "limiter"},
+	"postadjudication/deadletter/report": {"fuzz"},
+	"postadjudication/escrowhttp":        {"answer", "execute", "fuzz", "gatedbody", "hostileservice", "main"},
+	"receipts":                           {"body", "chain", "draw", "event", "fixture", "fold", "heads", "id", "subtype", "terms", "verify"},
+	"receipts/receiptstest":              {"memory", "suite"},
+	"retrypolicy":                        {"decide", "delay", "policy"},
+	"settlement":                         {"apply", "instruction", "money", "table"},
 }
 
 // A package is public unless it is a program or below a folder named internal.
