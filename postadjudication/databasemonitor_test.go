@@ -2,7 +2,6 @@ package postadjudication_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -195,7 +194,7 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 		t.Error(err)
 	}
 
-	promoted := openAsOwner(t, server.URL("postgres"))
+	promoted := testkit.OpenAsOwner(t, server.URL("postgres"))
 	if _, err := promoted.Exec(`SELECT pg_promote()`); err != nil {
 		t.Fatal(err)
 	}
@@ -209,20 +208,6 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	if !strings.Contains(over.Command("acme"), "recourse dlq list --tenant acme") {
 		t.Error(over.Command("acme"))
 	}
-}
-
-func openAsOwner(t *testing.T, url string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("postgres", testkit.Owner(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
 }
 
 // A Redis of another database, or one other than that in use, is refused before anything is

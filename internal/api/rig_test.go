@@ -66,15 +66,7 @@ func newRig(t *testing.T, change ...func(*app.Options)) *rig {
 	if err := r.main.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var err error
-	if r.db, err = sql.Open("postgres", testkit.Owner(t, o.DatabaseURL)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	r.db = testkit.OpenAsOwner(t, o.DatabaseURL)
 	return r
 }
 

@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"database/sql"
 	"net/http"
 	"strings"
 	"testing"
@@ -71,15 +70,7 @@ func TestABreachIsShownAndNotUnready(t *testing.T) {
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("postgres", testkit.Owner(t, o.DatabaseURL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	db := testkit.OpenAsOwner(t, o.DatabaseURL)
 	if _, err := db.Exec(`UPDATE recourse.escrows SET committed = held + 7, breached = 7`); err != nil {
 		t.Fatal(err)
 	}

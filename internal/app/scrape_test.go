@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -71,11 +70,7 @@ func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
 // compare compares each sample with the database.
 func compare(t *testing.T, databaseURL string, page map[string]float64) {
 	t.Helper()
-	db, err := sql.Open("postgres", testkit.Owner(t, databaseURL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := testkit.OpenAsOwner(t, databaseURL)
 	const receipt = `SELECT count(*) FROM recourse.receipts WHERE subtype = `
 	for sample, query := range map[string]string{
 		`recourse_runs_entered_total{state="running"}`:          receipt + `'attempt-started'`,

@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -73,15 +72,7 @@ func waitForReadiness(t *testing.T, m *app.Main, status int, reason, plain strin
 
 func db(t *testing.T, url string) func(query string) {
 	t.Helper()
-	d, err := sql.Open("postgres", testkit.Owner(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := testkit.OpenAsOwner(t, url)
 	return func(query string) {
 		t.Helper()
 		if _, err := d.Exec(query); err != nil {

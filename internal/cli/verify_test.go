@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,11 +71,7 @@ func TestACaseInTheHeadsThatIsGoneOrMovedIsABreak(t *testing.T) {
 	p.Run(clitest.Line+strings.NewReplacer("txr_1", "txr_2", "esc_1", "esc_2", "adj_1", "adj_2", "sub_1", "sub_2").Replace(clitest.Line), "submit", "-").Check(t, "submit", 0, "")
 	heads := filepath.Join(t.TempDir(), "heads")
 	p.Run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads).Check(t, "save", 0, "")
-	db, err := sql.Open("postgres", testkit.Owner(t, p.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := testkit.OpenAsOwner(t, p.URL)
 	var caseID string
 	if err := db.QueryRow(`SELECT id FROM recourse.cases WHERE subject = 'txr_1'`).Scan(&caseID); err != nil {
 		t.Fatal(err)

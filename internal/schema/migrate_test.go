@@ -2,7 +2,6 @@ package schema_test
 
 import (
 	"context"
-	"database/sql"
 	"os"
 	"regexp"
 	"strings"
@@ -15,21 +14,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
-
-// database opens the database as its owner.
-func database(t testing.TB, url string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("postgres", testkit.Owner(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
-}
 
 func TestMigratingAtOnceAndAgainIsSafe(t *testing.T) {
 	t.Parallel()
@@ -47,7 +31,7 @@ func TestMigratingAtOnceAndAgainIsSafe(t *testing.T) {
 	if err != nil || from != to || to < 1 {
 		t.Errorf("again: %d to %d, %v", from, to, err)
 	}
-	if err := stored.CheckSchema(context.Background(), database(t, url)); err != nil {
+	if err := stored.CheckSchema(context.Background(), testkit.OpenAsOwner(t, url)); err != nil {
 		t.Error(err)
 	}
 }
@@ -60,7 +44,7 @@ func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 	if err := schema.MigrateTo(ctx, url, 100); err != nil {
 		t.Fatal(err)
 	}
-	db := database(t, url)
+	db := testkit.OpenAsOwner(t, url)
 	for name := range testkit.EvidenceTriggers(t, db) {
 		t.Errorf("the migration creates %s itself", name)
 	}
@@ -75,7 +59,7 @@ func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 func TestEveryPartOfTheSchemaIsDescribed(t *testing.T) {
 	t.Parallel()
 	var undescribed string
-	err := database(t, testkit.Migrated(t)).QueryRow(`SELECT coalesce(string_agg(relname, ', '), '') FROM pg_class
+	err := testkit.OpenAsOwner(t, testkit.Migrated(t)).QueryRow(`SELECT coalesce(string_agg(relname, ', '), '') FROM pg_class
 		WHERE relnamespace = 'recourse'::regnamespace AND relkind IN ('r', 'v') AND obj_description(oid, 'pg_class') IS NULL AND relname <> 'schema_version'`).Scan(&undescribed)
 	if err != nil || undescribed != "" {
 		t.Errorf("without a comment: %s, %v", undescribed, err)

@@ -195,6 +195,21 @@ func Owner(t testing.TB, databaseURL string) string {
 	return As(t, databaseURL, base.User)
 }
 
+// OpenAsOwner opens a database as its owner for the duration of the test.
+func OpenAsOwner(t testing.TB, databaseURL string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("postgres", Owner(t, databaseURL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
 // As returns the URL for another role.
 func As(t testing.TB, databaseURL string, user *url.Userinfo) string {
 	t.Helper()

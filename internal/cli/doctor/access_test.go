@@ -1,7 +1,6 @@
 package doctor_test
 
 import (
-	"database/sql"
 	"strings"
 	"testing"
 	"time"
@@ -39,11 +38,7 @@ func TestKeysThatNeverEndEndSoonOrAreUnusedAreNamed(t *testing.T) {
 	if _, _, err := service.As("acme", "root").Keys.Rotate(t.Context(), postadjudication.KeyRotation{Prefix: followed, Reason: "ends"}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("postgres", testkit.Owner(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := testkit.OpenAsOwner(t, url)
 	if _, err := db.Exec(`UPDATE recourse.keys SET created_at = created_at - interval '91 days' WHERE prefix = $1`, unused); err != nil {
 		t.Fatal(err)
 	}

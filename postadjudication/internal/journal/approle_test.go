@@ -63,7 +63,7 @@ func roleOf(t *testing.T, j *journal.Journal) schema.Role {
 func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Database(t)
-	role := makeRole(t, journaltest.Database(t, owner), "")
+	role := makeRole(t, testkit.OpenAsOwner(t, owner), "")
 	if done := migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: role}); done.From != 0 || done.To < 100 || done.AppRole != role {
 		t.Errorf("%+v", done)
 	}
@@ -83,7 +83,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	if after, err := j.Apply(ctx, s.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil || after.Run.State != background.Running {
 		t.Errorf("%+v, %v", after, err)
 	}
-	db := journaltest.Database(t, own)
+	db := testkit.OpenAsOwner(t, own)
 	for _, statement := range []string{
 		`UPDATE recourse.receipts SET body = 'x'`, `DELETE FROM recourse.receipts`, `TRUNCATE recourse.receipts`, `UPDATE recourse.event_log SET last = 7`, `DELETE FROM recourse.event_log`,
 		`DELETE FROM recourse.runs`, `DELETE FROM recourse.cases`, `DELETE FROM recourse.escrows`, `DELETE FROM recourse.operations`, `UPDATE recourse.operations SET request = 'x'`,
@@ -104,7 +104,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 func TestEveryMigrationGrantsAgain(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
-	db := journaltest.Database(t, owner)
+	db := testkit.OpenAsOwner(t, owner)
 	role := makeRole(t, db, "")
 	migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: role})
 	j := journaltest.Open(t, urlAs(t, owner, role))
@@ -137,7 +137,7 @@ func TestEveryMigrationGrantsAgain(t *testing.T) {
 func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 	t.Parallel()
 	owner := testkit.Owner(t, testkit.Migrated(t))
-	db := journaltest.Database(t, owner)
+	db := testkit.OpenAsOwner(t, owner)
 	first, second := makeRole(t, db, ""), makeRole(t, db, "")
 	granted := func(role string) (n int) {
 		t.Helper()
@@ -167,7 +167,7 @@ func TestAnotherAppRoleTakesThePlaceAndNoneLeavesIt(t *testing.T) {
 func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
-	db := journaltest.Database(t, owner)
+	db := testkit.OpenAsOwner(t, owner)
 	first, second := makeRole(t, db, ""), makeRole(t, db, "")
 	migrateFor(t, schema.Migration{DatabaseURL: owner, AppRole: first})
 	j := journaltest.Open(t, urlAs(t, owner, first))
@@ -232,7 +232,7 @@ func TestNothingIsTakenFromARoleThatAProcessWorksAs(t *testing.T) {
 func TestARoleThatCouldDoMoreIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx, owner := context.Background(), testkit.Owner(t, testkit.Migrated(t))
-	db := journaltest.Database(t, owner)
+	db := testkit.OpenAsOwner(t, owner)
 	ours, super, maker, member, table, empty := makeRole(t, db, ""), makeRole(t, db, "SUPERUSER"), makeRole(t, db, "CREATEROLE"), makeRole(t, db, ""), makeRole(t, db, ""), testkit.Database(t)
 	for _, statement := range []string{
 		`GRANT ` + pq.QuoteIdentifier(super) + ` TO ` + pq.QuoteIdentifier(member),

@@ -199,7 +199,7 @@ func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 func TestPausedRunsAreListedByQuery(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	ctx, j, db := context.Background(), journaltest.Open(t, url), journaltest.Database(t, url)
+	ctx, j, db := context.Background(), journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	var ids []background.RunID
 	for range 5 {
 		ids = append(ids, journaltest.Submit(t, j).Run.ID)

@@ -38,7 +38,7 @@ func holdLocks(t *testing.T, db *sql.DB, query string, args ...any) (release fun
 func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	ctx := context.Background()
 	target := background.Target{Tenant: "acme", Family: "settlement", Name: "escrow"}
 	at := time.Now().UTC().Truncate(time.Microsecond)
@@ -81,7 +81,7 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	ctx := context.Background()
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	enter := func(key string, began time.Time) error {

@@ -62,6 +62,6 @@ func TestTheTrailKeepsTheContractOfALog(t *testing.T) {
 	t.Parallel()
 	receiptstest.TestLog(t, func(t *testing.T) receiptstest.Log {
 		url := testkit.Migrated(t)
-		return &trailLog{Journal: journaltest.Open(t, url), db: journaltest.Database(t, url)}
+		return &trailLog{Journal: journaltest.Open(t, url), db: testkit.OpenAsOwner(t, url)}
 	})
 }

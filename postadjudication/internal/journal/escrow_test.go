@@ -123,7 +123,7 @@ func raceForRoom(t *testing.T, journals []*journal.Journal, escrow string) {
 func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	ctx := context.Background()
 	first := mustReserve(t, j, "esc", "first", 6)
 	second := mustReserve(t, j, "esc", "second", 4)

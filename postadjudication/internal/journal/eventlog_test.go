@@ -15,7 +15,7 @@ import (
 func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	db := journaltest.Database(t, url)
+	db := testkit.OpenAsOwner(t, url)
 	const each = 5
 	for _, query := range []string{
 		`CREATE TABLE recourse.made AS SELECT n, gen_random_uuid() AS id FROM generate_series(1, 4000) n`,

@@ -10,7 +10,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 )
 
 func TestASchemaThatIsMissingOlderOrNewerIsNamed(t *testing.T) {
@@ -25,7 +24,7 @@ func TestASchemaThatIsMissingOlderOrNewerIsNamed(t *testing.T) {
 	}
 	expect(testkit.Database(t), "run: recourse migrate")
 	url := testkit.Migrated(t)
-	db := journaltest.Database(t, url)
+	db := testkit.OpenAsOwner(t, url)
 	if _, err := db.Exec(`INSERT INTO recourse.schema_version (version_id, is_applied) VALUES (9999, true)`); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +59,7 @@ func TestAWrongURLIsOneClearLine(t *testing.T) {
 // The columns from which statements are derived are those of the schema.
 func TestTheSchemaHasTheDescribedColumns(t *testing.T) {
 	t.Parallel()
-	db := journaltest.Database(t, testkit.Migrated(t))
+	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
 	for table, described := range journal.DescribedColumns() {
 		rows, err := db.Query(`SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = ('recourse.' || $1)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, table)
 		if err != nil {

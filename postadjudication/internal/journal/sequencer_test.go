@@ -71,7 +71,7 @@ func TestReleaseLetsAnotherHold(t *testing.T) {
 func TestTheOrderOfEventsIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	journaltest.Submit(t, j)
 	if err := j.Outbox.Drain(context.Background()); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db, ctx := journaltest.Open(t, url), journaltest.Database(t, url), context.Background()
+	j, db, ctx := journaltest.Open(t, url), testkit.OpenAsOwner(t, url), context.Background()
 	session := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Sessions.Register(ctx, session); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestASessionThatHasJustClaimedIsNotForgotten(t *testing.T) {
 func TestMissingSessionsAreFoundPageByPage(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db, ctx := journaltest.Open(t, url), journaltest.Database(t, url), context.Background()
+	j, db, ctx := journaltest.Open(t, url), testkit.OpenAsOwner(t, url), context.Background()
 	known := background.Session{ID: uuid.New(), Worker: "w"}
 	if err := j.Sessions.Register(ctx, known); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,6 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 )
 
 // wholeStatements returns the SQL statements on the schema that stand in one string each, by
@@ -64,7 +63,7 @@ func wholeStatements(t *testing.T) map[string]string {
 // tests, name tables and columns that the schema has.
 func TestStatementsNameWhatTheSchemaHas(t *testing.T) {
 	t.Parallel()
-	db := journaltest.Database(t, testkit.Owner(t, testkit.Migrated(t)))
+	db := testkit.OpenAsOwner(t, testkit.Owner(t, testkit.Migrated(t)))
 	statements := wholeStatements(t)
 	ofTests := regexp.MustCompile(`"recourse\.(made|was|stolen)"`) // tables that tests create
 	prepared := 0

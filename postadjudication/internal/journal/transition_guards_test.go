@@ -102,7 +102,7 @@ func TestReceiptsAreNeverChanged(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	s := journaltest.Submit(t, journaltest.Open(t, url))
-	db := journaltest.Database(t, url)
+	db := testkit.OpenAsOwner(t, url)
 	for _, statement := range []string{
 		"UPDATE recourse.receipts SET actor = 'nobody' WHERE case_id = $1", "DELETE FROM recourse.receipts WHERE case_id = $1",
 		"UPDATE recourse.receipts SET at = at WHERE case_id = $1",

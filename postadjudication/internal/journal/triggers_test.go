@@ -21,7 +21,7 @@ import (
 func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	if _, err := j.Submit(context.Background(), settlementOf("esc_1", "txr_1")); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 // An escrow can be corrected until a case names it.
 func TestAnEscrowThatNoCaseNamesCanBeCorrected(t *testing.T) {
 	t.Parallel()
-	db := journaltest.Database(t, testkit.Migrated(t))
+	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
 	for _, statement := range []string{
 		`INSERT INTO recourse.escrows (tenant, reference, currency, held) VALUES ('acme', 'esc_x', 'EUR', 5)`, `UPDATE recourse.escrows SET held = 7, currency = 'SEK' WHERE reference = 'esc_x'`,
 	} {
@@ -65,7 +65,7 @@ func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	url := testkit.Migrated(t)
-	owner, db := testkit.Owner(t, url), journaltest.Database(t, url)
+	owner, db := testkit.Owner(t, url), testkit.OpenAsOwner(t, url)
 	for name, harm := range map[string]string{
 		"runs.never_changed":       `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`,
 		"receipts.append_only":     `ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`,
@@ -100,28 +100,28 @@ func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 	}
 	whole, data := testkit.Database(t), testkit.Owner(t, testkit.Migrated(t))
 	restore(t, source, whole)
-	testkit.CheckEvidenceTriggers(t, journaltest.Database(t, whole))
+	testkit.CheckEvidenceTriggers(t, testkit.OpenAsOwner(t, whole))
 	if err := schema.CheckTriggers(ctx, journaltest.Open(t, whole).Reads()); err != nil {
 		t.Error(err)
 	}
 
-	if _, err := journaltest.Database(t, data).Exec(`DELETE FROM recourse.projected`); err != nil { // else its row is inserted twice
+	if _, err := testkit.OpenAsOwner(t, data).Exec(`DELETE FROM recourse.projected`); err != nil { // else its row is inserted twice
 		t.Fatal(err)
 	}
 	restore(t, source, data, "--data-only", "--disable-triggers", "--exclude-table=recourse.schema_version")
 	if err := schema.CheckTriggers(ctx, journaltest.Open(t, data).Reads()); !errors.Is(err, schema.ErrSchema) {
 		t.Fatalf("after a data-only restore: %v", err)
 	}
-	if state := testkit.EvidenceTriggers(t, journaltest.Database(t, data)); state["receipts.append_only"] != "O" {
+	if state := testkit.EvidenceTriggers(t, testkit.OpenAsOwner(t, data)); state["receipts.append_only"] != "O" {
 		t.Fatalf("%v", state)
 	}
 	if _, _, err := schema.Migrate(ctx, data); err != nil {
 		t.Fatal(err)
 	}
-	testkit.CheckEvidenceTriggers(t, journaltest.Database(t, data))
+	testkit.CheckEvidenceTriggers(t, testkit.OpenAsOwner(t, data))
 	for _, url := range []string{whole, data} {
 		var runs int
-		if err := journaltest.Database(t, url).QueryRow(`SELECT count(*) FROM recourse.runs r JOIN recourse.operations o ON o.key = r.operation_key`).Scan(&runs); err != nil || runs != 1 {
+		if err := testkit.OpenAsOwner(t, url).QueryRow(`SELECT count(*) FROM recourse.runs r JOIN recourse.operations o ON o.key = r.operation_key`).Scan(&runs); err != nil || runs != 1 {
 			t.Errorf("%d runs, %v", runs, err)
 		}
 	}
@@ -149,7 +149,7 @@ func restore(t *testing.T, from, to string, args ...string) {
 // them.
 func TestWhatIsReferredToIsNeverRemoved(t *testing.T) {
 	t.Parallel()
-	db := journaltest.Database(t, testkit.Migrated(t))
+	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
 	tables := []string{"escrows", "cases", "runs", "operations", "receipts", "event_log"}
 	for _, table := range tables {
 		for _, statement := range []string{"DELETE FROM recourse." + table, "TRUNCATE recourse." + table} {

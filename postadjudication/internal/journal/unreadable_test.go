@@ -19,7 +19,7 @@ func TestAnUnreadableRunIsSkipped(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, other := journaltest.Open(t, url), journaltest.Open(t, url)
 	good, bad := journaltest.Submit(t, j), journaltest.Submit(t, j)
-	if _, err := journaltest.Database(t, url).Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, bad.Run.ID.String()); err != nil {
+	if _, err := testkit.OpenAsOwner(t, url).Exec(`UPDATE recourse.runs SET policy = '{"from":"the future"}' WHERE id = $1`, bad.Run.ID.String()); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.Background()

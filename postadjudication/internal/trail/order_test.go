@@ -50,22 +50,7 @@ func oneReceipt(t *testing.T, url string) *sql.DB {
 	if err := j.Outbox.Drain(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return owner(t, url)
-}
-
-// owner opens a database as its owner.
-func owner(t *testing.T, url string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("postgres", testkit.Owner(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
+	return testkit.OpenAsOwner(t, url)
 }
 
 // Errors in the order of events are found: a receipt without a place, one with two, a place

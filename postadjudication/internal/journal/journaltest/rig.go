@@ -2,14 +2,12 @@ package journaltest
 
 import (
 	"context"
-	"database/sql"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -31,21 +29,6 @@ func Open(t testing.TB, url string) *journal.Journal {
 
 // Session is the session of all claims that Transition makes.
 var Session = uuid.New()
-
-// Database opens the database as its owner.
-func Database(t testing.TB, url string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("postgres", testkit.Owner(t, url))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return db
-}
 
 // PlainRun returns a pending run of a case.
 func PlainRun(caseID receipts.CaseID, tenant string) background.Run {

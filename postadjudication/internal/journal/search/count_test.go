@@ -37,7 +37,7 @@ func (l testLetter) signature() string {
 func TestAnalysisAgreesWithAScan(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	index, db := openIndex(t, url, journaltest.Open(t, url)), journaltest.Database(t, url)
+	index, db := openIndex(t, url, journaltest.Open(t, url)), testkit.OpenAsOwner(t, url)
 	seed := time.Now().UnixNano()
 	d := rand.New(rand.NewPCG(uint64(seed), 2))
 	letters := randomLetters(d, 500)

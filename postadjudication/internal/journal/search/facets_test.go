@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 )
 
 // Changes of letters never leave one outside the bounds of its facet group, and the counts
 // of groups stay right.
 func TestNoLetterIsOutsideTheBoundsOfItsFacetGroup(t *testing.T) {
 	t.Parallel()
-	db := journaltest.Database(t, testkit.Migrated(t))
+	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
 	seed := time.Now().UnixNano()
 	insertLetters(t, db, randomLetters(rand.New(rand.NewPCG(uint64(seed), 3)), 200))
 	for _, change := range []string{

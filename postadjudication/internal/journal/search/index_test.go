@@ -68,7 +68,7 @@ func catchUp(t testing.TB, index *search.Index) {
 func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	db := journaltest.Database(t, url)
+	db := testkit.OpenAsOwner(t, url)
 	var all sync.WaitGroup
 	for w := range 6 {
 		j := journaltest.Open(t, url)
@@ -106,7 +106,7 @@ func TestCommittedLettersAreIndexedAfterCatchUp(t *testing.T) {
 func TestProjectionIsIdempotent(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	index := openIndex(t, url, j)
 	for range 20 {
 		die(t, j)
@@ -158,7 +158,7 @@ func TestProjectionIsIdempotent(t *testing.T) {
 func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	index := openIndex(t, url, j)
 	run := die(t, j)
 	catchUp(t, index)
@@ -187,7 +187,7 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 func TestABacklogIsProjectedInSteps(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	index := openIndex(t, url, j)
 	run := die(t, j)
 	caseID := run.Case.String()

@@ -163,7 +163,7 @@ func testPositionOf(l testLetter, o search.Order) search.Position {
 func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	index, db := openIndex(t, url, journaltest.Open(t, url)), journaltest.Database(t, url)
+	index, db := openIndex(t, url, journaltest.Open(t, url)), testkit.OpenAsOwner(t, url)
 	seed := time.Now().UnixNano()
 	d := rand.New(rand.NewPCG(uint64(seed), 1))
 	letters := randomLetters(d, 600)

@@ -16,7 +16,7 @@ import (
 func TestEveryAccessPathUsesItsIndex(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	index, db := openIndex(t, url, journaltest.Open(t, url)), journaltest.Database(t, url)
+	index, db := openIndex(t, url, journaltest.Open(t, url)), testkit.OpenAsOwner(t, url)
 	letters := randomLetters(rand.New(rand.NewPCG(7, 8)), 600)
 	insertLetters(t, db, letters)
 	// Of few letters the server reads any table whole; most of these are of another tenant.

@@ -101,7 +101,7 @@ func checkSubstring(t *testing.T, index *search.Index, letters []testLetter, d *
 func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	index := openIndex(t, url, j)
 	seed := uint64(time.Now().UnixNano())
 	d := rand.New(rand.NewPCG(seed, 5))
@@ -155,7 +155,7 @@ func TestAShortSubstringFindsWhatAPlainScanFinds(t *testing.T) {
 func TestMessagesWithTooManySubstringsMayContainAny(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	j, db := journaltest.Open(t, url), journaltest.Database(t, url)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	index := openIndex(t, url, j)
 	d := rand.New(rand.NewPCG(1, 6))
 	for range 2 {
