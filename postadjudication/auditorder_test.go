@@ -14,7 +14,7 @@ import (
 // numbers are shared; for an unknown tenant nothing is missing.
 func TestAGapInTheOrderOfEventsIsReportedByItsNumbers(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	ctx := context.Background()
 	for n := 1; n <= 3; n++ {
 		r.MustSubmit(rig.Release(n))
@@ -45,7 +45,7 @@ func TestAGapInTheOrderOfEventsIsReportedByItsNumbers(t *testing.T) {
 // A tenant of which only the positions of its receipts are left is audited with all tenants.
 func TestATenantThatWasDeletedIsDetectedByItsPositions(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	ctx := context.Background()
 	r.MustSubmit(rig.Release(1))
 	if err := r.DrainEvents(ctx); err != nil {

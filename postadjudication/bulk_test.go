@@ -186,7 +186,7 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 		for _, l := range lost {
 			checkReceiptNamesPlan(r, l, b, step.subtype)
 		}
-		if !queryBool(r, step.holds) {
+		if !r.QueryBool(step.holds) {
 			t.Errorf("%s: not %s", step.q.Action, step.holds)
 		}
 	}
@@ -203,14 +203,6 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 	}
 	checkReceiptNamesPlan(r, gone[1], plan, receipts.Purged)
 	r.MustAudit()
-}
-
-func queryBool(r *rig.Rig, query string) (so bool) {
-	r.T.Helper()
-	if err := r.DB.QueryRow(query).Scan(&so); err != nil {
-		r.T.Fatal(err)
-	}
-	return so
 }
 
 func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {

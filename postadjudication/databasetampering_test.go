@@ -38,7 +38,7 @@ const (
 
 func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	t.Helper()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	s := &tamperedDatabase{Rig: r, cases: map[string]receipts.CaseID{}, runs: map[string]string{}}
 	ctx := context.Background()
 	must := func(_ any, err error) {
@@ -69,7 +69,7 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	must(r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "it is up"))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(6)))
-	mustSetRule(r, replayRule(1))
+	r.MustSetRule(rig.ReplayRule(1))
 	r.WaitNoneLive()
 	s.drain()
 	s.olderHeads = maps.Clone(r.MustAudit().Heads)

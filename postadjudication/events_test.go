@@ -368,7 +368,7 @@ func TestPositionsTellNothingOfOtherTenants(t *testing.T) {
 // repeated.
 func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	ctx := context.Background()
 	both := func(n int) {
 		other := rig.Release(n)
@@ -412,7 +412,7 @@ func TestAPositionThatWasKeptOutlivesTheOrderOfAll(t *testing.T) {
 // events.
 func TestAPositionBeyondTheNewestIsRefused(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	ctx := t.Context()
 	r.MustSubmit(rig.Release(1))
 	other := rig.Release(1)

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -139,7 +140,7 @@ func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 // is unresolved, a refusal of the fork does not clear it, and every list shows it.
 func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	ctx := context.Background()
 	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer {
 		return escrow.Answer{Class: escrow.Unknown, Type: "lookup.down", Message: "503"}
@@ -175,8 +176,8 @@ func TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved(t *testing.T) {
 	if p := r.Payloads(rig.AsSubmitted(fork), receipts.Submitted); len(p) != 2 || p[1].OutcomeClass != string(escrow.Unknown) {
 		t.Errorf("%+v", p)
 	}
-	mustSetRule(r, replayRule(1))
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
+	r.MustSetRule(rig.ReplayRule(1))
+	r.MustApplyRules(replay.Report{Rules: 1})
 	if _, err := r.Reconcile(ctx, "acme", fork.Run, deadletter.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7"}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 func FuzzARuleIsReadAsItIsWritten(f *testing.F) {
@@ -15,7 +16,7 @@ func FuzzARuleIsReadAsItIsWritten(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		rule, err := ParseRule(text)
+		rule, err := replay.Parse(text)
 		if err != nil {
 			return
 		}
@@ -23,7 +24,7 @@ func FuzzARuleIsReadAsItIsWritten(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := ParseRule(written); err != nil || !reflect.DeepEqual(again, rule) {
+		if again, err := replay.Parse(written); err != nil || !reflect.DeepEqual(again, rule) {
 			t.Errorf("%s reads as %+v, then as %+v, %v", written, rule, again, err)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 // Operator reads and changes what belongs to one tenant, in the name of one actor. Every
@@ -11,7 +12,7 @@ import (
 type Operator struct {
 	DeadLetters   DeadLetters
 	Bulk          Plans
-	Rules         Rules
+	Rules         replay.Rules
 	Cases         TenantCases
 	Breakers      TenantBreakers
 	Policies      TenantPolicies
@@ -27,7 +28,7 @@ func (s *Service) As(tenant, actor string) Operator {
 	letters := s.letters.As(tenant, actor)
 	return Operator{
 		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), Purges{s.keeper, tenant, actor}},
-		Bulk:        Plans{s.plans, tenant, actor}, Rules: Rules{s.rules, tenant, actor}, Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
+		Bulk:        Plans{s.plans, tenant, actor}, Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, OperationLogs: TenantOperationLogs{o},
 	}
 }

@@ -27,14 +27,11 @@ import (
 type retentionRig struct {
 	*rig.Rig
 	archive postadjudication.Archive
-	mu      sync.Mutex
-	ahead   time.Duration
+	clock   *rig.Clock
 }
 
 func (k *retentionRig) at(ahead time.Duration) *retentionRig {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.ahead = ahead
+	k.clock.Set(ahead)
 	return k
 }
 
@@ -43,16 +40,8 @@ func (k *retentionRig) at(ahead time.Duration) *retentionRig {
 func newRetentionRig(r *rig.Rig, change ...func(*postadjudication.Config)) *retentionRig {
 	r.StopWorkers()
 	k := &retentionRig{}
-	clock := func(c *postadjudication.Config) {
-		c.Simulated = true
-		c.Now = func() time.Time {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			return time.Now().Add(k.ahead)
-		}
-	}
 	keep := func(c *postadjudication.Config) { k.archive = c.Archive }
-	k.Rig = rig.Join(r.T, r.DatabaseURL, r.Redis, r.Escrow, slices.Concat([]func(*postadjudication.Config){clock}, change, []func(*postadjudication.Config){keep})...)
+	k.Rig, k.clock = r.WithClock(append(slices.Clone(change), keep)...)
 	return k
 }
 

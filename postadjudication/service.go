@@ -26,6 +26,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -131,7 +132,7 @@ type Service struct {
 	letters     *deadletter.Store
 	keeper      *keeper
 	plans       *planStore
-	rules       *ruleStore
+	rules       *replay.Store
 	lookups     *casework.LookupLoop
 	subscribers *subscribers
 	escrows     *escrowMaintainer
@@ -227,7 +228,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies.inForce)
 	s.keeper.index, s.keeper.propose = index, s.plans.proposePurge
 	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.proposeFinding}
-	s.rules = newRuleStore(s.cases, index, c.RuleEvery, s.executes)
+	s.rules = replay.NewStore(s.cases, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.cases, c.Worker, c.Lookups)
 	if s.subscribers, err = newSubscribers(ctx, s.journal, c.Logger); err != nil {
 		return err
@@ -343,7 +344,7 @@ func (s *Service) Run(ctx context.Context) error {
 	loops.Go(func() { s.keeper.run(upkeepCtx) })
 	loops.Go(func() { s.escrows.run(upkeepCtx) })
 	loops.Go(func() { s.plans.runner.run(decideCtx) })
-	loops.Go(func() { s.rules.runner.run(decideCtx) })
+	loops.Go(func() { s.rules.Run(decideCtx) })
 	loops.Go(func() { s.lookups.Run(decideCtx) })
 	defer loops.Wait()
 	defer stopLoops()
@@ -354,8 +355,8 @@ func (s *Service) Run(ctx context.Context) error {
 // Prune runs a round of retention now, as Run does at intervals. PruneReport counts what it did.
 func (s *Service) Prune(ctx context.Context) (PruneReport, error) { return s.keeper.Prune(ctx) }
 
-// ApplyRules runs a round of the rules now, as Run does at intervals. RuleReport counts what it did.
-func (s *Service) ApplyRules(ctx context.Context) (RuleReport, error) { return s.rules.Apply(ctx) }
+// ApplyRules runs a round of the rules now, as Run does at intervals. Report counts what it did.
+func (s *Service) ApplyRules(ctx context.Context) (replay.Report, error) { return s.rules.Apply(ctx) }
 
 // CheckRedis returns an error that wraps ErrRedis if this process could not work with its
 // Redis. It changes nothing. A Redis that can't be reached is no error.

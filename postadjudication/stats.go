@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 // Stats are counters of one process. They need no query.
@@ -28,7 +29,7 @@ type Stats struct {
 	SubscriberPanics uint64 // calls that panicked, since the start
 
 	Retention RetentionStats
-	Rules     RuleStats
+	Rules     replay.Stats
 	Lookups   casework.LookupStats
 }
 
@@ -54,7 +55,7 @@ func (h *Health) Stats() Stats {
 	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = h.s.subscribers.count(), h.s.subscribers.returned.Load(), h.s.subscribers.failed.Load()
 	out.Retention = h.s.keeper.counts.read()
 	out.Unreadable = h.s.journal.UnreadableSeen()
-	out.Rules, out.Lookups = h.s.rules.runner.stats(), h.s.lookups.Stats()
+	out.Rules, out.Lookups = h.s.rules.Stats(), h.s.lookups.Stats()
 	return out
 }
 

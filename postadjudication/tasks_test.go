@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 // withPanickingTasks adds a family of chores that panic, so that their outcome is unknown. The escrow
@@ -26,7 +27,7 @@ func withPanickingTasks(c *postadjudication.Config) {
 // purged and pruned, and its key is free again.
 func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop, withPanickingTasks).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop, withPanickingTasks).StartWorkers()
 	ctx := context.Background()
 	dies := func(key string) postadjudication.Submitted {
 		t.Helper()
@@ -67,15 +68,15 @@ func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 // A rule of its family replays it.
 func TestARuleReplaysTasksThatPanicked(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop, withPanickingTasks).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop, withPanickingTasks).StartWorkers()
 	if _, err := r.SubmitTask(context.Background(), postadjudication.Task{Tenant: "acme", Family: "chores", RetryKey: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	r.WaitNoneLive()
-	q := replayRule(1)
+	q := rig.ReplayRule(1)
 	q.Rule.Filter = deadletter.Filter{Family: "chores"}
-	mustSetRule(r, q)
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 1})
+	r.MustSetRule(q)
+	r.MustApplyRules(replay.Report{Rules: 1, Replayed: 1})
 	r.WaitNoneLive()
 	r.MustAudit()
 }
@@ -83,7 +84,7 @@ func TestARuleReplaysTasksThatPanicked(t *testing.T) {
 // One that waits for its next attempt can be cancelled.
 func TestATaskThatPanickedCanBeCancelled(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop, withPanickingTasks, func(c *postadjudication.Config) {
+	r := rig.New(t, rig.WithoutRuleLoop, withPanickingTasks, func(c *postadjudication.Config) {
 		c.Families[0].Policy.MaxRetryAttempts, c.Families[0].Policy.BaseDelay, c.Families[0].Policy.MaxDelay = 2, time.Hour, time.Hour
 	}).StartWorkers()
 	ctx := context.Background()

@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -380,7 +381,7 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	ctx := postadjudication.WithCaller(context.Background(), postadjudication.Caller{SelfDeclared: true})
 	const who = "user:typed"
 	letters := r.DeadLetters(1, 3, rig.Refuses)
-	rule := postadjudication.Rule{Name: "night", Filter: deadletter.Filter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
+	rule := replay.Rule{Name: "night", Filter: deadletter.Filter{ErrorType: "none"}, Delay: "PT8H", MaxReplays: 1}
 	for what, do := range map[string]func() error{
 		"hold": func() error {
 			_, err := r.As("acme", who).DeadLetters.Hold(ctx, letters[0].Run, "x")
@@ -409,7 +410,7 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 			return err
 		},
 		"rule": func() error {
-			_, err := r.As("acme", who).Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: "x"})
+			_, err := r.As("acme", who).Rules.Set(ctx, replay.Change{Rule: rule, Reason: "x"})
 			return err
 		},
 	} {

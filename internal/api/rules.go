@@ -9,18 +9,18 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 // RuleBody is a rule without its name.
 type RuleBody struct {
-	Enabled    bool                       `json:"enabled"`
-	Filter     json.RawMessage            `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters match"`
-	All        bool                       `json:"all,omitempty" doc:"All open letters; instead of a filter"`
-	Delay      string                     `json:"delay" minLength:"2" doc:"Time since death" example:"PT1H"`
-	MaxReplays int                        `json:"max_replays,omitempty" minimum:"1" maximum:"100" doc:"Maximum number of replays of a letter together with all letters it is a fork of; not with mark"`
-	Policy     *PolicyBody                `json:"policy,omitempty" doc:"Another retry policy; absent: the letter's own"`
-	Mark       *postadjudication.RuleMark `json:"mark,omitempty" doc:"Mark instead of replay"`
+	Enabled    bool            `json:"enabled"`
+	Filter     json.RawMessage `json:"filter,omitempty" doc:"An object of the parameters of list-dead-letters; only open letters match"`
+	All        bool            `json:"all,omitempty" doc:"All open letters; instead of a filter"`
+	Delay      string          `json:"delay" minLength:"2" doc:"Time since death" example:"PT1H"`
+	MaxReplays int             `json:"max_replays,omitempty" minimum:"1" maximum:"100" doc:"Maximum number of replays of a letter together with all letters it is a fork of; not with mark"`
+	Policy     *PolicyBody     `json:"policy,omitempty" doc:"Another retry policy; absent: the letter's own"`
+	Mark       *replay.Mark    `json:"mark,omitempty" doc:"Mark instead of replay"`
 }
 
 type ruleInput struct {
@@ -49,13 +49,13 @@ type ruleTrialInput struct {
 
 type rulesOutput struct {
 	Body struct {
-		Rules []postadjudication.StoredRule `json:"rules"`
+		Rules []replay.StoredRule `json:"rules"`
 	}
 }
 
-type ruleOutput struct{ Body postadjudication.StoredRule }
+type ruleOutput struct{ Body replay.StoredRule }
 
-type ruleTrialOutput struct{ Body postadjudication.RuleTrial }
+type ruleTrialOutput struct{ Body replay.Trial }
 
 // ruleAPI has the handlers of replay rules.
 type ruleAPI struct{ *API }
@@ -89,36 +89,36 @@ type ruleHistoryInput struct {
 
 type ruleHistoryOutput struct {
 	Body struct {
-		Versions []postadjudication.RuleVersion `json:"versions"`
+		Versions []replay.Version `json:"versions"`
 	}
 }
 
 func (a ruleAPI) ruleHistory(ctx context.Context, c Caller, in *ruleHistoryInput) (*ruleHistoryOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Rules.History(ctx, in.Name, in.After, in.Limit)
 	out := &ruleHistoryOutput{}
-	out.Body.Versions = append([]postadjudication.RuleVersion{}, found...)
+	out.Body.Versions = append([]replay.Version{}, found...)
 	return out, err
 }
 
 // rule parses a rule as strictly as the library does.
-func (b RuleBody) rule(name string) (postadjudication.Rule, error) {
+func (b RuleBody) rule(name string) (replay.Rule, error) {
 	text, err := json.Marshal(struct {
 		Name string `json:"name"`
 		RuleBody
 	}{name, b})
 	if err != nil {
-		return postadjudication.Rule{}, err
+		return replay.Rule{}, err
 	}
 	if _, err := b.Policy.policy(); err != nil {
-		return postadjudication.Rule{}, err
+		return replay.Rule{}, err
 	}
-	return postadjudication.ParseRule(text)
+	return replay.Parse(text)
 }
 
 func (a ruleAPI) rules(ctx context.Context, c Caller, _ *noInput) (*rulesOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Rules.List(ctx)
 	out := &rulesOutput{}
-	out.Body.Rules = append([]postadjudication.StoredRule{}, found...)
+	out.Body.Rules = append([]replay.StoredRule{}, found...)
 	return out, err
 }
 
@@ -127,7 +127,7 @@ func (a ruleAPI) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOut
 	if err != nil {
 		return nil, err
 	}
-	now, err := a.service.As(c.Tenant, c.Principal).Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
+	now, err := a.service.As(c.Tenant, c.Principal).Rules.Set(ctx, replay.Change{Rule: rule, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
 	return &ruleOutput{now}, ruleProblem(err)
 }
 
@@ -141,17 +141,17 @@ func (a ruleAPI) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ru
 }
 
 func (a ruleAPI) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*ruleOutput, error) {
-	was, err := a.service.As(c.Tenant, c.Principal).Rules.Delete(ctx, postadjudication.RuleRemoval{Name: in.Name, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
+	was, err := a.service.As(c.Tenant, c.Principal).Rules.Delete(ctx, replay.Removal{Name: in.Name, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
 	return &ruleOutput{was}, ruleProblem(err)
 }
 
 // ruleProblem returns the problems that only rules have.
 func ruleProblem(err error) error {
-	var other *postadjudication.RuleVersionError
+	var other *replay.VersionError
 	switch {
 	case errors.As(err, &other):
 		return newProblem(http.StatusConflict, "rule_version", "the rule is at version %d", other.Current.Version)
-	case errors.Is(err, postadjudication.ErrTooManyRules):
+	case errors.Is(err, replay.ErrTooMany):
 		return newProblem(http.StatusConflict, "too_many_rules", "the tenant has the maximum number of rules")
 	}
 	return err

@@ -5,15 +5,15 @@ import (
 	"encoding/json"
 	"net/url"
 
-	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 // Rules are the requests about automatic replay.
 type Rules struct{ *connection }
 
 // ruleMembers returns the JSON members of a rule without its name, which is in the path.
-func ruleMembers(r postadjudication.Rule) (map[string]json.RawMessage, error) {
+func ruleMembers(r replay.Rule) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -30,9 +30,9 @@ func ruleMembers(r postadjudication.Rule) (map[string]json.RawMessage, error) {
 func rulePath(name, verb string) string { return "/rules/" + url.PathEscape(name) + verb }
 
 // List returns the rules of automatic replay.
-func (r Rules) List(ctx context.Context) ([]postadjudication.StoredRule, error) {
+func (r Rules) List(ctx context.Context) ([]replay.StoredRule, error) {
 	var out struct {
-		Rules []postadjudication.StoredRule `json:"rules"`
+		Rules []replay.StoredRule `json:"rules"`
 	}
 	err := r.get(ctx, "/rules", nil, &out)
 	return out.Rules, err
@@ -46,7 +46,7 @@ type ruleBody struct {
 }
 
 // Set creates or replaces a rule.
-func (r Rules) Set(ctx context.Context, q postadjudication.RuleChange) (out postadjudication.StoredRule, err error) {
+func (r Rules) Set(ctx context.Context, q replay.Change) (out replay.StoredRule, err error) {
 	rule, err := ruleMembers(q.Rule)
 	if err != nil {
 		return out, err
@@ -56,7 +56,7 @@ func (r Rules) Set(ctx context.Context, q postadjudication.RuleChange) (out post
 }
 
 // Try returns what a rule would do now.
-func (r Rules) Try(ctx context.Context, rule postadjudication.Rule) (out postadjudication.RuleTrial, err error) {
+func (r Rules) Try(ctx context.Context, rule replay.Rule) (out replay.Trial, err error) {
 	sent, err := ruleMembers(rule)
 	if err != nil {
 		return out, err
@@ -66,16 +66,16 @@ func (r Rules) Try(ctx context.Context, rule postadjudication.Rule) (out postadj
 }
 
 // History returns the versions of a rule after version after.
-func (r Rules) History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error) {
+func (r Rules) History(ctx context.Context, name string, after int64, limit int) ([]replay.Version, error) {
 	var out struct {
-		Versions []postadjudication.RuleVersion `json:"versions"`
+		Versions []replay.Version `json:"versions"`
 	}
 	err := r.get(ctx, rulePath(name, "/history"), versionsQuery(after, limit), &out)
 	return out.Versions, err
 }
 
 // Delete deletes a rule and returns its last version.
-func (r Rules) Delete(ctx context.Context, q postadjudication.RuleRemoval) (out postadjudication.StoredRule, err error) {
+func (r Rules) Delete(ctx context.Context, q replay.Removal) (out replay.StoredRule, err error) {
 	err = r.post(ctx, rulePath(q.Name, "/delete"), ruleBody{nil, q.Reason, q.IfVersion}, &out)
 	return out, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -99,8 +100,8 @@ func (p *process) bulk(ctx context.Context, c Command) error {
 
 // rule sets a rule that replays all letters of a tenant a number of times.
 func (p *process) rule(ctx context.Context, c Command) error {
-	_, err := p.service.As(c.Tenant, actor).Rules.Set(ctx, postadjudication.RuleChange{Reason: reason,
-		Rule: postadjudication.Rule{Name: "all", Enabled: true, All: true, Delay: "0s", MaxReplays: c.Attempts}})
+	_, err := p.service.As(c.Tenant, actor).Rules.Set(ctx, replay.Change{Reason: reason,
+		Rule: replay.Rule{Name: "all", Enabled: true, All: true, Delay: "0s", MaxReplays: c.Attempts}})
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -73,11 +74,11 @@ type Bulk interface {
 
 // Rules reads and changes the rules of automatic replay.
 type Rules interface {
-	List(context.Context) ([]postadjudication.StoredRule, error)
-	Set(context.Context, postadjudication.RuleChange) (postadjudication.StoredRule, error)
-	Try(context.Context, postadjudication.Rule) (postadjudication.RuleTrial, error)
-	History(ctx context.Context, name string, after int64, limit int) ([]postadjudication.RuleVersion, error)
-	Delete(context.Context, postadjudication.RuleRemoval) (postadjudication.StoredRule, error)
+	List(context.Context) ([]replay.StoredRule, error)
+	Set(context.Context, replay.Change) (replay.StoredRule, error)
+	Try(context.Context, replay.Rule) (replay.Trial, error)
+	History(ctx context.Context, name string, after int64, limit int) ([]replay.Version, error)
+	Delete(context.Context, replay.Removal) (replay.StoredRule, error)
 }
 
 // Keys creates, lists, rotates and revokes access keys.

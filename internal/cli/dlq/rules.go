@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 func rules(sh *shell.Shell) *cobra.Command {
@@ -40,7 +40,7 @@ func rulesList(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return answerRules(sh, found, map[string]any{"rules": append([]postadjudication.StoredRule{}, found...)})
+				return answerRules(sh, found, map[string]any{"rules": append([]replay.StoredRule{}, found...)})
 			})
 		},
 	}
@@ -49,7 +49,7 @@ func rulesList(sh *shell.Shell) *cobra.Command {
 }
 
 // readRule reads a rule from a file, or from standard input.
-func readRule(sh *shell.Shell, name string) (rule postadjudication.Rule, err error) {
+func readRule(sh *shell.Shell, name string) (rule replay.Rule, err error) {
 	from, err := sh.Open(name)
 	if err != nil {
 		return rule, err
@@ -59,7 +59,7 @@ func readRule(sh *shell.Shell, name string) (rule postadjudication.Rule, err err
 	if err != nil {
 		return rule, err
 	}
-	return postadjudication.ParseRule(text)
+	return replay.Parse(text)
 }
 
 func rulesTry(sh *shell.Shell) *cobra.Command {
@@ -123,11 +123,11 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
-				set, err := be.Rules.Set(ctx, postadjudication.RuleChange{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
+				set, err := be.Rules.Set(ctx, replay.Change{Rule: rule, Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
 					return err
 				}
-				return answerRules(sh, []postadjudication.StoredRule{set}, set)
+				return answerRules(sh, []replay.StoredRule{set}, set)
 			})
 		},
 	}
@@ -147,14 +147,14 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
-				was, err := be.Rules.Delete(ctx, postadjudication.RuleRemoval{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
+				was, err := be.Rules.Delete(ctx, replay.Removal{Name: args[0], Reason: r.reason, IfVersion: r.expected(cmd)})
 				if err != nil {
 					return r.NotFound(err, "rule "+args[0])
 				}
 				if !sh.JSON {
 					sh.Screen().Text("Rule %s was deleted. It was:", was.Name)
 				}
-				return answerRules(sh, []postadjudication.StoredRule{was}, was)
+				return answerRules(sh, []replay.StoredRule{was}, was)
 			})
 		},
 	}
@@ -171,7 +171,7 @@ func ruleName(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-func answerRules(sh *shell.Shell, rules []postadjudication.StoredRule, answer any) error {
+func answerRules(sh *shell.Shell, rules []replay.StoredRule, answer any) error {
 	if sh.JSON {
 		return sh.Answer(answer)
 	}
@@ -214,7 +214,7 @@ created again continues its version numbers.`,
 					return err
 				}
 				if sh.JSON {
-					return sh.Answer(map[string]any{"versions": append([]postadjudication.RuleVersion{}, found...)})
+					return sh.Answer(map[string]any{"versions": append([]replay.Version{}, found...)})
 				}
 				return showRuleHistory(sh.Screen(), args[0], found)
 			})
@@ -226,7 +226,7 @@ created again continues its version numbers.`,
 	return cmd
 }
 
-func showRuleHistory(s *screen.Screen, name string, versions []postadjudication.RuleVersion) error {
+func showRuleHistory(s *screen.Screen, name string, versions []replay.Version) error {
 	if len(versions) == 0 {
 		s.Text("There was never a rule %s.", name)
 		return s.Err()

@@ -173,3 +173,12 @@ func (r *Rig) Count(query string, args ...any) (n int) {
 	}
 	return n
 }
+
+// QueryBool returns the answer of a query whose answer is a boolean.
+func (r *Rig) QueryBool(query string) (so bool) {
+	r.T.Helper()
+	if err := r.DB.QueryRow(query).Scan(&so); err != nil {
+		r.T.Fatal(err)
+	}
+	return so
+}

@@ -1,4 +1,4 @@
-package postadjudication
+package replay
 
 import (
 	"context"
@@ -14,26 +14,25 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
-// ruleCounts counts letters by what a rule did to them.
-type ruleCounts struct{ replayed, marked int }
+// counts counts letters by what a rule did to them.
+type counts struct{ replayed, marked int }
 
-// ruleAction applies one rule at one time.
-type ruleAction struct {
+// action applies one rule at one time.
+type action struct {
 	*activeRule
 	settlements *casework.Settlements
-	lineages    map[background.RunID]ruleLineage
+	lineages    map[background.RunID]lineage
 	at          time.Time
 }
 
 // applyRuleToFound applies a rule to those of the found letters that no gate refuses.
-func (s *ruleStore) applyRuleToFound(ctx context.Context, r *activeRule, found []search.Letter, at time.Time) (ruleCounts, error) {
+func (s *Store) applyRuleToFound(ctx context.Context, r *activeRule, found []search.Letter, at time.Time) (counts, error) {
 	letters, lineages, err := s.lettersForRule(ctx, r, found)
 	if err != nil || ctx.Err() != nil {
-		return ruleCounts{}, err
+		return counts{}, err
 	}
 	var due []journal.LetterRow
 	for _, f := range letters {
@@ -41,21 +40,21 @@ func (s *ruleStore) applyRuleToFound(ctx context.Context, r *activeRule, found [
 			due = append(due, f)
 		}
 	}
-	return s.applyRuleToDue(ctx, &ruleAction{r, s.cases.Settlements, lineages, at}, due)
+	return s.applyRuleToDue(ctx, &action{r, s.cases.Settlements, lineages, at}, due)
 }
 
 // applyRuleToDue applies a rule to letters. Letters that were locked or changed are tried alone.
-// A failing letter does not block the others, unless ruleFailureLimit fail; the error is that of
+// A failing letter does not block the others, unless failureLimit fail; the error is that of
 // the first. If the rule was changed, nothing more is done: the changed one has its own rounds.
-func (s *ruleStore) applyRuleToDue(ctx context.Context, w *ruleAction, due []journal.LetterRow) (n ruleCounts, err error) {
+func (s *Store) applyRuleToDue(ctx context.Context, w *action, due []journal.LetterRow) (n counts, err error) {
 	var failed atomic.Int32
 	tried := func(letters int, err error) bool {
 		if letters == 1 && !skippedByRule(err) {
 			failed.Add(1)
 		}
-		return !errors.Is(err, journal.ErrRuleChanged) && failed.Load() < ruleFailureLimit
+		return !errors.Is(err, journal.ErrRuleChanged) && failed.Load() < failureLimit
 	}
-	results, err := s.cases.ApplyMany(ctx, due, w.decide, casework.Batch{Around: s.cases.Notifying, Alone: ruleConcurrency, Tried: tried})
+	results, err := s.cases.ApplyMany(ctx, due, w.decide, casework.Batch{Around: s.cases.Notifying, Alone: concurrency, Tried: tried})
 	if errors.Is(err, journal.ErrBusy) {
 		err = nil // a later round has its turn
 	}
@@ -81,11 +80,11 @@ func skippedByRule(err error) bool {
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 
-// ruleLineage counts the replays of a lineage.
-type ruleLineage journal.LineageReplays
+// lineage counts the replays of a lineage.
+type lineage journal.LineageReplays
 
 // replaysBy returns how often a rule has replayed the lineage.
-func (l ruleLineage) replaysBy(rule string) int {
+func (l lineage) replaysBy(rule string) int {
 	for _, b := range l.ByRule {
 		if b.Rule == rule {
 			return b.Replays
@@ -95,7 +94,7 @@ func (l ruleLineage) replaysBy(rule string) int {
 }
 
 // lettersForRule reads the present state of found letters, oldest death first.
-func (s *ruleStore) lettersForRule(ctx context.Context, r *activeRule, found []search.Letter) ([]journal.LetterRow, map[background.RunID]ruleLineage, error) {
+func (s *Store) lettersForRule(ctx context.Context, r *activeRule, found []search.Letter) ([]journal.LetterRow, map[background.RunID]lineage, error) {
 	if len(found) == 0 {
 		return nil, nil, nil
 	}
@@ -108,15 +107,15 @@ func (s *ruleStore) lettersForRule(ctx context.Context, r *activeRule, found []s
 		return letters, nil, err
 	}
 	counted, err := s.journal.Rules.LineageReplays(ctx, r.Tenant, ids)
-	lineages := make(map[background.RunID]ruleLineage, len(counted))
+	lineages := make(map[background.RunID]lineage, len(counted))
 	for id, l := range counted {
-		lineages[id] = ruleLineage(l)
+		lineages[id] = lineage(l)
 	}
 	return letters, lineages, err
 }
 
 // decide returns the change that the rule makes to a letter.
-func (w *ruleAction) decide(f journal.LetterRow) (journal.Change, error) {
+func (w *action) decide(f journal.LetterRow) (journal.Change, error) {
 	if w.Mark != nil {
 		return w.markChange(f)
 	}
@@ -124,7 +123,7 @@ func (w *ruleAction) decide(f journal.LetterRow) (journal.Change, error) {
 }
 
 // forkChange forks a letter as Fork does, and counts the replay in the same commit.
-func (w *ruleAction) forkChange(f journal.LetterRow) (journal.Change, error) {
+func (w *action) forkChange(f journal.LetterRow) (journal.Change, error) {
 	lineage := w.lineages[f.Run.ID]
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
 	k := casework.Forking{Family: w.settlements, Actor: w.actor(), Reason: reason, Policy: w.Policy, Run: background.RunID(casework.NewID()), At: w.at, Replayed: true}
@@ -137,7 +136,7 @@ func (w *ruleAction) forkChange(f journal.LetterRow) (journal.Change, error) {
 }
 
 // markChange marks a letter as Mark does, without overwriting existing marks.
-func (w *ruleAction) markChange(f journal.LetterRow) (journal.Change, error) {
+func (w *action) markChange(f journal.LetterRow) (journal.Change, error) {
 	missing := w.Mark.missing(f.Annotations, casework.ValueOr(f.Annotations.Reprocess, casework.ReprocessEligible(f.Snapshot)), casework.ValueOr(f.Annotations.Review, casework.ManualReviewRequired(f.Snapshot)))
 	ch, err := casework.Marking(w.actor(), w.Mark.Reason, missing.Reprocess, missing.Review, w.at)(f)
 	if err != nil {
@@ -154,8 +153,8 @@ type activeRule struct {
 	delay time.Duration
 }
 
-func newActiveRule(r StoredRule) (activeRule, error) {
-	delay, err := ruleDelay(r.Delay)
+func newActive(r StoredRule) (activeRule, error) {
+	delay, err := parseDelay(r.Delay)
 	return activeRule{r, delay}, err
 }
 
@@ -192,7 +191,7 @@ func (r *activeRule) dueFilter(at time.Time) deadletter.Filter {
 // ruleGate returns the gate that refuses a letter which the rule's filter found, or "". It checks
 // again those members of the filter that can have changed since. replays is how often the rule
 // has replayed the lineage.
-func (s *ruleStore) ruleGate(r *activeRule, f journal.LetterRow, replays int, at time.Time) refusal.Gate {
+func (s *Store) ruleGate(r *activeRule, f journal.LetterRow, replays int, at time.Time) refusal.Gate {
 	reprocess, review := casework.ValueOr(f.Annotations.Reprocess, casework.ReprocessEligible(f.Snapshot)), casework.ValueOr(f.Annotations.Review, casework.ManualReviewRequired(f.Snapshot))
 	want := r.Filter
 	switch {
@@ -208,7 +207,7 @@ func (s *ruleStore) ruleGate(r *activeRule, f journal.LetterRow, replays int, at
 		want.Class != "" && want.Class != f.Run.Class:
 		return refusal.GateNotSelected
 	case r.Mark != nil:
-		if r.Mark.missing(f.Annotations, reprocess, review) == (RuleMark{}) {
+		if r.Mark.missing(f.Annotations, reprocess, review) == (Mark{}) {
 			return refusal.GateMarked
 		}
 		return ""
@@ -228,7 +227,7 @@ func (s *ruleStore) ruleGate(r *activeRule, f journal.LetterRow, replays int, at
 
 // missing returns the part of a mark to set: what no person has set, and is not already
 // so.
-func (m *RuleMark) missing(d journal.Annotations, reprocess, review bool) (out RuleMark) {
+func (m *Mark) missing(d journal.Annotations, reprocess, review bool) (out Mark) {
 	if m.Reprocess != nil && d.Reprocess == nil && *m.Reprocess != reprocess {
 		out.Reprocess = m.Reprocess
 	}
@@ -236,78 +235,4 @@ func (m *RuleMark) missing(d journal.Annotations, reprocess, review bool) (out R
 		out.Review = m.Review
 	}
 	return out
-}
-
-// RuleTrialLimit is the maximum number of letters that Try reads, the oldest first.
-const RuleTrialLimit = 10_000
-
-// ruleSamples is how many of the ready letters RuleTrial shows.
-const ruleSamples = 10
-
-// RuleTrial counts what a rule would do now.
-type RuleTrial struct {
-	Matched int64                  `json:"matched"` // open letters that the filter matches; exact
-	Scanned int64                  `json:"looked"`  // how many of them were checked, the oldest first
-	More    bool                   `json:"more"`    // the counts below do not cover all of them
-	Ready   int64                  `json:"ready"`   // the rule would replay or mark them now
-	Money   map[string]int64       `json:"money"`   // reserved for the ready ones: currency -> minor units
-	Refused map[refusal.Gate]int64 `json:"refused,omitempty"`
-	Letters []deadletter.Letter    `json:"letters,omitempty"` // the first of the ready ones
-}
-
-// Try returns what a rule would do if it were set and enabled. It changes nothing. Earlier
-// replays by a rule of the same name count.
-func (o Rules) Try(ctx context.Context, rule Rule) (RuleTrial, error) {
-	out := RuleTrial{Money: map[string]int64{}, Refused: map[refusal.Gate]int64{}}
-	if err := validate.Text("tenant", o.tenant, 128); err != nil {
-		return out, err
-	}
-	if err := rule.Validate(); err != nil {
-		return out, err
-	}
-	r, err := newActiveRule(StoredRule{Rule: rule, Tenant: o.tenant})
-	if err != nil {
-		return out, err
-	}
-	if err := o.s.index.Search.CatchUp(ctx); err != nil {
-		return out, err
-	}
-	at := o.s.now()
-	filter := rule.Filter
-	filter.Status = background.LetterOpen
-	counts, err := o.s.index.Search.Count(ctx, o.tenant, o.s.index.JournalFilter(filter, at))
-	if err != nil {
-		return out, err
-	}
-	out.Matched = counts[string(background.LetterOpen)]
-	var after search.Position
-	for out.More = true; out.More && out.Scanned < RuleTrialLimit; {
-		var found []search.Letter
-		if found, out.More, after, err = o.s.index.Search.Search(ctx, o.tenant, o.s.index.JournalFilter(filter, at), deadletter.Orders[deadletter.OldestFirst], after, rulePage); err != nil {
-			return out, err
-		}
-		letters, lineages, err := o.s.lettersForRule(ctx, &r, found)
-		if err != nil {
-			return out, err
-		}
-		listed := make(map[background.RunID]search.Letter, len(found))
-		for _, l := range found {
-			listed[l.Run.ID] = l
-		}
-		for _, f := range letters {
-			out.Scanned++
-			if gate := o.s.ruleGate(&r, f, lineages[f.Run.ID].replaysBy(r.Name), at); gate != "" {
-				out.Refused[gate]++
-				continue
-			}
-			out.Ready++
-			if f.Case.Currency != "" {
-				out.Money[f.Case.Currency] += f.Case.State.Reserved
-			}
-			if len(out.Letters) < ruleSamples {
-				out.Letters = append(out.Letters, o.s.index.LetterOf(listed[f.Run.ID]))
-			}
-		}
-	}
-	return out, nil
 }

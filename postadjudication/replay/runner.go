@@ -1,4 +1,4 @@
-package postadjudication
+package replay
 
 import (
 	"context"
@@ -18,14 +18,14 @@ import (
 
 // Intervals and bounds of the rule runner.
 const (
-	ruleEvery        = 3 * time.Second // interval between rounds, unless configured
-	rulePage         = 100             // letters per page
-	rulePages        = 10              // pages per rule and round
-	ruleConcurrency  = 4               // letters changed at once
-	ruleFailureLimit = 8               // failing letters of a page after which the rest is left to a later round
+	roundEvery    = 3 * time.Second // interval between rounds, unless configured
+	pageSize      = 100             // letters per page
+	pagesPerRound = 10              // pages per rule and round
+	concurrency   = 4               // letters changed at once
+	failureLimit  = 8               // failing letters of a page after which the rest is left to a later round
 )
 
-// ruleRunner applies the enabled rules at intervals, while no other process does. A round is
+// runner applies the enabled rules at intervals, while no other process does. A round is
 // bounded: the next round continues a rule where it stopped, from the oldest death to the newest,
 // and then starts again.
 //
@@ -33,9 +33,8 @@ const (
 //
 // Correctness depends neither on being the only process nor on the runner's memory: each change
 // is guarded by the letter's case and the rule as they were when it was decided.
-type ruleRunner struct {
-	store *ruleStore
-	every time.Duration
+type runner struct {
+	store *Store
 	page  int
 	pages int
 
@@ -54,8 +53,8 @@ type ruleCursor struct {
 	after   search.Position
 }
 
-// RuleReport counts what one round of the rules did, over all tenants.
-type RuleReport struct {
+// Report counts what one round of the rules did, over all tenants.
+type Report struct {
 	Ran      bool // false: another process applies rules, and this one did nothing
 	Rules    int  // enabled rules
 	Replayed int  // letters forked
@@ -63,37 +62,39 @@ type RuleReport struct {
 	Failed   int  // rules that failed; the next round retries
 }
 
-// RuleStats counts the rule runner's work in one process.
-type RuleStats struct {
+// Stats counts the rule runner's work in one process.
+type Stats struct {
 	Rounds   uint64 // completed rounds
 	Replayed uint64 // letters that rules forked
 	Marked   uint64 // letters that rules marked
 	Failed   uint64 // failures of single rules
 }
 
-func newRuleStore(c *casework.Cases, index *deadletter.Index, every time.Duration, executes bool) *ruleStore {
+func NewStore(c *casework.Cases, index *deadletter.Index, every time.Duration, executes bool) *Store {
 	if every <= 0 {
-		every = ruleEvery
+		every = roundEvery
 	}
-	r := &ruleStore{journal: c.Journal, cases: c, index: index, executes: executes, now: c.Now, log: c.Log}
-	r.runner = &ruleRunner{store: r, every: every, page: rulePage, pages: rulePages, cursors: map[ruleKey]ruleCursor{}, failing: map[ruleKey]bool{}}
+	r := &Store{journal: c.Journal, cases: c, index: index, executes: executes, every: every, now: c.Now, log: c.Log}
+	r.runner = &runner{store: r, page: pageSize, pages: pagesPerRound, cursors: map[ruleKey]ruleCursor{}, failing: map[ruleKey]bool{}}
 	return r
 }
 
-func (r *ruleRunner) stats() RuleStats {
-	return RuleStats{Rounds: r.rounds.Load(), Replayed: r.replayed.Load(), Marked: r.marked.Load(), Failed: r.failed.Load()}
+// Stats returns what this process did.
+func (s *Store) Stats() Stats {
+	r := s.runner
+	return Stats{Rounds: r.rounds.Load(), Replayed: r.replayed.Load(), Marked: r.marked.Load(), Failed: r.failed.Load()}
 }
 
-// run applies rules until ctx ends.
-func (r *ruleRunner) run(ctx context.Context) {
+// Run applies rules until ctx ends.
+func (s *Store) Run(ctx context.Context) {
 	failing := false
-	for casework.Sleep(ctx, r.every, nil) {
-		_, err := r.store.Apply(ctx)
+	for casework.Sleep(ctx, s.every, nil) {
+		_, err := s.Apply(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && !failing {
-			r.store.log.Error("can't apply rules, retrying", zap.Error(err))
+			s.log.Error("can't apply rules, retrying", zap.Error(err))
 		}
 		failing = err != nil
 	}
@@ -101,37 +102,37 @@ func (r *ruleRunner) run(ctx context.Context) {
 
 // Apply runs one round of the enabled rules of all tenants, as Run does at intervals. A
 // failing rule does not block others: it is counted and logged, and the next round retries it. Only
-// one process applies rules at a time; RuleReport.Ran reports whether this call did. Errors:
+// one process applies rules at a time; Report.Ran reports whether this call did. Errors:
 // ErrNoExecutor if this process executes nothing.
-func (r *ruleStore) Apply(ctx context.Context) (RuleReport, error) {
-	if !r.executes {
-		return RuleReport{}, refusal.ErrNoExecutor // only a process that executes knows what a fork's operation key must be
+func (s *Store) Apply(ctx context.Context) (Report, error) {
+	if !s.executes {
+		return Report{}, refusal.ErrNoExecutor // only a process that executes knows what a fork's operation key must be
 	}
-	enabled, err := r.journal.Rules.Enabled(ctx)
+	enabled, err := s.journal.Rules.Enabled(ctx)
 	if err != nil {
-		return RuleReport{}, err
+		return Report{}, err
 	}
-	r.runner.dropRemoved(enabled)
+	s.runner.dropRemoved(enabled)
 	if len(enabled) == 0 {
-		return RuleReport{Ran: true}, nil
+		return Report{Ran: true}, nil
 	}
-	var out RuleReport
-	ran, err := r.journal.Rules.Exclusive(ctx, func() error {
-		if err := r.index.Search.CatchUp(ctx); err != nil {
+	var out Report
+	ran, err := s.journal.Rules.Exclusive(ctx, func() error {
+		if err := s.index.Search.CatchUp(ctx); err != nil {
 			return err
 		}
-		out = r.runner.round(ctx, enabled)
+		out = s.runner.round(ctx, enabled)
 		return ctx.Err()
 	})
 	out.Ran = ran
 	if ran && err == nil {
-		r.runner.rounds.Add(1)
+		s.runner.rounds.Add(1)
 	}
 	return out, err
 }
 
 // dropRemoved forgets the rules that are not enabled any more.
-func (r *ruleRunner) dropRemoved(enabled []journal.Rule) {
+func (r *runner) dropRemoved(enabled []journal.Rule) {
 	exists := make(map[ruleKey]bool, len(enabled))
 	for _, e := range enabled {
 		exists[ruleKey{e.Tenant, e.Name}] = true
@@ -151,8 +152,8 @@ func (r *ruleRunner) dropRemoved(enabled []journal.Rule) {
 }
 
 // round applies each rule once.
-func (r *ruleRunner) round(ctx context.Context, enabled []journal.Rule) RuleReport {
-	out := RuleReport{Rules: len(enabled)}
+func (r *runner) round(ctx context.Context, enabled []journal.Rule) Report {
+	out := Report{Rules: len(enabled)}
 	for _, e := range enabled {
 		if ctx.Err() != nil {
 			break
@@ -171,7 +172,7 @@ func (r *ruleRunner) round(ctx context.Context, enabled []journal.Rule) RuleRepo
 }
 
 // recordResult counts a failure, and logs the first one until the rule succeeds again.
-func (r *ruleRunner) recordResult(e journal.Rule, err error) {
+func (r *runner) recordResult(e journal.Rule, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := ruleKey{e.Tenant, e.Name}
@@ -187,17 +188,17 @@ func (r *ruleRunner) recordResult(e journal.Rule, err error) {
 }
 
 // applyRule applies one rule to the next letters. A panic counts as an error of that rule.
-func (r *ruleRunner) applyRule(ctx context.Context, e journal.Rule) (n ruleCounts, err error) {
+func (r *runner) applyRule(ctx context.Context, e journal.Rule) (n counts, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("postadjudication: rule %s panicked: %v", e.Name, p)
+			err = fmt.Errorf("replay: rule %s panicked: %v", e.Name, p)
 		}
 	}()
 	read, err := parseStoredRule(e)
 	if err != nil {
 		return n, err
 	}
-	rule, err := newActiveRule(read)
+	rule, err := newActive(read)
 	if err != nil {
 		return n, err
 	}
@@ -224,7 +225,7 @@ func (r *ruleRunner) applyRule(ctx context.Context, e journal.Rule) (n ruleCount
 	return n, nil
 }
 
-func (r *ruleRunner) cursorOf(key ruleKey, version int64) ruleCursor {
+func (r *runner) cursorOf(key ruleKey, version int64) ruleCursor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.cursors[key]; p.version == version {
@@ -233,7 +234,7 @@ func (r *ruleRunner) cursorOf(key ruleKey, version int64) ruleCursor {
 	return ruleCursor{version: version}
 }
 
-func (r *ruleRunner) saveCursor(key ruleKey, p ruleCursor) {
+func (r *runner) saveCursor(key ruleKey, p ruleCursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cursors[key] = p

@@ -1,4 +1,4 @@
-package postadjudication_test
+package replay_test
 
 import (
 	"context"
@@ -8,16 +8,17 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 // pageFor reads letters as a rule does before it changes them.
-func pageFor(r *rig.Rig, set postadjudication.StoredRule, letters []postadjudication.Submitted) postadjudication.RulePage {
+func pageFor(r *rig.Rig, set replay.StoredRule, letters []postadjudication.Submitted) replay.Page {
 	r.T.Helper()
 	runs := make([]background.RunID, len(letters))
 	for i, l := range letters {
 		runs[i] = l.Run
 	}
-	page, err := r.ReadForRule(context.Background(), set, runs...)
+	page, err := storeOf(r).Read(context.Background(), set, runs...)
 	if err != nil || len(page.Letters) != len(letters) {
 		r.T.Fatalf("%d letters, %v", len(page.Letters), err)
 	}
@@ -27,15 +28,15 @@ func pageFor(r *rig.Rig, set postadjudication.StoredRule, letters []postadjudica
 // A rule changes a page of letters in one commit; each replay is counted and notified.
 func TestTheReplaysOfAPageShareACommit(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	const n = 30
 	r.DeadLetters(0, n, rig.Refuses)
-	mustSetRule(r, replayRule(1))
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: n})
+	r.MustSetRule(rig.ReplayRule(1))
+	r.MustApplyRules(replay.Report{Rules: 1, Replayed: n})
 	if commits := r.Count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'replayed'`); commits != 1 {
 		t.Errorf("%d commits", commits)
 	}
-	if !queryBool(r, countedOnceSQL) {
+	if !r.QueryBool(countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
 	r.WaitNoneLive()
@@ -48,14 +49,14 @@ func TestTheReplaysOfAPageShareACommit(t *testing.T) {
 // Marks share a commit as well.
 func TestTheMarksOfAPageShareACommit(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	const n = 12
 	r.DeadLetters(0, n, rig.Refuses)
-	q := replayRule(1)
+	q := rig.ReplayRule(1)
 	yes := true
-	q.Rule.MaxReplays, q.Rule.Mark = 0, &postadjudication.RuleMark{Review: &yes, Reason: "a person looks at refusals"}
-	mustSetRule(r, q)
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Marked: n})
+	q.Rule.MaxReplays, q.Rule.Mark = 0, &replay.Mark{Review: &yes, Reason: "a person looks at refusals"}
+	r.MustSetRule(q)
+	r.MustApplyRules(replay.Report{Rules: 1, Marked: n})
 	if commits := r.Count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'marked'`); commits != 1 {
 		t.Errorf("%d commits", commits)
 	}
@@ -69,18 +70,18 @@ func TestTheMarksOfAPageShareACommit(t *testing.T) {
 // meanwhile is left by the commit, and one whose replays are used up fails it, and then alone.
 func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	ctx := context.Background()
 	letters := r.DeadLetters(0, 6, rig.Refuses)
-	page := pageFor(r, mustSetRule(r, replayRule(1)), letters)
+	page := pageFor(r, r.MustSetRule(rig.ReplayRule(1)), letters)
 	due := page.Letters
-	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, due[2].Run.ID, holdReason); err != nil {
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, due[2].Run.ID, "the auditors asked for it"); err != nil {
 		t.Fatal(err)
 	}
 	if replayed, _, err := page.Apply(ctx, due[:4]); err != nil || replayed != 3 {
 		t.Errorf("with the held one: %d, %v", replayed, err)
 	}
-	if _, err := r.DB.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, $2, 'acme', 1, now())`, due[5].Run.ID.String(), replayRule(1).Rule.Name); err != nil {
+	if _, err := r.DB.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, $2, 'acme', 1, now())`, due[5].Run.ID.String(), rig.ReplayRule(1).Rule.Name); err != nil {
 		t.Fatal(err)
 	}
 	if replayed, _, err := page.Apply(ctx, due[4:]); err != nil || replayed != 1 {
@@ -105,10 +106,10 @@ func TestOneLetterOfAPageKeepsNoOtherFromItsReplay(t *testing.T) {
 // A rule that was changed since changes no letter.
 func TestAChangedRuleMovesNoPage(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	letters := r.DeadLetters(0, 3, rig.Refuses)
-	page := pageFor(r, mustSetRule(r, replayRule(1)), letters)
-	mustSetRule(r, replayRule(2))
+	page := pageFor(r, r.MustSetRule(rig.ReplayRule(1)), letters)
+	r.MustSetRule(rig.ReplayRule(2))
 	if replayed, marked, err := page.Apply(context.Background(), page.Letters); err != nil || replayed != 0 || marked != 0 {
 		t.Errorf("%d replayed, %d marked, %v", replayed, marked, err)
 	}
@@ -122,7 +123,7 @@ func TestAChangedRuleMovesNoPage(t *testing.T) {
 // are replayed. A page of nothing but such letters is given up, and no fork is left.
 func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	ctx := context.Background()
 	const n = 20
 	letters := r.DeadLetters(0, n, rig.Refuses)
@@ -134,7 +135,7 @@ func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page := pageFor(r, mustSetRule(r, replayRule(1)), letters)
+	page := pageFor(r, r.MustSetRule(rig.ReplayRule(1)), letters)
 	refuse("true")
 	if replayed, _, err := page.Apply(ctx, page.Letters); err == nil || replayed != 0 {
 		t.Errorf("all fail: %d, %v", replayed, err)
@@ -150,8 +151,8 @@ func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 	if _, err := r.DB.Exec(`DROP TRIGGER no_fork ON recourse.runs`); err != nil {
 		t.Fatal(err)
 	}
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 1})
-	if !queryBool(r, countedOnceSQL) {
+	r.MustApplyRules(replay.Report{Rules: 1, Replayed: 1})
+	if !r.QueryBool(countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
 	r.WaitNoneLive()

@@ -1,4 +1,4 @@
-package postadjudication
+package replay
 
 import (
 	"bytes"
@@ -15,36 +15,36 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// RuleChange creates a rule of a tenant, or replaces the rule of the same name.
-type RuleChange struct {
+// Change creates a rule of a tenant, or replaces the rule of the same name.
+type Change struct {
 	Rule      Rule   // the whole rule
 	Reason    string // required; part of the reason of each replay
 	IfVersion *int64 // refused unless it is the current version, 0 if there must be no rule; nil: any version
 }
 
-// RuleRemoval deletes a rule of a tenant.
-type RuleRemoval struct {
+// Removal deletes a rule of a tenant.
+type Removal struct {
 	Name      string
 	Reason    string // required
 	IfVersion *int64 // refused unless it is the current version; nil: any version
 }
 
-// RuleVersionError means that a rule does not have the version that a change
+// VersionError means that a rule does not have the version that a change
 // expects.
-type RuleVersionError struct {
+type VersionError struct {
 	Expected int64
 	Current  StoredRule
 }
 
-func (e *RuleVersionError) Error() string {
-	return fmt.Sprintf("postadjudication: rule %s of %s is at version %d, not %d", e.Current.Name, e.Current.Tenant, e.Current.Version, e.Expected)
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("replay: rule %s of %s is at version %d, not %d", e.Current.Name, e.Current.Tenant, e.Current.Version, e.Expected)
 }
 
-// ErrTooManyRules means that a tenant has the maximum number of rules.
-var ErrTooManyRules = journal.ErrTooManyRules
+// ErrTooMany means that a tenant has the maximum number of rules.
+var ErrTooMany = journal.ErrTooManyRules
 
-// errSameRule is the decision of Set that nothing changes.
-var errSameRule = errors.New("postadjudication: the rule is set already")
+// errUnchanged is the decision of Set that nothing changes.
+var errUnchanged = errors.New("replay: the rule is set already")
 
 // List returns the rules of a tenant, by name. A rule of a newer version that can't be read is
 // left out, and this process does not apply it.
@@ -72,9 +72,9 @@ func (o Rules) List(ctx context.Context) ([]StoredRule, error) {
 // force. Every process applies it from its next round on, and no longer the former rule. Setting
 // the same rule again changes nothing.
 //
-// Errors: *FieldError for bad input (joined, one per field), *RuleVersionError, ErrTooManyRules.
+// Errors: *FieldError for bad input (joined, one per field), *VersionError, ErrTooMany.
 // After any other error it is unknown whether the rule was set: read its version.
-func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
+func (r Rules) Set(ctx context.Context, q Change) (StoredRule, error) {
 	if err := errors.Join(validate.Change(r.tenant, r.actor, q.Reason), q.Rule.Validate()); err != nil {
 		return StoredRule{}, err
 	}
@@ -83,17 +83,17 @@ func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
 		return StoredRule{}, err
 	}
 	now, err := r.s.journal.Rules.Update(ctx, r.tenant, q.Rule.Name, func(now journal.Rule) (journal.Rule, receipts.Draft, error) {
-		if err := checkRuleVersion(q.IfVersion, now); err != nil {
+		if err := checkVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
 		if now.Exists() && now.Definition == string(text) {
-			return now, receipts.Draft{}, errSameRule
+			return now, receipts.Draft{}, errUnchanged
 		}
 		next := journal.Rule{Enabled: q.Rule.Enabled, Definition: string(text), Actor: r.actor, Reason: validate.Clean(q.Reason, 1024), At: r.s.now()}
-		changes, err := ruleChanges(now, string(text))
-		return next, ruleReceipt(next, q.Rule.Name+": "+changes), err
+		changes, err := changesOf(now, string(text))
+		return next, receiptOf(next, q.Rule.Name+": "+changes), err
 	})
-	if err != nil && !errors.Is(err, errSameRule) {
+	if err != nil && !errors.Is(err, errUnchanged) {
 		return StoredRule{}, err
 	}
 	return parseStoredRule(now)
@@ -102,7 +102,7 @@ func (r Rules) Set(ctx context.Context, q RuleChange) (StoredRule, error) {
 // Delete deletes a rule, with its receipt in one commit, and returns it as it was. Its
 // replays stay counted: a later rule of the same name continues the count. Errors: ErrNotFound
 // if the tenant has no such rule; otherwise those of Set.
-func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
+func (r Rules) Delete(ctx context.Context, q Removal) (StoredRule, error) {
 	if err := errors.Join(validate.Change(r.tenant, r.actor, q.Reason), validate.Text("name", q.Name, 64)); err != nil {
 		return StoredRule{}, err
 	}
@@ -112,11 +112,11 @@ func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
 		if !now.Exists() {
 			return now, receipts.Draft{}, refusal.ErrNotFound
 		}
-		if err := checkRuleVersion(q.IfVersion, now); err != nil {
+		if err := checkVersion(q.IfVersion, now); err != nil {
 			return now, receipts.Draft{}, err
 		}
 		next := journal.Rule{Deleted: true, Definition: now.Definition, Actor: r.actor, Reason: validate.Clean(q.Reason, 1024), At: r.s.now()}
-		return next, ruleReceipt(next, q.Name+": "+binding.RuleDeleted), nil
+		return next, receiptOf(next, q.Name+": "+binding.RuleDeleted), nil
 	})
 	if err != nil {
 		return StoredRule{}, err
@@ -128,8 +128,8 @@ func (r Rules) Delete(ctx context.Context, q RuleRemoval) (StoredRule, error) {
 	return out, nil
 }
 
-// checkRuleVersion refuses a change that expects another version than the current one.
-func checkRuleVersion(version *int64, now journal.Rule) error {
+// checkVersion refuses a change that expects another version than the current one.
+func checkVersion(version *int64, now journal.Rule) error {
 	present := now.Version
 	if !now.Exists() {
 		present = 0
@@ -137,7 +137,7 @@ func checkRuleVersion(version *int64, now journal.Rule) error {
 	if version == nil || *version == present {
 		return nil
 	}
-	e := &RuleVersionError{Expected: *version, Current: StoredRule{Tenant: now.Tenant, Rule: Rule{Name: now.Name}}}
+	e := &VersionError{Expected: *version, Current: StoredRule{Tenant: now.Tenant, Rule: Rule{Name: now.Name}}}
 	if present > 0 {
 		var err error
 		if e.Current, err = parseStoredRule(now); err != nil {
@@ -147,7 +147,7 @@ func checkRuleVersion(version *int64, now journal.Rule) error {
 	return e
 }
 
-func ruleReceipt(r journal.Rule, changes string) receipts.Draft {
+func receiptOf(r journal.Rule, changes string) receipts.Draft {
 	return receipts.Draft{Actor: r.Actor, At: r.At, Payload: receipts.Payload{Rule: r.Definition, Changes: changes, Reason: r.Reason}}
 }
 
@@ -157,16 +157,16 @@ func parseStoredRule(r journal.Rule) (StoredRule, error) {
 	text := json.NewDecoder(strings.NewReader(r.Definition))
 	text.DisallowUnknownFields()
 	if err := text.Decode(&out.Rule); err != nil {
-		return out, fmt.Errorf("postadjudication: rule %s of %s: %w", r.Name, r.Tenant, err)
+		return out, fmt.Errorf("replay: rule %s of %s: %w", r.Name, r.Tenant, err)
 	}
 	if err := out.Validate(); err != nil {
-		return out, fmt.Errorf("postadjudication: rule %s of %s: %w", r.Name, r.Tenant, err)
+		return out, fmt.Errorf("replay: rule %s of %s: %w", r.Name, r.Tenant, err)
 	}
 	return out, nil
 }
 
-// ruleChanges returns the differences of a rule, member by member.
-func ruleChanges(now journal.Rule, next string) (string, error) {
+// changesOf returns the differences of a rule, member by member.
+func changesOf(now journal.Rule, next string) (string, error) {
 	if !now.Exists() {
 		return "made", nil
 	}
@@ -196,22 +196,22 @@ func ruleChanges(now journal.Rule, next string) (string, error) {
 	return strings.Join(all, "; "), nil
 }
 
-// RuleVersion is one change of a rule, as its receipt states it.
-type RuleVersion struct {
+// Version is one change of a rule, as its receipt states it.
+type Version struct {
 	StoredRule
 	Deleted bool   `json:"deleted,omitempty"` // by this change; the rule is the deleted one
 	Changes string `json:"changes"`           // differences from the version before
 	Receipt string `json:"receipt_id"`
 }
 
-// ruleHistoryPage is how many receipts of a tenant's rules are read at once.
-const ruleHistoryPage = 1000
+// historyPage is how many receipts of a tenant's rules are read at once.
+const historyPage = 1000
 
 // History returns at most limit changes of a tenant's rule in order, from their receipts,
 // beginning after a version. A rule that was deleted and created again continues its versions. It
 // returns none if there never was such a rule. If this program can't read the rule in a receipt,
 // only its name and the receipt's other members are set.
-func (o Rules) History(ctx context.Context, name string, after int64, limit int) ([]RuleVersion, error) {
+func (o Rules) History(ctx context.Context, name string, after int64, limit int) ([]Version, error) {
 	switch {
 	case o.tenant == "":
 		return nil, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
@@ -222,16 +222,16 @@ func (o Rules) History(ctx context.Context, name string, after int64, limit int)
 	if err != nil || !found {
 		return nil, err
 	}
-	var out []RuleVersion
+	var out []Version
 	version := int64(0)
 	for place := (journal.TrailPosition{Case: caseID}); ; {
-		trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, place, ruleHistoryPage)
+		trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, place, historyPage)
 		if err != nil || len(trail) == 0 {
 			return out, err
 		}
 		for _, r := range trail {
 			place.Seq = r.Seq
-			change, matches, err := ruleVersionFrom(r, name)
+			change, matches, err := versionFrom(r, name)
 			if err != nil {
 				return nil, err
 			}
@@ -249,9 +249,9 @@ func (o Rules) History(ctx context.Context, name string, after int64, limit int)
 	}
 }
 
-// ruleVersionFrom reads a receipt of a tenant's rules; matches reports whether it is about the rule
+// versionFrom reads a receipt of a tenant's rules; matches reports whether it is about the rule
 // name.
-func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, matches bool, err error) {
+func versionFrom(r receipts.Receipt, name string) (version Version, matches bool, err error) {
 	p, err := r.Payload()
 	if err != nil {
 		return version, false, err
@@ -260,7 +260,7 @@ func ruleVersionFrom(r receipts.Receipt, name string) (version RuleVersion, matc
 	if !matches || r.Subtype != receipts.RuleChanged {
 		return version, false, nil
 	}
-	version = RuleVersion{Deleted: changes == binding.RuleDeleted, Changes: changes, Receipt: r.ID()}
+	version = Version{Deleted: changes == binding.RuleDeleted, Changes: changes, Receipt: r.ID()}
 	version.Tenant, version.Actor, version.Reason, version.At = r.Tenant, r.Actor, p.Reason, r.At
 	if json.Unmarshal([]byte(p.Rule), &version.Rule) != nil {
 		version.Rule = Rule{}

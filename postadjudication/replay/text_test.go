@@ -1,4 +1,4 @@
-package postadjudication
+package replay_test
 
 import (
 	"errors"
@@ -8,12 +8,13 @@ import (
 
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
 func TestARuleIsReadFromJSON(t *testing.T) {
 	t.Parallel()
-	got, err := ParseRule([]byte(`{"name":"retry-connection-errors","filter":{"error_type":"ConnectionError"},"delay":"PT1H","max_replays":3,"enabled":true}`))
-	want := Rule{Name: "retry-connection-errors", Enabled: true, Filter: deadletter.Filter{ErrorType: "ConnectionError"}, Delay: "PT1H", MaxReplays: 3}
+	got, err := replay.Parse([]byte(`{"name":"retry-connection-errors","filter":{"error_type":"ConnectionError"},"delay":"PT1H","max_replays":3,"enabled":true}`))
+	want := replay.Rule{Name: "retry-connection-errors", Enabled: true, Filter: deadletter.Filter{ErrorType: "ConnectionError"}, Delay: "PT1H", MaxReplays: 3}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -39,7 +40,7 @@ func TestARuleIsReadFromJSON(t *testing.T) {
 		``:   "rule",
 	} {
 		var wrong *refusal.FieldError
-		if _, err := ParseRule([]byte(text)); !errors.As(err, &wrong) || wrong.Field != field {
+		if _, err := replay.Parse([]byte(text)); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -50,12 +51,12 @@ func TestADelayIsReadInBothForms(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"PT1H": time.Hour, "P1D": 24 * time.Hour, "PT0S": 0, "0s": 0, "90m": 90 * time.Minute, "30d": 720 * time.Hour, "1h30m": 90 * time.Minute,
 	} {
-		if got, err := ruleDelay(text); err != nil || got != want {
+		if got, err := replay.ParseDelay(text); err != nil || got != want {
 			t.Errorf("%s: %s, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "P", "PT", "-1h", "1", "P999Y", "2000000h", "an hour"} {
-		if got, err := ruleDelay(text); err == nil {
+		if got, err := replay.ParseDelay(text); err == nil {
 			t.Errorf("%q: %s", text, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package postadjudication
+package replay
 
 import (
 	"bytes"
@@ -27,20 +27,24 @@ import (
 
 // Rules keeps the rules that replay dead letters.
 type Rules struct {
-	s             *ruleStore
+	s             *Store
 	tenant, actor string
 }
 
-// ruleStore keeps the rules of tenants, and applies them.
-type ruleStore struct {
+// Store keeps the rules of tenants, and applies them.
+type Store struct {
 	journal  *journal.Journal
 	cases    *casework.Cases
 	index    *deadletter.Index
-	runner   *ruleRunner
+	runner   *runner
 	executes bool
+	every    time.Duration
 	now      func() time.Time
 	log      *zap.Logger
 }
+
+// As returns the rules of a tenant, changed in the name of actor. Reading needs no actor.
+func (s *Store) As(tenant, actor string) Rules { return Rules{s, tenant, actor} }
 
 // Rule automatically replays (forks) or marks open dead letters of a tenant. There are no rules
 // by default.
@@ -59,11 +63,11 @@ type Rule struct {
 	// by former versions of a rule of the same name count.
 	MaxReplays int                 `json:"max_replays,omitempty"`
 	Policy     *retrypolicy.Policy `json:"policy,omitempty"` // of the forks; nil: the letter's
-	Mark       *RuleMark           `json:"mark,omitempty"`   // mark instead of replaying
+	Mark       *Mark               `json:"mark,omitempty"`   // mark instead of replaying
 }
 
-// RuleMark is how a rule marks a letter. A nil member leaves the letter's mark unchanged.
-type RuleMark struct {
+// Mark is how a rule marks a letter. A nil member leaves the letter's mark unchanged.
+type Mark struct {
 	Reprocess *bool  `json:"reprocess_eligible,omitempty"`
 	Review    *bool  `json:"manual_review_required,omitempty"`
 	Reason    string `json:"reason"` // required
@@ -80,21 +84,21 @@ type StoredRule struct {
 }
 
 const (
-	// MaxRuleReplays is the maximum of Rule.MaxReplays.
-	MaxRuleReplays = 100
+	// MaxReplays is the maximum of Rule.MaxReplays.
+	MaxReplays = 100
 
-	// maxRule bounds a rule as it is stored, in bytes.
-	maxRule = 8 << 10
+	// maxSize bounds a rule as it is stored, in bytes.
+	maxSize = 8 << 10
 )
 
-var ruleNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // actor returns the actor in receipts of the rule's actions.
 func (r *Rule) actor() string { return "rule:" + r.Name }
 
-// ParseRule parses a rule from a JSON object. A member that is unknown, null or given twice, also
+// Parse parses a rule from a JSON object. A member that is unknown, null or given twice, also
 // in the filter, is refused as a *FieldError that names it.
-func ParseRule(text []byte) (Rule, error) {
+func Parse(text []byte) (Rule, error) {
 	var in struct {
 		Rule
 		Filter json.RawMessage `json:"filter"`
@@ -165,12 +169,12 @@ func (r *Rule) Validate() error {
 	}
 	f := r.Filter
 	f.Status = background.NoLetter
-	refuse(!ruleNamePattern.MatchString(r.Name), "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first")
+	refuse(!namePattern.MatchString(r.Name), "name", "must be 1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first")
 	refuse(f == (deadletter.Filter{}) && !r.All, "filter", "must not be empty; for all letters set all")
 	refuse(f != (deadletter.Filter{}) && r.All, "all", "must not be given beside a filter")
 	refuse(r.Filter.Status != background.NoLetter && r.Filter.Status != background.LetterOpen, "letter", "must be open: a rule changes only open letters")
 	errs = append(errs, r.Filter.Validate())
-	if _, err := ruleDelay(r.Delay); err != nil {
+	if _, err := parseDelay(r.Delay); err != nil {
 		errs = append(errs, &refusal.FieldError{Field: "delay", Problem: err.Error()})
 	}
 	if r.Mark != nil {
@@ -179,7 +183,7 @@ func (r *Rule) Validate() error {
 		refuse(r.Mark.Reprocess == nil && r.Mark.Review == nil, "mark", "reprocess_eligible or manual_review_required must be given")
 		errs = append(errs, validate.Text("mark.reason", r.Mark.Reason, 1024))
 	} else {
-		refuse(r.MaxReplays < 1 || r.MaxReplays > MaxRuleReplays, "max_replays", fmt.Sprintf("must be 1 to %d", MaxRuleReplays))
+		refuse(r.MaxReplays < 1 || r.MaxReplays > MaxReplays, "max_replays", fmt.Sprintf("must be 1 to %d", MaxReplays))
 		refuse(f.Class != "" && f.Class != escrow.NotExecuted, "outcome_class", "must be not_executed: a rule replays nothing else")
 		refuse(f.Held != nil && *f.Held, "held", "must not be true: a rule replays no held letters")
 		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: a rule replays no letters that a person must review first")
@@ -202,8 +206,8 @@ func (r *Rule) storable() error {
 	if field, found := redact.Find(text); found {
 		return &refusal.FieldError{Field: field, Problem: "looks like a secret, card or account number"}
 	}
-	if len(text) > maxRule {
-		return &refusal.FieldError{Field: "rule", Problem: fmt.Sprintf("must be at most %d bytes of JSON", maxRule)}
+	if len(text) > maxSize {
+		return &refusal.FieldError{Field: "rule", Problem: fmt.Sprintf("must be at most %d bytes of JSON", maxSize)}
 	}
 	return nil
 }
@@ -219,8 +223,8 @@ func (r *Rule) encode() ([]byte, error) {
 	return json.Marshal(next)
 }
 
-// ruleDelay parses how long a rule waits after a letter's death.
-func ruleDelay(text string) (time.Duration, error) {
+// parseDelay parses how long a rule waits after a letter's death.
+func parseDelay(text string) (time.Duration, error) {
 	if text == "PT0S" {
 		return 0, nil
 	}

@@ -1,4 +1,4 @@
-package postadjudication_test
+package replay_test
 
 import (
 	"context"
@@ -13,42 +13,17 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// replayRule returns a rule for letters that the escrow service refused.
-func replayRule(most int) postadjudication.RuleChange {
-	return postadjudication.RuleChange{Reason: "the bank is slow on mondays",
-		Rule: postadjudication.Rule{Name: "refused-later", Enabled: true, Filter: deadletter.Filter{ErrorType: "http.refused"}, Delay: "0s", MaxReplays: most}}
-}
-
-func mustSetRule(r *rig.Rig, q postadjudication.RuleChange) postadjudication.StoredRule {
-	r.T.Helper()
-	set, err := r.As("acme", "user:ada").Rules.Set(context.Background(), q)
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	return set
-}
-
-// mustApplyRules runs one round of the rules.
-func mustApplyRules(r *rig.Rig, want postadjudication.RuleReport) {
-	r.T.Helper()
-	want.Ran = true
-	if got, err := r.ApplyRules(context.Background()); err != nil || got != want {
-		r.T.Errorf("%+v, %v; want %+v", got, err, want)
-	}
-}
-
-// withoutRuleLoop keeps Run from applying rules, so that the test does.
-func withoutRuleLoop(c *postadjudication.Config) { c.RuleEvery = time.Hour }
-
 func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	ctx, yes, no := context.Background(), true, false
@@ -67,18 +42,18 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mustApplyRules(r, postadjudication.RuleReport{})
-	off := replayRule(3)
+	r.MustApplyRules(replay.Report{})
+	off := rig.ReplayRule(3)
 	off.Rule.Enabled = false
-	mustSetRule(r, off)
-	if _, err := r.As("other", "user:ada").Rules.Set(ctx, replayRule(3)); err != nil {
+	r.MustSetRule(off)
+	if _, err := r.As("other", "user:ada").Rules.Set(ctx, rig.ReplayRule(3)); err != nil {
 		t.Fatal(err)
 	}
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
-	on := replayRule(3)
+	r.MustApplyRules(replay.Report{Rules: 1})
+	on := rig.ReplayRule(3)
 	on.Rule.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
-	mustSetRule(r, on)
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 3})
+	r.MustSetRule(on)
+	r.MustApplyRules(replay.Report{Rules: 2, Replayed: 3})
 	r.WaitNoneLive()
 	for _, l := range due {
 		line, err := r.Lineage(ctx, "acme", l.Run)
@@ -100,8 +75,8 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 2})
-	if s := r.Health().Stats().Rules; s != (postadjudication.RuleStats{Rounds: 3, Replayed: 3}) {
+	r.MustApplyRules(replay.Report{Rules: 2})
+	if s := r.Health().Stats().Rules; s != (replay.Stats{Rounds: 3, Replayed: 3}) {
 		t.Errorf("%+v", s)
 	}
 	r.MustAudit()
@@ -109,24 +84,24 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 
 func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	ctx := context.Background()
 	r.Escrow.Answer(rig.Refuses)
 	first := r.MustSubmit(rig.Release(1))
 	r.WaitNoneLive()
-	mustSetRule(r, replayRule(2))
+	r.MustSetRule(rig.ReplayRule(2))
 	for _, n := range []int{1, 1, 0, 0} {
-		mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: n})
+		r.MustApplyRules(replay.Report{Rules: 1, Replayed: n})
 		r.WaitNoneLive()
 	}
 	// A change of the rule, or a new rule of the same name, continues the count. A fork by hand is
 	// not counted, and a higher limit allows one more replay.
-	if _, err := r.As("acme", "user:ada").Rules.Delete(ctx, postadjudication.RuleRemoval{Name: "refused-later", Reason: "enough"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Rules.Delete(ctx, replay.Removal{Name: "refused-later", Reason: "enough"}); err != nil {
 		t.Fatal(err)
 	}
-	mustApplyRules(r, postadjudication.RuleReport{})
-	mustSetRule(r, replayRule(2))
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
+	r.MustApplyRules(replay.Report{})
+	r.MustSetRule(rig.ReplayRule(2))
+	r.MustApplyRules(replay.Report{Rules: 1})
 	line, err := r.Lineage(ctx, "acme", first.Run)
 	if err != nil {
 		t.Fatal(err)
@@ -135,14 +110,14 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.WaitNoneLive()
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
-	mustSetRule(r, replayRule(3))
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 1})
+	r.MustApplyRules(replay.Report{Rules: 1})
+	r.MustSetRule(rig.ReplayRule(3))
+	r.MustApplyRules(replay.Report{Rules: 1, Replayed: 1})
 	r.WaitNoneLive()
-	other := replayRule(1)
+	other := rig.ReplayRule(1)
 	other.Rule.Name = "another"
-	mustSetRule(r, other)
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 1})
+	r.MustSetRule(other)
+	r.MustApplyRules(replay.Report{Rules: 2, Replayed: 1})
 	r.WaitNoneLive()
 	want := map[string]int{"refused-later": 3, "another": 1}
 	page, err := r.As("acme", "").DeadLetters.List(ctx, deadletter.Query{Limit: 10, Filter: deadletter.Filter{Status: background.LetterOpen}})
@@ -161,17 +136,20 @@ func TestARuleStopsWhenItHasReplayedALineageOftenEnough(t *testing.T) {
 // The delay counts from each letter's own death.
 func TestARuleWaitsForItsDelay(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	r.DeadLetters(0, 2, rig.Refuses)
-	q := replayRule(1)
+	q := rig.ReplayRule(1)
 	q.Rule.Delay = "PT1H"
-	mustSetRule(r, q)
-	k := newRetentionRig(r, withoutRuleLoop)
-	mustApplyRules(k.at(59*time.Minute).Rig, postadjudication.RuleReport{Rules: 1})
+	r.MustSetRule(q)
+	r.StopWorkers()
+	k, clock := r.WithClock(rig.WithoutRuleLoop)
+	clock.Set(59 * time.Minute)
+	k.MustApplyRules(replay.Report{Rules: 1})
 	if trial, err := k.As("acme", "").Rules.Try(context.Background(), q.Rule); err != nil || trial.Ready != 0 || trial.Refused[refusal.GateNotDue] != 2 {
 		t.Errorf("%+v, %v", trial, err)
 	}
-	mustApplyRules(k.at(61*time.Minute).Rig, postadjudication.RuleReport{Rules: 1, Replayed: 2})
+	clock.Set(61 * time.Minute)
+	k.MustApplyRules(replay.Report{Rules: 1, Replayed: 2})
 	if early := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed' AND at < now() + interval '1 hour'`); early != 0 {
 		t.Errorf("%d replays before their time", early)
 	}
@@ -181,23 +159,23 @@ func TestARuleWaitsForItsDelay(t *testing.T) {
 // count that once.
 func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	const n = 40
 	r.DeadLetters(0, n, rig.Refuses)
-	mustSetRule(r, replayRule(5))
+	r.MustSetRule(rig.ReplayRule(5))
 	ctx := context.Background()
-	enabled, err := r.Journal().Rules.Enabled(ctx)
+	enabled, err := storeOf(r).Journal().Rules.Enabled(ctx)
 	if err != nil || len(enabled) != 1 {
 		t.Fatalf("%+v, %v", enabled, err)
 	}
-	if err := r.Index().CatchUp(ctx); err != nil {
+	if err := storeOf(r).Index().CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
-	others := []*rig.Rig{r, rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withoutRuleLoop), rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withoutRuleLoop)}
+	others := []*rig.Rig{r, rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, rig.WithoutRuleLoop), rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, rig.WithoutRuleLoop)}
 	var all sync.WaitGroup
-	done := make(chan postadjudication.RuleReport, len(others))
+	done := make(chan replay.Report, len(others))
 	for _, o := range others {
-		all.Go(func() { done <- o.RuleRound(ctx, enabled) }) // without the exclusive lock
+		all.Go(func() { done <- storeOf(o).Round(ctx, enabled) }) // without the exclusive lock
 	}
 	all.Wait()
 	close(done)
@@ -215,7 +193,7 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	if forks := r.Count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != n {
 		t.Errorf("%d forks of %d letters", forks, n)
 	}
-	if !queryBool(r, countedOnceSQL) {
+	if !r.QueryBool(countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
 	r.MustAudit()
@@ -230,13 +208,13 @@ const countedOnceSQL = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c J
 // remains.
 func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	ctx := context.Background()
 	l := r.DeadLetters(0, 1, rig.Refuses)[0]
-	set := mustSetRule(r, replayRule(1))
-	read := func() postadjudication.RulePage {
+	set := r.MustSetRule(rig.ReplayRule(1))
+	read := func() replay.Page {
 		t.Helper()
-		page, err := r.ReadForRule(ctx, set, l.Run)
+		page, err := storeOf(r).Read(ctx, set, l.Run)
 		if err != nil || len(page.Letters) != 1 {
 			t.Fatalf("%+v, %v", page.Letters, err)
 		}
@@ -255,16 +233,16 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, l.Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	nothing("it is held", page.ApplyToOne(ctx), postadjudication.ErrLetterChanged)
+	nothing("it is held", page.ApplyToOne(ctx), casework.ErrLetterChanged)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Release(ctx, l.Run, "it is over"); err != nil {
 		t.Fatal(err)
 	}
 	page = read()
-	off := replayRule(1)
+	off := rig.ReplayRule(1)
 	off.Rule.Enabled = false
-	mustSetRule(r, off)
+	r.MustSetRule(off)
 	nothing("the rule is off", page.ApplyToOne(ctx), journal.ErrRuleChanged)
-	set = mustSetRule(r, replayRule(1))
+	set = r.MustSetRule(rig.ReplayRule(1))
 	page = read()
 	if _, err := r.DB.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
 		t.Fatal(err)
@@ -276,7 +254,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 	if err := page.ApplyToOne(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := page.ApplyToOne(ctx); !errors.Is(err, postadjudication.ErrLetterChanged) {
+	if err := page.ApplyToOne(ctx); !errors.Is(err, casework.ErrLetterChanged) {
 		t.Errorf("the same letter again: %v", err)
 	}
 	r.WaitNoneLive()
@@ -287,34 +265,34 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 // before.
 func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	ctx := context.Background()
 	const n = 120
 	r.DeadLetters(0, n, rig.Refuses)
-	mustSetRule(r, replayRule(1))
-	enabled, err := r.Journal().Rules.Enabled(ctx)
+	r.MustSetRule(rig.ReplayRule(1))
+	enabled, err := storeOf(r).Journal().Rules.Enabled(ctx)
 	if err == nil {
-		err = r.Index().CatchUp(ctx)
+		err = storeOf(r).Index().CatchUp(ctx)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
-		if d := r.RuleRound(ctx, enabled); d.Failed != 0 {
+		if d := storeOf(r).Round(ctx, enabled); d.Failed != 0 {
 			t.Errorf("%+v", d)
 		}
 	})
 	r.WaitQuery("it has begun", `SELECT count(*) > 5 FROM recourse.rule_replays`)
-	off := replayRule(1)
+	off := rig.ReplayRule(1)
 	off.Rule.Enabled = false
-	mustSetRule(r, off)
+	r.MustSetRule(off)
 	then := r.Count(`SELECT count(*) FROM recourse.rule_replays`)
 	all.Wait()
 	if now := r.Count(`SELECT count(*) FROM recourse.rule_replays`); now != then {
 		t.Errorf("%d replays when the rule was off, %d later", then, now)
 	}
-	if !queryBool(r, countedOnceSQL) {
+	if !r.QueryBool(countedOnceSQL) {
 		t.Error("the counts are not what the receipts say")
 	}
 	r.WaitNoneLive()
@@ -325,7 +303,7 @@ func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	r := rig.New(t, withoutRuleLoop, func(c *postadjudication.Config) {
+	r := rig.New(t, rig.WithoutRuleLoop, func(c *postadjudication.Config) {
 		c.Families = []postadjudication.PlainFamily{{Name: "letters", Handle: func(context.Context, background.Attempt) background.Result {
 			if calls.Add(1) == 1 {
 				return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "http.refused", Message: "no"}}
@@ -338,8 +316,8 @@ func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.WaitNoneLive()
-	mustSetRule(r, replayRule(1))
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 1})
+	r.MustSetRule(rig.ReplayRule(1))
+	r.MustApplyRules(replay.Report{Rules: 1, Replayed: 1})
 	r.WaitNoneLive()
 	if line, err := r.Lineage(context.Background(), "acme", task.Run); err != nil || len(line.Runs) != 2 || line.Runs[1].State != background.Succeeded || line.Runs[0].LastRule != "refused-later" {
 		t.Errorf("%+v, %v", line, err)
@@ -349,33 +327,33 @@ func TestARuleReplaysTasksOfPlainFamilies(t *testing.T) {
 
 func TestARuleThatFailsKeepsNoOtherFromItsTurn(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	r.DeadLetters(0, 2, rig.Refuses)
-	mustSetRule(r, replayRule(1))
+	r.MustSetRule(rig.ReplayRule(1))
 	if _, err := r.DB.Exec(`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at)
 		VALUES ('acme', 'a-newer-one', 1, true, false, '{"name":"a-newer-one","moon":"full"}', 'user:ada', 'why not', now())`); err != nil {
 		t.Fatal(err)
 	}
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 2, Failed: 1})
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Failed: 1})
-	if s := r.Health().Stats().Rules; s != (postadjudication.RuleStats{Rounds: 2, Replayed: 2, Failed: 2}) {
+	r.MustApplyRules(replay.Report{Rules: 2, Replayed: 2, Failed: 1})
+	r.MustApplyRules(replay.Report{Rules: 2, Failed: 1})
+	if s := r.Health().Stats().Rules; s != (replay.Stats{Rounds: 2, Replayed: 2, Failed: 2}) {
 		t.Errorf("%+v", s)
 	}
 	rules, err := r.As("acme", "").Rules.List(context.Background())
 	if err != nil || len(rules) != 1 || rules[0].Name != "refused-later" {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	if _, err := r.As("acme", "user:ada").Rules.Delete(context.Background(), postadjudication.RuleRemoval{Name: "a-newer-one", Reason: "it does nothing"}); err != nil {
+	if _, err := r.As("acme", "user:ada").Rules.Delete(context.Background(), replay.Removal{Name: "a-newer-one", Reason: "it does nothing"}); err != nil {
 		t.Error(err)
 	}
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
+	r.MustApplyRules(replay.Report{Rules: 1})
 }
 
 // Letters that a rule always refuses do not block those behind them: the rule continues where
 // it stopped.
 func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	old := r.DeadLetters(0, 5, rig.Refuses)
 	for _, l := range old {
 		if _, err := r.DB.Exec(`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ($1, 'refused-later', 'acme', 1, now())`, l.Run.String()); err != nil {
@@ -383,26 +361,26 @@ func TestARuleComesToEveryLetterInBoundedRounds(t *testing.T) {
 		}
 	}
 	r.DeadLetters(5, 8, rig.Refuses)
-	mustSetRule(r, replayRule(1))
-	r.LimitRuleRounds(2, 1)
+	r.MustSetRule(rig.ReplayRule(1))
+	storeOf(r).LimitRounds(2, 1)
 	for _, n := range []int{0, 0, 1, 2, 0, 0, 0} {
-		mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: n})
+		r.MustApplyRules(replay.Report{Rules: 1, Replayed: n})
 	}
 }
 
 func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
 	ctx, yes, no := context.Background(), true, false
 	letters := r.DeadLetters(0, 3, rig.Refuses)
 	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[0].Run, deadletter.Mark{Reason: "seen", ManualReviewRequired: &no}); err != nil {
 		t.Fatal(err)
 	}
-	q := replayRule(0)
-	q.Rule.Mark = &postadjudication.RuleMark{Review: &yes, Reprocess: &yes, Reason: "refused payments are looked at"}
-	mustSetRule(r, q)
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Marked: 3})
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
+	q := rig.ReplayRule(0)
+	q.Rule.Mark = &replay.Mark{Review: &yes, Reprocess: &yes, Reason: "refused payments are looked at"}
+	r.MustSetRule(q)
+	r.MustApplyRules(replay.Report{Rules: 1, Marked: 3})
+	r.MustApplyRules(replay.Report{Rules: 1})
 	for i, l := range letters {
 		d, err := r.As("acme", "").DeadLetters.Annotations(ctx, l.Run)
 		if err != nil || d.ManualReviewRequired != (i > 0) || !d.ReprocessEligible || d.MarkReason != "refused payments are looked at" {
@@ -415,12 +393,12 @@ func TestARuleMarksWhatNobodyHasMarked(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").DeadLetters.Mark(ctx, letters[1].Run, deadletter.Mark{Reason: "seen", ManualReviewRequired: &no, ReprocessEligible: &no}); err != nil {
 		t.Fatal(err)
 	}
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1})
+	r.MustApplyRules(replay.Report{Rules: 1})
 	// A replay rule takes letters marked as eligible, and leaves those that require review.
-	then := replayRule(1)
+	then := rig.ReplayRule(1)
 	then.Rule.Name, then.Rule.Filter = "eligible", deadletter.Filter{Reprocess: &yes}
-	mustSetRule(r, then)
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 2, Replayed: 1})
+	r.MustSetRule(then)
+	r.MustApplyRules(replay.Report{Rules: 2, Replayed: 1})
 	if st, err := r.Status(ctx, "acme", letters[0].Run); err != nil || st.LastRule != "eligible" {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -432,7 +410,7 @@ func TestRunAppliesRulesByItself(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, func(c *postadjudication.Config) { c.RuleEvery = 10 * time.Millisecond }).StartWorkers()
 	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) { c.RuleEvery = 10 * time.Millisecond }).StartWorkers()
-	mustSetRule(r, replayRule(3))
+	r.MustSetRule(rig.ReplayRule(3))
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if r.Escrow.Calls(c.OperationKey) < 3 { // the first run and its first two forks die
 			return rig.Refused()
@@ -444,7 +422,7 @@ func TestRunAppliesRulesByItself(t *testing.T) {
 		r.MustSubmit(rig.Release(i))
 	}
 	r.WaitSettled(n)
-	if !queryBool(r, countedOnceSQL) || r.Count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
+	if !r.QueryBool(countedOnceSQL) || r.Count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
 		t.Error("the counts are not what the receipts say")
 	}
 	r.MustAudit()

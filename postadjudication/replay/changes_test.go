@@ -1,4 +1,4 @@
-package postadjudication_test
+package replay_test
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	ctx := context.Background()
@@ -30,7 +30,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := r.Count(`SELECT count(*) FROM recourse.receipts`)
-	rule := replayRule(1).Rule
+	rule := rig.ReplayRule(1).Rule
 	rule.Enabled = false
 	trial, err := r.As("acme", "").Rules.Try(ctx, rule)
 	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[refusal.Gate]int64{refusal.GateHeld: 1}) ||
@@ -49,38 +49,38 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	if after := r.Count(`SELECT count(*) FROM recourse.receipts`); after != before || r.Count(`SELECT count(*) FROM recourse.rules`) != 0 {
 		t.Errorf("%d receipts, %d before", after, before)
 	}
-	mustSetRule(r, replayRule(1))
+	r.MustSetRule(rig.ReplayRule(1))
 	r.Escrow.Answer(rig.Refuses)
-	mustApplyRules(r, postadjudication.RuleReport{Rules: 1, Replayed: 3})
+	r.MustApplyRules(replay.Report{Rules: 1, Replayed: 3})
 	r.WaitNoneLive()
-	if trial, err = r.As("acme", "").Rules.Try(ctx, replayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[refusal.GateReplaysSpent] != 3 {
+	if trial, err = r.As("acme", "").Rules.Try(ctx, rig.ReplayRule(1).Rule); err != nil || trial.Ready != 0 || trial.Refused[refusal.GateReplaysSpent] != 3 {
 		t.Errorf("%+v, %v", trial, err)
 	}
 }
 
 func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	ctx := context.Background()
 	version := func(n int64) *int64 { return &n }
-	q := replayRule(2)
+	q := rig.ReplayRule(2)
 	q.IfVersion = version(0)
-	if set := mustSetRule(r, q); set.Version != 1 || set.Tenant != "acme" || set.MaxReplays != 2 || set.Actor != "user:ada" || set.At.IsZero() {
+	if set := r.MustSetRule(q); set.Version != 1 || set.Tenant != "acme" || set.MaxReplays != 2 || set.Actor != "user:ada" || set.At.IsZero() {
 		t.Errorf("%+v", set)
 	}
-	var other *postadjudication.RuleVersionError
+	var other *replay.VersionError
 	if _, err := r.As("acme", "user:ada").Rules.Set(ctx, q); !errors.As(err, &other) || other.Current.Version != 1 || other.Current.MaxReplays != 2 {
 		t.Errorf("%v", err)
 	}
-	if same := mustSetRule(r, replayRule(2)); same.Version != 1 {
+	if same := r.MustSetRule(rig.ReplayRule(2)); same.Version != 1 {
 		t.Errorf("%+v", same)
 	}
-	q = replayRule(3)
+	q = rig.ReplayRule(3)
 	q.IfVersion, q.Reason = version(1), "see token=sk_live_abcdefghijklmnopqrstuvwx"
-	if set := mustSetRule(r, q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
+	if set := r.MustSetRule(q); set.Version != 2 || strings.Contains(set.Reason, "sk_live") {
 		t.Errorf("%+v", set)
 	}
-	removal := postadjudication.RuleRemoval{Name: "refused-later", Reason: "enough", IfVersion: version(1)}
+	removal := replay.Removal{Name: "refused-later", Reason: "enough", IfVersion: version(1)}
 	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, removal); !errors.As(err, &other) || other.Current.Version != 2 {
 		t.Errorf("%v", err)
 	}
@@ -92,7 +92,7 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	q.IfVersion = version(0)
-	if set := mustSetRule(r, q); set.Version != 4 {
+	if set := r.MustSetRule(q); set.Version != 4 {
 		t.Errorf("%+v", set)
 	}
 	for _, tenant := range []string{"acme", "other"} {
@@ -101,7 +101,7 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 		}
 	}
 	trail := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1 AND body::json->'payload'->>'rule' LIKE '{"name":"refused-later"%'`, string(receipts.RuleChanged))
-	if trail != 4 || !queryBool(r, `SELECT array_agg(body::json->'payload'->>'changes' ORDER BY seq) =
+	if trail != 4 || !r.QueryBool(`SELECT array_agg(body::json->'payload'->>'changes' ORDER BY seq) =
 		ARRAY['refused-later: made', 'refused-later: max_replays 2 to 3', 'refused-later: deleted', 'refused-later: made'] FROM recourse.receipts WHERE subtype = 'rule-changed'`) {
 		t.Errorf("%d receipts", trail)
 	}
@@ -114,15 +114,15 @@ func TestARuleIsVersionedAndEachChangeIsAReceipt(t *testing.T) {
 // maximum of rules, however many create the last ones at once.
 func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	ctx := context.Background()
 	var all sync.WaitGroup
 	won := make(chan int, 20)
 	for i := range 20 {
 		all.Go(func() {
-			q := replayRule(i + 1)
+			q := rig.ReplayRule(i + 1)
 			q.IfVersion = new(int64)
-			var other *postadjudication.RuleVersionError
+			var other *replay.VersionError
 			switch set, err := r.As("acme", "user:ada").Rules.Set(ctx, q); {
 			case err == nil:
 				won <- set.MaxReplays
@@ -139,14 +139,14 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 		t.Errorf("%+v, %v", rules, err)
 	}
 	for i := range journal.MaxRules - 2 {
-		q := replayRule(1)
+		q := rig.ReplayRule(1)
 		q.Rule.Name = fmt.Sprintf("rule-%d", i)
-		mustSetRule(r, q)
+		r.MustSetRule(q)
 	}
 	made := make(chan error, 4)
 	for i := range cap(made) {
 		all.Go(func() {
-			q := replayRule(1)
+			q := rig.ReplayRule(1)
 			q.Rule.Name = fmt.Sprintf("last-%d", i)
 			_, err := r.As("acme", "user:ada").Rules.Set(ctx, q)
 			made <- err
@@ -158,42 +158,42 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 	for err := range made {
 		if err == nil {
 			ok++
-		} else if !errors.Is(err, postadjudication.ErrTooManyRules) {
+		} else if !errors.Is(err, replay.ErrTooMany) {
 			t.Error(err)
 		}
 	}
 	if n := r.Count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != journal.MaxRules {
 		t.Errorf("%d were made, there are %d", ok, n)
 	}
-	mustSetRule(r, replayRule(7)) // an existing rule can be changed
+	r.MustSetRule(rig.ReplayRule(7)) // an existing rule can be changed
 }
 
 // Each change of a rule is a version of its history, whatever happens to other rules meanwhile; a
 // rule whose name has the same prefix is another.
 func TestARuleHasAHistory(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withoutRuleLoop)
+	r := rig.New(t, rig.WithoutRuleLoop)
 	ctx := context.Background()
-	first := mustSetRule(r, replayRule(1))
-	alike := replayRule(4)
+	first := r.MustSetRule(rig.ReplayRule(1))
+	alike := rig.ReplayRule(4)
 	alike.Rule.Name += ".2"
-	mustSetRule(r, alike)
-	second := replayRule(3)
+	r.MustSetRule(alike)
+	second := rig.ReplayRule(3)
 	second.Reason = "more patience"
-	mustSetRule(r, second)
-	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, postadjudication.RuleRemoval{Name: first.Name, Reason: "no longer"}); err != nil {
+	r.MustSetRule(second)
+	if _, err := r.As("acme", "user:bob").Rules.Delete(ctx, replay.Removal{Name: first.Name, Reason: "no longer"}); err != nil {
 		t.Fatal(err)
 	}
-	mustSetRule(r, replayRule(2))
+	r.MustSetRule(rig.ReplayRule(2))
 	history, err := r.As("acme", "").Rules.History(ctx, first.Name, 0, 100)
 	if err != nil || len(history) != 4 {
 		t.Fatalf("%+v, %v", history, err)
 	}
-	for i, want := range []postadjudication.RuleVersion{
-		{StoredRule: postadjudication.StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
-		{StoredRule: postadjudication.StoredRule{Actor: first.Actor, Reason: "more patience"}, Changes: "max_replays 1 to 3"},
-		{StoredRule: postadjudication.StoredRule{Actor: "user:bob", Reason: "no longer"}, Changes: "deleted", Deleted: true},
-		{StoredRule: postadjudication.StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+	for i, want := range []replay.Version{
+		{StoredRule: replay.StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
+		{StoredRule: replay.StoredRule{Actor: first.Actor, Reason: "more patience"}, Changes: "max_replays 1 to 3"},
+		{StoredRule: replay.StoredRule{Actor: "user:bob", Reason: "no longer"}, Changes: "deleted", Deleted: true},
+		{StoredRule: replay.StoredRule{Actor: first.Actor, Reason: first.Reason}, Changes: "made"},
 	} {
 		v := history[i]
 		if v.Version != int64(i+1) || v.Name != first.Name || v.Tenant != "acme" || v.Actor != want.Actor || v.Reason != want.Reason || v.Deleted != want.Deleted || v.Changes != want.Changes ||
