@@ -68,6 +68,12 @@ type ArchivedLetter struct {
 	Request      []byte                       `json:"request"` // input of the executor or handler
 }
 
+// Purges tells how long a tenant's dead letters are kept, and reads those that were removed.
+type Purges struct {
+	s      *keeper
+	tenant string
+}
+
 // Archived streams the archived letters of a family, each once, in order of the day of their
 // removal. A process that dies while it removes a letter can leave the letter in
 // several files. Archived then returns the copy with most receipts, which is the one that was
@@ -89,6 +95,7 @@ func archiveFolder(tenant, family string) string {
 // letterArchive is the archiver of an Archive.
 type letterArchive struct {
 	archive Archive
+	timeout time.Duration // of writing one file
 	log     *zap.Logger
 }
 
@@ -103,16 +110,16 @@ func (a *letterArchive) Put(ctx context.Context, letters []journal.LetterRow, at
 	}
 	sum := sha256.Sum256(content)
 	name = archiveFolder(letters[0].Run.Tenant, letters[0].Run.Family) + at.Format("2006/01/02/") + casework.NewID().String() + ".jsonl.gz"
-	putCtx, cancel := context.WithTimeout(ctx, archiveWriteTimeout)
+	putCtx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	if err = a.archive.Put(putCtx, name, content); err != nil && putCtx.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", errArchiveTimeout, err)
+	if err = a.archive.Put(putCtx, name, content); err != nil {
+		err = fmt.Errorf("%w: %w", errArchive, err)
 	}
 	return name, hex.EncodeToString(sum[:]), err
 }
 
-// errArchiveTimeout means that the archive did not write a file within archiveWriteTimeout.
-var errArchiveTimeout = errors.New("postadjudication: the archive does not answer")
+// errArchive means that the archive wrote no file.
+var errArchive = errors.New("postadjudication: the archive does not take the letters")
 
 // Remove keeps letters that can't be purged from filling the archive. If the process dies first
 // or the archive fails to remove the file, it stays and does no harm.

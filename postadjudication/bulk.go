@@ -32,12 +32,14 @@ type planStore struct {
 	index    *deadletter.Index
 	policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy // of new runs
 	runner   *bulkRunner
-	now      func() time.Time
-	log      *zap.Logger
+	// archiveLimit is for how long the archive may take no file before a purge is paused.
+	archiveLimit time.Duration
+	now          func() time.Time
+	log          *zap.Logger
 }
 
 func newPlanStore(stored *plans.Store, c *casework.Cases, index *deadletter.Index, policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy) *planStore {
-	p := &planStore{journal: c.Journal, stored: stored, cases: c, index: index, policyOf: policyOf, now: c.Now, log: c.Log}
+	p := &planStore{journal: c.Journal, stored: stored, cases: c, index: index, policyOf: policyOf, archiveLimit: archiveWriteTimeout, now: c.Now, log: c.Log}
 	p.runner = newBulkRunner(p)
 	return p
 }

@@ -311,15 +311,7 @@ func (p *planStore) planFinding(ctx context.Context, tenant, actor string, id ba
 
 // proposeFinding plans a finding that takes two people. It returns a *SecondPersonError.
 func (p *planStore) proposeFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error {
-	return secondPersonFor(p.planFinding(ctx, tenant, actor, id, f, asked))
-}
-
-// proposePurge plans a purge that takes two people. It returns a *SecondPersonError.
-func (p *planStore) proposePurge(ctx context.Context, tenant, actor string, f deadletter.Filter, reason string) error {
-	return secondPersonFor(Plans{p, tenant, actor}.Plan(ctx, BulkRequest{Filter: f, Action: BulkPurge, Reason: reason}))
-}
-
-func secondPersonFor(plan Bulk, err error) error {
+	plan, err := p.planFinding(ctx, tenant, actor, id, f, asked)
 	if err != nil {
 		return err
 	}

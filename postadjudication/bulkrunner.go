@@ -137,7 +137,7 @@ func (r *bulkRunner) release(id uuid.UUID) {
 	delete(r.running, id)
 }
 
-// runPlan runs a plan unless another process holds its lock.
+// runPlan runs a plan unless another process holds its lock, or it changed since it was read.
 func (r *bulkRunner) runPlan(ctx context.Context, b plans.Plan) {
 	log := r.plans.log.With(zap.Stringer("bulk", b.ID))
 	lock, err := r.plans.stored.Lock(ctx, b)
@@ -147,15 +147,11 @@ func (r *bulkRunner) runPlan(ctx context.Context, b plans.Plan) {
 	if err != nil || lock == nil {
 		return
 	}
-	if b.Incident != "" && !r.isDeferred(b.ID) { // a deferred plan raised its alarm before
-		r.plans.alarmBreakGlass(b)
+	defer r.unlock(ctx, b, lock)
+	if state, err := lock.State(ctx); err != nil || state != b.State {
+		return // the next round reads it again
 	}
-	workCtx, stop := context.WithCancel(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() { defer stop(); r.watch(workCtx, lock) })
-	err = r.plans.workBulk(workCtx, b)
-	stop()
-	watcher.Wait()
+	err = r.workLocked(ctx, b, lock)
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):
 	case errors.Is(err, errAttemptRunning):
@@ -163,9 +159,85 @@ func (r *bulkRunner) runPlan(ctx context.Context, b plans.Plan) {
 	default:
 		log.Warn("stopped work on a bulk plan; a process will resume it", zap.Error(err))
 	}
-	if err := lock.Release(ctx); err != nil {
-		log.Warn("could not release the lock of a bulk plan; the database ends it when its connection is idle", zap.Error(err))
+}
+
+// workLocked works on a plan whose lock this process holds, until it is done, ctx is done, the plan
+// is paused or cancelled, or the lock is lost.
+func (r *bulkRunner) workLocked(ctx context.Context, b plans.Plan, lock *plans.Lock) error {
+	if b.Incident != "" && !r.isDeferred(b.ID) { // a deferred plan raised its alarm before
+		r.plans.alarmBreakGlass(b)
 	}
+	workCtx, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { defer stop(); r.watch(workCtx, lock) })
+	err := r.plans.workBulk(workCtx, b)
+	stop()
+	watcher.Wait()
+	return err
+}
+
+func (r *bulkRunner) unlock(ctx context.Context, b plans.Plan, lock *plans.Lock) {
+	if err := lock.Release(ctx); err != nil {
+		r.plans.log.Warn("could not release the lock of a bulk plan; the database ends it when its connection is idle", zap.Stringer("bulk", b.ID), zap.Error(err))
+	}
+}
+
+// runHere runs a plan in this process: it takes the lock, calls start, works on the plan if it is
+// running then, and releases the lock. It repeats that while the plan is running and nobody works on
+// it. It returns what start returned if another process works on the plan, and waits while another
+// process has the lock and has not started the plan. pause is called before the lock is released if
+// ctx ends while the plan is running.
+func (r *bulkRunner) runHere(ctx context.Context, b plans.Plan, start, pause func(context.Context) (Bulk, error)) (Bulk, error) {
+	for {
+		changed := r.changes()
+		out, locked, err := r.tryHere(ctx, b, start, pause)
+		if err != nil || locked && out.State != BulkRunning {
+			return out, err
+		}
+		if !locked {
+			if b, err = r.plans.stored.Find(ctx, b.Tenant, b.ID); err != nil {
+				return Bulk{}, err
+			}
+			if b.State != BulkPlanned {
+				return start(ctx)
+			}
+		}
+		if !casework.Sleep(ctx, bulkPollEvery, changed) {
+			return out, ctx.Err()
+		}
+	}
+}
+
+// tryHere is one round of runHere. locked reports whether this process had the lock.
+func (r *bulkRunner) tryHere(ctx context.Context, b plans.Plan, start, pause func(context.Context) (Bulk, error)) (out Bulk, locked bool, err error) {
+	if !r.acquire(b.ID) {
+		return out, false, nil
+	}
+	defer r.release(b.ID)
+	lock, err := r.plans.stored.Lock(ctx, b)
+	if err != nil || lock == nil {
+		return out, false, err
+	}
+	defer r.unlock(ctx, b, lock)
+	uninterrupted := context.WithoutCancel(ctx) // no other process may take the plan that is being started or paused
+	if out, err = start(uninterrupted); err != nil || out.State != BulkRunning {
+		return out, true, err
+	}
+	if b, err = r.plans.stored.Find(uninterrupted, b.Tenant, b.ID); err != nil {
+		return out, true, err
+	}
+	err = r.workLocked(ctx, b, lock)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		out, err = pause(uninterrupted)
+		return out, true, errors.Join(ctx.Err(), err)
+	case err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errAttemptRunning):
+		return out, true, err
+	}
+	if b, err = r.plans.stored.Find(uninterrupted, b.Tenant, b.ID); err == nil {
+		out, err = r.plans.withCounts(uninterrupted, b)
+	}
+	return out, true, err
 }
 
 // watch returns when the plan no longer runs or this process lost its lock. It also returns at

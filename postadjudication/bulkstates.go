@@ -46,6 +46,31 @@ func (p Plans) Run(ctx context.Context, id uuid.UUID, hash string) (Bulk, error)
 	return p.s.runBulk(ctx, p.tenant, id, hash, p.actor, nil)
 }
 
+// RunHere is Run of a purge by this process, which writes the letters to its own Config.Archive,
+// whether or not any process Runs. It returns when the plan is done, paused or cancelled. It takes
+// the plan's lock before the plan is started, so that no other process works on it meanwhile. A
+// running plan on which no process works is continued; one on which another process works is
+// returned as it is.
+//
+// If ctx ends first, the plan is paused in the name of the actor. If this process dies, the plan
+// stays running: a process that Runs continues it with its own archive, or RunHere does if it is
+// called again.
+//
+// Errors: those of Run; a *FieldError of action if the plan is no purge.
+func (p Plans) RunHere(ctx context.Context, id uuid.UUID, hash string) (Bulk, error) {
+	b, err := p.s.findBulk(ctx, p.tenant, id)
+	if err == nil && BulkAction(b.Action) != BulkPurge {
+		err = &refusal.FieldError{Field: "action", Problem: "must be purge: only a process that runs does what the plan says"}
+	}
+	if err != nil {
+		return Bulk{}, err
+	}
+	return p.s.runner.runHere(ctx, b, func(ctx context.Context) (Bulk, error) { return p.Run(ctx, id, hash) },
+		func(ctx context.Context) (Bulk, error) {
+			return p.Pause(ctx, id, "the program that ran it was stopped")
+		})
+}
+
 // RunBreakGlass is Run by the planner alone, because of an incident. The receipts name
 // the incident, an event makes it public, and an alarm is raised: an error in the log and a
 // metric. If a key proves the actor, it must be an approver's.

@@ -65,10 +65,14 @@ func (p *planStore) workBulk(ctx context.Context, b plans.Plan) error {
 			return w.finishPlan(ctx)
 		}
 		last = items[len(items)-1].Position
-		done := w.applyItems(ctx, items)
+		outage := w.applyItems(ctx, items)
+		done := withOutcome(items)
 		called = called || len(done) < len(items) && ctx.Err() == nil
 		if err := w.recordOutcomes(ctx, done); err != nil {
 			return err
+		}
+		if outage != nil {
+			return w.pauseForArchive(ctx, outage)
 		}
 		if wait := minBatchTime(len(done), b.Throttle) - time.Since(begun); wait > 0 && !casework.Sleep(ctx, wait, nil) {
 			break
@@ -94,16 +98,16 @@ func minBatchTime(items, throttle int) time.Duration {
 	return time.Duration(items) * time.Second / time.Duration(throttle)
 }
 
-// applyItems acts on items and returns those that have an outcome. Once ctx is done it starts no
-// further item.
-func (w *planWork) applyItems(ctx context.Context, items []plans.Item) []plans.Item {
+// applyItems acts on items, and sets their outcomes. Once ctx is done it starts no further item.
+// It returns the error of an archive that takes no file: see applyTogether.
+func (w *planWork) applyItems(ctx context.Context, items []plans.Item) (outage error) {
 	switch BulkAction(w.plan.Action) {
 	case BulkFork, BulkPurge, BulkMark, BulkHold, BulkRelease:
-		w.applyTogether(ctx, items)
+		return w.applyTogether(ctx, items)
 	default:
 		w.applyEach(ctx, items)
+		return nil
 	}
-	return withOutcome(items)
 }
 
 // applyEach acts on items one by one, as many at once as the plan says.
@@ -239,8 +243,11 @@ const parallelBatches = 2
 var errContended = errors.New("postadjudication: the letter is being changed by another process")
 
 // applyTogether acts on items in shared commits, until each has an outcome, ctx is done, or the
-// journal was unavailable in the last try.
-func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) {
+// journal was unavailable in the last try. It returns the error of an archive that took none of
+// their files for archiveLimit. If it took some of them, the others fail with that error: the
+// fault may be theirs.
+func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) (outage error) {
+	archive := newArchiveOutage(w.archiveLimit)
 	for try, pause := 1, bulkPauseMin; ; try, pause = try+1, min(2*pause, bulkPauseMax) {
 		pending := map[background.RunID]*plans.Item{}
 		for n := range items {
@@ -249,16 +256,22 @@ func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) {
 			}
 		}
 		if len(pending) == 0 || try > 1 && !casework.Sleep(ctx, pause, nil) {
-			return
+			return nil
 		}
 		failures := map[background.RunID]error{}
-		err := casework.RecoverPanic(func() error { return w.tryTogether(ctx, pending, failures) })
+		archive.begin()
+		err := casework.RecoverPanic(func() error { return w.tryTogether(ctx, pending, failures, archive) })
 		if err != nil && try == 1 {
 			w.log.Warn("a batch of a bulk plan failed, retrying", zap.Stringer("bulk", w.plan.ID), zap.Error(err))
 		}
-		if try == bulkTries && ctx.Err() == nil {
+		outage, over := archive.state()
+		switch {
+		case ctx.Err() != nil, outage == nil && try < bulkTries, outage != nil && !over:
+		case outage != nil && !archive.took:
+			return outage
+		default:
 			failPending(pending, failures, err)
-			return
+			return nil
 		}
 	}
 }
@@ -281,7 +294,7 @@ func failPending(pending map[background.RunID]*plans.Item, failures map[backgrou
 // tryTogether acts on the letters of pending items, and sets the outcomes that it knows. failures
 // gets the errors of items that are to be retried; the error is that of a try that could not be
 // made, or the first of them.
-func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID]*plans.Item, failures map[background.RunID]error) error {
+func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID]*plans.Item, failures map[background.RunID]error, archive *archiveOutage) error {
 	workCtx := context.WithoutCancel(ctx)
 	found, err := w.journal.Letters.ByID(workCtx, slices.Collect(maps.Keys(pending))...)
 	if err != nil {
@@ -291,6 +304,7 @@ func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID
 	if err != nil {
 		return err
 	}
+	m.Tried = archive.tried
 	results, err := w.cases.ApplyMany(ctx, found, func(f journal.LetterRow) (journal.Change, error) {
 		if f.Run.Tenant != w.plan.Tenant {
 			return journal.Change{}, casework.ErrLetterChanged

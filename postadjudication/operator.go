@@ -27,7 +27,7 @@ func (s *Service) As(tenant, actor string) Operator {
 	o := operator{s, tenant, actor}
 	letters := s.letters.As(tenant, actor)
 	return Operator{
-		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), Purges{s.keeper, tenant, actor}},
+		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), Purges{s.keeper, tenant}},
 		Bulk:        Plans{s.plans, tenant, actor}, Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, OperationLogs: TenantOperationLogs{o},
 	}

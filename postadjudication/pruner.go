@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -61,12 +60,9 @@ func (p *pruneCounts) read() RetentionStats {
 type keeper struct {
 	journal *journal.Journal
 	cases   *casework.Cases
-	index   *deadletter.Index
 	rules   retentions
 	archive Archive // may be nil
 	every   time.Duration
-	// propose plans the purge of letters of settlements, and returns a *SecondPersonError with the plan.
-	propose func(ctx context.Context, tenant, actor string, f deadletter.Filter, reason string) error
 	now     func() time.Time
 	log     *zap.Logger
 	counts  pruneCounts
@@ -83,7 +79,7 @@ func newKeeper(of *casework.Cases, families []background.Family, rules []Retenti
 		k.every = 5 * time.Minute
 	}
 	if archive != nil {
-		of.Archive = &letterArchive{archive, of.Log}
+		of.Archive = &letterArchive{archive, archiveWriteTimeout, of.Log}
 	}
 	var err error
 	k.rules, err = newRetentions(rules, names)

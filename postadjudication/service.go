@@ -226,7 +226,6 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	s.statusReader = statuses
 	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
 	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies.inForce)
-	s.keeper.index, s.keeper.propose = index, s.plans.proposePurge
 	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.proposeFinding}
 	s.rules = replay.NewStore(s.cases, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.cases, c.Worker, c.Lookups)

@@ -22,8 +22,6 @@ const (
 	BulkPlan  Action = "bulk-plan" // plan an action on many letters
 	BulkRun   Action = "bulk-run"  // run or resume a plan
 	BulkStop  Action = "bulk-stop" // pause a plan, or cancel it
-	Purge     Action = "purge"     // remove letters by age and filter
-	Clear     Action = "clear"     // remove all letters of a family
 	Rules     Action = "rules"     // change the rules of automatic replay
 	Policy    Action = "policy"    // change retry policies
 	People    Action = "people"    // set how many people it takes to state or free money by hand
@@ -49,8 +47,6 @@ var permissions = map[Action][]Role{
 	BulkPlan:  {Operator},
 	BulkRun:   {Approver},
 	BulkStop:  {Operator, Approver},
-	Purge:     {Approver},
-	Clear:     {Approver},
 	Rules:     {Admin},
 	Policy:    {Admin},
 	People:    {Admin},
@@ -59,7 +55,7 @@ var permissions = map[Action][]Role{
 
 // Actions returns every action in a fixed order. The caller may change the slice.
 func Actions() []Action {
-	return []Action{Submit, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, BulkPlan, BulkRun, BulkStop, Purge, Clear, Rules, Policy, People, Keys}
+	return []Action{Submit, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, BulkPlan, BulkRun, BulkStop, Rules, Policy, People, Keys}
 }
 
 // Allowed returns the roles that may do a. The caller may change the slice.

@@ -24,8 +24,6 @@ mark        -         x        -        -       -     -
 bulk-plan   -         x        -        -       -     -
 bulk-run    -         -        x        -       -     -
 bulk-stop   -         x        x        -       -     -
-purge       -         -        x        -       -     -
-clear       -         -        x        -       -     -
 rules       -         -        -        -       x     -
 policy      -         -        -        -       x     -
 people      -         -        -        -       x     -

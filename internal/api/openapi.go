@@ -47,7 +47,6 @@ func (a *API) describe() error {
 	caseAPI{a}.operations(h)
 	letterAPI{a}.operations(h)
 	annotationAPI{a}.operations(h)
-	retentionAPI{a}.purgeOperations(h)
 	analysisAPI{a}.operations(h)
 	exportAPI{a}.operations(h)
 	bulkAPI{a}.operations(h)

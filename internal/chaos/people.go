@@ -227,17 +227,16 @@ func purgeOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	if err != nil || l == nil {
 		return "no letter", err
 	}
-	q := postadjudication.PurgeRequest{Reason: operatorReason, Filter: deadletter.Filter{Status: background.LetterOpen, Transaction: l.transaction}}
-	plan, err := a.operatorService.As(tenant, operatorActor).DeadLetters.PlanPurge(ctx, q)
-	if err != nil {
-		return "", err
+	plans := a.operatorService.As(tenant, operatorActor).Bulk
+	b, err := plans.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkPurge, Reason: operatorReason, Filter: deadletter.Filter{Status: background.LetterOpen, Transaction: l.transaction}})
+	var nothing *postadjudication.NothingSelectedError
+	if errors.As(err, &nothing) {
+		return "nothing to plan", nil
 	}
-	q.Confirm = strconv.Itoa(plan.Letters)
-	done, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Purge(withoutSecondPerson(ctx), q)
-	if err != nil && isRefusal(err) {
-		err = nil
+	if err == nil {
+		b, err = plans.RunHere(withoutSecondPerson(ctx), b.ID, b.Hash)
 	}
-	return fmt.Sprintf("%s: %d letters", l.transaction, done.Letters), err
+	return fmt.Sprintf("%s: %d letters", l.transaction, b.Progress.Done), err
 }
 
 func openBreaker(ctx context.Context, a *testbed, _ *rand.Rand) (string, error) {

@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 
-	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -78,45 +76,5 @@ func (d DeadLetters) Mark(ctx context.Context, run receipts.RunID, q deadletter.
 		Reprocess *bool `json:"reprocess_eligible,omitempty"`
 		Review    *bool `json:"manual_review_required,omitempty"`
 	}{reasonBody{q.Reason}, q.ReprocessEligible, q.ManualReviewRequired}, &out)
-	return out, err
-}
-
-// removalBody is the body of a request that removes letters, or plans their removal.
-type removalBody struct {
-	Filter  json.RawMessage `json:"filter,omitempty"`
-	Family  string          `json:"family,omitempty"`
-	Reason  string          `json:"reason,omitempty"`
-	Confirm string          `json:"confirm,omitempty"`
-}
-
-// PlanPurge returns what Purge would remove.
-func (d DeadLetters) PlanPurge(ctx context.Context, q postadjudication.PurgeRequest) (out postadjudication.PurgePlan, err error) {
-	filter, err := q.Filter.Encode()
-	if err != nil {
-		return out, err
-	}
-	err = d.post(ctx, "/dead-letters/purge/plan", removalBody{Filter: filter}, &out)
-	return out, err
-}
-
-// Purge removes the dead letters that a filter selects.
-func (d DeadLetters) Purge(ctx context.Context, q postadjudication.PurgeRequest) (out postadjudication.Purged, err error) {
-	filter, err := q.Filter.Encode()
-	if err != nil {
-		return out, err
-	}
-	err = d.post(ctx, "/dead-letters/purge", removalBody{Filter: filter, Reason: q.Reason, Confirm: q.Confirm}, &out)
-	return out, err
-}
-
-// PlanClear returns what Clear would remove.
-func (d DeadLetters) PlanClear(ctx context.Context, q postadjudication.ClearRequest) (out postadjudication.PurgePlan, err error) {
-	err = d.post(ctx, "/dead-letters/clear/plan", removalBody{Family: q.Family}, &out)
-	return out, err
-}
-
-// Clear removes all dead letters of a family.
-func (d DeadLetters) Clear(ctx context.Context, q postadjudication.ClearRequest) (out postadjudication.Purged, err error) {
-	err = d.post(ctx, "/dead-letters/clear", removalBody{Family: q.Family, Reason: q.Reason, Confirm: q.Confirm}, &out)
 	return out, err
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -34,17 +33,16 @@ func (p *process) annotate(ctx context.Context, c Command) error {
 	return err
 }
 
-// purge removes the refused letters of a tenant.
+// purge removes the refused letters of a tenant by a plan that this process runs.
 func (p *process) purge(ctx context.Context, tenant string) error {
-	q := postadjudication.PurgeRequest{Reason: reason, Filter: deadletter.Filter{Status: "open", Outcome: "release"}}
-	plan, err := p.service.As(tenant, actor).DeadLetters.PlanPurge(ctx, q)
+	plans, ctx := p.service.As(tenant, actor).Bulk, postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true})
+	plan, err := plans.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkPurge, Reason: reason, Filter: deadletter.Filter{Status: "open", Outcome: "release"}})
 	if err != nil {
 		return err
 	}
-	q.Confirm = strconv.Itoa(plan.Letters)
-	done, err := p.service.As(tenant, actor).DeadLetters.Purge(postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true}), q)
-	if err == nil && done.Letters != plan.Letters {
-		err = fmt.Errorf("worker: %d letters were purged of %d", done.Letters, plan.Letters)
+	done, err := plans.RunHere(ctx, plan.ID, plan.Hash)
+	if err == nil && done.Progress.Done != plan.Ready {
+		err = fmt.Errorf("worker: %d letters were purged of %d", done.Progress.Done, plan.Ready)
 	}
 	return err
 }

@@ -27,6 +27,9 @@ type Backend struct {
 	People        People
 	OperationLogs OperationLogs
 
+	// RunHere runs a purge in this process; nil at a server. If ctx ends first, the plan is paused.
+	RunHere func(ctx context.Context, id uuid.UUID, hash string) (postadjudication.Bulk, error)
+
 	close func() error
 }
 
@@ -52,11 +55,6 @@ type DeadLetters interface {
 	Hold(ctx context.Context, run receipts.RunID, reason string) (deadletter.Annotations, error)
 	Release(ctx context.Context, run receipts.RunID, reason string) (deadletter.Annotations, error)
 	Mark(context.Context, receipts.RunID, deadletter.Mark) (deadletter.Annotations, error)
-
-	PlanPurge(context.Context, postadjudication.PurgeRequest) (postadjudication.PurgePlan, error)
-	Purge(context.Context, postadjudication.PurgeRequest) (postadjudication.Purged, error)
-	PlanClear(context.Context, postadjudication.ClearRequest) (postadjudication.PurgePlan, error)
-	Clear(context.Context, postadjudication.ClearRequest) (postadjudication.Purged, error)
 }
 
 // Bulk stores and runs plans for many dead letters.

@@ -55,7 +55,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	as := l.service.As(o.Tenant, o.Actor)
 	return Backend{
 		DeadLetters: as.DeadLetters, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Policies: as.Policies,
-		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, close: l.Close,
+		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, RunHere: as.Bulk.RunHere, close: l.Close,
 	}, nil
 }
 

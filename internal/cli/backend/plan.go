@@ -8,10 +8,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// runCommandLine returns the command that runs a plan: as its planner, or as another person if the
-// plan takes two.
+// runCommandLine returns the command that runs a plan, into the same archive: as its planner, or as
+// another person if the plan takes two.
 func (o *Flags) runCommandLine(b postadjudication.Bulk) string {
 	line := "recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash
+	if o.Retention.Archive != "" {
+		line += " --here --archive " + shell.Quote(o.Retention.Archive)
+	}
 	switch {
 	case b.People < 2:
 		return line + o.RepeatFlags(true)

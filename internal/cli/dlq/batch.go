@@ -85,7 +85,7 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 		case err != nil:
 			return err
 		}
-		return runPlanned(ctx, sh, o, be, plan, m.yes, m.detach)
+		return runPlanned(ctx, sh, o, be, plan, func() error { return confirmBulk(ctx, sh, plan, m.yes) }, bulkStart{hash: plan.Hash, detach: m.detach})
 	})
 }
 
@@ -99,16 +99,17 @@ func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *postadjudication.No
 	return s.Err()
 }
 
-// runPlanned runs a plan that the same command stored, unless all its items would be refused.
-func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, yes, detach bool) error {
+// runPlanned runs a plan that the same command stored, after a confirmation, unless all its items
+// would be refused.
+func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, confirm func() error, start bulkStart) error {
 	if plan.Ready == 0 {
 		return cmp.Or(backend.AnswerPlan(sh, o, plan), incompleteError(o, plan))
 	}
 	if plan.People > 1 {
 		return &postadjudication.SecondPersonError{Plan: plan}
 	}
-	if err := confirmBulk(ctx, sh, plan, yes); err != nil {
+	if err := confirm(); err != nil {
 		return err
 	}
-	return startBulk(ctx, sh, o, be, plan.ID, plan.Hash, nil, detach)
+	return startBulk(ctx, sh, o, be, plan.ID, start)
 }

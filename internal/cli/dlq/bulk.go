@@ -21,7 +21,7 @@ func bulk(sh *shell.Shell) *cobra.Command {
 		Long: `Apply one action to many dead letters. "plan" stores the selected letters and shows how
 many there are, how much money they have reserved, and how many would be refused now. "run"
 takes the hash of the plan, which shows that you reviewed it. A running recourse serve does
-the work, ten letters at once by default. The work survives restarts, acts on no letter
+the work, ten letters at once by default; with --here this program does that of a purge. The work survives restarts, acts on no letter
 twice, and skips letters that changed since the plan was made. A plan that forks or purges
 settlements, records that money moved, or frees reserved money must be run by another
 person than its planner (recourse people).`,
@@ -80,8 +80,7 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 }
 
 // planCommand is a command on one plan.
-func planCommand(sh *shell.Shell, use, short string, acts bool, work func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error) *cobra.Command {
-	var o backend.Flags
+func planCommand(sh *shell.Shell, o *backend.Flags, use, short string, acts bool, work func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: shell.Exactly("PLAN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -89,8 +88,8 @@ func planCommand(sh *shell.Shell, use, short string, acts bool, work func(ctx co
 			if err != nil || len(args[0]) != 36 {
 				return shell.Usage(cmd, errors.New("PLAN is not a plan id: "+args[0]))
 			}
-			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				return o.NotFound(work(ctx, &o, be, id), "plan "+args[0])
+			return backend.With(sh, cmd, o, func(ctx context.Context, be backend.Backend) error {
+				return o.NotFound(work(ctx, o, be, id), "plan "+args[0])
 			})
 		},
 	}
@@ -117,7 +116,7 @@ func withCheck(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.
 // bulkChange is a command that changes whether a plan runs.
 func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
 	var reason string
-	cmd := planCommand(sh, verb+" PLAN", short, true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	cmd := planCommand(sh, new(backend.Flags), verb+" PLAN", short, true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := change(be.Bulk, ctx, id, reason)
 		if err != nil {
 			return err
@@ -129,7 +128,7 @@ func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, c
 }
 
 func bulkShow(sh *shell.Shell) *cobra.Command {
-	return planCommand(sh, "show PLAN", "Show a plan and its progress", false, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	return planCommand(sh, new(backend.Flags), "show PLAN", "Show a plan and its progress", false, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
@@ -141,7 +140,7 @@ func bulkShow(sh *shell.Shell) *cobra.Command {
 func bulkItems(sh *shell.Shell) *cobra.Command {
 	var outcome, after string
 	var limit int
-	cmd := planCommand(sh, "items PLAN", "List the letters of a plan with their results", false, func(ctx context.Context, _ *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	cmd := planCommand(sh, new(backend.Flags), "items PLAN", "List the letters of a plan with their results", false, func(ctx context.Context, _ *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		page, err := be.Bulk.Items(ctx, id, outcome, after, limit)
 		if err != nil {
 			return err

@@ -23,19 +23,20 @@ const (
 )
 
 func bulkRun(sh *shell.Shell) *cobra.Command {
-	var hash, incident, reason string
-	var yes, detach bool
-	cmd := planCommand(sh, "run PLAN", "Run a plan that you have reviewed", true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
+	var start bulkStart
+	var incident, reason string
+	var yes bool
+	var o backend.Flags
+	cmd := planCommand(sh, &o, "run PLAN", "Run a plan that you have reviewed", true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := be.Bulk.Get(ctx, id)
 		if err != nil {
 			return err
 		}
-		var breakGlass *postadjudication.BreakGlass
 		if incident != "" {
-			breakGlass = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
+			start.breakGlass = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
 		}
 		if b.State == postadjudication.BulkDone {
-			if b, err = be.Bulk.Run(ctx, id, hash, breakGlass); err != nil {
+			if b, err = be.Bulk.Run(ctx, id, start.hash, start.breakGlass); err != nil {
 				return err // the person may not be allowed to run it
 			}
 			return answerDone(sh, b)
@@ -43,19 +44,29 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		if err := confirmBulk(ctx, sh, b, yes); err != nil {
 			return err
 		}
-		return startBulk(ctx, sh, o, be, id, hash, breakGlass, detach)
+		return startBulk(ctx, sh, o, be, id, start)
 	})
 	cmd.Flags().StringVar(&incident, "break-glass", "", "id of an incident: as an approver, run your own plan without a second person; raises an alarm")
 	cmd.Flags().StringVar(&reason, "reason", "", "why no second person was available (required with --break-glass)")
-	cmd.Flags().StringVar(&hash, "hash", "", "hash of the plan, as the plan shows it (required)")
-	detachFlag(cmd.Flags(), &detach)
+	cmd.Flags().StringVar(&start.hash, "hash", "", "hash of the plan, as the plan shows it (required)")
+	detachFlag(cmd.Flags(), &start.detach)
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	local.BoolVar(&start.here, "here", false, "for purge: this program does the work, also where no recourse serve runs, or continues a plan whose program died")
+	o.BindArchive(local)
+	o.BindLocal(cmd.Flags(), local)
 	shell.YesFlag(cmd.Flags(), &yes)
 	return withCheck(cmd, func(cmd *cobra.Command) error {
-		if hash == "" {
+		if start.hash == "" {
 			return shell.Usage(cmd, errors.New("--hash is missing: recourse dlq bulk show prints it"))
 		}
 		if (incident == "") != (reason == "") {
 			return shell.Usage(cmd, errors.New("--break-glass and --reason must be given together"))
+		}
+		if start.here && (start.detach || incident != "") {
+			return shell.Usage(cmd, errors.New("--here excludes --detach and --break-glass"))
+		}
+		if !start.here && o.Retention.Archive != "" {
+			return shell.Usage(cmd, errors.New("--archive needs --here: a server has its own archive"))
 		}
 		return sh.NeedTerminal(cmd, yes)
 	})
@@ -92,14 +103,32 @@ func planEffect(b postadjudication.Bulk) string {
 	return fmt.Sprintf("%s will be applied to %s, of which %d were ready when it was planned, with %s reserved.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
 }
 
+// bulkStart is how a plan is started.
+type bulkStart struct {
+	hash         string
+	breakGlass   *postadjudication.BreakGlass // nil: none
+	here, detach bool
+}
+
+// run starts the plan.
+func (s bulkStart) run(ctx context.Context, be backend.Backend, id uuid.UUID) (postadjudication.Bulk, error) {
+	if s.here {
+		return be.RunHere(ctx, id, s.hash)
+	}
+	return be.Bulk.Run(ctx, id, s.hash, s.breakGlass)
+}
+
 // startBulk starts a plan and, unless detach is set, waits until it stops. If ctx ends, the
-// waiting ends and the plan continues.
-func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass, detach bool) error {
-	b, err := be.Bulk.Run(ctx, id, hash, breakGlass)
+// waiting ends and the plan continues, or is paused if this process worked on it.
+func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, start bulkStart) error {
+	b, err := start.run(ctx, be, id)
 	if err != nil {
+		if start.here && ctx.Err() != nil && b.State == postadjudication.BulkPaused {
+			sh.Note(fmt.Sprintf("the plan is paused; a recourse serve continues it after:\n  recourse dlq bulk resume %s%s --reason ...", id, o.RepeatFlags(true)))
+		}
 		return err
 	}
-	if !detach {
+	if !start.detach {
 		if b, err = awaitBulk(ctx, sh, o, be, b); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,224 +16,156 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
-// removalFlags are the flags of purge and clear.
-type removalFlags struct {
-	backend.Flags
-	reason, confirm string
-	yes, dryRun     bool
+// removal is a command that removes letters by a plan: purge or clear.
+type removal struct {
+	bulkFlags
+	to                  backend.Flags
+	reason, confirm     string
+	yes, dryRun, detach bool
 }
 
-func (r *removalFlags) bind(f *pflag.FlagSet, confirm string) {
-	r.BindActor(f)
+func (r *removal) bind(f *pflag.FlagSet, confirm string) {
+	r.to.BindActor(f)
 	archive := pflag.NewFlagSet("", pflag.ContinueOnError)
-	r.BindArchive(archive)
-	r.BindLocal(f, archive)
-	f.StringVar(&r.reason, "reason", "", "reason to record (required)")
-	f.BoolVar(&r.dryRun, "dry-run", false, "only show what would be removed")
+	r.to.BindArchive(archive)
+	r.to.BindLocal(f, archive)
+	whereFlag(f, &r.q.Where)
+	r.bindPace(f)
+	f.StringVar(&r.reason, "reason", "", "reason to record (required, except in a dry run)")
+	f.BoolVar(&r.dryRun, "dry-run", false, "only show what would be removed, and store the plan")
 	f.StringVar(&r.confirm, "confirm", "", "instead of asking, proceed only if this is "+confirm)
+	detachFlag(f, &r.detach)
 	shell.YesFlag(f, &r.yes)
 }
 
-// check returns an error for missing or conflicting flags. A dry run needs no reason.
-func (r *removalFlags) check(sh *shell.Shell, cmd *cobra.Command) error {
-	if r.dryRun {
-		r.Mutates = false
-		if r.yes || r.confirm != "" {
-			return shell.Usage(cmd, errors.New("--dry-run removes nothing: it excludes --yes and --confirm"))
-		}
-		return nil
+// check returns an error for missing or conflicting flags.
+func (r *removal) check(sh *shell.Shell, cmd *cobra.Command) error {
+	if r.detach && r.to.Retention.Archive != "" {
+		return shell.Usage(cmd, errors.New("--detach leaves the letters to a server, which has its own archive: it excludes --archive"))
 	}
-	if err := shell.NeedReason(cmd, r.reason); err != nil {
-		return err
+	if !r.dryRun {
+		return sh.NeedTerminal(cmd, r.yes || r.confirm != "")
 	}
-	return sh.NeedTerminal(cmd, r.yes || r.confirm != "")
+	if r.yes || r.confirm != "" {
+		return shell.Usage(cmd, errors.New("--dry-run removes nothing: it excludes --yes and --confirm"))
+	}
+	r.reason = cmp.Or(r.reason, "a dry run")
+	return nil
 }
 
-// remover removes letters: plan returns what would be removed, word the confirmation of a plan,
-// and do removes with that confirmation.
-type remover struct {
-	plan func(context.Context, backend.Backend) (postadjudication.PurgePlan, error)
-	word func(postadjudication.PurgePlan) string
-	do   func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error)
-}
+const removalText = `Held letters, and letters for which it is unknown whether money moved, are
+never removed. Cases, reservations and receipts stay.
+
+The letters are stored as a plan, which removes no letter twice and none that changed since.
+With --server, or with --detach, a running recourse serve executes the plan, with its own
+archive. Otherwise this program does, and writes the letters to --archive: Ctrl-C pauses the
+plan. If the program dies, a running recourse serve continues the plan with its own archive;
+where none runs, continue it with recourse dlq bulk run PLAN --here, or run this command again,
+which makes a new plan of the letters that are left.
+
+A plan that removes letters of settlements must be run by another person, unless the tenant is
+set to one (recourse people): this command then prints the command for that person (exit code 5).`
 
 func purgeCommand(sh *shell.Shell) *cobra.Command {
-	var r removalFlags
-	var p purgePlanFlags
+	var r removal
 	cmd := &cobra.Command{
 		Use: "purge", Short: "Remove the open dead letters that a filter selects", Args: shell.Exactly(),
-		Long: `Remove the open dead letters that a filter selects, after showing their number and asking
-for confirmation. Held letters, and letters for which it is unknown whether money moved, are
-never removed. Cases, reservations and receipts stay. Removing letters of settlements takes
-two people, unless the tenant is set to one (recourse people): the command then stores a
-plan and prints the command for the second person (exit code 5).
-
-With --filter, --limit, --parallel, --throttle or --detach the letters are removed by a
-plan, which a running recourse serve executes with its own archive while this command shows
-the progress. Without these flags they are removed in one call: by the --server, or by this
-program, which writes them to --archive.`,
+		Long: "Remove the open dead letters that a filter selects, after showing their number and asking for\nconfirmation. " + removalText,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if p.wanted() {
-				return purgeByPlan(sh, cmd, &r, &p)
+			if err := r.check(sh, cmd); err != nil {
+				return err
 			}
-			filter, err := p.read()
+			q, err := r.request(cmd, r.reason)
+			if err == nil && !r.selects(q.Filter) {
+				err = shell.Usage(cmd, errors.New("a filter is required; recourse dlq clear removes all letters of a family"))
+			}
 			if err != nil {
-				return shell.Usage(cmd, err)
+				return err
 			}
-			q := postadjudication.PurgeRequest{Reason: r.reason, Filter: filter}
-			return remove(sh, cmd, &r, remover{
-				func(ctx context.Context, be backend.Backend) (postadjudication.PurgePlan, error) {
-					return be.DeadLetters.PlanPurge(ctx, q)
-				},
-				func(p postadjudication.PurgePlan) string { return strconv.Itoa(p.Letters) },
-				func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error) {
-					q.Confirm = word
-					return be.DeadLetters.Purge(ctx, q)
-				},
+			return r.remove(sh, cmd, q, func(plan postadjudication.Bulk) error {
+				if r.confirm == strconv.FormatInt(plan.Ready, 10) {
+					return nil
+				}
+				return &refusal.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
 			})
 		},
 	}
+	r.letterFlags.bind(cmd.Flags())
 	r.bind(cmd.Flags(), "the number of letters that would be removed")
-	p.bind(cmd.Flags())
 	return cmd
 }
 
 func clearCommand(sh *shell.Shell) *cobra.Command {
-	var r removalFlags
+	var r removal
 	var family string
 	cmd := &cobra.Command{
 		Use: "clear", Short: "Remove all open dead letters of a family", Args: shell.Exactly(),
-		Long: `Remove all open dead letters of a family of a tenant, after showing their number and asking
-for confirmation. Held letters, and letters for which it is unknown whether money moved, are
-never removed. Cases, reservations and receipts stay.`,
+		Long: "Remove all open dead letters of a family of a tenant, after showing their number and asking for\nconfirmation. " + removalText,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if family == "" {
 				return shell.Usage(cmd, errors.New("--family is missing: the family whose letters are removed, such as "+postadjudication.Family))
 			}
-			q := postadjudication.ClearRequest{Reason: r.reason, Family: family}
-			return remove(sh, cmd, &r, remover{
-				func(ctx context.Context, be backend.Backend) (postadjudication.PurgePlan, error) {
-					return be.DeadLetters.PlanClear(ctx, q)
-				},
-				func(postadjudication.PurgePlan) string { return family },
-				func(ctx context.Context, be backend.Backend, word string) (postadjudication.Purged, error) {
-					q.Confirm = word
-					return be.DeadLetters.Clear(ctx, q)
-				},
+			if err := r.check(sh, cmd); err != nil {
+				return err
+			}
+			q, err := r.request(cmd, r.reason)
+			if err != nil {
+				return err
+			}
+			q.Filter.Family = family
+			return r.remove(sh, cmd, q, func(postadjudication.Bulk) error {
+				if r.confirm == family {
+					return nil
+				}
+				return &refusal.FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to be removed"}
 			})
 		},
 	}
+	r.letterFlags.bind(pflag.NewFlagSet("", pflag.ContinueOnError)) // none of them but --family
 	r.bind(cmd.Flags(), "the name of the family")
 	cmd.Flags().StringVar(&family, "family", "", "family whose open letters are removed (required)")
 	return cmd
 }
 
-// remove removes letters after a confirmation; a dry run only shows what would be removed.
-func remove(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, do remover) error {
-	if err := r.check(sh, cmd); err != nil {
-		return err
-	}
-	return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
-		word := r.confirm
-		if word == "" {
-			would, err := do.plan(ctx, be)
-			if err != nil {
-				return err
-			}
-			if r.dryRun {
-				return showPlan(sh, would)
-			}
-			if err := sh.Confirm(ctx, wouldRemove(would), r.yes); err != nil {
-				return err
-			}
-			word = do.word(would)
-		}
-		did, err := do.do(ctx, be, word)
-		if err != nil {
-			return err
-		}
-		if sh.JSON {
-			return sh.Answer(did)
-		}
-		out := sh.Screen()
-		out.Text("%s removed. Skipped: %d held, %d of unknown outcome, %d that changed meanwhile.", shell.Plural(did.Letters, "letter"), did.Held, did.Unknown, did.ChangedMeanwhile)
-		return out.Err()
-	})
-}
-
-// showPlan writes what would be removed.
-func showPlan(sh *shell.Shell, p postadjudication.PurgePlan) error {
-	if sh.JSON {
-		return sh.Answer(p)
-	}
-	out := sh.Screen()
-	out.Text("%s Nothing was changed.", wouldRemove(p))
-	return out.Err()
-}
-
-func wouldRemove(p postadjudication.PurgePlan) string {
-	return fmt.Sprintf("%s would be removed; their %s stays reserved; %d held and %d of unknown outcome would be skipped.",
-		shell.Plural(p.Letters, "letter"), shell.Amounts(p.Money), p.Held, p.Unknown)
-}
-
-// purgePlanFlags are the flags of a purge: those that select letters, and those that make it a plan.
-type purgePlanFlags struct {
-	bulkFlags
-	detach bool
-	flags  *pflag.FlagSet // flags that make the purge a plan
-}
-
-func (p *purgePlanFlags) bind(to *pflag.FlagSet) {
-	p.letterFlags.bind(to)
-	p.flags = pflag.NewFlagSet("plan", pflag.ContinueOnError)
-	whereFlag(p.flags, &p.q.Where)
-	p.bindPace(p.flags)
-	detachFlag(p.flags, &p.detach)
-	to.AddFlagSet(p.flags)
-}
-
-// wanted reports whether a flag that makes the purge a plan is given.
-func (p *purgePlanFlags) wanted() (is bool) {
-	p.flags.VisitAll(func(f *pflag.Flag) { is = is || f.Changed })
-	return is
-}
-
-// purgeByPlan removes letters by a plan, after a confirmation. A dry run stores the plan and does
-// not start it.
-func purgeByPlan(sh *shell.Shell, cmd *cobra.Command, r *removalFlags, p *purgePlanFlags) error {
-	if cmd.Flags().Changed("archive") {
-		return shell.Usage(cmd, errors.New("--archive cannot be used with a plan: the server that executes it has its own archive"))
-	}
-	if err := r.check(sh, cmd); err != nil {
-		return err
-	}
-	if r.reason == "" && r.dryRun {
-		r.reason = "a dry run"
-	}
-	r.Mutates = true // a plan records its planner, also in a dry run
-	q, err := p.request(cmd, r.reason)
-	if err != nil {
-		return err
-	}
-	if !p.selects(q.Filter) {
-		return shell.Usage(cmd, errors.New("a filter is required; recourse dlq clear removes all letters of a family"))
-	}
+// remove stores the plan of a request, and runs it after a confirmation: confirmed checks --confirm.
+// A dry run only shows the plan.
+func (r *removal) remove(sh *shell.Shell, cmd *cobra.Command, q postadjudication.BulkRequest, confirmed func(postadjudication.Bulk) error) error {
 	q.Action = postadjudication.BulkPurge
-	return backend.With(sh, cmd, &r.Flags, func(ctx context.Context, be backend.Backend) error {
+	return backend.With(sh, cmd, &r.to, func(ctx context.Context, be backend.Backend) error {
 		plan, err := be.Bulk.Plan(ctx, q)
 		var nothing *postadjudication.NothingSelectedError
 		if err != nil && !errors.As(err, &nothing) {
 			return err
 		}
-		if err == nil && r.dryRun {
-			return backend.AnswerPlan(sh, &r.Flags, plan)
-		}
-		if r.confirm != "" && r.confirm != strconv.FormatInt(plan.Ready, 10) {
-			return &refusal.FieldError{Field: "confirm", Problem: fmt.Sprintf("must be the number of letters that would be removed, which is %d now", plan.Ready)}
+		if r.confirm != "" {
+			if err := confirmed(plan); err != nil {
+				return err
+			}
 		}
 		if err != nil {
 			return err
 		}
-		return runPlanned(ctx, sh, &r.Flags, be, plan, r.yes || r.confirm != "", p.detach)
+		if r.dryRun {
+			return answerDryRun(sh, &r.to, plan)
+		}
+		return runPlanned(ctx, sh, &r.to, be, plan, func() error { return sh.Confirm(ctx, wouldRemove(plan), r.yes || r.confirm != "") },
+			bulkStart{hash: plan.Hash, detach: r.detach, here: be.RunHere != nil && !r.detach})
 	})
+}
+
+// answerDryRun writes what a plan would remove, the plan, and the command that runs it.
+func answerDryRun(sh *shell.Shell, o *backend.Flags, plan postadjudication.Bulk) error {
+	if !sh.JSON {
+		s := sh.Screen()
+		s.Text("%s", wouldRemove(plan))
+		if err := s.Err(); err != nil {
+			return err
+		}
+	}
+	return backend.AnswerPlan(sh, o, plan)
+}
+
+func wouldRemove(p postadjudication.Bulk) string {
+	return fmt.Sprintf("%s would be removed; their %s stays reserved; %d held and %d of unknown outcome would be skipped.",
+		shell.Plural(int(p.Ready), "letter"), shell.Amounts(p.Money), p.Refused[refusal.GateHeld], p.Refused[refusal.GateReconcileFirst])
 }

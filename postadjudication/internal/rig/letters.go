@@ -28,14 +28,24 @@ func (r *Rig) ReconcileCase(ctx context.Context, tenant, transaction string, f d
 	return r.Service.As(tenant, "user:ada").DeadLetters.ReconcileCase(AsOnePerson(ctx), transaction, f)
 }
 
-// Purge purges dead letters as user:ada.
-func (r *Rig) Purge(ctx context.Context, tenant string, q postadjudication.PurgeRequest) (postadjudication.Purged, error) {
-	return r.Service.As(tenant, "user:ada").DeadLetters.Purge(AsOnePerson(ctx), q)
+// Purge plans as user:ada to purge dead letters of acme, and runs the plan in this process.
+func (r *Rig) Purge(ctx context.Context, f deadletter.Filter) (postadjudication.Bulk, error) {
+	plans, ctx := r.Service.As("acme", "user:ada").Bulk, AsOnePerson(ctx)
+	b, err := plans.Plan(ctx, postadjudication.BulkRequest{Filter: f, Action: postadjudication.BulkPurge, Reason: "settled by hand"})
+	if err != nil {
+		return b, err
+	}
+	return plans.RunHere(ctx, b.ID, b.Hash)
 }
 
-// Clear purges the dead letters of a family as user:ada.
-func (r *Rig) Clear(ctx context.Context, tenant string, q postadjudication.ClearRequest) (postadjudication.Purged, error) {
-	return r.Service.As(tenant, "user:ada").DeadLetters.Clear(AsOnePerson(ctx), q)
+// MustPurge is Purge of a number of letters.
+func (r *Rig) MustPurge(f deadletter.Filter, letters int64) postadjudication.Bulk {
+	r.T.Helper()
+	b, err := r.Purge(context.Background(), f)
+	if err != nil || b.State != postadjudication.BulkDone || b.Progress.Done != letters {
+		r.T.Fatalf("%+v, %v", b, err)
+	}
+	return b
 }
 
 // DeadLetter creates a dead letter by giving every call the same answer.
