@@ -174,7 +174,7 @@ func (s *scenario) step(act, answer string) {
 		_, err = s.As("acme", who).Cases.Cancel(ctx, holder.ID, "a fraud")
 	case "purge":
 		if holder.Letter == background.LetterOpen && holder.UnresolvedUnknowns == 0 {
-			_, err = s.Purge(ctx, "acme", postadjudication.PurgeRequest{Reason: "old", Confirm: "1", Filter: deadletter.Filter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen}})
+			_, err = s.Purge(ctx, deadletter.Filter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen})
 		}
 	case "late":
 		if !s.isLate {

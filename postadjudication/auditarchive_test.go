@@ -27,9 +27,7 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	}
 	k := newRetentionRig(r, func(c *postadjudication.Config) { c.Archive = store })
 	for _, transaction := range []string{"txr_0", "txr_1"} {
-		if _, err := k.Purge(ctx, "acme", postadjudication.PurgeRequest{Reason: "old", Filter: deadletter.Filter{Transaction: transaction}, Confirm: "1"}); err != nil {
-			t.Fatal(err)
-		}
+		k.MustPurge(deadletter.Filter{Transaction: transaction}, 1)
 	}
 	k.at(188 * day).prune(postadjudication.PruneReport{Announced: 1})
 	k.at(196 * day).prune(postadjudication.PruneReport{Pruned: 1})

@@ -124,6 +124,11 @@ func (s *Service) PruneUnlocked(ctx context.Context) (PruneReport, error) {
 	return round.report, errors.Join(append(errs, round.errs...)...)
 }
 
+// LimitArchive limits the time of a file, and the time for which the archive may take none.
+func (s *Service) LimitArchive(limit time.Duration) {
+	s.cases.Archive.(*letterArchive).timeout, s.plans.archiveLimit = limit, limit
+}
+
 // ExportWithin is an Export of dead letters with another limit of time.
 func (s *Service) ExportWithin(ctx context.Context, tenant string, f deadletter.Filter, where string, format deadletter.Format, out io.Writer, limit time.Duration) (deadletter.Exported, error) {
 	return s.letters.Export(ctx, tenant, f, where, format, out, limit)

@@ -38,11 +38,7 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	letters := r.DeadLetters(1, 3, rig.Refuses)
-	q := refusedLetters()
-	q.Filter.Transaction, q.Confirm = "txr_2", "1"
-	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 1 {
-		t.Fatalf("%+v, %v", done, err)
-	}
+	r.MustPurge(deadletter.Filter{Transaction: "txr_2"}, 1)
 	for n, letter := range letters {
 		plan := mustPlanFree(r, freeRequest([]string{"txr_1", "txr_2"}[n]))
 		if plan.Action != postadjudication.BulkFree || plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 || plan.Spec.Reference != "mail 3" {
@@ -239,11 +235,7 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	r.DeadLetters(2, 4, rig.Refuses)
 	r.MustSubmit(rig.Release(4))
 	r.WaitNoneLive()
-	q := refusedLetters()
-	q.Filter.Transaction, q.Confirm = "txr_3", "1"
-	if _, err := r.Purge(ctx, "acme", q); err != nil {
-		t.Fatal(err)
-	}
+	r.MustPurge(deadletter.Filter{Transaction: "txr_3"}, 1)
 	all, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{}, "", 100)
 	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (casestatus.Money{Cases: 4, Reserved: 3000, Released: 1000}) {
 		t.Fatalf("%+v, %v", all, err)

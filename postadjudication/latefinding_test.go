@@ -22,11 +22,7 @@ var paidFinding = deadletter.Finding{Reason: "the bank's statement", Class: escr
 func purgedPaidLetter(r *rig.Rig, n int, minor int64) postadjudication.Submitted {
 	r.T.Helper()
 	letter := r.DeadLetter(n, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, minor); return rig.Refused() })
-	q := refusedLetters()
-	q.Filter.Transaction, q.Confirm = rig.Release(n).TransactionReceiptID, "1"
-	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
-		r.T.Fatalf("%+v, %v", done, err)
-	}
+	r.MustPurge(deadletter.Filter{Transaction: rig.Release(n).TransactionReceiptID}, 1)
 	return letter
 }
 

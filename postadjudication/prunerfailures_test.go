@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"sync"
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
@@ -20,13 +21,16 @@ import (
 type rejectingArchive struct {
 	postadjudication.Archive
 	text  string
+	mu    sync.Mutex
 	tries int
 }
 
 var errRejected = errors.New("the archive does not take this")
 
 func (a *rejectingArchive) Put(ctx context.Context, name string, content []byte) error {
+	a.mu.Lock()
 	a.tries++
+	a.mu.Unlock()
 	z, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {
 		return err

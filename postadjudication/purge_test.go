@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -18,8 +18,9 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func refusedLetters() postadjudication.PurgeRequest {
-	return postadjudication.PurgeRequest{Reason: "settled by hand", Filter: deadletter.Filter{ErrorType: "http.refused"}}
+// refusedLetters is a purge of the letters whose calls were refused.
+func refusedLetters() postadjudication.BulkRequest {
+	return postadjudication.BulkRequest{Action: postadjudication.BulkPurge, Reason: "settled by hand", Filter: deadletter.Filter{ErrorType: "http.refused"}}
 }
 
 func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
@@ -39,20 +40,19 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	}
 	untilArchivedTasks(r, inspector(r), 5, onlyQueue)
 	q := refusedLetters()
-	plan, err := r.As("acme", "user:ada").DeadLetters.PlanPurge(ctx, q)
-	if err != nil || plan.Letters != 2 || plan.Held != 1 || plan.Unknown != 1 || plan.Money["EUR"] != 2000 {
-		t.Fatalf("%+v, %v", plan, err)
+	plan := r.MustPlan(q)
+	if plan.Ready != 2 || plan.Refused[refusal.GateHeld] != 1 || plan.Refused[refusal.GateReconcileFirst] != 1 || plan.Money["EUR"] != 2000 {
+		t.Fatalf("%+v", plan)
 	}
-	for _, confirm := range []string{"", "yes", "3", "02", " 2"} {
-		q.Confirm = confirm
+	alone := r.As("acme", "user:ada").Bulk
+	for _, hash := range []string{"", "2", plan.Hash[1:], "00" + plan.Hash[2:]} {
 		var bad *refusal.FieldError
-		if done, err := r.Purge(ctx, "acme", q); !errors.As(err, &bad) || bad.Field != "confirm" || done.Letters != 0 {
-			t.Errorf("%q: %+v, %v", confirm, done, err)
+		if b, err := alone.RunHere(rig.AsOnePerson(ctx), plan.ID, hash); !errors.As(err, &bad) || bad.Field != "hash" {
+			t.Errorf("%q: %+v, %v", hash, b, err)
 		}
 	}
-	q.Confirm = strconv.Itoa(plan.Letters)
-	if done, err := r.Purge(ctx, "acme", q); err != nil || done != (postadjudication.Purged{Letters: 2, Held: 1, Unknown: 1}) {
-		t.Errorf("%+v, %v", done, err)
+	if p := must(alone.RunHere(rig.AsOnePerson(ctx), plan.ID, plan.Hash))(r).Progress; p.Done != 2 || p.ByGate[refusal.GateHeld] != 1 || p.ByGate[refusal.GateReconcileFirst] != 1 || p.Money["EUR"] != 2000 {
+		t.Errorf("%+v", p)
 	}
 	for i, letter := range []postadjudication.Submitted{one, two, held, other, unknown} {
 		if got := r.LetterStatus(letter); (got == background.LetterPurged) != (i < 2) {
@@ -60,22 +60,32 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 		}
 	}
 	payloads := r.Payloads(one, receipts.Purged)
-	if len(payloads) != 1 || payloads[0].Reason != q.Reason || payloads[0].Archive == "" {
+	if len(payloads) != 1 || payloads[0].Reason != q.Reason || payloads[0].Archive == "" || payloads[0].People != 1 || payloads[0].Bulk != plan.ID.String() || payloads[0].PlannedBy != "user:ada" {
 		t.Errorf("%+v", payloads)
 	}
 	untilArchivedTasks(r, inspector(r), 3, onlyQueue)
 	if n, err := r.As("acme", "").DeadLetters.Count(ctx, deadletter.Filter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
 		t.Errorf("%+v are listed, %v", n, err)
 	}
-	q.Confirm = "0"
-	if done, err := r.Purge(ctx, "acme", q); err != nil || done.Letters != 0 {
-		t.Errorf("again: %+v, %v", done, err)
+	if b := must(alone.RunHere(rig.AsOnePerson(ctx), plan.ID, plan.Hash))(r); b.State != postadjudication.BulkDone || b.Progress.Done != 2 {
+		t.Errorf("again: %+v", b)
 	}
 	r.MustAudit()
 }
 
-// With two people required, a purge that finds nothing to purge counts the skipped letters as
-// its plan did.
+// must returns a plan, or fails the test with the error.
+func must(b postadjudication.Bulk, err error) func(*rig.Rig) postadjudication.Bulk {
+	return func(r *rig.Rig) postadjudication.Bulk {
+		r.T.Helper()
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		return b
+	}
+}
+
+// A purge that finds nothing to purge counts the skipped letters as its plan did, and takes one
+// person less than two only if the tenant says so.
 func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, oneQueue, withArchive(t))
@@ -91,10 +101,12 @@ func TestAPurgeOfTwoPeopleCountsWhatItSkips(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	q := refusedLetters()
-	q.Confirm = "0"
-	if done, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q); err != nil || done != (postadjudication.Purged{Held: 1, Unknown: 1}) {
-		t.Errorf("%+v, %v", done, err)
+	plan := r.MustPlan(refusedLetters())
+	if plan.Ready != 0 || plan.People != 2 {
+		t.Errorf("%+v", plan)
+	}
+	if p := must(r.As("acme", "user:bob").Bulk.RunHere(ctx, plan.ID, plan.Hash))(r).Progress; p.Done != 0 || p.ByGate[refusal.GateHeld] != 1 || p.ByGate[refusal.GateReconcileFirst] != 1 {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -104,47 +116,42 @@ func TestAPurgeThatSaysTooLittleChangesNothing(t *testing.T) {
 	letter := r.DeadLetter(1, rig.Refuses)
 	ctx := context.Background()
 	var bad *refusal.FieldError
-	for field, change := range map[string]func(*acting, *postadjudication.PurgeRequest){
-		"actor": func(who *acting, q *postadjudication.PurgeRequest) { who.actor = "" }, "reason": func(who *acting, q *postadjudication.PurgeRequest) { q.Reason = "" },
-		"filter": func(who *acting, q *postadjudication.PurgeRequest) { q.Filter = deadletter.Filter{} }, "letter": func(who *acting, q *postadjudication.PurgeRequest) { q.Filter.Status = background.LetterForked },
-		"outcome_class": func(who *acting, q *postadjudication.PurgeRequest) { q.Filter.Class = "unknow" },
+	for field, change := range map[string]func(*acting, *postadjudication.BulkRequest){
+		"tenant": func(who *acting, q *postadjudication.BulkRequest) { who.tenant = "" },
+		"actor":  func(who *acting, q *postadjudication.BulkRequest) { who.actor = "" }, "reason": func(who *acting, q *postadjudication.BulkRequest) { q.Reason = "" },
+		"filter": func(who *acting, q *postadjudication.BulkRequest) { q.Filter = deadletter.Filter{} }, "letter": func(who *acting, q *postadjudication.BulkRequest) { q.Filter.Status = background.LetterForked },
+		"outcome_class": func(who *acting, q *postadjudication.BulkRequest) { q.Filter.Class = "unknow" },
 	} {
-		q := refusedLetters()
-		q.Confirm = "1"
-		who := acting{"acme", "user:ada"}
+		q, who := refusedLetters(), acting{"acme", "user:ada"}
 		change(&who, &q)
-		if _, err := r.As(who.tenant, who.actor).DeadLetters.Purge(rig.AsOnePerson(ctx), q); !errors.As(err, &bad) || bad.Field != field {
+		if _, err := r.As(who.tenant, who.actor).Bulk.Plan(ctx, q); !errors.As(err, &bad) || bad.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	q := refusedLetters()
-	q.Confirm = "1"
-	if _, err := r.Purge(ctx, "", q); !errors.As(err, &bad) || bad.Field != "tenant" {
-		t.Errorf("no tenant: %v", err)
+	q.Filter = deadletter.Filter{Family: "setlement"}
+	plansNothing(r, q)
+	plan := r.MustPlan(refusedLetters())
+	if _, err := r.As("acme", "").Bulk.RunHere(ctx, plan.ID, plan.Hash); !errors.As(err, &bad) || bad.Field != "actor" {
+		t.Errorf("no actor: %v", err)
 	}
-	for field, c := range map[string]postadjudication.ClearRequest{
-		"family":  {Reason: "x", Family: "setlement", Confirm: "setlement"},
-		"confirm": {Reason: "x", Family: postadjudication.Family, Confirm: "yes"},
-		"actor":   {Reason: "x", Family: postadjudication.Family, Confirm: postadjudication.Family},
-	} {
-		actor := "user:ada"
-		if field == "actor" {
-			actor = ""
-		}
-		if _, err := r.As("acme", actor).DeadLetters.Clear(rig.AsOnePerson(ctx), c); !errors.As(err, &bad) || bad.Field != field {
-			t.Errorf("%s: %v", field, err)
+	for _, tenant := range []string{"", "other"} {
+		if _, err := r.As(tenant, "user:bob").Bulk.RunHere(ctx, plan.ID, plan.Hash); !errors.Is(err, refusal.ErrNotFound) {
+			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
-	if _, err := r.Clear(ctx, "", postadjudication.ClearRequest{Reason: "x", Family: postadjudication.Family, Confirm: postadjudication.Family}); !errors.As(err, &bad) || bad.Field != "tenant" {
-		t.Errorf("no tenant: %v", err)
+	hold := r.MustPlan(allLetters(postadjudication.BulkHold))
+	if _, err := r.As("acme", "user:bob").Bulk.RunHere(ctx, hold.ID, hold.Hash); !errors.As(err, &bad) || bad.Field != "action" {
+		t.Errorf("a hold: %v", err)
 	}
 	if got := r.LetterStatus(letter); got != background.LetterOpen {
 		t.Errorf("the letter is %s", got)
 	}
 }
 
-// A clear that stops half way is called again, and does the rest.
-func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
+// A purge of a family whose archive fails is paused with the cause. Once it is resumed, it does
+// the rest.
+func TestAPurgeOfAFamilyOfOneTenantGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	chores := func(c *postadjudication.Config) {
 		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
@@ -160,22 +167,26 @@ func TestAClearTakesAFamilyOfOneTenantAndGoesOnWhereItStopped(t *testing.T) {
 		}
 	}
 	r.WaitNoneLive()
-	away := &crashingArchive{left: 1000}
+	away := &failingArchive{}
+	away.away.Store(true)
 	k := newRetentionRig(r, chores, withArchive(t), func(c *postadjudication.Config) { away.Archive, c.Archive = c.Archive, away })
-	q := postadjudication.ClearRequest{Reason: "spring cleaning", Family: "chores", Confirm: "chores"}
-	if plan, err := k.As("acme", "user:ada").DeadLetters.PlanClear(ctx, q); err != nil || plan.Letters != 4 || len(plan.Money) != 0 {
-		t.Errorf("%+v, %v", plan, err)
+	k.LimitArchive(archiveLimit)
+	b, err := k.Purge(ctx, deadletter.Filter{Family: "chores"})
+	checkBulkState(r, b, err, postadjudication.BulkPaused)
+	if b.Items != 4 || len(b.Money) != 0 || b.Progress.Pending != 4 || b.ChangedBy != "system:bulk" || !strings.Contains(b.ChangedReason, errRejected.Error()) || len(k.files()) != 0 {
+		t.Errorf("%+v, and the files %v", b, k.files())
 	}
-	if done, err := k.Clear(ctx, "acme", q); !errors.Is(err, errCrashed) || done.Letters != 0 {
-		t.Errorf("%+v, %v", done, err)
+	away.away.Store(false)
+	if b, err = k.As("acme", "user:ada").Bulk.RunHere(rig.AsOnePerson(ctx), b.ID, b.Hash); err != nil || b.State != postadjudication.BulkPaused {
+		t.Errorf("nobody resumed it: %+v, %v", b, err)
 	}
-	if puts := 1000 - away.left; puts != 7 {
-		t.Errorf("%d files were tried of four letters, their halves and each", puts)
+	if b, err = k.As("acme", "user:cem").Bulk.Resume(ctx, b.ID, "the disk was replaced"); err != nil {
+		t.Fatal(err)
 	}
-	away.left = 0
-	if done, err := k.Clear(ctx, "acme", q); err != nil || done != (postadjudication.Purged{Letters: 4}) {
-		t.Errorf("%+v, %v", done, err)
+	if b, err = k.As("acme", "user:ada").Bulk.RunHere(rig.AsOnePerson(ctx), b.ID, b.Hash); err != nil || b.State != postadjudication.BulkDone || b.Progress.Done != 4 {
+		t.Errorf("%+v, %v", b, err)
 	}
+	checkPlanReceipts(r, b, "user:ada none to planned", "user:ada planned to running", "system:bulk running to paused", "user:cem paused to running", "system:bulk running to done")
 	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 3 {
 		t.Errorf("%d letters of another tenant are left", n)
 	}
@@ -192,11 +203,9 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 	ctx := context.Background()
 	for i := range 12 {
 		letter := r.DeadLetter(i, rig.Refuses)
-		q := refusedLetters()
-		q.Filter.Transaction, q.Confirm = rig.Release(i).TransactionReceiptID, "1"
 		var all sync.WaitGroup
 		var forked, held bool
-		var purged postadjudication.Purged
+		var purged postadjudication.Bulk
 		all.Go(func() {
 			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest)
 			var refused *refusal.RefusedError
@@ -213,15 +222,15 @@ func TestPurgesForksAndHoldsOfOneLetterAtOnce(t *testing.T) {
 		})
 		all.Go(func() {
 			var err error
-			var bad *refusal.FieldError
-			if purged, err = r.Purge(ctx, "acme", q); err != nil && !errors.As(err, &bad) {
+			var nothing *postadjudication.NothingSelectedError
+			if purged, err = r.Purge(ctx, deadletter.Filter{Transaction: rig.Release(i).TransactionReceiptID}); err != nil && !errors.As(err, &nothing) {
 				t.Errorf("purge: %v", err)
 			}
 		})
 		all.Wait()
 		switch got := r.LetterStatus(letter); {
-		case forked != (got == background.LetterForked), (purged.Letters == 1) != (got == background.LetterPurged), held && purged.Letters == 1, forked && purged.Letters == 1:
-			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, purged, got)
+		case forked != (got == background.LetterForked), (purged.Progress.Done == 1) != (got == background.LetterPurged), held && purged.Progress.Done == 1, forked && purged.Progress.Done == 1:
+			t.Errorf("forked %v, held %v, purged %+v, and the letter is %s", forked, held, purged.Progress, got)
 		}
 	}
 	r.WaitNoneLive()
@@ -233,11 +242,7 @@ func TestAPurgedCaseIsAdjudicatedAgain(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
 	r.DeadLetter(1, rig.Refuses)
-	q := refusedLetters()
-	q.Confirm = "1"
-	if done, err := r.Purge(context.Background(), "acme", q); err != nil || done.Letters != 1 {
-		t.Fatalf("%+v, %v", done, err)
-	}
+	r.MustPurge(deadletter.Filter{ErrorType: "http.refused"}, 1)
 	if s := r.MustSubmit(rig.Release(1)); s.Reply != postadjudication.DeadLettered {
 		t.Errorf("the same again: %+v", s)
 	}
@@ -266,9 +271,9 @@ func (a *hookedArchive) Put(ctx context.Context, name string, content []byte) er
 	return a.Archive.Put(ctx, name, content)
 }
 
-// A letter that is held, marked otherwise or forked between reading and purging stays; one to
-// which only a note was added is purged.
-func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
+// A letter that is held, marked or forked between reading and purging stays, whether the filter
+// still selects it or not: it is not as it was planned.
+func TestAPurgeLeavesWhatChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
 	same, held, marked, forked, noted := r.DeadLetter(1, rig.RateLimits), r.DeadLetter(2, rig.RateLimits),
@@ -291,22 +296,15 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	}}
 	k := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withArchive(t), func(c *postadjudication.Config) { archive.Archive, c.Archive = c.Archive, archive })
 	eligible := true
-	q := refusedLetters()
-	q.Filter = deadletter.Filter{Reprocess: &eligible}
-	plan, err := k.As("acme", "user:ada").DeadLetters.PlanPurge(ctx, q)
-	if err != nil || plan.Letters != 5 {
-		t.Fatalf("%+v, %v", plan, err)
-	}
-	q.Confirm = strconv.Itoa(plan.Letters)
-	if done, err := k.Purge(ctx, "acme", q); err != nil || done != (postadjudication.Purged{Letters: 2, ChangedMeanwhile: 3}) {
-		t.Errorf("%+v, %v", done, err)
+	if b, err := k.Purge(ctx, deadletter.Filter{Reprocess: &eligible}); err != nil || b.Ready != 5 || b.Progress.Done != 1 || b.Progress.PlanStale != 4 {
+		t.Errorf("%+v, %v", b, err)
 	}
 	for name, want := range map[string]struct {
 		of postadjudication.Submitted
 		is background.LetterStatus
 	}{
 		"same": {same, background.LetterPurged}, "held": {held, background.LetterOpen}, "marked": {marked, background.LetterOpen},
-		"forked": {forked, background.LetterForked}, "noted": {noted, background.LetterPurged},
+		"forked": {forked, background.LetterForked}, "noted": {noted, background.LetterOpen},
 	} {
 		if got := r.LetterStatus(want.of); got != want.is {
 			t.Errorf("%s: %s", name, got)
@@ -314,38 +312,4 @@ func TestAPurgeLeavesWhatItsFilterNoLongerSelects(t *testing.T) {
 	}
 	r.WaitNoneLive()
 	r.MustAudit()
-}
-
-// hangingArchive takes files for ever.
-type hangingArchive struct {
-	postadjudication.Archive
-	begun chan struct{}
-}
-
-func (a hangingArchive) Put(ctx context.Context, _ string, _ []byte) error {
-	a.begun <- struct{}{}
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// An archive that does not answer ends a purge at its first file, and so does the caller.
-func TestAPurgeIntoAnArchiveThatHangsEnds(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t).StartWorkers()
-	r.DeadLetters(0, 3, rig.Refuses)
-	away := hangingArchive{begun: make(chan struct{}, 8)}
-	k := newRetentionRig(r, withArchive(t), func(c *postadjudication.Config) { away.Archive, c.Archive = c.Archive, away })
-	ctx, leave := context.WithCancel(context.Background())
-	go func() {
-		<-away.begun
-		leave()
-	}()
-	q := refusedLetters()
-	q.Confirm = "3"
-	if done, err := k.Purge(ctx, "acme", q); !errors.Is(err, context.Canceled) || done.Letters != 0 || len(away.begun) != 0 {
-		t.Errorf("%+v, %v, and %d more files", done, err, len(away.begun))
-	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); n != 3 {
-		t.Errorf("%d letters are open", n)
-	}
 }

@@ -116,12 +116,12 @@ func TestAPurgeOfSettlementsTakesTwoPeople(t *testing.T) {
 	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	letter := r.DeadLetter(1, rig.Refuses)
-	q := refusedLetters()
-	q.Confirm = "1"
-	_, err := r.Service.As("acme", "user:ada").DeadLetters.Purge(ctx, q)
-	plan := secondPerson(r, err)
-	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Clear(ctx, postadjudication.ClearRequest{Reason: "old", Family: postadjudication.Family, Confirm: postadjudication.Family}); secondPerson(r, err).Items != 1 {
-		t.Errorf("clear: %v", err)
+	plan := r.MustPlan(refusedLetters())
+	if _, err := r.As("acme", "user:ada").Bulk.RunHere(ctx, plan.ID, plan.Hash); secondPerson(r, err).ID != plan.ID {
+		t.Errorf("alone: %v", err)
+	}
+	if _, err := r.As("acme", "system:cron").Bulk.RunHere(ctx, plan.ID, plan.Hash); secondPerson(r, err).ID != plan.ID {
+		t.Errorf("a program: %v", err)
 	}
 	if got := r.LetterStatus(letter); got != background.LetterOpen {
 		t.Fatalf("the letter is %s", got)
