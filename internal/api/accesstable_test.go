@@ -35,7 +35,6 @@ var requestBodies = map[string]string{
 	"plan-bulk":             `{"action":"hold","all":true,"reason":"a"}`,
 	"mark-dead-letter":      `{"reason":"a","reprocess_eligible":true}`,
 	"reconcile-dead-letter": `{"finding":"not_executed","call_outstanding":true,"reason":"a","reference":"a"}`,
-	"clear-dead-letters":    `{"family":"settlement","confirm":"settlement","reason":"a"}`,
 	"set-rule":              ruleBody,
 	"try-rule":              `{"rule":{"enabled":false,"filter":{"error_type":"http.refused"},"delay":"1h","max_replays":2}}`,
 }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
@@ -29,16 +30,27 @@ func TestLettersAreHeldMarkedCountedAndPurged(t *testing.T) {
 		t.Errorf("%v", n)
 	}
 	const filter = `"filter":{"letter":"open","error_type":"http.refused"}`
-	plan := r.ask(approver, http.MethodPost, "/api/v1/dead-letters/purge/plan", `{`+filter+`}`).is(http.StatusOK)
-	if plan["letters"] != 1.0 || plan["held"] != 1.0 || plan["money"].(map[string]any)["USD"] != 1000.0 {
-		t.Fatalf("%v", plan)
+	purge := func(selection string) answer {
+		return r.ask(operator, http.MethodPost, "/api/v1/bulk", `{"action":"purge","reason":"old",`+selection+`}`)
 	}
-	purge := func(body string) answer { return r.ask(approver, http.MethodPost, "/api/v1/dead-letters/purge", body) }
-	purge(`{`+filter+`,"reason":"old","confirm":"2"}`).refused(http.StatusUnprocessableEntity, "invalid", "confirm")
-	purge(`{`+filter+`,"reason":"old"}`).refused(http.StatusUnprocessableEntity, "invalid", "confirm")
-	purge(`{"filter":{"error_typ":"http.refused"},"reason":"old","confirm":"1"}`).refused(http.StatusUnprocessableEntity, "invalid", "error_typ")
-	purge(`{"filter":{},"reason":"old","confirm":"1"}`).refused(http.StatusUnprocessableEntity, "invalid", "filter")
-	if done := purge(`{` + filter + `,"reason":"old","confirm":"1"}`).is(http.StatusOK); done["letters"] != 1.0 || done["held"] != 1.0 {
+	run := func(plan answer) map[string]any {
+		made := plan.is(http.StatusCreated)
+		r.ask(operator, http.MethodPost, "/api/v1/bulk/"+made["id"].(string)+"/run", `{"hash":"`+made["hash"].(string)+`"}`).refused(http.StatusForbidden, "role_missing", "")
+		r.ask(approver, http.MethodPost, "/api/v1/bulk/"+made["id"].(string)+"/run", `{"hash":"`+strings.Repeat("0", 64)+`"}`).refused(http.StatusConflict, "plan_stale", "")
+		r.ask(approver, http.MethodPost, "/api/v1/bulk/"+made["id"].(string)+"/run", `{"hash":"`+made["hash"].(string)+`"}`).is(http.StatusOK)
+		r.waitFor("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, made["id"])
+		return r.ask(auditor, http.MethodGet, "/api/v1/bulk/"+made["id"].(string), "").is(http.StatusOK)["progress"].(map[string]any)
+	}
+	for _, role := range []string{approver, auditor, r.key("acme", access.Submitter)} {
+		r.ask(role, http.MethodPost, "/api/v1/bulk", `{"action":"purge","reason":"old",`+filter+`}`).refused(http.StatusForbidden, "role_missing", "")
+	}
+	purge(`"filter":{"error_typ":"http.refused"}`).refused(http.StatusUnprocessableEntity, "invalid", "error_typ")
+	purge(`"filter":{}`).refused(http.StatusUnprocessableEntity, "invalid", "filter")
+	plan := purge(filter)
+	if p := plan.is(http.StatusCreated); p["ready"] != 1.0 || p["refused"].(map[string]any)["held"] != 1.0 || p["money"].(map[string]any)["USD"] != 1000.0 {
+		t.Fatalf("%v", p)
+	}
+	if done := run(plan); done["done"] != 1.0 || done["refused_by"].(map[string]any)["held"] != 1.0 {
 		t.Errorf("%v", done)
 	}
 	r.ask(auditor, http.MethodGet, "/api/v1/dead-letters/"+gone, "").refused(http.StatusNotFound, "not_found", "")
@@ -47,11 +59,7 @@ func TestLettersAreHeldMarkedCountedAndPurged(t *testing.T) {
 		t.Errorf("%v", n)
 	}
 	r.ask(operator, http.MethodPost, path+"/release", `{"reason":"settled in court"}`).is(http.StatusOK)
-	r.ask(approver, http.MethodPost, "/api/v1/dead-letters/clear", `{"family":"settlement","reason":"x","confirm":"yes"}`).refused(http.StatusUnprocessableEntity, "invalid", "confirm")
-	if plan := r.ask(approver, http.MethodPost, "/api/v1/dead-letters/clear/plan", `{"family":"settlement"}`).is(http.StatusOK); plan["letters"] != 1.0 {
-		t.Errorf("%v", plan)
-	}
-	if done := r.ask(approver, http.MethodPost, "/api/v1/dead-letters/clear", `{"family":"settlement","reason":"the end","confirm":"settlement"}`).is(http.StatusOK); done["letters"] != 1.0 {
+	if done := run(purge(`"filter":{"family":"settlement"}`)); done["done"] != 1.0 {
 		t.Errorf("%v", done)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE tenant = 'acme' AND actor = 'user:approver@acme' AND subtype IN ('purged', 'hold-placed')`); n != 3 {

@@ -96,7 +96,7 @@ func (a bulkAPI) operations(h huma.API) {
 	}, a.bulkItems)
 	register(a.API, h, operation{
 		id: "run-bulk", method: http.MethodPost, path: "/bulk/{bulk}/run", action: access.BulkRun, summary: "Run a plan",
-		description: "It survives restarts and never acts twice on a letter. A letter that changed since planning is skipped. 409: plan_stale if the hash is not the plan's; bulk_state if the plan was cancelled; second_person_required if the plan states or frees money, or forks or purges settlements, and the caller planned it or is a program.",
+		description: "It survives restarts and never acts twice on a letter. A letter that changed since planning is skipped. A purge leaves held letters and letters with unknown money, as it does cases, reservations and receipts; system:bulk pauses it, with the cause, when the archive takes no file for a minute. 409: plan_stale if the hash is not the plan's; bulk_state if the plan was cancelled; second_person_required if the plan states or frees money, or forks or purges settlements, and the caller planned it or is a program.",
 	}, a.runBulk)
 	for _, change := range []struct {
 		word, summary string

@@ -49,11 +49,11 @@ func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 	order("purge", "--archive", archive, "--transaction", "txr_1", "--yes", "--dry-run").Check(t, "both", 2, "--dry-run")
 	order("purge", "--archive", archive, "--yes", "--reason-code", "bored").Check(t, "a bad filter", 2, "reason_code")
 	plan := order("purge", "--archive", archive, "--transaction", "txr_1", "--dry-run", "--json")
-	if plan.Check(t, "plan", 0, ""); plan.Object(t)["letters"] != 0.0 || plan.Object(t)["held"] != 1.0 {
+	if plan.Check(t, "plan", 0, ""); plan.Object(t)["ready"] != 0.0 || plan.Object(t)["refused"].(map[string]any)["held"] != 1.0 {
 		t.Errorf("%s", plan.Out)
 	}
 	order("release", run).Check(t, "release", 0, "")
-	if shown := order("purge", "--archive", archive, "--transaction", "txr_1", "--dry-run"); !strings.Contains(shown.Out, "1 letter would be removed") || !strings.Contains(shown.Out, "USD") {
+	if shown := order("purge", "--archive", archive, "--transaction", "txr_1", "--dry-run"); !strings.Contains(shown.Out, "1 letter would be removed") || !strings.Contains(shown.Out, "USD") || !strings.Contains(shown.Out, "--here --archive "+archive) {
 		t.Errorf("%s", shown.Out)
 	}
 	order("purge", "--archive", archive, "--transaction", "txr_1", "--confirm", "2").Check(t, "another number", 2, "confirm")

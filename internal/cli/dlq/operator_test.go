@@ -358,8 +358,7 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 	o.T.Helper()
 	for role, orders := range map[string][]string{
 		"submitter": {"fork " + run, "hold " + run, "bulk plan fork --all", "purge --older-than 1d --yes"},
-		"operator":  {"purge --older-than 1d --yes", "clear --family settlement --yes"},
-		"approver":  {"fork " + run, "retry " + run, "mark " + run + " --review", "bulk plan fork --all"},
+		"approver":  {"purge --older-than 1d --yes", "clear --family settlement --yes", "fork " + run, "retry " + run, "mark " + run + " --review", "bulk plan fork --all"},
 		"auditor":   {"fork " + run, "release " + run, "bulk pause " + plan},
 		"admin":     {"fork " + run, "hold " + run, "bulk cancel " + plan},
 	} {
@@ -375,14 +374,23 @@ func (o *operator) refusesOtherRoles(run, plan, hash string) {
 func TestRemovalAsksForConfirmation(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	for answer, code := range map[string]int{"yes\n": 0, "y\n": 1, "\n": 1} {
+	p.OnePerson()
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	p.Env[app.EscrowVariable] = v["escrow"].(string)
+	o := &operator{Environment: p, tokens: map[string]string{}}
+	o.makeRefused(1, `["refused"]`)
+	stop() // the letters are removed where no server runs
+	for _, c := range []struct {
+		answer string
+		code   int
+	}{{"y\n", 1}, {"\n", 1}, {"yes\n", 0}} {
 		person, terminal := clitest.OpenPTY(t)
-		if _, err := io.WriteString(person, answer); err != nil {
+		if _, err := io.WriteString(person, c.answer); err != nil {
 			t.Fatal(err)
 		}
-		got := clitest.Execute(t.Context(), p.Env, terminal, "dlq", "purge", "--tenant", "acme", "--actor", "ada", "--reason", "old", "--older-than-days", "30")
-		if got.Code != code || !strings.Contains(got.Err, "0 letters would be removed") || strings.Contains(got.Err, "nothing was changed") != (code == 1) {
-			t.Errorf("%q: %+v", answer, got)
+		got := clitest.Execute(t.Context(), p.Env, terminal, "dlq", "purge", "--tenant", "acme", "--actor", "ada", "--reason", "old", "--error-type", "http.refused")
+		if got.Code != c.code || !strings.Contains(got.Err, "1 letter would be removed") || strings.Contains(got.Err, "nothing was changed") != (c.code == 1) || strings.Contains(got.Out, "1 done") != (c.code == 0) {
+			t.Errorf("%q: %+v", c.answer, got)
 		}
 	}
 }
@@ -436,7 +444,7 @@ func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 	cleared := o.mustRun("operator", "clear", "--family", "settlement", "--reason", "the end", "--yes")
-	if cleared["letters"] != 0.0 {
+	if cleared["items"] != 0.0 {
 		t.Errorf("%v", cleared)
 	}
 	o.dlq("operator", "clear", "--family", "settlement", "--reason", "the end", "--confirm", "setlement").Check(t, "another word", 2, "confirm")
