@@ -13,7 +13,7 @@
 //	Run ──▶ background.Manager ──▶ Settlements.Handle ──▶ escrow.Executor
 //	                          └──▶ Settlements.Record: Transition ──▶ settlement.Apply ──▶ journal
 //	Status, Case, Receipts ◀── journal       AuditReader ──▶ package audit
-//	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold, Mark, Purge, Clear by hand
+//	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold and Mark by hand, purges by plan
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ notification
 //	Run ──▶ apply: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
 //	As(tenant, actor) ──▶ DeadLetters, Bulk, Rules, Cases, Breakers, Policies, People, Keys, OperationLogs

@@ -42,7 +42,7 @@ func (a peopleAPI) operations(h huma.API) {
 	})
 	register(a.API, h, operation{
 		id: "set-people", method: http.MethodPost, path: "/people", action: access.People, summary: "Set how many people it takes to state or free money by hand",
-		description: "It applies to findings that money was moved, purges of settlements, plans that fork or purge settlements, and plans that free reserved money. Receipts of actions that one person did alone say so.",
+		description: "It applies to findings that money was moved, plans that fork or purge settlements, and plans that free reserved money. Receipts of actions that one person did alone say so.",
 	}, func(ctx context.Context, c Caller, in *peopleInput) (*peopleOutput, error) {
 		p, err := a.service.As(c.Tenant, c.Principal).People.Set(ctx, postadjudication.PeopleChange{People: in.Body.People, Reason: in.Body.Reason})
 		return &peopleOutput{p}, err

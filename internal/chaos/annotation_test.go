@@ -47,6 +47,10 @@ const (
 		FROM recourse.receipts WHERE subtype = 'marked'`
 	purgedOnce = `SELECT count(*) = (SELECT count(*) FROM recourse.runs WHERE letter = 'purged') AND count(*) <= 1
 		FROM recourse.receipts WHERE subtype = 'purged'`
+	// A plan that was started continues by itself.
+	purgedByPlan = `SELECT NOT EXISTS (SELECT FROM recourse.bulks WHERE state = 'running' OR NOT settled)
+		AND (SELECT count(*) FROM recourse.runs WHERE letter = 'purged') = (SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'done')
+		AND NOT EXISTS (SELECT FROM recourse.bulks WHERE state = 'done' AND EXISTS (SELECT FROM recourse.runs WHERE letter = 'open'))`
 	// Retention continues by itself.
 	expiredOnce = `SELECT count(*) FILTER (WHERE subtype = 'retention-ending') = 1 AND count(*) FILTER (WHERE subtype = 'retention-expired') = 1
 		AND (SELECT bool_and(letter = 'purged') FROM recourse.runs) AND NOT EXISTS (SELECT FROM recourse.annotations) FROM recourse.receipts`

@@ -216,7 +216,7 @@ var transitions = map[string]killCase{
 	string(receipts.HoldPlaced):       {before: letter, drive: annotate(worker.Hold), invariantSQL: heldOnce},
 	string(receipts.HoldReleased):     {before: placeHold, drive: annotate(worker.ReleaseHold), invariantSQL: heldOnce},
 	string(receipts.Marked):           {before: letter, drive: annotate(worker.Mark), invariantSQL: markedOnce},
-	string(receipts.Purged):           {before: letter, drive: annotate(worker.Purge), invariantSQL: purgedOnce},
+	string(receipts.Purged):           {before: letter, drive: annotate(worker.Purge), settledSQL: purgedByPlan, invariantSQL: purgedOnce},
 	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
 	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
 	failpoint.BulkItems:               {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
@@ -327,6 +327,16 @@ func TestAKillAtAnyPointOfAnyTransitionLosesNothing(t *testing.T) {
 	}
 	for _, m := range []failpoint.Moment{failpoint.CallBefore, failpoint.CallAfter} {
 		killAt(t, failpoint.Point(m, failpoint.Executor), killCase{drive: submits("ok", "")})
+	}
+}
+
+// A process that runs a purge itself is killed before and after it starts the plan, and before and
+// after it records what it purged: the survivor continues what was started, and purges nothing else.
+func TestAKillOfTheProcessThatRunsAPurgeLosesNothing(t *testing.T) {
+	for _, what := range []string{failpoint.BulkPlan, failpoint.BulkTransition, failpoint.BulkItem} {
+		for _, m := range moments {
+			killAt(t, failpoint.Point(m, what), killCase{before: letter, drive: annotate(worker.Purge), settledSQL: purgedByPlan, invariantSQL: purgedOnce})
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 var whiteBox = map[string][]string{
 	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow", "notificationnumber", "poll",
 		"redisclient", "sweeper", "tampering", "trace", "transition", "wakeup"},
-	"postadjudication":                   {"adjudication", "bulkrunner", "fuzz", "prunerpages", "purgeend", "retention", "unready"},
+	"postadjudication":                   {"adjudication", "bulkrunner", "fuzz", "prunerpages", "retention", "unready"},
 	"postadjudication/audit":             {"audit", "file"},
 	"postadjudication/deadletter":        {"condition", "fuzz", "limiter"},
 	"postadjudication/deadletter/report": {"fuzz"},

@@ -23,8 +23,8 @@ var peopleGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingOfExecutedTakesTwoPeople"},
 	},
 	{
-		Name:     "a purge of settlements is planned first",
-		Edits:    []Edit{{"postadjudication/purge.go", "needsTwo := people > 1 || access.IsProgram(p.actor)", "needsTwo := people > 2 && access.IsProgram(p.actor)"}},
+		Name:     "a purge of settlements takes two people",
+		Edits:    []Edit{{"postadjudication/secondperson.go", "case BulkFork, BulkPurge:", "case BulkFork:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{

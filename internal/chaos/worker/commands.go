@@ -27,7 +27,7 @@ const (
 	Hold           = "hold"      // Tenant and Run
 	ReleaseHold    = "let-go"    // Tenant and Run, which is held
 	Mark           = "mark"      // Tenant and Run
-	Purge          = "purge"     // Tenant's open letters
+	Purge          = "purge"     // Tenant's open letters, by a plan that the worker runs
 	Rebuild        = "rebuild"   // Tenant's list of dead letters
 	Bulk           = "bulk"      // all of Tenant's open letters are forked by a plan
 	CancelBulk     = "break"     // the same, slowly, and the plan is cancelled
