@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
@@ -182,4 +183,73 @@ func (c *handlerCaller) trackAbandoned(run Run) (answered func()) {
 func (c *handlerCaller) lookup(f Family, run Run) (result Result, interrupted bool) {
 	done := c.callWithin(c.baseCtx, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
 	return done.result, done.interrupted
+}
+
+// ErrStaleClaim is the error of Attempt.Fresh.
+var ErrStaleClaim = errors.New("background: the claim is stale, the call may not be made")
+
+// FailureStaleClaim is the failure of an attempt whose claim became stale before its request
+// was sent.
+const FailureStaleClaim = "claim.stale"
+
+// MaxClaimAge is the maximum age of a claim when the last byte of its request is sent. The
+// claim locks the row of its session, so it proves that the process was alive when the claim
+// was sent. Within the rest of lostAfter nobody declares the process lost and has its runs
+// executed or decided elsewhere. Every other bound on late calls is derived from it.
+func MaxClaimAge(lostAfter time.Duration) time.Duration { return lostAfter / 5 }
+
+// freshness reports whether the call of one attempt may still be sent. Only its first check
+// counts for the result: the refusal of a second request of the same call says nothing about
+// the first.
+type freshness struct {
+	caller     *handlerCaller
+	ctx        context.Context // of the attempt
+	claim      claimRecord
+	firstCheck atomic.Int32
+}
+
+const (
+	unchecked int32 = iota
+	granted
+	denied
+)
+
+// checkBeforeSend implements Attempt.Fresh.
+func (f *freshness) checkBeforeSend() error {
+	failpoint.Hit(failpoint.CallLastByte, failpoint.Executor)
+	err := f.check()
+	if err != nil {
+		f.firstCheck.CompareAndSwap(unchecked, denied)
+	} else {
+		f.firstCheck.CompareAndSwap(unchecked, granted)
+	}
+	return err
+}
+
+func (f *freshness) check() error {
+	if f.ctx.Err() != nil {
+		return fmt.Errorf("%w: the attempt has ended", ErrStaleClaim)
+	}
+	age := f.claim.sent.until(f.caller.clocks())
+	if bound := MaxClaimAge(f.caller.lostAfter); age >= bound {
+		f.caller.claimBackoff.onStaleClaim()
+		return fmt.Errorf("%w: it was sent %s ago, the maximum is %s", ErrStaleClaim, age.Round(time.Millisecond), bound)
+	}
+	return nil
+}
+
+// adjustResult returns the handler's result. If the handler was refused before its request was
+// sent and reports NotExecuted, the result is unsent instead: it is no answer of the called
+// service.
+func (f *freshness) adjustResult(res Result) Result {
+	if res.Class == NotExecuted && f.firstCheck.Load() == denied {
+		return unsentResult("the claim was too old before the request was sent")
+	}
+	res.Unsent = false
+	return res
+}
+
+// unsentResult returns the result of a call whose request was not sent completely.
+func unsentResult(why string) Result {
+	return Result{Class: NotExecuted, Retry: true, Unsent: true, Failure: &Failure{Type: FailureStaleClaim, Message: why}}
 }

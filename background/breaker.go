@@ -57,6 +57,13 @@ func (s *targetSet) allCalled() (all []string) {
 	return all
 }
 
+// logUnknown logs once per target that runs wait for a process that calls it.
+func (s *targetSet) logUnknown(r Run) {
+	if _, logged := s.unknownLogged.LoadOrStore(Target{Family: r.Family, Name: r.Target}, true); !logged {
+		s.log.Error("runs wait for a process that calls their target", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
+	}
+}
+
 // BreakerState is the state of a circuit breaker.
 type BreakerState string
 

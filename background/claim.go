@@ -1,16 +1,13 @@
 package background
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -86,6 +83,109 @@ func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
 // claim of a delivery may time out.
 func (d *delivery) onClaimTimeout() { d.claimTimeoutOnce.Do(func() { close(d.claimTimeout) }) }
 
+// admitTimeout is how long a delivery waits for the journal before it goes back to asynq.
+const admitTimeout = time.Second
+
+// claimGate decides whether this process may claim, and acquires the slots of deliveries.
+type claimGate struct {
+	clock           *clock
+	claimBackoff    *claimBackoff
+	redisOwner      *redisOwner
+	blockedByConfig func() error // Config.ClaimsBlocked
+	health          *health
+	session         *session
+	slots           *slots
+	now             func() time.Time
+	stop            <-chan struct{} // closed: nothing new is claimed
+	started         *atomic.Bool    // Run was called
+}
+
+// claimErr returns why the journal accepts no claims of this process, or nil.
+func (a *claimGate) claimErr() error {
+	if _, _, alive := a.session.current(); a.started.Load() && !alive {
+		return errors.Join(errNoSession, a.health.err())
+	}
+	if a.started.Load() {
+		return errors.Join(a.clock.err(), a.health.err())
+	}
+	return a.health.err()
+}
+
+// claimsBlocked reports whether this process may claim nothing: its clock is off, one of its
+// claims became stale a short while ago, or it must not work with its servers.
+func (a *claimGate) claimsBlocked() bool { return a.claimsBlockedBy() != "" }
+
+// mayNotLead reports whether this process must leave work for all processes to others, because
+// it could not carry it out.
+func (a *claimGate) mayNotLead() bool {
+	why := a.claimsBlockedBy()
+	return why == BlockedByClock || why == BlockedByServers
+}
+
+func (a *claimGate) claimsBlockedBy() string {
+	switch {
+	case a.clock.err() != nil:
+		return BlockedByClock
+	case a.claimBackoff.remaining() > 0:
+		return BlockedByStaleClaims
+	case a.serversErr() != nil:
+		return BlockedByServers
+	}
+	return ""
+}
+
+// serversErr returns why nothing may be claimed with these servers, or nil.
+func (a *claimGate) serversErr() error {
+	if a.blockedByConfig == nil {
+		return a.redisOwner.err()
+	}
+	return errors.Join(a.blockedByConfig(), a.redisOwner.err())
+}
+
+// admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
+// when to deliver the run again.
+func (a *claimGate) admit() error {
+	for {
+		if err := a.awaitHealth(); err != nil {
+			return err
+		}
+		if !a.slots.acquire(a.stop) {
+			return &redeliverAt{at: a.now()}
+		}
+		if _, _, alive := a.session.current(); !alive {
+			a.slots.release()
+			return errUnavailable
+		}
+		if a.claimsBlocked() {
+			a.slots.release()
+			return &redeliverAt{at: a.now()} // to another process: this one dequeues no task
+		}
+		if a.claimErr() == nil {
+			return nil
+		}
+		a.slots.release() // claims became impossible while the delivery waited
+	}
+}
+
+func (a *claimGate) awaitHealth() error {
+	writable := a.health.writable()
+	select {
+	case <-writable:
+		return nil
+	default:
+	}
+	timeout := time.NewTimer(admitTimeout)
+	defer timeout.Stop()
+	select {
+	case <-writable:
+		return nil
+	case <-a.stop:
+		return &redeliverAt{at: a.now()}
+	case <-timeout.C:
+		return errUnavailable
+	}
+}
+
 const (
 	claimBackoffMin = time.Second
 	claimBackoffMax = 30 * time.Second
@@ -146,77 +246,8 @@ func (p *claimBackoff) remaining() time.Duration {
 
 func (p *claimBackoff) left(now instant) time.Duration { return max(0, p.last-(now.mono-p.began.mono)) }
 
-// ErrStaleClaim is the error of Attempt.Fresh.
-var ErrStaleClaim = errors.New("background: the claim is stale, the call may not be made")
-
-// FailureStaleClaim is the failure of an attempt whose claim became stale before its request
-// was sent.
-const FailureStaleClaim = "claim.stale"
-
-// MaxClaimAge is the maximum age of a claim when the last byte of its request is sent. The
-// claim locks the row of its session, so it proves that the process was alive when the claim
-// was sent. Within the rest of lostAfter nobody declares the process lost and has its runs
-// executed or decided elsewhere. Every other bound on late calls is derived from it.
-func MaxClaimAge(lostAfter time.Duration) time.Duration { return lostAfter / 5 }
-
 // claimRecord is a committed claim.
 type claimRecord struct {
 	at   time.Time // as recorded
 	sent instant   // before its statement was sent
-}
-
-// freshness reports whether the call of one attempt may still be sent. Only its first check
-// counts for the result: the refusal of a second request of the same call says nothing about
-// the first.
-type freshness struct {
-	caller     *handlerCaller
-	ctx        context.Context // of the attempt
-	claim      claimRecord
-	firstCheck atomic.Int32
-}
-
-const (
-	unchecked int32 = iota
-	granted
-	denied
-)
-
-// checkBeforeSend implements Attempt.Fresh.
-func (f *freshness) checkBeforeSend() error {
-	failpoint.Hit(failpoint.CallLastByte, failpoint.Executor)
-	err := f.check()
-	if err != nil {
-		f.firstCheck.CompareAndSwap(unchecked, denied)
-	} else {
-		f.firstCheck.CompareAndSwap(unchecked, granted)
-	}
-	return err
-}
-
-func (f *freshness) check() error {
-	if f.ctx.Err() != nil {
-		return fmt.Errorf("%w: the attempt has ended", ErrStaleClaim)
-	}
-	age := f.claim.sent.until(f.caller.clocks())
-	if bound := MaxClaimAge(f.caller.lostAfter); age >= bound {
-		f.caller.claimBackoff.onStaleClaim()
-		return fmt.Errorf("%w: it was sent %s ago, the maximum is %s", ErrStaleClaim, age.Round(time.Millisecond), bound)
-	}
-	return nil
-}
-
-// adjustResult returns the handler's result. If the handler was refused before its request was
-// sent and reports NotExecuted, the result is unsent instead: it is no answer of the called
-// service.
-func (f *freshness) adjustResult(res Result) Result {
-	if res.Class == NotExecuted && f.firstCheck.Load() == denied {
-		return unsentResult("the claim was too old before the request was sent")
-	}
-	res.Unsent = false
-	return res
-}
-
-// unsentResult returns the result of a call whose request was not sent completely.
-func unsentResult(why string) Result {
-	return Result{Class: NotExecuted, Retry: true, Unsent: true, Failure: &Failure{Type: FailureStaleClaim, Message: why}}
 }

@@ -1,10 +1,6 @@
 package background
 
-import (
-	"errors"
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 const (
 	// slowCall is how long a call holds its slot. A longer call continues without one, so that
@@ -13,9 +9,6 @@ const (
 	// callsPerSlot times the slots bounds all calls, including those without slot.
 	callsPerSlot = 4
 )
-
-// admitTimeout is how long a delivery waits for the journal before it goes back to asynq.
-const admitTimeout = time.Second
 
 // slots bounds how many handlers are called at one time. A run that waits for its next attempt
 // holds none.
@@ -73,106 +66,6 @@ func (s *slots) holdDuringCall() (endCall func()) {
 		} else {
 			s.release()
 		}
-	}
-}
-
-// claimGate decides whether this process may claim, and acquires the slots of deliveries.
-type claimGate struct {
-	clock           *clock
-	claimBackoff    *claimBackoff
-	redisOwner      *redisOwner
-	blockedByConfig func() error // Config.ClaimsBlocked
-	health          *health
-	session         *session
-	slots           *slots
-	now             func() time.Time
-	stop            <-chan struct{} // closed: nothing new is claimed
-	started         *atomic.Bool    // Run was called
-}
-
-// claimErr returns why the journal accepts no claims of this process, or nil.
-func (a *claimGate) claimErr() error {
-	if _, _, alive := a.session.current(); a.started.Load() && !alive {
-		return errors.Join(errNoSession, a.health.err())
-	}
-	if a.started.Load() {
-		return errors.Join(a.clock.err(), a.health.err())
-	}
-	return a.health.err()
-}
-
-// claimsBlocked reports whether this process may claim nothing: its clock is off, one of its
-// claims became stale a short while ago, or it must not work with its servers.
-func (a *claimGate) claimsBlocked() bool { return a.claimsBlockedBy() != "" }
-
-// mayNotLead reports whether this process must leave work for all processes to others, because
-// it could not carry it out.
-func (a *claimGate) mayNotLead() bool {
-	why := a.claimsBlockedBy()
-	return why == BlockedByClock || why == BlockedByServers
-}
-
-func (a *claimGate) claimsBlockedBy() string {
-	switch {
-	case a.clock.err() != nil:
-		return BlockedByClock
-	case a.claimBackoff.remaining() > 0:
-		return BlockedByStaleClaims
-	case a.serversErr() != nil:
-		return BlockedByServers
-	}
-	return ""
-}
-
-// serversErr returns why nothing may be claimed with these servers, or nil.
-func (a *claimGate) serversErr() error {
-	if a.blockedByConfig == nil {
-		return a.redisOwner.err()
-	}
-	return errors.Join(a.blockedByConfig(), a.redisOwner.err())
-}
-
-// admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
-// when to deliver the run again.
-func (a *claimGate) admit() error {
-	for {
-		if err := a.awaitHealth(); err != nil {
-			return err
-		}
-		if !a.slots.acquire(a.stop) {
-			return &redeliverAt{at: a.now()}
-		}
-		if _, _, alive := a.session.current(); !alive {
-			a.slots.release()
-			return errUnavailable
-		}
-		if a.claimsBlocked() {
-			a.slots.release()
-			return &redeliverAt{at: a.now()} // to another process: this one dequeues no task
-		}
-		if a.claimErr() == nil {
-			return nil
-		}
-		a.slots.release() // claims became impossible while the delivery waited
-	}
-}
-
-func (a *claimGate) awaitHealth() error {
-	writable := a.health.writable()
-	select {
-	case <-writable:
-		return nil
-	default:
-	}
-	timeout := time.NewTimer(admitTimeout)
-	defer timeout.Stop()
-	select {
-	case <-writable:
-		return nil
-	case <-a.stop:
-		return &redeliverAt{at: a.now()}
-	case <-timeout.C:
-		return errUnavailable
 	}
 }
 

@@ -75,13 +75,13 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:  "no call is made under a claim that is too old",
-		Edits: []Edit{{"background/claim.go", "age >= bound {", "age >= bound && false {"}},
+		Edits: []Edit{{"background/attempt.go", "age >= bound {", "age >= bound && false {"}},
 		// A worker that wakes often finds that it was declared lost before it calls.
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
 		Name:     "the age of a claim counts from when it was sent",
-		Edits:    []Edit{{"background/claim.go", "age := f.claim.sent.until(f.caller.clocks())", "age := f.caller.clocks().until(f.caller.clocks())"}},
+		Edits:    []Edit{{"background/attempt.go", "age := f.claim.sent.until(f.caller.clocks())", "age := f.caller.clocks().until(f.caller.clocks())"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
@@ -116,12 +116,12 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "nothing is sent for an attempt that has ended",
-		Edits:    []Edit{{"background/claim.go", "	if f.ctx.Err() != nil {", "	if false {"}},
+		Edits:    []Edit{{"background/attempt.go", "	if f.ctx.Err() != nil {", "	if false {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAnEndedAttemptSendsNothing"},
 	},
 	{
 		Name:     "nothing is claimed for a while after a claim grew old",
-		Edits:    []Edit{{"background/workers.go", "case a.claimBackoff.remaining() > 0:", "case false:"}},
+		Edits:    []Edit{{"background/claim.go", "case a.claimBackoff.remaining() > 0:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestStaleClaimsPauseClaiming"},
 	},
 	{
@@ -136,7 +136,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a machine whose clock alone is off claims nothing",
-		Edits:    []Edit{{"background/workers.go", "case a.clock.err() != nil:", "case false:"}},
+		Edits:    []Edit{{"background/claim.go", "case a.clock.err() != nil:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
 	},
 	{
