@@ -64,7 +64,7 @@ func (l *breakerLeader) run(ctx context.Context) error {
 
 // step starts the probes that are allowed now. done reports that this process no longer leads.
 func (l *breakerLeader) step(ctx context.Context) (done bool, err error) {
-	if l.m.admission.mayNotLead() || l.replaced() {
+	if l.m.claimGate.mayNotLead() || l.replaced() {
 		return true, nil
 	}
 	now := time.Now()
@@ -369,7 +369,7 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 	}
 	d := &delivery{m: m, family: l.family, run: p.run, notificationNumber: p.run.NotificationNumber, inFlight: p.inFlight, claimTimeout: make(chan struct{}), probe: true}
 	for {
-		if m.admission.admit() != nil {
+		if m.claimGate.admit() != nil {
 			return probeInconclusive, d.run
 		}
 		claim, err := d.claim()

@@ -152,7 +152,7 @@ func (k *breakerLoop) startLeader(ctx context.Context, b Breaker) {
 		return // not written yet, or only a person releases it
 	}
 	f := k.m.families[b.Family]
-	if b.Tenant == "" && (f == nil || !k.m.targets.calls(b.Target)) || k.m.admission.mayNotLead() {
+	if b.Tenant == "" && (f == nil || !k.m.targets.calls(b.Target)) || k.m.claimGate.mayNotLead() {
 		return // other processes lead it
 	}
 	if _, at := k.leading.LoadOrStore(b.Target, true); at {

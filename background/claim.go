@@ -101,74 +101,74 @@ type claimGate struct {
 }
 
 // claimErr returns why the journal accepts no claims of this process, or nil.
-func (a *claimGate) claimErr() error {
-	if _, _, alive := a.session.current(); a.started.Load() && !alive {
-		return errors.Join(errNoSession, a.health.err())
+func (g *claimGate) claimErr() error {
+	if _, _, alive := g.session.current(); g.started.Load() && !alive {
+		return errors.Join(errNoSession, g.health.err())
 	}
-	if a.started.Load() {
-		return errors.Join(a.clock.err(), a.health.err())
+	if g.started.Load() {
+		return errors.Join(g.clock.err(), g.health.err())
 	}
-	return a.health.err()
+	return g.health.err()
 }
 
 // claimsBlocked reports whether this process may claim nothing: its clock is off, one of its
 // claims became stale a short while ago, or it must not work with its servers.
-func (a *claimGate) claimsBlocked() bool { return a.claimsBlockedBy() != "" }
+func (g *claimGate) claimsBlocked() bool { return g.claimsBlockedBy() != "" }
 
 // mayNotLead reports whether this process must leave work for all processes to others, because
 // it could not carry it out.
-func (a *claimGate) mayNotLead() bool {
-	why := a.claimsBlockedBy()
+func (g *claimGate) mayNotLead() bool {
+	why := g.claimsBlockedBy()
 	return why == BlockedByClock || why == BlockedByServers
 }
 
-func (a *claimGate) claimsBlockedBy() string {
+func (g *claimGate) claimsBlockedBy() string {
 	switch {
-	case a.clock.err() != nil:
+	case g.clock.err() != nil:
 		return BlockedByClock
-	case a.claimBackoff.remaining() > 0:
+	case g.claimBackoff.remaining() > 0:
 		return BlockedByStaleClaims
-	case a.serversErr() != nil:
+	case g.serversErr() != nil:
 		return BlockedByServers
 	}
 	return ""
 }
 
 // serversErr returns why nothing may be claimed with these servers, or nil.
-func (a *claimGate) serversErr() error {
-	if a.blockedByConfig == nil {
-		return a.redisOwner.err()
+func (g *claimGate) serversErr() error {
+	if g.blockedByConfig == nil {
+		return g.redisOwner.err()
 	}
-	return errors.Join(a.blockedByConfig(), a.redisOwner.err())
+	return errors.Join(g.blockedByConfig(), g.redisOwner.err())
 }
 
 // admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
 // when to deliver the run again.
-func (a *claimGate) admit() error {
+func (g *claimGate) admit() error {
 	for {
-		if err := a.awaitHealth(); err != nil {
+		if err := g.awaitHealth(); err != nil {
 			return err
 		}
-		if !a.slots.acquire(a.stop) {
-			return &redeliverAt{at: a.now()}
+		if !g.slots.acquire(g.stop) {
+			return &redeliverAt{at: g.now()}
 		}
-		if _, _, alive := a.session.current(); !alive {
-			a.slots.release()
+		if _, _, alive := g.session.current(); !alive {
+			g.slots.release()
 			return errUnavailable
 		}
-		if a.claimsBlocked() {
-			a.slots.release()
-			return &redeliverAt{at: a.now()} // to another process: this one dequeues no task
+		if g.claimsBlocked() {
+			g.slots.release()
+			return &redeliverAt{at: g.now()} // to another process: this one dequeues no task
 		}
-		if a.claimErr() == nil {
+		if g.claimErr() == nil {
 			return nil
 		}
-		a.slots.release() // claims became impossible while the delivery waited
+		g.slots.release() // claims became impossible while the delivery waited
 	}
 }
 
-func (a *claimGate) awaitHealth() error {
-	writable := a.health.writable()
+func (g *claimGate) awaitHealth() error {
+	writable := g.health.writable()
 	select {
 	case <-writable:
 		return nil
@@ -179,8 +179,8 @@ func (a *claimGate) awaitHealth() error {
 	select {
 	case <-writable:
 		return nil
-	case <-a.stop:
-		return &redeliverAt{at: a.now()}
+	case <-g.stop:
+		return &redeliverAt{at: g.now()}
 	case <-timeout.C:
 		return errUnavailable
 	}

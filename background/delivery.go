@@ -53,7 +53,7 @@ func archiveErrorFor(r Run) error {
 func (d *delivery) process() error {
 	for {
 		// The slot comes before the claim, so that a started attempt is running.
-		if err := d.m.admission.admit(); err != nil {
+		if err := d.m.claimGate.admit(); err != nil {
 			return err
 		}
 		claim, err := d.claim()

@@ -105,7 +105,7 @@ func (m *Manager) Healthy() error {
 	if !m.started.Load() {
 		return m.health.err()
 	}
-	return errors.Join(m.admission.serversErr(), m.admission.claimErr(), m.liveness.err(time.Now()))
+	return errors.Join(m.claimGate.serversErr(), m.claimGate.claimErr(), m.liveness.err(time.Now()))
 }
 
 var errNoSession = unready("this process cannot send heartbeats", errors.New("background: this process cannot send heartbeats; nothing is claimed"))

@@ -68,7 +68,7 @@ type Manager struct {
 	consumer     *consumer
 	notifier     *notifier
 	caller       *handlerCaller
-	admission    *claimGate
+	claimGate    *claimGate
 	recorder     *recorder
 	tampering    *tamperingDetector
 	inFlight     *inFlightRuns
@@ -149,11 +149,11 @@ func New(cfg Config) (*Manager, error) {
 		log: cfg.Logger, baseCtx: m.baseCtx, sending: make(chan struct{}, maxAsyncNotifications),
 	}
 	m.dueTimers = newDueTimers(m.notifier.enqueueWaiting, m.now, cfg.Logger)
-	m.admission = &claimGate{
+	m.claimGate = &claimGate{
 		clock: m.clock, claimBackoff: m.claimBackoff, redisOwner: m.redisOwner, blockedByConfig: cfg.ClaimsBlocked, health: m.health,
 		session: m.session, slots: m.slots, now: m.now, stop: m.stop, started: &m.started,
 	}
-	shared.claimsBlocked, shared.onReply = m.admission.claimsBlocked, m.liveness.onPoll
+	shared.claimsBlocked, shared.onReply = m.claimGate.claimsBlocked, m.liveness.onPoll
 	shared.onLostReply = m.sweeper.lostLocally
 	lostReplyHook{m.sweeper.lostLocally}.install(client)
 	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)

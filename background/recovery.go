@@ -65,7 +65,7 @@ func (o *recoverer) run(ctx context.Context) {
 }
 
 func (o *recoverer) scan(ctx context.Context) error {
-	if errors.Is(o.m.admission.serversErr(), ErrOtherDatabase) {
+	if errors.Is(o.m.claimGate.serversErr(), ErrOtherDatabase) {
 		return nil
 	}
 	sessions, err := o.m.cfg.Store.Sessions(ctx)

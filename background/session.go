@@ -92,7 +92,7 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock before anything is claimed
 	}
 	sent := monotonic()
-	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.admission.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
+	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.claimGate.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
 	alive, now, err := s.m.cfg.Store.Beat(ctx, status)
 	s.m.liveness.onBeat(err)
 	switch {
@@ -115,7 +115,7 @@ func (s *session) registered() bool {
 }
 
 func (s *session) register(ctx context.Context) {
-	if errors.Is(s.m.admission.serversErr(), ErrOtherDatabase) {
+	if errors.Is(s.m.claimGate.serversErr(), ErrOtherDatabase) {
 		return
 	}
 	next := Session{ID: s.m.cfg.NewID(), Worker: s.m.cfg.Worker}

@@ -121,7 +121,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "nothing is claimed for a while after a claim grew old",
-		Edits:    []Edit{{"background/claim.go", "case a.claimBackoff.remaining() > 0:", "case false:"}},
+		Edits:    []Edit{{"background/claim.go", "case g.claimBackoff.remaining() > 0:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestStaleClaimsPauseClaiming"},
 	},
 	{
@@ -136,7 +136,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a machine whose clock alone is off claims nothing",
-		Edits:    []Edit{{"background/claim.go", "case a.clock.err() != nil:", "case false:"}},
+		Edits:    []Edit{{"background/claim.go", "case g.clock.err() != nil:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAProcessWhoseClockAloneIsOffClaimsNothing"},
 	},
 	{
