@@ -10,7 +10,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no fork of an unknown past the key's lifetime",
-		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
 	},
 	{
@@ -30,7 +30,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while a call of the parent is out",
-		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
 	},
 	{
@@ -110,7 +110,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a fork of an unknown letter begins as unknown",
-		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	if moneyUnknown(*s) {", "	if false {"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "	if moneyUnknown(*s) {", "	if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterIsUnknownUntilThatIsResolved"},
 	},
 	{
@@ -140,7 +140,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while its case is unknown",
-		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
 	},
 	{

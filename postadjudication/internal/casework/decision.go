@@ -2,21 +2,17 @@ package casework
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
-	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -193,117 +189,6 @@ func reservationGate(f journal.LetterRow) refusal.Gate {
 		return refusal.GateHeld
 	}
 	return ""
-}
-
-// Forking forks an open letter as a new run of its case.
-type Forking struct {
-	Family   *Settlements
-	Actor    string
-	Reason   string
-	Policy   *retrypolicy.Policy // nil: the letter's
-	Queue    string              // empty: the letter's
-	Queues   func(family string) []string
-	Run      background.RunID // id of the fork
-	At       time.Time
-	Replayed bool // a receipt of the replay precedes those of the fork
-}
-
-// Decide is the decision to fork a letter.
-func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
-	s := &f.Snapshot
-	if s.Run.Letter == background.LetterPurged {
-		return journal.Change{}, refusal.ErrNotFound
-	}
-	if err := k.checkQueue(s.Run.Family); err != nil {
-		return journal.Change{}, err
-	}
-	if gate := k.Family.ForkGate(*s, k.At); gate != "" {
-		return journal.Change{}, RefusedBy(gate, *s)
-	}
-	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
-		refusal := RefusedBy(refusal.GateRequestAltered, *s)
-		refusal.Because = err.Error()
-		return journal.Change{}, refusal
-	}
-	after := *s
-	after.Run.Letter, after.Case.ActiveRun = background.LetterForked, k.Run
-	next := background.Run{
-		ID: k.Run, Case: s.Case.ID, Tenant: s.Run.Tenant, Family: s.Run.Family, RetryKey: s.Run.RetryKey, Queue: s.Run.Queue,
-		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
-		State: background.Pending, DueAt: k.At, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
-	}
-	if moneyUnknown(*s) {
-		next.Class = escrow.Unknown // until that is resolved, whatever the outcomes of the fork's attempts
-	}
-	changes := k.applyOverrides(&next)
-	submitted := receipts.Payload{
-		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
-		OutcomeClass: string(next.Class),
-	}
-	submitted.LetterOf, _ = HandledRun(next)
-	if s.Case.Kind == journal.KindSettlement {
-		if err := k.applyToSettlement(s, &after, &next, &submitted); err != nil {
-			return journal.Change{}, err
-		}
-	}
-	reason := validate.Clean(k.Reason, 1024)
-	drafts := []receipts.Draft{
-		{Run: s.Run.ID, Subtype: receipts.Replayed, Actor: k.Actor, At: k.At, Payload: receipts.Payload{NewRun: k.Run, Reason: reason}},
-		{Run: s.Run.ID, Subtype: receipts.ManualRetryRequested, Actor: k.Actor, At: k.At, Payload: receipts.Payload{
-			NewRun: k.Run, Reason: reason, Changes: changes, Outcome: submitted.Outcome}},
-		{Run: k.Run, Subtype: receipts.Submitted, Actor: k.Actor, At: k.At, Payload: submitted},
-	}
-	if !k.Replayed {
-		drafts = drafts[1:]
-	}
-	return journal.Change{Before: s, After: &after, NewRun: &next, Drafts: drafts}, nil
-}
-
-// applyToSettlement sets what a fork changes in the case of a settlement, and a new operation
-// key if the fork needs one.
-func (k Forking) applyToSettlement(s, after *journal.Snapshot, next *background.Run, submitted *receipts.Payload) error {
-	state, _, err := settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Forked})
-	if err != nil {
-		return err
-	}
-	after.Case.State = state
-	if k.Family.needsNewKey(s, k.At) {
-		after.Case.Epoch++
-		next.Operation, next.FirstSentAt = newOperationKey(s, after.Case.Epoch), time.Time{}
-	}
-	submitted.Amount, submitted.Currency = s.Run.Terms.Amount, s.Run.Terms.Currency
-	submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Adjudication)
-	submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
-	submitted.Settlement = binding.SettlementSnapshot(state)
-	return nil
-}
-
-// checkQueue refuses a queue of another family. Empty means no queue and is valid.
-func (k Forking) checkQueue(family string) error {
-	if k.Queue == "" {
-		return nil
-	}
-	if queues := k.Queues(family); !slices.Contains(queues, k.Queue) {
-		return &refusal.FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}
-	}
-	return nil
-}
-
-// applyOverrides applies the requested policy and queue to a fork and returns how they differ
-// from the letter's.
-func (k Forking) applyOverrides(next *background.Run) string {
-	var all []string
-	if k.Policy != nil {
-		if differs := validate.PolicyChanges(next.Policy, *k.Policy); differs != "" {
-			all = append(all, "policy: "+differs)
-		}
-		next.Policy = k.Policy.Normalize()
-	}
-	if k.Queue != "" && k.Queue != next.Queue {
-		all = append(all, "queue: "+next.Queue+" to "+k.Queue)
-		next.Queue = k.Queue
-	}
-	return strings.Join(all, "; ")
 }
 
 // FreeGate is reservationGate for all runs of the case: a call of any of them may be in flight.

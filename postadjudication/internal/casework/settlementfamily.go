@@ -3,7 +3,6 @@ package casework
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -52,21 +51,6 @@ func (f *Settlements) Handle(ctx context.Context, a background.Attempt) backgrou
 		return background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: failureTargetUnknown, Message: "this process does not call the escrow service"}}
 	}
 	return resultOf(executor.Execute(ctx, call), call.Amount.Minor)
-}
-
-// otherCallOutstanding reports whether another run of the case, such as the fork's parent, has an
-// outstanding call under the run's operation key that may still pay. A call of a lost process
-// never returns: it counts for as long as a call can be in flight. The engine tracks the run's
-// own calls.
-func (f *Settlements) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
-	all, err := f.Journal.Cases.ReadableRuns(ctx, r.Tenant, r.Case)
-	if err != nil || !slices.ContainsFunc(all, func(s journal.Snapshot) bool {
-		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall()
-	}) {
-		return false, err
-	}
-	q, err := f.readLookupEvidence(ctx, r)
-	return q.outstanding || q.remainingFlight() > 0, err
 }
 
 // maxBelievableMoved bounds the amount that an executor may report beyond what it was asked to
@@ -301,60 +285,6 @@ func applySettlement(m *background.Transition, s *journal.Snapshot, runs *caseRu
 		return state, effect, background.ErrConflict
 	}
 	return state, effect, err
-}
-
-// ForkGate returns the gate that refuses a fork of the run, or empty.
-func (f *Settlements) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
-	r := s.Run
-	switch {
-	case r.State != background.DeadLettered:
-		return refusal.GateNotALetter
-	case r.Letter != background.LetterOpen:
-		return refusal.GateNotOpen
-	case s.Case.State.Progression.Ended():
-		return refusal.GateCaseEnded
-	case s.Case.State.Underfunded():
-		return refusal.GatePaidUnderOlderKey
-	case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
-		return refusal.GateReconcileFirst
-	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
-		return refusal.GateRequestAltered
-	case !f.Served.mayBeServed(r.Family):
-		return refusal.GateFamilyNotServed
-	}
-	return ""
-}
-
-// needsNewKey reports whether a fork needs a new operation key and may have one. It needs one
-// if the escrow service would replay a stored failure, and if the lifetime of the old key is
-// over: that key no longer protects against a second payment, and a new lifetime can't be
-// counted from a call under it. It may have one if nothing was or can be executed under the old
-// key.
-func (f *Settlements) needsNewKey(s *journal.Snapshot, at time.Time) bool {
-	if s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
-		return false
-	}
-	// Calls of ended runs only return, and no new ones start, so this read may be outside the
-	// transaction. On an error the fork keeps the key.
-	out, err := f.otherCallOutstanding(context.Background(), s.Run)
-	return err == nil && !out
-}
-
-func (f *Settlements) replaysFailures(target string) bool {
-	replayer, ok := f.ExecutorOf(target).(escrow.FailureReplayer)
-	return ok && replayer.ReplaysFailures()
-}
-
-// keyExpired reports whether the lifetime of a run's operation key is over.
-func (f *Settlements) keyExpired(r *background.Run, at time.Time) bool {
-	executor := f.ExecutorOf(r.Target)
-	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
-}
-
-func newOperationKey(s *journal.Snapshot, epoch int) escrow.OperationKey {
-	return binding.OperationKey(settlement.Instruction{
-		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Adjudication, Generation: s.Case.State.Generation,
-	}, s.Run.Target, epoch)
 }
 
 // Family is the name of the settlement family.

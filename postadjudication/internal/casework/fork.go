@@ -1,0 +1,199 @@
+package casework
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Forking forks an open letter as a new run of its case.
+type Forking struct {
+	Family   *Settlements
+	Actor    string
+	Reason   string
+	Policy   *retrypolicy.Policy // nil: the letter's
+	Queue    string              // empty: the letter's
+	Queues   func(family string) []string
+	Run      background.RunID // id of the fork
+	At       time.Time
+	Replayed bool // a receipt of the replay precedes those of the fork
+}
+
+// Decide is the decision to fork a letter.
+func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
+	s := &f.Snapshot
+	if s.Run.Letter == background.LetterPurged {
+		return journal.Change{}, refusal.ErrNotFound
+	}
+	if err := k.checkQueue(s.Run.Family); err != nil {
+		return journal.Change{}, err
+	}
+	if gate := k.Family.ForkGate(*s, k.At); gate != "" {
+		return journal.Change{}, RefusedBy(gate, *s)
+	}
+	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
+		refusal := RefusedBy(refusal.GateRequestAltered, *s)
+		refusal.Because = err.Error()
+		return journal.Change{}, refusal
+	}
+	after := *s
+	after.Run.Letter, after.Case.ActiveRun = background.LetterForked, k.Run
+	next := background.Run{
+		ID: k.Run, Case: s.Case.ID, Tenant: s.Run.Tenant, Family: s.Run.Family, RetryKey: s.Run.RetryKey, Queue: s.Run.Queue,
+		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
+		State: background.Pending, DueAt: k.At, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
+	}
+	if moneyUnknown(*s) {
+		next.Class = escrow.Unknown // until that is resolved, whatever the outcomes of the fork's attempts
+	}
+	changes := k.applyOverrides(&next)
+	submitted := receipts.Payload{
+		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
+		OutcomeClass: string(next.Class),
+	}
+	submitted.LetterOf, _ = HandledRun(next)
+	if s.Case.Kind == journal.KindSettlement {
+		if err := k.applyToSettlement(s, &after, &next, &submitted); err != nil {
+			return journal.Change{}, err
+		}
+	}
+	reason := validate.Clean(k.Reason, 1024)
+	drafts := []receipts.Draft{
+		{Run: s.Run.ID, Subtype: receipts.Replayed, Actor: k.Actor, At: k.At, Payload: receipts.Payload{NewRun: k.Run, Reason: reason}},
+		{Run: s.Run.ID, Subtype: receipts.ManualRetryRequested, Actor: k.Actor, At: k.At, Payload: receipts.Payload{
+			NewRun: k.Run, Reason: reason, Changes: changes, Outcome: submitted.Outcome}},
+		{Run: k.Run, Subtype: receipts.Submitted, Actor: k.Actor, At: k.At, Payload: submitted},
+	}
+	if !k.Replayed {
+		drafts = drafts[1:]
+	}
+	return journal.Change{Before: s, After: &after, NewRun: &next, Drafts: drafts}, nil
+}
+
+// applyToSettlement sets what a fork changes in the case of a settlement, and a new operation
+// key if the fork needs one.
+func (k Forking) applyToSettlement(s, after *journal.Snapshot, next *background.Run, submitted *receipts.Payload) error {
+	state, _, err := settlement.Apply(s.Case.State, settlement.Event{Fact: settlement.Forked})
+	if err != nil {
+		return err
+	}
+	after.Case.State = state
+	if k.Family.needsNewKey(s, k.At) {
+		after.Case.Epoch++
+		next.Operation, next.FirstSentAt = newOperationKey(s, after.Case.Epoch), time.Time{}
+	}
+	submitted.Amount, submitted.Currency = s.Run.Terms.Amount, s.Run.Terms.Currency
+	submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Adjudication)
+	submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
+	submitted.Settlement = binding.SettlementSnapshot(state)
+	return nil
+}
+
+// checkQueue refuses a queue of another family. Empty means no queue and is valid.
+func (k Forking) checkQueue(family string) error {
+	if k.Queue == "" {
+		return nil
+	}
+	if queues := k.Queues(family); !slices.Contains(queues, k.Queue) {
+		return &refusal.FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}
+	}
+	return nil
+}
+
+// applyOverrides applies the requested policy and queue to a fork and returns how they differ
+// from the letter's.
+func (k Forking) applyOverrides(next *background.Run) string {
+	var all []string
+	if k.Policy != nil {
+		if differs := validate.PolicyChanges(next.Policy, *k.Policy); differs != "" {
+			all = append(all, "policy: "+differs)
+		}
+		next.Policy = k.Policy.Normalize()
+	}
+	if k.Queue != "" && k.Queue != next.Queue {
+		all = append(all, "queue: "+next.Queue+" to "+k.Queue)
+		next.Queue = k.Queue
+	}
+	return strings.Join(all, "; ")
+}
+
+// ForkGate returns the gate that refuses a fork of the run, or empty.
+func (f *Settlements) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
+	r := s.Run
+	switch {
+	case r.State != background.DeadLettered:
+		return refusal.GateNotALetter
+	case r.Letter != background.LetterOpen:
+		return refusal.GateNotOpen
+	case s.Case.State.Progression.Ended():
+		return refusal.GateCaseEnded
+	case s.Case.State.Underfunded():
+		return refusal.GatePaidUnderOlderKey
+	case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
+		return refusal.GateReconcileFirst
+	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
+		return refusal.GateRequestAltered
+	case !f.Served.mayBeServed(r.Family):
+		return refusal.GateFamilyNotServed
+	}
+	return ""
+}
+
+// needsNewKey reports whether a fork needs a new operation key and may have one. It needs one
+// if the escrow service would replay a stored failure, and if the lifetime of the old key is
+// over: that key no longer protects against a second payment, and a new lifetime can't be
+// counted from a call under it. It may have one if nothing was or can be executed under the old
+// key.
+func (f *Settlements) needsNewKey(s *journal.Snapshot, at time.Time) bool {
+	if s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
+		return false
+	}
+	// Calls of ended runs only return, and no new ones start, so this read may be outside the
+	// transaction. On an error the fork keeps the key.
+	out, err := f.otherCallOutstanding(context.Background(), s.Run)
+	return err == nil && !out
+}
+
+// otherCallOutstanding reports whether another run of the case, such as the fork's parent, has an
+// outstanding call under the run's operation key that may still pay. A call of a lost process
+// never returns: it counts for as long as a call can be in flight. The engine tracks the run's
+// own calls.
+func (f *Settlements) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
+	all, err := f.Journal.Cases.ReadableRuns(ctx, r.Tenant, r.Case)
+	if err != nil || !slices.ContainsFunc(all, func(s journal.Snapshot) bool {
+		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall()
+	}) {
+		return false, err
+	}
+	q, err := f.readLookupEvidence(ctx, r)
+	return q.outstanding || q.remainingFlight() > 0, err
+}
+
+func (f *Settlements) replaysFailures(target string) bool {
+	replayer, ok := f.ExecutorOf(target).(escrow.FailureReplayer)
+	return ok && replayer.ReplaysFailures()
+}
+
+// keyExpired reports whether the lifetime of a run's operation key is over.
+func (f *Settlements) keyExpired(r *background.Run, at time.Time) bool {
+	executor := f.ExecutorOf(r.Target)
+	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
+}
+
+func newOperationKey(s *journal.Snapshot, epoch int) escrow.OperationKey {
+	return binding.OperationKey(settlement.Instruction{
+		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Adjudication, Generation: s.Case.State.Generation,
+	}, s.Run.Target, epoch)
+}
