@@ -36,7 +36,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "a run of another tenant is not found",
-		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "(tenant == \"\" || seen.Run.Tenant != tenant) {", "tenant == \"\" {"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/apply.go", "(tenant == \"\" || seen.Run.Tenant != tenant) {", "tenant == \"\" {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARunOfAnotherTenantIsNotThere"},
 	},
 	{

@@ -74,6 +74,21 @@ func (c *Cases) OpenLetter(ctx context.Context, tenant string, id background.Run
 	return f, nil
 }
 
+// OwnRun reads a run of a tenant, or returns refusal.ErrNotFound.
+func (c *Cases) OwnRun(ctx context.Context, tenant string, id background.RunID) (journal.Snapshot, error) {
+	seen, err := c.Journal.Cases.Snapshot(ctx, id)
+	return seen, ownedBy(tenant, seen, err)
+}
+
+// ownedBy returns the error of a read of a run, but refusal.ErrNotFound if it is not the tenant's. Nobody
+// learns of a run of another tenant that it can't be read.
+func ownedBy(tenant string, seen journal.Snapshot, err error) error {
+	if (err == nil || errors.Is(err, refusal.ErrUnreadable)) && (tenant == "" || seen.Run.Tenant != tenant) {
+		return refusal.ErrNotFound
+	}
+	return err
+}
+
 // Apply applies a decision to an open letter of a tenant, and decides again if the letter
 // changes meanwhile. It returns the letter as it was decided on, and the change that was
 // written. Errors are those of OpenLetter, of the decision and of the journal.

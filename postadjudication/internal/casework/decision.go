@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -211,4 +212,29 @@ func (c *Cases) FreeGate(ctx context.Context, f journal.LetterRow) (refusal.Gate
 		}
 	}
 	return "", nil
+}
+
+// ValueOr returns the mark that somebody set, else the derived one.
+func ValueOr(value *bool, derived bool) bool {
+	if value != nil {
+		return *value
+	}
+	return derived
+}
+
+// ReprocessEligible returns the mark of a letter on which nobody set it: only attempts ran out.
+func ReprocessEligible(s journal.Snapshot) bool {
+	failed := s.Run.Class == escrow.NotExecuted || s.Run.Class == escrow.Unknown && s.Case.Kind != journal.KindSettlement
+	return failed && s.Run.Reason == background.ReasonRetryExhausted
+}
+
+// ManualReviewRequired returns the mark of a letter on which nobody set it: money is unknown.
+func ManualReviewRequired(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && s.Run.UnresolvedUnknowns > 0
+}
+
+// moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
+// no money: its unknown outcome is a failure.
+func moneyUnknown(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
 }

@@ -226,12 +226,6 @@ func (c *Cases) explainLostGuard(ctx context.Context, id background.RunID, lost 
 	return lost
 }
 
-// moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
-// no money: its unknown outcome is a failure.
-func moneyUnknown(s journal.Snapshot) bool {
-	return s.Case.Kind == journal.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
-}
-
 // reconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
 // waits for an attempt with an unknown outcome. A finding does not cover a call made later,
 // so the transition expects the attempt that was read.
@@ -262,24 +256,4 @@ func OpenLetterGate(s journal.Snapshot) refusal.Gate {
 // recorded.
 func closedUnpaid(s journal.Snapshot) bool {
 	return s.Case.Kind == journal.KindSettlement && s.Run.ClosedUnpaid()
-}
-
-// RefusedBy returns the refusal of a run by a gate.
-func RefusedBy(g refusal.Gate, s journal.Snapshot) *refusal.RefusedError {
-	return &refusal.RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
-}
-
-// OwnRun reads a run of a tenant, or returns refusal.ErrNotFound.
-func (c *Cases) OwnRun(ctx context.Context, tenant string, id background.RunID) (journal.Snapshot, error) {
-	seen, err := c.Journal.Cases.Snapshot(ctx, id)
-	return seen, ownedBy(tenant, seen, err)
-}
-
-// ownedBy returns the error of a read of a run, but refusal.ErrNotFound if it is not the tenant's. Nobody
-// learns of a run of another tenant that it can't be read.
-func ownedBy(tenant string, seen journal.Snapshot, err error) error {
-	if (err == nil || errors.Is(err, refusal.ErrUnreadable)) && (tenant == "" || seen.Run.Tenant != tenant) {
-		return refusal.ErrNotFound
-	}
-	return err
 }

@@ -22,6 +22,11 @@ type Refusals struct {
 	Now     func() time.Time
 }
 
+// RefusedBy returns the refusal of a run by a gate.
+func RefusedBy(g refusal.Gate, s journal.Snapshot) *refusal.RefusedError {
+	return &refusal.RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
+}
+
 // ActionRequest is an action that a person asked for on one run.
 type ActionRequest struct {
 	Action        string // as in receipts: "fork", "reconcile"
