@@ -189,11 +189,11 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 // openFamilies prepares the families, whose runs the manager executes. Without an executor the
 // settlement family still names its queues; Run refuses to start.
 func (s *Service) openFamilies(c *Config, databaseID string) []background.Family {
-	sessions := &casework.Processes{Journal: s.journal}
+	sessions := &casework.Sessions{Journal: s.journal}
 	s.database = &databaseMonitor{journal: s.journal, id: databaseID, breakers: targetsOf(c).BreakerTargets(), log: c.Logger, now: s.now}
 	s.escrows = newEscrowMaintainer(s.journal, c.Logger)
 	s.cases = &casework.Cases{
-		Letters: casework.LettersOf{Journal: s.journal}, Journal: s.journal, PlainFamilies: map[string]*casework.PlainFamily{}, Processes: sessions, WithoutRedis: s.withoutRedis, Now: s.now, Log: c.Logger,
+		Letters: casework.LettersOf{Journal: s.journal}, Journal: s.journal, PlainFamilies: map[string]*casework.PlainFamily{}, Sessions: sessions, WithoutRedis: s.withoutRedis, Now: s.now, Log: c.Logger,
 		Refusals: &casework.Refusals{Journal: s.journal, Now: s.now},
 	}
 	s.policies = &policyStore{policyCache: &policyCache{journal: s.journal, log: c.Logger}, base: c.Policy.Normalize(), plainFamilies: s.cases.PlainFamilies}
@@ -244,7 +244,7 @@ func (s *Service) openManager(c *Config, databaseID string, families []backgroun
 		Targets: map[string][]string{casework.Family: s.settlements.Targets.Names()}, SharedBreakers: s.settlements.Targets.SharedBreakers(),
 	})
 	s.cases.Manager = s.manager
-	s.cases.Processes.Manager = s.manager
+	s.cases.Sessions.Manager = s.manager
 	return err
 }
 

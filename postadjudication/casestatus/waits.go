@@ -51,7 +51,7 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
 		return nil
 	}
-	sessions, err := s.Cases.Processes.Running(ctx)
+	sessions, err := s.Cases.Sessions.Running(ctx)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ type Cases struct {
 	Manager       *background.Manager // set after the families exist
 	Settlements   *Settlements
 	PlainFamilies map[string]*PlainFamily
-	Processes     *Processes
+	Sessions      *Sessions
 	Refusals      *Refusals
 	Archive       Archiver // nil: purged letters are not archived
 	WithoutRedis  bool

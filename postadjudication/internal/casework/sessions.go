@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
-// Processes reports which processes run.
-type Processes struct {
+// Sessions reads the sessions of processes that run.
+type Sessions struct {
 	Journal *journal.Journal
 	Manager *background.Manager
 }
@@ -21,7 +21,7 @@ type Processes struct {
 const SessionTimeout = 30 * time.Second
 
 // Running returns the sessions of running processes.
-func (p *Processes) Running(ctx context.Context) ([]background.Session, error) {
+func (p *Sessions) Running(ctx context.Context) ([]background.Session, error) {
 	if err := p.Manager.MeasureClock(ctx); err != nil { // with a clock that is off, all sessions would look old
 		return nil, err
 	}
