@@ -300,7 +300,7 @@ func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID
 	if err != nil {
 		return err
 	}
-	decide, m, err := w.letterAction(workCtx)
+	decide, m, err := w.letterAction(workCtx, found)
 	if err != nil {
 		return err
 	}
@@ -354,13 +354,13 @@ func (w *planWork) setResult(ctx context.Context, i *plans.Item, r casework.Resu
 
 // letterAction returns the decision of the plan's action and how it is committed. Forks and
 // purges wait for no lock: a locked letter is retried.
-func (w *planWork) letterAction(ctx context.Context) (decide casework.Decision, m casework.Batch, err error) {
+func (w *planWork) letterAction(ctx context.Context, letters []journal.LetterRow) (decide casework.Decision, m casework.Batch, err error) {
 	actor, reason, at := w.plan.StartedBy, w.plan.Reason, w.now()
 	m = casework.Batch{Commits: parallelBatches}
 	switch BulkAction(w.plan.Action) {
 	case BulkFork:
 		m.Around = w.cases.Notifying
-		decide, err = w.forkDecision(ctx, at)
+		decide, err = w.forkDecision(ctx, letters, at)
 		return decide, m, err
 	case BulkPurge:
 		return casework.Purging(func(f journal.LetterRow) receipts.Draft {
@@ -379,7 +379,7 @@ func (w *planWork) letterAction(ctx context.Context) (decide casework.Decision, 
 
 // forkDecision returns the decision to fork a letter as Letters.Fork does, and to refuse held letters:
 // the plan does not name them.
-func (w *planWork) forkDecision(ctx context.Context, at time.Time) (casework.Decision, error) {
+func (w *planWork) forkDecision(ctx context.Context, letters []journal.LetterRow, at time.Time) (casework.Decision, error) {
 	policy, err := w.forkPolicy()
 	if err != nil {
 		return nil, err
@@ -388,10 +388,14 @@ func (w *planWork) forkDecision(ctx context.Context, at time.Time) (casework.Dec
 	if err != nil {
 		return nil, err
 	}
+	facts, err := w.cases.Settlements.ReadForkFacts(ctx, at, letters...)
+	if err != nil {
+		return nil, err
+	}
 	return func(f journal.LetterRow) (journal.Change, error) {
 		k := casework.Forking{
-			Family: w.cases.Settlements, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.cases.Manager.Queues,
-			Run: forkID(w.plan, f.Run.ID), At: at, Replayed: true,
+			Facts: facts, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.cases.Manager.Queues,
+			Run: forkID(w.plan, f.Run.ID), Replayed: true,
 		}
 		ch, err := k.Decide(f)
 		if err == nil && f.Annotations.Held {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -142,47 +143,89 @@ type replayingEscrow struct{ *rig.Escrow }
 
 func (replayingEscrow) ReplaysFailures() bool { return true }
 
+// forkBesideACall is the dead letter of a fork, refused and reconciled as not executed, while a
+// call of its parent is out. The escrow service replays stored failures.
+type forkBesideACall struct {
+	*rig.Rig
+	letter postadjudication.Submitted
+	keys   chan escrow.OperationKey // of each call
+	answer chan struct{}            // closed: the parent's call pays
+}
+
+func newForkBesideACall(t *testing.T) *forkBesideACall {
+	t.Helper()
+	r := &forkBesideACall{keys: make(chan escrow.OperationKey, 10), answer: make(chan struct{})}
+	r.Rig = rig.New(t, func(c *postadjudication.Config) {
+		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Executor = 100*time.Millisecond, 1, replayingEscrow{c.Executor.(*rig.Escrow)}
+	})
+	hangs := r.MustSubmit(rig.Release(1))
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		if r.keys <- c.OperationKey; c.Run != hangs.Run {
+			return rig.Refused()
+		}
+		<-r.answer
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	r.StartWorkers()
+	r.letter = r.fork(hangs)
+	if _, err := r.Reconcile(context.Background(), "acme", r.letter.Run, deadletter.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// fork forks a run once it is dead, and waits for the fork's letter.
+func (r *forkBesideACall) fork(of postadjudication.Submitted) postadjudication.Submitted {
+	r.T.Helper()
+	r.WaitLetter(of.Run)
+	f, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), of.Run, rig.ForkRequest)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	r.WaitLetter(f.Run)
+	return rig.AsSubmitted(f)
+}
+
 // A fork gets a new key only when nothing can be executed under the old one: not while a call of
 // its parent is out, whatever a finding says.
 func TestAForkKeepsItsKeyWhileACallOfTheParentIsOut(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, func(c *postadjudication.Config) {
-		c.TimeLimit, c.Policy.MaxRetryAttempts, c.Executor = 100*time.Millisecond, 1, replayingEscrow{c.Executor.(*rig.Escrow)}
-	})
-	answer, hangs := make(chan struct{}), r.MustSubmit(rig.Release(1))
-	keys := make(chan escrow.OperationKey, 10)
-	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
-		if keys <- c.OperationKey; c.Run != hangs.Run {
-			return rig.Refused()
-		}
-		<-answer
-		return r.Escrow.Pay(c, c.Amount.Minor)
-	})
-	r.StartWorkers()
-	ctx := context.Background()
-	again := func(of postadjudication.Submitted) postadjudication.Submitted {
-		t.Helper()
-		r.WaitLetter(of.Run)
-		f, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, of.Run, rig.ForkRequest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.WaitLetter(f.Run)
-		return rig.AsSubmitted(f)
-	}
-	fork := again(hangs)
-	if _, err := r.Reconcile(ctx, "acme", fork.Run, deadletter.Finding{Reason: "the bank's statement", Class: escrow.NotExecuted, Reference: "stmt-7", CallOutstanding: true}); err != nil {
-		t.Fatal(err)
-	}
-	again(fork)
-	if first, second, third := <-keys, <-keys, <-keys; second != first || third != first {
+	r := newForkBesideACall(t)
+	r.fork(r.letter)
+	if first, second, third := <-r.keys, <-r.keys, <-r.keys; second != first || third != first {
 		t.Errorf("the keys are %s, %s, %s", first, second, third)
 	}
-	again(r.MustSubmit(rig.Release(2)))
-	if first, second := <-keys, <-keys; second == first {
+	r.fork(r.MustSubmit(rig.Release(2)))
+	if first, second := <-r.keys, <-r.keys; second == first {
 		t.Error("a fork has the key under which a failure is stored")
 	}
-	close(answer)
+	close(r.answer)
+	r.WaitSettled(1)
+	r.MustAudit()
+}
+
+// While it can't be read whether a call is out under the old key, a letter is not forked: neither
+// key is known to be right. Other letters of a plan are.
+func TestALetterWhoseCallsCanNotBeReadIsNotForked(t *testing.T) {
+	t.Parallel()
+	r := newForkBesideACall(t)
+	other := r.MustSubmit(rig.Release(2))
+	r.WaitLetter(other.Run)
+	started := `subtype = 'attempt-started' AND case_id = '` + r.letter.Case.String() + `'`
+	testkit.Tamper(t, r.DB, `CREATE TABLE kept AS SELECT * FROM recourse.receipts`, `UPDATE recourse.receipts SET body = '{' WHERE `+started)
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), r.letter.Run, rig.ForkRequest); !errors.Is(err, refusal.ErrUnreadable) {
+		t.Errorf("the fork: %v", err)
+	}
+	plan := r.RunPlan(r.MustPlan(postadjudication.BulkRequest{Action: postadjudication.BulkFork, All: true, Reason: "once more"}))
+	if failed := r.BulkItems(plan.ID, "failed"); len(failed) != 1 || failed[0].Run != r.letter.Run || plan.Progress.Done != 1 {
+		t.Errorf("the plan: %+v, failed %+v", plan.Progress, failed)
+	}
+	if now := r.LetterStatus(r.letter); now != background.LetterOpen {
+		t.Errorf("the letter is %q", now)
+	}
+	testkit.Tamper(t, r.DB, `UPDATE recourse.receipts r SET body = k.body FROM kept k WHERE r.case_id = k.case_id AND r.seq = k.seq`, `DROP TABLE kept`)
+	r.fork(r.letter)
+	close(r.answer)
 	r.WaitSettled(1)
 	r.MustAudit()
 }

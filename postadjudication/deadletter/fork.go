@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -41,8 +42,14 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forke
 	defer func() {
 		err = l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
 	}()
-	k := casework.Forking{Family: l.s.Settlements, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Queues: l.s.Cases.Manager.Queues, Run: background.RunID(casework.NewID()), At: l.s.Now()}
-	_, ch, err := l.s.Cases.Apply(ctx, l.tenant, id, k.Decide)
+	fork, at := background.RunID(casework.NewID()), l.s.Now()
+	_, ch, err := l.s.Cases.Apply(ctx, l.tenant, id, func(f journal.LetterRow) (journal.Change, error) {
+		facts, err := l.s.Settlements.ReadForkFacts(ctx, at, f)
+		if err != nil {
+			return journal.Change{}, err
+		}
+		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Queues: l.s.Cases.Manager.Queues, Run: fork}.Decide(f)
+	})
 	if err != nil {
 		return Forked{}, err
 	}

@@ -23,9 +23,9 @@ type counts struct{ replayed, marked int }
 // action applies one rule at one time.
 type action struct {
 	*activeRule
-	settlements *casework.Settlements
-	lineages    map[background.RunID]lineage
-	at          time.Time
+	facts    casework.ForkFacts // zero for a mark
+	lineages map[background.RunID]lineage
+	at       time.Time
 }
 
 // applyRuleToFound applies a rule to those of the found letters that no gate refuses.
@@ -40,7 +40,20 @@ func (s *Store) applyRuleToFound(ctx context.Context, r *activeRule, found []sea
 			due = append(due, f)
 		}
 	}
-	return s.applyRuleToDue(ctx, &action{r, s.cases.Settlements, lineages, at}, due)
+	w, err := s.newAction(ctx, r, due, lineages, at)
+	if err != nil {
+		return counts{}, err
+	}
+	return s.applyRuleToDue(ctx, w, due)
+}
+
+// newAction reads what a rule decides on besides the letters and their lineages.
+func (s *Store) newAction(ctx context.Context, r *activeRule, letters []journal.LetterRow, lineages map[background.RunID]lineage, at time.Time) (w *action, err error) {
+	w = &action{activeRule: r, lineages: lineages, at: at}
+	if r.Mark == nil {
+		w.facts, err = s.cases.Settlements.ReadForkFacts(ctx, at, letters...)
+	}
+	return w, err
 }
 
 // applyRuleToDue applies a rule to letters. Letters that were locked or changed are tried alone.
@@ -126,7 +139,7 @@ func (w *action) decide(f journal.LetterRow) (journal.Change, error) {
 func (w *action) forkChange(f journal.LetterRow) (journal.Change, error) {
 	lineage := w.lineages[f.Run.ID]
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
-	k := casework.Forking{Family: w.settlements, Actor: w.actor(), Reason: reason, Policy: w.Policy, Run: background.RunID(casework.NewID()), At: w.at, Replayed: true}
+	k := casework.Forking{Facts: w.facts, Actor: w.actor(), Reason: reason, Policy: w.Policy, Run: background.RunID(casework.NewID()), Replayed: true}
 	ch, err := k.Decide(f)
 	if err != nil {
 		return ch, err

@@ -45,7 +45,11 @@ func (s *Store) Read(ctx context.Context, set StoredRule, runs ...background.Run
 		found[i] = search.Letter{Run: background.Run{ID: id}}
 	}
 	letters, lineages, err := s.lettersForRule(ctx, &rule, found)
-	return Page{letters, s, &action{&rule, s.cases.Settlements, lineages, s.now()}}, err
+	if err != nil {
+		return Page{}, err
+	}
+	w, err := s.newAction(ctx, &rule, letters, lineages, s.now())
+	return Page{letters, s, w}, err
 }
 
 // Apply applies the rule to some letters of the page.

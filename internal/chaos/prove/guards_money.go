@@ -30,7 +30,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while a call of the parent is out",
-		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "return err == nil && !out", "return err == nil && (out || !out)"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "return !other.outstanding, other.err", "return true, other.err"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
 	},
 	{
@@ -140,7 +140,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while its case is unknown",
-		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() ||", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", " && s.Run.Class == escrow.NotExecuted && s.Run.UnresolvedUnknowns == 0 && !s.Run.HasOutstandingCall()", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
 	},
 	{

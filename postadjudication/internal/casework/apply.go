@@ -90,7 +90,7 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 }
 
 // Apply applies a decision to an open letter of a tenant, and decides again if the letter
-// changes meanwhile. It returns the letter as it was decided on, and the change that was
+// changes meanwhile. decide may first read what its decision needs besides the letter. Apply returns the letter as it was decided on, and the change that was
 // written. Errors are those of OpenLetter, of the decision and of the journal.
 func (c *Cases) Apply(ctx context.Context, tenant string, id background.RunID, decide Decision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {

@@ -19,8 +19,9 @@ import (
 
 // Decision returns the change to make to a dead letter as it was read, or the error that
 // refuses it. The head of its case is the version of letter and annotations. A decision is
-// called again whenever the letter is read again, so it must be pure. It leaves the ids of the
-// transition empty: whoever applies it sets them.
+// called again whenever the letter is read again, so it must be pure: what it needs besides the
+// letter is read before, such as ForkFacts. It leaves the ids of the transition empty: whoever
+// applies it sets them.
 type Decision func(f journal.LetterRow) (journal.Change, error)
 
 // ErrLetterChanged means that the letter is not as it was read or planned.

@@ -3,6 +3,7 @@ package casework
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -20,18 +21,62 @@ import (
 
 // Forking forks an open letter as a new run of its case.
 type Forking struct {
-	Family   *Settlements
+	Facts    ForkFacts
 	Actor    string
 	Reason   string
 	Policy   *retrypolicy.Policy // nil: the letter's
 	Queue    string              // empty: the letter's
 	Queues   func(family string) []string
 	Run      background.RunID // id of the fork
-	At       time.Time
-	Replayed bool // a receipt of the replay precedes those of the fork
+	Replayed bool             // a receipt of the replay precedes those of the fork
 }
 
-// Decide is the decision to fork a letter.
+// ForkFacts are what forks are decided on besides their letters. A call that was outstanding may
+// have returned since. None begins, as the runs have ended, so the facts need not be of one
+// transaction with the fork.
+type ForkFacts struct {
+	family *Settlements
+	at     time.Time
+	served map[string]bool // by family
+	calls  map[background.RunID]otherCall
+}
+
+// otherCall is whether another run of a letter's case has an outstanding call under its operation
+// key, or why that can't be read.
+type otherCall struct {
+	outstanding bool
+	err         error
+}
+
+// ReadForkFacts reads the facts for forks of letters at a time. An error means that they could not
+// be read, whatever the letters. A letter whose own receipts are unreadable is refused by Decide,
+// with background.ErrUnreadable.
+func (f *Settlements) ReadForkFacts(ctx context.Context, at time.Time, letters ...journal.LetterRow) (ForkFacts, error) {
+	k := ForkFacts{family: f, at: at, served: map[string]bool{}, calls: map[background.RunID]otherCall{}}
+	for i := range letters {
+		r := &letters[i].Run
+		if _, known := k.served[r.Family]; !known {
+			served, err := f.Served.served(ctx, r.Family)
+			if err != nil {
+				return k, err
+			}
+			k.served[r.Family] = served
+		}
+		wanted := false
+		err := RecoverPanic(func() error { wanted = f.wantsNewKey(&letters[i].Snapshot, at); return nil })
+		if err != nil || !wanted { // Decide panics at this letter, and at no other
+			continue
+		}
+		outstanding, err := f.otherCallOutstanding(ctx, *r)
+		if err != nil && !errors.Is(err, background.ErrUnreadable) {
+			return k, err
+		}
+		k.calls[r.ID] = otherCall{outstanding, err}
+	}
+	return k, nil
+}
+
+// Decide is the decision to fork a letter. Facts must be of this letter as it was read.
 func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	s := &f.Snapshot
 	if s.Run.Letter == background.LetterPurged {
@@ -40,7 +85,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	if err := k.checkQueue(s.Run.Family); err != nil {
 		return journal.Change{}, err
 	}
-	if gate := k.Family.ForkGate(*s, k.At); gate != "" {
+	if gate := k.Facts.family.forkGate(*s, k.Facts.at, k.Facts.served[s.Run.Family]); gate != "" {
 		return journal.Change{}, RefusedBy(gate, *s)
 	}
 	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
@@ -53,7 +98,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	next := background.Run{
 		ID: k.Run, Case: s.Case.ID, Tenant: s.Run.Tenant, Family: s.Run.Family, RetryKey: s.Run.RetryKey, Queue: s.Run.Queue,
 		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
-		State: background.Pending, DueAt: k.At, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
+		State: background.Pending, DueAt: k.Facts.at, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
 	}
 	if moneyUnknown(*s) {
 		next.Class = escrow.Unknown // until that is resolved, whatever the outcomes of the fork's attempts
@@ -71,10 +116,10 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	}
 	reason := validate.Clean(k.Reason, 1024)
 	drafts := []receipts.Draft{
-		{Run: s.Run.ID, Subtype: receipts.Replayed, Actor: k.Actor, At: k.At, Payload: receipts.Payload{NewRun: k.Run, Reason: reason}},
-		{Run: s.Run.ID, Subtype: receipts.ManualRetryRequested, Actor: k.Actor, At: k.At, Payload: receipts.Payload{
+		{Run: s.Run.ID, Subtype: receipts.Replayed, Actor: k.Actor, At: k.Facts.at, Payload: receipts.Payload{NewRun: k.Run, Reason: reason}},
+		{Run: s.Run.ID, Subtype: receipts.ManualRetryRequested, Actor: k.Actor, At: k.Facts.at, Payload: receipts.Payload{
 			NewRun: k.Run, Reason: reason, Changes: changes, Outcome: submitted.Outcome}},
-		{Run: k.Run, Subtype: receipts.Submitted, Actor: k.Actor, At: k.At, Payload: submitted},
+		{Run: k.Run, Subtype: receipts.Submitted, Actor: k.Actor, At: k.Facts.at, Payload: submitted},
 	}
 	if !k.Replayed {
 		drafts = drafts[1:]
@@ -90,7 +135,11 @@ func (k Forking) applyToSettlement(s, after *journal.Snapshot, next *background.
 		return err
 	}
 	after.Case.State = state
-	if k.Family.needsNewKey(s, k.At) {
+	newKey, err := k.Facts.newKey(s)
+	if err != nil {
+		return err
+	}
+	if newKey {
 		after.Case.Epoch++
 		next.Operation, next.FirstSentAt = newOperationKey(s, after.Case.Epoch), time.Time{}
 	}
@@ -129,8 +178,16 @@ func (k Forking) applyOverrides(next *background.Run) string {
 	return strings.Join(all, "; ")
 }
 
-// ForkGate returns the gate that refuses a fork of the run, or empty.
+// ForkGate returns the gate that would refuse a fork of the run, or empty, for lists and plans.
+// It reads which families are served, at most once in servedFamiliesTTL. If that can't be read,
+// the family counts as served: ReadForkFacts returns the error.
 func (f *Settlements) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
+	served, err := f.Served.served(context.Background(), s.Run.Family)
+	return f.forkGate(s, at, served || err != nil)
+}
+
+// forkGate returns the gate that refuses a fork of the run, or empty.
+func (f *Settlements) forkGate(s journal.Snapshot, at time.Time, served bool) refusal.Gate {
 	r := s.Run
 	switch {
 	case r.State != background.DeadLettered:
@@ -145,25 +202,32 @@ func (f *Settlements) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
 		return refusal.GateReconcileFirst
 	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
 		return refusal.GateRequestAltered
-	case !f.Served.mayBeServed(r.Family):
+	case !served:
 		return refusal.GateFamilyNotServed
 	}
 	return ""
 }
 
-// needsNewKey reports whether a fork needs a new operation key and may have one. It needs one
-// if the escrow service would replay a stored failure, and if the lifetime of the old key is
-// over: that key no longer protects against a second payment, and a new lifetime can't be
-// counted from a call under it. It may have one if nothing was or can be executed under the old
-// key.
-func (f *Settlements) needsNewKey(s *journal.Snapshot, at time.Time) bool {
-	if s.Run.Class != escrow.NotExecuted || s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() || !f.replaysFailures(s.Run.Target) && !f.keyExpired(&s.Run, at) {
-		return false
+// wantsNewKey reports whether a fork needs a new operation key. It needs one if the escrow service
+// would replay a stored failure, and if the lifetime of the old key is over: that key no longer
+// protects against a second payment, and a new lifetime can't be counted from a call under it.
+// It never needs one if something was executed, or may be, by the run's own calls.
+func (f *Settlements) wantsNewKey(s *journal.Snapshot, at time.Time) bool {
+	return s.Case.Kind == journal.KindSettlement && s.Run.Class == escrow.NotExecuted && s.Run.UnresolvedUnknowns == 0 && !s.Run.HasOutstandingCall() &&
+		(f.replaysFailures(s.Run.Target) || f.keyExpired(&s.Run, at))
+}
+
+// newKey reports whether a fork gets a new operation key: it needs one, and nothing can be executed
+// under the old one by calls of other runs.
+func (k ForkFacts) newKey(s *journal.Snapshot) (bool, error) {
+	if !k.family.wantsNewKey(s, k.at) {
+		return false, nil
 	}
-	// Calls of ended runs only return, and no new ones start, so this read may be outside the
-	// transaction. On an error the fork keeps the key.
-	out, err := f.otherCallOutstanding(context.Background(), s.Run)
-	return err == nil && !out
+	other, read := k.calls[s.Run.ID]
+	if !read {
+		return false, ErrLetterChanged // it needed none when the facts were read
+	}
+	return !other.outstanding, other.err
 }
 
 // otherCallOutstanding reports whether another run of the case, such as the fork's parent, has an

@@ -34,7 +34,11 @@ func HandledRun(r background.Run) (letter background.RunID, ok bool) {
 type Handlers struct {
 	Cases     *Cases
 	FamilyFor map[string]string // the handler's family, by the family of the dead run
-	// Open returns the change that opens the case of the run that handles a dead letter.
+	// Open returns the change that opens the case of the run that handles a dead letter. It is called
+	// within the decision, since only that shows which run dies and of which tenant. Its
+	// ids and time are new in each call, and the policy is the cached one, which it reads again
+	// when that is old; if it can't be read, the last known one stays. Only the last change is
+	// written.
 	Open func(ctx context.Context, family *PlainFamily, dead journal.Snapshot) (journal.Change, error)
 }
 

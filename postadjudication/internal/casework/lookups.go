@@ -170,7 +170,7 @@ func (f *Settlements) readLookupEvidence(ctx context.Context, r background.Run) 
 	}
 	t, err := callHistoryOf(r, runs, trail)
 	if err != nil {
-		return q, err
+		return q, fmt.Errorf("%w: its receipts: %w", background.ErrUnreadable, err)
 	}
 	if q.outstanding = t.running; !q.outstanding && len(t.workers) > 0 {
 		if q.outstanding, err = f.anyAlive(ctx, t.workers); err != nil {

@@ -52,19 +52,19 @@ type ServedFamilies struct {
 // servedFamiliesTTL is how long an answer is cached, and the timeout of reading it.
 const servedFamiliesTTL = time.Second
 
-// mayBeServed reports whether a process may execute runs of a family: this process, running or not,
-// or a running one. It returns true if the sessions can't be read.
-func (f *ServedFamilies) mayBeServed(family string) bool {
+// served reports whether a process may execute runs of a family: this process, running or not, or
+// a running one. The error is that of reading the sessions; all callers within a second share it.
+func (f *ServedFamilies) served(ctx context.Context, family string) (bool, error) {
 	if f.Local[family] {
-		return true
+		return true, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now := time.Now(); now.After(f.until) {
-		ctx, cancel := context.WithTimeout(context.Background(), servedFamiliesTTL)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), servedFamiliesTTL)
 		defer cancel()
 		f.seen, f.err = f.Running(ctx)
 		f.until = now.Add(servedFamiliesTTL)
 	}
-	return f.err != nil || ServedBy(family, f.seen)
+	return ServedBy(family, f.seen), f.err
 }
