@@ -199,6 +199,29 @@ func (s *auditor) auditCaseRechecked(ctx context.Context, tenant string, c Store
 
 var errCaseVanished = errors.New("audit: a case vanished while it was audited")
 
+// groupByCase groups receipts that are ordered by case.
+func groupByCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Receipt, error] {
+	return func(yield func([]receipts.Receipt, error) bool) {
+		var group []receipts.Receipt
+		for r, err := range rs {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(group) > 0 && group[0].Case != r.Case {
+				if !yield(group, nil) {
+					return
+				}
+				group = nil
+			}
+			group = append(group, r)
+		}
+		if len(group) > 0 {
+			yield(group, nil)
+		}
+	}
+}
+
 func (s *auditor) auditEscrows(ctx context.Context, a *Report, tenant string, sums map[string]int64) error {
 	escrows, err := s.rows.Escrows(ctx, tenant)
 	if err != nil {

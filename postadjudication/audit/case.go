@@ -3,9 +3,13 @@ package audit
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Case reads the trail of one case of a tenant in one transaction and checks it against the
@@ -43,33 +47,6 @@ func (s *auditor) auditSingleCase(ctx context.Context, tenant string, id receipt
 	return a, s.auditOperationLog(ctx, a, tenant, o)
 }
 
-// singleTrailPage is how many receipts of a case are read at once.
-const singleTrailPage = 2000
-
-// auditSingleTrail checks the receipts of one case by themselves.
-func (s *auditor) auditSingleTrail(ctx context.Context, tenant string, id receipts.CaseID) (*Report, error) {
-	var rs []receipts.Receipt
-	for {
-		var after int64
-		if n := len(rs); n > 0 {
-			after = rs[n-1].Seq
-		}
-		page, err := s.receipts.Trail(ctx, tenant, id, after, singleTrailPage)
-		if err != nil {
-			return nil, err
-		}
-		if rs = append(rs, page...); len(page) < singleTrailPage {
-			break
-		}
-	}
-	if len(rs) == 0 {
-		return nil, ErrNotFound
-	}
-	a, at := s.newReport(), breakSubject{tenant: tenant, caseID: id}
-	a.auditTrail(at, rs)
-	return a, s.files.check(ctx, a, at, rs)
-}
-
 // auditRelated checks annotations, list entries and the escrow of a case.
 func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c *StoredCase, rs []receipts.Receipt) error {
 	annotations := s.newAnnotationAudit(tenant)
@@ -85,4 +62,123 @@ func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c 
 		return err
 	}
 	return s.auditEscrow(ctx, a, tenant, e, sum)
+}
+
+// auditCase compares the stored runs of one case with its receipts.
+func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report {
+	a, at := Empty(), breakSubject{tenant: c.Tenant, caseID: c.ID}
+	a.Cases, a.Runs, a.Receipts = 1, len(c.Runs), int64(len(rs))
+	a.auditChain(at, c.Head, rs)
+	history, at, ok := a.foldCase(at, rs)
+	if !ok {
+		return a
+	}
+	auditRuns(a, at, c, history, maxRecoveries)
+	auditBinding(a, at, c, rs)
+	if c.Kind == stored.KindSettlement {
+		auditSettlement(a, at, c, rs, history)
+	}
+	return a
+}
+
+// foldCase derives the history of a case from its receipts, and counts early attempts. ok is
+// false if the receipts have no history; that is a break, at the receipt that at then names.
+func (a *Report) foldCase(at breakSubject, rs []receipts.Receipt) (_ receipts.History, _ breakSubject, ok bool) {
+	a.EarlyAttempts += earlyAttempts(rs)
+	history, err := receipts.Fold(rs)
+	if err != nil {
+		var illegal *receipts.Illegal
+		if errors.As(err, &illegal) {
+			at = at.withReceipt(illegal.Seq)
+		}
+		a.fail(InvariantBudgets, at, "%v", err)
+	}
+	return history, at, err == nil
+}
+
+// auditChain verifies every receipt in the chain of a case, and that the chain ends at the
+// stored head.
+func (a *Report) auditChain(at breakSubject, storedHead receipts.Head, rs []receipts.Receipt) {
+	end, whole := a.verifyChain(at, rs)
+	if end != storedHead {
+		a.failDiffering(InvariantChains, at, headText(storedHead), headText(end), "case %s: the trail ends at %d, the case says %d", at.caseID, end.Seq, storedHead.Seq)
+	} else if whole {
+		a.Chains++
+	}
+}
+
+// verifyChain verifies every receipt in the chain of a case, and returns its end. whole is false
+// if it is broken.
+func (a *Report) verifyChain(at breakSubject, rs []receipts.Receipt) (end receipts.Head, whole bool) {
+	head, end, broken := receipts.Verifier{}.VerifyAll(at.caseID, rs)
+	for _, b := range broken {
+		a.failDiffering(InvariantChains, at.withReceipt(b.Seq), b.Stored, b.Expected, "%v", b)
+	}
+	if len(broken) > 0 {
+		a.BrokenAt[at.caseID] = broken[0].Seq
+	}
+	a.Heads[at.caseID], a.tenants[at.caseID] = head, at.tenant
+	return end, len(broken) == 0
+}
+
+// earlyAttempts counts attempts that started before their run was due.
+func earlyAttempts(rs []receipts.Receipt) (n int) {
+	due := map[receipts.RunID]time.Time{}
+	for _, r := range rs {
+		switch r.Subtype {
+		case receipts.RetryScheduled, receipts.AttemptInterrupted:
+			if p, err := r.Payload(); err == nil {
+				due[r.Run] = p.NextRetryAt
+			}
+		case receipts.AttemptStarted:
+			if r.At.Before(due[r.Run]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt, history receipts.History) {
+	folded, err := binding.FoldSettlement(rs)
+	if first := c.FirstSentAt; !first.Equal(history.FirstSentAt) {
+		a.failDiffering(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
+	}
+	if err != nil {
+		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
+		return
+	}
+	if folded.State != c.State {
+		compareSettlement(c.State, folded.State).fail(a, at, "case "+c.ID.String())
+	}
+	for i := range c.Runs {
+		r := &c.Runs[i]
+		if r.Letter == receipts.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
+			a.fail(InvariantLetters, at.withRun(r.ID), "run %s is an open letter, its case is %q", r.ID, c.State.Progression)
+		}
+	}
+	activeRuns := 0
+	for i := range c.Runs {
+		if c.Runs[i].IsActive() {
+			activeRuns++
+		}
+	}
+	if activeRuns > 1 {
+		a.fail(InvariantAccounted, at, "case %s has %d active runs", c.ID, activeRuns)
+	}
+	if activeRuns == 0 && !caseAtRest(c) {
+		a.fail(InvariantAccounted, at, "case %s is %q, but has no live run or open letter", c.ID, c.State.Progression)
+	}
+}
+
+// caseAtRest reports whether a case may be without a live run or open letter: it is settled in
+// full or in part, needs review, or its letter was purged.
+func caseAtRest(c *StoredCase) bool {
+	switch c.State.Progression {
+	case settlement.Settled, settlement.Refunded, settlement.PartiallySettled, settlement.ReviewNeeded:
+		return true
+	case settlement.DisputeReady:
+		return c.Runs[len(c.Runs)-1].Letter == receipts.LetterPurged
+	}
+	return false
 }

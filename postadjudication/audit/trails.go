@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"iter"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
@@ -57,25 +56,29 @@ func (a *Report) auditTrail(at breakSubject, rs []receipts.Receipt) {
 	}
 }
 
-// groupByCase groups receipts that are ordered by case.
-func groupByCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Receipt, error] {
-	return func(yield func([]receipts.Receipt, error) bool) {
-		var group []receipts.Receipt
-		for r, err := range rs {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if len(group) > 0 && group[0].Case != r.Case {
-				if !yield(group, nil) {
-					return
-				}
-				group = nil
-			}
-			group = append(group, r)
+// singleTrailPage is how many receipts of a case are read at once.
+const singleTrailPage = 2000
+
+// auditSingleTrail checks the receipts of one case by themselves.
+func (s *auditor) auditSingleTrail(ctx context.Context, tenant string, id receipts.CaseID) (*Report, error) {
+	var rs []receipts.Receipt
+	for {
+		var after int64
+		if n := len(rs); n > 0 {
+			after = rs[n-1].Seq
 		}
-		if len(group) > 0 {
-			yield(group, nil)
+		page, err := s.receipts.Trail(ctx, tenant, id, after, singleTrailPage)
+		if err != nil {
+			return nil, err
+		}
+		if rs = append(rs, page...); len(page) < singleTrailPage {
+			break
 		}
 	}
+	if len(rs) == 0 {
+		return nil, ErrNotFound
+	}
+	a, at := s.newReport(), breakSubject{tenant: tenant, caseID: id}
+	a.auditTrail(at, rs)
+	return a, s.files.check(ctx, a, at, rs)
 }
