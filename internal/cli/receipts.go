@@ -104,7 +104,7 @@ func (l *receiptFlags) check(cmd *cobra.Command) error {
 func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
 	caseID, run, err := l.resolve(ctx, service)
 	if err != nil {
-		return nil, false, shell.NotFound(err, l.tenant, l.caseName())
+		return nil, false, shell.NotFound(err, l.tenant, shell.CaseName(l.caseID, l.run, l.transaction))
 	}
 	if l.currency, err = currencyOf(ctx, service, l.tenant, caseID); err != nil {
 		return nil, false, err
@@ -129,20 +129,9 @@ func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Servi
 		after = page[len(page)-1].Seq
 	}
 	if len(found) == 0 && l.after == 0 {
-		return nil, false, shell.NotFound(refusal.ErrNotFound, l.tenant, l.caseName())
+		return nil, false, shell.NotFound(refusal.ErrNotFound, l.tenant, shell.CaseName(l.caseID, l.run, l.transaction))
 	}
 	return found, false, nil
-}
-
-// caseName returns the case as the flags name it.
-func (l *receiptFlags) caseName() string {
-	switch {
-	case l.caseID != "":
-		return "case " + l.caseID
-	case l.run != "":
-		return "run " + l.run
-	}
-	return "transaction " + l.transaction
 }
 
 // resolve returns the case that the flags name; run is zero without --run.

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -284,8 +287,7 @@ func (a *verifyFlags) selectedCase(ctx context.Context, db *audit.Database) (rec
 
 // caseNotFound returns the error for a case that the tenant does not have.
 func (a *verifyFlags) caseNotFound() error {
-	l := receiptFlags{transaction: a.transaction, caseID: a.caseID}
-	return shell.NotFound(refusal.ErrNotFound, a.tenant, l.caseName())
+	return shell.NotFound(refusal.ErrNotFound, a.tenant, shell.CaseName(a.caseID, "", a.transaction))
 }
 
 // Verdicts on invariants that were not checked begin so.
@@ -381,4 +383,64 @@ func (v verifyAnswer) showBreaks(s *screen.Screen, name string) {
 	}
 	s.Title("Broken: %s", name)
 	s.Table([]screen.Column{{Name: "Tenant", Optional: true}, {Name: "Case", Optional: true}, {Name: "What", Wraps: true}}, rows)
+}
+
+func loadHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, shell.WithCode(shell.ExitUsage, err)
+	}
+	heads, err := receipts.ParseHeads(text)
+	if err != nil {
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
+	}
+	if len(heads) == 0 {
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no heads to compare with", name))
+	}
+	return heads, nil
+}
+
+// checkHeads returns an error if heads belong to another tenant than the verified one: each
+// would look like a truncated chain. It does not skip them, because a case moved to another
+// tenant must be reported, which a comparison of all tenants does.
+func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, heads map[receipts.CaseID]receipts.Head) error {
+	cases, tenants, err := audit.OthersHeads(ctx, source, tenant, heads)
+	if err != nil || cases == 0 {
+		return err
+	}
+	return shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has heads of %s of other tenants (%s): use --all-tenants", name, shell.Plural(cases, "case"), strings.Join(tenants, ", ")))
+}
+
+// writeHeads writes heads to a file.
+func writeHeads(name string, heads map[receipts.CaseID]receipts.Head) error {
+	text, err := receipts.FormatHeads(heads)
+	if err != nil {
+		return err
+	}
+	return replaceFile(name, func(to io.Writer) error {
+		_, err := to.Write(text)
+		return err
+	})
+}
+
+// replaceFile replaces a file atomically: a crash or an error leaves the old content.
+func replaceFile(name string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
 }

@@ -79,3 +79,15 @@ func NotFound(err error, tenant, what string) error {
 	}
 	return err
 }
+
+// CaseName returns how the flags of a command name a case: by its id, by a run of it, or by its
+// transaction.
+func CaseName(caseID, run, transaction string) string {
+	switch {
+	case caseID != "":
+		return "case " + caseID
+	case run != "":
+		return "run " + run
+	}
+	return "transaction " + transaction
+}
