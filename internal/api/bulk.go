@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 type bulkPlanInput struct {
@@ -202,4 +203,13 @@ func bulkProblem(err error) error {
 		return &refusal.FieldError{Field: "after", Problem: field.Problem}
 	}
 	return err
+}
+
+// checkPlanAttempts refuses a plan of forks with more attempts than the caller may give them. A
+// refusal leaves a receipt. If the plan names no single family, the strictest policy counts.
+func (a *API) checkPlanAttempts(ctx context.Context, c Caller, family string, p *retrypolicy.Policy) error {
+	if p == nil || access.May(c.Roles, access.Policy) {
+		return nil
+	}
+	return a.checkAttempts(ctx, c, family, p, postadjudication.AccessRefusal{Action: string(access.BulkPlan)})
 }

@@ -1,16 +1,12 @@
 package api
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -72,71 +68,3 @@ func (a *API) describe() error {
 	})
 	return nil
 }
-
-// operation describes an operation of the API.
-type operation struct {
-	id, method, path, summary, description string
-	action                                 access.Action
-	status                                 int   // on success; 0: 200
-	maxBody                                int64 // in bytes; 0: maxBodyBytes
-	idempotent                             bool  // safe to repeat without an Idempotency-Key
-	secret                                 bool  // its answer has members that must not be stored
-	raw                                    bool  // reads its body itself
-	itemized                               bool  // its body is a list, read item by item: see batchItems
-	plannable                              bool  // may answer 202 with a plan that another person has to run
-	waits                                  bool  // a read that may wait for long, and takes no slot of the reads
-}
-
-const (
-	maxBodyBytes  = 16 << 10
-	maxItemBytes  = 64 << 10
-	maxBatchBytes = 16 << 20
-)
-
-// register adds an operation. Its errors are answered as problems.
-func register[I, O any](a *API, h huma.API, o operation, do func(context.Context, Caller, *I) (*O, error)) {
-	op := huma.Operation{
-		OperationID: o.id, Method: o.method, Path: Prefix + o.path, Summary: o.summary, Description: o.description, DefaultStatus: o.status,
-		MaxBodyBytes:     -1, // Handle limits it
-		SkipValidateBody: o.raw,
-		Metadata:         map[string]any{"operation": o},
-		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
-	}
-	if !o.idempotent && o.method == http.MethodPost {
-		op.Parameters = append(op.Parameters, &huma.Param{
-			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours",
-			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},
-		})
-	}
-	if o.plannable {
-		schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
-		op.Responses = map[string]*huma.Response{"202": {
-			Description: "second_person_required: it is planned, and another person has to run it",
-			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: schema}},
-		}}
-	}
-	a.actions[o.id] = o.action
-	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := limited(ctx, a.reads, o, in, do)
-		err = a.problemOf(ctx, o.outage(), err)
-		if p := (*Problem)(nil); errors.As(err, &p) {
-			a.countRefusal(p)
-		}
-		return out, err
-	})
-}
-
-// limited runs an operation. A read waits for a slot of its tenant's reads. It holds the slot
-// while it reads, and not while its answer is written.
-func limited[I, O any](ctx context.Context, reads *tenantlimit.Limit, o operation, in *I, do func(context.Context, Caller, *I) (*O, error)) (out *O, err error) {
-	c := callerOf(ctx)
-	if o.method != http.MethodGet || o.waits {
-		return do(ctx, c, in)
-	}
-	if waitErr := reads.Do(ctx, c.Tenant, func() { out, err = do(ctx, c, in) }); waitErr != nil {
-		return nil, waitErr
-	}
-	return out, err
-}
-
-func pointer[T any](v T) *T { return &v }
