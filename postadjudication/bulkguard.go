@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -124,10 +125,6 @@ func setOutcome(i *plans.Item, err error) {
 	}
 }
 
-// ForkAttempts is how many attempts a fork may have if the caller may not set policies and the
-// policy of new runs has fewer.
-const ForkAttempts = 10
-
 // attemptsWithinReach refuses forks of a plan with more attempts than its planner and starter
 // may give. The plan may come from an older version that did not check, or the policy of new
 // runs may have been lowered since.
@@ -135,7 +132,7 @@ func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *re
 	if p == nil || setsPolicies {
 		return nil
 	}
-	most := max(w.policyOf(ctx, w.plan.Tenant, family).Normalize().MaxRetryAttempts, ForkAttempts)
+	most := deadletter.MaxForkAttempts(w.policyOf(ctx, w.plan.Tenant, family))
 	if p.Normalize().MaxRetryAttempts <= most {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -20,9 +21,9 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 		attempts int
 		fails    bool
 	}{
-		"an operator's, too many":  {access.Operator, postadjudication.ForkAttempts + 1, true},
-		"an operator's, as many":   {access.Operator, postadjudication.ForkAttempts, false},
-		"an admin's, however many": {access.Admin, postadjudication.ForkAttempts + 1, false},
+		"an operator's, too many":  {access.Operator, deadletter.ForkAttempts + 1, true},
+		"an operator's, as many":   {access.Operator, deadletter.ForkAttempts, false},
+		"an admin's, however many": {access.Admin, deadletter.ForkAttempts + 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -153,7 +153,7 @@ func (a letterAPI) reconcile(ctx context.Context, c Caller, in *reconcileInput) 
 	return &caseOutput{status}, err
 }
 
-var forkAttemptsDoc = fmt.Sprintf("403 beyond_reach if policy has more attempts than both the family's policy for new runs and %d, and the key may not set policies.", postadjudication.ForkAttempts)
+var forkAttemptsDoc = fmt.Sprintf("403 beyond_reach if policy has more attempts than both the family's policy for new runs and %d, and the key may not set policies.", deadletter.ForkAttempts)
 
 // checkForkAttempts refuses a fork with more attempts than the caller may give it. A refusal
 // leaves a receipt.
@@ -197,10 +197,10 @@ func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *ret
 func maxForkAttempts(policies []postadjudication.FamilyPolicy, family string) int {
 	fewest := 0
 	for _, p := range policies {
-		attempts := p.Policy.Normalize().MaxRetryAttempts
+		attempts := deadletter.MaxForkAttempts(p.Policy)
 		if (family == "" || p.Family == family) && (fewest == 0 || attempts < fewest) {
 			fewest = attempts
 		}
 	}
-	return max(fewest, postadjudication.ForkAttempts)
+	return max(fewest, deadletter.ForkAttempts)
 }

@@ -57,6 +57,15 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forke
 	return Forked{Run: ch.NewRun.ID, Case: ch.NewRun.Case, Parent: id, State: ch.NewRun.State}, nil
 }
 
+// ForkAttempts is how many attempts everybody who may fork may give a fork.
+const ForkAttempts = 10
+
+// MaxForkAttempts returns how many attempts a fork may have if who asks may not set policies: as
+// many as the policy of new runs gives, or ForkAttempts if that is more.
+func MaxForkAttempts(newRuns retrypolicy.Policy) int {
+	return max(newRuns.Normalize().MaxRetryAttempts, ForkAttempts)
+}
+
 func (q Fork) validate() error {
 	if q.Policy != nil {
 		return validate.Policy(*q.Policy)
