@@ -19,35 +19,6 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Index reads the index of dead letters.
-type Index struct {
-	Journal     *journal.Journal
-	Search      *search.Index
-	Settlements *casework.Settlements
-	Limiter     *Limiter
-	RetentionOf func(family, queue string) (age time.Duration, ends bool) // how long open letters of a queue are kept
-	RuleReplays func(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]casestatus.RuleReplays, error)
-	Now         func() time.Time
-}
-
-// Store reads and changes dead letters.
-type Store struct {
-	*Index
-	Cases    *casework.Cases
-	Statuses *casestatus.Reader
-	// Propose plans a finding that money was moved, and returns an error with the plan.
-	Propose func(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error
-}
-
-// Letters lists, inspects and changes dead letters.
-type Letters struct {
-	s             *Store
-	tenant, actor string
-}
-
-// As returns the letters of a tenant, changed in the name of an actor.
-func (s *Store) As(tenant, actor string) Letters { return Letters{s, tenant, actor} }
-
 // Letter is a dead letter in a list.
 type Letter struct {
 	Run         background.RunID        `json:"run_id"`
