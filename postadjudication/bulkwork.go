@@ -354,7 +354,7 @@ func (w *planWork) setResult(ctx context.Context, i *plans.Item, r casework.Resu
 
 // letterAction returns the decision of the plan's action and how it is committed. Forks and
 // purges wait for no lock: a locked letter is retried.
-func (w *planWork) letterAction(ctx context.Context, letters []journal.LetterRow) (decide casework.Decision, m casework.Batch, err error) {
+func (w *planWork) letterAction(ctx context.Context, letters []journal.LetterRow) (decide casework.LetterDecision, m casework.Batch, err error) {
 	actor, reason, at := w.plan.StartedBy, w.plan.Reason, w.now()
 	m = casework.Batch{Commits: parallelBatches}
 	switch BulkAction(w.plan.Action) {
@@ -379,7 +379,7 @@ func (w *planWork) letterAction(ctx context.Context, letters []journal.LetterRow
 
 // forkDecision returns the decision to fork a letter as Letters.Fork does, and to refuse held letters:
 // the plan does not name them.
-func (w *planWork) forkDecision(ctx context.Context, letters []journal.LetterRow, at time.Time) (casework.Decision, error) {
+func (w *planWork) forkDecision(ctx context.Context, letters []journal.LetterRow, at time.Time) (casework.LetterDecision, error) {
 	policy, err := w.forkPolicy()
 	if err != nil {
 		return nil, err

@@ -47,7 +47,7 @@ func (s *letterList) ApplyLetterBatch(_ context.Context, changes []journal.Chang
 // scan iterates over the list as a round does, with a decision that changes nothing.
 func (s *letterList) scan() (PruneReport, error) { return s.scanBy(unchanged) }
 
-func (s *letterList) scanBy(decide casework.Decision) (PruneReport, error) {
+func (s *letterList) scanBy(decide casework.LetterDecision) (PruneReport, error) {
 	s.done = map[string]int{}
 	p := pruneRound{keeper: &keeper{log: zap.NewNop()}}
 	at := 0

@@ -44,7 +44,7 @@ func (l *Store) annotationsOf(f journal.LetterRow) Annotations {
 }
 
 // annotate applies a decision about annotations to an open letter.
-func (l *Store) annotate(ctx context.Context, tenant string, id background.RunID, decide casework.Decision) (Annotations, error) {
+func (l *Store) annotate(ctx context.Context, tenant string, id background.RunID, decide casework.LetterDecision) (Annotations, error) {
 	f, ch, err := l.Cases.Apply(ctx, tenant, id, decide)
 	if err == nil {
 		f.Annotations = ch.SideEffect.(journal.AnnotationsRow).Annotations

@@ -15,11 +15,11 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// DefaultTarget is the escrow service of an instruction that names none.
+// DefaultTarget is the target of an instruction that names none.
 const DefaultTarget = "escrow"
 
-// target returns the name of an escrow service, which may be empty for DefaultTarget.
-func target(name string) string {
+// targetName returns the name of a target, which may be empty for DefaultTarget.
+func targetName(name string) string {
 	if name == "" {
 		return DefaultTarget
 	}
@@ -27,10 +27,10 @@ func target(name string) string {
 }
 
 // OperationKey is equal for all attempts and forks of one decision and differs between
-// decisions. It depends on neither run, attempt nor clock. An empty service is DefaultTarget.
-func OperationKey(i settlement.Instruction, service string, epoch int) [32]byte {
+// decisions. It depends on neither run, attempt nor clock. An empty target is DefaultTarget.
+func OperationKey(i settlement.Instruction, target string, epoch int) [32]byte {
 	h := sha256.New()
-	for _, s := range []string{"recourse operation 1", i.Tenant, target(service), i.TransactionReceiptID, string(i.Outcome)} {
+	for _, s := range []string{"recourse operation 1", i.Tenant, targetName(target), i.TransactionReceiptID, string(i.Outcome)} {
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(s))))
 		h.Write([]byte(s))
 	}
@@ -40,12 +40,12 @@ func OperationKey(i settlement.Instruction, service string, epoch int) [32]byte 
 }
 
 // ContentDigest differs between different instructions of the same generation. canonical is
-// the caller's payload in its canonical form; an empty service is DefaultTarget.
-func ContentDigest(i settlement.Instruction, service string, canonical json.RawMessage) [32]byte {
+// the caller's payload in its canonical form; an empty target is DefaultTarget.
+func ContentDigest(i settlement.Instruction, target string, canonical json.RawMessage) [32]byte {
 	d := i.Digest()
 	h := sha256.New()
 	h.Write(d[:])
-	h.Write([]byte(target(service)))
+	h.Write([]byte(targetName(target)))
 	h.Write([]byte{0})
 	h.Write(canonical)
 	return [32]byte(h.Sum(nil))
@@ -91,7 +91,7 @@ func CanonicalRequest(i settlement.Instruction, canonical json.RawMessage) []byt
 
 // ContentOf returns the digest of the content that a request was made from: ContentDigest of
 // what Request was given. It returns an error for bytes that Request does not write.
-func ContentOf(request []byte, service string) ([32]byte, error) {
+func ContentOf(request []byte, target string) ([32]byte, error) {
 	var q struct {
 		AdjudicationID       string             `json:"adjudication_id"`
 		Amount               settlement.Money   `json:"amount"`
@@ -114,7 +114,7 @@ func ContentOf(request []byte, service string) ([32]byte, error) {
 	if same, err := Request(i, q.Payload); err != nil || !bytes.Equal(same, request) {
 		return [32]byte{}, errors.Join(errNotCanonical, err)
 	}
-	return ContentDigest(i, service, q.Payload), nil
+	return ContentDigest(i, target, q.Payload), nil
 }
 
 // errNotCanonical means that a request has members or a form that Request never writes.

@@ -92,7 +92,7 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 // Apply applies a decision to an open letter of a tenant, and decides again if the letter
 // changes meanwhile. decide may first read what its decision needs besides the letter. Apply returns the letter as it was decided on, and the change that was
 // written. Errors are those of OpenLetter, of the decision and of the journal.
-func (c *Cases) Apply(ctx context.Context, tenant string, id background.RunID, decide Decision) (f journal.LetterRow, ch journal.Change, err error) {
+func (c *Cases) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {
 		f, err = c.OpenLetter(ctx, tenant, id)
 		if err != nil || f.Run.LastTransition == transition { // an earlier try is written
@@ -110,7 +110,7 @@ func (c *Cases) Apply(ctx context.Context, tenant string, id background.RunID, d
 
 // ApplyAsRead applies a decision to a letter as it was read. The letter need not be open. It
 // returns ErrLetterChanged if its case has changed since.
-func (c *Cases) ApplyAsRead(ctx context.Context, f journal.LetterRow, decide Decision) error {
+func (c *Cases) ApplyAsRead(ctx context.Context, f journal.LetterRow, decide LetterDecision) error {
 	ch, err := decide(f)
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ var (
 //
 // A commit whose result is unknown is not repeated: if it was written, the letters have other
 // heads, and are ErrLetterChanged.
-func (c *Cases) ApplyMany(ctx context.Context, letters []journal.LetterRow, decide Decision, m Batch) ([]Result, error) {
+func (c *Cases) ApplyMany(ctx context.Context, letters []journal.LetterRow, decide LetterDecision, m Batch) ([]Result, error) {
 	b := letterBatch{Cases: c, Batch: m, decide: decide, results: make([]Result, len(letters))}
 	for i := range letters {
 		b.results[i] = Result{Letter: letters[i], Err: ErrNotTried}
@@ -78,7 +78,7 @@ func (c *Cases) ApplyMany(ctx context.Context, letters []journal.LetterRow, deci
 type letterBatch struct {
 	*Cases
 	Batch
-	decide      Decision
+	decide      LetterDecision
 	results     []Result
 	ended       atomic.Bool
 	unavailable atomic.Pointer[error]

@@ -17,12 +17,12 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Decision returns the change to make to a dead letter as it was read, or the error that
+// LetterDecision returns the change to make to a dead letter as it was read, or the error that
 // refuses it. The head of its case is the version of letter and annotations. A decision is
 // called again whenever the letter is read again, so it must be pure: what it needs besides the
 // letter is read before, such as ForkFacts. It leaves the ids of the transition empty: whoever
 // applies it sets them.
-type Decision func(f journal.LetterRow) (journal.Change, error)
+type LetterDecision func(f journal.LetterRow) (journal.Change, error)
 
 // ErrLetterChanged means that the letter is not as it was read or planned.
 var ErrLetterChanged = errors.New("postadjudication: the letter has changed since it was read")
@@ -35,7 +35,7 @@ type Guard struct {
 }
 
 // Letter guards decisions about letters.
-func (g Guard) Letter(decide Decision) Decision {
+func (g Guard) Letter(decide LetterDecision) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
 		return g.run(func(*journal.Snapshot) (journal.Change, error) { return decide(f) })(&f.Snapshot)
 	}
@@ -94,7 +94,7 @@ func annotationChange(f journal.LetterRow, annotations journal.Annotations, rece
 }
 
 // Holding places a hold on a letter.
-func Holding(actor, reason string, at time.Time) Decision {
+func Holding(actor, reason string, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := AnnotationGate(f, refusal.GateHeld); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)
@@ -106,7 +106,7 @@ func Holding(actor, reason string, at time.Time) Decision {
 }
 
 // Releasing releases the hold on a letter. It voids the announced end of the letter's retention.
-func Releasing(actor, reason string, at time.Time) Decision {
+func Releasing(actor, reason string, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := AnnotationGate(f, refusal.GateNotHeld); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)
@@ -118,7 +118,7 @@ func Releasing(actor, reason string, at time.Time) Decision {
 }
 
 // Marking sets marks on a letter. A nil mark is unchanged.
-func Marking(actor, reason string, reprocess, review *bool, at time.Time) Decision {
+func Marking(actor, reason string, reprocess, review *bool, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := AnnotationGate(f, ""); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)
@@ -141,7 +141,7 @@ func Marking(actor, reason string, reprocess, review *bool, at time.Time) Decisi
 }
 
 // Announcing announces when the retention of a letter ends.
-func Announcing(ends func(journal.LetterRow) time.Time, actor string, at time.Time) Decision {
+func Announcing(ends func(journal.LetterRow) time.Time, actor string, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
 		annotations := f.Annotations
 		annotations.RetentionEndsAt = ends(f)
@@ -152,7 +152,7 @@ func Announcing(ends func(journal.LetterRow) time.Time, actor string, at time.Ti
 
 // Freeing frees the reservation of a case and closes its open letter, which has nothing left to
 // wait for. reference is to the evidence that nothing will be paid for it.
-func Freeing(actor, reason, reference string, at time.Time) Decision {
+func Freeing(actor, reason, reference string, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := reservationGate(f); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)

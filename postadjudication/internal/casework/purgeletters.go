@@ -31,7 +31,7 @@ func PurgeGate(f journal.LetterRow) refusal.Gate {
 
 // Purging closes a letter as purged. Case, escrow and reservation stay unchanged: the decision is
 // still to be settled by a person.
-func Purging(receipt func(journal.LetterRow) receipts.Draft) Decision {
+func Purging(receipt func(journal.LetterRow) receipts.Draft) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
 		if gate := PurgeGate(f); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)
