@@ -43,7 +43,5 @@
 // pauses the run, or a probe of the run starts. The second is written after the breaker
 // closed.
 //
-// The package imports asynq, go-redis, zap, golang.org/x/sys/unix, OpenTelemetry's API,
-// retrypolicy, receipts and internal/failpoint. It must not know SQL, settlements, the
-// rules about money, the command line or the HTTP API.
+// It must not know SQL, settlements, the rules about money, the command line or the HTTP API.
 package background

@@ -23,10 +23,8 @@
 //
 // # Dependencies
 //
-// May import background, settlement, receipts, retrypolicy, all of its own packages but escrowhttp,
-// and internal/schema, archive, redact, strictjson, access and tenantlimit. It alone opens the journal,
-// and hands it to its subjects: deadletter/report imports deadletter, that casestatus, and none of them
-// this package. Package refusal has the gates and errors that all share. It knows no HTTP: executors
-// are passed in (see escrow and escrowhttp), and the HTTP API and the command line call this
-// package, never the reverse.
+// It alone opens the journal, and hands it to its subjects: deadletter/report imports deadletter,
+// that casestatus, and none of them this package. Package refusal has the gates and errors that all
+// share. It knows no HTTP: executors are passed in (see escrow and escrowhttp), and the HTTP API
+// and the command line call this package, never the reverse.
 package postadjudication

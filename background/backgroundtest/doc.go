@@ -3,5 +3,5 @@
 // It changes runs by Transition.Apply, as the real journal does. Unlike the real one, one write
 // in ten fails without cause, half of these after they took effect.
 //
-// It imports background and receipts only. Programs must not import it.
+// Programs must not import it.
 package backgroundtest

@@ -21,5 +21,5 @@
 // the servers cannot be started, 70 if the command succeeded but the cleanup failed, 126 if the command cannot be run,
 // and 127 if it is not found. (`go run` turns every code but 0 into 1; build the binary if the code matters.)
 //
-// It may import internal/child, localpg and localredis, and knows nothing of the product. Unix only.
+// It knows nothing of the product. Unix only.
 package main

@@ -16,6 +16,5 @@
 //
 // # House
 //
-// May import the standard library and golang-lru. It knows neither HTTP nor SQL nor
-// settlements.
+// It knows neither HTTP nor SQL nor settlements.
 package access

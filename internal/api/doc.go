@@ -35,7 +35,5 @@
 //
 // # House
 //
-// May import postadjudication, its packages audit, casestatus, deadletter, deadletter/report, escrow
-// and refusal, background, receipts and retrypolicy for their types, internal/access, intake, strictjson, redact and tenantlimit, and
-// huma. It decides nothing about settlements or gates, and contains no SQL.
+// It decides nothing about settlements or gates, and contains no SQL.
 package api

@@ -16,7 +16,5 @@
 // A build with the tag production has no private servers, no escrow service for demonstrations,
 // and none of their dependencies.
 //
-// The package may import postadjudication, its executors and casestatus, background and receipts for
-// their types, internal/api, internal/build, internal/pgurl, internal/access, internal/fakeescrow, internal/localpg, asynq, asynqmon and
-// miniredis. It must not know of commands, tables for people or SQL of the journal.
+// It must not know of commands, tables for people or SQL of the journal.
 package app

@@ -13,6 +13,5 @@
 //
 // # House
 //
-// Imports the standard library only. It knows nothing of letters, runs or money, makes
-// no names and has no clock.
+// It knows nothing of letters, runs or money, makes no names and has no clock.
 package archive

@@ -41,6 +41,6 @@
 // the verification a broken state for each thing that it counts. Package prove removes the
 // product's guards, one by one, and checks that a test fails without each.
 //
-// May import everything that a user of the library may, the private servers, and package
+// It uses what every user of the library can use, the private servers, and package
 // prove. Nothing imports it.
 package main

@@ -11,7 +11,5 @@
 //	 ├──▶ demo, doctor                └──▶ internal/client, or the library
 //	 └──▶ all of the others
 //
-// The package may import internal/app, internal/api and internal/access for their names and
-// types, internal/intake and the public packages. It decides nothing about retries or
-// settlements: only the library or a server moves money.
+// It decides nothing about retries or settlements: only the library or a server moves money.
 package cli

@@ -14,6 +14,5 @@
 //
 // # House
 //
-// May import internal/api and internal/access for their types, and the public packages.
 // It knows no flags, no exit codes and no environment, and opens no database.
 package client

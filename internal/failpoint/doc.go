@@ -21,5 +21,5 @@
 // A process has an armed point only if it calls Arm. The shipped programs do not, and pay
 // one atomic load for each point that they pass.
 //
-// The package imports the standard library only, and does not know its callers.
+// It does not know its callers.
 package failpoint

@@ -48,6 +48,5 @@
 // Each call and each effect has its time by the service's own clock. Violations are
 // recomputed from the list of effects only.
 //
-// The package may import postadjudication/escrow, settlement and the standard library.
 // It must not know of runs, policies or storage: it relies on nothing that Recourse says.
 package fakeescrow

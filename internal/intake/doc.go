@@ -17,6 +17,5 @@
 // a surrogate pair, and anything after the object. After a bad line the reader goes on with
 // the next one.
 //
-// The package may import postadjudication, its package refusal, settlement, internal/strictjson and
-// internal/redact. It submits nothing, and keeps one line at a time in memory.
+// It submits nothing, and keeps one line at a time in memory.
 package intake

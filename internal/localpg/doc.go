@@ -9,5 +9,5 @@
 //	running --Kill--> killed --Restart--> running (recovered)
 //	any     --Stop--> gone (a temporary directory is removed)
 //
-// It may import internal/child and lib/pq, and knows nothing of this module's schema. Unix only.
+// It knows nothing of this module's schema. Unix only.
 package localpg

@@ -6,5 +6,5 @@
 // ends with the process that started it, even if that one is killed with SIGKILL. Root runs it as the user redis, else
 // nobody.
 //
-// It may import internal/child and the standard library, and knows nothing of what is stored. Unix only.
+// It knows nothing of what is stored. Unix only.
 package localredis

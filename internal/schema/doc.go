@@ -28,6 +28,6 @@
 //
 // # House
 //
-// May import its packages migrations and stored, pgurl, lib/pq and goose. It knows tables, roles and
-// triggers; it must not know what a row means: no run, no receipt, not the engine, not the journal.
+// It knows tables, roles and triggers. It must not know what a row means: no run, no receipt, not
+// the engine, not the journal.
 package schema

@@ -13,6 +13,5 @@
 //
 // # House
 //
-// Imports the standard library only. It does no I/O but to the given writer, and knows
-// nothing of what the tables are about.
+// It does no I/O but to the given writer, and knows nothing of what the tables are about.
 package sheet

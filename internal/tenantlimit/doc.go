@@ -10,7 +10,6 @@
 //
 // # House
 //
-// Imports the standard library. A function must not wait for the limit that it runs under.
-// Under Processors the functions should be short: they must hold no lock, and may block only
-// on reads from DoReading's reader.
+// A function must not wait for the limit that it runs under. Under Processors the functions should
+// be short: they must hold no lock, and may block only on reads from DoReading's reader.
 package tenantlimit

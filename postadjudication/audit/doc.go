@@ -12,7 +12,4 @@
 // head for each case and the breaks that it found. It derives what receipts determine by package
 // internal/binding, as the engine does, and reads rows by package internal/trail, whose statements
 // are its own. It knows neither the engine nor the journal.
-//
-// It may import receipts, settlement, retrypolicy, internal/binding, internal/trail,
-// internal/access, archive and pgurl, internal/schema/stored, and lib/pq.
 package audit

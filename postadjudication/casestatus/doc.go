@@ -2,7 +2,6 @@
 // for, the relatives of a run by fork, the replays by rules, and the list of cases with what may be
 // done about each.
 //
-// It promises to change nothing, and that a status names the one thing that has to change first. May
-// import casework, the journal, the engine and the pure packages, escrow, refusal and validate. It
+// It promises to change nothing, and that a status names the one thing that has to change first. It
 // must not know the search for dead letters, plans, or who asks.
 package casestatus

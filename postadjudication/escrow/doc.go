@@ -13,6 +13,6 @@
 //
 // # Dependencies
 //
-// May import background and settlement, whose words it uses, and internal/binding for the name of
-// the default target. It knows no HTTP (see escrowhttp), no journal and no case.
+// It uses the words of background and settlement. It knows no HTTP (see escrowhttp), no journal and
+// no case.
 package escrow

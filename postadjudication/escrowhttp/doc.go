@@ -64,7 +64,5 @@
 //
 // The trace of the context is sent to the service as traceparent.
 //
-// The package may import postadjudication/escrow, settlement, internal/strictjson,
-// internal/redact, OpenTelemetry's API and the standard library. It must not know runs,
-// policies, storage or logs.
+// It must not know runs, policies, storage or logs.
 package escrowhttp

@@ -8,7 +8,5 @@
 // together; that no rule acts after the commit that changed or deleted it; and that every change of
 // a rule has a receipt.
 //
-// May import casework for every change, deadletter and journal/search for what a rule selects, the
-// journal, binding, the engine, escrow, receipts, refusal, retrypolicy, validate, and
-// internal/redact. It must not know plans, retention and the service.
+// It must not know plans, retention and the service.
 package replay

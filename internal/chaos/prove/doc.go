@@ -15,5 +15,5 @@
 //
 // # House
 //
-// May import the private Postgres that the tests share. Only the chaos command imports it.
+// Only the chaos command imports it.
 package prove

@@ -10,6 +10,5 @@
 //
 // # House
 //
-// May import postadjudication, its packages escrow and escrowhttp, background, receipts,
-// retrypolicy, internal/failpoint and internal/fakeescrow. It must not know of faults, other workers or the verification.
+// It must not know of faults, other workers or the verification.
 package worker

@@ -15,7 +15,5 @@
 //
 // # House
 //
-// May import internal/app, internal/client, internal/api and internal/access for their
-// names and types, internal/cli/shell, internal/cli/view, cobra and the public packages. It
-// defines flags but no command, and decides nothing about retries or settlements.
+// It defines flags but no command, and decides nothing about retries or settlements.
 package backend

@@ -11,6 +11,5 @@
 // the database as its owner, and works on it as a role that owns nothing: always on a private
 // Postgres, on a named one if both roles are named.
 //
-// The package may import internal/app, internal/intake, internal/cli/screen and the
-// public packages. It knows no SQL and no command line.
+// It knows no SQL and no command line.
 package demo

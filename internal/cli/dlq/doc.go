@@ -13,7 +13,5 @@
 //
 // # House
 //
-// May import the other packages of internal/cli but internal/cli itself, demo and doctor,
-// internal/app and internal/api for their names and types, cobra and the public packages. It
-// uses a Backend and opens no server and no table. Only rebuild works directly on the database.
+// It uses a Backend and opens no server and no table. Only rebuild works directly on the database.
 package dlq

@@ -4,6 +4,5 @@
 // A change is written under the version that was read, so it never overwrites a concurrent
 // change. Zero is an error if it would mean the default.
 //
-// It may import internal/cli/backend, internal/cli/shell, internal/cli/view, cobra and the
-// public packages. It knows nothing of dead letters.
+// It knows nothing of dead letters.
 package policy

@@ -14,7 +14,5 @@
 //
 // # House
 //
-// May import cobra, internal/cli/screen, and internal/app, internal/intake, internal/access
-// and the public packages for their errors and types. It knows no command and no backend, and
-// opens no database and no server.
+// It knows no command and no backend, and opens no database and no server.
 package shell

@@ -8,6 +8,5 @@
 //
 // # House
 //
-// May import internal/cli/screen, internal/cli/shell for its formats, and the public packages.
 // It knows no flag, no command and no backend.
 package view

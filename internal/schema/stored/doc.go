@@ -3,6 +3,5 @@
 // words in columns, and the statements that both read by. Each stands here once.
 //
 // The package promises that its functions change nothing: they need SELECT on the schema recourse
-// and nothing else, and work on a standby. It imports package receipts and the migrations, and
-// knows neither the engine nor the journal.
+// and nothing else, and work on a standby. It knows neither the engine nor the journal.
 package stored

@@ -9,6 +9,6 @@
 // what is derived is stored in receipts for ever. It is pure: it reads no clock, no row and no
 // configuration, and its functions may be called concurrently.
 //
-// It imports the packages of receipts, settlements and access keys, and knows neither the journal
-// nor the engine (package background), nor anything of requests, pages and filters.
+// It knows neither the journal nor the engine (package background), nor anything of requests, pages
+// and filters.
 package binding

@@ -8,7 +8,6 @@
 // nothing is called or forked while an earlier call may still pay. A commit whose result is unknown
 // is never repeated blindly: the head of the case shows whether it was written.
 //
-// May import the engine, the journal, the pure packages, internal/redact, and of its siblings
-// binding, escrow, refusal and validate. It knows of who asks only what receipts state (Caller,
-// Provenance). It must not know requests, filters and pages, nor the service that opens it.
+// It knows of who asks only what receipts state (Caller, Provenance). It must not know requests,
+// filters and pages, nor the service that opens it.
 package casework

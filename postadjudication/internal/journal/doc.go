@@ -47,10 +47,9 @@
 //
 // # House
 //
-// May import its package pg, background, settlement, receipts, retrypolicy, the schema's packages
-// migrations and stored, internal/access and failpoint, sqlx, lib/pq and golang-lru. What an audit
-// must agree on with the journal is in package stored. The compiler lets only packages under
-// postadjudication import it. It must not know its packages search and plans, which are built on
-// it: they write receipts by AppendOperation, inside of their own transactions. It decides nothing
-// about retries or settlements, knows no Redis, and reads no clock for what it stores.
+// What an audit must agree on with the journal is in package stored. The compiler lets only
+// packages under postadjudication import it. It must not know its packages search and plans, which
+// are built on it: they write receipts by AppendOperation, inside of their own transactions. It
+// decides nothing about retries or settlements, knows no Redis, and reads no clock for what it
+// stores.
 package journal

@@ -9,6 +9,4 @@
 // through the code that wrote it would repeat its faults. What the writer must agree on (words in
 // columns, the statements about receipts) is in package internal/schema/stored. The package
 // knows neither the journal nor the engine nor the Service.
-//
-// It may import receipts, settlement, internal/access, internal/schema/stored and lib/pq.
 package trail

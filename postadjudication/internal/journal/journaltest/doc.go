@@ -2,6 +2,6 @@
 // open journal, plain runs with the transitions that a family without a settlement decides on, and
 // a connection pooler that behaves like PgBouncer.
 //
-// It decides nothing that the product decides otherwise, and changes rows only through the
-// journal. May import the journal, background, receipts and internal/testkit. Used by tests only.
+// It decides nothing that the product decides otherwise, and changes rows only through the journal.
+// Used by tests only.
 package journaltest

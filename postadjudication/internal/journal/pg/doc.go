@@ -16,6 +16,6 @@
 //
 // # House
 //
-// May import internal/pgurl, internal/failpoint, lib/pq and sqlx. It must not know a table, a run, a
-// receipt, nor package background: errors that mean something to callers are given to it.
+// It must not know a table, a run, a receipt, nor package background: errors that mean something to
+// callers are given to it.
 package pg

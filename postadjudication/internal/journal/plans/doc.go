@@ -11,7 +11,6 @@
 //
 // # House
 //
-// May import the journal, its packages pg and search, background, receipts, the schema's package
-// stored and internal/failpoint. It applies no action and decides nothing about letters; what may be
-// done with one is asked of its caller (Scope.Matches, Scope.GateOf).
+// It applies no action and decides nothing about letters; what may be done with one is asked of its
+// caller (Scope.Matches, Scope.GateOf).
 package plans

@@ -51,7 +51,6 @@
 //
 // # House
 //
-// May import the journal, its package pg, background, settlement, receipts, the schema's package
-// stored, and internal/failpoint, signature and tenantlimit. It decides nothing about letters: what a
-// run or a case is, it reads from their rows. It must not know who asks, nor plans.
+// It decides nothing about letters: what a run or a case is, it reads from their rows. It must not
+// know who asks, nor plans.
 package search
