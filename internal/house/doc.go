@@ -2,7 +2,7 @@
 //
 // # Rules
 //
-//   - Imports run one way. A table says which package may import which. The compiler lets only
+//   - Imports run one way. A table (house_test.go) says which package imports which. The compiler lets only
 //     packages under postadjudication open the journal. Pure packages do no I/O, and have no clock,
 //     no log and no dependency.
 //   - A file has at most 500 lines, a function 70, a package 35 files and 110 exported names, a type
@@ -25,16 +25,30 @@
 //	generation           which decision about one transaction it is, from 1
 //	case                 everything about one transaction; its runs share one settlement
 //	run                  one task that carries one adjudication, with its own budget of attempts
+//	family               a kind of task: its handler, its policy, and how its transitions are recorded
+//	target               the name of a service that a family's handler calls
 //	attempt              one call of the escrow service by a run
 //	retry                the next attempt of the same run; the receipt subtypes and the command "retry"
 //	                     that users know before the word fork stay
-//	dead letter          a run that ended without success, until somebody decides what becomes of it
+//	dead letter, letter  a run that ended without success, until somebody decides what becomes of it
 //	fork                 a new run of a dead letter, with a new budget
 //	replay               a fork or mark by a rule, without a person
 //	operation key        the idempotency key of the escrow service, the same on all attempts of a decision
+//	epoch                which operation key of a generation it is, from 0; a fork with a new key raises it
 //	claim                the right of one process to make the next attempt, written before the call
 //	transition           one change of a run and its case, with its receipts, in one commit
 //	outstanding call     a call that was given up and may still be executed
+//	slot                 the right to make one handler call; a process has a fixed number of them
+//
+// Decisions:
+//
+//	snapshot             a run and its case as they were at one moment
+//	change               what a transition or a decision writes: a case, its runs and receipts, in one commit
+//	draft                a receipt of a change before it has its place in the chain
+//	gate                 a named reason for which something is refused, and nothing is changed
+//	tenant               whose adjudications, cases and keys they are; tenants see nothing of each other
+//	actor                who a receipt says did something: a person, a program or a part of Recourse
+//	principal            whom an access key belongs to; the actor of what is done with the key
 //
 // Delivery:
 //
