@@ -2,17 +2,22 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 )
 
@@ -153,3 +158,59 @@ func (w *deadlineResponse) start() {
 }
 
 func pointer[T any](v T) *T { return &v }
+
+// readBody reads a whole body, which must be one JSON object or empty.
+func readBody(w http.ResponseWriter, r *http.Request, o operation) ([]byte, error) {
+	most := o.maxBody
+	if most == 0 {
+		most = maxBodyBytes
+	}
+	if err := checkContentType(r); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if err != nil {
+		return nil, unreadBodyProblem(err, most)
+	}
+	if len(body) == 0 {
+		return nil, nil
+	}
+	if err := strictjson.CheckObject(body); err != nil {
+		return nil, malformedProblem(err)
+	}
+	if o.raw { // package intake checks it
+		return body, nil
+	}
+	return body, rejectNulls(body)
+}
+
+func checkContentType(r *http.Request) error {
+	given := r.Header.Get("Content-Type")
+	if given == "" {
+		return nil
+	}
+	kind, params, err := mime.ParseMediaType(given)
+	if err != nil || kind != "application/json" || !strings.EqualFold(cmp.Or(params["charset"], "utf-8"), "utf-8") {
+		return newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "send application/json in UTF-8 (curl: --json)")
+	}
+	return nil
+}
+
+// malformedProblem returns the problem of a body that is invalid JSON.
+func malformedProblem(err error) *Problem {
+	p := newProblem(http.StatusBadRequest, "malformed", "the body can't be read")
+	var wrong *strictjson.Error
+	if errors.As(err, &wrong) {
+		return p.withField(redact.Text(wrong.Field), wrong.Problem)
+	}
+	return p
+}
+
+// unreadBodyProblem returns the problem of a body that could not be read to its end.
+func unreadBodyProblem(err error, most int64) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body is over %d bytes", most)
+	}
+	return newProblem(http.StatusRequestTimeout, "too_slow", "the body did not arrive")
+}
