@@ -40,6 +40,12 @@ func (d *delivery) claim() (claimRecord, error) {
 	return claimRecord{at: tr.At, sent: sent}, err
 }
 
+// claimRecord is a committed claim.
+type claimRecord struct {
+	at   time.Time // as recorded
+	sent instant   // before its statement was sent
+}
+
 // lookupBeforeClaim looks up a run that may not be called again because its operation key may
 // have expired, and records the result. It returns true when the run may be claimed after that.
 func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
@@ -245,9 +251,3 @@ func (p *claimBackoff) remaining() time.Duration {
 }
 
 func (p *claimBackoff) left(now instant) time.Duration { return max(0, p.last-(now.mono-p.began.mono)) }
-
-// claimRecord is a committed claim.
-type claimRecord struct {
-	at   time.Time // as recorded
-	sent instant   // before its statement was sent
-}

@@ -87,6 +87,8 @@ func limited[I, O any](ctx context.Context, reads *tenantlimit.Limit, o operatio
 	return out, err
 }
 
+func pointer[T any](v T) *T { return &v }
+
 // Handle registers a huma operation behind the checks of role, size, JSON and
 // Idempotency-Key, in this order.
 func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
@@ -124,40 +126,6 @@ func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 		do(w)
 	})
 }
-
-// answerTimeout is how long a reader may take to read an answer; streams set their own deadline.
-const answerTimeout = 30 * time.Second
-
-// deadlineResponse starts the write deadline with the first byte of the answer, so that an
-// operation that took long can still be answered.
-type deadlineResponse struct {
-	http.ResponseWriter
-	started bool
-}
-
-// Unwrap is for http.ResponseController.
-func (w *deadlineResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *deadlineResponse) WriteHeader(status int) {
-	w.start()
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *deadlineResponse) Write(b []byte) (int, error) {
-	w.start()
-	return w.ResponseWriter.Write(b)
-}
-
-func (w *deadlineResponse) start() {
-	if w.started {
-		return
-	}
-	w.started = true
-	// A writer may not support deadlines; on a closed connection Write returns the error.
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout))
-}
-
-func pointer[T any](v T) *T { return &v }
 
 // readBody reads a whole body, which must be one JSON object or empty.
 func readBody(w http.ResponseWriter, r *http.Request, o operation) ([]byte, error) {
@@ -213,4 +181,36 @@ func unreadBodyProblem(err error, most int64) error {
 		return newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body is over %d bytes", most)
 	}
 	return newProblem(http.StatusRequestTimeout, "too_slow", "the body did not arrive")
+}
+
+// answerTimeout is how long a reader may take to read an answer; streams set their own deadline.
+const answerTimeout = 30 * time.Second
+
+// deadlineResponse starts the write deadline with the first byte of the answer, so that an
+// operation that took long can still be answered.
+type deadlineResponse struct {
+	http.ResponseWriter
+	started bool
+}
+
+// Unwrap is for http.ResponseController.
+func (w *deadlineResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *deadlineResponse) WriteHeader(status int) {
+	w.start()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *deadlineResponse) Write(b []byte) (int, error) {
+	w.start()
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *deadlineResponse) start() {
+	if w.started {
+		return
+	}
+	w.started = true
+	// A writer may not support deadlines; on a closed connection Write returns the error.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout))
 }
