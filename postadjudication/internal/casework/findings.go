@@ -123,15 +123,11 @@ func (c *Cases) LookupFinding(ctx context.Context, tenant string, id background.
 		return Finding{}, LookupSource{}, RefusedBy(gate, seen)
 	}
 	if err := checkBinding(&seen.Run); err != nil {
-		refusal := RefusedBy(refusal.GateRequestAltered, seen)
-		refusal.Because = err.Error()
-		return Finding{}, LookupSource{}, refusal
+		return Finding{}, LookupSource{}, refusedBecause(refusal.GateRequestAltered, seen, err.Error())
 	}
 	found := c.lookUpWithTimeout(ctx, seen.Run, false)
 	if found.Class == escrow.Unknown {
-		refusal := RefusedBy(refusal.GateReconcileFirst, seen)
-		refusal.Because = lookupUnclear(found)
-		return Finding{}, LookupSource{}, refusal
+		return Finding{}, LookupSource{}, refusedBecause(refusal.GateReconcileFirst, seen, lookupUnclear(found))
 	}
 	return Finding{Class: found.Class, Moved: found.Moved, Reference: found.Reference}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
 }
@@ -170,9 +166,7 @@ func (c *Cases) FindingRun(ctx context.Context, tenant string, id background.Run
 	case gate != "" && !(f.Class == escrow.Executed && closedUnpaid(seen)):
 		return seen, RefusedBy(gate, seen)
 	case asked.Class == escrow.NotExecuted && seen.Run.Attempt != asked.Attempt:
-		refusal := RefusedBy(refusal.GateReconcileFirst, seen)
-		refusal.Because = "another call was made during the lookup, and the answer does not cover it"
-		return seen, refusal
+		return seen, refusedBecause(refusal.GateReconcileFirst, seen, "another call was made during the lookup, and the answer does not cover it")
 	case asked.Class != "":
 		return seen, nil
 	case seen.Run.Letter == background.LetterForked:
@@ -193,9 +187,7 @@ func (c *Cases) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot) e
 	if err != nil || !runs.paidUnder(seen.Run.Operation) {
 		return err
 	}
-	refusal := RefusedBy(refusal.GateNotOpen, seen)
-	refusal.Because = "the payment under its operation key is on record"
-	return refusal
+	return refusedBecause(refusal.GateNotOpen, seen, "the payment under its operation key is on record")
 }
 
 // checkNoCallPending refuses NotExecuted while a call may still be in flight, unless the finding
@@ -209,9 +201,7 @@ func (c *Cases) checkNoCallPending(ctx context.Context, seen journal.Snapshot, f
 	if err != nil || why == "" {
 		return err
 	}
-	refusal := RefusedBy(refusal.GateCallOutstanding, seen)
-	refusal.Because = why
-	return refusal
+	return refusedBecause(refusal.GateCallOutstanding, seen, why)
 }
 
 // explainLostGuard returns why a letter that was open a moment ago can't be reconciled any more.

@@ -89,9 +89,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 		return journal.Change{}, RefusedBy(gate, *s)
 	}
 	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
-		refusal := RefusedBy(refusal.GateRequestAltered, *s)
-		refusal.Because = err.Error()
-		return journal.Change{}, refusal
+		return journal.Change{}, refusedBecause(refusal.GateRequestAltered, *s, err.Error())
 	}
 	after := *s
 	after.Run.Letter, after.Case.ActiveRun = background.LetterForked, k.Run

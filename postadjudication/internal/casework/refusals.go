@@ -27,6 +27,13 @@ func RefusedBy(g refusal.Gate, s journal.Snapshot) *refusal.RefusedError {
 	return &refusal.RefusedError{Gate: g, Run: s.Run.ID, Letter: s.Run.Letter, ActiveRun: s.Case.ActiveRun}
 }
 
+// refusedBecause is RefusedBy with more than the gate says.
+func refusedBecause(g refusal.Gate, s journal.Snapshot, why string) *refusal.RefusedError {
+	refused := RefusedBy(g, s)
+	refused.Because = why
+	return refused
+}
+
 // ActionRequest is an action that a person asked for on one run.
 type ActionRequest struct {
 	Action        string // as in receipts: "fork", "reconcile"
