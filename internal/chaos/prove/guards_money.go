@@ -34,6 +34,11 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkKeepsItsKeyWhileACallOfTheParentIsOut"},
 	},
 	{
+		Name:     "no other operation key while the calls under the old one can't be read",
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "return !other.outstanding, other.err", "return !other.outstanding, nil"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALetterWhoseCallsCanNotBeReadIsNotForked"},
+	},
+	{
 		Name:     "no higher generation while a call of a letter is out",
 		Edits:    []Edit{{"postadjudication/admission.go", " || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOutstandingCallKeepsTheNextGenerationOut"},
