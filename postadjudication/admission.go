@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -29,6 +30,38 @@ type admission struct {
 	digest     [32]byte
 	at         time.Time
 	unsafeErr  error // refuses a new adjudication; an earlier version may have accepted this one
+}
+
+// admission fixes everything that a submission needs, so that the journal may
+// call Decide repeatedly with the same outcome.
+func (s *submissions) admission(ctx context.Context, a Adjudication) (admission, error) {
+	if a.Generation == 0 {
+		a.Generation = 1
+	}
+	wrong, err := a.problemsInTurn(ctx)
+	if err != nil {
+		return admission{}, err
+	}
+	if wrong.malformed() != nil {
+		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
+	}
+	problem := wrong.unsafe()
+	if _, known := s.cases.Settlements.Targets[a.target()]; !known {
+		problem = errors.Join(problem, unknownTargetError(s.cases.Settlements.Targets))
+	}
+	if err := s.cases.Manager.MeasureClock(ctx); err != nil {
+		return admission{}, err
+	}
+	return admission{
+		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
+		queue: s.cases.Manager.Queue(casework.Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
+	}, nil
+}
+
+func (a admission) submission() journal.Submission {
+	return journal.Submission{
+		Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openCase, Decide: a.decide,
+	}
 }
 
 // openCase returns the change that opens a new case.

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/settlement"
@@ -115,38 +114,6 @@ func (s *submissions) SubmitBatch(ctx context.Context, as []Adjudication) ([]Sub
 	}
 	wg.Wait()
 	return out, errs
-}
-
-// admission fixes everything that a submission needs, so that the journal may
-// call Decide repeatedly with the same outcome.
-func (s *submissions) admission(ctx context.Context, a Adjudication) (admission, error) {
-	if a.Generation == 0 {
-		a.Generation = 1
-	}
-	wrong, err := a.problemsInTurn(ctx)
-	if err != nil {
-		return admission{}, err
-	}
-	if wrong.malformed() != nil {
-		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
-	}
-	problem := wrong.unsafe()
-	if _, known := s.cases.Settlements.Targets[a.target()]; !known {
-		problem = errors.Join(problem, unknownTargetError(s.cases.Settlements.Targets))
-	}
-	if err := s.cases.Manager.MeasureClock(ctx); err != nil {
-		return admission{}, err
-	}
-	return admission{
-		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
-		queue: s.cases.Manager.Queue(casework.Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
-	}, nil
-}
-
-func (a admission) submission() journal.Submission {
-	return journal.Submission{
-		Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openCase, Decide: a.decide,
-	}
 }
 
 func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, error) {

@@ -186,7 +186,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name:     "the escrow delta of a transition is recorded with it",
-		Edits:    []Edit{{"postadjudication/internal/journal/statement_hottransition.go", "FROM ok WHERE delta <> 0", "FROM ok WHERE false"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/statement_transition.go", "FROM ok WHERE delta <> 0", "FROM ok WHERE false"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestATransitionNeverWaitsForItsEscrow"},
 	},
 	{

@@ -233,18 +233,6 @@ func letterBatchFailpoint(rows []*chainedChange) string {
 	return failpoint.Annotations
 }
 
-func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
-	rows := make([]*chainedChange, len(changes))
-	for i := range changes {
-		var err error
-		markSelfDeclared(ctx, changes[i].Drafts)
-		if rows[i], err = chain(&changes[i]); err != nil {
-			return nil, err
-		}
-	}
-	return rows, nil
-}
-
 // writeSideEffects writes the side effects of the changes that were applied.
 func writeSideEffects(ctx context.Context, tx *sql.Tx, rows []*chainedChange, results []result) error {
 	var annotations []AnnotationsRow

@@ -7,7 +7,10 @@ import (
 
 	"github.com/lib/pq/oid"
 
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // A table describes the columns of a table once. The parameters of the statements that
@@ -140,3 +143,67 @@ var (
 	// Of a receipt: all.
 	receiptParameters = receiptsTable.of(strings.Split(receiptColumns, ",")...)
 )
+
+const receiptColumns = stored.ReceiptColumns
+
+// newRunColumns are the columns of a new run that have no default.
+const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,active,due_at,last_transition`
+
+func addNewRun(c *pg.Columns, r background.Run) {
+	c.ID(r.ID)
+	c.ID(r.Case)
+	c.Str(r.Tenant)
+	c.Str(r.Family)
+	c.Str(r.RetryKey)
+	settles := r.Operation != [32]byte{}
+	if settles {
+		c.Bytes(r.Operation[:])
+	} else {
+		c.Null()
+	}
+	c.Str(r.Queue)
+	c.Str(r.Target)
+	c.Str(r.Policy.Encode())
+	if settles {
+		c.Null()
+	} else {
+		c.Bytes(r.Payload)
+	}
+	c.ID(r.Parent)
+	c.Time(r.DueAt)
+	c.ID(r.LastTransition)
+	if settles {
+		c.Bytes(r.Payload)
+	} else {
+		c.Null()
+	}
+}
+
+func addReceipts(c *pg.Columns, rs []receipts.Receipt) {
+	for i := range rs {
+		r := &rs[i]
+		c.ID(r.Case)
+		c.Int(r.Seq)
+		c.ID(r.Run)
+		c.Str(r.Tenant)
+		c.Str(string(r.Source))
+		c.Str(string(r.Subtype))
+		c.Str(r.Actor)
+		c.Time(r.At)
+		c.Str(string(r.Body))
+		c.Bytes(r.Link[:])
+	}
+}
+
+// The two forms of a statement: withSkipLocked never waits for another transaction, for
+// batches and callers' transactions; withLockWait waits, for the slow paths.
+func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
+
+func withLockWait(text string) string { return strings.ReplaceAll(text, "/*skip*/", "") }
+
+// outboxSQL inserts the receipts of a statement, in i, into the outbox for the sequencer:
+// one row per tenant. Its id is drawn while the rows of the cases are locked, so that of
+// two transitions of one case the later has the higher id.
+const outboxSQL = `
+  INSERT INTO recourse.outbox (tenant, case_ids, seqs)
+  SELECT i.tenant, array_agg(i.case_id), array_agg(i.seq) FROM i GROUP BY i.tenant`

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/recourse-dev/recourse/background"
@@ -144,4 +145,26 @@ func splitOnDataError[R any](rows []*chainedChange, run func([]*chainedChange) (
 		}
 	}
 	return out
+}
+
+// scanRowNumbers executes a statement that returns the numbers, from 1, of the rows it
+// wrote, with one value for each.
+func scanRowNumbers(ctx context.Context, q pg.Querier, rows int, args []any, each func(n int, value int64)) error {
+	res, err := q.QueryContext(ctx, "", args...)
+	if err != nil {
+		return err
+	}
+	defer res.Close()
+	for res.Next() {
+		var n int
+		var value int64
+		if err := res.Scan(&n, &value); err != nil {
+			return err
+		}
+		if n < 1 || n > rows {
+			return fmt.Errorf("postgres: unexpected answer for row %d of %d", n, rows)
+		}
+		each(n, value)
+	}
+	return res.Err()
 }

@@ -58,14 +58,6 @@ func (l *Letters) Handlers(ctx context.Context, tenant string, letters []backgro
 	return out, nil
 }
 
-// batchable reports whether a change shares its commit with others: changes without a side
-// effect do, and so do deaths whose handlers begin. Any other side effect has a transaction
-// of its own.
-func (c *Change) batchable() bool {
-	_, isDeath := c.SideEffect.(Handler)
-	return c.SideEffect == nil || isDeath
-}
-
 // flushDeaths writes a batch of deaths with their handlers, in one commit. A batch that
 // can't be written as a whole is split, so that only rows that can't be written alone fail.
 func (j *Journal) flushDeaths(rows []*chainedChange) []pg.Answer[result] {

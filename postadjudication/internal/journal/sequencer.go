@@ -150,13 +150,6 @@ func SequencerSettings() map[string]string {
 	}
 }
 
-// outboxSQL inserts the receipts of a statement, in i, into the outbox for the sequencer:
-// one row per tenant. Its id is drawn while the rows of the cases are locked, so that of
-// two transitions of one case the later has the higher id.
-const outboxSQL = `
-  INSERT INTO recourse.outbox (tenant, case_ids, seqs)
-  SELECT i.tenant, array_agg(i.case_id), array_agg(i.seq) FROM i GROUP BY i.tenant`
-
 // Committed receives, at least once, after this process has written receipts.
 func (j *Journal) Committed() <-chan struct{} { return j.committed }
 

@@ -1,9 +1,20 @@
 package journal
 
 import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -42,58 +53,153 @@ type Snapshot struct {
 	Run  background.Run
 }
 
-// RunChange is the change of another run than that of After.
-type RunChange struct{ Before, After background.Run }
+// snapshotSQL reads runs with their cases and their terms; a WHERE clause follows it.
+const snapshotSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + snapshotTables + termsJoin
 
-// Change is what one transition does to a case. It is written only if the case's head and
-// the state, attempt, token and cancel request of every run in it are still as in Before;
-// else nothing is written.
-type Change struct {
-	Transition background.TransitionID
-	Before     *Snapshot // nil: the change opens the case
-	After      *Snapshot // must not be Before; writing the change sets its new head
-	Others     []RunChange
-	NewRun     *background.Run // a new run of the case that begins with this change
-	Opening    Opening         // set if the change opens the case
-	Reserve    bool            // what it adds to the committed sum is a reservation, and must fit into what the escrow has left
-	Drafts     []receipts.Draft
-	SideEffect SideEffect // nil unless the change writes more than its case
+// snapshotWithoutTermsSQL is snapshotSQL without the terms, for callers that read the
+// receipts themselves.
+const snapshotWithoutTermsSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColumns + snapshotTables
+
+const snapshotColumns = `
+  r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
+  r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_transition, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.notification_number,
+  r.reason AS death_reason, r.error_type, r.error_code, r.error_text,
+  c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
+  c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
+  c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link`
+
+const snapshotTables = `
+FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+  LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
+
+// snapshotRow is one row of snapshotSQL.
+type snapshotRow struct {
+	ID                 uuid.UUID
+	CaseID             uuid.UUID
+	Tenant             string
+	Family             string
+	RetryKey           string
+	OperationKey       []byte
+	Queue              string
+	Target             string
+	Policy             string
+	Payload            []byte
+	ParentID           uuid.NullUUID
+	State              string
+	Letter             string
+	AttemptCount       int
+	BudgetSpent        int
+	Recoveries         int
+	Class              string
+	Token              uuid.NullUUID
+	SessionID          uuid.NullUUID
+	OutstandingCalls   pq.Int32Array
+	LastTransition     uuid.UUID
+	CancelRequested    bool
+	CancelBy           string
+	CancelReason       string
+	DueAt              time.Time
+	DeadAt             sql.NullTime
+	NotificationNumber int
+	DeathReason        string
+	ErrorType          string
+	ErrorCode          string
+	ErrorText          string
+	Kind               string
+	Subject            string
+	EscrowID           int64
+	Reference          string
+	Currency           string
+	Held               int64
+	Submission         string
+	Content            []byte
+	Progression        string
+	ReasonCode         string
+	Reason             string
+	Lifecycle          string
+	Adjudication       string
+	Generation         int
+	Asked              int64
+	Moved              int64
+	Reserved           int64
+	Released           int64
+	Refunded           int64
+	RunID              uuid.UUID
+	UnknownOpen        int
+	Epoch              int
+	FirstSentAt        sql.NullTime
+	LastSeq            int64
+	LastLink           []byte
+	OwnReceipt         sql.NullString
 }
 
-// Opening is the escrow of a case that does not exist yet.
-type Opening struct {
-	Reference, Currency string
-	Held                int64
+// scan reads a row of snapshotSQL, then the further columns of a query.
+func (r *snapshotRow) scan(rows *sql.Rows, more ...any) error {
+	return rows.Scan(append(r.destinations(), more...)...)
 }
 
-// isClaim reports whether the change claims its run. A change that leaves it running, such
-// as a late answer of an earlier attempt, records a fact, which no guard of claims stops.
-func (c *Change) isClaim() bool {
-	return c.After.Run.State == background.Running && c.Before.Run.State != background.Running
-}
-
-// isOpening reports whether the change opens its case.
-func (c *Change) isOpening() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
-
-// committedDelta returns how much the change adds to the committed sum of the escrow;
-// negative if it frees more.
-func (c *Change) committedDelta() int64 {
-	after := committed(&c.After.Case)
-	if c.Before == nil {
-		return after
+// destinations returns where the columns of snapshotSQL are read to, in their order.
+func (r *snapshotRow) destinations() []any {
+	return []any{
+		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
+		&r.State, &r.Letter, &r.AttemptCount, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
+		&r.SessionID, &r.OutstandingCalls, &r.LastTransition, &r.CancelRequested, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.NotificationNumber,
+		&r.DeathReason, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
+		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
+		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
+		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnReceipt,
 	}
-	return after - committed(&c.Before.Case)
 }
 
-func committed(c *Case) int64 { return c.State.Reserved + c.State.Released + c.State.Refunded }
-
-// runCount returns the number of existing runs that the change is about; 0 for a case
-// without runs.
-func (c *Change) runCount() int {
-	if c.After.Case.Kind == KindOperations {
-		return 0
+// read scans a row. If it fails after ID was set, the error concerns that run only.
+func (r *snapshotRow) read(rows *sql.Rows, more ...any) (Snapshot, error) {
+	if err := r.scan(rows, more...); err != nil {
+		return Snapshot{}, fmt.Errorf("postgres: run %s: %w", uuid.UUID(r.ID), err)
 	}
-	return 1 + len(c.Others)
+	return r.snapshot()
+}
+
+// snapshot converts the row. An error is about the run's policy, which is then zero; all
+// else is set.
+func (r *snapshotRow) snapshot() (Snapshot, error) {
+	policy, err := retrypolicy.Parse(r.Policy)
+	if err != nil {
+		err = fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
+	}
+	run := background.Run{
+		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,
+		Queue: r.Queue, Target: r.Target, Parent: background.RunID(r.ParentID.UUID), Policy: policy, Payload: r.Payload,
+		State: background.State(r.State), Letter: background.LetterStatus(r.Letter), Attempt: r.AttemptCount, BudgetSpent: r.BudgetSpent,
+		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastTransition: r.LastTransition, CancelRequested: r.CancelRequested,
+		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
+		DueAt: r.DueAt.UTC(), NotificationNumber: r.NotificationNumber, Reason: r.DeathReason, UnresolvedUnknowns: r.UnknownOpen, Terms: r.terms(),
+	}
+	copy(run.Operation[:], r.OperationKey)
+	for _, attempt := range r.OutstandingCalls {
+		run.OutstandingCalls = append(run.OutstandingCalls, int(attempt))
+	}
+	if r.DeadAt.Valid {
+		run.DeadAt = r.DeadAt.Time.UTC()
+	}
+	if r.FirstSentAt.Valid {
+		run.FirstSentAt = r.FirstSentAt.Time.UTC()
+	}
+	if r.ErrorType != "" {
+		run.Failure = &background.Failure{Type: r.ErrorType, Code: r.ErrorCode, Message: r.ErrorText}
+	}
+	theCase := Case{
+		ID: run.Case, Tenant: r.Tenant, Kind: Kind(r.Kind), Subject: r.Subject, Escrow: r.EscrowID, Reference: r.Reference,
+		Currency: r.Currency, Held: r.Held, Submission: r.Submission, ActiveRun: background.RunID(r.RunID), Epoch: r.Epoch,
+		State: settlement.State{
+			Adjudication: settlement.Outcome(r.Adjudication), Progression: settlement.Status(r.Progression),
+			ReasonCode: settlement.ReasonCode(r.ReasonCode), Reason: r.Reason, Lifecycle: settlement.Lifecycle(r.Lifecycle),
+			Generation: r.Generation, Asked: r.Asked, Moved: r.Moved, Reserved: r.Reserved, Released: r.Released, Refunded: r.Refunded,
+		},
+		Head: receipts.Head{Seq: r.LastSeq},
+	}
+	copy(theCase.Content[:], r.Content)
+	copy(theCase.Head.Link[:], r.LastLink)
+	return Snapshot{Case: theCase, Run: run}, err
 }
 
 // termsJoin finds the submitted receipt of a run by the primary key of receipts: for the
@@ -123,4 +229,57 @@ func (r *snapshotRow) terms() *receipts.Terms {
 		return new(receipts.Terms)
 	}
 	return &t
+}
+
+func snapshots(ctx context.Context, q pg.Querier, query string, args ...any) ([]Snapshot, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []Snapshot
+	var unreadables unreadable
+	for rows.Next() {
+		var scanned snapshotRow
+		s, err := scanned.read(rows)
+		if scanned.ID == (uuid.UUID{}) {
+			return nil, err
+		}
+		if err != nil {
+			unreadables = append(unreadables, unreadableRun{background.RunID(scanned.ID), err, background.Cursor{DueAt: scanned.DueAt.UTC(), ID: background.RunID(scanned.ID)}, s})
+			continue
+		}
+		out = append(out, s)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if unreadables != nil {
+		return out, unreadables
+	}
+	return out, nil
+}
+
+const bySubjectSQL = snapshotSQL + `WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = $3 AND r.id = c.run_id`
+
+// snapshotBySubject reads the case of a subject with its active run.
+func snapshotBySubject(ctx context.Context, q pg.Querier, tenant string, kind Kind, subject string) (*Snapshot, error) {
+	s, err := exactlyOne(snapshots(ctx, q, bySubjectSQL, tenant, string(kind), subject))
+	return &s, err
+}
+
+const byRunsSQL = snapshotSQL + `WHERE r.id = ANY($1::uuid[])`
+
+func exactlyOne(s []Snapshot, err error) (Snapshot, error) {
+	var unreadables unreadable
+	if errors.As(err, &unreadables) {
+		return unreadables[0].partial, err
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if len(s) == 0 {
+		return Snapshot{}, background.ErrNotFound
+	}
+	return s[0], nil
 }

@@ -308,3 +308,9 @@ func (j *opener) applyHotOpens(ctx context.Context, rows []*chainedChange) ([]op
 	}
 	return out, nil
 }
+
+func hitOpenPoints(m failpoint.Moment, rows []*chainedChange) {
+	for range rows {
+		failpoint.Hit(m, failpoint.Open)
+	}
+}

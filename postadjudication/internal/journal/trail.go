@@ -2,12 +2,9 @@ package journal
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 
 	"github.com/lib/pq"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
@@ -46,39 +43,4 @@ func (r *Receipts) OfCase(ctx context.Context, tenant string, id receipts.CaseID
 		out[i] = rows[i].Receipt()
 	}
 	return out, nil
-}
-
-// CountRuns counts the runs of a tenant by state.
-func (c *Cases) CountRuns(ctx context.Context, tenant string) (map[background.State]int, error) {
-	rows, err := c.readDB.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
-	if err != nil {
-		return nil, pg.Unavailable(err)
-	}
-	defer rows.Close()
-	out := map[background.State]int{}
-	for rows.Next() {
-		var s background.State
-		var n int
-		if err := rows.Scan(&s, &n); err != nil {
-			return nil, pg.Unavailable(err)
-		}
-		out[s] = n
-	}
-	return out, rows.Err()
-}
-
-// WithTrail reads a case's runs and receipts at one moment.
-func (c *Cases) WithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
-	tx, err := c.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return nil, nil, pg.Unavailable(err)
-	}
-	defer func() { err = errors.Join(err, pg.Rollback(tx.Tx)) }()
-	if runs, err = snapshots(ctx, tx, byCaseSQL, tenant, caseID.String()); err != nil {
-		return nil, nil, pg.Unavailable(err)
-	}
-	if trail, err = stored.CaseTrail(ctx, tx, tenant, caseID); err != nil {
-		return nil, nil, pg.Unavailable(err)
-	}
-	return runs, trail, nil
 }

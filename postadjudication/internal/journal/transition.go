@@ -11,16 +11,6 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// SideEffect is what a change writes outside its own case, in the same transaction: both
-// are committed, or neither. Changes without a side effect share statements, so they pay
-// nothing for it.
-type SideEffect interface {
-	// write writes to the transaction in which the change itself is written already.
-	write(ctx context.Context, tx *sql.Tx) error
-	// failpointName returns the failpoint of the transaction.
-	failpointName() string
-}
-
 // applyWithSideEffect writes a change and its side effect in one commit, on a connection of
 // a slow path. text is transitionSQL in the form that waits for locks or in the one that does
 // not.
@@ -93,12 +83,6 @@ func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft r
 // errCancelNotMarked rolls back the receipt of a request that came too late or repeats
 // another.
 var errCancelNotMarked = errors.New("postgres: the run is not running or has a cancel request")
-
-// Decision returns the change that a transition makes to a case, or an error if it makes
-// none. It is called again whenever the case has changed meanwhile, so it must be pure.
-// Others read the snapshot too: a Decision must not change it, nor keep it except as the
-// Before of its change.
-type Decision func(*Snapshot) (Change, error)
 
 // Apply makes one transition of a run: it decides on the cached or stored snapshot, writes
 // the change with its receipts in one commit, and decides again on a new snapshot if the
@@ -237,21 +221,4 @@ func (j *Journal) conflictReason(ctx context.Context, ch *Change) error {
 		return background.ErrBreakerOpen
 	}
 	return nil
-}
-
-type selfDeclaredKey struct{}
-
-// WithSelfDeclared returns a context in which every receipt is marked self-declared: no key
-// proves the actor's name.
-func WithSelfDeclared(ctx context.Context) context.Context {
-	return context.WithValue(ctx, selfDeclaredKey{}, true)
-}
-
-func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
-	if ctx.Value(selfDeclaredKey{}) == nil {
-		return
-	}
-	for i := range drafts {
-		drafts[i].Payload.SelfDeclared = true
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -141,3 +142,21 @@ func (c *Cases) CountUnreadable(ctx context.Context) (n int64, err error) {
 	}
 	return n, nil
 }
+
+// unreadable is the error of runs that this program can't read, such as one with a policy
+// that only a newer program knows. Other runs can still be read.
+type unreadable []unreadableRun
+
+type unreadableRun struct {
+	id      background.RunID
+	err     error
+	cursor  background.Cursor
+	partial Snapshot // what could be read of it
+}
+
+func (u unreadable) Error() string {
+	return fmt.Sprintf("postgres: run %s can't be read by this program (%d in all): %v", u[0].id, len(u), u[0].err)
+}
+
+// Is matches background.ErrUnreadable: all other runs are readable.
+func (u unreadable) Is(target error) bool { return target == background.ErrUnreadable }

@@ -1,0 +1,200 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Cases reads cases and their runs.
+type Cases struct {
+	*shared
+}
+
+// Find reads a run as it is now. It returns ErrNotFound if there is none.
+func (c *Cases) Find(ctx context.Context, id background.RunID) (background.Run, error) {
+	s, err := c.Snapshot(ctx, id)
+	return s.Run, err
+}
+
+// Snapshot reads a run and its case as they are now.
+func (j *Cases) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewColumns(1, 1)
+	c.ID(id)
+	return exactlyOne(snapshots(ctx, j.readDB, byRunsSQL, c.Args()...))
+}
+
+// SubjectSnapshot reads a case by its subject, with its active run.
+func (c *Cases) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	s, err := snapshotBySubject(ctx, c.readDB, tenant, kind, subject)
+	return *s, err
+}
+
+const byCaseSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
+
+// Runs reads all runs of a tenant's case, oldest first.
+func (c *Cases) Runs(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	return snapshots(ctx, c.readDB, byCaseSQL, tenant, id.String())
+}
+
+// ReadableRuns is Runs for decisions about another run of the case: it includes runs
+// whose policy can't be read, without the policy.
+func (c *Cases) ReadableRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
+	out, err := c.Runs(ctx, tenant, id)
+	var unreadables unreadable
+	if !errors.As(err, &unreadables) {
+		return out, err
+	}
+	for _, u := range unreadables {
+		if u.partial.Run.ID.IsZero() {
+			return nil, err
+		}
+		out = append(out, u.partial)
+	}
+	slices.SortFunc(out, func(a, b Snapshot) int { return bytes.Compare(a.Run.ID[:], b.Run.ID[:]) })
+	return out, nil
+}
+
+// CaseFilter selects cases of settlements.
+type CaseFilter struct {
+	States   []string // any of these progressions; all if empty
+	Reserved bool     // only those with a reserved amount
+	Subject  string   // only this transaction; all if empty
+}
+
+// CaseRow is a case with the state of its active run.
+type CaseRow struct {
+	Case
+	UnknownOpen int
+	RunState    background.State
+	Letter      background.LetterStatus
+	Class       background.Class
+	Held        bool // its dead letter has a hold
+}
+
+// CaseSum is the money of the cases of one currency.
+type CaseSum struct {
+	Currency string `db:"currency"`
+	Cases    int64  `db:"cases"`
+	Reserved int64  `db:"reserved"`
+	Released int64  `db:"released"`
+	Refunded int64  `db:"refunded"`
+}
+
+const (
+	caseFilterSQL = `c.tenant = $1 AND c.kind = 'settlement' AND ($2::text[] = '{}' OR c.progression = ANY($2)) AND ($3 = false OR c.reserved > 0) AND ($4 = '' OR c.subject = $4)`
+
+	caseListSQL = `SELECT c.id, c.subject, e.reference, e.currency, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved,
+  c.reserved, c.released, c.refunded, c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
+FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.annotations k ON k.run_id = c.run_id
+WHERE c.id > $5 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $6`
+
+	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved)::bigint AS reserved, sum(c.released)::bigint AS released, sum(c.refunded)::bigint AS refunded
+FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE ` + caseFilterSQL + ` GROUP BY e.currency ORDER BY e.currency`
+)
+
+func (f CaseFilter) args(tenant string) []any {
+	return []any{tenant, append(pq.StringArray{}, f.States...), f.Reserved, f.Subject}
+}
+
+// List lists cases of a tenant after one, oldest first.
+func (j *Cases) List(ctx context.Context, tenant string, f CaseFilter, after receipts.CaseID, limit int) (out []CaseRow, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := j.readDB.QueryContext(ctx, caseListSQL, append(f.args(tenant), after.String(), limit)...)
+	if err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		c, err := scanCase(rows)
+		if err != nil {
+			return nil, pg.Unavailable(err)
+		}
+		c.Tenant, c.Kind = tenant, KindSettlement
+		out = append(out, c)
+	}
+	return out, pg.Unavailable(rows.Err())
+}
+
+func scanCase(rows *sql.Rows) (c CaseRow, err error) {
+	var id, run uuid.UUID
+	s := &c.State
+	var adjudication, progression, code, lifecycle string
+	err = rows.Scan(&id, &c.Subject, &c.Reference, &c.Currency, &progression, &code, &s.Reason, &lifecycle, &adjudication, &s.Generation, &s.Asked, &s.Moved,
+		&s.Reserved, &s.Released, &s.Refunded, &c.UnknownOpen, &run, &c.RunState, &c.Letter, &c.Class, &c.Held)
+	c.ID, c.ActiveRun = receipts.CaseID(id), background.RunID(run)
+	s.Progression, s.ReasonCode, s.Lifecycle, s.Adjudication = settlement.Status(progression), settlement.ReasonCode(code), settlement.Lifecycle(lifecycle), settlement.Outcome(adjudication)
+	return c, err
+}
+
+// Sums adds up the money of the cases that a filter selects, by currency.
+func (c *Cases) Sums(ctx context.Context, tenant string, f CaseFilter) (out []CaseSum, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := c.readDB.QueryContext(ctx, caseSumsSQL, f.args(tenant)...)
+	if err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var s CaseSum
+		if err := rows.Scan(&s.Currency, &s.Cases, &s.Reserved, &s.Released, &s.Refunded); err != nil {
+			return nil, pg.Unavailable(err)
+		}
+		out = append(out, s)
+	}
+	return out, pg.Unavailable(rows.Err())
+}
+
+// CountRuns counts the runs of a tenant by state.
+func (c *Cases) CountRuns(ctx context.Context, tenant string) (map[background.State]int, error) {
+	rows, err := c.readDB.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
+	if err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	out := map[background.State]int{}
+	for rows.Next() {
+		var s background.State
+		var n int
+		if err := rows.Scan(&s, &n); err != nil {
+			return nil, pg.Unavailable(err)
+		}
+		out[s] = n
+	}
+	return out, rows.Err()
+}
+
+// WithTrail reads a case's runs and receipts at one moment.
+func (c *Cases) WithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
+	tx, err := c.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return nil, nil, pg.Unavailable(err)
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx.Tx)) }()
+	if runs, err = snapshots(ctx, tx, byCaseSQL, tenant, caseID.String()); err != nil {
+		return nil, nil, pg.Unavailable(err)
+	}
+	if trail, err = stored.CaseTrail(ctx, tx, tenant, caseID); err != nil {
+		return nil, nil, pg.Unavailable(err)
+	}
+	return runs, trail, nil
+}

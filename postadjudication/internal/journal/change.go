@@ -1,0 +1,168 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Change is what one transition does to a case. It is written only if the case's head and
+// the state, attempt, token and cancel request of every run in it are still as in Before;
+// else nothing is written.
+type Change struct {
+	Transition background.TransitionID
+	Before     *Snapshot // nil: the change opens the case
+	After      *Snapshot // must not be Before; writing the change sets its new head
+	Others     []RunChange
+	NewRun     *background.Run // a new run of the case that begins with this change
+	Opening    Opening         // set if the change opens the case
+	Reserve    bool            // what it adds to the committed sum is a reservation, and must fit into what the escrow has left
+	Drafts     []receipts.Draft
+	SideEffect SideEffect // nil unless the change writes more than its case
+}
+
+// RunChange is the change of another run than that of After.
+type RunChange struct{ Before, After background.Run }
+
+// Opening is the escrow of a case that does not exist yet.
+type Opening struct {
+	Reference, Currency string
+	Held                int64
+}
+
+// SideEffect is what a change writes outside its own case, in the same transaction: both
+// are committed, or neither. Changes without a side effect share statements, so they pay
+// nothing for it.
+type SideEffect interface {
+	// write writes to the transaction in which the change itself is written already.
+	write(ctx context.Context, tx *sql.Tx) error
+	// failpointName returns the failpoint of the transaction.
+	failpointName() string
+}
+
+// Decision returns the change that a transition makes to a case, or an error if it makes
+// none. It is called again whenever the case has changed meanwhile, so it must be pure.
+// Others read the snapshot too: a Decision must not change it, nor keep it except as the
+// Before of its change.
+type Decision func(*Snapshot) (Change, error)
+
+// isClaim reports whether the change claims its run. A change that leaves it running, such
+// as a late answer of an earlier attempt, records a fact, which no guard of claims stops.
+func (c *Change) isClaim() bool {
+	return c.After.Run.State == background.Running && c.Before.Run.State != background.Running
+}
+
+// isOpening reports whether the change opens its case.
+func (c *Change) isOpening() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
+
+// batchable reports whether a change shares its commit with others: changes without a side
+// effect do, and so do deaths whose handlers begin. Any other side effect has a transaction
+// of its own.
+func (c *Change) batchable() bool {
+	_, isDeath := c.SideEffect.(Handler)
+	return c.SideEffect == nil || isDeath
+}
+
+// runCount returns the number of existing runs that the change is about; 0 for a case
+// without runs.
+func (c *Change) runCount() int {
+	if c.After.Case.Kind == KindOperations {
+		return 0
+	}
+	return 1 + len(c.Others)
+}
+
+// committedDelta returns how much the change adds to the committed sum of the escrow;
+// negative if it frees more.
+func (c *Change) committedDelta() int64 {
+	after := committed(&c.After.Case)
+	if c.Before == nil {
+		return after
+	}
+	return after - committed(&c.Before.Case)
+}
+
+func committed(c *Case) int64 { return c.State.Reserved + c.State.Released + c.State.Refunded }
+
+// chainedChange is a change with its receipts chained to the head it was decided on.
+type chainedChange struct {
+	*Change
+	receipts []receipts.Receipt
+	head     receipts.Head
+}
+
+// errSharedAfter refuses a change whose After is its Before, which other goroutines read.
+var errSharedAfter = errors.New("postgres: After of a change is its Before")
+
+func chain(ch *Change) (*chainedChange, error) {
+	switch ch.Before {
+	case nil:
+		ch.Before = &Snapshot{}
+	case ch.After:
+		return nil, errSharedAfter
+	}
+	from := ch.Before.Case.Head
+	if ch.isOpening() {
+		from = receipts.Genesis(ch.After.Case.ID)
+	}
+	rs, head, err := receipts.Chain(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: chain receipts: %w", err)
+	}
+	ch.After.Case.Head = head
+	if ch.isOpening() && ch.After.Case.Kind != KindOperations {
+		terms := ch.Drafts[0].Terms(ch.After.Case.ID, ch.After.Case.Tenant)
+		ch.After.Run.Terms = &terms
+	}
+	return &chainedChange{Change: ch, receipts: rs, head: head}, nil
+}
+
+func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
+	rows := make([]*chainedChange, len(changes))
+	for i := range changes {
+		var err error
+		markSelfDeclared(ctx, changes[i].Drafts)
+		if rows[i], err = chain(&changes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// hasOneReceipt reports whether the change has one receipt, of its run.
+func (s *chainedChange) hasOneReceipt() bool {
+	return len(s.receipts) == 1 && s.receipts[0].Run == s.After.Run.ID && s.After.Case.Kind != KindOperations
+}
+
+type selfDeclaredKey struct{}
+
+// WithSelfDeclared returns a context in which every receipt is marked self-declared: no key
+// proves the actor's name.
+func WithSelfDeclared(ctx context.Context) context.Context {
+	return context.WithValue(ctx, selfDeclaredKey{}, true)
+}
+
+func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
+	if ctx.Value(selfDeclaredKey{}) == nil {
+		return
+	}
+	for i := range drafts {
+		drafts[i].Payload.SelfDeclared = true
+	}
+}
+
+// result is the result of writing one change.
+type result int
+
+const (
+	conflict      result = iota // a guard did not hold, or the row was locked by another transaction
+	applied                     // committed, or part of the caller's transaction
+	insufficient                // it exceeds what the escrow has left; decided on the locked row
+	deferred                    // it does not fit into the escrow after others of its batch
+	mismatched                  // the escrow holds another sum or currency
+	alreadyExists               // the case to be opened exists
+)
