@@ -302,7 +302,7 @@ func (p *planStore) planFinding(ctx context.Context, tenant, actor string, id ba
 	}
 	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Reference: validate.Clean(f.Reference, casework.MaxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
 	if asked.Class != "" {
-		found.Lookup, found.LookupURL, found.OtherAmount = true, asked.Url, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
+		found.Lookup, found.LookupURL, found.OtherAmount = true, asked.URL, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
 	}
 	return p.storePlan(ctx, plans.Plan{Tenant: tenant, Action: string(BulkFinding), Actor: actor, Reason: f.Reason},
 		BulkSpec{Finding: found},

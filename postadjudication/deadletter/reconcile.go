@@ -70,7 +70,7 @@ func (l Letters) reconcileOrPlan(ctx context.Context, id background.RunID, f cas
 	if people > 1 || access.IsProgram(l.actor) {
 		return casestatus.Case{}, l.s.Propose(ctx, l.tenant, l.actor, id, f, asked)
 	}
-	return l.reconcile(ctx, id, f, asked, casework.Guard{Stamp: casework.Provenance{People: people, LookupURL: asked.Url}.Stamp})
+	return l.reconcile(ctx, id, f, asked, casework.Guard{Stamp: casework.Provenance{People: people, LookupURL: asked.URL}.Stamp})
 }
 
 // ReconcileCase is Reconcile for the current run of a transaction: the waiting run, the run
@@ -105,10 +105,10 @@ func (l Letters) Lookup(ctx context.Context, id background.RunID) (_ casestatus.
 	}
 	declared := casework.CallerOf(ctx).SelfDeclared
 	if !declared {
-		asked.Url = "" // the escrow service is the one that this process is configured for
+		asked.URL = "" // the escrow service is the one that this process is configured for
 	}
 	if found.Class != escrow.Executed || !declared {
-		return l.reconcile(ctx, id, found, asked, casework.Guard{Stamp: casework.Provenance{LookupURL: asked.Url}.Stamp})
+		return l.reconcile(ctx, id, found, asked, casework.Guard{Stamp: casework.Provenance{LookupURL: asked.URL}.Stamp})
 	}
 	found.Reason = "the escrow service that " + l.actor + " named was asked"
 	return l.reconcileOrPlan(ctx, id, found, asked)

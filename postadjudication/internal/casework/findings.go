@@ -76,7 +76,7 @@ func (f Finding) checkAmount(seen *journal.Snapshot) error {
 type LookupSource struct {
 	Class   escrow.Class
 	Attempt int
-	Url     string
+	URL     string
 }
 
 // lookupURL returns the URL of an executor's escrow service without userinfo, query and

@@ -57,8 +57,8 @@ func (f *Settlements) paidUnderOlderKeys(ctx context.Context, c journal.Case) (i
 	return folded.PaidUnderOlderKeys, nil
 }
 
-// paidUnderOlderKeys returns OlderPaid of an executed event.
-func (a *caseRuns) paidUnderOlderKeys(s *journal.Snapshot) (int64, error) {
+// olderPaidAt returns OlderPaid of an executed event that is decided on a snapshot.
+func (a *caseRuns) olderPaidAt(s *journal.Snapshot) (int64, error) {
 	switch {
 	case !s.Case.State.NeedsOlderPaid():
 		return 0, nil
@@ -165,7 +165,7 @@ func paymentOf(m background.Transition, s *journal.Snapshot, runs *caseRuns) (se
 	if t.Generation < s.Case.State.Generation {
 		e.Fact = settlement.ExecutedOlder
 	}
-	e.OlderPaid, err = runs.paidUnderOlderKeys(s)
+	e.OlderPaid, err = runs.olderPaidAt(s)
 	return e, err
 }
 

@@ -273,7 +273,7 @@ func applySettlement(m *background.Transition, s *journal.Snapshot, runs *caseRu
 			e.Repeated = s.Run.Class == escrow.Executed
 		}
 		if err == nil {
-			e.OlderPaid, err = runs.paidUnderOlderKeys(s)
+			e.OlderPaid, err = runs.olderPaidAt(s)
 		}
 		if err != nil {
 			return s.Case.State, settlement.Effect{}, err
