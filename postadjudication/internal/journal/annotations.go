@@ -178,7 +178,7 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 	defer j.txPath.Release()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
-	rows, err := chainAll(ctx, changes)
+	chained, err := chainAll(ctx, changes)
 	if err != nil {
 		return nil, err
 	}
@@ -187,14 +187,14 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 		return nil, pg.Unavailable(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	results, err := applyTransitions(ctx, tx, withSkipLocked(transitionSQL), rows)
+	results, err := applyWideTransitions(ctx, tx, withSkipLocked(wideTransitionSQL), chained)
 	if err == nil {
-		err = writeSideEffects(ctx, tx, rows, results)
+		err = writeSideEffects(ctx, tx, chained, results)
 	}
 	if err != nil {
 		return nil, busyOrUnavailable(err)
 	}
-	point := letterBatchFailpoint(rows)
+	point := letterBatchFailpoint(chained)
 	failpoint.Hit(failpoint.JournalBefore, point)
 	commitRequested = true
 	err = tx.Commit()
@@ -203,8 +203,8 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 		return nil, pg.Unavailable(err)
 	}
 	j.SignalCommitted()
-	for i := range rows {
-		j.cache.Remove(rows[i].After.Run.ID)
+	for i := range chained {
+		j.cache.Remove(chained[i].After.Run.ID)
 		done = append(done, results[i] == applied)
 	}
 	return done, nil
@@ -224,9 +224,9 @@ func NotCommitted(err error) bool {
 
 // letterBatchFailpoint returns the failpoint of the batch: that of rule actions if it has
 // any.
-func letterBatchFailpoint(rows []*chainedChange) string {
-	for _, r := range rows {
-		if b, ok := r.SideEffect.(RuleAction); ok {
+func letterBatchFailpoint(changes []*chainedChange) string {
+	for _, ch := range changes {
+		if b, ok := ch.SideEffect.(RuleAction); ok {
 			return b.failpointName()
 		}
 	}
@@ -234,15 +234,15 @@ func letterBatchFailpoint(rows []*chainedChange) string {
 }
 
 // writeSideEffects writes the side effects of the changes that were applied.
-func writeSideEffects(ctx context.Context, tx *sql.Tx, rows []*chainedChange, results []result) error {
+func writeSideEffects(ctx context.Context, tx *sql.Tx, changes []*chainedChange, results []result) error {
 	var annotations []AnnotationsRow
 	var erased []background.RunID
 	var actions []RuleAction
-	for i, r := range rows {
+	for i, ch := range changes {
 		if results[i] != applied {
 			continue
 		}
-		switch b := r.SideEffect.(type) {
+		switch b := ch.SideEffect.(type) {
 		case nil:
 		case AnnotationsRow:
 			annotations = append(annotations, b)

@@ -231,16 +231,16 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 
 // RecordProbes stores the probes that the leader of a half-open breaker releases. It
 // reports whether the version was still the previous one.
-func (j *BreakerStore) RecordProbes(ctx context.Context, b background.Breaker) (bool, error) {
+func (b *BreakerStore) RecordProbes(ctx context.Context, breaker background.Breaker) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	res, err := pg.Exec(ctx, j.txPath.DB, failpoint.BreakerProbes, `UPDATE recourse.circuit_breakers SET version = $4, probes = $5, asked = $6, paused = $7 `+byTargetSQL+`
+	done, err := pg.Exec(ctx, b.txPath.DB, failpoint.BreakerProbes, `UPDATE recourse.circuit_breakers SET version = $4, probes = $5, asked = $6, paused = $7 `+byTargetSQL+`
 		AND version = $4 - 1 AND state = $8`,
-		b.Tenant, b.Family, b.Name, b.Version, probeIDs(b), b.NewCasesProbed, b.Paused, string(b.State))
+		breaker.Tenant, breaker.Family, breaker.Name, breaker.Version, probeIDs(breaker), breaker.NewCasesProbed, breaker.Paused, string(breaker.State))
 	if err != nil {
 		return false, busyOrUnavailable(err)
 	}
-	n, err := res.RowsAffected()
+	n, err := done.RowsAffected()
 	return n == 1, err
 }
 

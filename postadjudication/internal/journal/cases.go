@@ -29,12 +29,12 @@ func (c *Cases) Find(ctx context.Context, id background.RunID) (background.Run, 
 }
 
 // Snapshot reads a run and its case as they are now.
-func (j *Cases) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
+func (c *Cases) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(1, 1)
-	c.ID(id)
-	return exactlyOne(snapshots(ctx, j.readDB, byRunsSQL, c.Args()...))
+	ids := pg.NewColumns(1, 1)
+	ids.ID(id)
+	return exactlyOne(snapshots(ctx, c.readDB, byRunsSQL, ids.Args()...))
 }
 
 // SubjectSnapshot reads a case by its subject, with its active run.
@@ -115,21 +115,21 @@ func (f CaseFilter) args(tenant string) []any {
 }
 
 // List lists cases of a tenant after one, oldest first.
-func (j *Cases) List(ctx context.Context, tenant string, f CaseFilter, after receipts.CaseID, limit int) (out []CaseRow, err error) {
+func (c *Cases) List(ctx context.Context, tenant string, f CaseFilter, after receipts.CaseID, limit int) (out []CaseRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	rows, err := j.readDB.QueryContext(ctx, caseListSQL, append(f.args(tenant), after.String(), limit)...)
+	rows, err := c.readDB.QueryContext(ctx, caseListSQL, append(f.args(tenant), after.String(), limit)...)
 	if err != nil {
 		return nil, pg.Unavailable(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		c, err := scanCase(rows)
+		row, err := scanCase(rows)
 		if err != nil {
 			return nil, pg.Unavailable(err)
 		}
-		c.Tenant, c.Kind = tenant, KindSettlement
-		out = append(out, c)
+		row.Tenant, row.Kind = tenant, KindSettlement
+		out = append(out, row)
 	}
 	return out, pg.Unavailable(rows.Err())
 }

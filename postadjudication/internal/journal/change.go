@@ -98,44 +98,44 @@ type chainedChange struct {
 // errSharedAfter refuses a change whose After is its Before, which other goroutines read.
 var errSharedAfter = errors.New("postgres: After of a change is its Before")
 
-func chain(ch *Change) (*chainedChange, error) {
-	switch ch.Before {
+func chain(change *Change) (*chainedChange, error) {
+	switch change.Before {
 	case nil:
-		ch.Before = &Snapshot{}
-	case ch.After:
+		change.Before = &Snapshot{}
+	case change.After:
 		return nil, errSharedAfter
 	}
-	from := ch.Before.Case.Head
-	if ch.isOpening() {
-		from = receipts.Genesis(ch.After.Case.ID)
+	from := change.Before.Case.Head
+	if change.isOpening() {
+		from = receipts.Genesis(change.After.Case.ID)
 	}
-	rs, head, err := receipts.Chain(ch.After.Case.ID, ch.After.Case.Tenant, from, ch.Drafts...)
+	rs, head, err := receipts.Chain(change.After.Case.ID, change.After.Case.Tenant, from, change.Drafts...)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: chain receipts: %w", err)
 	}
-	ch.After.Case.Head = head
-	if ch.isOpening() && ch.After.Case.Kind != KindOperations {
-		terms := ch.Drafts[0].Terms(ch.After.Case.ID, ch.After.Case.Tenant)
-		ch.After.Run.Terms = &terms
+	change.After.Case.Head = head
+	if change.isOpening() && change.After.Case.Kind != KindOperations {
+		terms := change.Drafts[0].Terms(change.After.Case.ID, change.After.Case.Tenant)
+		change.After.Run.Terms = &terms
 	}
-	return &chainedChange{Change: ch, receipts: rs, head: head}, nil
+	return &chainedChange{Change: change, receipts: rs, head: head}, nil
 }
 
 func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
-	rows := make([]*chainedChange, len(changes))
+	out := make([]*chainedChange, len(changes))
 	for i := range changes {
 		var err error
 		markSelfDeclared(ctx, changes[i].Drafts)
-		if rows[i], err = chain(&changes[i]); err != nil {
+		if out[i], err = chain(&changes[i]); err != nil {
 			return nil, err
 		}
 	}
-	return rows, nil
+	return out, nil
 }
 
 // hasOneReceipt reports whether the change has one receipt, of its run.
-func (s *chainedChange) hasOneReceipt() bool {
-	return len(s.receipts) == 1 && s.receipts[0].Run == s.After.Run.ID && s.After.Case.Kind != KindOperations
+func (ch *chainedChange) hasOneReceipt() bool {
+	return len(ch.receipts) == 1 && ch.receipts[0].Run == ch.After.Run.ID && ch.After.Case.Kind != KindOperations
 }
 
 type selfDeclaredKey struct{}
@@ -159,10 +159,10 @@ func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
 type result int
 
 const (
-	conflict      result = iota // a guard did not hold, or the row was locked by another transaction
-	applied                     // committed, or part of the caller's transaction
-	insufficient                // it exceeds what the escrow has left; decided on the locked row
-	deferred                    // it does not fit into the escrow after others of its batch
-	mismatched                  // the escrow holds another sum or currency
-	alreadyExists               // the case to be opened exists
+	conflict       result = iota // a guard did not hold, or the row was locked by another transaction
+	applied                      // committed, or part of the caller's transaction
+	exceedsHeld                  // it exceeds what the escrow has left; decided on the locked row
+	deferred                     // it does not fit into the escrow after others of its batch
+	escrowMismatch               // the escrow holds another sum or currency
+	caseExists                   // the case to be opened exists
 )

@@ -24,8 +24,8 @@ func TestARowHasAValueForEveryParameter(t *testing.T) {
 		parameters parameters
 		add        func(c *pg.BinaryColumns)
 	}{
-		"hot transition": {hotTransitionParameters, func(c *pg.BinaryColumns) { addHotTransition(c, ch) }},
-		"hot open":       {hotOpenParameters, func(c *pg.BinaryColumns) { addHotOpen(c, ch) }},
+		"narrow transition": {narrowTransitionParameters, func(c *pg.BinaryColumns) { addNarrowTransition(c, ch) }},
+		"narrow open":       {narrowOpenParameters, func(c *pg.BinaryColumns) { addNarrowOpen(c, ch) }},
 	}
 	for name, b := range binaries {
 		c := b.parameters.layout().Get()
@@ -53,8 +53,8 @@ func TestARowHasAValueForEveryParameter(t *testing.T) {
 			t.Errorf("%s: %d rows: %v", name, c.Rows, args)
 		}
 	}
-	args := openArgs([]*chainedChange{{Change: &Change{After: &Snapshot{}}, receipts: []receipts.Receipt{{}}}})
-	if want := len(openParameters) + len(newRunParameters) + len(receiptParameters); len(args) != want || slices.Contains(args, "{}") {
+	args := wideOpenArgs([]*chainedChange{{Change: &Change{After: &Snapshot{}}, receipts: []receipts.Receipt{{}}}})
+	if want := len(wideOpenParameters) + len(newRunParameters) + len(receiptParameters); len(args) != want || slices.Contains(args, "{}") {
 		t.Errorf("open: %d arrays of %d: %v", len(args), want, args)
 	}
 }
@@ -77,7 +77,7 @@ func TestParametersAreNumberedAndTyped(t *testing.T) {
 		text string
 		last int
 	}{
-		"open": {openCaseSQL, 42}, "hot open": {hotOpenSQL, 32}, "transition": {transitionSQL, 73}, "hot transition": {hotTransitionSQL, 40},
+		"wide open": {wideOpenSQL, 42}, "narrow open": {narrowOpenSQL, 32}, "wide transition": {wideTransitionSQL, 73}, "narrow transition": {narrowTransitionSQL, 40},
 	} {
 		used := map[string]bool{}
 		for _, n := range numbers.FindAllString(statement.text, -1) {

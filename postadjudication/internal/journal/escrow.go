@@ -29,41 +29,41 @@ ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
 // ensureEscrows creates the escrows of new cases before the statement that opens the cases,
 // because a statement cannot update a row that it inserts itself. It reports whether it
 // created any.
-func (j *opener) ensureEscrows(ctx context.Context, rows []*chainedChange) (created bool, err error) {
+func (o *opener) ensureEscrows(ctx context.Context, changes []*chainedChange) (created bool, err error) {
 	c := pg.NewColumns(4, 1)
 	var names []escrowKey
-	for i := range rows {
-		o := rows[i].Opening
-		name := escrowKey{rows[i].After.Case.Tenant, o.Reference}
-		if o.Reference == "" || j.knownEscrows.has(name) {
+	for i := range changes {
+		opening := changes[i].Opening
+		name := escrowKey{changes[i].After.Case.Tenant, opening.Reference}
+		if opening.Reference == "" || o.knownEscrows.has(name) {
 			continue
 		}
 		c.Str(name.tenant)
 		c.Str(name.reference)
-		c.Str(o.Currency)
-		c.Int(o.Held)
+		c.Str(opening.Currency)
+		c.Int(opening.Held)
 		names = append(names, name)
 	}
 	if len(names) == 0 {
 		return false, nil
 	}
-	res, err := pg.Exec(ctx, j.batchDB, failpoint.Escrow, ensureEscrowsSQL, c.Args()...)
+	done, err := pg.Exec(ctx, o.batchDB, failpoint.Escrow, ensureEscrowsSQL, c.Args()...)
 	if err != nil {
 		return false, err
 	}
 	for _, name := range names {
-		j.knownEscrows.add(name)
+		o.knownEscrows.add(name)
 	}
-	n, err := res.RowsAffected()
+	n, err := done.RowsAffected()
 	return n > 0, err
 }
 
 // recreateEscrow creates the escrow of a case that could not be opened, if the escrow does
 // not exist: a failover may have lost the row while this process still has it in its cache.
 // It reports whether it created the row.
-func (o *opener) recreateEscrow(ctx context.Context, row *chainedChange) (created bool, err error) {
-	o.knownEscrows.forget(escrowKey{row.After.Case.Tenant, row.Opening.Reference})
-	return o.ensureEscrows(ctx, []*chainedChange{row})
+func (o *opener) recreateEscrow(ctx context.Context, ch *chainedChange) (created bool, err error) {
+	o.knownEscrows.forget(escrowKey{ch.After.Case.Tenant, ch.Opening.Reference})
+	return o.ensureEscrows(ctx, []*chainedChange{ch})
 }
 
 // correctEscrowSQL changes the sum and currency of an escrow that no case has used: a
@@ -76,12 +76,12 @@ UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
 
 // correctEscrow sets the escrow's sum and currency to those of the opening, in a
 // transaction of its own or in the caller's. It reports whether it could.
-func correctEscrow(ctx context.Context, q pg.Execer, tenant string, o Opening) (bool, error) {
-	res, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, o.Reference, o.Held, o.Currency)
+func correctEscrow(ctx context.Context, q pg.Execer, tenant string, opening Opening) (bool, error) {
+	done, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, opening.Reference, opening.Held, opening.Currency)
 	if err != nil {
 		return false, pg.Unavailable(err)
 	}
-	n, err := res.RowsAffected()
+	n, err := done.RowsAffected()
 	return n > 0, err
 }
 
@@ -156,14 +156,14 @@ func (e *Escrows) Breached(ctx context.Context, limit int) ([]Escrow, error) {
 const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = 'conservation-breach' ORDER BY seq`
 
 // Excess returns the amount by which payments of a case exceeded what was adjudicated.
-func (j *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
+func (r *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
 	var rows []stored.ReceiptRow
-	if err := j.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
+	if err := r.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
 		return 0, pg.Unavailable(err)
 	}
 	for i := range rows {
-		r := rows[i].Receipt()
-		p, err := r.Payload()
+		receipt := rows[i].Receipt()
+		p, err := receipt.Payload()
 		if err != nil {
 			return 0, err
 		}

@@ -106,22 +106,22 @@ type deathRow struct {
 // Deaths reads the deaths of all tenants in the order of events, after a number that
 // LastPosition or Deaths returned. It reads the receipts of at most so many statements.
 // next is the number to go on from; it equals after if there is nothing new.
-func (j *Receipts) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
+func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	if err := j.readDB.QueryRowContext(ctx, deathsUntilSQL, after, statements).Scan(&next); err != nil {
+	if err := r.readDB.QueryRowContext(ctx, deathsUntilSQL, after, statements).Scan(&next); err != nil {
 		return nil, after, pg.Unavailable(err)
 	}
 	if next == after {
 		return nil, after, nil
 	}
 	var rows []deathRow
-	if err := j.readDB.SelectContext(ctx, &rows, deathsSQL, after, next); err != nil {
+	if err := r.readDB.SelectContext(ctx, &rows, deathsSQL, after, next); err != nil {
 		return nil, after, pg.Unavailable(err)
 	}
 	found = make([]DeathEvent, len(rows))
-	for i, r := range rows {
-		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{r.Position, r.Receipt()}, Family: r.Family, RetryKey: r.RetryKey, Kind: Kind(r.Kind), Subject: r.Subject}
+	for i, row := range rows {
+		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{row.Position, row.Receipt()}, Family: row.Family, RetryKey: row.RetryKey, Kind: Kind(row.Kind), Subject: row.Subject}
 	}
 	return found, next, nil
 }

@@ -16,8 +16,8 @@ func (j *Journal) Pools() map[string]*sql.DB {
 }
 
 // Sums returns what an escrow has committed and the sum of its cases.
-func (j *Escrows) Sums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
-	err = j.readDB.QueryRowContext(ctx, `SELECT e.committed, coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
+func (e *Escrows) Sums(ctx context.Context, tenant, reference string) (committed, sum int64, err error) {
+	err = e.readDB.QueryRowContext(ctx, `SELECT e.committed, coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
 		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).Scan(&committed, &sum)
 	return committed, sum, err
 }

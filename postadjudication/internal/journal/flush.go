@@ -10,57 +10,61 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
-// flushTransitions writes a batch of transitions: first with the narrow statement
-// (hotTransitionSQL), which covers most of them, then the rest with the wide one (transitionSQL). A batch that the server refuses for
-// the values of one row is split, so that only that row fails.
-func (j *Journal) flushTransitions(rows []*chainedChange) []pg.Answer[result] {
+// A transition and an opening have two statements each. The narrow one has parameters for the most
+// frequent kind of change only, and writes a row or leaves it out. The wide one has parameters for
+// every kind, and returns what became of each row. A batch is written with the narrow statement;
+// rows that do not fit it, and those that only the wide one can decide, with the wide one.
+
+// flushTransitions writes a batch of transitions. A batch that the server refuses for the values
+// of one row is split, so that only that row fails.
+func (j *Journal) flushTransitions(changes []*chainedChange) []pg.Answer[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()
-	return narrowThenWide(rows, (*chainedChange).fitsHotTransition,
-		func(rows []*chainedChange) ([]result, error) { return j.applyHotTransitions(ctx, rows) },
-		func(row *chainedChange, v result) bool { return v == conflict && row.isClaim() },
-		func(rows []*chainedChange) ([]result, error) {
-			return applyTransitions(ctx, j.transitionStmt, "", rows)
+	return narrowThenWide(changes, (*chainedChange).fitsNarrowTransition,
+		func(changes []*chainedChange) ([]result, error) { return j.applyNarrowTransitions(ctx, changes) },
+		func(ch *chainedChange, res result) bool { return res == conflict && ch.isClaim() },
+		func(changes []*chainedChange) ([]result, error) {
+			return applyWideTransitions(ctx, j.wideTransitionStmt, "", changes)
 		})
 }
 
-// flushOpens writes a batch of new cases in the same way, with hotOpenSQL and openCaseSQL.
-func (j *opener) flushOpens(rows []*chainedChange) []pg.Answer[openResult] {
+// flushOpens writes a batch of new cases in the same way.
+func (o *opener) flushOpens(changes []*chainedChange) []pg.Answer[openResult] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
-	defer j.SignalCommitted()
-	named := make(map[escrowKey]struct{}, len(rows))
-	return narrowThenWide(rows, func(row *chainedChange) bool { return j.fitsHotOpen(row, named) },
-		func(rows []*chainedChange) ([]openResult, error) { return j.applyHotOpens(ctx, rows) },
-		func(_ *chainedChange, o openResult) bool { return o.result == conflict },
-		func(rows []*chainedChange) ([]openResult, error) {
-			if _, err := j.ensureEscrows(ctx, rows); err != nil {
+	defer o.SignalCommitted()
+	named := make(map[escrowKey]struct{}, len(changes))
+	return narrowThenWide(changes, func(ch *chainedChange) bool { return o.fitsNarrowOpen(ch, named) },
+		func(changes []*chainedChange) ([]openResult, error) { return o.applyNarrowOpens(ctx, changes) },
+		func(_ *chainedChange, opened openResult) bool { return opened.result == conflict },
+		func(changes []*chainedChange) ([]openResult, error) {
+			if _, err := o.ensureEscrows(ctx, changes); err != nil {
 				return nil, err
 			}
-			return applyOpens(ctx, j.openStmt, "", rows)
+			return applyWideOpens(ctx, o.wideOpenStmt, "", changes)
 		})
 }
 
 // narrowThenWide writes the eligible rows with the narrow statement, and all other rows with
 // the wide one. An eligible row is written with the wide one as well if retryWide is true for
 // its result, or if the narrow statement failed.
-func narrowThenWide[R any](rows []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
-	out := make([]pg.Answer[R], len(rows))
+func narrowThenWide[R any](changes []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
+	out := make([]pg.Answer[R], len(changes))
 	var first, rest []int
-	for i, row := range rows {
-		if eligible(row) {
+	for i, ch := range changes {
+		if eligible(ch) {
 			first = append(first, i)
 		} else {
 			rest = append(rest, i)
 		}
 	}
 	if len(first) > 0 {
-		values, err := narrow(selectRows(rows, first))
+		values, err := narrow(selectChanges(changes, first))
 		switch {
 		case err == nil:
 			for n, i := range first {
-				if out[i].Value = values[n]; retryWide(rows[i], values[n]) {
+				if out[i].Value = values[n]; retryWide(changes[i], values[n]) {
 					rest = append(rest, i)
 				}
 			}
@@ -74,17 +78,17 @@ func narrowThenWide[R any](rows []*chainedChange, eligible func(*chainedChange) 
 	}
 	if len(rest) > 0 {
 		slices.Sort(rest)
-		for n, a := range splitOnDataError(selectRows(rows, rest), wide) {
+		for n, a := range splitOnDataError(selectChanges(changes, rest), wide) {
 			out[rest[n]] = a
 		}
 	}
 	return out
 }
 
-func selectRows(rows []*chainedChange, at []int) []*chainedChange {
+func selectChanges(changes []*chainedChange, at []int) []*chainedChange {
 	out := make([]*chainedChange, len(at))
 	for n, i := range at {
-		out[n] = rows[i]
+		out[n] = changes[i]
 	}
 	return out
 }
@@ -125,19 +129,19 @@ func (j *Journal) flushFinds(ids []background.RunID) []pg.Answer[Snapshot] {
 }
 
 // splitOnDataError runs a batch. If a value makes it fail, it runs each row alone.
-func splitOnDataError[R any](rows []*chainedChange, run func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
-	out := make([]pg.Answer[R], len(rows))
-	values, err := run(rows)
+func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
+	out := make([]pg.Answer[R], len(changes))
+	values, err := run(changes)
 	switch {
 	case err == nil:
-		for i, v := range values {
-			out[i].Value = v
+		for i, value := range values {
+			out[i].Value = value
 		}
 	case pg.IsContention(err):
 		return out // conflict: each row is tried again, alone
-	case pg.IsDataError(err) && len(rows) > 1:
-		for i := range rows {
-			out[i] = splitOnDataError(rows[i:i+1], run)[0]
+	case pg.IsDataError(err) && len(changes) > 1:
+		for i := range changes {
+			out[i] = splitOnDataError(changes[i:i+1], run)[0]
 		}
 	default:
 		for i := range out {
@@ -149,22 +153,22 @@ func splitOnDataError[R any](rows []*chainedChange, run func([]*chainedChange) (
 
 // scanRowNumbers executes a statement that returns the numbers, from 1, of the rows it
 // wrote, with one value for each.
-func scanRowNumbers(ctx context.Context, q pg.Querier, rows int, args []any, each func(n int, value int64)) error {
-	res, err := q.QueryContext(ctx, "", args...)
+func scanRowNumbers(ctx context.Context, q pg.Querier, count int, args []any, each func(n int, value int64)) error {
+	rows, err := q.QueryContext(ctx, "", args...)
 	if err != nil {
 		return err
 	}
-	defer res.Close()
-	for res.Next() {
+	defer rows.Close()
+	for rows.Next() {
 		var n int
 		var value int64
-		if err := res.Scan(&n, &value); err != nil {
+		if err := rows.Scan(&n, &value); err != nil {
 			return err
 		}
-		if n < 1 || n > rows {
-			return fmt.Errorf("postgres: unexpected answer for row %d of %d", n, rows)
+		if n < 1 || n > count {
+			return fmt.Errorf("postgres: unexpected answer for row %d of %d", n, count)
 		}
 		each(n, value)
 	}
-	return res.Err()
+	return rows.Err()
 }

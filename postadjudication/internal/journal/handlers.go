@@ -29,7 +29,7 @@ func (Handler) failpointName() string { return failpoint.LetterHandler }
 // write never waits for a lock: a handler's subject contains the id of its dead letter,
 // whose case this transaction has locked.
 func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
-	return openHandlers(ctx, tx, tx, withSubjectLock(openCaseSQL), []Handler{h})
+	return openHandlers(ctx, tx, tx, withSubjectLock(wideOpenSQL), []Handler{h})
 }
 
 // Handlers returns the runs that handle dead letters of a tenant, by dead letter.
@@ -60,19 +60,19 @@ func (l *Letters) Handlers(ctx context.Context, tenant string, letters []backgro
 
 // flushDeaths writes a batch of deaths with their handlers, in one commit. A batch that
 // can't be written as a whole is split, so that only rows that can't be written alone fail.
-func (j *Journal) flushDeaths(rows []*chainedChange) []pg.Answer[result] {
+func (j *Journal) flushDeaths(changes []*chainedChange) []pg.Answer[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()
-	out := make([]pg.Answer[result], len(rows))
-	results, err := j.applyDeathBatch(ctx, rows)
-	for i := range rows {
+	out := make([]pg.Answer[result], len(changes))
+	results, err := j.applyDeathBatch(ctx, changes)
+	for i := range changes {
 		switch {
 		case err == nil:
 			out[i].Value = results[i]
-		case pg.IsContention(err) || errors.Is(err, errSubjectLocked): // conflict: each row is tried again, alone
-		case len(rows) > 1 && (pg.IsDataError(err) || errors.Is(err, ErrHandlerExists)):
-			out[i] = j.flushDeaths(rows[i : i+1])[0]
+		case pg.IsContention(err) || errors.Is(err, errOpenConflict): // conflict: each row is tried again, alone
+		case len(changes) > 1 && (pg.IsDataError(err) || errors.Is(err, ErrHandlerExists)):
+			out[i] = j.flushDeaths(changes[i : i+1])[0]
 		case errors.Is(err, ErrHandlerExists):
 			out[i].Err = err
 		default:
@@ -82,30 +82,30 @@ func (j *Journal) flushDeaths(rows []*chainedChange) []pg.Answer[result] {
 	return out
 }
 
-// errSubjectLocked means that another transaction is opening a case with the same subject.
-var errSubjectLocked = errors.New("postgres: the subject is locked")
+// errOpenConflict means that another transaction is opening a case with the same subject.
+var errOpenConflict = errors.New("postgres: the subject is locked")
 
 // applyDeathBatch writes transitions, and the handlers of those that were applied. It never
 // waits for another transaction.
-func (j *Journal) applyDeathBatch(ctx context.Context, rows []*chainedChange) (results []result, err error) {
+func (j *Journal) applyDeathBatch(ctx context.Context, changes []*chainedChange) (results []result, err error) {
 	tx, err := j.batchDB.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	if results, err = applyTransitions(ctx, preparedStmt{tx.StmtContext(ctx, j.transitionStmt.stmt)}, "", rows); err != nil {
+	if results, err = applyWideTransitions(ctx, preparedStmt{tx.StmtContext(ctx, j.wideTransitionStmt.stmt)}, "", changes); err != nil {
 		return nil, err
 	}
 	var handlers []Handler
-	for i, v := range results {
-		if v == applied {
-			handlers = append(handlers, rows[i].SideEffect.(Handler))
+	for i, res := range results {
+		if res == applied {
+			handlers = append(handlers, changes[i].SideEffect.(Handler))
 		}
 	}
 	if len(handlers) == 0 {
 		return results, nil
 	}
-	if err := openHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.opener.openStmt.stmt)}, "", handlers); err != nil {
+	if err := openHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.opener.wideOpenStmt.stmt)}, "", handlers); err != nil {
 		return nil, err
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.LetterHandler)
@@ -120,11 +120,11 @@ const linkHandlersSQL = `INSERT INTO recourse.handlers (letter, run, tenant) SEL
 // letters. statement is the text of the open statement; q may ignore it if it has prepared
 // it.
 func openHandlers(ctx context.Context, tx *sql.Tx, q pg.Querier, statement string, all []Handler) error {
-	rows := make([]*chainedChange, len(all))
+	changes := make([]*chainedChange, len(all))
 	links := pg.NewColumns(3, len(all))
 	for i, h := range all {
 		var err error
-		if rows[i], err = chain(&h.Opens); err != nil {
+		if changes[i], err = chain(&h.Opens); err != nil {
 			return err
 		}
 		run := &h.Opens.After.Run
@@ -132,15 +132,15 @@ func openHandlers(ctx context.Context, tx *sql.Tx, q pg.Querier, statement strin
 		links.ID(run.ID)
 		links.Str(run.Tenant)
 	}
-	opens, err := applyOpens(ctx, q, statement, rows)
+	results, err := applyWideOpens(ctx, q, statement, changes)
 	if err != nil {
 		return err
 	}
-	for _, o := range opens {
-		switch o.result {
+	for _, opened := range results {
+		switch opened.result {
 		case applied:
 		case conflict:
-			return errSubjectLocked
+			return errOpenConflict
 		default:
 			return ErrHandlerExists
 		}

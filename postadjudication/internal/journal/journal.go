@@ -42,12 +42,12 @@ type Journal struct {
 	opener         *opener
 	transitionPath *pg.SlowPath // transitions that wait for a lock
 
-	transitions       *pg.Batcher[*chainedChange, receipts.CaseID, result]
-	deaths            *pg.Batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
-	finds             *pg.Batcher[background.RunID, background.RunID, Snapshot]
-	transitionStmt    preparedStmt
-	hotTransitionStmt preparedStmt
-	findStmt          preparedStmt
+	transitions          *pg.Batcher[*chainedChange, receipts.CaseID, result]
+	deaths               *pg.Batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
+	finds                *pg.Batcher[background.RunID, background.RunID, Snapshot]
+	wideTransitionStmt   preparedStmt
+	narrowTransitionStmt preparedStmt
+	findStmt             preparedStmt
 
 	cache *lru.Cache[background.RunID, *Snapshot] // what this process last read or wrote; may be stale
 }
@@ -102,10 +102,10 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		j.closePools()
 		return nil, err
 	}
-	j.transitions = pg.NewBatcher(func(s *chainedChange) receipts.CaseID { return s.After.Case.ID }, j.flushTransitions)
-	j.deaths = pg.NewBatcher(func(s *chainedChange) receipts.CaseID { return s.After.Case.ID }, j.flushDeaths)
-	j.opener.opens = pg.NewBatcher(func(s *chainedChange) subjectKey {
-		return subjectKey{s.After.Case.Tenant, s.After.Case.Kind, s.After.Case.Subject}
+	j.transitions = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushTransitions)
+	j.deaths = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushDeaths)
+	j.opener.opens = pg.NewBatcher(func(ch *chainedChange) subjectKey {
+		return subjectKey{ch.After.Case.Tenant, ch.After.Case.Kind, ch.After.Case.Subject}
 	}, j.opener.flushOpens)
 	j.finds = pg.NewBatcher(func(id background.RunID) background.RunID { return id }, j.flushFinds)
 	return j, nil
@@ -158,16 +158,16 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if err := stored.CheckSchema(ctx, j.readDB.DB); err != nil {
 		return err
 	}
-	if j.transitionStmt, err = prepareStmt(ctx, j.batchDB, withSkipLocked(transitionSQL)); err != nil {
+	if j.wideTransitionStmt, err = prepareStmt(ctx, j.batchDB, withSkipLocked(wideTransitionSQL)); err != nil {
 		return err
 	}
-	if j.opener.openStmt, err = prepareStmt(ctx, j.batchDB, withTryLock(openCaseSQL)); err != nil {
+	if j.opener.wideOpenStmt, err = prepareStmt(ctx, j.batchDB, withTryLock(wideOpenSQL)); err != nil {
 		return err
 	}
-	if j.hotTransitionStmt, err = prepareStmt(ctx, j.batchDB, hotTransitionSQL); err != nil {
+	if j.narrowTransitionStmt, err = prepareStmt(ctx, j.batchDB, narrowTransitionSQL); err != nil {
 		return err
 	}
-	if j.opener.hotOpenStmt, err = prepareStmt(ctx, j.batchDB, hotOpenSQL); err != nil {
+	if j.opener.narrowOpenStmt, err = prepareStmt(ctx, j.batchDB, narrowOpenSQL); err != nil {
 		return err
 	}
 	if j.findStmt, err = prepareStmt(ctx, j.batchDB, byRunsSQL); err != nil {

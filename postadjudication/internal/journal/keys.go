@@ -117,16 +117,16 @@ func (k *Keys) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
 // Create stores a new key, with its receipt in the same commit. Errors:
 // access.ErrRevoked if the key that it replaces was revoked; ErrNotFound if that key does
 // not exist.
-func (j *Keys) Create(ctx context.Context, k access.Key, draft receipts.Draft) error {
+func (k *Keys) Create(ctx context.Context, key access.Key, draft receipts.Draft) error {
 	draft.Subtype = receipts.KeyCreated
-	return j.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
-		roles := make(pq.StringArray, len(k.Roles))
-		for i, r := range k.Roles {
+	return k.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+		roles := make(pq.StringArray, len(key.Roles))
+		for i, r := range key.Roles {
 			roles[i] = string(r)
 		}
-		if k.SuccessorOf != "" {
+		if key.SuccessorOf != "" {
 			var revoked bool
-			err := tx.QueryRowContext(ctx, `SELECT revoked_at IS NOT NULL FROM recourse.keys WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, k.Tenant, k.SuccessorOf).Scan(&revoked)
+			err := tx.QueryRowContext(ctx, `SELECT revoked_at IS NOT NULL FROM recourse.keys WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, key.Tenant, key.SuccessorOf).Scan(&revoked)
 			switch {
 			case errors.Is(err, sql.ErrNoRows):
 				return background.ErrNotFound
@@ -137,34 +137,34 @@ func (j *Keys) Create(ctx context.Context, k access.Key, draft receipts.Draft) e
 			}
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by, successor_of, expires_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, k.ID, k.Prefix, k.Digest[:], k.Tenant, k.Principal, roles, k.CreatedAt, k.CreatedBy, k.SuccessorOf, k.ExpiresAt)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, key.ID, key.Prefix, key.Digest[:], key.Tenant, key.Principal, roles, key.CreatedAt, key.CreatedBy, key.SuccessorOf, key.ExpiresAt)
 		if err != nil {
 			return err
 		}
-		return AppendOperation(ctx, tx, k.Tenant, KeyLog, draft)
+		return AppendOperation(ctx, tx, key.Tenant, KeyLog, draft)
 	})
 }
 
 // Revoke revokes a key of a tenant for good, with its receipt in the same commit. If it
 // is revoked already, nothing is written. It returns ErrNotFound if the tenant has no such
 // key.
-func (j *Keys) Revoke(ctx context.Context, tenant, prefix string, draft receipts.Draft) (k access.Key, err error) {
+func (k *Keys) Revoke(ctx context.Context, tenant, prefix string, draft receipts.Draft) (key access.Key, err error) {
 	draft.Subtype = receipts.KeyRevoked
-	err = j.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
+	err = k.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		var row keyRow
 		err := tx.QueryRowContext(ctx, keySQL+`WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, tenant, prefix).Scan(
 			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.CreatedAt, &row.CreatedBy, &row.Successor, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
 		if errors.Is(err, sql.ErrNoRows) {
 			return background.ErrNotFound
 		}
-		if k = row.key(); err != nil || k.RevokedAt != nil {
+		if key = row.key(); err != nil || key.RevokedAt != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE recourse.keys SET revoked_at = $2, revoked_by = $3 WHERE id = $1`, k.ID, draft.At, draft.Actor); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE recourse.keys SET revoked_at = $2, revoked_by = $3 WHERE id = $1`, key.ID, draft.At, draft.Actor); err != nil {
 			return err
 		}
-		k.RevokedAt, k.RevokedBy = &draft.At, draft.Actor
+		key.RevokedAt, key.RevokedBy = &draft.At, draft.Actor
 		return AppendOperation(ctx, tx, tenant, KeyLog, draft)
 	})
-	return k, err
+	return key, err
 }

@@ -81,16 +81,16 @@ func (n *Notifications) AdvanceNotifications(ctx context.Context, rs []backgroun
 		byID[r.ID.String()] = r
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.AdvanceNotification)
-	res, err := n.batchDB.QueryContext(ctx, advanceNotificationSQL, c.Args()...)
+	rows, err := n.batchDB.QueryContext(ctx, advanceNotificationSQL, c.Args()...)
 	if err != nil {
 		return nil, pg.Unavailable(err)
 	}
-	defer res.Close()
+	defer rows.Close()
 	var out []background.Run
-	for res.Next() {
+	for rows.Next() {
 		var id string
 		var number int
-		if err := res.Scan(&id, &number); err != nil {
+		if err := rows.Scan(&id, &number); err != nil {
 			return nil, pg.Unavailable(err)
 		}
 		r := byID[id]
@@ -98,7 +98,7 @@ func (n *Notifications) AdvanceNotifications(ctx context.Context, rs []backgroun
 		out = append(out, r)
 	}
 	failpoint.Hit(failpoint.JournalAfter, failpoint.AdvanceNotification)
-	return out, res.Err()
+	return out, rows.Err()
 }
 
 const runStatusesSQL = `SELECT id, family, queue, state, letter, attempt_count, notification_number FROM recourse.runs WHERE id = ANY($1::uuid[])`

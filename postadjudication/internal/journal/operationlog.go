@@ -260,19 +260,19 @@ func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts
 	copy(before.Head.Link[:], link)
 	drafts := []receipts.Draft{draft}
 	markSelfDeclared(ctx, drafts)
-	row, err := chain(&Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: drafts})
+	ch, err := chain(&Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: drafts})
 	if err != nil {
 		return err
 	}
-	if row.isOpening() {
-		o, err := applyOpens(ctx, tx, withSubjectLock(openCaseSQL), []*chainedChange{row})
-		if err == nil && o[0].result != applied {
+	if ch.isOpening() {
+		opened, err := applyWideOpens(ctx, tx, withSubjectLock(wideOpenSQL), []*chainedChange{ch})
+		if err == nil && opened[0].result != applied {
 			err = fmt.Errorf("the case of %s exists, but its row does not", opsCase.Subject)
 		}
 		return err
 	}
-	v, err := applyTransitions(ctx, tx, withLockWait(transitionSQL), []*chainedChange{row})
-	if err == nil && v[0] != applied {
+	results, err := applyWideTransitions(ctx, tx, withLockWait(wideTransitionSQL), []*chainedChange{ch})
+	if err == nil && results[0] != applied {
 		err = fmt.Errorf("the case of %s was changed by another transaction", opsCase.Subject)
 	}
 	return err

@@ -63,12 +63,12 @@ func (p *PeopleStore) selectPeople(ctx context.Context, where string, args ...an
 
 // Set changes the number, and writes the receipt in the same commit. If the number is
 // the same already, nothing is written. It returns what is in force.
-func (j *PeopleStore) Set(ctx context.Context, p People, draft receipts.Draft) (now People, err error) {
+func (p *PeopleStore) Set(ctx context.Context, next People, draft receipts.Draft) (now People, err error) {
 	draft.Subtype = receipts.PeopleChanged
-	err = j.InSlowPathTx(ctx, failpoint.ApprovalsRequired, func(ctx context.Context, tx *sql.Tx) error {
+	err = p.InSlowPathTx(ctx, failpoint.ApprovalsRequired, func(ctx context.Context, tx *sql.Tx) error {
 		set, err := tx.ExecContext(ctx, `INSERT INTO recourse.people AS p (tenant, people, actor, reason, at) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (tenant) DO UPDATE SET people = excluded.people, actor = excluded.actor, reason = excluded.reason, at = excluded.at
-			WHERE p.people <> excluded.people`, p.Tenant, p.People, p.Actor, p.Reason, p.At)
+			WHERE p.people <> excluded.people`, next.Tenant, next.People, next.Actor, next.Reason, next.At)
 		if err != nil {
 			return err
 		}
@@ -79,10 +79,10 @@ func (j *PeopleStore) Set(ctx context.Context, p People, draft receipts.Draft) (
 		case n == 0:
 			return ErrNoChange
 		}
-		return AppendOperation(ctx, tx, p.Tenant, PeopleLog, draft)
+		return AppendOperation(ctx, tx, next.Tenant, PeopleLog, draft)
 	})
 	if errors.Is(err, ErrNoChange) {
-		return j.Get(ctx, p.Tenant)
+		return p.Get(ctx, next.Tenant)
 	}
-	return p, err
+	return next, err
 }

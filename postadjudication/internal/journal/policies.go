@@ -77,21 +77,21 @@ func (p *Policies) OfTenant(ctx context.Context, tenant string) ([]Policy, error
 
 // selectPolicies skips a policy that only a newer program can read, and passes the error to
 // Warn: new runs then use the configured one.
-func (j *Policies) selectPolicies(ctx context.Context, where string, args ...any) ([]Policy, error) {
+func (p *Policies) selectPolicies(ctx context.Context, where string, args ...any) ([]Policy, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var rows []policyRow
-	if err := j.readDB.SelectContext(ctx, &rows, policySQL+where, args...); err != nil {
+	if err := p.readDB.SelectContext(ctx, &rows, policySQL+where, args...); err != nil {
 		return nil, pg.Unavailable(err)
 	}
 	out := make([]Policy, 0, len(rows))
 	for i := range rows {
-		p, err := rows[i].policy()
+		policy, err := rows[i].policy()
 		if err != nil {
-			j.Warn(err)
+			p.Warn(err)
 			continue
 		}
-		out = append(out, p)
+		out = append(out, policy)
 	}
 	return out, nil
 }

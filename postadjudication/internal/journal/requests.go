@@ -59,11 +59,11 @@ type Requests struct {
 func (r *Requests) Begin(ctx context.Context, q Request, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	res, err := pg.Exec(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
+	done, err := pg.Exec(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
 	if err != nil {
 		return before, false, busyOrUnavailable(err)
 	}
-	switch n, err := res.RowsAffected(); {
+	switch n, err := done.RowsAffected(); {
 	case err != nil:
 		return before, false, err
 	case n == 1:
@@ -105,11 +105,11 @@ func (r *Requests) selectRequest(ctx context.Context, q Request) (before Respons
 }
 
 // Answer stores the response of a request, unless another process took it over.
-func (j *Requests) Answer(ctx context.Context, q Request, r Response) error {
+func (r *Requests) Answer(ctx context.Context, q Request, response Response) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
-	_, err := pg.Exec(ctx, j.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
-		q.Tenant, q.Key, q.Token, r.Status, r.Headers, append([]byte{}, r.Body...))
+	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
+		q.Tenant, q.Key, q.Token, response.Status, response.Headers, append([]byte{}, response.Body...))
 	if err != nil {
 		return busyOrUnavailable(err)
 	}

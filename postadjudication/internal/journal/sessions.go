@@ -24,8 +24,8 @@ type SessionStore struct {
 }
 
 // Register inserts a session that starts now.
-func (j *SessionStore) Register(ctx context.Context, s background.Session) error {
-	_, err := pg.Exec(ctx, j.heartbeatDB, failpoint.RegisterSession, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, s.ID, s.Worker)
+func (s *SessionStore) Register(ctx context.Context, session background.Session) error {
+	_, err := pg.Exec(ctx, s.heartbeatDB, failpoint.RegisterSession, `INSERT INTO recourse.sessions (id, worker, started_at, role) VALUES ($1, $2, clock_timestamp(), current_user) ON CONFLICT DO NOTHING`, session.ID, session.Worker)
 	return err
 }
 
@@ -38,13 +38,13 @@ const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us =
 
 // Beat increments the counter of a session that is not marked lost, and reads the clock. It
 // reports false if the session is lost.
-func (j *SessionStore) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
+func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bool, background.ClockReading, error) {
 	var us sql.NullInt64
-	if s.ClockOffset != nil {
-		us = sql.NullInt64{Int64: s.ClockOffset.Microseconds(), Valid: true}
+	if session.ClockOffset != nil {
+		us = sql.NullInt64{Int64: session.ClockOffset.Microseconds(), Valid: true}
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
-	now, err := readClock(j.heartbeatDB.QueryRowContext(ctx, beatSQL, s.ID, us, pq.Array(s.Queues), s.ClaimsBlockedBy, nullTime(s.BeatAt), s.Redis, pq.Array(s.Targets)))
+	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, beatSQL, session.ID, us, pq.Array(session.Queues), session.ClaimsBlockedBy, nullTime(session.BeatAt), session.Redis, pq.Array(session.Targets)))
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -104,12 +104,12 @@ func (s *SessionStore) Sessions(ctx context.Context) ([]background.Session, erro
 // MarkLost marks a session as lost if its counter has not changed since the observer read
 // it. Claims are guarded by the mark, not by the absence of the row: if the observer dies
 // before it recovers the session's runs, another observer finds the mark.
-func (j *SessionStore) MarkLost(ctx context.Context, s background.Session) (bool, error) {
-	res, err := pg.Exec(ctx, j.heartbeatDB, failpoint.MarkLost, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, s.ID, s.Beat)
+func (s *SessionStore) MarkLost(ctx context.Context, session background.Session) (bool, error) {
+	done, err := pg.Exec(ctx, s.heartbeatDB, failpoint.MarkLost, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, session.ID, session.Beat)
 	if err != nil {
 		return false, pg.Unavailable(err)
 	}
-	n, err := res.RowsAffected()
+	n, err := done.RowsAffected()
 	return n == 1, err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
-// openCaseSQL writes new cases, each with its first run, its reservation and its receipt.
+// wideOpenSQL writes new cases, each with its first run, its reservation and its receipt.
 // Whoever creates a case holds the advisory lock of its subject, so that no INSERT ever
 // waits for the uncommitted INSERT of another transaction. A case whose lock is taken is
 // answered busy.
@@ -24,10 +24,10 @@ import (
 // The parameters are those of cases, of new runs and of receipts, one after the other.
 // returns, by row number, one of created, raced, busy, exists, escrow_mismatch,
 // exceeds_held, crowded
-var openCaseSQL = `
+var wideOpenSQL = `
 WITH b AS MATERIALIZED (
-  SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + openParameters.arrays(1) + `) WITH ORDINALITY
-  AS b(` + openParameters.names() + `,n)
+  SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + wideOpenParameters.arrays(1) + `) WITH ORDINALITY
+  AS b(` + wideOpenParameters.names() + `,n)
 ), mine AS MATERIALIZED (
   SELECT b.*, /*lock*/ AS locked FROM b
 ), seen AS MATERIALIZED (
@@ -81,8 +81,8 @@ WITH b AS MATERIALIZED (
 SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
 FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
 
-// openParameters are the parameters of the cases of openCaseSQL, as openArgs writes them.
-var openParameters = slices.Concat(
+// wideOpenParameters are the parameters of the cases of wideOpenSQL, as wideOpenArgs writes them.
+var wideOpenParameters = slices.Concat(
 	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
 	casesTable.of("submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "asked AS amount", "run_id", "last_link AS link"),
 )
@@ -95,11 +95,11 @@ const newCaseColumns = `id,tenant,kind,subject,escrow_id,submission,content,prog
 // it.
 const subjectLockSQL = `hashtextextended(b.tenant || chr(31) || b.kind || chr(31) || b.subject, 7)`
 
-func openArgs(rows []*chainedChange) []any {
-	n := len(rows)
-	cases, runs, trail := pg.NewColumns(len(openParameters), n), pg.NewColumns(len(newRunParameters), n), pg.NewColumns(len(receiptParameters), n)
-	for i := range rows {
-		ch := rows[i]
+func wideOpenArgs(changes []*chainedChange) []any {
+	n := len(changes)
+	cases, runs, trail := pg.NewColumns(len(wideOpenParameters), n), pg.NewColumns(len(newRunParameters), n), pg.NewColumns(len(receiptParameters), n)
+	for i := range changes {
+		ch := changes[i]
 		k := ch.After.Case
 		cases.ID(k.ID)
 		cases.Str(k.Tenant)
@@ -134,38 +134,38 @@ type openResult struct {
 	escrow int64
 }
 
-// applyOpens executes one open statement and returns the result of each row.
-func applyOpens(ctx context.Context, q pg.Querier, text string, rows []*chainedChange) ([]openResult, error) {
-	out := make([]openResult, len(rows))
-	hitOpenPoints(failpoint.JournalBefore, rows)
-	res, err := q.QueryContext(ctx, text, openArgs(rows)...)
+// applyWideOpens executes one open statement and returns the result of each row.
+func applyWideOpens(ctx context.Context, q pg.Querier, text string, changes []*chainedChange) ([]openResult, error) {
+	out := make([]openResult, len(changes))
+	hitOpenPoints(failpoint.JournalBefore, changes)
+	rows, err := q.QueryContext(ctx, text, wideOpenArgs(changes)...)
 	if err != nil {
 		return nil, err
 	}
-	defer res.Close()
-	for res.Next() {
+	defer rows.Close()
+	for rows.Next() {
 		var n int
 		var answer string
 		var escrow int64
-		if err := res.Scan(&n, &answer, &escrow); err != nil {
+		if err := rows.Scan(&n, &answer, &escrow); err != nil {
 			return nil, err
 		}
-		v, ok := openResults[answer]
+		res, ok := openResults[answer]
 		if !ok || n < 1 || n > len(out) {
 			return nil, fmt.Errorf("postgres: unexpected answer %q for row %d", answer, n)
 		}
-		out[n-1] = openResult{v, escrow}
+		out[n-1] = openResult{res, escrow}
 	}
-	hitOpenPoints(failpoint.JournalAfter, rows)
-	return out, res.Err()
+	hitOpenPoints(failpoint.JournalAfter, changes)
+	return out, rows.Err()
 }
 
 var openResults = map[string]result{
-	"created": applied, "raced": alreadyExists, "exists": alreadyExists, "busy": conflict,
-	"escrow_mismatch": mismatched, "exceeds_held": insufficient, "crowded": deferred,
+	"created": applied, "raced": caseExists, "exists": caseExists, "busy": conflict,
+	"escrow_mismatch": escrowMismatch, "exceeds_held": exceedsHeld, "crowded": deferred,
 }
 
-// The two forms of openCaseSQL, as of transitionSQL: withTryLock never waits for a lock,
+// The two forms of wideOpenSQL, as of wideTransitionSQL: withTryLock never waits for a lock,
 // withSubjectLock waits.
 func withTryLock(text string) string {
 	return strings.ReplaceAll(withSkipLocked(text), "/*lock*/", "pg_try_advisory_xact_lock(b.lock)")
@@ -174,21 +174,21 @@ func withSubjectLock(text string) string {
 	return strings.ReplaceAll(withLockWait(text), "/*lock*/", "(pg_advisory_xact_lock(b.lock)::text = '')")
 }
 
-// hotOpenSQL writes the most frequent kind of new case: with a new subject and a new
+// narrowOpenSQL writes the most frequent kind of new case: with a new subject and a new
 // escrow, one run and one receipt. It skips rows whose subject or escrow it finds;
-// openCaseSQL writes these. It can't see what was committed after its snapshot: then a
-// constraint refuses the whole batch, and openCaseSQL decides row by row.
+// wideOpenSQL writes these. It can't see what was committed after its snapshot: then a
+// constraint refuses the whole batch, and wideOpenSQL decides row by row.
 //
-// Like openCaseSQL it holds the advisory lock of each subject, so that no two processes
+// Like wideOpenSQL it holds the advisory lock of each subject, so that no two processes
 // open one case. The id of an escrow is drawn first, so that its row is written once,
 // including the reservation.
 //
 // The parameters are those of a case with its escrow, run, request and receipt.
 // returns the numbers of the rows that were written, and their escrows
-var hotOpenSQL = `
+var narrowOpenSQL = `
 WITH f AS MATERIALIZED (
   SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
-  FROM unnest(` + hotOpenParameters.arrays(1) + `) WITH ORDINALITY AS b(` + hotOpenParameters.names() + `,n)
+  FROM unnest(` + narrowOpenParameters.arrays(1) + `) WITH ORDINALITY AS b(` + narrowOpenParameters.names() + `,n)
   WHERE pg_try_advisory_xact_lock(` + subjectLockSQL + `)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.tenant = b.tenant AND c.kind = b.kind AND c.subject = b.subject)
     AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = b.tenant AND e.reference = b.reference)
@@ -212,9 +212,9 @@ WITH f AS MATERIALIZED (
 )
 SELECT n, coalesce(escrow_id, 0) FROM f`
 
-// hotOpenParameters are the parameters of hotOpenSQL, as addHotOpen writes them; the widest
-// first, as in hotTransitionSQL.
-var hotOpenParameters = slices.Concat(
+// narrowOpenParameters are the parameters of narrowOpenSQL, as addNarrowOpen writes them; the widest
+// first, as in narrowTransitionSQL.
+var narrowOpenParameters = slices.Concat(
 	receiptsTable.of("body"), runsTable.of("payload", "policy"),
 	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
 	casesTable.of("asked AS amount", "submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "last_link AS link"),
@@ -222,13 +222,13 @@ var hotOpenParameters = slices.Concat(
 	receiptsTable.of("source", "subtype", "actor", "at"),
 )
 
-// hotOpenColumns are the parameters of hotOpenSQL as they are sent.
-var hotOpenColumns = hotOpenParameters.layout()
+// narrowOpenColumns are the parameters of narrowOpenSQL as they are sent.
+var narrowOpenColumns = narrowOpenParameters.layout()
 
-// fitsHotOpen reports whether hotOpenSQL may write a new case after those in named: it is
+// fitsNarrowOpen reports whether narrowOpenSQL may write a new case after those in named: it is
 // the first case of an escrow that is not in this process's cache, and the amount fits. It
 // adds the escrow to named.
-func (o *opener) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
+func (o *opener) fitsNarrowOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
 	if !ch.hasOneReceipt() {
 		return false
 	}
@@ -243,7 +243,7 @@ func (o *opener) fitsHotOpen(ch *chainedChange, named map[escrowKey]struct{}) bo
 	return true
 }
 
-func addHotOpen(c *pg.BinaryColumns, ch *chainedChange) {
+func addNarrowOpen(c *pg.BinaryColumns, ch *chainedChange) {
 	k, s, r := &ch.After.Case, &ch.After.Case.State, &ch.receipts[0]
 	c.Bytes(r.Body)
 	c.Bytes(ch.After.Run.Payload)
@@ -265,14 +265,14 @@ func addHotOpen(c *pg.BinaryColumns, ch *chainedChange) {
 	c.Str(string(s.Adjudication))
 	c.Int4(s.Generation)
 	c.Bytes(ch.head.Link[:])
-	addHotOpenRun(c, &ch.After.Run)
+	addNarrowOpenRun(c, &ch.After.Run)
 	c.Str(string(r.Source))
 	c.Str(string(r.Subtype))
 	c.Str(r.Actor)
 	c.Time(r.At)
 }
 
-func addHotOpenRun(c *pg.BinaryColumns, r *background.Run) {
+func addNarrowOpenRun(c *pg.BinaryColumns, r *background.Run) {
 	c.ID(r.ID)
 	c.Str(r.Family)
 	c.Str(r.RetryKey)
@@ -287,30 +287,30 @@ func addHotOpenRun(c *pg.BinaryColumns, r *background.Run) {
 	c.ID(r.LastTransition)
 }
 
-// applyHotOpens executes hotOpenSQL and returns the result of each row.
-func (j *opener) applyHotOpens(ctx context.Context, rows []*chainedChange) ([]openResult, error) {
-	out := make([]openResult, len(rows))
-	c := hotOpenColumns.Get()
-	for _, ch := range rows {
-		addHotOpen(c, ch)
+// applyNarrowOpens executes narrowOpenSQL and returns the result of each row.
+func (o *opener) applyNarrowOpens(ctx context.Context, changes []*chainedChange) ([]openResult, error) {
+	out := make([]openResult, len(changes))
+	c := narrowOpenColumns.Get()
+	for _, ch := range changes {
+		addNarrowOpen(c, ch)
 	}
-	hitOpenPoints(failpoint.JournalBefore, rows)
-	err := scanRowNumbers(ctx, j.hotOpenStmt, len(rows), c.Args(), func(n int, escrow int64) { out[n-1] = openResult{applied, escrow} })
-	hotOpenColumns.Put(c)
+	hitOpenPoints(failpoint.JournalBefore, changes)
+	err := scanRowNumbers(ctx, o.narrowOpenStmt, len(changes), c.Args(), func(n int, escrow int64) { out[n-1] = openResult{applied, escrow} })
+	narrowOpenColumns.Put(c)
 	if err != nil {
 		return nil, err
 	}
-	hitOpenPoints(failpoint.JournalAfter, rows)
-	for i, o := range out {
-		if name := (escrowKey{rows[i].After.Case.Tenant, rows[i].Opening.Reference}); o.result == applied && name.reference != "" {
-			j.knownEscrows.add(name)
+	hitOpenPoints(failpoint.JournalAfter, changes)
+	for i, opened := range out {
+		if name := (escrowKey{changes[i].After.Case.Tenant, changes[i].Opening.Reference}); opened.result == applied && name.reference != "" {
+			o.knownEscrows.add(name)
 		}
 	}
 	return out, nil
 }
 
-func hitOpenPoints(m failpoint.Moment, rows []*chainedChange) {
-	for range rows {
+func hitOpenPoints(m failpoint.Moment, changes []*chainedChange) {
+	for range changes {
 		failpoint.Hit(m, failpoint.Open)
 	}
 }

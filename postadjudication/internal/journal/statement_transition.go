@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// transitionSQL writes transitions of existing cases: the case, its runs, a new run, the
+// wideTransitionSQL writes transitions of existing cases: the case, its runs, a new run, the
 // receipts, and the committed sum of the escrow, all or nothing per case.
 //
 // Every guard is in kc and kr, which lock the newest rows: cases, then runs, then escrows,
@@ -31,7 +31,7 @@ import (
 // The parameters are those of cases, runs, new runs and receipts, one after the other, and
 // then the classes of the new runs.
 // returns the case ids that were written, and those that the escrow has no room for
-var transitionSQL = `
+var wideTransitionSQL = `
 WITH b AS MATERIALIZED (
   SELECT * FROM unnest(` + caseParameters.arrays(1) + `) WITH ORDINALITY AS t(` + caseParameters.names() + `,n)
 ), u AS MATERIALIZED (
@@ -101,7 +101,7 @@ WITH b AS MATERIALIZED (
 )
 SELECT id, true FROM c UNION ALL SELECT case_id, false FROM fit WHERE NOT fits`
 
-// caseParameters and runParameters are the parameters of transitionSQL, as addCase and
+// caseParameters and runParameters are the parameters of wideTransitionSQL, as addCase and
 // addRun write them. The count of runs, what is committed of the escrow and whether that is
 // a reservation are no columns.
 var (
@@ -116,18 +116,18 @@ var (
 		"reason AS why", "error_type", "error_code", "error_text", "session_id AS session", "outstanding_calls")
 )
 
-func transitionArgs(rows []*chainedChange) []any {
-	n := len(rows)
+func wideTransitionArgs(changes []*chainedChange) []any {
+	n := len(changes)
 	cases, runs, newRuns, trail := pg.NewColumns(len(caseParameters), n), pg.NewColumns(len(runParameters), n), pg.NewColumns(len(newRunParameters), 0), pg.NewColumns(len(receiptParameters), n)
 	classes := pg.NewColumns(1, 0)
-	for i := range rows {
-		ch := rows[i]
+	for i := range changes {
+		ch := changes[i]
 		addCase(cases, ch)
 		if ch.After.Case.Kind != KindOperations {
 			addRun(runs, &ch.Before.Run, &ch.After.Run)
 		}
-		for _, o := range ch.Others {
-			addRun(runs, &o.Before, &o.After)
+		for _, other := range ch.Others {
+			addRun(runs, &other.Before, &other.After)
 		}
 		if ch.NewRun != nil {
 			addNewRun(newRuns, *ch.NewRun)
@@ -207,23 +207,23 @@ func addRun(c *pg.Columns, before, after *background.Run) {
 	c.Ints(after.OutstandingCalls)
 }
 
-// applyTransitions executes one transition statement and returns the result of each row.
-func applyTransitions(ctx context.Context, q pg.Querier, text string, rows []*chainedChange) ([]result, error) {
-	index := make(map[receipts.CaseID]int, len(rows))
-	for i := range rows {
-		index[rows[i].After.Case.ID] = i
+// applyWideTransitions executes one transition statement and returns the result of each row.
+func applyWideTransitions(ctx context.Context, q pg.Querier, text string, changes []*chainedChange) ([]result, error) {
+	index := make(map[receipts.CaseID]int, len(changes))
+	for i := range changes {
+		index[changes[i].After.Case.ID] = i
 	}
-	out := make([]result, len(rows))
-	hitTransitionPoints(failpoint.JournalBefore, rows)
-	res, err := q.QueryContext(ctx, text, transitionArgs(rows)...)
+	out := make([]result, len(changes))
+	hitTransitionPoints(failpoint.JournalBefore, changes)
+	rows, err := q.QueryContext(ctx, text, wideTransitionArgs(changes)...)
 	if err != nil {
 		return nil, err
 	}
-	defer res.Close()
-	for res.Next() {
+	defer rows.Close()
+	for rows.Next() {
 		var id []byte
 		var fits bool
-		if err := res.Scan(&id, &fits); err != nil {
+		if err := rows.Scan(&id, &fits); err != nil {
 			return nil, err
 		}
 		caseID, err := receipts.ParseCaseID(string(id))
@@ -235,41 +235,41 @@ func applyTransitions(ctx context.Context, q pg.Querier, text string, rows []*ch
 			return nil, fmt.Errorf("postgres: unexpected answer for case %s", caseID)
 		}
 		if out[i] = applied; !fits {
-			out[i] = insufficient
+			out[i] = exceedsHeld
 		}
 	}
-	hitTransitionPoints(failpoint.JournalAfter, rows)
-	return out, res.Err()
+	hitTransitionPoints(failpoint.JournalAfter, changes)
+	return out, rows.Err()
 }
 
 // hitTransitionPoints hits the failpoints of transitions: each receipt of a change names
 // one.
-func hitTransitionPoints(m failpoint.Moment, rows []*chainedChange) {
-	for i := range rows {
-		for j := range rows[i].Drafts {
-			failpoint.Hit(m, string(rows[i].Drafts[j].Subtype))
+func hitTransitionPoints(m failpoint.Moment, changes []*chainedChange) {
+	for i := range changes {
+		for j := range changes[i].Drafts {
+			failpoint.Hit(m, string(changes[i].Drafts[j].Subtype))
 		}
 	}
 }
 
-// hotTransitionSQL writes the most frequent kind of transition: of one run of one case,
+// narrowTransitionSQL writes the most frequent kind of transition: of one run of one case,
 // with one receipt and no reservation. What it adds to or frees from the escrow, computed
 // from the sums of the case before and after, is inserted as a delta. All guards are in ok,
 // which locks the newest case and run of each row and never waits; after it nothing can
 // fail for a single row.
 //
-// It writes no claim while any circuit breaker is open: transitionSQL decides which runs
+// It writes no claim while any circuit breaker is open: wideTransitionSQL decides which runs
 // are blocked, and a claim that is not written here is tried there.
 //
 // $1 sessions that claim · $2..$40 transitions, one row each; the widest column first, so
 // that the driver's buffer grows least often
 // returns the numbers of the rows that were written
-var hotTransitionSQL = `
+var narrowTransitionSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
 ), ok AS MATERIALIZED (
   SELECT b.*, c.tenant, c.escrow_id, b.reserved + b.released + b.refunded - c.reserved - c.released - c.refunded AS delta
-  FROM unnest(` + hotTransitionParameters.arrays(2) + `) WITH ORDINALITY AS b(` + hotTransitionParameters.names() + `,n)
+  FROM unnest(` + narrowTransitionParameters.arrays(2) + `) WITH ORDINALITY AS b(` + narrowTransitionParameters.names() + `,n)
   JOIN recourse.cases c ON c.id = b.case_id
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
@@ -293,8 +293,8 @@ WITH alive AS MATERIALIZED (
 )
 SELECT n, seq FROM ok`
 
-// hotTransitionParameters are the parameters from $2 on, as addHotTransition writes them.
-var hotTransitionParameters = slices.Concat(
+// narrowTransitionParameters are the parameters from $2 on, as addNarrowTransition writes them.
+var narrowTransitionParameters = slices.Concat(
 	receiptsTable.of("body"),
 	casesTable.of("id AS case_id", "last_seq AS seq", "last_link AS link", "last_link AS new_link"), settlementParameters,
 	runsTable.of("id AS run", "state", "attempt_count AS attempt", "token", "cancel_requested AS cancel_seen",
@@ -303,34 +303,34 @@ var hotTransitionParameters = slices.Concat(
 	receiptsTable.of("source", "subtype", "actor", "at"),
 )
 
-// claimSessionColumns and hotTransitionColumns are the parameters of hotTransitionSQL as
+// claimSessionColumns and narrowTransitionColumns are the parameters of narrowTransitionSQL as
 // they are sent.
 var (
-	claimSessionColumns  = pg.NewBinaryLayout(oid.T_uuid)
-	hotTransitionColumns = hotTransitionParameters.layout()
+	claimSessionColumns     = pg.NewBinaryLayout(oid.T_uuid)
+	narrowTransitionColumns = narrowTransitionParameters.layout()
 )
 
-// fitsHotTransition reports whether hotTransitionSQL can write a change: it changes one run
+// fitsNarrowTransition reports whether narrowTransitionSQL can write a change: it changes one run
 // and its case, and nothing that only a submission, a fork, or a change of outstanding
 // calls changes.
-func (s *chainedChange) fitsHotTransition() bool {
-	before, after := &s.Before.Case, &s.After.Case
-	return s.hasOneReceipt() && len(s.Others) == 0 && s.NewRun == nil && !s.Reserve &&
+func (ch *chainedChange) fitsNarrowTransition() bool {
+	before, after := &ch.Before.Case, &ch.After.Case
+	return ch.hasOneReceipt() && len(ch.Others) == 0 && ch.NewRun == nil && !ch.Reserve &&
 		immutableState(&before.State) == immutableState(&after.State) && before.ActiveRun == after.ActiveRun && before.Epoch == after.Epoch &&
 		before.Content == after.Content && before.Submission == after.Submission &&
-		slices.Equal(s.Before.Run.OutstandingCalls, s.After.Run.OutstandingCalls)
+		slices.Equal(ch.Before.Run.OutstandingCalls, ch.After.Run.OutstandingCalls)
 }
 
-// immutableState returns the part of a settlement that hotTransitionSQL does not write.
+// immutableState returns the part of a settlement that narrowTransitionSQL does not write.
 func immutableState(s *settlement.State) settlement.State {
 	return settlement.State{Adjudication: s.Adjudication, Generation: s.Generation, Asked: s.Asked}
 }
 
-// addHotTransitions adds transitions to c, and the sessions that claim to sessions.
-func addHotTransitions(c, sessions *pg.BinaryColumns, rows []*chainedChange) {
+// addNarrowTransitions adds transitions to c, and the sessions that claim to sessions.
+func addNarrowTransitions(c, sessions *pg.BinaryColumns, changes []*chainedChange) {
 	var last background.SessionID
-	for _, ch := range rows {
-		addHotTransition(c, ch)
+	for _, ch := range changes {
+		addNarrowTransition(c, ch)
 		if claim := ch.After.Run.Session; ch.isClaim() && claim != last {
 			last = claim
 			sessions.ID(claim)
@@ -338,7 +338,7 @@ func addHotTransitions(c, sessions *pg.BinaryColumns, rows []*chainedChange) {
 	}
 }
 
-func addHotTransition(c *pg.BinaryColumns, ch *chainedChange) {
+func addNarrowTransition(c *pg.BinaryColumns, ch *chainedChange) {
 	k, s, r := &ch.After.Case, &ch.After.Case.State, &ch.receipts[0]
 	c.Bytes(r.Body)
 	c.ID(k.ID)
@@ -355,14 +355,14 @@ func addHotTransition(c *pg.BinaryColumns, ch *chainedChange) {
 	c.Int8(s.Refunded)
 	c.Int4(ch.After.Run.UnresolvedUnknowns)
 	c.Time(ch.After.Run.FirstSentAt)
-	addHotRun(c, &ch.Before.Run, &ch.After.Run)
+	addNarrowRun(c, &ch.Before.Run, &ch.After.Run)
 	c.Str(string(r.Source))
 	c.Str(string(r.Subtype))
 	c.Str(r.Actor)
 	c.Time(r.At)
 }
 
-func addHotRun(c *pg.BinaryColumns, before, after *background.Run) {
+func addNarrowRun(c *pg.BinaryColumns, before, after *background.Run) {
 	c.ID(after.ID)
 	c.Str(string(before.State))
 	c.Int4(before.Attempt)
@@ -389,18 +389,18 @@ func addHotRun(c *pg.BinaryColumns, before, after *background.Run) {
 	c.Str(f.Message)
 }
 
-// applyHotTransitions executes hotTransitionSQL and returns the result of each row.
-func (j *Journal) applyHotTransitions(ctx context.Context, rows []*chainedChange) ([]result, error) {
-	out := make([]result, len(rows))
-	c, sessions := hotTransitionColumns.Get(), claimSessionColumns.Get()
-	addHotTransitions(c, sessions, rows)
-	hitTransitionPoints(failpoint.JournalBefore, rows)
-	err := scanRowNumbers(ctx, j.hotTransitionStmt, len(rows), append(sessions.Args(), c.Args()...), func(n int, _ int64) { out[n-1] = applied })
-	hotTransitionColumns.Put(c)
+// applyNarrowTransitions executes narrowTransitionSQL and returns the result of each row.
+func (j *Journal) applyNarrowTransitions(ctx context.Context, changes []*chainedChange) ([]result, error) {
+	out := make([]result, len(changes))
+	c, sessions := narrowTransitionColumns.Get(), claimSessionColumns.Get()
+	addNarrowTransitions(c, sessions, changes)
+	hitTransitionPoints(failpoint.JournalBefore, changes)
+	err := scanRowNumbers(ctx, j.narrowTransitionStmt, len(changes), append(sessions.Args(), c.Args()...), func(n int, _ int64) { out[n-1] = applied })
+	narrowTransitionColumns.Put(c)
 	claimSessionColumns.Put(sessions)
 	if err != nil {
 		return nil, err
 	}
-	hitTransitionPoints(failpoint.JournalAfter, rows)
+	hitTransitionPoints(failpoint.JournalAfter, changes)
 	return out, nil
 }

@@ -36,7 +36,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		return new(Snapshot), err
 	}
 	for range openTries {
-		snap, err := j.opener.openCase(ctx, opening, func(row *chainedChange) (openResult, error) { return j.opener.opens.Do(row) })
+		snap, err := j.opener.openCase(ctx, opening, func(ch *chainedChange) (openResult, error) { return j.opener.opens.Do(ch) })
 		if err == nil {
 			j.cache.Add(snap.Run.ID, snap)
 		}
@@ -65,24 +65,24 @@ const openTries = 10
 // submitToExisting submits to a case that exists.
 func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submission) (*Snapshot, error) {
 	for {
-		ch, err := s.Decide(seen)
+		change, err := s.Decide(seen)
 		if err != nil {
 			return seen, err
 		}
-		v, err := j.writeWithoutWaiting(ctx, &ch)
-		if v == conflict && err == nil {
-			v, err = j.chainAndWrite(ctx, &ch, func(row *chainedChange) (result, error) {
-				return j.writeSerialized(ctx, j.opener.submitPath, lockName(&row.After.Case), row)
+		res, err := j.writeWithoutWaiting(ctx, &change)
+		if res == conflict && err == nil {
+			res, err = j.chainAndWrite(ctx, &change, func(ch *chainedChange) (result, error) {
+				return j.writeSerialized(ctx, j.opener.submitPath, lockName(&ch.After.Case), ch)
 			})
 		}
 		switch {
 		case err != nil:
 			return seen, err
-		case v == insufficient:
+		case res == exceedsHeld:
 			return seen, ErrExceedsHeld
-		case v == applied:
+		case res == applied:
 			j.cache.Remove(seen.Run.ID)
-			return newRunSnapshot(&ch), nil
+			return newRunSnapshot(&change), nil
 		case ctx.Err() != nil:
 			return seen, ctx.Err()
 		}
@@ -96,11 +96,11 @@ func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submis
 }
 
 // newRunSnapshot returns the snapshot of the run that a change created.
-func newRunSnapshot(ch *Change) *Snapshot {
-	if ch.NewRun == nil {
-		return ch.After
+func newRunSnapshot(change *Change) *Snapshot {
+	if change.NewRun == nil {
+		return change.After
 	}
-	return &Snapshot{Case: ch.After.Case, Run: *ch.NewRun}
+	return &Snapshot{Case: change.After.Case, Run: *change.NewRun}
 }
 
 // errCaseExists means that the case to open exists.
@@ -109,40 +109,40 @@ var errCaseExists = errors.New("postgres: the case exists")
 // opener opens cases.
 type opener struct {
 	*shared
-	submitPath   *pg.SlowPath // submissions that wait for a lock
-	opens        *pg.Batcher[*chainedChange, subjectKey, openResult]
-	openStmt     preparedStmt
-	hotOpenStmt  preparedStmt
-	knownEscrows *escrowCache
+	submitPath     *pg.SlowPath // submissions that wait for a lock
+	opens          *pg.Batcher[*chainedChange, subjectKey, openResult]
+	wideOpenStmt   preparedStmt
+	narrowOpenStmt preparedStmt
+	knownEscrows   *escrowCache
 }
 
-func (j *opener) openCase(ctx context.Context, ch Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
-	row, err := chain(&ch)
+func (o *opener) openCase(ctx context.Context, change Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
+	ch, err := chain(&change)
 	if err != nil {
 		return new(Snapshot), err
 	}
-	o, err := do(row)
-	if err == nil && (o.result == conflict || o.result == deferred) {
-		o, err = j.openWithRetry(ctx, row, o)
+	opened, err := do(ch)
+	if err == nil && (opened.result == conflict || opened.result == deferred) {
+		opened, err = o.openWithRetry(ctx, ch, opened)
 	}
-	if err == nil && o.result == mismatched {
+	if err == nil && opened.result == escrowMismatch {
 		var corrected bool
-		if corrected, err = correctEscrow(ctx, j.batchDB, ch.After.Case.Tenant, ch.Opening); err == nil && corrected {
-			o, err = j.openWithRetry(ctx, row, openResult{result: deferred})
+		if corrected, err = correctEscrow(ctx, o.batchDB, change.After.Case.Tenant, change.Opening); err == nil && corrected {
+			opened, err = o.openWithRetry(ctx, ch, openResult{result: deferred})
 		}
 	}
 	if err != nil {
 		return new(Snapshot), err
 	}
-	if o.result == insufficient || o.result == mismatched {
+	if opened.result == exceedsHeld || opened.result == escrowMismatch {
 		// A commit during this statement's wait for the subject's lock is visible in the
 		// escrow, which is read after the wait, but not in the snapshot in which the
 		// subject was searched.
-		if err := j.checkAbsent(ctx, j.batchDB, ch.After.Case); err != nil {
+		if err := o.checkAbsent(ctx, o.batchDB, change.After.Case); err != nil {
 			return new(Snapshot), err
 		}
 	}
-	return openOutcome(row, o)
+	return openOutcome(ch, opened)
 }
 
 // checkAbsent searches a case in a statement, and so a snapshot, of its own. It returns
@@ -158,17 +158,17 @@ func (o *opener) checkAbsent(ctx context.Context, q pg.Querier, c Case) error {
 }
 
 // openOutcome returns the snapshot of a case that was opened, or the error.
-func openOutcome(row *chainedChange, o openResult) (*Snapshot, error) {
-	switch o.result {
+func openOutcome(ch *chainedChange, opened openResult) (*Snapshot, error) {
+	switch opened.result {
 	case applied:
-		after := row.After
-		after.Case.Escrow = o.escrow
+		after := ch.After
+		after.Case.Escrow = opened.escrow
 		return after, nil
-	case alreadyExists:
+	case caseExists:
 		return new(Snapshot), errCaseExists
-	case insufficient:
+	case exceedsHeld:
 		return new(Snapshot), ErrExceedsHeld
-	case mismatched:
+	case escrowMismatch:
 		return new(Snapshot), ErrEscrowMismatch
 	}
 	return new(Snapshot), ErrBusy
@@ -177,40 +177,40 @@ func openOutcome(row *chainedChange, o openResult) (*Snapshot, error) {
 // openWithRetry opens a case whose subject or escrow another transaction has locked: it
 // waits for the lock, two seconds at most; one row per escrow waits at a time. It also
 // retries a deferred row, which did not fit into its escrow after others of its batch.
-func (j *opener) openWithRetry(ctx context.Context, row *chainedChange, o openResult) (openResult, error) {
-	if _, err := j.recreateEscrow(ctx, row); err != nil {
+func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened openResult) (openResult, error) {
+	if _, err := o.recreateEscrow(ctx, ch); err != nil {
 		return openResult{}, pg.Unavailable(err)
 	}
-	reopen := func() (v result, err error) {
-		o, err = j.opens.Do(row)
-		return o.result, err
+	reopen := func() (res result, err error) {
+		opened, err = o.opens.Do(ch)
+		return opened.result, err
 	}
 	for deadline := time.Now().Add(pg.LockTimeout); ; {
 		var err error
-		if o.result == deferred {
+		if opened.result == deferred {
 			_, err = reopen()
 		} else {
-			_, err = pg.Serialize(ctx, j.submitPath, lockName(&row.After.Case), reopen, func() (v result, err error) {
-				if o, err = j.openWaiting(ctx, row); err == nil && o.result == insufficient {
+			_, err = pg.Serialize(ctx, o.submitPath, lockName(&ch.After.Case), reopen, func() (res result, err error) {
+				if opened, err = o.openWaiting(ctx, ch); err == nil && opened.result == exceedsHeld {
 					return reopen() // its snapshot does not show what was freed while it waited
 				}
-				return o.result, err
+				return opened.result, err
 			})
 		}
 		if err != nil {
 			return openResult{}, err
 		}
-		if o.result != conflict && o.result != deferred || time.Now().After(deadline) {
-			return o, nil
+		if opened.result != conflict && opened.result != deferred || time.Now().After(deadline) {
+			return opened, nil
 		}
 	}
 }
 
-func (o *opener) openWaiting(ctx context.Context, row *chainedChange) (openResult, error) {
+func (o *opener) openWaiting(ctx context.Context, ch *chainedChange) (openResult, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	defer o.SignalCommitted()
-	out, err := applyOpens(ctx, o.submitPath.DB, withSubjectLock(openCaseSQL), []*chainedChange{row})
+	out, err := applyWideOpens(ctx, o.submitPath.DB, withSubjectLock(wideOpenSQL), []*chainedChange{ch})
 	if err != nil {
 		return openResult{}, busyOrUnavailable(err)
 	}
@@ -249,64 +249,64 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return new(Snapshot), pg.Unavailable(err)
 	}
-	ch, err := s.Decide(seen)
+	change, err := s.Decide(seen)
 	if err != nil {
 		return seen, err
 	}
-	v, err := j.chainAndWrite(ctx, &ch, func(row *chainedChange) (result, error) {
-		vs, err := applyTransitions(ctx, tx, withSkipLocked(transitionSQL), []*chainedChange{row})
+	res, err := j.chainAndWrite(ctx, &change, func(ch *chainedChange) (result, error) {
+		results, err := applyWideTransitions(ctx, tx, withSkipLocked(wideTransitionSQL), []*chainedChange{ch})
 		if err != nil {
 			return conflict, pg.Unavailable(err)
 		}
-		return vs[0], nil
+		return results[0], nil
 	})
 	switch {
 	case err != nil:
 		return seen, err
-	case v == insufficient:
+	case res == exceedsHeld:
 		return seen, ErrExceedsHeld
-	case v != applied:
+	case res != applied:
 		return seen, ErrBusy
 	}
-	return newRunSnapshot(&ch), nil
+	return newRunSnapshot(&change), nil
 }
 
-func (j *opener) openTx(ctx context.Context, tx *sql.Tx, ch Change) (*Snapshot, error) {
-	row, err := chain(&ch)
+func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapshot, error) {
+	ch, err := chain(&change)
 	if err != nil {
 		return new(Snapshot), err
 	}
-	if _, err := j.ensureEscrows(ctx, []*chainedChange{row}); err != nil {
+	if _, err := o.ensureEscrows(ctx, []*chainedChange{ch}); err != nil {
 		return new(Snapshot), pg.Unavailable(err)
 	}
-	o, err := openOnce(ctx, tx, row)
+	opened, err := openOnce(ctx, tx, ch)
 	retry := false
 	switch {
 	case err != nil:
-	case o.result == mismatched:
+	case opened.result == escrowMismatch:
 		// The opening statement has locked the escrow for this transaction, so only this
 		// transaction can correct it now.
-		retry, err = correctEscrow(ctx, tx, ch.After.Case.Tenant, ch.Opening)
-	case o.result == conflict:
-		retry, err = j.recreateEscrow(ctx, row)
+		retry, err = correctEscrow(ctx, tx, change.After.Case.Tenant, change.Opening)
+	case opened.result == conflict:
+		retry, err = o.recreateEscrow(ctx, ch)
 	}
 	if err == nil && retry {
-		o, err = openOnce(ctx, tx, row)
+		opened, err = openOnce(ctx, tx, ch)
 	}
 	if err != nil {
 		return new(Snapshot), pg.Unavailable(err)
 	}
-	if v := o.result; v == insufficient || v == mismatched {
-		if err := j.checkAbsent(ctx, tx, ch.After.Case); err != nil {
+	if res := opened.result; res == exceedsHeld || res == escrowMismatch {
+		if err := o.checkAbsent(ctx, tx, change.After.Case); err != nil {
 			return new(Snapshot), err
 		}
 	}
-	return openOutcome(row, o)
+	return openOutcome(ch, opened)
 }
 
 // openOnce opens a case in the caller's transaction, without waiting.
-func openOnce(ctx context.Context, tx *sql.Tx, row *chainedChange) (openResult, error) {
-	out, err := applyOpens(ctx, tx, withTryLock(openCaseSQL), []*chainedChange{row})
+func openOnce(ctx context.Context, tx *sql.Tx, ch *chainedChange) (openResult, error) {
+	out, err := applyWideOpens(ctx, tx, withTryLock(wideOpenSQL), []*chainedChange{ch})
 	if err != nil {
 		return openResult{}, err
 	}

@@ -12,14 +12,14 @@ import (
 )
 
 // applyWithSideEffect writes a change and its side effect in one commit, on a connection of
-// a slow path. text is transitionSQL in the form that waits for locks or in the one that does
+// a slow path. text is wideTransitionSQL in the form that waits for locks or in the one that does
 // not.
-func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, text string, s *chainedChange) (v result, err error) {
+func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, text string, ch *chainedChange) (res result, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()
-	if s.SideEffect == nil {
-		results, err := applyTransitions(ctx, path.DB, text, []*chainedChange{s})
+	if ch.SideEffect == nil {
+		results, err := applyWideTransitions(ctx, path.DB, text, []*chainedChange{ch})
 		return firstResult(results), err
 	}
 	tx, err := path.DB.BeginTx(ctx, nil)
@@ -27,16 +27,16 @@ func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, te
 		return conflict, err
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	results, err := applyTransitions(ctx, tx, text, []*chainedChange{s})
+	results, err := applyWideTransitions(ctx, tx, text, []*chainedChange{ch})
 	if err != nil || results[0] != applied {
 		return firstResult(results), err
 	}
-	if err := s.SideEffect.write(ctx, tx); err != nil {
+	if err := ch.SideEffect.write(ctx, tx); err != nil {
 		return conflict, err
 	}
-	failpoint.Hit(failpoint.JournalBefore, s.SideEffect.failpointName())
+	failpoint.Hit(failpoint.JournalBefore, ch.SideEffect.failpointName())
 	err = tx.Commit()
-	failpoint.Hit(failpoint.JournalAfter, s.SideEffect.failpointName())
+	failpoint.Hit(failpoint.JournalAfter, ch.SideEffect.failpointName())
 	if err != nil {
 		return conflict, err
 	}
@@ -65,11 +65,11 @@ func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft r
 		if err := appendCaseReceipt(ctx, tx, run.Tenant, run.Case, draft); err != nil {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, requestCancelSQL, run.ID.String(), run.Tenant, draft.Actor, draft.Payload.Reason)
+		done, err := tx.ExecContext(ctx, requestCancelSQL, run.ID.String(), run.Tenant, draft.Actor, draft.Payload.Reason)
 		if err != nil {
 			return err
 		}
-		if n, err := res.RowsAffected(); n == 1 || err != nil {
+		if n, err := done.RowsAffected(); n == 1 || err != nil {
 			return err
 		}
 		return errCancelNotMarked
@@ -125,7 +125,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 			return current, err
 		case res == applied:
 			return change.After, nil
-		case res == insufficient:
+		case res == exceedsHeld:
 			return current, ErrExceedsHeld
 		case ctx.Err() != nil:
 			return current, ctx.Err()
@@ -136,21 +136,21 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 
 // writeWithoutWaiting writes a change without waiting for any lock, in a batch if it is
 // batchable.
-func (j *Journal) writeWithoutWaiting(ctx context.Context, ch *Change) (result, error) {
-	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) { return j.tryWrite(ctx, s) })
+func (j *Journal) writeWithoutWaiting(ctx context.Context, change *Change) (result, error) {
+	return j.chainAndWrite(ctx, change, func(ch *chainedChange) (result, error) { return j.tryWrite(ctx, ch) })
 }
 
-func (j *Journal) tryWrite(ctx context.Context, s *chainedChange) (result, error) {
+func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, error) {
 	switch {
-	case s.SideEffect == nil:
-		return j.transitions.Do(s)
-	case s.batchable():
-		return j.deaths.Do(s)
+	case ch.SideEffect == nil:
+		return j.transitions.Do(ch)
+	case ch.batchable():
+		return j.deaths.Do(ch)
 	case !j.txPath.Acquire(ctx):
 		return conflict, ErrBusy
 	}
 	defer j.txPath.Release()
-	return singleResult(j.applyWithSideEffect(ctx, j.txPath, withSkipLocked(transitionSQL), s))
+	return singleResult(j.applyWithSideEffect(ctx, j.txPath, withSkipLocked(wideTransitionSQL), ch))
 }
 
 // singleResult returns the result of a change that was written alone.
@@ -165,28 +165,28 @@ func singleResult(res result, err error) (result, error) {
 }
 
 // chainAndWrite chains the receipts of a change, which sets its new head, and writes it.
-func (j *Journal) chainAndWrite(ctx context.Context, ch *Change, write func(*chainedChange) (result, error)) (result, error) {
-	markSelfDeclared(ctx, ch.Drafts)
-	chained, err := chain(ch)
+func (j *Journal) chainAndWrite(ctx context.Context, change *Change, write func(*chainedChange) (result, error)) (result, error) {
+	markSelfDeclared(ctx, change.Drafts)
+	ch, err := chain(change)
 	if err != nil {
 		return conflict, unrecordable(err)
 	}
-	return write(chained)
+	return write(ch)
 }
 
 // writeWaiting writes a change that lost its guard although it was decided on a fresh read:
 // another transaction may hold the row, so this one waits for it. One change per case waits
 // at a time.
-func (j *Journal) writeWaiting(ctx context.Context, ch *Change) (result, error) {
-	return j.chainAndWrite(ctx, ch, func(s *chainedChange) (result, error) {
-		return j.writeSerialized(ctx, j.transitionPath, s.After.Case.ID.String(), s)
+func (j *Journal) writeWaiting(ctx context.Context, change *Change) (result, error) {
+	return j.chainAndWrite(ctx, change, func(ch *chainedChange) (result, error) {
+		return j.writeSerialized(ctx, j.transitionPath, ch.After.Case.ID.String(), ch)
 	})
 }
 
 // writeSerialized writes a change after the transaction that holds its rows.
-func (j *Journal) writeSerialized(ctx context.Context, path *pg.SlowPath, name string, s *chainedChange) (result, error) {
-	return pg.Serialize(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, s) }, func() (result, error) {
-		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(transitionSQL), s))
+func (j *Journal) writeSerialized(ctx context.Context, path *pg.SlowPath, name string, ch *chainedChange) (result, error) {
+	return pg.Serialize(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, ch) }, func() (result, error) {
+		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(wideTransitionSQL), ch))
 	})
 }
 
@@ -202,18 +202,18 @@ func (j *Journal) cacheSnapshot(id background.RunID, after *Snapshot, ok bool) {
 
 // conflictReason returns the error of a guard that stops a claim although its case has not
 // changed.
-func (j *Journal) conflictReason(ctx context.Context, ch *Change) error {
-	if !ch.isClaim() {
+func (j *Journal) conflictReason(ctx context.Context, change *Change) error {
+	if !change.isClaim() {
 		return nil
 	}
-	alive, err := j.Sessions.sessionAlive(ctx, ch.After.Run.Session)
+	alive, err := j.Sessions.sessionAlive(ctx, change.After.Run.Session)
 	switch {
 	case err != nil:
 		return pg.Unavailable(err)
 	case !alive:
 		return background.ErrSessionLost
 	}
-	blocked, err := j.Breakers.blockedByBreaker(ctx, ch.After.Run.ID)
+	blocked, err := j.Breakers.blockedByBreaker(ctx, change.After.Run.ID)
 	switch {
 	case err != nil:
 		return pg.Unavailable(err)

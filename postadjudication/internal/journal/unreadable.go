@@ -78,16 +78,16 @@ func (s *shared) warnUnreadable(unreadables unreadable) {
 func (s *shared) UnreadableSeen() int { return s.unreadableRuns.count(time.Now()) }
 
 // readableRuns returns the runs of the snapshots, and those that can't be read.
-func (j *shared) readableRuns(ss []Snapshot, err error) ([]background.Run, unreadable, error) {
+func (s *shared) readableRuns(ss []Snapshot, err error) ([]background.Run, unreadable, error) {
 	var unreadables unreadable
 	if errors.As(err, &unreadables) {
-		j.warnUnreadable(unreadables)
+		s.warnUnreadable(unreadables)
 	} else if err != nil {
 		return nil, nil, pg.Unavailable(err)
 	}
 	out := make([]background.Run, len(ss))
-	for i, s := range ss {
-		out[i] = s.Run
+	for i, snapshot := range ss {
+		out[i] = snapshot.Run
 	}
 	return out, unreadables, nil
 }

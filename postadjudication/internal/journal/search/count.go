@@ -42,8 +42,8 @@ func (i *Index) Tally(ctx context.Context, tenant string, f Filter, deaths ...*D
 
 // Analyze tallies letters and returns as many of their largest groups, of the same
 // moment.
-func (j *Index) Analyze(ctx context.Context, tenant string, f Filter, largest int, deaths ...*DeathHistogram) (out Analysis, err error) {
-	err = j.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
+func (i *Index) Analyze(ctx context.Context, tenant string, f Filter, largest int, deaths ...*DeathHistogram) (out Analysis, err error) {
+	err = i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
 		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
 		if err != nil {
 			return err
@@ -59,8 +59,8 @@ func (j *Index) Analyze(ctx context.Context, tenant string, f Filter, largest in
 		}
 		groups := groupBySignature(tallies)
 		out.SignatureCount = len(groups)
-		for i := range groups {
-			groups[i].orderValue = groups[i].Letters
+		for n := range groups {
+			groups[n].orderValue = groups[n].Letters
 		}
 		slices.SortFunc(groups, func(a, b Group) int { return a.position().compare(b.position()) })
 		out.Largest = groups[:min(largest, len(groups))]

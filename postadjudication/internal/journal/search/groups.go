@@ -52,9 +52,9 @@ func (p GroupPosition) compare(q GroupPosition) int {
 // Groups groups the letters of a tenant that a filter selects by signature. It
 // returns the groups after a position, all as of one moment; the number of all groups; the
 // position of the last one; and whether more follow.
-func (j *Index) Groups(ctx context.Context, tenant string, f Filter, o GroupOrder, after GroupPosition, limit int) (found []Group, all int, last GroupPosition, more bool, err error) {
+func (i *Index) Groups(ctx context.Context, tenant string, f Filter, o GroupOrder, after GroupPosition, limit int) (found []Group, all int, last GroupPosition, more bool, err error) {
 	last = after
-	err = j.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
+	err = i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
 		p, tallies, err := tallyGroups(ctx, tx, tenant, f)
 		if err != nil {
 			return err
@@ -66,12 +66,12 @@ func (j *Index) Groups(ctx context.Context, tenant string, f Filter, o GroupOrde
 				return err
 			}
 		}
-		for i := range groups {
+		for n := range groups {
 			switch o {
 			case BySize:
-				groups[i].orderValue = groups[i].Letters
+				groups[n].orderValue = groups[n].Letters
 			case ByNewest:
-				groups[i].orderValue = groups[i].Last.UnixMicro()
+				groups[n].orderValue = groups[n].Last.UnixMicro()
 			}
 		}
 		slices.SortFunc(groups, func(a, b Group) int { return a.position().compare(b.position()) })
