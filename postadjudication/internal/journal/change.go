@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/receipts"
@@ -155,7 +156,7 @@ func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
 	}
 }
 
-// result is the result of writing one change.
+// result is the result of writing one change. Statements return it by its name in resultNames.
 type result int
 
 const (
@@ -166,3 +167,18 @@ const (
 	escrowMismatch               // the escrow holds another sum or currency
 	caseExists                   // the case to be opened exists
 )
+
+var resultNames = [...]string{
+	conflict: "conflict", applied: "applied", exceedsHeld: "exceeds_held", deferred: "deferred", escrowMismatch: "escrow_mismatch", caseExists: "case_exists",
+}
+
+// Scan implements sql.Scanner.
+func (r *result) Scan(column any) error {
+	name := fmt.Sprintf("%s", column)
+	i := slices.Index(resultNames[:], name)
+	if i < 0 {
+		return fmt.Errorf("postgres: unexpected result %q", name)
+	}
+	*r = result(i)
+	return nil
+}

@@ -13,17 +13,15 @@ import (
 
 // wideOpenSQL writes new cases, each with its first run, its reservation and its receipt.
 // Whoever creates a case holds the advisory lock of its subject, so that no INSERT ever
-// waits for the uncommitted INSERT of another transaction. A case whose lock is taken is
-// answered busy.
+// waits for the uncommitted INSERT of another transaction. A case whose lock is taken is a
+// conflict.
 //
 // Whoever locks an escrow folds its deltas, and counts only what its own DELETE returned.
 // Rows take room in the escrow in their order: a row that does not fit by itself is
-// answered exceeds_held, and one that does not fit after the others crowded, to be tried
-// again.
+// exceeds_held, and one that does not fit after the others deferred, to be tried again.
 //
 // The parameters are those of cases, of new runs and of receipts, one after the other.
-// returns, by row number, one of created, raced, busy, exists, escrow_mismatch,
-// exceeds_held, crowded
+// returns the result of each row, by its number, and the id of its escrow or 0
 var wideOpenSQL = `
 WITH b AS MATERIALIZED (
   SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + wideOpenParameters.arrays(1) + `) WITH ORDINALITY
@@ -40,23 +38,23 @@ WITH b AS MATERIALIZED (
   DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
 ), d AS MATERIALIZED (
   SELECT m.*, e.id AS escrow_id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free,
-    CASE WHEN NOT m.locked THEN 'busy'
-      WHEN s.n IS NOT NULL THEN 'exists'
-      WHEN m.reference = '' THEN 'created'
-      WHEN e.id IS NULL THEN 'busy'
+    CASE WHEN NOT m.locked THEN 'conflict'
+      WHEN s.n IS NOT NULL THEN 'case_exists'
+      WHEN m.reference = '' THEN 'applied'
+      WHEN e.id IS NULL THEN 'conflict'
       WHEN e.held <> m.held OR e.currency <> m.currency THEN 'escrow_mismatch'
-      ELSE 'created' END AS answer
+      ELSE 'applied' END AS guarded
   FROM mine m LEFT JOIN seen s ON s.n = m.n LEFT JOIN e ON e.tenant = m.tenant AND e.reference = m.reference
 ), v AS MATERIALIZED (
-  SELECT d.*, CASE WHEN d.answer <> 'created' OR d.escrow_id IS NULL THEN d.answer
+  SELECT d.*, CASE WHEN d.guarded <> 'applied' OR d.escrow_id IS NULL THEN d.guarded
       WHEN d.amount > d.free THEN 'exceeds_held'
-      WHEN sum(CASE WHEN d.answer = 'created' AND d.amount <= d.free THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free THEN 'crowded'
-      ELSE d.answer END AS verdict FROM d
+      WHEN sum(CASE WHEN d.guarded = 'applied' AND d.amount <= d.free THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free THEN 'deferred'
+      ELSE d.guarded END AS result FROM d
 ), nc AS (
   INSERT INTO recourse.cases AS c (` + newCaseColumns + `)
   SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
     generation,amount,amount,run_id,1,link
-  FROM v WHERE verdict = 'created' ON CONFLICT DO NOTHING RETURNING c.id
+  FROM v WHERE result = 'applied' ON CONFLICT DO NOTHING RETURNING c.id
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `)
   SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition
@@ -78,7 +76,7 @@ WITH b AS MATERIALIZED (
 ), p AS (
 ` + outboxSQL + `
 )
-SELECT v.n, CASE WHEN v.verdict = 'created' AND nc.id IS NULL THEN 'raced' ELSE v.verdict END, coalesce(v.escrow_id, 0)
+SELECT v.n, CASE WHEN v.result = 'applied' AND nc.id IS NULL THEN 'case_exists' ELSE v.result END, coalesce(v.escrow_id, 0)
 FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
 
 // wideOpenParameters are the parameters of the cases of wideOpenSQL, as wideOpenArgs writes them.
@@ -145,24 +143,17 @@ func applyWideOpens(ctx context.Context, q pg.Querier, text string, changes []*c
 	defer rows.Close()
 	for rows.Next() {
 		var n int
-		var answer string
-		var escrow int64
-		if err := rows.Scan(&n, &answer, &escrow); err != nil {
+		var opened openResult
+		if err := rows.Scan(&n, &opened.result, &opened.escrow); err != nil {
 			return nil, err
 		}
-		res, ok := openResults[answer]
-		if !ok || n < 1 || n > len(out) {
-			return nil, fmt.Errorf("postgres: unexpected answer %q for row %d", answer, n)
+		if n < 1 || n > len(out) {
+			return nil, fmt.Errorf("postgres: unexpected result of row %d of %d", n, len(out))
 		}
-		out[n-1] = openResult{res, escrow}
+		out[n-1] = opened
 	}
 	hitOpenPoints(failpoint.JournalAfter, changes)
 	return out, rows.Err()
-}
-
-var openResults = map[string]result{
-	"created": applied, "raced": caseExists, "exists": caseExists, "busy": conflict,
-	"escrow_mismatch": escrowMismatch, "exceeds_held": exceedsHeld, "crowded": deferred,
 }
 
 // The two forms of wideOpenSQL, as of wideTransitionSQL: withTryLock never waits for a lock,

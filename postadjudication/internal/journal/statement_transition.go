@@ -30,7 +30,7 @@ import (
 //
 // The parameters are those of cases, runs, new runs and receipts, one after the other, and
 // then the classes of the new runs.
-// returns the case ids that were written, and those that the escrow has no room for
+// returns the ids of cases with their results: applied or exceeds_held; any other is a conflict
 var wideTransitionSQL = `
 WITH b AS MATERIALIZED (
   SELECT * FROM unnest(` + caseParameters.arrays(1) + `) WITH ORDINALITY AS t(` + caseParameters.names() + `,n)
@@ -99,7 +99,7 @@ WITH b AS MATERIALIZED (
 ), p AS (
 ` + outboxSQL + `
 )
-SELECT id, true FROM c UNION ALL SELECT case_id, false FROM fit WHERE NOT fits`
+SELECT id, 'applied' FROM c UNION ALL SELECT case_id, 'exceeds_held' FROM fit WHERE NOT fits`
 
 // caseParameters and runParameters are the parameters of wideTransitionSQL, as addCase and
 // addRun write them. The count of runs, what is committed of the escrow and whether that is
@@ -222,8 +222,8 @@ func applyWideTransitions(ctx context.Context, q pg.Querier, text string, change
 	defer rows.Close()
 	for rows.Next() {
 		var id []byte
-		var fits bool
-		if err := rows.Scan(&id, &fits); err != nil {
+		var res result
+		if err := rows.Scan(&id, &res); err != nil {
 			return nil, err
 		}
 		caseID, err := receipts.ParseCaseID(string(id))
@@ -232,11 +232,9 @@ func applyWideTransitions(ctx context.Context, q pg.Querier, text string, change
 		}
 		i, known := index[caseID]
 		if !known {
-			return nil, fmt.Errorf("postgres: unexpected answer for case %s", caseID)
+			return nil, fmt.Errorf("postgres: unexpected result of case %s", caseID)
 		}
-		if out[i] = applied; !fits {
-			out[i] = exceedsHeld
-		}
+		out[i] = res
 	}
 	hitTransitionPoints(failpoint.JournalAfter, changes)
 	return out, rows.Err()
