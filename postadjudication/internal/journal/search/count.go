@@ -103,11 +103,6 @@ func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p P
 	return p, err
 }
 
-// selectsWholeGroups reports whether the filter selects all letters of the plan's groups.
-func (sel *selection) selectsWholeGroups() bool {
-	return !sel.filtersWithinGroups() && !sel.checksText()
-}
-
 // filtersWithinGroups reports whether the filter has conditions, other than the text, that
 // facet groups do not decide.
 func (sel *selection) filtersWithinGroups() bool {
@@ -118,23 +113,23 @@ func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Pl
 	if p, err = planFullRead(ctx, tx, tenant, f); err != nil || p.Empty() {
 		return p, nil, err
 	}
-	whole := p.selectsWholeGroups()
-	counted := map[int64][3]int64{}
-	if !whole {
-		if counted, err = p.countMatches(ctx, tx); err != nil {
-			return p, nil, err
-		}
+	counted, whole, err := p.countMatches(ctx, tx)
+	if err != nil {
+		return p, nil, err
 	}
-	out, err = p.groupTallies(ctx, tx)
-	if whole || err != nil {
-		return p, out, err
+	if out, err = p.groupTallies(ctx, tx); err != nil {
+		return p, nil, err
 	}
 	kept := out[:0]
 	for _, t := range out {
-		if n, any := counted[t.group]; any {
+		n, any := counted[t.group]
+		switch {
+		case any:
 			t.Letters, t.AtRisk, t.Attempts = n[0], n[1], n[2]
-			kept = append(kept, t)
+		case !whole[t.group]:
+			continue
 		}
+		kept = append(kept, t)
 	}
 	return p, kept, nil
 }
@@ -163,14 +158,21 @@ FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`,
 	return out, rows.Err()
 }
 
-// countMatches counts and adds up the selected letters by group, for groups that have any.
-func (p *Plan) countMatches(ctx context.Context, tx *sql.Tx) (map[int64][3]int64, error) {
-	out := map[int64][3]int64{}
-	rest, err := p.countByTrigrams(ctx, tx, out)
-	if err != nil || rest.Empty() {
-		return out, err
+// countMatches counts and adds up the selected letters by group, for groups that have any. It
+// reads no letter of the whole groups, and returns these.
+func (p *Plan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[int64][3]int64, whole map[int64]bool, err error) {
+	counted, whole = map[int64][3]int64{}, map[int64]bool{}
+	rest, err := p.countByTrigrams(ctx, tx, counted)
+	if err != nil {
+		return nil, nil, err
 	}
-	return out, rest.countByPath(ctx, tx, out)
+	for _, s := range rest.takeWholeGroups() {
+		whole[s.id] = true
+	}
+	if rest.Empty() {
+		return counted, whole, nil
+	}
+	return counted, whole, rest.countByPath(ctx, tx, counted)
 }
 
 func (p *Plan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {

@@ -86,6 +86,28 @@ func (i *Index) CountFacetGroups(ctx context.Context, tenant string, f Filter) (
 	return len(groups), err
 }
 
+// TallyReads returns the tallies of a filter, with the number of letters that the server read for
+// them.
+func (i *Index) TallyReads(ctx context.Context, tenant string, f Filter) (tallies []Tally, read int64, err error) {
+	err = i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
+		// The counters are of the connection, not of the transaction alone.
+		const readSQL = `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'recourse.letters'::regclass`
+		var before int64
+		if err := tx.QueryRowContext(ctx, readSQL).Scan(&before); err != nil {
+			return err
+		}
+		if _, tallies, err = tallyGroups(ctx, tx, tenant, f); err != nil {
+			return err
+		}
+		if err := tx.QueryRowContext(ctx, readSQL).Scan(&read); err != nil {
+			return err
+		}
+		read -= before
+		return nil
+	})
+	return tallies, read, err
+}
+
 // Compare compares two positions in the order.
 func (o Order) Compare(a, b Position) int { return o.compare(a, b) }
 

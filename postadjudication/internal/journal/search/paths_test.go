@@ -74,3 +74,41 @@ func TestEveryAccessPathUsesItsIndex(t *testing.T) {
 		}
 	}
 }
+
+// A tally of a text that trigrams do not find reads only letters of groups whose constant part does
+// not decide whether their messages contain it.
+func TestATallyReadsNoLetterOfAWholeGroup(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	index, db := openIndex(t, url, journaltest.Open(t, url)), testkit.OpenAsOwner(t, url)
+	letters := randomLetters(rand.New(rand.NewPCG(9, 10)), 600)
+	checked := int64(0) // letters whose messages differ within their group
+	for i := range letters {
+		if letters[i].message == "no funds" {
+			letters[i].message = "code 7"
+		}
+		if !letters[i].whole {
+			checked++
+		}
+	}
+	insertLetters(t, db, letters)
+	if _, err := db.Exec(`ANALYZE recourse.letters; ANALYZE recourse.facet_groups`); err != nil {
+		t.Fatal(err)
+	}
+	for text, most := range map[string]int64{"closed": 0, "d": 0, "7": checked} {
+		want := int64(0)
+		for _, l := range letters {
+			if strings.Contains(l.message, text) {
+				want++
+			}
+		}
+		tallies, read, err := index.TallyReads(t.Context(), "acme", search.Filter{Facets: search.FacetFilter{Text: text}})
+		got := int64(0)
+		for _, tally := range tallies {
+			got += tally.Letters
+		}
+		if err != nil || got != want || read > most || most > 0 && read == 0 {
+			t.Errorf("%q: %d letters of %d by reading %d, at most %d: %v", text, got, want, read, most, err)
+		}
+	}
+}
