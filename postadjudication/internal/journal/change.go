@@ -97,7 +97,7 @@ type chainedChange struct {
 }
 
 // errSharedAfter refuses a change whose After is its Before, which other goroutines read.
-var errSharedAfter = errors.New("postgres: After of a change is its Before")
+var errSharedAfter = errors.New("journal: After of a change is its Before")
 
 func chain(change *Change) (*chainedChange, error) {
 	switch change.Before {
@@ -112,7 +112,7 @@ func chain(change *Change) (*chainedChange, error) {
 	}
 	rs, head, err := receipts.Chain(change.After.Case.ID, change.After.Case.Tenant, from, change.Drafts...)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: chain receipts: %w", err)
+		return nil, fmt.Errorf("journal: chain receipts: %w", err)
 	}
 	change.After.Case.Head = head
 	if change.isOpening() && change.After.Case.Kind != KindOperations {
@@ -177,7 +177,7 @@ func (r *result) Scan(column any) error {
 	name := fmt.Sprintf("%s", column)
 	i := slices.Index(resultNames[:], name)
 	if i < 0 {
-		return fmt.Errorf("postgres: unexpected result %q", name)
+		return fmt.Errorf("unexpected result %q", name)
 	}
 	*r = result(i)
 	return nil

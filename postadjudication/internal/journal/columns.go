@@ -73,7 +73,7 @@ func (t table) of(columns ...string) parameters {
 		name, as, renamed := strings.Cut(text, " AS ")
 		at := slices.IndexFunc(t.columns, func(c column) bool { return c.name == name })
 		if at < 0 {
-			panic(fmt.Sprintf("postgres: %s has no column %s", t.name, name))
+			panic(fmt.Sprintf("journal: %s has no column %s", t.name, name))
 		}
 		out[i] = t.columns[at]
 		if renamed {

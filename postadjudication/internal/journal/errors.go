@@ -16,13 +16,13 @@ import (
 // Errors of the journal, beside those of package background.
 var (
 	ErrBusy           = background.ErrBusy
-	ErrExceedsHeld    = errors.New("postgres: the amount exceeds what the escrow has left")
-	ErrEscrowMismatch = errors.New("postgres: the escrow holds another sum or currency")
-	ErrIsolation      = errors.New("postgres: the transaction is not READ COMMITTED")
+	ErrExceedsHeld    = errors.New("journal: the amount exceeds what the escrow has left")
+	ErrEscrowMismatch = errors.New("journal: the escrow holds another sum or currency")
+	ErrIsolation      = errors.New("journal: the transaction is not READ COMMITTED")
 )
 
 // ErrNoChange is returned by a decision that changes nothing.
-var ErrNoChange = errors.New("postgres: nothing to change")
+var ErrNoChange = errors.New("journal: nothing to change")
 
 // busyOrUnavailable returns ErrBusy after contention, when the transaction may be tried
 // again, else err as unavailable.
@@ -43,7 +43,7 @@ func unrecordableOrUnavailable(err error) error {
 }
 
 func unrecordable(err error) error {
-	return fmt.Errorf("postgres: %w: %w", background.ErrUnrecordable, err)
+	return fmt.Errorf("journal: %w: %w", background.ErrUnrecordable, err)
 }
 
 // IsUnavailable reports whether err means that the journal can't write at the moment, so

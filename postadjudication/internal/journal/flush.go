@@ -166,7 +166,7 @@ func scanRowNumbers(ctx context.Context, q pg.Querier, count int, args []any, ea
 			return err
 		}
 		if n < 1 || n > count {
-			return fmt.Errorf("postgres: unexpected result of row %d of %d", n, count)
+			return fmt.Errorf("unexpected result of row %d of %d", n, count)
 		}
 		each(n, value)
 	}

@@ -14,7 +14,7 @@ import (
 
 // ErrHandlerExists means that the handler of a dead letter can't begin, because a case with
 // its subject exists. Nothing was written.
-var ErrHandlerExists = errors.New("postgres: the dead letter has a handler")
+var ErrHandlerExists = errors.New("journal: the dead letter has a handler")
 
 // Handler is the run that handles a dead letter. As the SideEffect of a death it begins in
 // the same commit: there is exactly one for each death. Concurrent deaths share that commit
@@ -83,7 +83,7 @@ func (j *Journal) flushDeaths(changes []*chainedChange) []pg.Answer[result] {
 }
 
 // errOpenConflict means that another transaction is opening a case with the same subject.
-var errOpenConflict = errors.New("postgres: the subject is locked")
+var errOpenConflict = errors.New("journal: the subject is locked")
 
 // applyDeathBatch writes transitions, and the handlers of those that were applied. It never
 // waits for another transaction.

@@ -217,7 +217,7 @@ type preparedStmt struct{ stmt *sql.Stmt }
 func prepareStmt(ctx context.Context, db *sql.DB, query string) (preparedStmt, error) {
 	stmt, err := db.PrepareContext(ctx, query)
 	if err != nil {
-		return preparedStmt{}, fmt.Errorf("postgres: prepare: %w", err)
+		return preparedStmt{}, fmt.Errorf("journal: prepare: %w", err)
 	}
 	return preparedStmt{stmt}, nil
 }

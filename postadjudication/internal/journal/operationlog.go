@@ -205,7 +205,7 @@ func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receip
 	copy(head.Link[:], link)
 	chained, _, err := receipts.Chain(id, tenant, head, draft)
 	if err != nil {
-		return fmt.Errorf("postgres: chain receipts: %w", err)
+		return fmt.Errorf("journal: chain receipts: %w", err)
 	}
 	r := chained[0]
 	_, err = tx.ExecContext(ctx, appendCaseReceiptSQL, id.String(), r.Seq, nullableRunID(r.Run), r.Tenant, string(r.Source), string(r.Subtype), r.Actor, r.At, string(r.Body), r.Link[:])

@@ -45,7 +45,7 @@ func (r *policyRow) policy() (Policy, error) {
 	}
 	var err error
 	if out.Policy, err = retrypolicy.Parse(r.Policy); err != nil {
-		return Policy{}, fmt.Errorf("postgres: policy of family %s of %s: %w", r.Family, r.Tenant, err)
+		return Policy{}, fmt.Errorf("journal: policy of family %s of %s: %w", r.Family, r.Tenant, err)
 	}
 	return out, nil
 }

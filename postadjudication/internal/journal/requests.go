@@ -68,7 +68,7 @@ func (r *Requests) Begin(ctx context.Context, q Request, abandonedBefore, expire
 		return before, false, err
 	case n == 1:
 		if _, err := pg.Exec(ctx, r.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
-			r.Warn(fmt.Errorf("postgres: delete expired requests: %w", err))
+			r.Warn(fmt.Errorf("journal: delete expired requests: %w", err))
 		}
 		return before, true, nil
 	}

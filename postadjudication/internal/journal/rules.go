@@ -23,7 +23,7 @@ const RuleLog OperationLog = stored.RuleLog
 const MaxRules = 100
 
 // ErrTooManyRules means that a tenant has MaxRules already.
-var ErrTooManyRules = errors.New("postgres: the tenant has as many rules as it can have")
+var ErrTooManyRules = errors.New("journal: the tenant has as many rules as it can have")
 
 // Rule is a replay rule of a tenant. Version 0 means that there never was one of the name.
 type Rule struct {
@@ -142,8 +142,8 @@ func (r *Rules) Exclusive(ctx context.Context, work func() error) (acquired bool
 
 // Why a rule was not applied. Nothing was written.
 var (
-	ErrRuleChanged   = errors.New("postgres: the rule changed")
-	ErrRuleExhausted = errors.New("postgres: the rule has reached its limit of replays of the lineage")
+	ErrRuleChanged   = errors.New("journal: the rule changed")
+	ErrRuleExhausted = errors.New("journal: the rule has reached its limit of replays of the lineage")
 )
 
 // RuleAction is the SideEffect of a change by a rule: the change is written only if the
@@ -220,7 +220,7 @@ func writeRuleActions(ctx context.Context, tx *sql.Tx, all []RuleAction) error {
 }
 
 // errMixedRules: all changes of a batch must be of one version of one rule.
-var errMixedRules = errors.New("postgres: changes of several rules in one batch")
+var errMixedRules = errors.New("journal: changes of several rules in one batch")
 
 // RuleReplayCount is how often a rule has replayed a lineage.
 type RuleReplayCount struct {

@@ -154,7 +154,7 @@ func (r *snapshotRow) destinations() []any {
 // read scans a row. If it fails after ID was set, the error concerns that run only.
 func (r *snapshotRow) read(rows *sql.Rows, more ...any) (Snapshot, error) {
 	if err := r.scan(rows, more...); err != nil {
-		return Snapshot{}, fmt.Errorf("postgres: run %s: %w", uuid.UUID(r.ID), err)
+		return Snapshot{}, fmt.Errorf("run %s: %w", uuid.UUID(r.ID), err)
 	}
 	return r.snapshot()
 }
@@ -164,7 +164,7 @@ func (r *snapshotRow) read(rows *sql.Rows, more ...any) (Snapshot, error) {
 func (r *snapshotRow) snapshot() (Snapshot, error) {
 	policy, err := retrypolicy.Parse(r.Policy)
 	if err != nil {
-		err = fmt.Errorf("postgres: policy of run %s: %w", r.ID, err)
+		err = fmt.Errorf("policy of run %s: %w", r.ID, err)
 	}
 	run := background.Run{
 		ID: background.RunID(r.ID), Case: background.CaseID(r.CaseID), Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey,

@@ -148,7 +148,7 @@ func applyWideOpens(ctx context.Context, q pg.Querier, text string, changes []*c
 			return nil, err
 		}
 		if n < 1 || n > len(out) {
-			return nil, fmt.Errorf("postgres: unexpected result of row %d of %d", n, len(out))
+			return nil, fmt.Errorf("unexpected result of row %d of %d", n, len(out))
 		}
 		out[n-1] = opened
 	}

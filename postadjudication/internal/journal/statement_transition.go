@@ -232,7 +232,7 @@ func applyWideTransitions(ctx context.Context, q pg.Querier, text string, change
 		}
 		i, known := index[caseID]
 		if !known {
-			return nil, fmt.Errorf("postgres: unexpected result of case %s", caseID)
+			return nil, fmt.Errorf("unexpected result of case %s", caseID)
 		}
 		out[i] = res
 	}

@@ -54,7 +54,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		}
 		return j.submitToExisting(ctx, seen, s)
 	}
-	return new(Snapshot), fmt.Errorf("postgres: case %s can be neither opened nor found", opening.After.Case.ID)
+	return new(Snapshot), fmt.Errorf("journal: case %s can be neither opened nor found", opening.After.Case.ID)
 }
 
 // openTries bounds the attempts to open a case that could not be opened because it exists,
@@ -104,7 +104,7 @@ func newRunSnapshot(change *Change) *Snapshot {
 }
 
 // errCaseExists means that the case to open exists.
-var errCaseExists = errors.New("postgres: the case exists")
+var errCaseExists = errors.New("journal: the case exists")
 
 // opener opens cases.
 type opener struct {

@@ -82,7 +82,7 @@ func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft r
 
 // errCancelNotMarked rolls back the receipt of a request that came too late or repeats
 // another.
-var errCancelNotMarked = errors.New("postgres: the run is not running or has a cancel request")
+var errCancelNotMarked = errors.New("journal: the run is not running or has a cancel request")
 
 // Apply makes one transition of a run: it decides on the cached or stored snapshot, writes
 // the change with its receipts in one commit, and decides again on a new snapshot if the

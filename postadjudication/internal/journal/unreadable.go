@@ -155,7 +155,7 @@ type unreadableRun struct {
 }
 
 func (u unreadable) Error() string {
-	return fmt.Sprintf("postgres: run %s can't be read by this program (%d in all): %v", u[0].id, len(u), u[0].err)
+	return fmt.Sprintf("journal: run %s can't be read by this program (%d in all): %v", u[0].id, len(u), u[0].err)
 }
 
 // Is matches background.ErrUnreadable: all other runs are readable.

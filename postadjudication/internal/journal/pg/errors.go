@@ -8,7 +8,7 @@ import (
 )
 
 // ErrClosed is returned for a row that was handed to a batcher after it was closed.
-var ErrClosed = errors.New("postgres: the journal is closed")
+var ErrClosed = errors.New("journal: closed")
 
 // SQLState returns the SQLSTATE of an error that the server sent, else "".
 func SQLState(err error) string {
@@ -41,5 +41,5 @@ func Unavailable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("postgres: %w", err)
+	return fmt.Errorf("journal: %w", err)
 }

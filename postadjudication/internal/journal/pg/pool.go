@@ -42,16 +42,16 @@ type PoolConfig struct {
 func OpenPool(databaseURL string, cfg PoolConfig) (*sql.DB, error) {
 	dsn, err := pgurl.WithApplicationName(databaseURL, "recourse/"+cfg.Purpose)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
+		return nil, fmt.Errorf("journal: %w", err)
 	}
 	config, err := pq.NewConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
+		return nil, fmt.Errorf("journal: %w", pgurl.ErrUnreadable)
 	}
 	config.BinaryParameters = cfg.Binary
 	pgConnector, err := pq.NewConnectorConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
+		return nil, fmt.Errorf("journal: %w", pgurl.ErrUnreadable)
 	}
 	if cfg.Dialer != nil {
 		pgConnector.Dialer(cfg.Dialer)
@@ -77,7 +77,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	session, ok := conn.(driver.ExecerContext)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("postgres: a %T can't set anything", conn), conn.Close())
+		return nil, errors.Join(fmt.Errorf("a %T can't set anything", conn), conn.Close())
 	}
 	if _, err := session.ExecContext(ctx, c.setSQL, nil); err != nil {
 		_ = conn.Close() // it may be broken; the first error is returned

@@ -168,7 +168,7 @@ type Scope struct {
 }
 
 // ErrNothingPlanned means that the scope selects no dead letter. Nothing is stored.
-var ErrNothingPlanned = errors.New("postgres: the plan selects no dead letter")
+var ErrNothingPlanned = errors.New("plans: the plan selects no dead letter")
 
 // Create stores a plan with the dead letters of a scope, oldest first, or not at
 // all. First it stores the items, then the plan with its receipt; until then nobody can see
