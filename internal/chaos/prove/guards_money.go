@@ -201,7 +201,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name: "naming an escrow waits for no lock of it",
-		Edits: []Edit{{"postadjudication/internal/journal/escrow.go",
+		Edits: []Edit{{"postadjudication/internal/journal/escrowcreation.go",
 			"WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting"},
 	},

@@ -108,10 +108,7 @@ func (k *Keys) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
 	defer cancel()
 	_, err := pg.Exec(ctx, k.batchDB, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
 		WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2::timestamptz - interval '1 minute')`, id, at)
-	if err != nil {
-		return pg.Unavailable(err)
-	}
-	return nil
+	return pg.Unavailable(err)
 }
 
 // Create stores a new key, with its receipt in the same commit. Errors:

@@ -265,14 +265,14 @@ func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts
 		return err
 	}
 	if ch.isOpening() {
-		opened, err := applyWideOpens(ctx, tx, withSubjectLock(wideOpenSQL), []*chainedChange{ch})
-		if err == nil && opened[0].result != applied {
+		opened, err := applyWideOpen(ctx, tx, withSubjectLock(wideOpenSQL), ch)
+		if err == nil && opened.result != applied {
 			err = fmt.Errorf("the case of %s exists, but its row does not", opsCase.Subject)
 		}
 		return err
 	}
-	results, err := applyWideTransitions(ctx, tx, withLockWait(wideTransitionSQL), []*chainedChange{ch})
-	if err == nil && results[0] != applied {
+	res, err := applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch)
+	if err == nil && res != applied {
 		err = fmt.Errorf("the case of %s was changed by another transaction", opsCase.Subject)
 	}
 	return err

@@ -110,10 +110,7 @@ func (r *Requests) Answer(ctx context.Context, q Request, response Response) err
 	defer cancel()
 	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
 		q.Tenant, q.Key, q.Token, response.Status, response.Headers, append([]byte{}, response.Body...))
-	if err != nil {
-		return busyOrUnavailable(err)
-	}
-	return nil
+	return busyOrUnavailable(err)
 }
 
 // Drop deletes a request that changed nothing, so that its key is free again.
@@ -121,8 +118,5 @@ func (r *Requests) Drop(ctx context.Context, q Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
-	if err != nil {
-		return busyOrUnavailable(err)
-	}
-	return nil
+	return busyOrUnavailable(err)
 }

@@ -58,10 +58,7 @@ func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bo
 // Clock reads the database's clock.
 func (s *SessionStore) Clock(ctx context.Context) (background.ClockReading, error) {
 	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL))
-	if err != nil {
-		return now, pg.Unavailable(err)
-	}
-	return now, nil
+	return now, pg.Unavailable(err)
 }
 
 func readClock(row *sql.Row) (r background.ClockReading, err error) {

@@ -156,6 +156,15 @@ func applyWideOpens(ctx context.Context, q pg.Querier, text string, changes []*c
 	return out, rows.Err()
 }
 
+// applyWideOpen is applyWideOpens of one change.
+func applyWideOpen(ctx context.Context, q pg.Querier, text string, ch *chainedChange) (openResult, error) {
+	results, err := applyWideOpens(ctx, q, text, []*chainedChange{ch})
+	if err != nil {
+		return openResult{}, err
+	}
+	return results[0], nil
+}
+
 // The two forms of wideOpenSQL, as of wideTransitionSQL: withTryLock never waits for a lock,
 // withSubjectLock waits.
 func withTryLock(text string) string {

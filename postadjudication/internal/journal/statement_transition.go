@@ -240,6 +240,15 @@ func applyWideTransitions(ctx context.Context, q pg.Querier, text string, change
 	return out, rows.Err()
 }
 
+// applyWideTransition is applyWideTransitions of one change.
+func applyWideTransition(ctx context.Context, q pg.Querier, text string, ch *chainedChange) (result, error) {
+	results, err := applyWideTransitions(ctx, q, text, []*chainedChange{ch})
+	if err != nil {
+		return conflict, err
+	}
+	return results[0], nil
+}
+
 // hitTransitionPoints hits the failpoints of transitions: each receipt of a change names
 // one.
 func hitTransitionPoints(m failpoint.Moment, changes []*chainedChange) {

@@ -36,7 +36,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		return new(Snapshot), err
 	}
 	for range openTries {
-		snap, err := j.opener.openCase(ctx, opening, func(ch *chainedChange) (openResult, error) { return j.opener.opens.Do(ch) })
+		snap, err := j.opener.openCase(ctx, opening)
 		if err == nil {
 			j.cache.Add(snap.Run.ID, snap)
 		}
@@ -69,9 +69,9 @@ func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submis
 		if err != nil {
 			return seen, err
 		}
-		res, err := j.writeWithoutWaiting(ctx, &change)
+		res, err := j.chainAndWrite(ctx, &change, j.tryWrite)
 		if res == conflict && err == nil {
-			res, err = j.chainAndWrite(ctx, &change, func(ch *chainedChange) (result, error) {
+			res, err = j.chainAndWrite(ctx, &change, func(ctx context.Context, ch *chainedChange) (result, error) {
 				return j.writeSerialized(ctx, j.opener.submitPath, lockName(&ch.After.Case), ch)
 			})
 		}
@@ -116,12 +116,12 @@ type opener struct {
 	knownEscrows   *escrowCache
 }
 
-func (o *opener) openCase(ctx context.Context, change Change, do func(*chainedChange) (openResult, error)) (*Snapshot, error) {
+func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error) {
 	ch, err := chain(&change)
 	if err != nil {
 		return new(Snapshot), err
 	}
-	opened, err := do(ch)
+	opened, err := o.opens.Do(ch)
 	if err == nil && (opened.result == conflict || opened.result == deferred) {
 		opened, err = o.openWithRetry(ctx, ch, opened)
 	}
@@ -210,11 +210,8 @@ func (o *opener) openWaiting(ctx context.Context, ch *chainedChange) (openResult
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	defer o.SignalCommitted()
-	out, err := applyWideOpens(ctx, o.submitPath.DB, withSubjectLock(wideOpenSQL), []*chainedChange{ch})
-	if err != nil {
-		return openResult{}, busyOrUnavailable(err)
-	}
-	return out[0], nil
+	opened, err := applyWideOpen(ctx, o.submitPath.DB, withSubjectLock(wideOpenSQL), ch)
+	return opened, busyOrUnavailable(err)
 }
 
 // lockName identifies what the transaction of a submission locks for others: its escrow, or
@@ -253,12 +250,9 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return seen, err
 	}
-	res, err := j.chainAndWrite(ctx, &change, func(ch *chainedChange) (result, error) {
-		results, err := applyWideTransitions(ctx, tx, withSkipLocked(wideTransitionSQL), []*chainedChange{ch})
-		if err != nil {
-			return conflict, pg.Unavailable(err)
-		}
-		return results[0], nil
+	res, err := j.chainAndWrite(ctx, &change, func(ctx context.Context, ch *chainedChange) (result, error) {
+		res, err := applyWideTransition(ctx, tx, withSkipLocked(wideTransitionSQL), ch)
+		return res, pg.Unavailable(err)
 	})
 	switch {
 	case err != nil:
@@ -279,7 +273,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 	if _, err := o.ensureEscrows(ctx, []*chainedChange{ch}); err != nil {
 		return new(Snapshot), pg.Unavailable(err)
 	}
-	opened, err := openOnce(ctx, tx, ch)
+	opened, err := applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
 	retry := false
 	switch {
 	case err != nil:
@@ -291,7 +285,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		retry, err = o.recreateEscrow(ctx, ch)
 	}
 	if err == nil && retry {
-		opened, err = openOnce(ctx, tx, ch)
+		opened, err = applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
 	}
 	if err != nil {
 		return new(Snapshot), pg.Unavailable(err)
@@ -302,15 +296,6 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		}
 	}
 	return openOutcome(ch, opened)
-}
-
-// openOnce opens a case in the caller's transaction, without waiting.
-func openOnce(ctx context.Context, tx *sql.Tx, ch *chainedChange) (openResult, error) {
-	out, err := applyWideOpens(ctx, tx, withTryLock(wideOpenSQL), []*chainedChange{ch})
-	if err != nil {
-		return openResult{}, err
-	}
-	return out[0], nil
 }
 
 func readCommitted(ctx context.Context, tx *sql.Tx) error {

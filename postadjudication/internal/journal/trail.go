@@ -44,3 +44,22 @@ func (r *Receipts) OfCase(ctx context.Context, tenant string, id receipts.CaseID
 	}
 	return out, nil
 }
+
+const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = 'conservation-breach' ORDER BY seq`
+
+// Excess returns the amount by which payments of a case exceeded what was adjudicated.
+func (r *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
+	var rows []stored.ReceiptRow
+	if err := r.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
+		return 0, pg.Unavailable(err)
+	}
+	for i := range rows {
+		receipt := rows[i].Receipt()
+		p, err := receipt.Payload()
+		if err != nil {
+			return 0, err
+		}
+		excess += p.Excess
+	}
+	return excess, nil
+}

@@ -19,17 +19,15 @@ func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, te
 	defer cancel()
 	defer j.SignalCommitted()
 	if ch.SideEffect == nil {
-		results, err := applyWideTransitions(ctx, path.DB, text, []*chainedChange{ch})
-		return firstResult(results), err
+		return applyWideTransition(ctx, path.DB, text, ch)
 	}
 	tx, err := path.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return conflict, err
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	results, err := applyWideTransitions(ctx, tx, text, []*chainedChange{ch})
-	if err != nil || results[0] != applied {
-		return firstResult(results), err
+	if res, err = applyWideTransition(ctx, tx, text, ch); err != nil || res != applied {
+		return res, err
 	}
 	if err := ch.SideEffect.write(ctx, tx); err != nil {
 		return conflict, err
@@ -41,13 +39,6 @@ func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, te
 		return conflict, err
 	}
 	return applied, nil
-}
-
-func firstResult(results []result) result {
-	if len(results) == 0 {
-		return conflict
-	}
-	return results[0]
 }
 
 const requestCancelSQL = `
@@ -110,7 +101,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 			}
 			return current, err
 		}
-		res, err := j.writeWithoutWaiting(ctx, &change)
+		res, err := j.chainAndWrite(ctx, &change, j.tryWrite)
 		if res == conflict && err == nil && !cached {
 			if err = j.conflictReason(ctx, &change); err == nil {
 				res, err = j.writeWaiting(ctx, &change)
@@ -134,12 +125,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 	}
 }
 
-// writeWithoutWaiting writes a change without waiting for any lock, in a batch if it is
-// batchable.
-func (j *Journal) writeWithoutWaiting(ctx context.Context, change *Change) (result, error) {
-	return j.chainAndWrite(ctx, change, func(ch *chainedChange) (result, error) { return j.tryWrite(ctx, ch) })
-}
-
+// tryWrite writes a change without waiting for any lock, in a batch if it is batchable.
 func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, error) {
 	switch {
 	case ch.SideEffect == nil:
@@ -165,20 +151,20 @@ func singleResult(res result, err error) (result, error) {
 }
 
 // chainAndWrite chains the receipts of a change, which sets its new head, and writes it.
-func (j *Journal) chainAndWrite(ctx context.Context, change *Change, write func(*chainedChange) (result, error)) (result, error) {
+func (j *Journal) chainAndWrite(ctx context.Context, change *Change, write func(context.Context, *chainedChange) (result, error)) (result, error) {
 	markSelfDeclared(ctx, change.Drafts)
 	ch, err := chain(change)
 	if err != nil {
 		return conflict, unrecordable(err)
 	}
-	return write(ch)
+	return write(ctx, ch)
 }
 
 // writeWaiting writes a change that lost its guard although it was decided on a fresh read:
 // another transaction may hold the row, so this one waits for it. One change per case waits
 // at a time.
 func (j *Journal) writeWaiting(ctx context.Context, change *Change) (result, error) {
-	return j.chainAndWrite(ctx, change, func(ch *chainedChange) (result, error) {
+	return j.chainAndWrite(ctx, change, func(ctx context.Context, ch *chainedChange) (result, error) {
 		return j.writeSerialized(ctx, j.transitionPath, ch.After.Case.ID.String(), ch)
 	})
 }
