@@ -214,7 +214,7 @@ func TestALetterWhoseCallsCanNotBeReadIsNotForked(t *testing.T) {
 	started := `subtype = 'attempt-started' AND case_id = '` + r.letter.Case.String() + `'`
 	testkit.Tamper(t, r.DB, `CREATE TABLE kept AS SELECT * FROM recourse.receipts`, `UPDATE recourse.receipts SET body = '{' WHERE `+started)
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), r.letter.Run, rig.ForkRequest); !errors.Is(err, refusal.ErrUnreadable) {
-		t.Errorf("the fork: %v", err)
+		t.Fatalf("the fork: %v", err)
 	}
 	plan := r.RunPlan(r.MustPlan(postadjudication.BulkRequest{Action: postadjudication.BulkFork, All: true, Reason: "once more"}))
 	if failed := r.BulkItems(plan.ID, "failed"); len(failed) != 1 || failed[0].Run != r.letter.Run || plan.Progress.Done != 1 {
