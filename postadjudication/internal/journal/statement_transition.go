@@ -20,9 +20,9 @@ import (
 // Every guard is in kc and kr, which lock the newest rows: cases, then runs, then escrows,
 // each by id. The only further condition is room in the escrow for a reservation, decided
 // in fit on the locked row. A reservation that would fit alone, but not together with
-// earlier rows of the batch, is not returned, just as a row whose guard failed. After fit nothing can fail for a single
-// row. Only a reservation locks the escrow, and folds its deltas; any other change of the
-// committed sum is inserted as a delta.
+// earlier rows of the batch, is not returned, just as a row whose guard failed. After fit
+// nothing can fail for a single row. Only a reservation locks the escrow, and folds its
+// deltas; any other change of the committed sum is inserted as a delta.
 // A claim also needs its session, locked so that it is not marked lost meanwhile, and no
 // circuit breaker that blocks the run.
 // With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
