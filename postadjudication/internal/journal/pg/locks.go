@@ -12,18 +12,39 @@ import (
 // connection, so that a process that dies releases it. If the connection is lost while work runs,
 // another process may begin, so that concurrent work must be safe.
 func Exclusive(ctx context.Context, db *sql.DB, tryLockSQL string, work func() error) (acquired bool, err error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return false, Unavailable(err)
+	conn, err := TryLock(ctx, db, tryLockSQL)
+	if err != nil || conn == nil {
+		return false, err
 	}
 	defer func() { err = errors.Join(err, ReleaseLocks(ctx, conn)) }()
-	if err := conn.QueryRowContext(ctx, tryLockSQL).Scan(&acquired); err != nil {
-		return false, Unavailable(err)
-	}
-	if !acquired {
-		return false, nil
-	}
 	return true, work()
+}
+
+// lockTries is how many connections TryLock tries. A pool keeps some that the server has closed,
+// since it ends those that are idle.
+const lockTries = 5
+
+// TryLock returns the connection that holds the advisory lock that a statement tries to take, or
+// nil if another session holds it. The caller must release it with ReleaseLocks.
+func TryLock(ctx context.Context, db *sql.DB, tryLockSQL string, args ...any) (*sql.Conn, error) {
+	for try := 1; ; try++ {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return nil, Unavailable(err)
+		}
+		var acquired bool
+		err = conn.QueryRowContext(ctx, tryLockSQL, args...).Scan(&acquired)
+		switch {
+		case err == nil && acquired:
+			return conn, nil
+		case errors.Is(err, driver.ErrBadConn) && try < lockTries:
+			if err := conn.Close(); err != nil && !errors.Is(err, driver.ErrBadConn) {
+				return nil, Unavailable(err)
+			}
+		default:
+			return nil, errors.Join(Unavailable(err), ReleaseLocks(ctx, conn))
+		}
+	}
 }
 
 // ReleaseLocks releases the session's locks. If that fails it closes the connection: the

@@ -116,13 +116,9 @@ const tryLockSQL = `SELECT pg_try_advisory_lock(1919119988, $1)`
 func (p *Store) Lock(ctx context.Context, b Plan) (*Lock, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
-	conn, err := p.journal.Outbox.LockPool().Conn(ctx)
-	if err != nil {
-		return nil, pg.Unavailable(err)
-	}
-	var acquired bool
-	if err := conn.QueryRowContext(ctx, tryLockSQL, b.Number).Scan(&acquired); err != nil || !acquired {
-		return nil, errors.Join(pg.Unavailable(err), pg.ReleaseLocks(ctx, conn))
+	conn, err := pg.TryLock(ctx, p.journal.Outbox.LockPool(), tryLockSQL, b.Number)
+	if err != nil || conn == nil {
+		return nil, err
 	}
 	return &Lock{conn, b.ID}, nil
 }

@@ -166,6 +166,38 @@ func TestTheLockOfAPlanHasOneHolder(t *testing.T) {
 	}
 }
 
+// A lock is taken although the server has ended the connections that the pool kept.
+func TestALockIsTakenOverANewConnectionIfTheOldAreLost(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	p := join(t, url)
+	db := testkit.OpenAsOwner(t, url)
+	var held []*plans.Lock
+	for n := range int32(2) {
+		lock, err := p.Lock(t.Context(), plans.Plan{ID: uuid.New(), Number: n})
+		if err != nil || lock == nil {
+			t.Fatalf("%v, %v", lock, err)
+		}
+		held = append(held, lock)
+	}
+	for _, lock := range held { // the pool keeps the connections
+		if err := lock.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ended int
+	if err := db.QueryRow(`SELECT count(*) FILTER (WHERE pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_advisory_unlock_all%' AND pid <> pg_backend_pid()`).Scan(&ended); err != nil || ended == 0 {
+		t.Fatalf("%d connections ended, %v", ended, err)
+	}
+	lock, err := p.Lock(t.Context(), plans.Plan{ID: uuid.New(), Number: 1})
+	if err != nil || lock == nil {
+		t.Fatalf("%v, %v", lock, err)
+	}
+	if err := lock.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // terminateHolders ends the connections that hold locks of plans, waits until the server has
 // released the locks, and returns how many there were.
 func terminateHolders(t *testing.T, db *sql.DB) (n int) {
