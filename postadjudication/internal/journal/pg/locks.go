@@ -38,7 +38,7 @@ func TryLock(ctx context.Context, db *sql.DB, tryLockSQL string, args ...any) (*
 		case err == nil && acquired:
 			return conn, nil
 		case errors.Is(err, driver.ErrBadConn) && try < lockTries:
-			if err := conn.Close(); err != nil && !errors.Is(err, driver.ErrBadConn) {
+			if err := conn.Close(); err != nil && !errors.Is(err, sql.ErrConnDone) { // database/sql has closed it
 				return nil, Unavailable(err)
 			}
 		default:
