@@ -23,15 +23,6 @@ func newKey() postadjudication.NewKey {
 	return postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{access.Operator, access.Auditor}, Reason: "on call"}
 }
 
-func mustKey(r *rig.Rig, tenant string, n postadjudication.NewKey) (string, postadjudication.AccessKey) {
-	r.T.Helper()
-	token, k, err := r.As(tenant, "user:root").Keys.Create(context.Background(), n)
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	return token, k
-}
-
 // operationLog reads the trail of a tenant's operation log, as "subtype actor" lines.
 func operationLog(r *rig.Rig, tenant, subject string) (lines []string) {
 	r.T.Helper()
@@ -58,7 +49,7 @@ func TestAKeyOpensUntilItIsRevokedAndLeavesItsReceipts(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	ctx := context.Background()
-	token, k := mustKey(r, "acme", newKey())
+	token, k := rig.MustKey(r, "acme", newKey())
 	store := r.KeyStore()
 	found, err := store.FindKey(ctx, k.Prefix)
 	if err != nil || found.Authenticate(token, time.Now()) != nil || found.Tenant != "acme" || found.Principal != "user:ada" || !access.May(found.Roles, access.Fork) || found.LastUsed != nil {
@@ -139,7 +130,7 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	ctx := context.Background()
-	token, old := mustKey(r, "acme", newKey())
+	token, old := rig.MustKey(r, "acme", newKey())
 	rotation := postadjudication.KeyRotation{Prefix: old.Prefix, Reason: "ends soon"}
 	next, k, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation)
 	if err != nil || k.SuccessorOf != old.Prefix || k.Principal != old.Principal || binding.RoleText(k.Roles) != binding.RoleText(old.Roles) || next == token {
@@ -181,9 +172,9 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 func TestKeysOfATenantAreItsOwn(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	_, first := mustKey(r, "acme", newKey())
-	_, second := mustKey(r, "acme", newKey())
-	mustKey(r, "other", newKey())
+	_, first := rig.MustKey(r, "acme", newKey())
+	_, second := rig.MustKey(r, "acme", newKey())
+	rig.MustKey(r, "other", newKey())
 	got, err := r.As("acme", "").Keys.List(context.Background())
 	if err != nil || len(got) != 2 || got[0].ID != first.ID || got[1].ID != second.ID {
 		t.Errorf("%+v, %v", got, err)
@@ -240,7 +231,7 @@ func TestKeysMadeAtOnceAllHaveTheirReceipts(t *testing.T) {
 func TestAUseIsNotedToTheMinute(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	_, k := mustKey(r, "acme", newKey())
+	_, k := rig.MustKey(r, "acme", newKey())
 	at := r.Now()
 	for _, later := range []time.Duration{0, 59 * time.Second, 61 * time.Second, 30 * time.Second} {
 		if err := r.KeyStore().UseKey(context.Background(), k.ID, at.Add(later)); err != nil {

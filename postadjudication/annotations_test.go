@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -53,26 +54,26 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	r := rig.New(t).StartWorkers()
 	letter := r.DeadLetter(1, rig.Refuses)
 	ctx := context.Background()
-	k := newRetentionRig(r, withArchive(t)).at(174 * day)
-	k.prune(postadjudication.PruneReport{Announced: 1})
+	k := r.NewPruner(rig.WithArchive(t)).At(174 * day)
+	k.MustPrune(retention.Report{Announced: 1})
 	if _, err := k.As("acme", "user:ada").DeadLetters.Hold(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
-	k.at(300 * day).prune(postadjudication.PruneReport{})
+	k.At(300 * day).MustPrune(retention.Report{})
 	if _, err := k.As("acme", "user:ada").DeadLetters.Release(ctx, letter.Run, holdReason); err != nil {
 		t.Fatal(err)
 	}
 	r.MustAudit()
 	of := ` WHERE run_id = '` + letter.Run.String() + `'`
-	checkAuditDetects(r, "the expiry from before the hold is restored", `UPDATE recourse.annotations SET announced = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
+	rig.CheckAuditDetects(r, "the expiry from before the hold is restored", `UPDATE recourse.annotations SET announced = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
 		`UPDATE recourse.annotations SET announced = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
-	k.prune(postadjudication.PruneReport{Announced: 1})
+	k.MustPrune(retention.Report{Announced: 1})
 	payloads := k.Payloads(letter, receipts.RetentionEnding)
 	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.Now().Add(6*day)) {
 		t.Errorf("%+v", payloads)
 	}
-	k.at(306 * day).prune(postadjudication.PruneReport{})
-	k.at(308 * day).prune(postadjudication.PruneReport{Pruned: 1})
+	k.At(306 * day).MustPrune(retention.Report{})
+	k.At(308 * day).MustPrune(retention.Report{Pruned: 1})
 	r.MustAudit()
 }
 

@@ -3,15 +3,10 @@ package postadjudication_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -20,79 +15,17 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
-// asynqInspector gives an operator's access: asynq's inspector, and Redis.
-type asynqInspector struct {
-	*asynq.Inspector
-	redis *redis.Client
-}
-
-func inspector(r *rig.Rig) asynqInspector {
-	d := asynqInspector{asynq.NewInspector(r.Redis), r.Redis.MakeRedisClient().(*redis.Client)}
-	r.T.Cleanup(func() {
-		if err := d.Inspector.Close(); err != nil {
-			r.T.Errorf("close: %v", err)
-		}
-		if err := d.redis.Close(); err != nil {
-			r.T.Errorf("close: %v", err)
-		}
-	})
-	return d
-}
-
-// insertArchivedTasks writes tasks that died at a time into asynq's archive, as asynq does.
-func (d asynqInspector) insertArchivedTasks(t testing.TB, queue string, n int, died time.Time) {
-	t.Helper()
-	ctx := context.Background()
-	pipe := d.redis.Pipeline()
-	pipe.SAdd(ctx, "asynq:queues", queue)
-	for i := range n {
-		id := fmt.Sprintf("%s.1", background.RunID(uuid.New()))
-		pipe.HSet(ctx, "asynq:{"+queue+"}:t:"+id, "msg", "", "state", "archived")
-		pipe.ZAdd(ctx, "asynq:{"+queue+"}:archived", redis.Z{Score: float64(died.Unix()), Member: id})
-		if i%1000 == 999 || i == n-1 {
-			if _, err := pipe.Exec(ctx); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
-func (d asynqInspector) archived(t testing.TB, queue string) int {
-	t.Helper()
-	n, err := d.redis.ZCard(context.Background(), "asynq:{"+queue+"}:archived").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(n)
-}
-
-// untilArchivedTasks waits until the queues hold a number of archived tasks in all.
-func untilArchivedTasks(r *rig.Rig, d asynqInspector, want int, queues ...string) {
-	r.T.Helper()
-	r.Wait(fmt.Sprint(want, " tasks are archived"), func() bool {
-		n := 0
-		for _, q := range queues {
-			n += d.archived(r.T, q)
-		}
-		return n == want
-	})
-}
-
-func oneQueue(c *postadjudication.Config) { c.Shards, c.Sweep = 1, 50*time.Millisecond }
-
-const onlyQueue = postadjudication.Family + ":0"
-
 // With so many old tasks, asynq's own trimming fails permanently in its script, and with it the
 // archiving of every later death.
 func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
-	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
+	d.InsertArchivedTasks(t, rig.OnlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	r.Escrow.Answer(rig.Refuses)
 	r.StartWorkers()
 	_, taskID := archivedTask(r, d, 1)
-	info, err := d.GetTaskInfo(onlyQueue, taskID)
+	info, err := d.GetTaskInfo(rig.OnlyQueue, taskID)
 	if err != nil || !strings.Contains(info.LastErr, "http.refused") || strings.Contains(info.LastErr, "account closed") {
 		t.Errorf("the archived task: %+v, %v", info, err)
 	}
@@ -101,8 +34,8 @@ func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 
 func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
 	r.Escrow.Answer(rig.Refuses)
 	const deaths, kept = 6000, 5000
 	r.StartWorkers()
@@ -117,7 +50,7 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 		}
 	}
 	r.WaitNoneLive()
-	untilArchivedTasks(r, d, kept, onlyQueue)
+	rig.WaitArchivedTasks(r, d, kept, rig.OnlyQueue)
 	if open := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
 		t.Errorf("%d open letters of %d deaths", open, deaths)
 	}
@@ -129,8 +62,8 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 
 func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Request == nil || !strings.Contains(string(c.Request), `"generation":1`) {
 			return r.Escrow.Pay(c, c.Amount.Minor)
@@ -141,14 +74,14 @@ func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	r.MustSubmit(rig.Release(1))
 	r.MustSubmit(rig.Release(2))
 	r.WaitNoneLive()
-	untilArchivedTasks(r, d, 2, onlyQueue)
+	rig.WaitArchivedTasks(r, d, 2, rig.OnlyQueue)
 	again := rig.Release(1)
 	again.Generation = 2
 	if s := r.MustSubmit(again); s.Reply != postadjudication.Created {
 		t.Fatalf("%+v", s)
 	}
 	r.WaitNoneLive()
-	untilArchivedTasks(r, d, 1, onlyQueue)
+	rig.WaitArchivedTasks(r, d, 1, rig.OnlyQueue)
 	if found := tamperingReceipts(r); found != 0 {
 		t.Errorf("%d receipts report tampering", found)
 	}
@@ -157,19 +90,19 @@ func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 
 func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
-	d.insertArchivedTasks(t, onlyQueue, 5600, time.Now().Add(-time.Hour))
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
+	d.InsertArchivedTasks(t, rig.OnlyQueue, 5600, time.Now().Add(-time.Hour))
 	var others []*rig.Rig
 	for range 2 {
-		others = append(others, rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, oneQueue))
+		others = append(others, rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, rig.OneQueue))
 	}
 	var started sync.WaitGroup
 	for _, o := range append(others, r) {
 		started.Go(func() { o.StartWorkers() })
 	}
 	started.Wait()
-	untilArchivedTasks(r, d, 5000, onlyQueue)
+	rig.WaitArchivedTasks(r, d, 5000, rig.OnlyQueue)
 	r.MustAudit()
 }
 
@@ -177,8 +110,8 @@ func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 // don't depend on it.
 func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
 	r.Escrow.Answer(rig.Refuses)
 	const deaths = 12_000
 	r.StartWorkers()
@@ -195,7 +128,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 		letters = append(letters, out...)
 		r.WaitNoneLive()
 	}
-	r.Wait("the archived tasks are within their limit", func() bool { n := d.archived(t, onlyQueue); return n > 0 && n <= 5000 })
+	r.Wait("the archived tasks are within their limit", func() bool { n := d.Archived(t, rig.OnlyQueue); return n > 0 && n <= 5000 })
 	r.Escrow.Script(nil)
 	ctx := context.Background()
 	fork := func(l postadjudication.Submitted) {
@@ -207,10 +140,10 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	fork(letters[0])
 	r.WaitSettled(1)
 
-	if err := d.redis.FlushAll(ctx).Err(); err != nil {
+	if err := d.Redis.FlushAll(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	d.insertArchivedTasks(t, onlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
+	d.InsertArchivedTasks(t, rig.OnlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	n, forkable := 0, 0
 	for q := (deadletter.Query{Filter: deadletter.Filter{Status: background.LetterOpen}, Limit: 1000}); ; {
 		page, err := r.As("acme", "").DeadLetters.List(ctx, q)

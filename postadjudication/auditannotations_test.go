@@ -2,38 +2,16 @@ package postadjudication_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
-
-// checkAuditDetects tampers with the database, checks that the audit reports the difference,
-// and undoes the change.
-func checkAuditDetects(r *rig.Rig, what, tamper, mend, words string) {
-	r.T.Helper()
-	for _, query := range []string{tamper, mend} {
-		if _, err := r.DB.Exec(query); err != nil {
-			r.T.Fatalf("%s: %v", what, err)
-		}
-		a, err := r.Audit(context.Background())
-		if err != nil {
-			r.T.Fatal(err)
-		}
-		switch verdict := a.Verdict(audit.InvariantFold); {
-		case query == tamper && !strings.Contains(verdict, words):
-			r.T.Errorf("%s: %s", what, verdict)
-		case query == mend && verdict != "ok":
-			r.T.Fatalf("%s, undone: %s", what, verdict)
-		}
-	}
-}
 
 // The audit detects a hold placed directly in the database, a removed hold or mark, and a
 // changed expiry, and names the letter.
@@ -78,22 +56,22 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	newRetentionRig(r).at(174 * day).prune(postadjudication.PruneReport{Announced: 2})
+	r.NewPruner().At(174 * day).MustPrune(retention.Report{Announced: 2})
 	r.MustAudit()
 	of := func(s postadjudication.Submitted) string { return ` WHERE run_id = '` + s.Run.String() + `'` }
 	named := func(s postadjudication.Submitted) string { return "letter " + s.Run.String() + " of acme: stored " }
-	checkAuditDetects(r, "a hold is taken away", `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.annotations SET held = true, hold_reason = '`+holdReason+`'`+of(held),
+	rig.CheckAuditDetects(r, "a hold is taken away", `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(held), `UPDATE recourse.annotations SET held = true, hold_reason = '`+holdReason+`'`+of(held),
 		named(held)+"held false")
-	checkAuditDetects(r, "a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdReason+`'`+of(held), named(held))
-	checkAuditDetects(r, "a letter is held", `UPDATE recourse.annotations SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
-	checkAuditDetects(r, "a mark is turned", `UPDATE recourse.annotations SET reprocess_eligible = false`+of(marked), `UPDATE recourse.annotations SET reprocess_eligible = true`+of(marked),
+	rig.CheckAuditDetects(r, "a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdReason+`'`+of(held), named(held))
+	rig.CheckAuditDetects(r, "a letter is held", `UPDATE recourse.annotations SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
+	rig.CheckAuditDetects(r, "a mark is turned", `UPDATE recourse.annotations SET reprocess_eligible = false`+of(marked), `UPDATE recourse.annotations SET reprocess_eligible = true`+of(marked),
 		"reprocess_eligible false, manual_review_required false")
-	checkAuditDetects(r, "a mark is taken away", `UPDATE recourse.annotations SET manual_review_required = NULL`+of(marked), `UPDATE recourse.annotations SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
-	checkAuditDetects(r, "the end is moved", `UPDATE recourse.annotations SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.annotations SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
-	checkAuditDetects(r, "annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.annotations`+of(held)+`; DELETE FROM recourse.annotations`+of(held), `INSERT INTO recourse.annotations SELECT * FROM recourse.stolen`, named(held))
-	checkAuditDetects(r, "a purged letter has annotations", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations`+of(gone), named(gone)+"held true")
+	rig.CheckAuditDetects(r, "a mark is taken away", `UPDATE recourse.annotations SET manual_review_required = NULL`+of(marked), `UPDATE recourse.annotations SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
+	rig.CheckAuditDetects(r, "the end is moved", `UPDATE recourse.annotations SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.annotations SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
+	rig.CheckAuditDetects(r, "annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.annotations`+of(held)+`; DELETE FROM recourse.annotations`+of(held), `INSERT INTO recourse.annotations SELECT * FROM recourse.stolen`, named(held))
+	rig.CheckAuditDetects(r, "a purged letter has annotations", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations`+of(gone), named(gone)+"held true")
 	never := uuid.New().String()
-	checkAuditDetects(r, "annotations of an unknown run", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations WHERE run_id = '`+never+`'`,
+	rig.CheckAuditDetects(r, "annotations of an unknown run", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+never+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations WHERE run_id = '`+never+`'`,
 		"letter "+never+" of acme is held, marked or announced, and no receipt says so")
 }
 
@@ -118,15 +96,15 @@ func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	r.MustAudit()
 	of := func(k postadjudication.AccessKey) string { return ` WHERE prefix = '` + k.Prefix + `'` }
 	named := func(k postadjudication.AccessKey) string { return "the access key " + k.Prefix + " of acme: stored " }
-	checkAuditDetects(r, "roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"user:ada as auditor+admin")
-	checkAuditDetects(r, "principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"user:eve")
-	checkAuditDetects(r, "end", `UPDATE recourse.keys SET expires_at = expires_at + interval '1 day'`+of(valid), `UPDATE recourse.keys SET expires_at = expires_at - interval '1 day'`+of(valid), named(valid))
-	checkAuditDetects(r, "brought back", `CREATE TABLE recourse.was AS SELECT prefix, revoked_at, revoked_by FROM recourse.keys`+of(revoked)+`; UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(revoked),
+	rig.CheckAuditDetects(r, "roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"user:ada as auditor+admin")
+	rig.CheckAuditDetects(r, "principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"user:eve")
+	rig.CheckAuditDetects(r, "end", `UPDATE recourse.keys SET expires_at = expires_at + interval '1 day'`+of(valid), `UPDATE recourse.keys SET expires_at = expires_at - interval '1 day'`+of(valid), named(valid))
+	rig.CheckAuditDetects(r, "brought back", `CREATE TABLE recourse.was AS SELECT prefix, revoked_at, revoked_by FROM recourse.keys`+of(revoked)+`; UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(revoked),
 		`UPDATE recourse.keys k SET revoked_at = w.revoked_at, revoked_by = w.revoked_by FROM recourse.was w WHERE w.prefix = k.prefix`, named(revoked)+"as revoked false")
-	checkAuditDetects(r, "revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"as revoked true")
-	checkAuditDetects(r, "made without a receipt", `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by)
+	rig.CheckAuditDetects(r, "revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"as revoked true")
+	rig.CheckAuditDetects(r, "made without a receipt", `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by)
 		SELECT gen_random_uuid(), 'aaaaaaaaaaaa', sha256('x'), tenant, principal, roles, created_at, created_by FROM recourse.keys`+of(valid), `DELETE FROM recourse.keys WHERE prefix = 'aaaaaaaaaaaa'`,
 		"the access key aaaaaaaaaaaa of acme: no receipt says that it was made")
-	checkAuditDetects(r, "gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.keys`+of(valid)+`; DELETE FROM recourse.keys`+of(valid), `INSERT INTO recourse.keys SELECT * FROM recourse.stolen`,
+	rig.CheckAuditDetects(r, "gone", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.keys`+of(valid)+`; DELETE FROM recourse.keys`+of(valid), `INSERT INTO recourse.keys SELECT * FROM recourse.stolen`,
 		"the access key "+valid.Prefix+" of acme was made by receipt")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 // The receipts of removed letters hold the digest of their archive file: a file that is missing
@@ -21,16 +22,16 @@ func TestAChangedArchiveFileIsDetected(t *testing.T) {
 	ctx := context.Background()
 	r.DeadLetters(0, 3, rig.Refuses)
 	folder := t.TempDir()
-	store, err := postadjudication.ArchiveDir(folder)
+	store, err := retention.OpenDir(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newRetentionRig(r, func(c *postadjudication.Config) { c.Archive = store })
+	k := r.NewPruner(func(c *postadjudication.Config) { c.Archive = store })
 	for _, transaction := range []string{"txr_0", "txr_1"} {
 		k.MustPurge(deadletter.Filter{Transaction: transaction}, 1)
 	}
-	k.at(188 * day).prune(postadjudication.PruneReport{Announced: 1})
-	k.at(196 * day).prune(postadjudication.PruneReport{Pruned: 1})
+	k.At(188 * day).MustPrune(retention.Report{Announced: 1})
+	k.At(196 * day).MustPrune(retention.Report{Pruned: 1})
 	var files []string
 	for name, err := range store.Names(ctx, "") {
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -16,18 +15,14 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func cancelRun(r *rig.Rig, s postadjudication.Submitted) (casestatus.Status, error) {
-	return r.As("acme", "user:ada").Cases.Cancel(context.Background(), s.Run, "the parties agreed")
-}
-
 func TestCancelOfAPendingRunFreesItsReservation(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	s := r.MustSubmit(rig.Release(1))
-	if st, err := cancelRun(r, s); err != nil || st.State != background.Cancelled {
+	if st, err := rig.CancelRun(r, s); err != nil || st.State != background.Cancelled {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	if st, err := cancelRun(r, s); err != nil || st.State != background.Cancelled {
+	if st, err := rig.CancelRun(r, s); err != nil || st.State != background.Cancelled {
 		t.Errorf("twice: %+v, %v", st, err)
 	}
 	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 {
@@ -43,7 +38,7 @@ func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	s := r.MustSubmit(rig.Release(1))
-	if _, err := cancelRun(r, s); err != nil {
+	if _, err := rig.CancelRun(r, s); err != nil {
 		t.Fatal(err)
 	}
 	r.StartWorkers()
@@ -91,7 +86,7 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 	for n := 1; ; n++ {
 		s := r.MustSubmit(rig.Release(n))
 		r.WaitState(s.Run, background.Scheduled)
-		st, err := cancelRun(r, s)
+		st, err := rig.CancelRun(r, s)
 		if err == nil && st.State == background.Cancelled {
 			break
 		}
@@ -134,7 +129,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			})
 			s := r.StartWorkers().MustSubmit(rig.Release(1))
 			<-called
-			if st, err := cancelRun(r, s); err != nil || !st.CancelAsked || st.State != background.Running {
+			if st, err := rig.CancelRun(r, s); err != nil || !st.CancelAsked || st.State != background.Running {
 				t.Fatalf("%+v, %v", st, err)
 			}
 			if st, err := r.As("acme", "user:bob").Cases.Cancel(context.Background(), s.Run, "me too"); err != nil || !st.CancelAsked {
@@ -160,7 +155,7 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
 				t.Errorf("%d receipts name who requested it", n)
 			}
-			checkAuditDetects(r, "who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
+			rig.CheckAuditDetects(r, "who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
 		})
 	}
 }
@@ -171,7 +166,7 @@ func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {
 	r.Escrow.Answer(rig.GivesNoAnswer)
 	s := r.StartWorkers().MustSubmit(rig.Release(1))
 	r.WaitState(s.Run, background.Scheduled)
-	if st, err := cancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) || st.State != background.Scheduled {
+	if st, err := rig.CancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) || st.State != background.Scheduled {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.MustAudit()
@@ -189,7 +184,7 @@ func TestCancelOfAnEndedRunIsRefused(t *testing.T) {
 	r.StartWorkers()
 	for _, s := range []postadjudication.Submitted{r.MustSubmit(rig.Release(1)), r.MustSubmit(rig.Refund(2))} {
 		r.WaitNoneLive()
-		if st, err := cancelRun(r, s); !errors.Is(err, refusal.ErrEnded) {
+		if st, err := rig.CancelRun(r, s); !errors.Is(err, refusal.ErrEnded) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -28,7 +29,7 @@ func cancelledFork(r *rig.Rig, n int) postadjudication.Submitted {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	if st, err := cancelRun(r, rig.AsSubmitted(fork)); err != nil || st.State != background.Cancelled {
+	if st, err := rig.CancelRun(r, rig.AsSubmitted(fork)); err != nil || st.State != background.Cancelled {
 		r.T.Fatalf("%+v, %v", st, err)
 	}
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "go"); err != nil {
@@ -68,11 +69,11 @@ func TestACancelOfAForkFreesNothing(t *testing.T) {
 	if s := r.MustSubmit(rig.Release(1)); s.Reply != postadjudication.Cancelled || s.Actor != "user:ada" {
 		t.Errorf("the same again: %+v", s)
 	}
-	plan := mustPlanFree(r, freeRequest("txr_1"))
+	plan := rig.MustPlanFree(r, rig.FreeRequest("txr_1"))
 	if plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v", plan)
 	}
-	var second *postadjudication.SecondPersonError
+	var second *bulk.SecondPersonError
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
@@ -137,13 +138,13 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-called
-	if st, err := cancelRun(r, rig.AsSubmitted(fork)); err != nil || !st.CancelAsked {
+	if st, err := rig.CancelRun(r, rig.AsSubmitted(fork)); err != nil || !st.CancelAsked {
 		t.Errorf("%+v, %v", st, err)
 	}
 	close(answer)
 	r.WaitNoneLive()
 	checkReservationKept(r, rig.Release(1), rig.AsSubmitted(fork), 1000)
-	if b := r.RunPlan(mustPlanFree(r, freeRequest("txr_1"))); b.Progress.Done != 1 || b.People != 1 {
+	if b := r.RunPlan(rig.MustPlanFree(r, rig.FreeRequest("txr_1"))); b.Progress.Done != 1 || b.People != 1 {
 		t.Errorf("%+v", b)
 	}
 	r.MustAudit()

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -48,8 +48,8 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			return err
 		},
 		"plan": func(tenant string) error {
-			_, err := r.As(tenant, "user:ada").Bulk.Plan(ctx, planWhere(postadjudication.BulkHold, "held || can_fork"))
-			var nothing *postadjudication.NothingSelectedError
+			_, err := r.As(tenant, "user:ada").Bulk.Plan(ctx, rig.LettersWhere(bulk.Hold, "held || can_fork"))
+			var nothing *bulk.NothingSelectedError
 			if errors.As(err, &nothing) && tenant == "other" { // it had a slot
 				return nil
 			}
@@ -97,7 +97,7 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			return err
 		},
 		"plan without a reason": func() error {
-			_, err := r.As("acme", "").Bulk.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkHold, Where: "held"})
+			_, err := r.As("acme", "").Bulk.Plan(ctx, bulk.Request{Action: bulk.Hold, Where: "held"})
 			return err
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -27,7 +28,7 @@ type tamperedDatabase struct {
 	*rig.Rig
 	cases                       map[string]receipts.CaseID
 	runs                        map[string]string
-	executedPlan, unstartedPlan postadjudication.Bulk
+	executedPlan, unstartedPlan bulk.Plan
 	olderHeads, allHeads        map[receipts.CaseID]receipts.Head
 }
 
@@ -63,8 +64,8 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	note("letter", r.DeadLetter(3, rig.Refuses))
 	forked := r.DeadLetter(4, rig.Refuses)
 	note("forked", forked)
-	s.executedPlan = r.RunPlan(r.MustPlan(postadjudication.BulkRequest{Reason: "mended", Action: postadjudication.BulkFork, Filter: deadletter.Filter{Transaction: "txr_4"}}))
-	s.unstartedPlan = r.MustPlan(postadjudication.BulkRequest{Reason: "perhaps", Action: postadjudication.BulkHold, Filter: deadletter.Filter{Transaction: "txr_3"}})
+	s.executedPlan = r.RunPlan(r.MustPlan(bulk.Request{Reason: "mended", Action: bulk.Fork, Filter: deadletter.Filter{Transaction: "txr_4"}}))
+	s.unstartedPlan = r.MustPlan(bulk.Request{Reason: "perhaps", Action: bulk.Hold, Filter: deadletter.Filter{Transaction: "txr_3"}})
 	must(r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "their bank is down"))
 	must(r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "it is up"))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)))
@@ -235,7 +236,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		s.T.Fatal(err)
 	}
 	at := s.Now()
-	plan := func(b postadjudication.Bulk, tables ...string) (out []string) {
+	plan := func(b bulk.Plan, tables ...string) (out []string) {
 		for _, t := range tables {
 			out = append(out, fmt.Sprintf(`DELETE FROM recourse.%s WHERE %s = '%s'`, t, map[bool]string{true: "id", false: "bulk_id"}[t == "bulks"], b.ID))
 		}

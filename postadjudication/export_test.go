@@ -2,11 +2,9 @@ package postadjudication
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
@@ -15,7 +13,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -23,23 +20,19 @@ import (
 // What black-box tests need of this package that its users do not.
 
 const (
-	MaxRunningBulks         = maxRunningBulks
 	PositionsPerReceipt     = positionsPerReceipt
 	ReasonCaseEnded         = casework.ReasonCaseEnded
 	ReasonPaidUnderOlderKey = casework.ReasonPaidUnderOlderKey
 	RequestTimeout          = requestTimeout
-	TenantFailureLimit      = tenantFailureLimit
 )
 
 var (
 	ErrJournalUnavailable = casework.ErrJournalUnavailable
 	ErrLetterChanged      = casework.ErrLetterChanged
-	ForkID                = forkID
 )
 
 func (s *Service) Journal() *journal.Journal    { return s.journal }
 func (s *Service) Index() *search.Index         { return s.index }
-func (s *Service) Plans() *plans.Store          { return s.plans.stored }
 func (s *Service) Manager() *background.Manager { return s.manager }
 func (s *Service) Family() background.Family    { return s.settlements }
 func (s *Service) Logger() *zap.Logger          { return s.log }
@@ -114,77 +107,7 @@ func (r *IdempotentRequest) BeginAgain(ctx context.Context, now time.Time) (begu
 	return begun, err
 }
 
-// PruneUnlocked is a Prune beside those of other processes.
-func (s *Service) PruneUnlocked(ctx context.Context) (PruneReport, error) {
-	round := &pruneRound{keeper: s.keeper}
-	var errs []error
-	for _, rule := range s.keeper.rules.all() {
-		errs = append(errs, round.applyRule(ctx, rule))
-	}
-	return round.report, errors.Join(append(errs, round.errs...)...)
-}
-
-// LimitArchive limits the time of a file, and the time for which the archive may take none.
-func (s *Service) LimitArchive(limit time.Duration) {
-	s.cases.Archive.(*letterArchive).timeout, s.plans.archiveLimit = limit, limit
-}
-
 // ExportWithin is an Export of dead letters with another limit of time.
 func (s *Service) ExportWithin(ctx context.Context, tenant string, f deadletter.Filter, where string, format deadletter.Format, out io.Writer, limit time.Duration) (deadletter.Exported, error) {
 	return s.letters.Export(ctx, tenant, f, where, format, out, limit)
-}
-
-// PlanWithin is a Plan with another bound of the letters and the time of its condition.
-func (p Plans) PlanWithin(ctx context.Context, q BulkRequest, letters int64, limit time.Duration) (Bulk, error) {
-	q.tenant, q.actor = p.tenant, p.actor
-	return p.s.planBulk(ctx, q, scanLimit{letters, limit})
-}
-
-// PlanAgain repeats an existing plan of forks, from what is listed now, within a limit of letters.
-// scope says how large the batches are and what of it the plan selects. judged is called for each
-// letter.
-func (p Plans) PlanAgain(ctx context.Context, like Bulk, f deadletter.Filter, scope plans.Scope, judged func()) (Bulk, error) {
-	b, err := p.s.stored.Find(ctx, p.tenant, like.ID)
-	if err != nil {
-		return Bulk{}, err
-	}
-	b.ID = casework.NewID()
-	digest := newBulkDigest(b)
-	scope.Filter, scope.Hash = p.s.index.JournalFilter(f, like.PlannedAt), digest.Sum
-	scope.GateOf = func(l *plans.Letter) string {
-		digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
-		judged()
-		return string(p.s.predictGate(BulkFork, l, like.PlannedAt))
-	}
-	if b, err = p.s.stored.Create(ctx, b, scope); err != nil {
-		return Bulk{}, err
-	}
-	return p.s.withCounts(ctx, b)
-}
-
-// Scope returns what a plan of all letters selects of a tenant's list.
-func (p Plans) Scope(at time.Time) search.Filter {
-	return p.s.index.JournalFilter(deadletter.Filter{}, at)
-}
-
-// Work works on a running plan until it is done, beside the processes that do.
-func (p Plans) Work(ctx context.Context, id uuid.UUID) error {
-	b, err := p.s.stored.Find(ctx, p.tenant, id)
-	if err != nil {
-		return err
-	}
-	return p.s.workBulk(ctx, b)
-}
-
-// WhyNotStart returns why the caller may not start a plan, and does not start it.
-func (p Plans) WhyNotStart(ctx context.Context, id uuid.UUID) (because string, err error) {
-	by, err := p.s.newStarter(ctx, p.tenant, p.actor, nil)
-	if err != nil {
-		return "", err
-	}
-	b, err := p.s.findBulk(ctx, p.tenant, id)
-	if err != nil {
-		return "", err
-	}
-	return by.authorize(&b)
 }

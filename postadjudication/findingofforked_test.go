@@ -30,7 +30,7 @@ func forkedPaidLetter(r *rig.Rig, minor int64) (letter, fork postadjudication.Su
 func findPaid(r *rig.Rig, s postadjudication.Submitted, f deadletter.Finding) {
 	r.T.Helper()
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(context.Background(), s.Run, f)
-	if b := r.RunPlan(secondPerson(r, err)); b.Progress.Done != 1 {
+	if b := r.RunPlan(rig.PlanForSecondPerson(r, err)); b.Progress.Done != 1 {
 		r.T.Errorf("%+v", b.Progress)
 	}
 }
@@ -44,7 +44,7 @@ func checkPaid(r *rig.Rig, letter postadjudication.Submitted) {
 	if got := r.LetterStatus(letter); got != background.LetterForked {
 		r.T.Errorf("the letter is %s", got)
 	}
-	checkNoBreach(r)
+	rig.CheckNoBreach(r)
 	r.MustAudit()
 }
 
@@ -55,7 +55,7 @@ func TestAFindingOfAForkedLetterEndsTheForkThatWaits(t *testing.T) {
 	r := rig.New(t).StartWorkers()
 	letter, fork := forkedPaidLetter(r, 1000)
 	calls := r.Escrow.TotalCalls()
-	findPaid(r, letter, paidFinding)
+	findPaid(r, letter, rig.PaidFinding)
 	if st := r.StatusOf(fork.Run); st.State != background.Succeeded || st.Class != escrow.Executed || st.Attempts != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -86,7 +86,7 @@ func TestAFindingOfAForkedLetterStopsTheRetriesOfAForkThatRuns(t *testing.T) {
 	})
 	fork := r.MustFork(letter)
 	<-called
-	findPaid(r, letter, paidFinding)
+	findPaid(r, letter, rig.PaidFinding)
 	if st := r.StatusOf(fork.Run); st.State != background.Running {
 		t.Errorf("%+v", st)
 	}
@@ -115,7 +115,7 @@ func TestAFindingOfAForkedLetterEndsAForkOfAnotherKey(t *testing.T) {
 			r := rig.New(t, func(c *postadjudication.Config) { c.Executor = replayingEscrow{c.Executor.(*rig.Escrow)} }).StartWorkers()
 			letter, fork := forkedPaidLetter(r, c.paid)
 			calls := r.Escrow.TotalCalls()
-			found := paidFinding
+			found := rig.PaidFinding
 			found.Moved, found.OtherAmount = c.paid, c.paid != 1000
 			findPaid(r, letter, found)
 			if st := r.StatusOf(fork.Run); st.State != c.state || st.ReasonCode != c.reason || st.Attempts != 0 {
@@ -143,7 +143,7 @@ func TestAFindingOfAForkedLetterIsTakenAfterItsForkHasEnded(t *testing.T) {
 		r.Escrow.Answer(rig.Refuses)
 		fork := r.MustFork(letter)
 		r.WaitNoneLive()
-		findPaid(r, letter, paidFinding)
+		findPaid(r, letter, rig.PaidFinding)
 		if got := r.LetterStatus(fork); got != background.LetterReconciled {
 			t.Errorf("the fork's letter is %s", got)
 		}
@@ -153,10 +153,10 @@ func TestAFindingOfAForkedLetterIsTakenAfterItsForkHasEnded(t *testing.T) {
 		t.Parallel()
 		r := rig.New(t).StartWorkers()
 		letter, fork := forkedPaidLetter(r, 1000)
-		if _, err := cancelRun(r, fork); err != nil {
+		if _, err := rig.CancelRun(r, fork); err != nil {
 			t.Fatal(err)
 		}
-		findPaid(r, letter, paidFinding)
+		findPaid(r, letter, rig.PaidFinding)
 		if st := r.StatusOf(fork.Run); st.State != background.Cancelled {
 			t.Errorf("%+v", st)
 		}
@@ -171,15 +171,15 @@ func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	letter := r.DeadLetter(1, rig.Refuses)
-	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding)
-	plan := secondPerson(r, err)
+	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, rig.PaidFinding)
+	plan := rig.PlanForSecondPerson(r, err)
 	r.MustFork(letter)
 	r.WaitNoneLive()
 	var refused *refusal.RefusedError
-	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, paidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterForked || refused.Because == "" {
+	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, rig.PaidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterForked || refused.Because == "" {
 		t.Errorf("%v", err)
 	}
-	nothing := paidFinding
+	nothing := rig.PaidFinding
 	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
 	if _, err := r.Reconcile(ctx, "acme", letter.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("%v", err)

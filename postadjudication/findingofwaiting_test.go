@@ -69,7 +69,7 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, withDailyRetries).StartWorkers()
 			s := waitingUnknownRun(r, 1, c.paid)
-			if _, err := cancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) {
+			if _, err := rig.CancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) {
 				t.Errorf("a cancel before: %v", err)
 			}
 			status, err := c.learn(r, s)
@@ -80,7 +80,7 @@ func TestARunThatWaitsWithUnknownMoneyTakesFindingsAndLookups(t *testing.T) {
 				if status.Progression != settlement.Settled || status.Released != 1000 {
 					t.Errorf("%+v", status)
 				}
-			} else if st, err := cancelRun(r, s); err != nil || st.State != background.Cancelled {
+			} else if st, err := rig.CancelRun(r, s); err != nil || st.State != background.Cancelled {
 				t.Errorf("a cancel after: %+v, %v", st, err)
 			}
 			var refused *refusal.RefusedError

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -29,10 +30,10 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t).StartWorkers()
 			ctx := context.Background()
-			_, planner := mustKey(r, "acme", postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{tc.planner}, Reason: "test"})
-			_, approver := mustKey(r, "acme", postadjudication.NewKey{Principal: "user:bob", Roles: []access.Role{access.Approver}, Reason: "test"})
+			_, planner := rig.MustKey(r, "acme", postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{tc.planner}, Reason: "test"})
+			_, approver := rig.MustKey(r, "acme", postadjudication.NewKey{Principal: "user:bob", Roles: []access.Role{access.Approver}, Reason: "test"})
 			r.DeadLetters(0, 2, rig.Refuses)
-			q := allLetters(postadjudication.BulkFork)
+			q := rig.AllLetters(bulk.Fork)
 			more := retrypolicy.Policy{}.Normalize()
 			more.MaxRetryAttempts = tc.attempts
 			q.Policy = &more
@@ -47,7 +48,7 @@ func TestAPlanGivesForksNoMoreAttemptsThanItsPeopleMay(t *testing.T) {
 			if tc.fails && (b.Progress.Failed != 2 || b.Progress.Done != 0) || !tc.fails && b.Progress.Done != 2 {
 				t.Errorf("%+v", b.Progress)
 			}
-			for _, i := range r.BulkItems(plan.ID, string(postadjudication.OutcomeFailed)) {
+			for _, i := range r.BulkItems(plan.ID, string(bulk.OutcomeFailed)) {
 				if !strings.Contains(i.Error, "max_retry_attempts must be at most 10") || !i.NewRun.IsZero() {
 					t.Errorf("%+v", i)
 				}

@@ -16,7 +16,7 @@ func TestRequestsWithOutdatedKeysDoNotStandInEachOthersWay(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
 	ctx := context.Background()
-	old := newRetentionRig(r).at(-2 * postadjudication.RequestRetention)
+	old := r.NewPruner().At(-2 * postadjudication.RequestRetention)
 	const keys = 8
 	for round := range 20 {
 		for n := range keys {

@@ -15,8 +15,6 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-var paidFinding = deadletter.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
-
 // purgedPaidLetter returns a letter that was purged after the escrow service refused, though it
 // had paid.
 func purgedPaidLetter(r *rig.Rig, n int, minor int64) postadjudication.Submitted {
@@ -32,17 +30,17 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	byRun, byCase := purgedPaidLetter(r, 1, 1000), purgedPaidLetter(r, 2, 1000)
 	ctx := context.Background()
 	var refused *refusal.RefusedError
-	nothing := paidFinding
+	nothing := rig.PaidFinding
 	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
 	if _, err := r.Reconcile(ctx, "acme", byRun.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterPurged {
 		t.Errorf("nothing to clear: %v", err)
 	}
 	for range 2 { // the second time it is a repetition, and audited again
-		if c, err := r.Reconcile(ctx, "acme", byRun.Run, paidFinding); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
+		if c, err := r.Reconcile(ctx, "acme", byRun.Run, rig.PaidFinding); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Reserved != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
-	if c, err := r.ReconcileCase(ctx, "acme", "txr_2", paidFinding); err != nil || c.Progression != settlement.Settled {
+	if c, err := r.ReconcileCase(ctx, "acme", "txr_2", rig.PaidFinding); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, letter := range []postadjudication.Submitted{byRun, byCase} {
@@ -53,7 +51,7 @@ func TestAPaymentIsRecordedAlsoAfterThePurge(t *testing.T) {
 	if payloads := r.Payloads(byRun, receipts.Reconciled); len(payloads) != 2 || payloads[0].Finding != string(escrow.Executed) || payloads[0].FindingReference != "stmt-7" || payloads[1].Settlement != nil {
 		t.Errorf("%+v", payloads)
 	}
-	if _, err := r.ReconcileCase(ctx, "", "txr_2", paidFinding); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := r.ReconcileCase(ctx, "", "txr_2", rig.PaidFinding); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("no tenant: %v", err)
 	}
 	r.MustAudit()
@@ -67,7 +65,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	lies := func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() }
 	freed, older, forked, superseded := r.DeadLetter(1, lies), r.DeadLetter(2, lies), r.DeadLetter(3, lies), r.DeadLetter(4, lies)
 	for _, transaction := range []string{"txr_1", "txr_2"} {
-		if b := r.RunPlan(mustPlanFree(r, freeRequest(transaction))); b.Progress.Done != 1 {
+		if b := r.RunPlan(rig.MustPlanFree(r, rig.FreeRequest(transaction))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
 	}
@@ -84,18 +82,18 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cancelRun(r, rig.AsSubmitted(fork)); err != nil {
+	if _, err := rig.CancelRun(r, rig.AsSubmitted(fork)); err != nil {
 		t.Fatal(err)
 	}
-	nothing := paidFinding
+	nothing := rig.PaidFinding
 	nothing.Class, nothing.Moved = escrow.NotExecuted, 0
 	var refused *refusal.RefusedError
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, nothing); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("nothing to clear: %v", err)
 	}
 	for _, paid := range []postadjudication.Submitted{freed, older, rig.AsSubmitted(fork), superseded} {
-		_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, paid.Run, paidFinding)
-		if b := r.RunPlan(secondPerson(r, err)); b.Progress.Done != 1 {
+		_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, paid.Run, rig.PaidFinding)
+		if b := r.RunPlan(rig.PlanForSecondPerson(r, err)); b.Progress.Done != 1 {
 			t.Errorf("%+v", b.Progress)
 		}
 		payloads := r.Payloads(paid, receipts.Reconciled)
@@ -121,13 +119,13 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 			t.Errorf("older of %s: %+v, %+v", newer.of.TransactionReceiptID, c, st)
 		}
 	}
-	if _, err := r.Reconcile(ctx, "acme", freed.Run, paidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, rig.PaidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("known already: %v", err)
 	}
 	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
 		t.Errorf("no more was paid than was decided, and %d receipts report a breach", n)
 	}
-	checkNoBreach(r)
+	rig.CheckNoBreach(r)
 	r.MustAudit()
 }
 
@@ -140,10 +138,10 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		r := rig.New(t).StartWorkers()
 		r.AllowOverpaid = true
 		letter := r.DeadLetter(1, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 1300); return rig.Refused() })
-		if b := r.RunPlan(mustPlanFree(r, freeRequest("txr_1"))); b.Progress.Done != 1 {
+		if b := r.RunPlan(rig.MustPlanFree(r, rig.FreeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
-		much := paidFinding
+		much := rig.PaidFinding
 		much.Moved, much.OtherAmount = 1300, true
 		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, much); err != nil || c.Excess != 300 || c.Released != 1300 {
 			t.Errorf("%+v, %v", c, err)
@@ -161,10 +159,10 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		dead := o.MustSubmit(o.higher(2))
 		o.WaitLetter(dead.Run)
 		o.payOlderKey()
-		if b := o.RunPlan(mustPlanFree(o.Rig, freeRequest("txr_1"))); b.Progress.Done != 1 {
+		if b := o.RunPlan(rig.MustPlanFree(o.Rig, rig.FreeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
-		if c, err := o.Reconcile(context.Background(), "acme", dead.Run, paidFinding); err != nil || c.Released != 1400 || c.Excess != lateMinor {
+		if c, err := o.Reconcile(context.Background(), "acme", dead.Run, rig.PaidFinding); err != nil || c.Released != 1400 || c.Excess != lateMinor {
 			t.Errorf("%+v, %v", c, err)
 		}
 		o.WaitQuery("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
@@ -186,15 +184,15 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		rest.Generation, rest.Amount = 2, rig.Euros(600)
 		letter := r.MustSubmit(rest)
 		r.WaitNoneLive()
-		if b := r.RunPlan(mustPlanFree(r, freeRequest("txr_1"))); b.Progress.Done != 1 {
+		if b := r.RunPlan(rig.MustPlanFree(r, rig.FreeRequest("txr_1"))); b.Progress.Done != 1 {
 			t.Fatalf("%+v", b.Progress)
 		}
-		found := paidFinding
+		found := rig.PaidFinding
 		found.Moved = 600
 		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, found); err != nil || c.Progression != settlement.Settled || c.Released != 1000 || c.Excess != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
-		checkNoBreach(r)
+		rig.CheckNoBreach(r)
 		r.MustAudit()
 	})
 }
@@ -206,11 +204,11 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	ctx := context.Background()
 	open := r.DeadLetter(1, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 400); return rig.Refused() })
 	freed := r.DeadLetter(3, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 400); return rig.Refused() })
-	if b := r.RunPlan(mustPlanFree(r, freeRequest("txr_3"))); b.Progress.Done != 1 {
+	if b := r.RunPlan(rig.MustPlanFree(r, rig.FreeRequest("txr_3"))); b.Progress.Done != 1 {
 		t.Fatalf("%+v", b.Progress)
 	}
 	for _, letter := range []postadjudication.Submitted{open, purgedPaidLetter(r, 2, 400), freed} {
-		part := paidFinding
+		part := rig.PaidFinding
 		part.Moved = 400
 		var field *refusal.FieldError
 		if _, err := r.Reconcile(ctx, "acme", letter.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
@@ -232,13 +230,13 @@ func TestAFindingOfAnotherAmountSaysSo(t *testing.T) {
 	half := rig.Release(4)
 	half.Generation, half.Amount = 2, rig.Euros(500)
 	r.MustSubmit(half)
-	part := paidFinding
+	part := rig.PaidFinding
 	part.Moved = 500
 	var field *refusal.FieldError
 	if _, err := r.Reconcile(ctx, "acme", replaced.Run, part); !errors.As(err, &field) || field.Field != "other_amount" {
 		t.Errorf("what the newer one asks for: %v", err)
 	}
-	if c, err := r.Reconcile(ctx, "acme", replaced.Run, paidFinding); err != nil || c.Released != 1000 {
+	if c, err := r.Reconcile(ctx, "acme", replaced.Run, rig.PaidFinding); err != nil || c.Released != 1000 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	r.MustAudit()

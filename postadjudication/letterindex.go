@@ -48,7 +48,7 @@ func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt
 	if err := errors.Join(validate.Text("tenant", q.Tenant, 128), validate.Identifier("actor", q.Actor, 128), validate.Text("reason", q.Reason, 1024)); err != nil {
 		return Rebuilt{}, err
 	}
-	if err := s.plans.stored.CatchUp(ctx); err != nil {
+	if err := s.index.CatchUp(ctx); err != nil {
 		return Rebuilt{}, err
 	}
 	var all Rebuilt

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
@@ -26,11 +27,11 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	unpaid := r.DeadLetter(2, rig.Refuses)
 	byKey := r.DeadLetter(3, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() })
 	_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run)
-	plan := secondPerson(r, err)
-	if f := plan.Spec.Finding; plan.Action != postadjudication.BulkFinding || f == nil || *f != (postadjudication.PlannedFinding{Class: escrow.Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: rig.Release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
+	plan := rig.PlanForSecondPerson(r, err)
+	if f := plan.Spec.Finding; plan.Action != bulk.Finding || f == nil || *f != (bulk.PlannedFinding{Class: escrow.Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: rig.Release(1).TransactionReceiptID}) || plan.Money["EUR"] != 1000 {
 		t.Errorf("%+v, %+v", plan, f)
 	}
-	var second *postadjudication.SecondPersonError
+	var second *bulk.SecondPersonError
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
@@ -99,7 +100,7 @@ func TestALookupNamesTheEscrowServiceThatWasAsked(t *testing.T) {
 			r.WaitLetter(s.Run)
 			_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run)
 			if a.Amount.Minor == 400 {
-				r.RunPlan(secondPerson(r, err))
+				r.RunPlan(rig.PlanForSecondPerson(r, err))
 			} else if err != nil {
 				t.Fatalf("%s: %v", target, err)
 			}

@@ -63,7 +63,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 	if now := r.CaseOf(rig.Release(1)); now.UnknownOpen != 2 || now.Runs[0].Class != escrow.Unknown {
 		t.Errorf("%d attempts are unknown, the run is %s", now.UnknownOpen, now.Runs[0].Class)
 	}
-	if st, err := cancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) {
+	if st, err := rig.CancelRun(r, s); !errors.Is(err, refusal.ErrReconcileFirst) {
 		t.Errorf("a cancel of what was paid: %s, %v", st.State, err)
 		r.Escrow.Script(nil)
 		higher := rig.Refund(1)

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -99,7 +100,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
 		t.Errorf("lookup by a person: %v", err)
 	}
-	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, postadjudication.BulkRequest{Reason: "ask", Action: postadjudication.BulkReconcile, Filter: deadletter.Filter{}, All: true})
+	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, bulk.Request{Reason: "ask", Action: bulk.Reconcile, Filter: deadletter.Filter{}, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}

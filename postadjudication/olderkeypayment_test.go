@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -84,19 +85,8 @@ func (o *olderKeyCase) checkUndercut(present postadjudication.Submitted, reserve
 	if _, err := o.As("acme", "user:ada").DeadLetters.Fork(context.Background(), present.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GatePaidUnderOlderKey || !strings.Contains(err.Error(), "higher generation") {
 		o.T.Errorf("a fork: %v", err)
 	}
-	checkNoBreach(o.Rig)
+	rig.CheckNoBreach(o.Rig)
 	o.MustAudit()
-}
-
-// checkNoBreach checks, with all deltas, that no escrow has committed more than it holds.
-func checkNoBreach(r *rig.Rig) {
-	r.T.Helper()
-	if _, err := r.Journal().Escrows.FoldDeltas(context.Background()); err != nil {
-		r.T.Fatal(err)
-	}
-	if n := r.Count(`SELECT sum(breached) FROM recourse.escrows`); n != 0 {
-		r.T.Errorf("breached by %d", n)
-	}
 }
 
 func neverCalled(_ context.Context, r *rig.Rig, c escrow.Call) escrow.Answer {
@@ -128,7 +118,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	if found := o.Letters(deadletter.Filter{Status: background.LetterOpen}); len(found) != 1 || found[0].Run != waits.Run || found[0].RefusedBy != refusal.GatePaidUnderOlderKey {
 		t.Errorf("the list of letters: %+v", found)
 	}
-	if plan := o.MustPlan(postadjudication.BulkRequest{Reason: "mended", Action: postadjudication.BulkFork, All: true}); plan.Ready != 0 || plan.Refused[refusal.GatePaidUnderOlderKey] != 1 {
+	if plan := o.MustPlan(bulk.Request{Reason: "mended", Action: bulk.Fork, All: true}); plan.Ready != 0 || plan.Refused[refusal.GatePaidUnderOlderKey] != 1 {
 		t.Errorf("a plan: %+v", plan)
 	}
 	inspected, err := o.As("acme", "").DeadLetters.Inspect(ctx, waits.Run)
@@ -215,12 +205,12 @@ func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 		t.Fatalf("%+v", waits)
 	}
 	for range 2 { // the second time it is known
-		c, err := r.Reconcile(context.Background(), "acme", letter.Run, paidFinding)
+		c, err := r.Reconcile(context.Background(), "acme", letter.Run, rig.PaidFinding)
 		if err != nil || c.Progression != settlement.DisputeReady || c.Released != 1000 || c.Reserved != 0 || c.Moved != 0 {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
-	checkNoBreach(r)
+	rig.CheckNoBreach(r)
 	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
 		t.Errorf("1000 of 1000 was paid, and %d receipts report a breach", n)
 	}
@@ -274,11 +264,11 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != casestatus.WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []string{"free", "adjudicate"}) {
 			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
 		}
-		plan := mustPlanFree(o.Rig, freeRequest("txr_1"))
+		plan := rig.MustPlanFree(o.Rig, rig.FreeRequest("txr_1"))
 		if plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 600 {
 			t.Errorf("%+v", plan)
 		}
-		var second *postadjudication.SecondPersonError
+		var second *bulk.SecondPersonError
 		if _, err := o.As("acme", "user:ada").Bulk.Run(context.Background(), plan.ID, plan.Hash); !errors.As(err, &second) {
 			t.Errorf("alone: %v", err)
 		}

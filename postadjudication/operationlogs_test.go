@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
@@ -25,7 +26,7 @@ func TestOperationLogsCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.DeadLetter(1, rig.Refuses)
-	plan := r.RunPlan(r.MustPlan(postadjudication.BulkRequest{Reason: "in court", Action: postadjudication.BulkHold, All: true}))
+	plan := r.RunPlan(r.MustPlan(bulk.Request{Reason: "in court", Action: bulk.Hold, All: true}))
 	for _, tenant := range []string{"acme", postadjudication.AllTenants} {
 		if _, err := r.As(tenant, "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "their bank is down"); err != nil {
 			t.Fatal(err)

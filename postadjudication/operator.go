@@ -1,17 +1,19 @@
 package postadjudication
 
 import (
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 // Operator reads and changes what belongs to one tenant, in the name of one actor. Every
 // change and every refusal is recorded with that actor. See Service.As.
 type Operator struct {
 	DeadLetters   DeadLetters
-	Bulk          Plans
+	Bulk          bulk.Plans
 	Rules         replay.Rules
 	Cases         TenantCases
 	Breakers      TenantBreakers
@@ -27,8 +29,8 @@ func (s *Service) As(tenant, actor string) Operator {
 	o := operator{s, tenant, actor}
 	letters := s.letters.As(tenant, actor)
 	return Operator{
-		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), Purges{s.keeper, tenant}},
-		Bulk:        Plans{s.plans, tenant, actor}, Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
+		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), s.keeper.As(tenant)},
+		Bulk:        s.plans.As(tenant, actor), Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, OperationLogs: TenantOperationLogs{o},
 	}
 }
@@ -43,7 +45,7 @@ type operator struct {
 type DeadLetters struct {
 	deadletter.Letters
 	report.Reports
-	Purges
+	retention.Reader
 }
 
 // TenantCases lists the cases of a tenant and cancels runs.

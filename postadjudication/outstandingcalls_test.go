@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -216,7 +217,7 @@ func TestALetterWhoseCallsCanNotBeReadIsNotForked(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), r.letter.Run, rig.ForkRequest); !errors.Is(err, refusal.ErrUnreadable) {
 		t.Fatalf("the fork: %v", err)
 	}
-	plan := r.RunPlan(r.MustPlan(postadjudication.BulkRequest{Action: postadjudication.BulkFork, All: true, Reason: "once more"}))
+	plan := r.RunPlan(r.MustPlan(bulk.Request{Action: bulk.Fork, All: true, Reason: "once more"}))
 	if failed := r.BulkItems(plan.ID, "failed"); len(failed) != 1 || failed[0].Run != r.letter.Run || plan.Progress.Done != 1 {
 		t.Errorf("the plan: %+v, failed %+v", plan.Progress, failed)
 	}

@@ -11,16 +11,11 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
-	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
-
-func succeedTask(context.Context, background.Attempt) background.Result {
-	return background.Result{Class: escrow.Executed}
-}
 
 func policyChange(attempts int) postadjudication.PolicyChange {
 	return postadjudication.PolicyChange{Family: postadjudication.Family, Policy: retrypolicy.Policy{MaxRetryAttempts: attempts, BaseDelay: time.Millisecond}, Reason: "they asked for patience"}
@@ -192,7 +187,7 @@ func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, func(c *postadjudication.Config) {
-		c.Families = []postadjudication.PlainFamily{{Name: "letters", Handle: succeedTask}}
+		c.Families = []postadjudication.PlainFamily{{Name: "letters", Handle: rig.SucceedTask}}
 	})
 	ctx := context.Background()
 	for field, spoil := range map[string]func(*acting, *postadjudication.PolicyChange){

@@ -58,7 +58,7 @@ func TestWhatAGateRefusesIsInTheTrailOnce(t *testing.T) {
 			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, letter.Run, deadletter.Mark{Reason: "worth it", ReprocessEligible: &yes})
 			return err
 		}},
-		{paid, "cancel", "ended", func() error { _, err := cancelRun(r, paid); return err }},
+		{paid, "cancel", "ended", func() error { _, err := rig.CancelRun(r, paid); return err }},
 	} {
 		before := len(r.Payloads(c.of, receipts.Refused))
 		var together sync.WaitGroup

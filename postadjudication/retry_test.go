@@ -213,7 +213,7 @@ func TestATaskIsRetriedByItsFirstID(t *testing.T) {
 	r := rig.New(t, func(c *postadjudication.Config) {
 		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(ctx context.Context, a background.Attempt) background.Result {
 			if mended.Load() && string(a.Run.Payload) == `{"room":7}` {
-				return succeedTask(ctx, a)
+				return rig.SucceedTask(ctx, a)
 			}
 			return failTask(ctx, a)
 		}}}

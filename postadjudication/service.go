@@ -18,6 +18,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/schema"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -27,6 +28,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -62,8 +64,8 @@ type Config struct {
 
 	// How long letters are kept, and where they are archived. The same in every process: each
 	// process prunes by its own rules.
-	Retention  []RetentionRule     // DefaultMaxAge for letters that no rule matches
-	Archive    Archive             // required to prune letters of settlements
+	Retention  []retention.Rule    // DefaultMaxAge for letters that no rule matches
+	Archive    retention.Archive   // required to prune letters of settlements
 	PruneEvery time.Duration       // how often retention is applied; 5m when 0
 	RuleEvery  time.Duration       // how often rules for dead letters are applied; 3s when 0
 	Lookups    casework.LookupRule // how the lookup loop asks the escrow service about dead letters of unknown outcome; see its fields for the defaults
@@ -130,8 +132,8 @@ type Service struct {
 	settlements *casework.Settlements
 	policies    *policyStore
 	letters     *deadletter.Store
-	keeper      *keeper
-	plans       *planStore
+	keeper      *retention.Keeper
+	plans       *bulk.Store
 	rules       *replay.Store
 	lookups     *casework.LookupLoop
 	subscribers *subscribers
@@ -218,15 +220,15 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 
 // openSubjects prepares what is done with cases, dead letters and settings.
 func (s *Service) openSubjects(ctx context.Context, c *Config, families []background.Family) (err error) {
-	if s.keeper, err = newKeeper(s.cases, families, c.Retention, c.Archive, c.PruneEvery); err != nil {
+	if s.keeper, err = retention.NewKeeper(s.cases, families, c.Retention, c.Archive, c.PruneEvery); err != nil {
 		return err
 	}
 	s.eventLog = &eventLog{journal: s.journal}
 	statuses := &casestatus.Reader{Journal: s.journal, Cases: s.cases}
 	s.statusReader = statuses
-	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.retentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
-	s.plans = newPlanStore(plans.New(s.journal, s.index), s.cases, index, s.policies.inForce)
-	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.proposeFinding}
+	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
+	s.plans = bulk.NewStore(plans.New(s.journal, s.index), s.cases, index, s.policies.inForce)
+	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.ProposeFinding}
 	s.rules = replay.NewStore(s.cases, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.cases, c.Worker, c.Lookups)
 	if s.subscribers, err = newSubscribers(ctx, s.journal, c.Logger); err != nil {
@@ -340,9 +342,9 @@ func (s *Service) Run(ctx context.Context) error {
 	loops.Go(func() { s.database.run(loopCtx, func() { stopUpkeep(); stopDeciding() }) })
 	loops.Go(func() { sequencer{s.journal, &s.signals, s.log}.run(upkeepCtx) })
 	loops.Go(func() { projector{s.index, s.log}.run(upkeepCtx) })
-	loops.Go(func() { s.keeper.run(upkeepCtx) })
+	loops.Go(func() { s.keeper.Run(upkeepCtx) })
 	loops.Go(func() { s.escrows.run(upkeepCtx) })
-	loops.Go(func() { s.plans.runner.run(decideCtx) })
+	loops.Go(func() { s.plans.Run(decideCtx) })
 	loops.Go(func() { s.rules.Run(decideCtx) })
 	loops.Go(func() { s.lookups.Run(decideCtx) })
 	defer loops.Wait()
@@ -351,8 +353,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.manager.Run(ctx)
 }
 
-// Prune runs a round of retention now, as Run does at intervals. PruneReport counts what it did.
-func (s *Service) Prune(ctx context.Context) (PruneReport, error) { return s.keeper.Prune(ctx) }
+// Prune runs a round of retention now, as Run does at intervals. Report counts what it did.
+func (s *Service) Prune(ctx context.Context) (retention.Report, error) { return s.keeper.Prune(ctx) }
 
 // ApplyRules runs a round of the rules now, as Run does at intervals. Report counts what it did.
 func (s *Service) ApplyRules(ctx context.Context) (replay.Report, error) { return s.rules.Apply(ctx) }

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 // Stats are counters of one process. They need no query.
@@ -28,7 +29,7 @@ type Stats struct {
 	SubscriberCalls  uint64 // calls that returned, since the start
 	SubscriberPanics uint64 // calls that panicked, since the start
 
-	Retention RetentionStats
+	Retention retention.Stats
 	Rules     replay.Stats
 	Lookups   casework.LookupStats
 }
@@ -53,7 +54,7 @@ func (h *Health) Stats() Stats {
 	out := Stats{Stats: h.s.manager.Stats()}
 	out.Transitions, out.NewCases = h.s.journal.BatchStats()
 	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = h.s.subscribers.count(), h.s.subscribers.returned.Load(), h.s.subscribers.failed.Load()
-	out.Retention = h.s.keeper.counts.read()
+	out.Retention = h.s.keeper.Stats()
 	out.Unreadable = h.s.journal.UnreadableSeen()
 	out.Rules, out.Lookups = h.s.rules.Stats(), h.s.lookups.Stats()
 	return out
@@ -79,7 +80,7 @@ func (h *Health) Levels(ctx context.Context) (l Levels, err error) {
 	for _, u := range uncalled {
 		l.Uncalled += u.Runs + u.Letters
 	}
-	l.Expiring, err = h.s.keeper.expiring(ctx, deadletter.ExpiresSoon)
+	l.Expiring, err = h.s.keeper.Expiring(ctx, deadletter.ExpiresSoon)
 	return l, err
 }
 

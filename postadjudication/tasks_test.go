@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 // withPanickingTasks adds a family of chores that panic, so that their outcome is unknown. The escrow
@@ -20,7 +21,7 @@ func withPanickingTasks(c *postadjudication.Config) {
 	c.TimeLimit = 10 * time.Millisecond
 	c.Executor.(*rig.Escrow).KeyLife = time.Millisecond
 	c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result { panic("boom") }}}
-	c.Retention = []postadjudication.RetentionRule{{Family: "chores", MaxAge: "PT1H", MaxCount: 1}}
+	c.Retention = []retention.Rule{{Family: "chores", MaxAge: "PT1H", MaxCount: 1}}
 }
 
 // A plain task moves no money: one that panicked or was interrupted failed, and can be forked,
@@ -57,10 +58,10 @@ func TestALetterOfATaskThatPanickedHasEveryWayOut(t *testing.T) {
 	}
 	dies("forked") // the key is free
 	dies("older")
-	k := newRetentionRig(r, withPanickingTasks)
-	k.prune(postadjudication.PruneReport{Pruned: 1}) // by count
-	k.at(2 * time.Hour).prune(postadjudication.PruneReport{Announced: 1})
-	k.at(3 * time.Hour).prune(postadjudication.PruneReport{Pruned: 1}) // by age
+	k := r.NewPruner(withPanickingTasks)
+	k.MustPrune(retention.Report{Pruned: 1}) // by count
+	k.At(2 * time.Hour).MustPrune(retention.Report{Announced: 1})
+	k.At(3 * time.Hour).MustPrune(retention.Report{Pruned: 1}) // by age
 	r.MustAudit()
 }
 
@@ -92,7 +93,7 @@ func TestATaskThatPanickedCanBeCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.WaitState(s.Run, background.Scheduled)
-	if st, err := cancelRun(r, s); err != nil || st.State != background.Cancelled {
+	if st, err := rig.CancelRun(r, s); err != nil || st.State != background.Cancelled {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.MustAudit()

@@ -25,18 +25,18 @@ func untilTamperingRecorded(r *rig.Rig, run background.RunID, what string) {
 }
 
 // archivedTask waits for a run's death and its archived task, whichever delivery that is of.
-func archivedTask(r *rig.Rig, d asynqInspector, n int) (s postadjudication.Submitted, taskID string) {
+func archivedTask(r *rig.Rig, d rig.Inspector, n int) (s postadjudication.Submitted, taskID string) {
 	r.T.Helper()
 	s = r.MustSubmit(rig.Release(n))
 	r.WaitNoneLive()
-	untilArchivedTasks(r, d, 1, onlyQueue)
+	rig.WaitArchivedTasks(r, d, 1, rig.OnlyQueue)
 	// A second notification would leave an archived task of its own.
 	r.Wait("asynq holds nothing but the archive", func() bool {
-		info, err := d.GetQueueInfo(onlyQueue)
+		info, err := d.GetQueueInfo(rig.OnlyQueue)
 		return err == nil && info.Pending+info.Active+info.Scheduled+info.Retry == 0
 	})
 	untilArchiveScanned(r)
-	archived, err := d.ListArchivedTasks(onlyQueue)
+	archived, err := d.ListArchivedTasks(rig.OnlyQueue)
 	if err != nil || len(archived) != 1 {
 		r.T.Fatalf("%d archived tasks, %v", len(archived), err)
 	}
@@ -49,10 +49,10 @@ func refuseAll(r *rig.Rig) {
 
 func TestArchivingTheTaskOfALiveRunIsDetectedAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
 	s := r.MustNotify(r.MustSubmit(rig.Release(1))) // no worker runs yet
-	if err := d.ArchiveTask(onlyQueue, s.Run.String()+".1"); err != nil {
+	if err := d.ArchiveTask(rig.OnlyQueue, s.Run.String()+".1"); err != nil {
 		t.Fatal(err)
 	}
 	r.StartWorkers()
@@ -64,25 +64,25 @@ func TestArchivingTheTaskOfALiveRunIsDetectedAndChangesNothing(t *testing.T) {
 	if n := tamperingReceipts(r); n != 1 {
 		t.Errorf("%d receipts for one delivery", n)
 	}
-	untilArchivedTasks(r, d, 0, onlyQueue)
+	rig.WaitArchivedTasks(r, d, 0, rig.OnlyQueue)
 	r.MustAudit()
 }
 
 func TestRunningTheArchivedTaskOfALetterIsDetectedOnceAndPaysNothing(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
+	r := rig.New(t, rig.OneQueue)
 	refuseAll(r)
-	d := inspector(r)
+	d := rig.NewInspector(r)
 	s, taskID := archivedTask(r.StartWorkers(), d, 1)
 	for range 2 {
-		if err := d.RunTask(onlyQueue, taskID); err != nil {
+		if err := d.RunTask(rig.OnlyQueue, taskID); err != nil {
 			t.Fatal(err)
 		}
 		untilTamperingRecorded(r, s.Run, background.ArchivedTaskRequeued)
-		untilArchivedTasks(r, d, 1, onlyQueue)
+		rig.WaitArchivedTasks(r, d, 1, rig.OnlyQueue)
 	}
 	r.Wait("the archived task is left alone", func() bool {
-		info, err := d.GetTaskInfo(onlyQueue, taskID)
+		info, err := d.GetTaskInfo(rig.OnlyQueue, taskID)
 		return err == nil && info.State == asynq.TaskStateArchived
 	})
 	r.StopWorkers() // what is detected is written before this returns
@@ -94,11 +94,11 @@ func TestRunningTheArchivedTaskOfALetterIsDetectedOnceAndPaysNothing(t *testing.
 
 func TestDeletingTheArchivedTaskOfALetterIsDetectedAndTheLetterStaysOpen(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
+	r := rig.New(t, rig.OneQueue)
 	refuseAll(r)
-	d := inspector(r)
+	d := rig.NewInspector(r)
 	s, taskID := archivedTask(r.StartWorkers(), d, 1)
-	if err := d.DeleteTask(onlyQueue, taskID); err != nil {
+	if err := d.DeleteTask(rig.OnlyQueue, taskID); err != nil {
 		t.Fatal(err)
 	}
 	untilTamperingRecorded(r, s.Run, background.ArchivedTaskRemoved)
@@ -122,11 +122,11 @@ func untilArchiveScanned(r *rig.Rig) {
 
 func TestAFlushedRedisIsNotTampering(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
+	r := rig.New(t, rig.OneQueue)
 	refuseAll(r)
-	d := inspector(r)
+	d := rig.NewInspector(r)
 	archivedTask(r.StartWorkers(), d, 1)
-	if err := d.redis.FlushAll(context.Background()).Err(); err != nil {
+	if err := d.Redis.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	untilArchiveScanned(r)
@@ -138,21 +138,21 @@ func TestAFlushedRedisIsNotTampering(t *testing.T) {
 
 func TestDeletingTheNotificationOfADueRunIsDetectedAndItIsSentAgain(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
-	if err := d.PauseQueue(onlyQueue); err != nil {
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
+	if err := d.PauseQueue(rig.OnlyQueue); err != nil {
 		t.Fatal(err)
 	}
 	r.StartWorkers()
 	s := r.MustNotify(r.MustSubmit(rig.Release(1)))
 	r.WaitQuery("the run is due for several sweeps", `SELECT clock_timestamp() > due_at + interval '2 s' FROM recourse.runs WHERE id = $1`, s.Run.String())
 	notification := r.Count(`SELECT notification_number FROM recourse.runs WHERE id = $1`, s.Run.String())
-	if err := d.DeleteTask(onlyQueue, fmt.Sprint(s.Run, ".", notification)); err != nil {
+	if err := d.DeleteTask(rig.OnlyQueue, fmt.Sprint(s.Run, ".", notification)); err != nil {
 		t.Fatal(err)
 	}
 	untilTamperingRecorded(r, s.Run, background.TaskRemoved)
 	r.WaitQuery("it is notified again", `SELECT notification_number > $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), notification)
-	if err := d.UnpauseQueue(onlyQueue); err != nil {
+	if err := d.UnpauseQueue(rig.OnlyQueue); err != nil {
 		t.Fatal(err)
 	}
 	r.WaitNoneLive()
@@ -165,7 +165,7 @@ func TestDeletingTheNotificationOfADueRunIsDetectedAndItIsSentAgain(t *testing.T
 // A run that was never notified has no task, and no tampering is recorded for it.
 func TestANotificationThatWasNeverSentIsNotTampering(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue).StartWorkers()
+	r := rig.New(t, rig.OneQueue).StartWorkers()
 	tx, err := r.DB.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -185,23 +185,23 @@ func TestANotificationThatWasNeverSentIsNotTampering(t *testing.T) {
 
 func TestAPausedQueueIsReportedWhileItIsPaused(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, oneQueue)
-	d := inspector(r)
+	r := rig.New(t, rig.OneQueue)
+	d := rig.NewInspector(r)
 	untilArchiveScanned(r.StartWorkers())
 	if paused := r.Health().Paused(); len(paused) != 0 {
 		t.Fatalf("%v", paused)
 	}
-	if err := d.PauseQueue(onlyQueue); err != nil {
+	if err := d.PauseQueue(rig.OnlyQueue); err != nil {
 		t.Fatal(err)
 	}
 	untilArchiveScanned(r)
-	if paused := r.Health().Paused(); len(paused) != 1 || paused[0] != onlyQueue || r.Health().Stats().PausedQueues != 1 {
+	if paused := r.Health().Paused(); len(paused) != 1 || paused[0] != rig.OnlyQueue || r.Health().Stats().PausedQueues != 1 {
 		t.Errorf("%v, %+v", paused, r.Health().Stats())
 	}
 	if err := r.Health().Check(context.Background()); err != nil {
 		t.Errorf("a pause is an operator's right: %v", err)
 	}
-	if err := d.UnpauseQueue(onlyQueue); err != nil {
+	if err := d.UnpauseQueue(rig.OnlyQueue); err != nil {
 		t.Fatal(err)
 	}
 	untilArchiveScanned(r)

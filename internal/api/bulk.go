@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -65,17 +66,17 @@ type bulkItemsInput struct {
 	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-type bulkOutput struct{ Body postadjudication.Bulk }
+type bulkOutput struct{ Body bulk.Plan }
 
 type bulkPlannedOutput struct {
 	Location string `header:"Location"`
-	Body     postadjudication.Bulk
+	Body     bulk.Plan
 }
 
-type bulksOutput struct{ Body postadjudication.BulkPage }
+type bulksOutput struct{ Body bulk.Page }
 
 type bulkItemsOutput struct {
-	Body postadjudication.BulkItemPage
+	Body bulk.ItemPage
 }
 
 // bulkAPI has the handlers of bulk plans.
@@ -102,11 +103,11 @@ func (a bulkAPI) operations(h huma.API) {
 	for _, change := range []struct {
 		word, summary string
 		action        access.Action
-		do            func(postadjudication.Plans, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)
+		do            func(bulk.Plans, context.Context, uuid.UUID, string) (bulk.Plan, error)
 	}{
-		{"pause", "Pause a running plan within a second", access.BulkStop, postadjudication.Plans.Pause},
-		{"resume", "Resume a paused plan", access.BulkRun, postadjudication.Plans.Resume},
-		{"cancel", "Cancel a plan for good", access.BulkStop, postadjudication.Plans.Cancel},
+		{"pause", "Pause a running plan within a second", access.BulkStop, bulk.Plans.Pause},
+		{"resume", "Resume a paused plan", access.BulkRun, bulk.Plans.Resume},
+		{"cancel", "Cancel a plan for good", access.BulkStop, bulk.Plans.Cancel},
 	} {
 		register(a.API, h, operation{
 			id: change.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + change.word, action: change.action, summary: change.summary,
@@ -123,8 +124,8 @@ func (a bulkAPI) operations(h huma.API) {
 }
 
 func (a bulkAPI) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
-	q := postadjudication.BulkRequest{
-		Action: postadjudication.BulkAction(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Reason: in.Body.Reason,
+	q := bulk.Request{
+		Action: bulk.Action(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Reason: in.Body.Reason,
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
 	}
 	var err error
@@ -172,7 +173,7 @@ func (a bulkAPI) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulk
 		return nil, err
 	}
 	if in.Body.BreakGlass != "" {
-		b, err := a.service.As(c.Tenant, c.Principal).Bulk.RunBreakGlass(ctx, id, in.Body.Hash, postadjudication.BreakGlass{Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
+		b, err := a.service.As(c.Tenant, c.Principal).Bulk.RunBreakGlass(ctx, id, in.Body.Hash, bulk.BreakGlass{Reason: in.Body.Reason, Incident: in.Body.BreakGlass})
 		return &bulkOutput{b}, bulkProblem(err)
 	}
 	if in.Body.Reason != "" {
@@ -192,13 +193,13 @@ func parseBulkID(text string) (uuid.UUID, error) {
 
 // bulkProblem returns the problems that only plans have, naming the parameters of the request.
 func bulkProblem(err error) error {
-	var state *postadjudication.BulkStateError
+	var state *bulk.StateError
 	var field *refusal.FieldError
 	switch {
 	case errors.As(err, &state):
 		return newProblem(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Requested)
-	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(postadjudication.OutcomePlanStale)):
-		return newProblem(http.StatusConflict, string(postadjudication.OutcomePlanStale), "the hash is not that of the stored plan: make a new plan and review it").withField("hash", field.Problem)
+	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(bulk.OutcomePlanStale)):
+		return newProblem(http.StatusConflict, string(bulk.OutcomePlanStale), "the hash is not that of the stored plan: make a new plan and review it").withField("hash", field.Problem)
 	case errors.As(err, &field) && field.Field == "cursor":
 		return &refusal.FieldError{Field: "after", Problem: field.Problem}
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -136,7 +136,7 @@ func caseFilter(states []string, reserved bool, transaction string) casestatus.F
 }
 
 func (a caseAPI) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlannedOutput, error) {
-	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, postadjudication.FreeRequest{
+	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, bulk.FreeRequest{
 		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference,
 	})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err

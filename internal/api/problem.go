@@ -21,6 +21,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
@@ -43,10 +44,10 @@ type Problem struct {
 	Letter    *background.LetterStatus `json:"letter,omitempty" doc:"Status of the letter"`
 	Needs     []string                 `json:"needs_one_of,omitempty" doc:"Roles that allow it; the key needs one of them"`
 
-	Done   *Done                  `json:"done,omitempty" enum:"nothing,unknown" doc:"With unavailable: what is known to have been done"`
-	PlanID string                 `json:"plan_id,omitempty" format:"uuid" doc:"The plan that another person has to run"`
-	Hash   string                 `json:"hash,omitempty" doc:"Hash of that plan"`
-	Plan   *postadjudication.Bulk `json:"plan,omitempty" doc:"That plan"`
+	Done   *Done      `json:"done,omitempty" enum:"nothing,unknown" doc:"With unavailable: what is known to have been done"`
+	PlanID string     `json:"plan_id,omitempty" format:"uuid" doc:"The plan that another person has to run"`
+	Hash   string     `json:"hash,omitempty" doc:"Hash of that plan"`
+	Plan   *bulk.Plan `json:"plan,omitempty" doc:"That plan"`
 
 	Scanned   int64 `json:"scanned,omitempty" doc:"With nothing_selected: letters that the condition was evaluated on"`
 	Undecided int64 `json:"undecided,omitempty" doc:"With nothing_selected: scanned letters on which the condition had no result"`
@@ -209,9 +210,9 @@ func (o operation) outage() outage {
 func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) error {
 	var p *Problem
 	var gate *refusal.RefusedError
-	var secondPerson *postadjudication.SecondPersonError
+	var secondPerson *bulk.SecondPersonError
 	var tooMany *refusal.TooManyRefusalsError
-	var empty *postadjudication.NothingSelectedError
+	var empty *bulk.NothingSelectedError
 	switch {
 	case err == nil:
 		return nil
@@ -292,7 +293,7 @@ func gateProblem(e *refusal.RefusedError) *Problem {
 }
 
 // nothingSelected returns the problem of a plan that selects nothing.
-func nothingSelected(e *postadjudication.NothingSelectedError) *Problem {
+func nothingSelected(e *bulk.NothingSelectedError) *Problem {
 	p := newProblem(http.StatusUnprocessableEntity, "nothing_selected", "nothing is selected: no plan was made")
 	if e.Undecided > 0 {
 		p.Detail += fmt.Sprintf("; of %d letters scanned, the condition had no result for %d", e.Scanned, e.Undecided)
@@ -303,7 +304,7 @@ func nothingSelected(e *postadjudication.NothingSelectedError) *Problem {
 
 // secondPersonProblem returns 202 if an action was planned that another person has to run, and
 // 409 if the caller may not run the plan.
-func secondPersonProblem(e *postadjudication.SecondPersonError) *Problem {
+func secondPersonProblem(e *bulk.SecondPersonError) *Problem {
 	status, detail := http.StatusAccepted, "it is planned, and another person has to run it: POST "+Prefix+"/bulk/"+e.Plan.ID.String()+"/run with its hash, by another principal's key"
 	if e.Because != "" {
 		status, detail = http.StatusConflict, e.Because

@@ -7,12 +7,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 type retentionOutput struct {
 	Body struct {
-		Retention []postadjudication.EffectiveRetention `json:"retention"`
+		Retention []retention.Effective `json:"retention"`
 	}
 }
 

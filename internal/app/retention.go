@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 // Retention is how long dead letters are kept, and where they are archived.
@@ -19,7 +20,7 @@ type Retention struct {
 // bind defines the flags.
 func (r *Retention) bind(f *pflag.FlagSet) {
 	f.StringVar(&r.Archive, "archive", "", "directory that expired and purged dead letters are written to; without it dead letters of settlements never expire")
-	f.StringArrayVar(&r.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; repeatable (default "+postadjudication.DefaultMaxAge+")")
+	f.StringArrayVar(&r.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; repeatable (default "+retention.DefaultMaxAge+")")
 }
 
 // BindRetention defines --retain and --archive.
@@ -31,7 +32,7 @@ func (o *Options) BindArchive(f *pflag.FlagSet) {
 }
 
 // rules parses the flags. The service checks whether the families exist.
-func (r *Retention) rules() (out []postadjudication.RetentionRule, err error) {
+func (r *Retention) rules() (out []retention.Rule, err error) {
 	for _, text := range r.Rules {
 		rule, err := retentionRule(text)
 		if err != nil {
@@ -42,7 +43,7 @@ func (r *Retention) rules() (out []postadjudication.RetentionRule, err error) {
 	return out, nil
 }
 
-func retentionRule(text string) (rule postadjudication.RetentionRule, err error) {
+func retentionRule(text string) (rule retention.Rule, err error) {
 	where, keep, found := strings.Cut(text, "=")
 	if !found || where == "" || keep == "" {
 		return rule, fmt.Errorf("it must look like settlement=P180D")
@@ -65,7 +66,7 @@ func (r *Retention) apply(c *postadjudication.Config) (err error) {
 	if c.Retention, err = r.rules(); err != nil || r.Archive == "" {
 		return err
 	}
-	if c.Archive, err = postadjudication.ArchiveDir(r.Archive); err != nil {
+	if c.Archive, err = retention.OpenDir(r.Archive); err != nil {
 		return optionError("--archive: %v", err)
 	}
 	return nil

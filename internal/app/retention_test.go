@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 func TestRetentionIsReadAsPeopleWriteIt(t *testing.T) {
@@ -25,7 +26,7 @@ func TestRetentionIsReadAsPeopleWriteIt(t *testing.T) {
 	if err := o.Retention.apply(&c); err != nil {
 		t.Fatal(err)
 	}
-	want := []postadjudication.RetentionRule{{Family: "settlement", MaxAge: "P2Y"}, {Family: "settlement", Queue: "settlement:1", MaxAge: "P30D", MaxCount: 10000}}
+	want := []retention.Rule{{Family: "settlement", MaxAge: "P2Y"}, {Family: "settlement", Queue: "settlement:1", MaxAge: "P30D", MaxCount: 10000}}
 	if !reflect.DeepEqual(c.Retention, want) || c.Archive == nil {
 		t.Errorf("%+v", c)
 	}

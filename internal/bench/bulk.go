@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
 // bulkWorkerKills is how often the process that works on the plan is killed, evenly spread
@@ -36,8 +37,8 @@ func (j job) bulk(ctx context.Context) (m metrics, err error) {
 	defer func() { err = errors.Join(err, s.Close(), db.Close()) }()
 	m = metrics{}
 	begun := time.Now()
-	plan, err := s.As("bench", "user:ada").Bulk.Plan(ctx, postadjudication.BulkRequest{
-		All: true, Action: postadjudication.BulkFork, Reason: "the escrow service was mended",
+	plan, err := s.As("bench", "user:ada").Bulk.Plan(ctx, bulk.Request{
+		All: true, Action: bulk.Fork, Reason: "the escrow service was mended",
 	})
 	if err == nil {
 		err = equal("letters of the plan", int(plan.Ready), j.Tasks)
@@ -66,7 +67,7 @@ const duplicatesSQL = `SELECT (SELECT count(parent_id) - count(DISTINCT parent_i
 
 // forkUnderKills runs workers until the plan is done and the forks have settled, and kills
 // them.
-func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, plan postadjudication.Bulk, db *sql.DB, begun time.Time, m metrics) error {
+func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, plan bulk.Plan, db *sql.DB, begun time.Time, m metrics) error {
 	w, err := j.startWorker(ctx)
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, pl
 		switch {
 		case err != nil:
 			return err
-		case b.State == postadjudication.BulkDone:
+		case b.State == bulk.Done:
 			took := time.Since(begun)
 			m[bulkSeconds], m[perSecond] = took.Seconds(), float64(j.Tasks)/took.Seconds()
 			return errors.Join(equal("kills", int(m[killCount]), bulkWorkerKills), j.untilSettled(ctx, db, begun, m))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 // annotate returns a drive in which a worker annotates the one open letter.
@@ -59,7 +60,7 @@ const (
 // archivedWhatWentBy checks that every removed letter is in the archive.
 func (s *fixture) archivedWhatWentBy(folder string) {
 	s.t.Helper()
-	a, err := postadjudication.ArchiveDir(folder)
+	a, err := retention.OpenDir(folder)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -8,11 +8,11 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
 // bulk returns a drive in which a worker acts on all open letters.
-func bulk(do string) func(*fixture, *workerProcess) {
+func runBulk(do string) func(*fixture, *workerProcess) {
 	return func(s *fixture, h *workerProcess) { s.command(h, do, "") }
 }
 
@@ -51,7 +51,7 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 		failpoint.Point(failpoint.JournalAfter, failpoint.BulkItem),
 	} {
 		s.awaitKilled(s.worker(point))
-		if b, err := s.service.As("chaos", "").Bulk.Get(context.Background(), plan.ID); err != nil || b.State != postadjudication.BulkRunning || b.Progress.Pending == 0 {
+		if b, err := s.service.As("chaos", "").Bulk.Get(context.Background(), plan.ID); err != nil || b.State != bulk.Running || b.Progress.Pending == 0 {
 			t.Errorf("after a kill at %s: %+v, %v", point, b, err)
 		}
 	}
@@ -72,10 +72,10 @@ func TestABulkForkSurvivesTwoKillsAndForksNothingTwice(t *testing.T) {
 }
 
 // begun returns a running plan of all letters that no process works on yet.
-func (s *fixture) begun(n int) postadjudication.Bulk {
+func (s *fixture) begun(n int) bulk.Plan {
 	s.t.Helper()
-	plan, err := s.service.As("chaos", "user:ada").Bulk.Plan(context.Background(), postadjudication.BulkRequest{
-		All: true, Action: postadjudication.BulkFork, Reason: "mended",
+	plan, err := s.service.As("chaos", "user:ada").Bulk.Plan(context.Background(), bulk.Request{
+		All: true, Action: bulk.Fork, Reason: "mended",
 	})
 	if err != nil || plan.Items != int64(n) || plan.Ready != int64(n) {
 		s.t.Fatalf("%+v, %v", plan, err)
@@ -86,7 +86,7 @@ func (s *fixture) begun(n int) postadjudication.Bulk {
 	return plan
 }
 
-func (s *fixture) progress(b postadjudication.Bulk) postadjudication.BulkProgress {
+func (s *fixture) progress(b bulk.Plan) bulk.Progress {
 	s.t.Helper()
 	b, err := s.service.As("chaos", "").Bulk.Get(context.Background(), b.ID)
 	if err != nil {

@@ -219,28 +219,28 @@ var transitions = map[string]killCase{
 	string(receipts.Purged):           {before: letter, drive: annotate(worker.Purge), settledSQL: purgedByPlan, invariantSQL: purgedOnce},
 	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
 	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
-	failpoint.BulkItems:               {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
-	failpoint.BulkPlan:                {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkItems:               {before: letter, drive: runBulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkPlan:                {before: letter, drive: runBulk(worker.Bulk), settledSQL: bulkOnce},
 	failpoint.BulkExpire: { // rows of a plan that was never stored completely
 		before: func(s *fixture) {
 			letter(s)
 			s.exec(`INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ('00000000-0000-7000-8000-000000000001', false, '', '', 1, 1)`)
 		},
-		drive: bulk(worker.Bulk), settledSQL: bulkOnce,
+		drive: runBulk(worker.Bulk), settledSQL: bulkOnce,
 	},
-	failpoint.BulkTransition: {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
-	failpoint.BulkItem:       {before: letter, drive: bulk(worker.Bulk), settledSQL: bulkOnce},
-	failpoint.BulkSettled:    {before: lettersOf(4), drive: bulk(worker.CancelBulk), settledSQL: bulkOnce},
+	failpoint.BulkTransition: {before: letter, drive: runBulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkItem:       {before: letter, drive: runBulk(worker.Bulk), settledSQL: bulkOnce},
+	failpoint.BulkSettled:    {before: lettersOf(4), drive: runBulk(worker.CancelBulk), settledSQL: bulkOnce},
 	string(receipts.BulkChanged): { // the register is there already
 		before: func(s *fixture) {
 			letter(s)
 			h := s.worker("")
-			bulk(worker.Bulk)(s, h)
+			runBulk(worker.Bulk)(s, h)
 			s.until("a plan is done", `SELECT EXISTS (SELECT FROM recourse.bulks WHERE state = 'done')`)
 			s.until("its fork is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE parent_id IS NOT NULL AND state = 'dead_lettered')`)
 			s.terminate(h)
 		},
-		drive: bulk(worker.Bulk), settledSQL: bulkOnce,
+		drive: runBulk(worker.Bulk), settledSQL: bulkOnce,
 	},
 	failpoint.Rebuild: {before: unlisted, drive: rebuild, again: rebuild, invariantSQL: listed},
 	string(receipts.DeadLettersRebuilt): { // the register is there already

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
@@ -68,7 +69,7 @@ func (a *testbed) findSome(ctx context.Context, rng *rand.Rand, states ...string
 		}
 		sleep(ctx, ledgerDelay)
 		_, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Reconcile(ctx, c.run, a.finding(c.key))
-		if planned := (*postadjudication.SecondPersonError)(nil); errors.As(err, &planned) {
+		if planned := (*bulk.SecondPersonError)(nil); errors.As(err, &planned) {
 			_, err = a.operatorService.As(tenant, secondActor).Bulk.Run(ctx, planned.Plan.ID, planned.Plan.Hash)
 		}
 		switch {
@@ -199,14 +200,14 @@ func forkOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 
 // bulkFork forks many letters by a plan; every third is cancelled in the middle of it.
 func bulkFork(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	q := postadjudication.BulkRequest{Action: postadjudication.BulkFork, Reason: operatorReason,
+	q := bulk.Request{Action: bulk.Fork, Reason: operatorReason,
 		Filter: deadletter.Filter{Status: background.LetterOpen, Class: background.NotExecuted}}
 	cancelled := rng.IntN(3) == 0
 	if cancelled {
 		q.Throttle = 2
 	}
 	b, err := a.operatorService.As(tenant, operatorActor).Bulk.Plan(ctx, q)
-	var nothing *postadjudication.NothingSelectedError
+	var nothing *bulk.NothingSelectedError
 	if errors.As(err, &nothing) {
 		return "nothing to plan", nil
 	}
@@ -228,8 +229,8 @@ func purgeOne(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 		return "no letter", err
 	}
 	plans := a.operatorService.As(tenant, operatorActor).Bulk
-	b, err := plans.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkPurge, Reason: operatorReason, Filter: deadletter.Filter{Status: background.LetterOpen, Transaction: l.transaction}})
-	var nothing *postadjudication.NothingSelectedError
+	b, err := plans.Plan(ctx, bulk.Request{Action: bulk.Purge, Reason: operatorReason, Filter: deadletter.Filter{Status: background.LetterOpen, Transaction: l.transaction}})
+	var nothing *bulk.NothingSelectedError
 	if errors.As(err, &nothing) {
 		return "nothing to plan", nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -127,7 +127,7 @@ dead letter, and lets a higher generation start.`,
 				return shell.Usage(cmd, errors.New("give either --all, or --transaction or --state"))
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				plan, err := be.Cases.PlanFree(ctx, postadjudication.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
+				plan, err := be.Cases.PlanFree(ctx, bulk.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})
 				if err != nil {
 					return o.NotFound(err, "transaction "+f.Transaction)
 				}

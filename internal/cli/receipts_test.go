@@ -10,7 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/view"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
@@ -75,7 +75,7 @@ func TestReceiptsSayWhatWasFreedAndWhoWasAsked(t *testing.T) {
 	}
 	for url, want := range map[string]string{at: "that the planner named: " + at, "": "that the planner named"} {
 		var out bytes.Buffer
-		plan := postadjudication.Bulk{Spec: postadjudication.BulkSpec{Finding: &postadjudication.PlannedFinding{Class: escrow.Executed, Moved: 1, Lookup: true, LookupURL: url}}}
+		plan := bulk.Plan{Spec: bulk.Spec{Finding: &bulk.PlannedFinding{Class: escrow.Executed, Moved: 1, Lookup: true, LookupURL: url}}}
 		s := screen.New(&out)
 		view.Plan(s, plan)
 		if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) || strings.Contains(got, "named: people") {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -18,20 +18,20 @@ type Bulk struct{ *connection }
 func bulkPath(id uuid.UUID, verb string) string { return "/bulk/" + id.String() + verb }
 
 // Plan stores a plan with the selected dead letters. It starts nothing.
-func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out postadjudication.Bulk, err error) {
+func (b Bulk) Plan(ctx context.Context, q bulk.Request) (out bulk.Plan, err error) {
 	body := struct {
 		reasonBody
-		Action    postadjudication.BulkAction `json:"action"`
-		Filter    json.RawMessage             `json:"filter,omitempty"`
-		Where     string                      `json:"where,omitempty"`
-		All       bool                        `json:"all,omitempty"`
-		Policy    *retrypolicy.Policy         `json:"policy,omitempty"`
-		Queue     string                      `json:"queue,omitempty"`
-		Reprocess *bool                       `json:"reprocess_eligible,omitempty"`
-		Review    *bool                       `json:"manual_review_required,omitempty"`
-		Limit     int64                       `json:"limit,omitempty"`
-		Parallel  int                         `json:"parallel,omitempty"`
-		Throttle  int                         `json:"throttle,omitempty"`
+		Action    bulk.Action         `json:"action"`
+		Filter    json.RawMessage     `json:"filter,omitempty"`
+		Where     string              `json:"where,omitempty"`
+		All       bool                `json:"all,omitempty"`
+		Policy    *retrypolicy.Policy `json:"policy,omitempty"`
+		Queue     string              `json:"queue,omitempty"`
+		Reprocess *bool               `json:"reprocess_eligible,omitempty"`
+		Review    *bool               `json:"manual_review_required,omitempty"`
+		Limit     int64               `json:"limit,omitempty"`
+		Parallel  int                 `json:"parallel,omitempty"`
+		Throttle  int                 `json:"throttle,omitempty"`
 	}{reasonBody{q.Reason}, q.Action, nil, q.Where, q.All, q.Policy, q.Queue, q.Reprocess, q.Review, q.Limit, q.Parallel, q.Throttle}
 	if body.Filter, err = q.Filter.Encode(); err != nil {
 		return out, err
@@ -41,7 +41,7 @@ func (b Bulk) Plan(ctx context.Context, q postadjudication.BulkRequest) (out pos
 }
 
 // Run starts a plan. breakGlass lets one person run it alone for an incident; it may be nil.
-func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass) (out postadjudication.Bulk, err error) {
+func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *bulk.BreakGlass) (out bulk.Plan, err error) {
 	body := map[string]string{"hash": hash}
 	if breakGlass != nil {
 		body["break_glass"], body["reason"] = breakGlass.Incident, breakGlass.Reason
@@ -51,33 +51,33 @@ func (b Bulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *po
 }
 
 // Pause pauses a running plan.
-func (b Bulk) Pause(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+func (b Bulk) Pause(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error) {
 	return b.change(ctx, id, "/pause", reason)
 }
 
 // Resume resumes a paused plan.
-func (b Bulk) Resume(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+func (b Bulk) Resume(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error) {
 	return b.change(ctx, id, "/resume", reason)
 }
 
 // Cancel cancels a plan for good.
-func (b Bulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error) {
+func (b Bulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error) {
 	return b.change(ctx, id, "/cancel", reason)
 }
 
-func (b Bulk) change(ctx context.Context, id uuid.UUID, verb, reason string) (out postadjudication.Bulk, err error) {
+func (b Bulk) change(ctx context.Context, id uuid.UUID, verb, reason string) (out bulk.Plan, err error) {
 	err = b.post(ctx, bulkPath(id, verb), reasonBody{reason}, &out)
 	return out, err
 }
 
 // Get returns a plan and its progress.
-func (b Bulk) Get(ctx context.Context, id uuid.UUID) (out postadjudication.Bulk, err error) {
+func (b Bulk) Get(ctx context.Context, id uuid.UUID) (out bulk.Plan, err error) {
 	err = b.get(ctx, bulkPath(id, ""), nil, &out)
 	return out, err
 }
 
 // List returns a page of plans, the newest first.
-func (b Bulk) List(ctx context.Context, after string) (out postadjudication.BulkPage, err error) {
+func (b Bulk) List(ctx context.Context, after string) (out bulk.Page, err error) {
 	query := url.Values{}
 	if after != "" {
 		query.Set("after", after)
@@ -87,7 +87,7 @@ func (b Bulk) List(ctx context.Context, after string) (out postadjudication.Bulk
 }
 
 // Items returns a page of the letters of a plan, and what became of each.
-func (b Bulk) Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (out postadjudication.BulkItemPage, err error) {
+func (b Bulk) Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (out bulk.ItemPage, err error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
 	for name, word := range map[string]string{"outcome": outcome, "after": after} {
 		if word != "" {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -39,7 +39,7 @@ func (c Cases) Run(ctx context.Context, run receipts.RunID) (out casestatus.Stat
 }
 
 // PlanFree stores a plan that frees the reserved money of cases.
-func (c Cases) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (out postadjudication.Bulk, err error) {
+func (c Cases) PlanFree(ctx context.Context, q bulk.FreeRequest) (out bulk.Plan, err error) {
 	err = c.post(ctx, "/cases/free", struct {
 		reasonBody
 		States      []string `json:"states,omitempty"`

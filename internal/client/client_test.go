@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/client"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -101,7 +101,7 @@ func TestRefusalsAreThoseOfTheLibrary(t *testing.T) {
 	if err := ask(http.StatusConflict, `{"status":409,"code":"not_held","run_id":"`+run.String()+`"}`); !errors.As(err, &refused) || refused.Gate != "not_held" || refused.Run != run {
 		t.Error(err)
 	}
-	var second *postadjudication.SecondPersonError
+	var second *bulk.SecondPersonError
 	if err := ask(http.StatusAccepted, `{"status":202,"code":"second_person_required","plan":{"actor":"user:ada"}}`); !errors.As(err, &second) || second.Plan.Actor != "user:ada" || second.Because != "" {
 		t.Error(err)
 	}

@@ -6,9 +6,9 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -132,9 +132,9 @@ func (d DeadLetters) Stats(ctx context.Context, f deadletter.Filter) (out report
 }
 
 // Retention returns how long the server keeps dead letters.
-func (d DeadLetters) Retention(ctx context.Context) ([]postadjudication.EffectiveRetention, error) {
+func (d DeadLetters) Retention(ctx context.Context) ([]retention.Effective, error) {
 	var out struct {
-		Retention []postadjudication.EffectiveRetention `json:"retention"`
+		Retention []retention.Effective `json:"retention"`
 	}
 	err := d.get(ctx, "/retention", nil, &out)
 	return out.Retention, err

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/api"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -65,13 +65,13 @@ func (c *connection) problemError(resp *http.Response, text []byte) error {
 	case p.Unavailable():
 		return p
 	case p.Code == "second_person_required" && p.Plan != nil:
-		second := &postadjudication.SecondPersonError{Plan: *p.Plan}
+		second := &bulk.SecondPersonError{Plan: *p.Plan}
 		if p.Status != http.StatusAccepted {
 			second.Because = p.Detail
 		}
 		return second
 	case p.Code == "nothing_selected":
-		return &postadjudication.NothingSelectedError{Scanned: p.Scanned, Undecided: p.Undecided}
+		return &bulk.NothingSelectedError{Scanned: p.Scanned, Undecided: p.Undecided}
 	case p.Code == "tenant_missing" || p.Status == http.StatusForbidden:
 		return p
 	case len(p.Errors) > 0:

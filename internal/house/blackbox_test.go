@@ -13,7 +13,9 @@ import (
 var whiteBox = map[string][]string{
 	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow", "notificationnumber", "poll",
 		"redisclient", "sweeper", "tampering", "trace", "transition", "wakeup"},
-	"postadjudication":                   {"adjudication", "bulkrunner", "fuzz", "prunerpages", "retention", "unready"},
+	"postadjudication":                   {"adjudication", "fuzz", "unready"},
+	"postadjudication/bulk":              {"runner"},
+	"postadjudication/retention":         {"prunerpages", "rules"},
 	"postadjudication/audit":             {"audit", "file"},
 	"postadjudication/deadletter":        {"condition", "fuzz", "limiter"},
 	"postadjudication/deadletter/report": {"fuzz"},

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -50,7 +50,7 @@ func TestEveryRequestWithAConditionReleasesItsSlot(t *testing.T) {
 			return err
 		}},
 		"plan": {ask: func() error {
-			_, err := o.Bulk.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkHold, Where: "true", Reason: "a court asks"})
+			_, err := o.Bulk.Plan(ctx, bulk.Request{Action: bulk.Hold, Where: "true", Reason: "a court asks"})
 			return err
 		}},
 		"check": {ask: func() error { return o.DeadLetters.CheckCondition(ctx, "held") }},
@@ -67,7 +67,7 @@ func TestEveryRequestWithAConditionReleasesItsSlot(t *testing.T) {
 			return err
 		}},
 		"plan without a reason": {refused: true, ask: func() error {
-			_, err := o.Bulk.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkHold, Where: "held"})
+			_, err := o.Bulk.Plan(ctx, bulk.Request{Action: bulk.Hold, Where: "held"})
 			return err
 		}},
 		"check of a bad condition": {refused: true, ask: func() error { return o.DeadLetters.CheckCondition(ctx, "held ==") }},

@@ -4,7 +4,7 @@ package prove
 var peopleGuards = []Guard{
 	{
 		Name:     "nobody runs alone a plan for money of their own",
-		Edits:    []Edit{{"postadjudication/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
+		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},
 	},
 	{
@@ -14,7 +14,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "no program runs a plan that takes two people",
-		Edits:    []Edit{{"postadjudication/secondperson.go", "case by.unattended():", "case by.unattended() && false:"}},
+		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case by.unattended():", "case by.unattended() && false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
 	{
@@ -24,7 +24,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a purge of settlements takes two people",
-		Edits:    []Edit{{"postadjudication/secondperson.go", "case BulkFork, BulkPurge:", "case BulkFork:"}},
+		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case Fork, Purge:", "case Fork:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{
@@ -44,7 +44,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a finding after a plan was made makes the plan stale",
-		Edits:    []Edit{{"postadjudication/bulkguard.go", "	return true\n}\n", "	return false\n}\n"}},
+		Edits:    []Edit{{"postadjudication/bulk/outcomes.go", "	return true\n}\n", "	return false\n}\n"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingMakesAPlanStale"},
 	},
 	{

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -36,7 +38,7 @@ func (p *process) annotate(ctx context.Context, c Command) error {
 // purge removes the refused letters of a tenant by a plan that this process runs.
 func (p *process) purge(ctx context.Context, tenant string) error {
 	plans, ctx := p.service.As(tenant, actor).Bulk, postadjudication.WithCaller(ctx, postadjudication.Caller{NoKeys: true})
-	plan, err := plans.Plan(ctx, postadjudication.BulkRequest{Action: postadjudication.BulkPurge, Reason: reason, Filter: deadletter.Filter{Status: "open", Outcome: "release"}})
+	plan, err := plans.Plan(ctx, bulk.Request{Action: bulk.Purge, Reason: reason, Filter: deadletter.Filter{Status: "open", Outcome: "release"}})
 	if err != nil {
 		return err
 	}
@@ -53,16 +55,16 @@ func (s Settings) configureRetention(c *postadjudication.Config) (err error) {
 		return nil
 	}
 	if s.Retain != "" {
-		c.Retention = []postadjudication.RetentionRule{{Family: postadjudication.Family, MaxAge: s.Retain}}
+		c.Retention = []retention.Rule{{Family: postadjudication.Family, MaxAge: s.Retain}}
 		c.PruneEvery = 100 * time.Millisecond
 	}
-	c.Archive, err = postadjudication.ArchiveDir(s.Archive)
+	c.Archive, err = retention.OpenDir(s.Archive)
 	return err
 }
 
 // free frees the reservations of the tenant's cases, by a plan.
 func (p *process) free(ctx context.Context, c Command) error {
-	b, err := p.service.As(c.Tenant, actor).Bulk.PlanFree(ctx, postadjudication.FreeRequest{All: true, Reason: reason, Reference: "chaos"})
+	b, err := p.service.As(c.Tenant, actor).Bulk.PlanFree(ctx, bulk.FreeRequest{All: true, Reason: reason, Reference: "chaos"})
 	if err != nil {
 		return unlessNothing(err)
 	}
@@ -72,7 +74,7 @@ func (p *process) free(ctx context.Context, c Command) error {
 
 // unlessNothing returns the error of a plan; nil where nothing was selected.
 func unlessNothing(err error) error {
-	var nothing *postadjudication.NothingSelectedError
+	var nothing *bulk.NothingSelectedError
 	if errors.As(err, &nothing) {
 		return nil
 	}
@@ -81,7 +83,7 @@ func unlessNothing(err error) error {
 
 // bulk forks all letters of a tenant by a plan, or cancels the plan in the middle of it.
 func (p *process) bulk(ctx context.Context, c Command) error {
-	q := postadjudication.BulkRequest{All: true, Action: postadjudication.BulkFork, Reason: reason}
+	q := bulk.Request{All: true, Action: bulk.Fork, Reason: reason}
 	if c.Do == CancelBulk {
 		q.Throttle = 1 // so that it does not finish before the cancel
 	}

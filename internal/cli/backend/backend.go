@@ -8,10 +8,12 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -28,7 +30,7 @@ type Backend struct {
 	OperationLogs OperationLogs
 
 	// RunHere runs a purge in this process; nil at a server. If ctx ends first, the plan is paused.
-	RunHere func(ctx context.Context, id uuid.UUID, hash string) (postadjudication.Bulk, error)
+	RunHere func(ctx context.Context, id uuid.UUID, hash string) (bulk.Plan, error)
 
 	close func() error
 }
@@ -46,7 +48,7 @@ type DeadLetters interface {
 	Groups(context.Context, report.GroupQuery) (report.GroupPage, error)
 	Stats(context.Context, deadletter.Filter) (report.Stats, error)
 	Export(ctx context.Context, f deadletter.Filter, where string, format deadletter.Format, out io.Writer) (deadletter.Exported, error)
-	Retention(context.Context) ([]postadjudication.EffectiveRetention, error)
+	Retention(context.Context) ([]retention.Effective, error)
 
 	Fork(context.Context, receipts.RunID, deadletter.Fork) (deadletter.Forked, error)
 	Retry(ctx context.Context, run receipts.RunID, reason string) (deadletter.Forked, error)
@@ -59,15 +61,15 @@ type DeadLetters interface {
 
 // Bulk stores and runs plans for many dead letters.
 type Bulk interface {
-	Plan(context.Context, postadjudication.BulkRequest) (postadjudication.Bulk, error)
+	Plan(context.Context, bulk.Request) (bulk.Plan, error)
 	// Run starts a plan. breakGlass is the incident for which its planner runs it alone; else nil.
-	Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass) (postadjudication.Bulk, error)
-	Pause(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
-	Resume(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
-	Cancel(ctx context.Context, id uuid.UUID, reason string) (postadjudication.Bulk, error)
-	Get(context.Context, uuid.UUID) (postadjudication.Bulk, error)
-	List(ctx context.Context, after string) (postadjudication.BulkPage, error)
-	Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (postadjudication.BulkItemPage, error)
+	Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *bulk.BreakGlass) (bulk.Plan, error)
+	Pause(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error)
+	Resume(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error)
+	Cancel(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error)
+	Get(context.Context, uuid.UUID) (bulk.Plan, error)
+	List(ctx context.Context, after string) (bulk.Page, error)
+	Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (bulk.ItemPage, error)
 }
 
 // Rules reads and changes the rules of automatic replay.
@@ -99,7 +101,7 @@ type Policies interface {
 type Cases interface {
 	List(ctx context.Context, f casestatus.Filter, after string, limit int) (casestatus.Page, error)
 	Run(context.Context, receipts.RunID) (casestatus.Status, error)
-	PlanFree(context.Context, postadjudication.FreeRequest) (postadjudication.Bulk, error)
+	PlanFree(context.Context, bulk.FreeRequest) (bulk.Plan, error)
 }
 
 // People reads and changes how many people a manual money decision takes.

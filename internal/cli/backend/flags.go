@@ -11,7 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -140,7 +140,7 @@ func With(sh *shell.Shell, cmd *cobra.Command, o *Flags, work func(context.Conte
 	defer func() { err = errors.Join(err, found.Close()) }()
 	err = work(cmd.Context(), found)
 	nameFlags(cmd, err)
-	var nothing *postadjudication.NothingSelectedError
+	var nothing *bulk.NothingSelectedError
 	if errors.As(err, &nothing) {
 		return AnswerNothing(sh, nothing)
 	}

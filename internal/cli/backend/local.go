@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -71,9 +72,9 @@ func (l *local) closeEscrowClient() {
 }
 
 // localBulk starts a plan with or without breaking the glass.
-type localBulk struct{ postadjudication.Plans }
+type localBulk struct{ bulk.Plans }
 
-func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *postadjudication.BreakGlass) (postadjudication.Bulk, error) {
+func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlass *bulk.BreakGlass) (bulk.Plan, error) {
 	if breakGlass != nil {
 		return b.RunBreakGlass(ctx, id, hash, *breakGlass)
 	}
@@ -83,7 +84,7 @@ func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlas
 // localCases reads runs besides cases, and plans to free their money.
 type localCases struct {
 	postadjudication.TenantCases
-	plans   postadjudication.Plans
+	plans   bulk.Plans
 	service *postadjudication.Service
 	tenant  string
 }
@@ -92,6 +93,6 @@ func (c localCases) Run(ctx context.Context, run receipts.RunID) (casestatus.Sta
 	return c.service.Status(ctx, c.tenant, run)
 }
 
-func (c localCases) PlanFree(ctx context.Context, q postadjudication.FreeRequest) (postadjudication.Bulk, error) {
+func (c localCases) PlanFree(ctx context.Context, q bulk.FreeRequest) (bulk.Plan, error) {
 	return c.plans.PlanFree(ctx, q)
 }

@@ -5,12 +5,12 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
 // runCommandLine returns the command that runs a plan, into the same archive: as its planner, or as
 // another person if the plan takes two.
-func (o *Flags) runCommandLine(b postadjudication.Bulk) string {
+func (o *Flags) runCommandLine(b bulk.Plan) string {
 	line := "recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash
 	if o.Retention.Archive != "" {
 		line += " --here --archive " + shell.Quote(o.Retention.Archive)
@@ -26,15 +26,15 @@ func (o *Flags) runCommandLine(b postadjudication.Bulk) string {
 
 // secondPersonAnswer is the JSON result of a command whose plan another person has to run.
 type secondPersonAnswer struct {
-	Code string                `json:"code"`
-	Run  string                `json:"run"` // the command for that person
-	Plan postadjudication.Bulk `json:"plan"`
+	Code string    `json:"code"`
+	Run  string    `json:"run"` // the command for that person
+	Plan bulk.Plan `json:"plan"`
 }
 
 // answerSecondPersonError writes the plan of a SecondPersonError and the command for the other
 // person, and returns an error with ExitOther. It returns other errors unchanged.
 func answerSecondPersonError(sh *shell.Shell, o *Flags, err error) error {
-	var second *postadjudication.SecondPersonError
+	var second *bulk.SecondPersonError
 	if !errors.As(err, &second) {
 		return err
 	}
@@ -46,7 +46,7 @@ func answerSecondPersonError(sh *shell.Shell, o *Flags, err error) error {
 	return errors.Join(shell.WithCode(shell.ExitOther, errors.New("the plan was stored, and another person has to run it")), answered)
 }
 
-func answerSecondPerson(sh *shell.Shell, o *Flags, second *postadjudication.SecondPersonError) error {
+func answerSecondPerson(sh *shell.Shell, o *Flags, second *bulk.SecondPersonError) error {
 	if sh.JSON {
 		return sh.Answer(secondPersonAnswer{second.Code(), o.runCommandLine(second.Plan), second.Plan})
 	}
@@ -65,7 +65,7 @@ type noneSelected struct {
 }
 
 // AnswerNothing writes that a request selected nothing. This is no error.
-func AnswerNothing(sh *shell.Shell, nothing *postadjudication.NothingSelectedError) error {
+func AnswerNothing(sh *shell.Shell, nothing *bulk.NothingSelectedError) error {
 	if sh.JSON {
 		return sh.Answer(noneSelected{0, nothing.Scanned, nothing.Undecided})
 	}
@@ -78,14 +78,14 @@ func AnswerNothing(sh *shell.Shell, nothing *postadjudication.NothingSelectedErr
 }
 
 // AnswerPlan writes a plan, and the command that runs it.
-func AnswerPlan(sh *shell.Shell, o *Flags, b postadjudication.Bulk) error {
+func AnswerPlan(sh *shell.Shell, o *Flags, b bulk.Plan) error {
 	if sh.JSON {
 		return sh.Answer(b)
 	}
 	s := sh.Screen()
 	view.Plan(s, b)
 	switch {
-	case b.State != postadjudication.BulkPlanned:
+	case b.State != bulk.Planned:
 	case b.Items == 0:
 		s.Text("Nothing was done: there are no such %ss.", view.PlanItem(b))
 	case b.Ready == 0:

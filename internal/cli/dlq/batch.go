@@ -10,7 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
 // batchFlags are the flags of a command on one letter that also works on many: as one plan, which
@@ -42,7 +42,7 @@ func (m *batchFlags) notForOne(cmd *cobra.Command) (err error) {
 }
 
 // planRequest returns the request of the flags, which must select letters.
-func (m *batchFlags) planRequest(cmd *cobra.Command, action postadjudication.BulkAction, reason string) (postadjudication.BulkRequest, error) {
+func (m *batchFlags) planRequest(cmd *cobra.Command, action bulk.Action, reason string) (bulk.Request, error) {
 	q, err := m.request(cmd, reason)
 	q.Action = action
 	if err == nil && !q.All && !m.selects(q.Filter) {
@@ -53,7 +53,7 @@ func (m *batchFlags) planRequest(cmd *cobra.Command, action postadjudication.Bul
 
 // excludeIneligible limits a request to letters that are eligible for a retry, unless --force or
 // --eligible is given.
-func (m *batchFlags) excludeIneligible(cmd *cobra.Command, q *postadjudication.BulkRequest, force bool) error {
+func (m *batchFlags) excludeIneligible(cmd *cobra.Command, q *bulk.Request, force bool) error {
 	switch given := q.Filter.Reprocess; {
 	case force && given != nil:
 		return shell.Usage(cmd, errors.New("--force and --eligible exclude each other"))
@@ -67,7 +67,7 @@ func (m *batchFlags) excludeIneligible(cmd *cobra.Command, q *postadjudication.B
 
 // run stores a plan, shows it, and runs it once a person confirms. complete, if not nil, adds to
 // the request what only the backend knows.
-func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q postadjudication.BulkRequest, complete func(context.Context, backend.Backend, *postadjudication.BulkRequest) error) error {
+func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q bulk.Request, complete func(context.Context, backend.Backend, *bulk.Request) error) error {
 	if err := sh.NeedTerminal(cmd, m.yes); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 			}
 		}
 		plan, err := be.Bulk.Plan(ctx, q)
-		var nothing *postadjudication.NothingSelectedError
+		var nothing *bulk.NothingSelectedError
 		switch {
 		case errors.As(err, &nothing):
 			return m.answerNothing(sh, nothing)
@@ -90,7 +90,7 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 }
 
 // answerNothing writes that nothing was planned, and that ineligible letters were left out by default.
-func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *postadjudication.NothingSelectedError) error {
+func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *bulk.NothingSelectedError) error {
 	if err := backend.AnswerNothing(sh, nothing); err != nil || sh.JSON || !m.eligible {
 		return err
 	}
@@ -101,12 +101,12 @@ func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *postadjudication.No
 
 // runPlanned runs a plan that the same command stored, after a confirmation, unless all its items
 // would be refused.
-func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan postadjudication.Bulk, confirm func() error, start bulkStart) error {
+func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan bulk.Plan, confirm func() error, start bulkStart) error {
 	if plan.Ready == 0 {
 		return cmp.Or(backend.AnswerPlan(sh, o, plan), incompleteError(o, plan))
 	}
 	if plan.People > 1 {
-		return &postadjudication.SecondPersonError{Plan: plan}
+		return &bulk.SecondPersonError{Plan: plan}
 	}
 	if err := confirm(); err != nil {
 		return err

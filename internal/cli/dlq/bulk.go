@@ -13,9 +13,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
-func bulk(sh *shell.Shell) *cobra.Command {
+func bulkCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bulk", Short: "Apply one action to many dead letters: plan, review, run", Args: shell.UnknownCommand,
 		Long: `Apply one action to many dead letters. "plan" stores the selected letters and shows how
@@ -38,8 +39,8 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 	var b bulkFlags
 	var p retryLimit
 	var reason, eligible, review string
-	actions := make([]string, len(postadjudication.BulkActions))
-	for i, a := range postadjudication.BulkActions {
+	actions := make([]string, len(bulk.Actions))
+	for i, a := range bulk.Actions {
 		actions[i] = string(a)
 	}
 	cmd := &cobra.Command{
@@ -52,7 +53,7 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			q.Action = postadjudication.BulkAction(args[0])
+			q.Action = bulk.Action(args[0])
 			if err := errors.Join(shell.OneOf("ACTION", args[0], actions...), parseTriState("--set-eligible", eligible, &q.Reprocess), parseTriState("--set-review", review, &q.Review)); err != nil {
 				return shell.Usage(cmd, err)
 			}
@@ -114,7 +115,7 @@ func withCheck(cmd *cobra.Command, check func(cmd *cobra.Command) error) *cobra.
 }
 
 // bulkChange is a command that changes whether a plan runs.
-func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, context.Context, uuid.UUID, string) (postadjudication.Bulk, error)) *cobra.Command {
+func bulkChange(sh *shell.Shell, verb, short string, change func(backend.Bulk, context.Context, uuid.UUID, string) (bulk.Plan, error)) *cobra.Command {
 	var reason string
 	cmd := planCommand(sh, new(backend.Flags), verb+" PLAN", short, true, func(ctx context.Context, o *backend.Flags, be backend.Backend, id uuid.UUID) error {
 		b, err := change(be.Bulk, ctx, id, reason)

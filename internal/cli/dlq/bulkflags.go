@@ -7,14 +7,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // bulkFlags are the flags that select the letters of a plan, and limit its work.
 type bulkFlags struct {
 	letterFlags
-	q postadjudication.BulkRequest
+	q bulk.Request
 }
 
 func (b *bulkFlags) bind(f *pflag.FlagSet, except ...string) {
@@ -32,7 +32,7 @@ func (b *bulkFlags) bindPace(f *pflag.FlagSet) {
 }
 
 // request returns the request of the flags.
-func (b *bulkFlags) request(cmd *cobra.Command, reason string) (postadjudication.BulkRequest, error) {
+func (b *bulkFlags) request(cmd *cobra.Command, reason string) (bulk.Request, error) {
 	if err := shell.NeedReason(cmd, reason); err != nil {
 		return b.q, err
 	}

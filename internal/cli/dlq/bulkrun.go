@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
 const (
@@ -33,9 +33,9 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 			return err
 		}
 		if incident != "" {
-			start.breakGlass = &postadjudication.BreakGlass{Reason: reason, Incident: incident}
+			start.breakGlass = &bulk.BreakGlass{Reason: reason, Incident: incident}
 		}
-		if b.State == postadjudication.BulkDone {
+		if b.State == bulk.Done {
 			if b, err = be.Bulk.Run(ctx, id, start.hash, start.breakGlass); err != nil {
 				return err // the person may not be allowed to run it
 			}
@@ -73,7 +73,7 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 }
 
 // answerDone writes a plan that was done before. None of its items is tried again.
-func answerDone(sh *shell.Shell, b postadjudication.Bulk) error {
+func answerDone(sh *shell.Shell, b bulk.Plan) error {
 	if sh.JSON {
 		return sh.Answer(b)
 	}
@@ -88,7 +88,7 @@ func detachFlag(f *pflag.FlagSet, to *bool) {
 }
 
 // confirmBulk shows a plan and asks a person to confirm it. With yes it does neither.
-func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, yes bool) error {
+func confirmBulk(ctx context.Context, sh *shell.Shell, b bulk.Plan, yes bool) error {
 	if !yes {
 		s := screen.New(sh.Err)
 		view.Plan(s, b)
@@ -99,19 +99,19 @@ func confirmBulk(ctx context.Context, sh *shell.Shell, b postadjudication.Bulk, 
 	return sh.Confirm(ctx, planEffect(b), yes)
 }
 
-func planEffect(b postadjudication.Bulk) string {
+func planEffect(b bulk.Plan) string {
 	return fmt.Sprintf("%s will be applied to %s, of which %d were ready when it was planned, with %s reserved.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
 }
 
 // bulkStart is how a plan is started.
 type bulkStart struct {
 	hash         string
-	breakGlass   *postadjudication.BreakGlass // nil: none
+	breakGlass   *bulk.BreakGlass // nil: none
 	here, detach bool
 }
 
 // run starts the plan.
-func (s bulkStart) run(ctx context.Context, be backend.Backend, id uuid.UUID) (postadjudication.Bulk, error) {
+func (s bulkStart) run(ctx context.Context, be backend.Backend, id uuid.UUID) (bulk.Plan, error) {
 	if s.here {
 		return be.RunHere(ctx, id, s.hash)
 	}
@@ -123,7 +123,7 @@ func (s bulkStart) run(ctx context.Context, be backend.Backend, id uuid.UUID) (p
 func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, start bulkStart) error {
 	b, err := start.run(ctx, be, id)
 	if err != nil {
-		if start.here && ctx.Err() != nil && b.State == postadjudication.BulkPaused {
+		if start.here && ctx.Err() != nil && b.State == bulk.Paused {
 			sh.Note(fmt.Sprintf("the plan is paused; a recourse serve continues it after:\n  recourse dlq bulk resume %s%s --reason ...", id, o.RepeatFlags(true)))
 		}
 		return err
@@ -141,12 +141,12 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 
 // incompleteError returns an error for a plan that stopped before all its items were done. A
 // script that continues after exit code 0 must not find letters that were never tried.
-func incompleteError(o *backend.Flags, b postadjudication.Bulk) error {
+func incompleteError(o *backend.Flags, b bulk.Plan) error {
 	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.RepeatFlags(false))
 	switch p := b.Progress; {
-	case b.State == postadjudication.BulkRunning: // not stopped
+	case b.State == bulk.Running: // not stopped
 		return nil
-	case p.Pending > 0 && b.State != postadjudication.BulkPlanned:
+	case p.Pending > 0 && b.State != bulk.Planned:
 		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d %ss not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, view.PlanItem(b), items)
 	case p.Done < b.Ready:
 		return fmt.Errorf("%d of %d %ss that were ready were not done: %s", b.Ready-p.Done, b.Ready, view.PlanItem(b), items)
@@ -157,11 +157,11 @@ func incompleteError(o *backend.Flags, b postadjudication.Bulk) error {
 }
 
 // awaitBulk polls a plan until it stops.
-func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, b postadjudication.Bulk) (postadjudication.Bulk, error) {
+func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, b bulk.Plan) (bulk.Plan, error) {
 	bar := screen.NewProgress(sh.Err, string(b.Action), int(b.Items))
 	tick := time.NewTicker(bulkPollInterval)
 	defer tick.Stop()
-	for polls := 0; b.State == postadjudication.BulkRunning; polls++ {
+	for polls := 0; b.State == bulk.Running; polls++ {
 		if err := bar.At(int(b.Items - b.Progress.Pending)); err != nil {
 			return b, err
 		}

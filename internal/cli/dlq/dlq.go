@@ -27,7 +27,7 @@ demonstrations needs no key; give it --tenant.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(list(sh), inspect(sh), analyze(sh), stats(sh), export(sh), fork(sh), retry(sh), reconcile(sh), hold(sh), release(sh), mark(sh),
-		purgeCommand(sh), clearCommand(sh), bulk(sh), rules(sh), retention(sh), rebuild(sh))
+		purgeCommand(sh), clearCommand(sh), bulkCommand(sh), rulesCommand(sh), retentionCommand(sh), rebuild(sh))
 	return cmd
 }
 

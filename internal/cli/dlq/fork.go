@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -75,7 +75,7 @@ policy for new runs of the family; letters of several families need --family.`,
 
 // forkBatch forks the selected letters by one plan.
 func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.Flags, m *batchFlags, queue string, force bool) error {
-	q, err := m.planRequest(cmd, postadjudication.BulkFork, l.reason)
+	q, err := m.planRequest(cmd, bulk.Fork, l.reason)
 	if err == nil {
 		err = m.excludeIneligible(cmd, &q, force)
 	}
@@ -83,7 +83,7 @@ func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.
 		return err
 	}
 	q.Queue = queue
-	return m.run(sh, cmd, &l.Flags, q, func(ctx context.Context, be backend.Backend, q *postadjudication.BulkRequest) error {
+	return m.run(sh, cmd, &l.Flags, q, func(ctx context.Context, be backend.Backend, q *bulk.Request) error {
 		if !p.Given(cmd) {
 			return nil
 		}

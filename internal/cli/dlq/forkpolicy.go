@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -21,7 +22,7 @@ import (
 // policyOfForks returns the policy of the one family of a plan, which the flags then change. It
 // limits the request to this family, because the policy is set on each fork, and letters of
 // another family may die before the plan is made.
-func policyOfForks(ctx context.Context, cmd *cobra.Command, be backend.Backend, q *postadjudication.BulkRequest, flag string) (retrypolicy.Policy, error) {
+func policyOfForks(ctx context.Context, cmd *cobra.Command, be backend.Backend, q *bulk.Request, flag string) (retrypolicy.Policy, error) {
 	family, err := forkedFamily(ctx, cmd, be, q.Filter, flag)
 	if err != nil {
 		return retrypolicy.Policy{}, err
@@ -65,7 +66,7 @@ type retryLimit struct{ attempts int }
 
 // forks sets the policy of a plan's forks if --max-retries is given: the policy for new runs of
 // the family, with that many attempts.
-func (p *retryLimit) forks(ctx context.Context, cmd *cobra.Command, be backend.Backend, q *postadjudication.BulkRequest) error {
+func (p *retryLimit) forks(ctx context.Context, cmd *cobra.Command, be backend.Backend, q *bulk.Request) error {
 	if !cmd.Flags().Changed("max-retries") {
 		return nil
 	}

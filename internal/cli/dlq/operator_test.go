@@ -21,6 +21,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 // operator runs commands on the dead letters of acme: on the database with the role's name as
@@ -321,7 +322,7 @@ func rules(t *testing.T, o *operator) {
 // removed a week later.
 func checkRetention(t *testing.T, o *operator, archive string) {
 	t.Helper()
-	to, err := postadjudication.ArchiveDir(archive)
+	to, err := retention.OpenDir(archive)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -82,7 +83,7 @@ func purgeCommand(sh *shell.Shell) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return r.remove(sh, cmd, q, func(plan postadjudication.Bulk) error {
+			return r.remove(sh, cmd, q, func(plan bulk.Plan) error {
 				if r.confirm == strconv.FormatInt(plan.Ready, 10) {
 					return nil
 				}
@@ -113,7 +114,7 @@ func clearCommand(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			q.Filter.Family = family
-			return r.remove(sh, cmd, q, func(postadjudication.Bulk) error {
+			return r.remove(sh, cmd, q, func(bulk.Plan) error {
 				if r.confirm == family {
 					return nil
 				}
@@ -129,11 +130,11 @@ func clearCommand(sh *shell.Shell) *cobra.Command {
 
 // remove stores the plan of a request, and runs it after a confirmation: confirmed checks --confirm.
 // A dry run only shows the plan.
-func (r *removal) remove(sh *shell.Shell, cmd *cobra.Command, q postadjudication.BulkRequest, confirmed func(postadjudication.Bulk) error) error {
-	q.Action = postadjudication.BulkPurge
+func (r *removal) remove(sh *shell.Shell, cmd *cobra.Command, q bulk.Request, confirmed func(bulk.Plan) error) error {
+	q.Action = bulk.Purge
 	return backend.With(sh, cmd, &r.to, func(ctx context.Context, be backend.Backend) error {
 		plan, err := be.Bulk.Plan(ctx, q)
-		var nothing *postadjudication.NothingSelectedError
+		var nothing *bulk.NothingSelectedError
 		if err != nil && !errors.As(err, &nothing) {
 			return err
 		}
@@ -154,7 +155,7 @@ func (r *removal) remove(sh *shell.Shell, cmd *cobra.Command, q postadjudication
 }
 
 // answerDryRun writes what a plan would remove, the plan, and the command that runs it.
-func answerDryRun(sh *shell.Shell, o *backend.Flags, plan postadjudication.Bulk) error {
+func answerDryRun(sh *shell.Shell, o *backend.Flags, plan bulk.Plan) error {
 	if !sh.JSON {
 		s := sh.Screen()
 		s.Text("%s", wouldRemove(plan))
@@ -165,7 +166,7 @@ func answerDryRun(sh *shell.Shell, o *backend.Flags, plan postadjudication.Bulk)
 	return backend.AnswerPlan(sh, o, plan)
 }
 
-func wouldRemove(p postadjudication.Bulk) string {
+func wouldRemove(p bulk.Plan) string {
 	return fmt.Sprintf("%s would be removed; their %s stays reserved; %d held and %d of unknown outcome would be skipped.",
 		shell.Plural(int(p.Ready), "letter"), shell.Amounts(p.Money), p.Refused[refusal.GateHeld], p.Refused[refusal.GateReconcileFirst])
 }

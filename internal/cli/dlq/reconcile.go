@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -156,7 +156,7 @@ func lookupBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, m *batch
 	if !lookup {
 		return shell.Usage(cmd, errors.New("RUN is missing (or give --lookup for many letters)"))
 	}
-	q, err := m.planRequest(cmd, postadjudication.BulkReconcile, l.reason)
+	q, err := m.planRequest(cmd, bulk.Reconcile, l.reason)
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
-func retention(sh *shell.Shell) *cobra.Command {
+func retentionCommand(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	cmd := &cobra.Command{
 		Use: "retention", Short: "Show how long dead letters are kept", Args: shell.Exactly(),
@@ -45,7 +46,7 @@ shows what the given flags mean, or the defaults.
 	return cmd
 }
 
-func showRetention(s *screen.Screen, server string, kept []postadjudication.EffectiveRetention) error {
+func showRetention(s *screen.Screen, server string, kept []retention.Effective) error {
 	rows := make([][]string, len(kept))
 	for i, k := range kept {
 		queue, most, then := "all others", "unlimited", "archived"

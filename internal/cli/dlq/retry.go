@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
@@ -108,14 +108,14 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 
 // retryBatch retries the selected letters by one plan.
 func retryBatch(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
-	q, err := r.batch.planRequest(cmd, postadjudication.BulkFork, r.letter.reason)
+	q, err := r.batch.planRequest(cmd, bulk.Fork, r.letter.reason)
 	if err == nil {
 		err = r.batch.excludeIneligible(cmd, &q, r.force)
 	}
 	if err != nil {
 		return err
 	}
-	return r.batch.run(sh, cmd, &r.letter.Flags, q, func(ctx context.Context, be backend.Backend, q *postadjudication.BulkRequest) error {
+	return r.batch.run(sh, cmd, &r.letter.Flags, q, func(ctx context.Context, be backend.Backend, q *bulk.Request) error {
 		return r.policy.forks(ctx, cmd, be, q)
 	})
 }

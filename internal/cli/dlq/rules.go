@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
-func rules(sh *shell.Shell) *cobra.Command {
+func rulesCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rules", Short: "List, test and change the rules of automatic replay", Args: shell.UnknownCommand,
 		Long: `List, test and change the rules of automatic replay. By default there are none. A rule

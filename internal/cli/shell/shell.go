@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
@@ -80,11 +81,14 @@ func (sh *Shell) Report(err error, code int, asJSON bool) {
 	}
 }
 
+// packageName is the package that begins the text of an error. It does not help the user.
+var packageName = regexp.MustCompile(`^(postadjudication|bulk|replay|retention|retrypolicy): `)
+
 // oneLine returns the text of an error without line breaks; joined errors are separated by "; ".
 func oneLine(err error) string {
 	parts := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
-	for i, part := range parts { // the name of the package does not help the user
-		parts[i] = strings.TrimPrefix(strings.TrimPrefix(part, "postadjudication: "), "retrypolicy: ")
+	for i, part := range parts {
+		parts[i] = packageName.ReplaceAllString(part, "")
 	}
 	return strings.Join(parts, "; ")
 }

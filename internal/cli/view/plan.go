@@ -9,21 +9,21 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // PlanItem returns the name of an item of a plan: case or letter.
-func PlanItem(b postadjudication.Bulk) string {
-	if b.Action == postadjudication.BulkFree {
+func PlanItem(b bulk.Plan) string {
+	if b.Action == bulk.Free {
 		return "case"
 	}
 	return "letter"
 }
 
 // movedSum returns an amount of a plan, in its currency if the plan has only one.
-func movedSum(b postadjudication.Bulk, minor int64) string {
+func movedSum(b bulk.Plan, minor int64) string {
 	if len(b.Money) == 1 {
 		for currency := range b.Money {
 			return settlement.Money{Minor: minor, Currency: currency}.String()
@@ -33,7 +33,7 @@ func movedSum(b postadjudication.Bulk, minor int64) string {
 }
 
 // Plan writes a plan and its progress.
-func Plan(s *screen.Screen, b postadjudication.Bulk) {
+func Plan(s *screen.Screen, b bulk.Plan) {
 	rows := [][]string{
 		{"plan", b.ID.String()}, {"action", string(b.Action)}, {"state", string(b.State)}, {"planned by", b.Actor + ": " + b.Reason},
 		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d were ready when it was planned", b.Items, b.Ready)}, {"money", shell.Amounts(b.Money)},
@@ -83,7 +83,7 @@ func Plan(s *screen.Screen, b postadjudication.Bulk) {
 }
 
 // Plans writes a list of plans.
-func Plans(s *screen.Screen, page postadjudication.BulkPage) error {
+func Plans(s *screen.Screen, page bulk.Page) error {
 	if len(page.Bulks) == 0 {
 		s.Text("No plans.")
 		return s.Err()
@@ -100,7 +100,7 @@ func Plans(s *screen.Screen, page postadjudication.BulkPage) error {
 }
 
 // PlanItems writes the letters of a plan with their results.
-func PlanItems(s *screen.Screen, page postadjudication.BulkItemPage) error {
+func PlanItems(s *screen.Screen, page bulk.ItemPage) error {
 	if len(page.Items) == 0 {
 		s.Text("No such letters.")
 		return s.Err()

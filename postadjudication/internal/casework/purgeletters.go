@@ -2,6 +2,7 @@ package casework
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -46,11 +47,14 @@ func Purging(receipt func(journal.LetterRow) receipts.Draft) LetterDecision {
 type Archiver interface {
 	// Put writes letters of one tenant and family to one file and returns its name and the SHA-256
 	// of its content, in hex. The file is on stable storage when it returns. After an error a file
-	// of a name that is not empty may exist.
+	// of a name that is not empty may exist. The error is ErrNotArchived if the archive took no file.
 	Put(ctx context.Context, letters []journal.LetterRow, at time.Time) (name, digest string, err error)
 	// Remove removes a file of which certainly no letter was purged.
 	Remove(ctx context.Context, name string)
 }
+
+// ErrNotArchived means that the archive took no file.
+var ErrNotArchived = errors.New("casework: the archive does not take the letters")
 
 // Archiving is m for the decision purging: letters of one tenant and family share an archive
 // file, if there is an archive, and a commit. Then their archived tasks are removed. If the

@@ -2,14 +2,16 @@ package rig
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
 
 // MustPlan plans as user:ada.
-func (r *Rig) MustPlan(q postadjudication.BulkRequest) postadjudication.Bulk {
+func (r *Rig) MustPlan(q bulk.Request) bulk.Plan {
 	r.T.Helper()
 	b, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), q)
 	if err != nil {
@@ -19,7 +21,7 @@ func (r *Rig) MustPlan(q postadjudication.BulkRequest) postadjudication.Bulk {
 }
 
 // RunPlan starts a plan under another name and waits for its end.
-func (r *Rig) RunPlan(b postadjudication.Bulk) postadjudication.Bulk {
+func (r *Rig) RunPlan(b bulk.Plan) bulk.Plan {
 	r.T.Helper()
 	if _, err := r.As(b.Tenant, "user:bob").Bulk.Run(context.Background(), b.ID, b.Hash); err != nil {
 		r.T.Fatal(err)
@@ -28,7 +30,7 @@ func (r *Rig) RunPlan(b postadjudication.Bulk) postadjudication.Bulk {
 }
 
 // WaitPlan waits until a plan is done, checks its counts against its items, and returns it.
-func (r *Rig) WaitPlan(id uuid.UUID) postadjudication.Bulk {
+func (r *Rig) WaitPlan(id uuid.UUID) bulk.Plan {
 	r.T.Helper()
 	r.WaitQuery("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, id)
 	b, err := r.As("acme", "").Bulk.Get(context.Background(), id)
@@ -48,7 +50,7 @@ func (r *Rig) WaitPlan(id uuid.UUID) postadjudication.Bulk {
 }
 
 // BulkItems reads the items in small pages.
-func (r *Rig) BulkItems(id uuid.UUID, outcome string) (all []postadjudication.BulkItem) {
+func (r *Rig) BulkItems(id uuid.UUID, outcome string) (all []bulk.Item) {
 	r.T.Helper()
 	for cursor := ""; ; {
 		page, err := r.As("acme", "").Bulk.Items(context.Background(), id, outcome, cursor, 7)
@@ -60,4 +62,39 @@ func (r *Rig) BulkItems(id uuid.UUID, outcome string) (all []postadjudication.Bu
 			return all
 		}
 	}
+}
+
+// AllLetters asks for a plan of all letters.
+func AllLetters(a bulk.Action) bulk.Request {
+	return bulk.Request{All: true, Action: a, Reason: "the escrow service was mended"}
+}
+
+// LettersWhere asks for a plan of the letters that meet a condition.
+func LettersWhere(a bulk.Action, condition string) bulk.Request {
+	return bulk.Request{Where: condition, Action: a, Reason: "the escrow service was mended"}
+}
+
+// FreeRequest asks for a plan that frees the reservations of transactions.
+func FreeRequest(transactions string) bulk.FreeRequest {
+	return bulk.FreeRequest{Filter: casestatus.Filter{Transaction: transactions}, Reason: "both sides withdrew", Reference: "mail 3"}
+}
+
+// MustPlanFree plans as user:ada that reservations are freed.
+func MustPlanFree(r *Rig, q bulk.FreeRequest) bulk.Plan {
+	r.T.Helper()
+	b, err := r.As("acme", "user:ada").Bulk.PlanFree(context.Background(), q)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	return b
+}
+
+// PlanForSecondPerson returns the plan of an error that asks for a second person.
+func PlanForSecondPerson(r *Rig, err error) bulk.Plan {
+	r.T.Helper()
+	var second *bulk.SecondPersonError
+	if !errors.As(err, &second) || second.Code() != "second_person_required" || second.Plan.State != bulk.Planned || second.Plan.People != 2 || second.Plan.Hash == "" {
+		r.T.Fatalf("no second person is asked for: %v", err)
+	}
+	return second.Plan
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -29,9 +30,9 @@ func (r *Rig) ReconcileCase(ctx context.Context, tenant, transaction string, f d
 }
 
 // Purge plans as user:ada to purge dead letters of acme, and runs the plan in this process.
-func (r *Rig) Purge(ctx context.Context, f deadletter.Filter) (postadjudication.Bulk, error) {
+func (r *Rig) Purge(ctx context.Context, f deadletter.Filter) (bulk.Plan, error) {
 	plans, ctx := r.Service.As("acme", "user:ada").Bulk, AsOnePerson(ctx)
-	b, err := plans.Plan(ctx, postadjudication.BulkRequest{Filter: f, Action: postadjudication.BulkPurge, Reason: "settled by hand"})
+	b, err := plans.Plan(ctx, bulk.Request{Filter: f, Action: bulk.Purge, Reason: "settled by hand"})
 	if err != nil {
 		return b, err
 	}
@@ -39,10 +40,10 @@ func (r *Rig) Purge(ctx context.Context, f deadletter.Filter) (postadjudication.
 }
 
 // MustPurge is Purge of a number of letters.
-func (r *Rig) MustPurge(f deadletter.Filter, letters int64) postadjudication.Bulk {
+func (r *Rig) MustPurge(f deadletter.Filter, letters int64) bulk.Plan {
 	r.T.Helper()
 	b, err := r.Purge(context.Background(), f)
-	if err != nil || b.State != postadjudication.BulkDone || b.Progress.Done != letters {
+	if err != nil || b.State != bulk.Done || b.Progress.Done != letters {
 		r.T.Fatalf("%+v, %v", b, err)
 	}
 	return b

@@ -1,0 +1,162 @@
+package bulk
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// SecondPersonError means that another person than its author must start a plan. To state or free
+// money by hand takes two people: one plans it, and another one reviews the plan and starts
+// it.
+type SecondPersonError struct {
+	Plan    Plan   // waits for the second person
+	Because string // why this caller may not start it; empty if the plan was only just made
+}
+
+// Code returns the refusal's code for programs.
+func (e *SecondPersonError) Code() string { return "second_person_required" }
+
+func (e *SecondPersonError) Error() string {
+	text := "bulk: plan " + e.Plan.ID.String() + " must be started by somebody else than " + e.Plan.Actor
+	if e.Because != "" {
+		text += ": " + e.Because
+	}
+	return text
+}
+
+// secondPersonRequired is a SecondPersonError with the stored plan.
+type secondPersonRequired struct {
+	plan    plans.Plan
+	because string
+}
+
+func (e *secondPersonRequired) Error() string { return e.because }
+
+// BreakGlass lets its author start a plan alone.
+type BreakGlass struct {
+	Reason   string // why no other person could; required
+	Incident string // reference of the incident; required
+}
+
+func provenanceOf(b plans.Plan) casework.Provenance {
+	m := casework.Provenance{PlannedBy: b.Actor, Incident: b.Incident, Declared: b.SelfDeclared}
+	if b.People == 1 {
+		m.People = 1
+	}
+	return m
+}
+
+// needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them.
+func needsTwoPeople(b *plans.Plan) bool {
+	switch Action(b.Action) {
+	case Finding, Free:
+		return true
+	case Fork, Purge:
+		return b.HasSettlements
+	}
+	return false
+}
+
+// planStarter is the caller who starts a plan.
+type planStarter struct {
+	casework.Caller
+	actor      string
+	breakGlass *BreakGlass // nil: not alone
+	// Settings of the tenant.
+	people int
+	keys   []access.Key
+}
+
+func (p *Store) newStarter(ctx context.Context, tenant, actor string, breakGlass *BreakGlass) (by planStarter, err error) {
+	by = planStarter{Caller: casework.CallerOf(ctx), actor: actor, breakGlass: breakGlass}
+	if by.people, err = p.cases.RequiredPeople(ctx, tenant); err != nil {
+		return by, err
+	}
+	by.keys, err = p.journal.Keys.List(ctx, tenant)
+	return by, err
+}
+
+// authorize returns why the caller may not start a plan, or records in the plan who started it.
+func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
+	b.StartedKey, b.SelfDeclared = by.Key, !by.NoKeys && (b.PlannedKey == "" || by.Key == "")
+	if !needsTwoPeople(b) {
+		if by.breakGlass != nil {
+			return "", &refusal.FieldError{Field: "break_glass", Problem: "must not be given: the plan requires one person"}
+		}
+		return "", nil
+	}
+	planned, started := access.Person{Principal: b.Actor, Key: b.PlannedKey}, access.Person{Principal: by.actor, Key: by.Key}
+	people := by.people
+	switch {
+	case by.NoKeys:
+	case by.unattended():
+		return "a program may make a plan, but not start it", nil
+	case by.breakGlass != nil:
+		if !by.isApprover() {
+			return "only an approver may start it alone, for an incident", nil
+		}
+		people = 1
+	case people == 1:
+	case access.SamePerson(planned, started, by.keys):
+		return "the plan's author, the maker of the author's key, and holders of keys that the author made count as the same person", nil
+	}
+	b.People = people
+	if by.breakGlass != nil {
+		b.Incident, b.IncidentReason = validate.Clean(by.breakGlass.Incident, 255), validate.Clean(by.breakGlass.Reason, 1024)
+	}
+	return "", nil
+}
+
+// unattended reports whether the caller is no person, by name or by a key that may only submit.
+func (by *planStarter) unattended() bool {
+	if access.IsProgram(by.actor) {
+		return true
+	}
+	k := by.presentedKey()
+	return k != nil && len(k.Roles) == 1 && k.Roles[0] == access.Submitter
+}
+
+// isApprover reports whether the caller's key is an approver's. A caller without a key has direct
+// access to the database, where there are no roles.
+func (by *planStarter) isApprover() bool {
+	if by.Key == "" {
+		return true
+	}
+	k := by.presentedKey()
+	return k != nil && access.May(k.Roles, access.BulkRun)
+}
+
+func (by *planStarter) presentedKey() *access.Key {
+	for i := range by.keys {
+		if by.Key != "" && by.keys[i].Prefix == by.Key {
+			return &by.keys[i]
+		}
+	}
+	return nil
+}
+
+// alarmBreakGlass logs that one person started a plan that requires two.
+func (p *Store) alarmBreakGlass(b plans.Plan) {
+	p.log.Error("one person started a plan that requires two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
+		zap.String("planned_by", b.Actor), zap.String("started_by", b.StartedBy), zap.String("incident", b.Incident))
+}
+
+// recordSecondPersonRefusal writes a receipt of a plan that an actor may not start.
+func (p *Store) recordSecondPersonRefusal(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
+	action, plan := string(access.BulkRun), refused.Plan.ID.String()
+	failed := p.cases.Refusals.RecordRefusalOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: p.now(), Payload: receipts.Payload{
+		AskedFor: action, RefusedBy: refused.Code(), Bulk: plan, ContentDigest: casework.RefusalDigest(action, refused.Code(), plan, actor, casework.CallerOf(ctx).Key),
+	}})
+	if failed != nil {
+		return casework.RefusalNotRecorded(refused.Code(), failed)
+	}
+	return refused
+}

@@ -1,0 +1,201 @@
+package bulk_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// throttledPlan is a slow plan: one letter at a time, four per second.
+func throttledPlan() bulk.Request {
+	q := rig.AllLetters(bulk.Fork)
+	q.Throttle = 4
+	return q
+}
+
+func checkBulkState(r *rig.Rig, b bulk.Plan, err error, state bulk.State) bulk.Plan {
+	r.T.Helper()
+	if err != nil || b.State != state {
+		r.T.Fatalf("the plan is %s, not %s: %v", b.State, state, err)
+	}
+	return b
+}
+
+// untilNoPlanLocked waits until no process holds the lock of a plan.
+func untilNoPlanLocked(r *rig.Rig) {
+	r.T.Helper()
+	r.WaitQuery("nobody works on a plan", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+}
+
+func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	ctx := context.Background()
+	const n = 12
+	r.DeadLetters(0, n, rig.Refuses)
+	plan := r.MustPlan(throttledPlan())
+	var wrong *bulk.StateError
+	if _, err := r.As("acme", "user:bob").Bulk.Pause(ctx, plan.ID, "wait"); !errors.As(err, &wrong) || wrong.State != bulk.Planned {
+		t.Errorf("a pause before the start: %v", err)
+	}
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
+		t.Fatal(err)
+	}
+	r.WaitQuery("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	b, err := r.As("acme", "user:cem").Bulk.Pause(ctx, plan.ID, "the bank asks")
+	checkBulkState(r, b, err, bulk.Paused)
+	if b.ChangedBy != "user:cem" || b.ChangedReason != "the bank asks" || b.ChangedAt == nil || b.EndedAt != nil {
+		t.Errorf("%+v", b)
+	}
+	untilNoPlanLocked(r)
+	b, err = r.As("acme", "user:cem").Bulk.Pause(ctx, plan.ID, "again")
+	paused := checkBulkState(r, b, err, bulk.Paused).Progress
+	if paused.Done == 0 || paused.Pending == 0 || b.ChangedReason != "the bank asks" {
+		t.Errorf("%+v, %+v", paused, b)
+	}
+	b, err = r.As("acme", "user:dee").Bulk.Run(ctx, plan.ID, plan.Hash)
+	if checkBulkState(r, b, err, bulk.Paused); b.StartedBy != "user:bob" {
+		t.Errorf("started by %s", b.StartedBy)
+	}
+	b, err = r.As("acme", "user:cem").Bulk.Resume(ctx, plan.ID, "the bank is content")
+	if checkBulkState(r, b, err, bulk.Running); b.Progress.Done != paused.Done {
+		t.Errorf("%d were done while it was paused", b.Progress.Done-paused.Done)
+	}
+	if b = r.WaitPlan(plan.ID); b.Progress.Done != n {
+		t.Errorf("%+v", b.Progress)
+	}
+	if _, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "no"); !errors.As(err, &wrong) || wrong.State != bulk.Done {
+		t.Errorf("a cancel after the end: %v", err)
+	}
+	checkPlanReceipts(r, plan, "user:ada none to planned", "user:bob planned to running", "user:cem running to paused", "user:cem paused to running", "system:bulk running to done")
+	r.WaitNoneLive()
+	r.MustAudit()
+}
+
+func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	ctx := context.Background()
+	const n = 12
+	r.DeadLetters(0, n, rig.Refuses)
+	plan, never := r.MustPlan(throttledPlan()), r.MustPlan(throttledPlan())
+	if plan.Hash != never.Hash || plan.ID == never.ID {
+		t.Error("two plans of the same letters are not the same")
+	}
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
+		t.Fatal(err)
+	}
+	r.WaitQuery("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	b, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "not these")
+	if checkBulkState(r, b, err, bulk.Cancelled); b.EndedAt == nil {
+		t.Errorf("%+v", b)
+	}
+	r.WaitQuery("it is settled", `SELECT bool_and(settled) FROM recourse.bulks`)
+	untilNoPlanLocked(r)
+	b, err = r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "again")
+	p := checkBulkState(r, b, err, bulk.Cancelled).Progress
+	forks := r.Count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`)
+	if p.Done != int64(forks) || p.Pending != int64(n-forks) || p.Pending == 0 {
+		t.Errorf("%+v of %d forks", p, forks)
+	}
+	var wrong *bulk.StateError
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.State != bulk.Cancelled {
+		t.Errorf("to start it again: %v", err)
+	}
+	b, err = r.As("acme", "user:cem").Bulk.Cancel(ctx, never.ID, "nor these")
+	if checkBulkState(r, b, err, bulk.Cancelled); b.StartedAt != nil || b.Progress.Pending != n {
+		t.Errorf("%+v", b)
+	}
+	for _, err := range []error{
+		func() error { _, err := r.As("acme", "").Bulk.Pause(ctx, plan.ID, "x"); return err }(),
+		func() error { _, err := r.As("acme", "user:cem").Bulk.Resume(ctx, plan.ID, ""); return err }(),
+		func() error { _, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, ""); return err }(),
+	} {
+		var field *refusal.FieldError
+		if !errors.As(err, &field) || field.Field != "actor" && field.Field != "reason" {
+			t.Errorf("without actor or reason: %v", err)
+		}
+	}
+	page, err := r.As("acme", "").Bulk.List(ctx, "")
+	if err != nil || len(page.Bulks) != 2 || page.Bulks[0].ID != never.ID || page.More {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = r.As("acme", "").Bulk.List(ctx, never.ID.String()); err != nil || len(page.Bulks) != 1 || page.Bulks[0].ID != plan.ID {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if page, err = r.As("other", "").Bulk.List(ctx, ""); err != nil || len(page.Bulks) != 0 {
+		t.Errorf("another tenant sees %+v, %v", page, err)
+	}
+	r.WaitNoneLive()
+	r.MustAudit()
+}
+
+// A changed plan can't be run by the hash of the original.
+func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	letters := r.DeadLetters(0, 3, rig.Refuses)
+	for _, change := range []string{
+		`UPDATE recourse.bulk_items SET amount = 1 WHERE position = 1 AND bulk_id = $1`,
+		`UPDATE recourse.bulk_items SET seq = seq + 1 WHERE position = 2 AND bulk_id = $1`,
+		`UPDATE recourse.bulk_items SET link = sha256(link) WHERE position = 2 AND bulk_id = $1`,
+		`UPDATE recourse.bulk_items SET run_id = gen_random_uuid() WHERE position = 3 AND bulk_id = $1`,
+		`DELETE FROM recourse.bulk_items WHERE position = 3 AND bulk_id = $1`,
+		`UPDATE recourse.bulks SET action = 'purge' WHERE id = $1`,
+		`UPDATE recourse.bulks SET asked = '{"filter":{}}' WHERE id = $1`,
+		`UPDATE recourse.bulks SET actor = 'user:eve' WHERE id = $1`,
+		`UPDATE recourse.bulks SET reason = 'because' WHERE id = $1`,
+	} {
+		plan := r.MustPlan(rig.AllLetters(bulk.Fork))
+		if _, err := r.DB.Exec(change, plan.ID); err != nil {
+			t.Fatal(err)
+		}
+		var wrong *refusal.FieldError
+		if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.Field != "hash" {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+	plan := r.MustPlan(rig.AllLetters(bulk.Fork))
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(context.Background(), letters[0].Run, rig.ForkRequest); err != nil {
+		t.Fatal(err)
+	}
+	other := r.MustPlan(rig.AllLetters(bulk.Fork))
+	var wrong *refusal.FieldError
+	if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, other.Hash); plan.Hash == other.Hash || !errors.As(err, &wrong) {
+		t.Errorf("by the hash of another plan: %v", err)
+	}
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); n != 1 {
+		t.Errorf("%d letters were forked", n)
+	}
+}
+
+func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	letter := r.DeadLetters(0, 2, rig.Refuses)
+	b, err := r.As("", "").Bulk.Stored().Find(context.Background(), "acme", r.RunPlan(r.MustPlan(rig.AllLetters(bulk.Fork))).ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, other := bulk.ForkID(b, letter[0].Run), bulk.ForkID(b, letter[1].Run)
+	for _, id := range []uuid.UUID{uuid.UUID(one), uuid.UUID(other)} {
+		if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
+			t.Errorf("%s is a UUID of version %d", id, id.Version())
+		}
+		sec, nsec := id.Time().UnixTime()
+		if at := time.Unix(sec, nsec); at.UnixMilli() != b.StartedAt.UnixMilli() {
+			t.Errorf("%s is of %s, not %s", id, at, b.StartedAt)
+		}
+	}
+	if one == other || r.Count(`SELECT count(*) FROM recourse.runs WHERE id IN ($1, $2) AND parent_id IS NOT NULL`, one.String(), other.String()) != 2 {
+		t.Error("the forks are not those of plan and letter")
+	}
+}

@@ -1,0 +1,182 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+)
+
+// Rule configures how long open letters of a family, or of one of its queues, are
+// kept. Letters without a rule are kept for DefaultMaxAge, in any number.
+type Rule struct {
+	Family string // "settlement", or the name of a PlainFamily
+	Queue  string // one of the family's, such as "settlement:0"; empty: all queues without a rule
+	// MaxAge is counted from death: an ISO 8601 duration such as P180D. A year counts
+	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge. Shortening it purges
+	// nothing at once: expired letters are announced first, see Service.Prune.
+	MaxAge string
+	// MaxCount keeps only the newest letters of each tenant. Tenants do not count towards
+	// each other's limit. 0 means any number.
+	MaxCount int
+}
+
+// ErrRule marks the error of Open for an invalid Config.Retention.
+var ErrRule = errors.New("postadjudication: Config.Retention")
+
+// Validate reports whether a rule is valid. It does not check that the family exists.
+func (rule Rule) Validate() error {
+	_, err := rule.parse(cmp.Or(rule.MaxAge, DefaultMaxAge))
+	return err
+}
+
+// DefaultMaxAge is how long letters without a rule are kept.
+const DefaultMaxAge = "P180D"
+
+// parsedRule is a rule with its age in time.
+type parsedRule struct {
+	journal.RetentionScope
+	maxAge   time.Duration
+	maxCount int
+}
+
+// needsArchive reports whether the rule's letters may only be purged into an archive.
+func (r parsedRule) needsArchive() bool { return r.Family == casework.Family }
+
+func (r parsedRule) expiresAt(died time.Time) time.Time { return died.Add(r.maxAge) }
+
+// expiredBefore returns the time of death before which letters are expired at a time.
+func (r parsedRule) expiredBefore(at time.Time) time.Time { return at.Add(-r.maxAge) }
+
+// announceBefore returns the time of death before which letters are to be announced at a time.
+func (r parsedRule) announceBefore(at time.Time) time.Time {
+	return at.Add(r.noticePeriod() - r.maxAge)
+}
+
+// noticePeriod returns the minimum time between announcing a letter's expiry and purging it.
+func (r parsedRule) noticePeriod() time.Duration { return min(deadletter.ExpiresSoon, r.maxAge/4) }
+
+// announcedEnd returns the expiry of a letter that is announced at a time.
+func (r parsedRule) announcedEnd(died, at time.Time) time.Time {
+	return casework.Later(r.expiresAt(died), at.Add(r.noticePeriod()))
+}
+
+// expiredAt reports whether a letter is expired at a time, both by its age and by the announced
+// expiry.
+func (r parsedRule) expiredAt(f journal.LetterRow, at time.Time) bool {
+	return !f.Annotations.RetentionEndsAt.IsZero() && !casework.Later(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
+}
+
+// ruleSet holds one rule for each family, and one for each queue with a rule of its own,
+// which is exempt from its family's.
+type ruleSet struct {
+	families map[string]parsedRule
+	queues   map[string]parsedRule
+}
+
+// ruleFor returns the rule of a letter.
+func (r ruleSet) ruleFor(family, queue string) parsedRule {
+	if queueRule, ok := r.queues[queue]; ok && queueRule.Family == family {
+		return queueRule
+	}
+	return r.families[family]
+}
+
+// all returns the rules in a fixed order.
+func (r ruleSet) all() (out []parsedRule) {
+	for _, name := range slices.Sorted(maps.Keys(r.families)) {
+		out = append(out, r.families[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.queues)) {
+		out = append(out, r.queues[name])
+	}
+	return out
+}
+
+// newRuleSet parses the rules for the given families.
+func newRuleSet(rules []Rule, families []string) (ruleSet, error) {
+	out := ruleSet{families: map[string]parsedRule{}, queues: map[string]parsedRule{}}
+	def, err := validate.ParseISODuration(DefaultMaxAge)
+	if err != nil {
+		return out, err
+	}
+	for _, f := range families {
+		out.families[f] = parsedRule{RetentionScope: journal.RetentionScope{Family: f}, maxAge: def}
+	}
+	seen := map[[2]string]bool{}
+	for i, rule := range rules {
+		read, err := rule.parse(cmp.Or(rule.MaxAge, DefaultMaxAge))
+		if _, known := out.families[rule.Family]; err == nil && !known {
+			err = fmt.Errorf("there is no family %q", rule.Family)
+		}
+		if err == nil && seen[[2]string{rule.Family, rule.Queue}] {
+			err = fmt.Errorf("there are two rules for %s %s", rule.Family, rule.Queue)
+		}
+		if err != nil {
+			return out, fmt.Errorf("%w[%d]: %w", ErrRule, i, err)
+		}
+		seen[[2]string{rule.Family, rule.Queue}] = true
+		if rule.Queue == "" {
+			out.families[rule.Family] = read
+		} else {
+			out.queues[rule.Queue] = read
+		}
+	}
+	for name, queueRule := range out.queues {
+		f := out.families[queueRule.Family]
+		f.Except = append(f.Except, name)
+		slices.Sort(f.Except)
+		out.families[queueRule.Family] = f
+	}
+	return out, nil
+}
+
+// parse parses a rule with the given age.
+func (rule Rule) parse(age string) (r parsedRule, err error) {
+	r = parsedRule{RetentionScope: journal.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
+	if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
+		return r, fmt.Errorf("queue %q is not one of the family's, which look like %s:0", rule.Queue, rule.Family)
+	}
+	if rule.MaxCount < 0 {
+		return r, fmt.Errorf("MaxCount is negative")
+	}
+	r.maxAge, err = validate.ParseISODuration(age)
+	return r, err
+}
+
+// Effective is how long this process keeps open letters of a family, or of one of its
+// queues.
+type Effective struct {
+	Family   string              `json:"family"`
+	Queue    string              `json:"queue,omitempty"`     // empty: all queues without a rule
+	MaxAge   deadletter.Duration `json:"max_age"`             // from death
+	MaxCount int                 `json:"max_count,omitempty"` // of each tenant; any number if absent
+	// Archived means that letters are archived before they are purged. Without an archive,
+	// letters of settlements are kept.
+	Archived bool `json:"archived"`
+}
+
+// Retention returns the rule of each family, followed by that of each queue with a rule of its
+// own.
+func (p Reader) Retention(context.Context) ([]Effective, error) {
+	out := []Effective{}
+	for _, r := range p.s.rules.all() {
+		out = append(out, Effective{Family: r.Family, Queue: r.Queue, MaxAge: deadletter.Duration(r.maxAge), MaxCount: r.maxCount, Archived: p.s.archive != nil})
+	}
+	return out, nil
+}
+
+// RetentionOf returns how long open letters of a queue are kept; false means indefinitely.
+func (k *Keeper) RetentionOf(family, queue string) (time.Duration, bool) {
+	age := k.rules.ruleFor(family, queue).maxAge
+	return age, age > 0
+}
