@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -65,17 +66,25 @@ func TestAConfigThatCannotBeMeantIsRefused(t *testing.T) {
 // if the server asks for it; a request that only reads is sent once.
 func TestALostAnswerIsRequestedAgain(t *testing.T) {
 	t.Parallel()
+	var mu sync.Mutex // a request whose connection ends has no order with the next
 	var keys []string
 	c := newTestClient(t, func(w http.ResponseWriter, r *http.Request) {
-		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 || r.Method == http.MethodGet {
+		mu.Lock()
+		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		first := len(keys) == 1
+		mu.Unlock()
+		if first || r.Method == http.MethodGet {
 			panic(http.ErrAbortHandler) // the connection ends without an answer
 		}
 		problemHandler(http.StatusOK, `{"held":true}`)(w, r)
 	})
 	run := receipts.RunID(uuid.New())
-	if held, err := c.DeadLetters.Hold(t.Context(), run, "in court"); err != nil || !held.Held || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
+	held, err := c.DeadLetters.Hold(t.Context(), run, "in court")
+	mu.Lock()
+	if err != nil || !held.Held || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
 		t.Errorf("%v, %v: %v", held, err, keys)
 	}
+	mu.Unlock()
 	var lost *client.UnreachableError
 	if _, err := c.Cases.Run(t.Context(), run); !errors.As(err, &lost) || lost.Host == "" {
 		t.Error(err)

@@ -111,7 +111,7 @@ var moneyGuards = []Guard{
 	{
 		Name:     "a letter of unknown money is never purged",
 		Edits:    []Edit{{"postadjudication/internal/casework/purgeletters.go", "case moneyUnknown(f.Snapshot):", "case false:"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
 	},
 	{
 		Name:     "a fork of an unknown letter begins as unknown",
@@ -121,12 +121,12 @@ var moneyGuards = []Guard{
 	{
 		Name:     "a letter that is held is never purged",
 		Edits:    []Edit{{"postadjudication/internal/casework/purgeletters.go", "case f.Annotations.Held:", "case false:"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPurgeTakesWhatItsFilterSelectsAndWasCounted"},
 	},
 	{
 		Name:     "a plan acts only on the versions that it was made of",
 		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "if g.Head != nil && s.Case.Head != *g.Head {", "if false {"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPlanLeavesAloneWhatItsFilterSelectsNoMore"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPlanLeavesAloneWhatItsFilterSelectsNoMore"},
 	},
 	{
 		Name:     "a redirect is never followed",

@@ -5,27 +5,27 @@ var peopleGuards = []Guard{
 	{
 		Name:     "nobody runs alone a plan for money of their own",
 		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},
 	},
 	{
 		Name:     "whoever made the other's key counts as the same person",
 		Edits:    []Edit{{"internal/access/principal.go", " || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)", ""}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
 	{
 		Name:     "no program runs a plan that takes two people",
 		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case by.unattended():", "case by.unattended() && false:"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestWhoMayRunWhatAnotherPlanned"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},
 	},
 	{
 		Name:     "a finding of executed is planned first",
 		Edits:    []Edit{{"postadjudication/deadletter/reconcile.go", "if people > 1 || access.IsProgram(l.actor) {", "if access.IsProgram(l.actor) {"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingOfExecutedTakesTwoPeople"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAFindingOfExecutedTakesTwoPeople"},
 	},
 	{
 		Name:     "a purge of settlements takes two people",
 		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case Fork, Purge:", "case Fork:"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{
 		Name:     "a cancelled fork frees nothing",
@@ -45,7 +45,7 @@ var peopleGuards = []Guard{
 	{
 		Name:     "a finding after a plan was made makes the plan stale",
 		Edits:    []Edit{{"postadjudication/bulk/outcomes.go", "	return true\n}\n", "	return false\n}\n"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingMakesAPlanStale"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAFindingMakesAPlanStale"},
 	},
 	{
 		Name:     "beside the database a lookup of executed is planned first",
@@ -55,11 +55,11 @@ var peopleGuards = []Guard{
 	{
 		Name:     "nothing is freed while its money is unknown",
 		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	case moneyUnknown(f.Snapshot):\n		return refusal.GateReconcileFirst\n", ""}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
 	},
 	{
 		Name:     "nothing is freed while a call of any run of the case is out",
 		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
 	},
 }
