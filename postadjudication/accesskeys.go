@@ -175,4 +175,4 @@ func (t TenantKeys) Revoke(ctx context.Context, prefix, reason string) (AccessKe
 }
 
 // KeyStore returns the store in which an access.Keyring looks up the keys of all tenants.
-func (s *Service) KeyStore() access.Store { return s.journal.Keys }
+func (s *Service) KeyStore() access.KeyStore { return s.journal.Keys }

@@ -250,7 +250,7 @@ func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 	ctx := context.Background()
 	s := r.MustSubmit(rig.Release(1))
 	stranger := background.RunID(uuid.New())
-	refused := postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:ada", Action: "fork", Rule: "role_missing"}
+	refused := postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:ada", Action: "fork", Code: "role_missing"}
 	for _, tc := range []struct {
 		change func(*postadjudication.AccessRefusal)
 		in     string // log of the receipt

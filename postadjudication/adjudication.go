@@ -277,7 +277,7 @@ func (s *submissions) answerUnsafeTask(ctx context.Context, t Task, unsafe error
 
 // allowStoredKey returns nil if a request is stored under an idempotency key that err refuses:
 // an earlier version accepted that key, so the request is answered.
-func (s *Service) allowStoredKey(ctx context.Context, q journal.Request, err error) error {
+func (s *Service) allowStoredKey(ctx context.Context, q journal.IdempotentRequest, err error) error {
 	if validate.Controls(q.Tenant) || validate.Controls(q.Key) {
 		return err
 	}

@@ -46,15 +46,15 @@ func (s *submissions) admission(ctx context.Context, a Adjudication) (admission,
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
 	problem := wrong.unsafe()
-	if _, known := s.cases.Settlements.Targets[a.target()]; !known {
-		problem = errors.Join(problem, unknownTargetError(s.cases.Settlements.Targets))
+	if _, known := s.applier.Settlements.Targets[a.target()]; !known {
+		problem = errors.Join(problem, unknownTargetError(s.applier.Settlements.Targets))
 	}
-	if err := s.cases.Manager.MeasureClock(ctx); err != nil {
+	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
 		return admission{}, err
 	}
 	return admission{
 		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
-		queue: s.cases.Manager.Queue(casework.Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
+		queue: s.applier.Manager.Queue(casework.Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
 	}, nil
 }
 

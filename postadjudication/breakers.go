@@ -109,7 +109,7 @@ func validateBreakerChange(tenant, target, actor, reason string) error {
 // familyOf returns the family of a target: a plain family is its own, any other name is an
 // escrow service.
 func (t TenantBreakers) familyOf(ctx context.Context, target string) (string, error) {
-	if t.s.cases.PlainFamilies[target] != nil {
+	if t.s.applier.PlainFamilies[target] != nil {
 		return target, nil
 	}
 	found, err := t.s.journal.Breakers.TenantBreakers(ctx, t.tenant)

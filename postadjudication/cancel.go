@@ -30,11 +30,11 @@ func (t TenantCases) Cancel(ctx context.Context, id background.RunID, reason str
 		return casestatus.Status{}, &refusal.FieldError{Field: "reason", Problem: "must be 1 to 1024 bytes of plain text"}
 	}
 	defer func() {
-		err = t.operator.s.cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "cancel", Run: id, Actor: t.actor, Reason: reason}, err)
+		err = t.operator.s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "cancel", Run: id, Actor: t.actor, Reason: reason}, err)
 	}()
 	transition := casework.NewID()
 	for {
-		snap, err := t.operator.s.cases.OwnRun(ctx, t.operator.tenant, id)
+		snap, err := t.operator.s.applier.OwnRun(ctx, t.operator.tenant, id)
 		switch {
 		case err != nil:
 			return casestatus.Status{}, err
@@ -50,7 +50,7 @@ func (t TenantCases) Cancel(ctx context.Context, id background.RunID, reason str
 			continue
 		}
 		m := background.Transition{ID: transition, Run: snap.Run, Event: receipts.Cancelled, At: t.operator.s.now(), Actor: t.actor, Reason: reason}
-		run, err := t.operator.s.cases.Recorder(snap.Run.Family).Record(ctx, m)
+		run, err := t.operator.s.applier.Recorder(snap.Run.Family).Record(ctx, m)
 		if errors.Is(err, background.ErrConflict) {
 			continue
 		}

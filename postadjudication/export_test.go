@@ -63,7 +63,7 @@ func (s *Service) LookupLater(ctx context.Context, run background.Run, ahead tim
 
 // FindNotExecuted states of a run what a lookup would that found nothing.
 func (s *Service) FindNotExecuted(ctx context.Context, tenant string, run background.Run) error {
-	_, err := s.cases.Reconcile(ctx, tenant, run.ID, "user:ada", casework.Finding{Class: escrow.NotExecuted}, casework.LookupSource{Class: escrow.NotExecuted, Attempt: run.Attempt}, casework.Guard{})
+	_, err := s.applier.Reconcile(ctx, tenant, run.ID, "user:ada", casework.Finding{Class: escrow.NotExecuted}, casework.LookupSource{Class: escrow.NotExecuted, Attempt: run.Attempt}, casework.Guard{})
 	return err
 }
 
@@ -87,7 +87,7 @@ func (s *Service) SubmitAsOlderVersion(ctx context.Context, a Adjudication) (Sub
 
 // SubmitTaskUnchecked submits a task that SubmitTask may refuse.
 func (s *Service) SubmitTaskUnchecked(ctx context.Context, t Task) (Submitted, error) {
-	return s.submit(ctx, s.taskSubmission(ctx, s.cases.PlainFamilies[t.Family], t), nil)
+	return s.submit(ctx, s.taskSubmission(ctx, s.applier.PlainFamilies[t.Family], t), nil)
 }
 
 // RefuseLater records the refusal of an adjudication for a case that has ended, as if some time

@@ -38,7 +38,7 @@ type StoredResponse struct {
 // IdempotentRequest is a request that the caller must carry out, and end by Answer or Drop.
 type IdempotentRequest struct {
 	journal *journal.Journal
-	entry   journal.Request
+	entry   journal.IdempotentRequest
 }
 
 // BeginRequest records a request under a tenant's idempotency key. digest covers
@@ -48,7 +48,7 @@ type IdempotentRequest struct {
 // Errors: ErrRequestMismatch, ErrRequestBusy, and a *FieldError for bad input.
 func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
 	now := s.now()
-	entry := journal.Request{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
+	entry := journal.IdempotentRequest{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
 	if err := errors.Join(validate.Text("tenant", tenant, 128), validate.Identifier("Idempotency-Key", key, 512)); err != nil {
 		if err = s.allowStoredKey(ctx, entry, err); err != nil {
 			return nil, nil, err

@@ -45,7 +45,7 @@ type operator struct {
 type DeadLetters struct {
 	deadletter.Letters
 	report.Reports
-	retention.Reader
+	retention.Schedule
 }
 
 // TenantCases lists the cases of a tenant and cancels runs.

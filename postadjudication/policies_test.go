@@ -34,7 +34,7 @@ func TestARefusalIsNoVersionOfAPolicy(t *testing.T) {
 		if err != nil || len(cases) == 0 {
 			t.Fatalf("%v, %v", cases, err)
 		}
-		if err := r.RecordRefusal(ctx, postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:bob", Action: "receipts", Rule: "role_missing", Case: cases[0]}); err != nil {
+		if err := r.RecordRefusal(ctx, postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:bob", Action: "receipts", Code: "role_missing", Case: cases[0]}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,7 +15,7 @@ type AccessRefusal struct {
 	Tenant string
 	Actor  string
 	Action string
-	Rule   string
+	Code   string
 	// The run or case of the action, if it was named. Both are unchecked input: they may not
 	// exist or be another tenant's.
 	Run  background.RunID
@@ -30,7 +30,7 @@ func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
 	}
 	caseID, run := r.Case, r.Run
 	if !run.IsZero() {
-		seen, err := s.cases.OwnRun(ctx, r.Tenant, run)
+		seen, err := s.applier.OwnRun(ctx, r.Tenant, run)
 		switch {
 		case errors.Is(err, refusal.ErrNotFound):
 			run = background.RunID{}
@@ -41,6 +41,6 @@ func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
 		}
 	}
 	return s.journal.Operations.RecordRefusal(ctx, r.Tenant, caseID, run, receipts.Draft{
-		Actor: r.Actor, At: s.now(), Payload: receipts.Payload{AskedFor: validate.Clean(r.Action, 64), RefusedBy: validate.Clean(r.Rule, 64)},
+		Actor: r.Actor, At: s.now(), Payload: receipts.Payload{AskedFor: validate.Clean(r.Action, 64), RefusedBy: validate.Clean(r.Code, 64)},
 	})
 }

@@ -128,13 +128,13 @@ type Service struct {
 	journal     *journal.Journal
 	index       *search.Index
 	manager     *background.Manager
-	cases       *casework.Cases
-	settlements *casework.Settlements
+	applier     *casework.Applier
+	settlements *casework.SettlementFamily
 	policies    *policyStore
-	letters     *deadletter.Store
+	letters     *deadletter.Repository
 	keeper      *retention.Keeper
-	plans       *bulk.Store
-	rules       *replay.Store
+	plans       *bulk.Planner
+	rules       *replay.Replayer
 	lookups     *casework.LookupLoop
 	subscribers *subscribers
 	escrows     *escrowMaintainer
@@ -194,25 +194,25 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	sessions := &casework.Sessions{Journal: s.journal}
 	s.database = &databaseMonitor{journal: s.journal, id: databaseID, breakers: targetsOf(c).BreakerTargets(), log: c.Logger, now: s.now}
 	s.escrows = newEscrowMaintainer(s.journal, c.Logger)
-	s.cases = &casework.Cases{
+	s.applier = &casework.Applier{
 		Letters: casework.LettersOf{Journal: s.journal}, Journal: s.journal, PlainFamilies: map[string]*casework.PlainFamily{}, Sessions: sessions, WithoutRedis: s.withoutRedis, Now: s.now, Log: c.Logger,
 		Refusals: &casework.Refusals{Journal: s.journal, Now: s.now},
 	}
-	s.policies = &policyStore{policyCache: &policyCache{journal: s.journal, log: c.Logger}, base: c.Policy.Normalize(), plainFamilies: s.cases.PlainFamilies}
-	s.submissions = &submissions{journal: s.journal, cases: s.cases, policies: s.policies, now: s.now}
+	s.policies = &policyStore{policyCache: &policyCache{journal: s.journal, log: c.Logger}, base: c.Policy.Normalize(), plainFamilies: s.applier.PlainFamilies}
+	s.submissions = &submissions{journal: s.journal, applier: s.applier, policies: s.policies, now: s.now}
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Tracer("github.com/recourse-dev/recourse/postadjudication")
 	}
-	h := &casework.Handlers{Cases: s.cases, FamilyFor: c.handlerFamilies, Open: s.openHandler}
-	s.settlements = &casework.Settlements{
+	h := &casework.Handlers{Cases: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler}
+	s.settlements = &casework.SettlementFamily{
 		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), DefaultInFlight: c.InFlight,
 		Now: s.now, Handlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
 	}
-	s.cases.Settlements = s.settlements
+	s.applier.Settlements = s.settlements
 	families := []background.Family{s.settlements}
 	for _, p := range c.Families {
 		f := &casework.PlainFamily{FamilyName: p.Name, Policy: p.Policy, AttemptTimeLimit: p.TimeLimit, Run: p.Handle, Journal: s.journal, Handlers: h}
-		s.cases.PlainFamilies[p.Name], s.settlements.Served.Local[p.Name] = f, true
+		s.applier.PlainFamilies[p.Name], s.settlements.Served.Local[p.Name] = f, true
 		families = append(families, f)
 	}
 	return families
@@ -220,17 +220,17 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 
 // openSubjects prepares what is done with cases, dead letters and settings.
 func (s *Service) openSubjects(ctx context.Context, c *Config, families []background.Family) (err error) {
-	if s.keeper, err = retention.NewKeeper(s.cases, families, c.Retention, c.Archive, c.PruneEvery); err != nil {
+	if s.keeper, err = retention.NewKeeper(s.applier, families, c.Retention, c.Archive, c.PruneEvery); err != nil {
 		return err
 	}
 	s.eventLog = &eventLog{journal: s.journal}
-	statuses := &casestatus.Reader{Journal: s.journal, Cases: s.cases}
+	statuses := &casestatus.Reader{Journal: s.journal, Applier: s.applier}
 	s.statusReader = statuses
-	index := &deadletter.Index{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
-	s.plans = bulk.NewStore(plans.New(s.journal, s.index), s.cases, index, s.policies.inForce)
-	s.letters = &deadletter.Store{Index: index, Cases: s.cases, Statuses: statuses, Propose: s.plans.ProposeFinding}
-	s.rules = replay.NewStore(s.cases, index, c.RuleEvery, s.executes)
-	s.lookups = casework.NewLookupLoop(s.cases, c.Worker, c.Lookups)
+	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
+	s.plans = bulk.NewPlanner(plans.New(s.journal, s.index), s.applier, index, s.policies.inForce)
+	s.letters = &deadletter.Repository{Searcher: index, Applier: s.applier, Statuses: statuses, Propose: s.plans.ProposeFinding}
+	s.rules = replay.NewReplayer(s.applier, index, c.RuleEvery, s.executes)
+	s.lookups = casework.NewLookupLoop(s.applier, c.Worker, c.Lookups)
 	if s.subscribers, err = newSubscribers(ctx, s.journal, c.Logger); err != nil {
 		return err
 	}
@@ -245,8 +245,8 @@ func (s *Service) openManager(c *Config, databaseID string, families []backgroun
 		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: databaseID, ClaimsBlocked: s.database.unready,
 		Targets: map[string][]string{casework.Family: s.settlements.Targets.Names()}, SharedBreakers: s.settlements.Targets.SharedBreakers(),
 	})
-	s.cases.Manager = s.manager
-	s.cases.Sessions.Manager = s.manager
+	s.applier.Manager = s.manager
+	s.applier.Sessions.Manager = s.manager
 	return err
 }
 

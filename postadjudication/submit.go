@@ -21,7 +21,7 @@ import (
 // submissions accepts adjudications and tasks.
 type submissions struct {
 	journal  *journal.Journal
-	cases    *casework.Cases
+	applier  *casework.Applier
 	policies *policyStore
 	tracer   trace.Tracer // nil: nothing is traced
 	now      func() time.Time
@@ -65,7 +65,7 @@ func (s *submissions) submit(ctx context.Context, sub journal.Submission, comple
 // Submit promises only the commit.
 func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 	if out.Reply == Created {
-		s.cases.NotifyRuns(ctx, &out.run)
+		s.applier.NotifyRuns(ctx, &out.run)
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, e
 	}
 	return Submitted{
 		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency},
-		run: snap.Run, notify: s.cases.Manager.Notify,
+		run: snap.Run, notify: s.applier.Manager.Notify,
 	}, nil
 }
 

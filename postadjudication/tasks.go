@@ -60,7 +60,7 @@ func (p PlainFamily) validate() error {
 // Errors: a *FieldError for bad input (joined, one per field), background.ErrUnknownFamily. After
 // any other error it is unknown whether the run was created.
 func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
-	f, ok := s.cases.PlainFamilies[t.Family]
+	f, ok := s.applier.PlainFamilies[t.Family]
 	if !ok {
 		return Submitted{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, t.Family)
 	}
@@ -71,7 +71,7 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 	case unsafe != nil:
 		return s.answerUnsafeTask(ctx, t, unsafe)
 	}
-	if err := s.cases.Manager.MeasureClock(ctx); err != nil {
+	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
 		return Submitted{}, err
 	}
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
@@ -124,7 +124,7 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 	subject := t.subject()
 	run := background.Run{
 		ID: id, Case: background.CaseID(casework.NewID()), Tenant: t.Tenant, Family: f.FamilyName, RetryKey: t.RetryKey,
-		Queue: s.cases.Manager.Queue(f.FamilyName, t.RetryKey), Target: f.FamilyName, Policy: s.policies.policyFor(ctx, t.Tenant, f.FamilyName, f.Policy.Normalize()), Payload: t.Payload,
+		Queue: s.applier.Manager.Queue(f.FamilyName, t.RetryKey), Target: f.FamilyName, Policy: s.policies.policyFor(ctx, t.Tenant, f.FamilyName, f.Policy.Normalize()), Payload: t.Payload,
 		State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
 	}
 	letter, _ := casework.HandledRun(run)

@@ -200,7 +200,7 @@ func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 	for _, key := range []string{plantedCard, "k\u202e" + "4111"} {
 		_, _, err := r.BeginRequest(t.Context(), "acme", key, same)
 		checkFieldRefused(r, err, "Idempotency-Key")
-		entry := journal.Request{Tenant: "acme", Key: key, Digest: same, Token: uuid.New(), Began: r.Now()}
+		entry := journal.IdempotentRequest{Tenant: "acme", Key: key, Digest: same, Token: uuid.New(), Began: r.Now()}
 		if _, begun, err := r.Journal().Requests.Begin(t.Context(), entry, entry.Began.Add(-postadjudication.RequestTimeout), entry.Began.Add(-postadjudication.RequestRetention)); err != nil || !begun {
 			t.Fatal(begun, err)
 		}

@@ -9,8 +9,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Store stores keys.
-type Store interface {
+// KeyStore stores keys.
+type KeyStore interface {
 	// FindKey returns the key with a prefix, of any tenant, or ErrUnknown.
 	FindKey(ctx context.Context, prefix string) (Key, error)
 	// UseKey records the use of a key. Each process calls it at most once a minute for a key.
@@ -30,7 +30,7 @@ const (
 
 // Keyring verifies tokens. It is safe for concurrent use.
 type Keyring struct {
-	store Store
+	store KeyStore
 	now   func() time.Time
 	warn  func(error)
 	cache *lru.Cache[string, cachedKey]
@@ -43,7 +43,7 @@ type cachedKey struct {
 
 // NewKeyring returns a Keyring. It calls warn if a use could not be recorded; the key
 // stays valid.
-func NewKeyring(store Store, now func() time.Time, warn func(error)) (*Keyring, error) {
+func NewKeyring(store KeyStore, now func() time.Time, warn func(error)) (*Keyring, error) {
 	seen, err := lru.New[string, cachedKey](cacheSize)
 	return &Keyring{store: store, now: now, warn: warn, cache: seen}, err
 }

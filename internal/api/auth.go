@@ -56,7 +56,7 @@ func (a *API) authenticate(r *http.Request) (Caller, error) {
 	}
 	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, expiresAt: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
-		err := a.recordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Rule: "tenant_mismatch"})
+		err := a.recordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Code: "tenant_mismatch"})
 		if err == nil {
 			err = newProblem(http.StatusForbidden, "tenant_mismatch", "the access key belongs to another tenant; leave %s out", TenantHeader)
 		}
@@ -138,7 +138,7 @@ func (a *API) authorize(r *http.Request, c Caller, action access.Action) error {
 	if access.May(c.Roles, action) {
 		return nil
 	}
-	refusal := postadjudication.AccessRefusal{Action: string(action), Rule: "role_missing"}
+	refusal := postadjudication.AccessRefusal{Action: string(action), Code: "role_missing"}
 	refusal.Run, refusal.Case = idsInPath(r)
 	if err := a.recordRefusal(r.Context(), c, refusal); err != nil {
 		return err
@@ -171,8 +171,8 @@ func tooManyRefusals(wait int) *Problem {
 	return newProblem(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").withRetryAfter(wait)
 }
 
-// Guard returns a handler that passes only the requests of callers who may do action.
-func (a *API) Guard(action access.Action, next http.Handler) http.Handler {
+// Require returns a handler that passes only the requests of callers who may do action.
+func (a *API) Require(action access.Action, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w, logged := a.access.recordStatus(w, r)
 		defer logged()

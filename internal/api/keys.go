@@ -135,7 +135,7 @@ func (a keyAPI) checkGrant(ctx context.Context, c Caller, roles []access.Role, e
 	if len(beyond) == 0 && !longer {
 		return nil
 	}
-	if err := a.recordRefusal(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Rule: "beyond_reach"}); err != nil {
+	if err := a.recordRefusal(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Code: "beyond_reach"}); err != nil {
 		return err
 	}
 	p := newProblem(http.StatusForbidden, "beyond_reach", "an access key may not make one that allows more than itself")

@@ -180,7 +180,7 @@ func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *ret
 	if p.Normalize().MaxRetryAttempts <= limit {
 		return nil
 	}
-	refusal.Rule = "beyond_reach"
+	refusal.Code = "beyond_reach"
 	if err := a.recordRefusal(ctx, c, refusal); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
 // routes returns the pages. Pages about runs and money require a key if KeysRequired is set; the
 // others are about this process only.
 func (m *Main) routes(monitor http.Handler, apiServer *api.API) http.Handler {
-	monitor = apiServer.Guard(access.Queues, readOnly(monitor))
+	monitor = apiServer.Require(access.Queues, readOnly(monitor))
 	mux := http.NewServeMux()
 	listed := indexText
 	if m.Options.MetricsListen == "" {
@@ -69,7 +69,7 @@ func (m *Main) metricsRoutes() http.Handler {
 // covers all tenants.
 func (m *Main) metricsHandler(apiServer *api.API) http.Handler {
 	page := m.metrics.handler(m.Log)
-	guarded := apiServer.Guard(access.Metrics, page)
+	guarded := apiServer.Require(access.Metrics, page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.isLocal(r) {
 			page.ServeHTTP(w, r)

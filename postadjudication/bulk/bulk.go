@@ -24,12 +24,12 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// Store makes plans, and runs them.
-type Store struct {
+// Planner makes plans, and runs them.
+type Planner struct {
 	journal  *journal.Journal
 	stored   *plans.Store
-	cases    *casework.Cases
-	index    *deadletter.Index
+	applier  *casework.Applier
+	index    *deadletter.Searcher
 	policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy // of new runs
 	runner   *runner
 	// archiveLimit is for how long the archive may take no file before a purge is paused.
@@ -38,21 +38,21 @@ type Store struct {
 	log          *zap.Logger
 }
 
-func NewStore(stored *plans.Store, c *casework.Cases, index *deadletter.Index, policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy) *Store {
-	p := &Store{journal: c.Journal, stored: stored, cases: c, index: index, policyOf: policyOf, archiveLimit: archiveTimeLimit, now: c.Now, log: c.Log}
+func NewPlanner(stored *plans.Store, c *casework.Applier, index *deadletter.Searcher, policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy) *Planner {
+	p := &Planner{journal: c.Journal, stored: stored, applier: c, index: index, policyOf: policyOf, archiveLimit: archiveTimeLimit, now: c.Now, log: c.Log}
 	p.runner = newRunner(p)
 	return p
 }
 
 // As returns the plans of a tenant, made and changed in the name of actor. Reading needs no actor.
-func (p *Store) As(tenant, actor string) Plans { return Plans{p, tenant, actor} }
+func (p *Planner) As(tenant, actor string) Plans { return Plans{p, tenant, actor} }
 
 // Run runs plans until ctx ends, then waits for the work in progress.
-func (p *Store) Run(ctx context.Context) { p.runner.run(ctx) }
+func (p *Planner) Run(ctx context.Context) { p.runner.run(ctx) }
 
 // Plans plans what is done to many dead letters or cases, and runs the plans.
 type Plans struct {
-	s             *Store
+	s             *Planner
 	tenant, actor string
 }
 
@@ -284,7 +284,7 @@ func (p Plans) Get(ctx context.Context, id uuid.UUID) (Plan, error) {
 	return out, err
 }
 
-func (p *Store) find(ctx context.Context, tenant string, id uuid.UUID) (plans.Plan, error) {
+func (p *Planner) find(ctx context.Context, tenant string, id uuid.UUID) (plans.Plan, error) {
 	if tenant == "" {
 		return plans.Plan{}, refusal.ErrNotFound
 	}
@@ -292,7 +292,7 @@ func (p *Store) find(ctx context.Context, tenant string, id uuid.UUID) (plans.Pl
 }
 
 // withCounts adds the counts to a plan.
-func (p *Store) withCounts(ctx context.Context, b plans.Plan) (Plan, error) {
+func (p *Planner) withCounts(ctx context.Context, b plans.Plan) (Plan, error) {
 	counts, err := p.stored.Counts(ctx, b.ID)
 	if err != nil {
 		return Plan{}, err
@@ -303,7 +303,7 @@ func (p *Store) withCounts(ctx context.Context, b plans.Plan) (Plan, error) {
 	}
 	out := planOf(b, spec, counts)
 	if b.StartedAt.IsZero() && needsTwoPeople(&b) {
-		out.People, err = p.cases.RequiredPeople(ctx, b.Tenant)
+		out.People, err = p.applier.RequiredPeople(ctx, b.Tenant)
 	}
 	return out, err
 }
@@ -389,7 +389,7 @@ func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, 
 
 // itemWaitsFor returns the gate that blocks an item of a running plan; empty if it only waits
 // for its turn or has an outcome.
-func (p *Store) itemWaitsFor(ctx context.Context, b plans.Plan, i Item) (refusal.Gate, error) {
+func (p *Planner) itemWaitsFor(ctx context.Context, b plans.Plan, i Item) (refusal.Gate, error) {
 	if b.State != Running || Action(b.Action) != Finding || i.Outcome != OutcomePending {
 		return "", nil
 	}

@@ -30,7 +30,7 @@ func (p Plans) Now() time.Time { return p.s.now() }
 
 // LimitArchive limits the time of a file, and the time for which the archive may take none.
 func (p Plans) LimitArchive(limit time.Duration) {
-	p.s.cases.Archive, p.s.archiveLimit = limitedArchiver{p.s.cases.Archive, limit}, limit
+	p.s.applier.Archive, p.s.archiveLimit = limitedArchiver{p.s.applier.Archive, limit}, limit
 }
 
 // limitedArchiver is an archiver with a limit of the time of a file.

@@ -71,7 +71,7 @@ func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Plan, error) {
 
 // nothingToFree returns why a named transaction has nothing to free: ErrNotFound if it has no
 // case, a *RefusedError if the case has no reservation.
-func (p *Store) nothingToFree(ctx context.Context, q FreeRequest) error {
+func (p *Planner) nothingToFree(ctx context.Context, q FreeRequest) error {
 	seen, err := p.journal.Cases.SubjectSnapshot(ctx, q.tenant, journal.KindSettlement, q.Filter.Transaction)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (p *Store) nothingToFree(ctx context.Context, q FreeRequest) error {
 
 // itemsToFree returns the items of a plan: each selected case with the gate that refuses it
 // now, or, with a limit, the oldest cases that no gate refuses.
-func (p *Store) itemsToFree(ctx context.Context, q FreeRequest) (items []plans.Item, err error) {
+func (p *Planner) itemsToFree(ctx context.Context, q FreeRequest) (items []plans.Item, err error) {
 	var after background.CaseID
 	for {
 		found, err := p.journal.Cases.List(ctx, q.tenant, q.Filter.JournalFilter(), after, maxFreeCases+1)
@@ -106,7 +106,7 @@ func (p *Store) itemsToFree(ctx context.Context, q FreeRequest) (items []plans.I
 
 // addFreeable appends the items of cases in order. With a limit it omits cases that a gate
 // refuses, and stops at the limit.
-func (p *Store) addFreeable(ctx context.Context, items []plans.Item, cases []journal.CaseRow, limit int) ([]plans.Item, error) {
+func (p *Planner) addFreeable(ctx context.Context, items []plans.Item, cases []journal.CaseRow, limit int) ([]plans.Item, error) {
 	ids := make([]background.RunID, len(cases))
 	for i := range cases {
 		ids[i] = cases[i].ActiveRun
@@ -124,7 +124,7 @@ func (p *Store) addFreeable(ctx context.Context, items []plans.Item, cases []jou
 		if !readable {
 			continue
 		}
-		gate, err := p.cases.FreeGate(ctx, f)
+		gate, err := p.applier.FreeGate(ctx, f)
 		switch {
 		case err != nil:
 			return nil, err
@@ -149,16 +149,16 @@ func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, by casewo
 	if len(found) == 0 || found[0].Run.Tenant != w.plan.Tenant {
 		return refusal.ErrNotFound
 	}
-	gate, err := w.cases.FreeGate(ctx, found[0])
+	gate, err := w.applier.FreeGate(ctx, found[0])
 	switch {
 	case err != nil:
 		return err
 	case gate != "":
 		return casework.RefusedBy(gate, found[0].Snapshot)
 	}
-	err = w.cases.ApplyAsRead(ctx, found[0], by.Letter(casework.Freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
+	err = w.applier.ApplyAsRead(ctx, found[0], by.Letter(casework.Freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
 	if err == nil {
-		w.cases.Manager.Wake(i.Run)
+		w.applier.Manager.Wake(i.Run)
 	}
 	return err
 }

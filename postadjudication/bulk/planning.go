@@ -68,7 +68,7 @@ func (p Plans) Plan(ctx context.Context, q Request) (Plan, error) {
 	return p.s.create(ctx, q, scanLimit{scanLetters, scanTimeLimit})
 }
 
-func (p *Store) create(ctx context.Context, q Request, limit scanLimit) (Plan, error) {
+func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan, error) {
 	condition, err := p.newPlanCondition(ctx, q.tenant, q.Where, limit)
 	defer condition.done()
 	if err := errors.Join(q.validate(), err); err != nil {
@@ -128,13 +128,13 @@ func (e *NothingSelectedError) Error() string {
 
 // predictGate returns the gate that would refuse the action on a letter now, or empty. It is
 // informative: the letter's turn decides.
-func (p *Store) predictGate(a Action, l *plans.Letter, at time.Time) refusal.Gate {
+func (p *Planner) predictGate(a Action, l *plans.Letter, at time.Time) refusal.Gate {
 	seen := journal.Snapshot{Run: l.Run, Case: l.Case}
 	switch {
 	case a == Fork:
 		return p.forkGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}}, at)
 	case a == Reconcile:
-		return casework.OpenLetterGate(seen)
+		return casework.SettlementLetterGate(seen)
 	case a == Purge:
 		return casework.PurgeGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}})
 	case l.Run.Letter != background.LetterOpen:
@@ -149,8 +149,8 @@ func (p *Store) predictGate(a Action, l *plans.Letter, at time.Time) refusal.Gat
 
 // forkGate returns the gate of a fork that does not name the letter, as in a plan: it also
 // refuses held letters.
-func (p *Store) forkGate(f journal.LetterRow, at time.Time) refusal.Gate {
-	if gate := p.cases.Settlements.ForkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
+func (p *Planner) forkGate(f journal.LetterRow, at time.Time) refusal.Gate {
+	if gate := p.applier.Settlements.ForkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
 		return gate
 	}
 	return refusal.GateHeld
@@ -213,7 +213,7 @@ const (
 
 // planCondition evaluates the condition of a plan on one letter after another.
 type planCondition struct {
-	index              *deadletter.Index
+	index              *deadletter.Searcher
 	where              *deadletter.LimitedCondition
 	limit              scanLimit
 	deadline           time.Time // set at the first letter, from the machine's clock
@@ -221,7 +221,7 @@ type planCondition struct {
 }
 
 // newPlanCondition returns nil for a plan without a condition. The caller must call done.
-func (p *Store) newPlanCondition(ctx context.Context, tenant, where string, limit scanLimit) (*planCondition, error) {
+func (p *Planner) newPlanCondition(ctx context.Context, tenant, where string, limit scanLimit) (*planCondition, error) {
 	if where == "" {
 		return nil, nil
 	}
@@ -295,8 +295,8 @@ func (p Plans) PlanFinding(ctx context.Context, id background.RunID, f casework.
 
 // planFinding is PlanFinding for a person's finding, or for the lookup answer of the escrow
 // service that the person named.
-func (p *Store) planFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) (Plan, error) {
-	seen, err := p.cases.FindingRun(ctx, tenant, id, f, asked)
+func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) (Plan, error) {
+	seen, err := p.applier.FindingRun(ctx, tenant, id, f, asked)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -310,7 +310,7 @@ func (p *Store) planFinding(ctx context.Context, tenant, actor string, id backgr
 }
 
 // ProposeFinding plans a finding that takes two people. It returns a *SecondPersonError.
-func (p *Store) ProposeFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error {
+func (p *Planner) ProposeFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error {
 	plan, err := p.planFinding(ctx, tenant, actor, id, f, asked)
 	if err != nil {
 		return err
@@ -319,7 +319,7 @@ func (p *Store) ProposeFinding(ctx context.Context, tenant, actor string, id bac
 }
 
 // storePlan stores a plan of given items.
-func (p *Store) storePlan(ctx context.Context, b plans.Plan, spec Spec, items []plans.Item) (Plan, error) {
+func (p *Planner) storePlan(ctx context.Context, b plans.Plan, spec Spec, items []plans.Item) (Plan, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return Plan{}, err
@@ -352,7 +352,7 @@ func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, by casework
 	if found.Lookup {
 		asked.Class = found.Class
 	}
-	_, err := w.cases.Reconcile(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, f, asked, by)
+	_, err := w.applier.Reconcile(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, f, asked, by)
 	var refused *refusal.RefusedError
 	if errors.As(err, &refused) && refused.Gate == refusal.GateRunning {
 		return errAttemptRunning

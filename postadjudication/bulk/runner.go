@@ -37,7 +37,7 @@ const systemActor = "system:bulk"
 // The lock ends with the process. The receipts show which items a process that died had acted
 // on without recording their outcomes: see planWork.
 type runner struct {
-	plans *Store
+	plans *Planner
 
 	mu       sync.Mutex
 	running  map[uuid.UUID]bool
@@ -45,7 +45,7 @@ type runner struct {
 	changed  chan struct{}           // closed when this process changes a plan
 }
 
-func newRunner(p *Store) *runner {
+func newRunner(p *Planner) *runner {
 	return &runner{plans: p, running: map[uuid.UUID]bool{}, deferred: map[uuid.UUID]time.Time{}, changed: make(chan struct{})}
 }
 

@@ -75,9 +75,9 @@ type planStarter struct {
 	keys   []access.Key
 }
 
-func (p *Store) newStarter(ctx context.Context, tenant, actor string, breakGlass *BreakGlass) (by planStarter, err error) {
+func (p *Planner) newStarter(ctx context.Context, tenant, actor string, breakGlass *BreakGlass) (by planStarter, err error) {
 	by = planStarter{Caller: casework.CallerOf(ctx), actor: actor, breakGlass: breakGlass}
-	if by.people, err = p.cases.RequiredPeople(ctx, tenant); err != nil {
+	if by.people, err = p.applier.RequiredPeople(ctx, tenant); err != nil {
 		return by, err
 	}
 	by.keys, err = p.journal.Keys.List(ctx, tenant)
@@ -144,15 +144,15 @@ func (by *planStarter) presentedKey() *access.Key {
 }
 
 // alarmBreakGlass logs that one person started a plan that requires two.
-func (p *Store) alarmBreakGlass(b plans.Plan) {
+func (p *Planner) alarmBreakGlass(b plans.Plan) {
 	p.log.Error("one person started a plan that requires two, for an incident", zap.Stringer("bulk", b.ID), zap.String("tenant", b.Tenant), zap.String("action", b.Action),
 		zap.String("planned_by", b.Actor), zap.String("started_by", b.StartedBy), zap.String("incident", b.Incident))
 }
 
 // recordSecondPersonRefusal writes a receipt of a plan that an actor may not start.
-func (p *Store) recordSecondPersonRefusal(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
+func (p *Planner) recordSecondPersonRefusal(ctx context.Context, tenant, actor string, refused *SecondPersonError) error {
 	action, plan := string(access.BulkRun), refused.Plan.ID.String()
-	failed := p.cases.Refusals.RecordRefusalOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: p.now(), Payload: receipts.Payload{
+	failed := p.applier.Refusals.RecordRefusalOnce(ctx, tenant, receipts.CaseID{}, receipts.Draft{Actor: actor, At: p.now(), Payload: receipts.Payload{
 		AskedFor: action, RefusedBy: refused.Code(), Bulk: plan, ContentDigest: casework.RefusalDigest(action, refused.Code(), plan, actor, casework.CallerOf(ctx).Key),
 	}})
 	if failed != nil {

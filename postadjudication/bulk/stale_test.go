@@ -36,7 +36,7 @@ func TestARefusalMakesNoPlanStale(t *testing.T) {
 	fork := r.MustPlan(bulk.Request{Filter: deadletter.Filter{Family: postadjudication.Family}, Action: bulk.Fork, Reason: "mended"})
 	refusals := func(s postadjudication.Submitted) {
 		t.Helper()
-		if err := r.RecordRefusal(ctx, postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Rule: "role_missing", Run: s.Run}); err != nil {
+		if err := r.RecordRefusal(ctx, postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:eve", Action: "fork", Code: "role_missing", Run: s.Run}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := rig.CancelRun(r, s); !errors.Is(err, refusal.ErrEnded) {

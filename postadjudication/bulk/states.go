@@ -81,7 +81,7 @@ func (p Plans) RunBreakGlass(ctx context.Context, id uuid.UUID, hash string, by 
 	return p.s.start(ctx, p.tenant, id, hash, p.actor, &by)
 }
 
-func (p *Store) start(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, breakGlass *BreakGlass) (Plan, error) {
+func (p *Planner) start(ctx context.Context, tenant string, id uuid.UUID, hash, actor string, breakGlass *BreakGlass) (Plan, error) {
 	if err := validate.Identifier("actor", actor, 128); err != nil {
 		return Plan{}, err
 	}
@@ -130,7 +130,7 @@ func (p *Store) start(ctx context.Context, tenant string, id uuid.UUID, hash, ac
 }
 
 // storedDigest recomputes the hash of a plan from what is stored.
-func (p *Store) storedDigest(ctx context.Context, b plans.Plan) ([32]byte, error) {
+func (p *Planner) storedDigest(ctx context.Context, b plans.Plan) ([32]byte, error) {
 	d := newDigest(b)
 	err := p.stored.EachItem(ctx, b.ID, func(i *plans.Item) { d.Add(i.Run, i.Head, i.Amount, i.Currency) })
 	return d.Sum(), err
@@ -147,7 +147,7 @@ func (p Plans) Resume(ctx context.Context, id uuid.UUID, reason string) (Plan, e
 	return p.s.switchState(ctx, p.tenant, id, p.actor, reason, Paused, Running)
 }
 
-func (p *Store) switchState(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to State) (Plan, error) {
+func (p *Planner) switchState(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to State) (Plan, error) {
 	if err := errors.Join(validate.Identifier("actor", actor, 128), validate.Text("reason", reason, 1024)); err != nil {
 		return Plan{}, err
 	}
@@ -183,7 +183,7 @@ func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Plan, e
 }
 
 // change changes the state of a plan and commits the receipt with it.
-func (p *Store) change(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *plans.Plan, left bool) error) (Plan, error) {
+func (p *Planner) change(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, change func(b *plans.Plan, left bool) error) (Plan, error) {
 	if tenant == "" {
 		return Plan{}, refusal.ErrNotFound
 	}

@@ -34,7 +34,7 @@ const chunkMax = 250
 // decides anything, names the plan. If the guard of an item fails, this plan did the item if
 // that receipt names it; otherwise somebody else changed it.
 type planWork struct {
-	*Store
+	*Planner
 	plan plans.Plan
 	spec Spec
 }
@@ -43,7 +43,7 @@ type planWork struct {
 // without an outcome only if ctx is done or the journal is unavailable; they are the first of
 // those without. It returns errAttemptRunning if the runs of remaining items are being called,
 // or the journal was unavailable for them: then the plan is worked on again.
-func (p *Store) work(ctx context.Context, b plans.Plan) error {
+func (p *Planner) work(ctx context.Context, b plans.Plan) error {
 	spec, err := specOf(b)
 	if err != nil {
 		return err
@@ -305,7 +305,7 @@ func (w *planWork) tryTogether(ctx context.Context, pending map[background.RunID
 		return err
 	}
 	m.Tried = archive.tried
-	results, err := w.cases.ApplyMany(ctx, found, func(f journal.LetterRow) (journal.Change, error) {
+	results, err := w.applier.ApplyMany(ctx, found, func(f journal.LetterRow) (journal.Change, error) {
 		if f.Run.Tenant != w.plan.Tenant {
 			return journal.Change{}, casework.ErrLetterChanged
 		}
@@ -359,13 +359,13 @@ func (w *planWork) letterAction(ctx context.Context, letters []journal.LetterRow
 	m = casework.Batch{Commits: parallelBatches}
 	switch Action(w.plan.Action) {
 	case Fork:
-		m.Around = w.cases.Notifying
+		m.Around = w.applier.Notifying
 		decide, err = w.forkDecision(ctx, letters, at)
 		return decide, m, err
 	case Purge:
 		return casework.Purging(func(f journal.LetterRow) receipts.Draft {
 			return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: actor, At: at, Payload: receipts.Payload{Reason: reason, DeadLetteredAt: f.Run.DeadAt}}
-		}), w.cases.Archiving(at, m), nil
+		}), w.applier.Archiving(at, m), nil
 	case Mark:
 		decide = casework.Marking(actor, reason, w.spec.Reprocess, w.spec.Review, at)
 	case Hold:
@@ -388,13 +388,13 @@ func (w *planWork) forkDecision(ctx context.Context, letters []journal.LetterRow
 	if err != nil {
 		return nil, err
 	}
-	facts, err := w.cases.Settlements.ReadForkFacts(ctx, at, letters...)
+	facts, err := w.applier.Settlements.ReadForkFacts(ctx, at, letters...)
 	if err != nil {
 		return nil, err
 	}
 	return func(f journal.LetterRow) (journal.Change, error) {
 		k := casework.Forking{
-			Facts: facts, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.cases.Manager.Queues,
+			Facts: facts, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.applier.Manager.Queues,
 			Run: forkID(w.plan, f.Run.ID), Replayed: true,
 		}
 		ch, err := k.Decide(f)
@@ -422,7 +422,7 @@ func (w *planWork) applyItem(ctx context.Context, i *plans.Item) (err error) {
 	by := w.guardFor(i)
 	switch Action(w.plan.Action) {
 	case Reconcile:
-		err = w.cases.ReconcileByLookup(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, by)
+		err = w.applier.ReconcileByLookup(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, by)
 	case Finding:
 		err = w.recordFinding(ctx, i, by)
 	case Free:

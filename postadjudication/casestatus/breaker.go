@@ -42,7 +42,7 @@ func BreakerOf(b background.Breaker) Breaker {
 // addPausingBreakers adds the circuit breakers that keep a run from being claimed to its
 // status.
 func (s *Reader) addPausingBreakers(ctx context.Context, st *Status, r background.Run) error {
-	name, err := s.Cases.Settlements.BreakerName(ctx, r.Family, r.Target)
+	name, err := s.Applier.Settlements.BreakerName(ctx, r.Family, r.Target)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type Lineage struct {
 // Lineage returns the job that a run of a tenant belongs to. Errors: refusal.ErrNotFound if the
 // tenant has no such run.
 func (s *Reader) Lineage(ctx context.Context, tenant string, id background.RunID) (Lineage, error) {
-	seen, err := s.Cases.OwnRun(ctx, tenant, id)
+	seen, err := s.Applier.OwnRun(ctx, tenant, id)
 	if err != nil {
 		return Lineage{}, err
 	}

@@ -15,7 +15,7 @@ import (
 // Reader reports what became of runs and cases.
 type Reader struct {
 	Journal *journal.Journal
-	Cases   *casework.Cases
+	Applier *casework.Applier
 }
 
 // Status is a run as it is now, with the settlement of its case.
@@ -77,7 +77,7 @@ type Case struct {
 
 // Status returns a run of a tenant. Errors: refusal.ErrNotFound if the tenant has no such run.
 func (s *Reader) Status(ctx context.Context, tenant string, id background.RunID) (Status, error) {
-	snap, err := s.Cases.OwnRun(ctx, tenant, id)
+	snap, err := s.Applier.OwnRun(ctx, tenant, id)
 	if err != nil {
 		return Status{}, err
 	}

@@ -42,7 +42,7 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 	if err := s.addPausingBreakers(ctx, st, r); err != nil || st.WaitsFor != "" {
 		return err
 	}
-	now := s.Cases.Now()
+	now := s.Applier.Now()
 	switch {
 	case len(r.OutstandingCalls) >= background.MaxOutstandingCalls:
 		st.setWait(WaitsForCalls, "%d of its calls have not returned", len(r.OutstandingCalls))
@@ -51,7 +51,7 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
 		return nil
 	}
-	sessions, err := s.Cases.Sessions.Running(ctx)
+	sessions, err := s.Applier.Sessions.Running(ctx)
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func (st *Status) waitsForProcess(r background.Run, sessions []background.Sessio
 // waitsForRedis sets the reason if Redis is unreachable or the queue is paused. A process without
 // Redis skips the check.
 func (s *Reader) waitsForRedis(ctx context.Context, st *Status, r background.Run) {
-	if s.Cases.WithoutRedis {
+	if s.Applier.WithoutRedis {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, queuePausedTimeout)
 	defer cancel()
-	switch paused, err := s.Cases.Manager.QueueIsPaused(ctx, r.Queue); {
+	switch paused, err := s.Applier.Manager.QueueIsPaused(ctx, r.Queue); {
 	case err != nil:
 		st.setWait(WaitsForRedis, "Redis can't be reached from here: %v", err)
 	case paused:

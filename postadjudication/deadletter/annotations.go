@@ -26,11 +26,11 @@ type Annotations struct {
 // Annotations returns the annotations of an open dead letter. Errors: refusal.ErrNotFound if the tenant
 // has no such letter; *refusal.RefusedError if the letter is not open.
 func (l Letters) Annotations(ctx context.Context, id background.RunID) (Annotations, error) {
-	f, err := l.s.Cases.OpenLetter(ctx, l.tenant, id)
+	f, err := l.s.Applier.OpenLetter(ctx, l.tenant, id)
 	return l.s.annotationsOf(f), err
 }
 
-func (l *Store) annotationsOf(f journal.LetterRow) Annotations {
+func (l *Repository) annotationsOf(f journal.LetterRow) Annotations {
 	out := Annotations{
 		Run: f.Run.ID, Held: f.Annotations.Held, HoldReason: f.Annotations.HoldReason, MarkReason: f.Annotations.MarkReason,
 		ReprocessEligible:    casework.ValueOr(f.Annotations.Reprocess, casework.ReprocessEligible(f.Snapshot)),
@@ -44,8 +44,8 @@ func (l *Store) annotationsOf(f journal.LetterRow) Annotations {
 }
 
 // annotate applies a decision about annotations to an open letter.
-func (l *Store) annotate(ctx context.Context, tenant string, id background.RunID, decide casework.LetterDecision) (Annotations, error) {
-	f, ch, err := l.Cases.Apply(ctx, tenant, id, decide)
+func (l *Repository) annotate(ctx context.Context, tenant string, id background.RunID, decide casework.LetterDecision) (Annotations, error) {
+	f, ch, err := l.Applier.Apply(ctx, tenant, id, decide)
 	if err == nil {
 		f.Annotations = ch.SideEffect.(journal.AnnotationsRow).Annotations
 	}
@@ -61,7 +61,7 @@ func (l Letters) Hold(ctx context.Context, id background.RunID, reason string) (
 		return Annotations{}, err
 	}
 	annotations, err := l.s.annotate(ctx, l.tenant, id, casework.Holding(l.actor, reason, l.s.Now()))
-	return annotations, l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "hold", Run: id, Actor: l.actor, Reason: reason}, err)
+	return annotations, l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "hold", Run: id, Actor: l.actor, Reason: reason}, err)
 }
 
 // Release releases a held letter. Its retention applies again, still counted from its
@@ -73,7 +73,7 @@ func (l Letters) Release(ctx context.Context, id background.RunID, reason string
 		return Annotations{}, err
 	}
 	annotations, err := l.s.annotate(ctx, l.tenant, id, casework.Releasing(l.actor, reason, l.s.Now()))
-	return annotations, l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "release", Run: id, Actor: l.actor, Reason: reason}, err)
+	return annotations, l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "release", Run: id, Actor: l.actor, Reason: reason}, err)
 }
 
 // Mark sets marks on a letter. A nil mark is unchanged.
@@ -98,5 +98,5 @@ func (l Letters) Mark(ctx context.Context, id background.RunID, q Mark) (Annotat
 		return Annotations{}, err
 	}
 	annotations, err := l.s.annotate(ctx, l.tenant, id, casework.Marking(l.actor, q.Reason, q.ReprocessEligible, q.ManualReviewRequired, l.s.Now()))
-	return annotations, l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "mark", Run: id, Actor: l.actor, Reason: q.Reason}, err)
+	return annotations, l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "mark", Run: id, Actor: l.actor, Reason: q.Reason}, err)
 }

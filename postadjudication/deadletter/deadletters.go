@@ -123,7 +123,7 @@ func (l Letters) List(ctx context.Context, q Query) (Page, error) {
 
 // findLetters returns letters after a cursor, and the position of the last one, even if that
 // one could not be read.
-func (l *Index) findLetters(ctx context.Context, tenant string, f Filter, order search.Order, at letterCursor, limit int) (found []search.Letter, more bool, last search.Position, err error) {
+func (l *Searcher) findLetters(ctx context.Context, tenant string, f Filter, order search.Order, at letterCursor, limit int) (found []search.Letter, more bool, last search.Position, err error) {
 	if err := l.Search.CatchUp(ctx); err != nil {
 		return nil, false, last, err
 	}
@@ -156,7 +156,7 @@ func CheckQuery(tenant string, f Filter) error {
 }
 
 // LetterOf returns a letter that a search found, as it is listed.
-func (s *Index) LetterOf(l search.Letter) Letter {
+func (s *Searcher) LetterOf(l search.Letter) Letter {
 	r, c := l.Run, l.Case
 	out := Letter{
 		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: l.Escrow,
@@ -180,7 +180,7 @@ func (s *Index) LetterOf(l search.Letter) Letter {
 }
 
 // JournalFilter converts a validated filter for the journal. Its ages are relative to asOf.
-func (l *Index) JournalFilter(f Filter, asOf time.Time) search.Filter {
+func (l *Searcher) JournalFilter(f Filter, asOf time.Time) search.Filter {
 	out := search.Filter{
 		Facets: search.FacetFilter{
 			Status: string(f.Status), Family: f.Family, Queue: f.Queue, JobType: f.JobType, Outcome: string(f.Outcome), Reason: f.ReasonCode,
@@ -311,8 +311,8 @@ type Lookups struct {
 }
 
 // lookupsOf returns the lookups of a letter; nil if it needs none.
-func (l *Store) lookupsOf(ctx context.Context, seen journal.Snapshot) (*Lookups, error) {
-	if casework.OpenLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
+func (l *Repository) lookupsOf(ctx context.Context, seen journal.Snapshot) (*Lookups, error) {
+	if casework.SettlementLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
 		return nil, nil
 	}
 	r, err := l.Journal.Lookups.Find(ctx, seen.Run.Tenant, seen.Run.ID)
@@ -329,7 +329,7 @@ func (l *Store) lookupsOf(ctx context.Context, seen journal.Snapshot) (*Lookups,
 }
 
 // addRuleReplays sets RuleReplays of letters.
-func (l *Index) addRuleReplays(ctx context.Context, tenant string, letters []Letter) error {
+func (l *Searcher) addRuleReplays(ctx context.Context, tenant string, letters []Letter) error {
 	var forked []background.RunID
 	for i := range letters {
 		if letters[i].Replays > 0 {

@@ -56,7 +56,7 @@ func (l Letters) Export(ctx context.Context, f Filter, where string, format Form
 const exportTimeLimit = 2 * time.Minute
 
 // Export is Letters.Export with a time limit for a condition.
-func (s *Index) Export(ctx context.Context, tenant string, f Filter, where string, format Format, out io.Writer, limit time.Duration) (Exported, error) {
+func (s *Searcher) Export(ctx context.Context, tenant string, f Filter, where string, format Format, out io.Writer, limit time.Duration) (Exported, error) {
 	var done Exported
 	if !slices.Contains(Formats, format) {
 		return done, &refusal.FieldError{Field: "format", Problem: fmt.Sprintf("must be one of %v", Formats)}

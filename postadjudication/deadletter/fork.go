@@ -40,20 +40,20 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forke
 		return Forked{}, err
 	}
 	defer func() {
-		err = l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
+		err = l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
 	}()
 	fork, at := background.RunID(casework.NewID()), l.s.Now()
-	_, ch, err := l.s.Cases.Apply(ctx, l.tenant, id, func(f journal.LetterRow) (journal.Change, error) {
+	_, ch, err := l.s.Applier.Apply(ctx, l.tenant, id, func(f journal.LetterRow) (journal.Change, error) {
 		facts, err := l.s.Settlements.ReadForkFacts(ctx, at, f)
 		if err != nil {
 			return journal.Change{}, err
 		}
-		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Queues: l.s.Cases.Manager.Queues, Run: fork}.Decide(f)
+		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
 	})
 	if err != nil {
 		return Forked{}, err
 	}
-	l.s.Cases.NotifyRuns(ctx, ch.NewRun)
+	l.s.Applier.NotifyRuns(ctx, ch.NewRun)
 	return Forked{Run: ch.NewRun.ID, Case: ch.NewRun.Case, Parent: id, State: ch.NewRun.State}, nil
 }
 

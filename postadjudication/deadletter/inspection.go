@@ -70,7 +70,7 @@ type AttemptError struct {
 // tenant has no such run, if the run is not a letter, or if the letter was purged. Status and
 // Case still return a purged letter's run and case.
 func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, error) {
-	seen, err := l.s.Cases.OwnRun(ctx, l.tenant, id)
+	seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
 	if err != nil {
 		return Inspection{}, err
 	}
@@ -199,15 +199,15 @@ type Action struct {
 }
 
 // actionsOn judges a letter by the gates of the actions themselves.
-func (l *Store) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []Action {
+func (l *Repository) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []Action {
 	at := l.Now()
 	newest := f.Snapshot
 	lineage := casestatus.LineageOf(runs, f.Run.ID)
 	if i := slices.IndexFunc(runs, func(r journal.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
 		newest = runs[i]
 	}
-	lookup := casework.OpenLetterGate(f.Snapshot)
-	if lookup == "" && l.Cases.Settlements.ExecutorOf(f.Run.Target) == nil {
+	lookup := casework.SettlementLetterGate(f.Snapshot)
+	if lookup == "" && l.Applier.Settlements.ExecutorOf(f.Run.Target) == nil {
 		lookup = refusal.GateNoExecutor
 	}
 	var out []Action
@@ -215,7 +215,7 @@ func (l *Store) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []Action
 		name ActionName
 		gate refusal.Gate
 	}{
-		{ActionFork, l.Cases.Settlements.ForkGate(f.Snapshot, at)}, {ActionRetry, l.Cases.Settlements.ForkGate(newest, at)}, {ActionReconcile, casework.OpenLetterGate(f.Snapshot)}, {ActionLookup, lookup},
+		{ActionFork, l.Applier.Settlements.ForkGate(f.Snapshot, at)}, {ActionRetry, l.Applier.Settlements.ForkGate(newest, at)}, {ActionReconcile, casework.SettlementLetterGate(f.Snapshot)}, {ActionLookup, lookup},
 		{ActionHold, casework.AnnotationGate(f, refusal.GateHeld)}, {ActionRelease, casework.AnnotationGate(f, refusal.GateNotHeld)}, {ActionMark, casework.AnnotationGate(f, "")}, {ActionPurge, casework.PurgeGate(f)},
 	} {
 		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})

@@ -44,7 +44,7 @@ func (l Letters) Reconcile(ctx context.Context, id background.RunID, f casework.
 		return casestatus.Case{}, err
 	}
 	defer func() {
-		err = l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "reconcile", Run: id, Actor: l.actor, Reason: f.Reason}, err)
+		err = l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "reconcile", Run: id, Actor: l.actor, Reason: f.Reason}, err)
 	}()
 	if f.Class != escrow.Executed {
 		return l.reconcile(ctx, id, f, casework.LookupSource{}, casework.Guard{})
@@ -54,7 +54,7 @@ func (l Letters) Reconcile(ctx context.Context, id background.RunID, f casework.
 
 // reconcile records a finding and returns the case after it.
 func (l Letters) reconcile(ctx context.Context, id background.RunID, f casework.Finding, asked casework.LookupSource, by casework.Guard) (casestatus.Case, error) {
-	transaction, err := l.s.Cases.Reconcile(ctx, l.tenant, id, l.actor, f, asked, by)
+	transaction, err := l.s.Applier.Reconcile(ctx, l.tenant, id, l.actor, f, asked, by)
 	if err != nil {
 		return casestatus.Case{}, err
 	}
@@ -63,7 +63,7 @@ func (l Letters) reconcile(ctx context.Context, id background.RunID, f casework.
 
 // reconcileOrPlan records an executed finding, or plans it where that takes two people.
 func (l Letters) reconcileOrPlan(ctx context.Context, id background.RunID, f casework.Finding, asked casework.LookupSource) (casestatus.Case, error) {
-	people, err := l.s.Cases.RequiredPeople(ctx, l.tenant)
+	people, err := l.s.Applier.RequiredPeople(ctx, l.tenant)
 	if err != nil {
 		return casestatus.Case{}, err
 	}
@@ -97,9 +97,9 @@ func (l Letters) Lookup(ctx context.Context, id background.RunID) (_ casestatus.
 		return casestatus.Case{}, err
 	}
 	defer func() {
-		err = l.s.Cases.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "lookup", Run: id, Actor: l.actor, Reason: ""}, err)
+		err = l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "lookup", Run: id, Actor: l.actor, Reason: ""}, err)
 	}()
-	found, asked, err := l.s.Cases.LookupFinding(ctx, l.tenant, id)
+	found, asked, err := l.s.Applier.LookupFinding(ctx, l.tenant, id)
 	if err != nil {
 		return casestatus.Case{}, err
 	}

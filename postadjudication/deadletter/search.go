@@ -88,7 +88,7 @@ func (o Letters) Search(ctx context.Context, q Search) (Found, error) {
 // letterScan iterates over the letters of a filter, in order and page by page, and returns
 // those that meet a condition.
 type letterScan struct {
-	index  *Index
+	index  *Searcher
 	tenant string
 	filter Filter
 	order  search.Order
@@ -105,7 +105,7 @@ type letterScan struct {
 }
 
 // newLetterScan starts a scan. The caller must call done of its condition.
-func (l *Index) newLetterScan(ctx context.Context, tenant string, f Filter, where string, sort Sort, after string) (*letterScan, error) {
+func (l *Searcher) newLetterScan(ctx context.Context, tenant string, f Filter, where string, sort Sort, after string) (*letterScan, error) {
 	if sort == "" {
 		sort = NewestFirst
 	}

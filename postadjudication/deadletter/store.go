@@ -11,21 +11,21 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 )
 
-// Index reads the index of dead letters.
-type Index struct {
+// Searcher reads the index of dead letters.
+type Searcher struct {
 	Journal     *journal.Journal
 	Search      *search.Index
-	Settlements *casework.Settlements
+	Settlements *casework.SettlementFamily
 	Limiter     *Limiter
 	RetentionOf func(family, queue string) (age time.Duration, ends bool) // how long open letters of a queue are kept
 	RuleReplays func(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]casestatus.RuleReplays, error)
 	Now         func() time.Time
 }
 
-// Store reads and changes dead letters.
-type Store struct {
-	*Index
-	Cases    *casework.Cases
+// Repository reads and changes dead letters.
+type Repository struct {
+	*Searcher
+	Applier  *casework.Applier
 	Statuses *casestatus.Reader
 	// Propose plans a finding that money was moved, and returns an error with the plan.
 	Propose func(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error
@@ -33,9 +33,9 @@ type Store struct {
 
 // Letters lists, inspects and changes dead letters.
 type Letters struct {
-	s             *Store
+	s             *Repository
 	tenant, actor string
 }
 
 // As returns the letters of a tenant, changed in the name of an actor.
-func (s *Store) As(tenant, actor string) Letters { return Letters{s, tenant, actor} }
+func (s *Repository) As(tenant, actor string) Letters { return Letters{s, tenant, actor} }

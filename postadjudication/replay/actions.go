@@ -29,7 +29,7 @@ type action struct {
 }
 
 // applyRuleToFound applies a rule to those of the found letters that no gate refuses.
-func (s *Store) applyRuleToFound(ctx context.Context, r *activeRule, found []search.Letter, at time.Time) (counts, error) {
+func (s *Replayer) applyRuleToFound(ctx context.Context, r *activeRule, found []search.Letter, at time.Time) (counts, error) {
 	letters, lineages, err := s.lettersForRule(ctx, r, found)
 	if err != nil || ctx.Err() != nil {
 		return counts{}, err
@@ -48,10 +48,10 @@ func (s *Store) applyRuleToFound(ctx context.Context, r *activeRule, found []sea
 }
 
 // newAction reads what a rule decides on besides the letters and their lineages.
-func (s *Store) newAction(ctx context.Context, r *activeRule, letters []journal.LetterRow, lineages map[background.RunID]lineage, at time.Time) (w *action, err error) {
+func (s *Replayer) newAction(ctx context.Context, r *activeRule, letters []journal.LetterRow, lineages map[background.RunID]lineage, at time.Time) (w *action, err error) {
 	w = &action{activeRule: r, lineages: lineages, at: at}
 	if r.Mark == nil {
-		w.facts, err = s.cases.Settlements.ReadForkFacts(ctx, at, letters...)
+		w.facts, err = s.applier.Settlements.ReadForkFacts(ctx, at, letters...)
 	}
 	return w, err
 }
@@ -59,7 +59,7 @@ func (s *Store) newAction(ctx context.Context, r *activeRule, letters []journal.
 // applyRuleToDue applies a rule to letters. Letters that were locked or changed are tried alone.
 // A failing letter does not block the others, unless failureLimit fail; the error is that of
 // the first. If the rule was changed, nothing more is done: the changed one has its own rounds.
-func (s *Store) applyRuleToDue(ctx context.Context, w *action, due []journal.LetterRow) (n counts, err error) {
+func (s *Replayer) applyRuleToDue(ctx context.Context, w *action, due []journal.LetterRow) (n counts, err error) {
 	var failed atomic.Int32
 	tried := func(letters int, err error) bool {
 		if letters == 1 && !skippedByRule(err) {
@@ -67,7 +67,7 @@ func (s *Store) applyRuleToDue(ctx context.Context, w *action, due []journal.Let
 		}
 		return !errors.Is(err, journal.ErrRuleChanged) && failed.Load() < failureLimit
 	}
-	results, err := s.cases.ApplyMany(ctx, due, w.decide, casework.Batch{Around: s.cases.Notifying, Alone: concurrency, Tried: tried})
+	results, err := s.applier.ApplyMany(ctx, due, w.decide, casework.Batch{Around: s.applier.Notifying, Alone: concurrency, Tried: tried})
 	if errors.Is(err, journal.ErrBusy) {
 		err = nil // a later round has its turn
 	}
@@ -107,7 +107,7 @@ func (l lineage) replaysBy(rule string) int {
 }
 
 // lettersForRule reads the present state of found letters, oldest death first.
-func (s *Store) lettersForRule(ctx context.Context, r *activeRule, found []search.Letter) ([]journal.LetterRow, map[background.RunID]lineage, error) {
+func (s *Replayer) lettersForRule(ctx context.Context, r *activeRule, found []search.Letter) ([]journal.LetterRow, map[background.RunID]lineage, error) {
 	if len(found) == 0 {
 		return nil, nil, nil
 	}
@@ -204,7 +204,7 @@ func (r *activeRule) dueFilter(at time.Time) deadletter.Filter {
 // ruleGate returns the gate that refuses a letter which the rule's filter found, or "". It checks
 // again those members of the filter that can have changed since. replays is how often the rule
 // has replayed the lineage.
-func (s *Store) ruleGate(r *activeRule, f journal.LetterRow, replays int, at time.Time) refusal.Gate {
+func (s *Replayer) ruleGate(r *activeRule, f journal.LetterRow, replays int, at time.Time) refusal.Gate {
 	reprocess, review := casework.ValueOr(f.Annotations.Reprocess, casework.ReprocessEligible(f.Snapshot)), casework.ValueOr(f.Annotations.Review, casework.ManualReviewRequired(f.Snapshot))
 	want := r.Filter
 	switch {
@@ -235,7 +235,7 @@ func (s *Store) ruleGate(r *activeRule, f journal.LetterRow, replays int, at tim
 	case replays >= r.MaxReplays:
 		return refusal.GateReplaysSpent
 	}
-	return s.cases.Settlements.ForkGate(f.Snapshot, at)
+	return s.applier.Settlements.ForkGate(f.Snapshot, at)
 }
 
 // missing returns the part of a mark to set: what no person has set, and is not already

@@ -14,28 +14,28 @@ import (
 var ParseDelay = parseDelay
 
 // Store returns the store of the rules.
-func (r Rules) Store() *Store { return r.s }
+func (r Rules) Store() *Replayer { return r.s }
 
-func (s *Store) Journal() *journal.Journal { return s.journal }
-func (s *Store) Index() *search.Index      { return s.index.Search }
+func (s *Replayer) Journal() *journal.Journal { return s.journal }
+func (s *Replayer) Index() *search.Index      { return s.index.Search }
 
 // Round applies rules beside the processes that do.
-func (s *Store) Round(ctx context.Context, enabled []journal.Rule) Report {
+func (s *Replayer) Round(ctx context.Context, enabled []journal.Rule) Report {
 	return s.runner.round(ctx, enabled)
 }
 
 // LimitRounds limits the letters of a page and the pages of a round.
-func (s *Store) LimitRounds(page, pages int) { s.runner.page, s.runner.pages = page, pages }
+func (s *Replayer) LimitRounds(page, pages int) { s.runner.page, s.runner.pages = page, pages }
 
 // Page is letters as a rule read them, before it changes them.
 type Page struct {
 	Letters []journal.LetterRow
-	s       *Store
+	s       *Replayer
 	action  *action
 }
 
 // Read reads letters as a rule does.
-func (s *Store) Read(ctx context.Context, set StoredRule, runs ...background.RunID) (Page, error) {
+func (s *Replayer) Read(ctx context.Context, set StoredRule, runs ...background.RunID) (Page, error) {
 	rule, err := newActive(set)
 	if err != nil {
 		return Page{}, err
@@ -60,5 +60,5 @@ func (p Page) Apply(ctx context.Context, letters []journal.LetterRow) (replayed,
 
 // ApplyToOne applies the rule to the first letter of the page, alone.
 func (p Page) ApplyToOne(ctx context.Context) error {
-	return p.s.cases.ApplyAsRead(ctx, p.Letters[0], p.action.decide)
+	return p.s.applier.ApplyAsRead(ctx, p.Letters[0], p.action.decide)
 }

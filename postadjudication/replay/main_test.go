@@ -15,4 +15,4 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 type acting struct{ tenant, actor string }
 
 // storeOf returns the store of the service's rules.
-func storeOf(r *rig.Rig) *replay.Store { return r.As("", "").Rules.Store() }
+func storeOf(r *rig.Rig) *replay.Replayer { return r.As("", "").Rules.Store() }

@@ -27,15 +27,15 @@ import (
 
 // Rules keeps the rules that replay dead letters.
 type Rules struct {
-	s             *Store
+	s             *Replayer
 	tenant, actor string
 }
 
-// Store keeps the rules of tenants, and applies them.
-type Store struct {
+// Replayer keeps the rules of tenants, and applies them.
+type Replayer struct {
 	journal  *journal.Journal
-	cases    *casework.Cases
-	index    *deadletter.Index
+	applier  *casework.Applier
+	index    *deadletter.Searcher
 	runner   *runner
 	executes bool
 	every    time.Duration
@@ -44,7 +44,7 @@ type Store struct {
 }
 
 // As returns the rules of a tenant, changed in the name of actor. Reading needs no actor.
-func (s *Store) As(tenant, actor string) Rules { return Rules{s, tenant, actor} }
+func (s *Replayer) As(tenant, actor string) Rules { return Rules{s, tenant, actor} }
 
 // Rule automatically replays (forks) or marks open dead letters of a tenant. There are no rules
 // by default.

@@ -34,7 +34,7 @@ const (
 // Correctness depends neither on being the only process nor on the runner's memory: each change
 // is guarded by the letter's case and the rule as they were when it was decided.
 type runner struct {
-	store *Store
+	store *Replayer
 	page  int
 	pages int
 
@@ -70,23 +70,23 @@ type Stats struct {
 	Failed   uint64 // failures of single rules
 }
 
-func NewStore(c *casework.Cases, index *deadletter.Index, every time.Duration, executes bool) *Store {
+func NewReplayer(c *casework.Applier, index *deadletter.Searcher, every time.Duration, executes bool) *Replayer {
 	if every <= 0 {
 		every = roundEvery
 	}
-	r := &Store{journal: c.Journal, cases: c, index: index, executes: executes, every: every, now: c.Now, log: c.Log}
+	r := &Replayer{journal: c.Journal, applier: c, index: index, executes: executes, every: every, now: c.Now, log: c.Log}
 	r.runner = &runner{store: r, page: pageSize, pages: pagesPerRound, cursors: map[ruleKey]ruleCursor{}, failing: map[ruleKey]bool{}}
 	return r
 }
 
 // Stats returns what this process did.
-func (s *Store) Stats() Stats {
+func (s *Replayer) Stats() Stats {
 	r := s.runner
 	return Stats{Rounds: r.rounds.Load(), Replayed: r.replayed.Load(), Marked: r.marked.Load(), Failed: r.failed.Load()}
 }
 
 // Run applies rules until ctx ends.
-func (s *Store) Run(ctx context.Context) {
+func (s *Replayer) Run(ctx context.Context) {
 	failing := false
 	for casework.Sleep(ctx, s.every, nil) {
 		_, err := s.Apply(ctx)
@@ -104,7 +104,7 @@ func (s *Store) Run(ctx context.Context) {
 // failing rule does not block others: it is counted and logged, and the next round retries it. Only
 // one process applies rules at a time; Report.Ran reports whether this call did. Errors:
 // ErrNoExecutor if this process executes nothing.
-func (s *Store) Apply(ctx context.Context) (Report, error) {
+func (s *Replayer) Apply(ctx context.Context) (Report, error) {
 	if !s.executes {
 		return Report{}, refusal.ErrNoExecutor // only a process that executes knows what a fork's operation key must be
 	}

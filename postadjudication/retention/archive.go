@@ -67,21 +67,21 @@ type ArchivedLetter struct {
 	Request      []byte                       `json:"request"` // input of the executor or handler
 }
 
-// Reader reads how long a tenant's dead letters are kept, and those that were archived.
-type Reader struct {
+// Schedule reads how long a tenant's dead letters are kept, and those that were archived.
+type Schedule struct {
 	s      *Keeper
 	tenant string
 }
 
 // As returns the reader of a tenant.
-func (k *Keeper) As(tenant string) Reader { return Reader{k, tenant} }
+func (k *Keeper) As(tenant string) Schedule { return Schedule{k, tenant} }
 
 // Archived streams the archived letters of a family, each once, in order of the day of their
 // removal. A process that dies while it removes a letter can leave the letter in
 // several files. Archived then returns the copy with most receipts, which is the one that was
 // removed. A letter that was forked or held at the moment of its removal may be in the archive
 // though it was not removed; its receipts show whether it was.
-func (p Reader) Archived(ctx context.Context, family string) iter.Seq2[ArchivedLetter, error] {
+func (p Schedule) Archived(ctx context.Context, family string) iter.Seq2[ArchivedLetter, error] {
 	if p.s.archive == nil || p.tenant == "" || family == "" {
 		return func(yield func(ArchivedLetter, error) bool) {
 			yield(ArchivedLetter{}, fmt.Errorf("retention: Archived needs an archive, a tenant and a family"))

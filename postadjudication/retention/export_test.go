@@ -12,7 +12,7 @@ import (
 const TenantFailureLimit = tenantFailureLimit
 
 // PruneUnlocked is a Prune beside those of other processes.
-func (r Reader) PruneUnlocked(ctx context.Context) (Report, error) {
+func (r Schedule) PruneUnlocked(ctx context.Context) (Report, error) {
 	round := &pruneRound{Keeper: r.s}
 	var errs []error
 	for _, rule := range r.s.rules.all() {
@@ -22,4 +22,4 @@ func (r Reader) PruneUnlocked(ctx context.Context) (Report, error) {
 }
 
 // Journal returns the journal of the process.
-func (r Reader) Journal() *journal.Journal { return r.s.journal }
+func (r Schedule) Journal() *journal.Journal { return r.s.journal }

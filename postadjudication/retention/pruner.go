@@ -61,7 +61,7 @@ func (k *Keeper) Stats() Stats {
 // Keeper keeps dead letters as long as their retention says, and purges them.
 type Keeper struct {
 	journal *journal.Journal
-	cases   *casework.Cases
+	applier *casework.Applier
 	rules   ruleSet
 	archive Archive // may be nil
 	every   time.Duration
@@ -71,12 +71,12 @@ type Keeper struct {
 }
 
 // NewKeeper returns the keeper of the letters of some families. archive may be nil.
-func NewKeeper(of *casework.Cases, families []background.Family, rules []Rule, archive Archive, every time.Duration) (*Keeper, error) {
+func NewKeeper(of *casework.Applier, families []background.Family, rules []Rule, archive Archive, every time.Duration) (*Keeper, error) {
 	names := make([]string, len(families))
 	for i, f := range families {
 		names[i] = f.Name()
 	}
-	k := &Keeper{journal: of.Journal, cases: of, archive: archive, every: every, now: of.Now, log: of.Log}
+	k := &Keeper{journal: of.Journal, applier: of, archive: archive, every: every, now: of.Now, log: of.Log}
 	if k.every <= 0 {
 		k.every = 5 * time.Minute
 	}
@@ -188,10 +188,10 @@ func (p *pruneRound) purgeExpired(ctx context.Context, rule parsedRule, why stri
 			due = append(due, f)
 		}
 	}
-	results, err := p.cases.ApplyMany(ctx, due, casework.Purging(func(f journal.LetterRow) receipts.Draft {
+	results, err := p.applier.ApplyMany(ctx, due, casework.Purging(func(f journal.LetterRow) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: systemActor, At: at, Payload: receipts.Payload{
 			ReasonCode: why, Reason: "its retention is over", ExpiresAt: casework.Later(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
-	}), p.cases.Archiving(at, casework.Batch{Tried: tried}))
+	}), p.applier.Archiving(at, casework.Batch{Tried: tried}))
 	n := countWritten(results)
 	p.report.Pruned += n
 	p.counts.pruned.Add(uint64(n))
@@ -208,7 +208,7 @@ func (p *pruneRound) announce(ctx context.Context, rule parsedRule, letters []jo
 		}
 	}
 	ends := func(f journal.LetterRow) time.Time { return rule.announcedEnd(f.Run.DeadAt, at) }
-	results, err := p.cases.ApplyMany(ctx, due, casework.Announcing(ends, systemActor, at), casework.Batch{Tried: tried})
+	results, err := p.applier.ApplyMany(ctx, due, casework.Announcing(ends, systemActor, at), casework.Batch{Tried: tried})
 	n := countWritten(results)
 	p.report.Announced += n
 	p.counts.announced.Add(uint64(n))

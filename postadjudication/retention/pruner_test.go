@@ -307,7 +307,7 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	}
 	held := make(chan struct{})
 	alone := make(chan bool, 1)
-	_, err = a.As("", "").DeadLetters.Reader.Journal().Letters.Exclusive(context.Background(), func() error {
+	_, err = a.As("", "").DeadLetters.Schedule.Journal().Letters.Exclusive(context.Background(), func() error {
 		go func() { defer close(held); got, _ := b.Prune(context.Background()); alone <- got.Ran }()
 		<-held
 		return nil

@@ -61,7 +61,7 @@ func (s *letterList) scanBy(decide casework.LetterDecision) (Report, error) {
 		at += len(page)
 		return page, journal.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
 	}, func(letters []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
-		return (&casework.Cases{Letters: s}).ApplyMany(context.Background(), letters, decide, casework.Batch{Tried: tried})
+		return (&casework.Applier{Letters: s}).ApplyMany(context.Background(), letters, decide, casework.Batch{Tried: tried})
 	})
 	return p.report, err
 }

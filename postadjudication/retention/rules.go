@@ -167,7 +167,7 @@ type Effective struct {
 
 // Retention returns the rule of each family, followed by that of each queue with a rule of its
 // own.
-func (p Reader) Retention(context.Context) ([]Effective, error) {
+func (p Schedule) Retention(context.Context) ([]Effective, error) {
 	out := []Effective{}
 	for _, r := range p.s.rules.all() {
 		out = append(out, Effective{Family: r.Family, Queue: r.Queue, MaxAge: deadletter.Duration(r.maxAge), MaxCount: r.maxCount, Archived: p.s.archive != nil})

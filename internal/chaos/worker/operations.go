@@ -112,7 +112,7 @@ func (p *process) access(ctx context.Context, c Command) error {
 	case UseKeys:
 		return p.keys(ctx, c.Tenant)
 	case Refuse:
-		refusal := postadjudication.AccessRefusal{Tenant: c.Tenant, Actor: actor, Action: "fork", Rule: "role_missing"}
+		refusal := postadjudication.AccessRefusal{Tenant: c.Tenant, Actor: actor, Action: "fork", Code: "role_missing"}
 		if c.Run != "" {
 			var err error
 			if refusal.Run, err = receipts.ParseRunID(c.Run); err != nil {

@@ -17,14 +17,14 @@ import (
 
 // Reports counts and groups dead letters.
 type Reports struct {
-	s       *deadletter.Index
+	s       *deadletter.Searcher
 	letters deadletter.Letters
 	tenant  string
 }
 
 // Of returns the reports of a tenant.
-func Of(s *deadletter.Store, tenant string) Reports {
-	return Reports{s.Index, s.As(tenant, ""), tenant}
+func Of(s *deadletter.Repository, tenant string) Reports {
+	return Reports{s.Searcher, s.As(tenant, ""), tenant}
 }
 
 // Query selects the dead letters to analyze.

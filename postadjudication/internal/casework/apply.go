@@ -13,13 +13,13 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
-// Cases applies decisions to dead letters. All that people, plans, rules and retention do with a
+// Applier applies decisions to dead letters. All that people, plans, rules and retention do with a
 // dead letter is written here, and only if its case is as it was when it was decided.
-type Cases struct {
+type Applier struct {
 	Letters       LetterJournal
 	Journal       *journal.Journal
 	Manager       *background.Manager // set after the families exist
-	Settlements   *Settlements
+	Settlements   *SettlementFamily
 	PlainFamilies map[string]*PlainFamily
 	Sessions      *Sessions
 	Refusals      *Refusals
@@ -52,7 +52,7 @@ func (j LettersOf) Snapshot(ctx context.Context, id background.RunID) (journal.S
 
 // OpenLetter reads an open letter of a tenant with its annotations. Errors: refusal.ErrNotFound if the
 // tenant has no such letter, or it was purged; *refusal.RefusedError if the letter is not open.
-func (c *Cases) OpenLetter(ctx context.Context, tenant string, id background.RunID) (journal.LetterRow, error) {
+func (c *Applier) OpenLetter(ctx context.Context, tenant string, id background.RunID) (journal.LetterRow, error) {
 	found, err := c.Letters.LetterRowsByID(ctx, id)
 	if err != nil {
 		return journal.LetterRow{}, err
@@ -75,7 +75,7 @@ func (c *Cases) OpenLetter(ctx context.Context, tenant string, id background.Run
 }
 
 // OwnRun reads a run of a tenant, or returns refusal.ErrNotFound.
-func (c *Cases) OwnRun(ctx context.Context, tenant string, id background.RunID) (journal.Snapshot, error) {
+func (c *Applier) OwnRun(ctx context.Context, tenant string, id background.RunID) (journal.Snapshot, error) {
 	seen, err := c.Journal.Cases.Snapshot(ctx, id)
 	return seen, ownedBy(tenant, seen, err)
 }
@@ -92,7 +92,7 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 // Apply applies a decision to an open letter of a tenant, and decides again if the letter
 // changes meanwhile. decide may first read what its decision needs besides the letter. Apply returns the letter as it was decided on, and the change that was
 // written. Errors are those of OpenLetter, of the decision and of the journal.
-func (c *Cases) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
+func (c *Applier) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {
 		f, err = c.OpenLetter(ctx, tenant, id)
 		if err != nil || f.Run.LastTransition == transition { // an earlier try is written
@@ -110,7 +110,7 @@ func (c *Cases) Apply(ctx context.Context, tenant string, id background.RunID, d
 
 // ApplyAsRead applies a decision to a letter as it was read. The letter need not be open. It
 // returns ErrLetterChanged if its case has changed since.
-func (c *Cases) ApplyAsRead(ctx context.Context, f journal.LetterRow, decide LetterDecision) error {
+func (c *Applier) ApplyAsRead(ctx context.Context, f journal.LetterRow, decide LetterDecision) error {
 	ch, err := decide(f)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func lastTry(err error) error {
 
 // write writes a change of a letter, in a commit of its own. It waits for other transactions on
 // the case, and returns errCaseChanged if the case is not as in f.
-func (c *Cases) write(ctx context.Context, f journal.LetterRow, ch journal.Change) error {
+func (c *Applier) write(ctx context.Context, f journal.LetterRow, ch journal.Change) error {
 	_, err := c.Letters.Apply(ctx, f.Run.ID, ch.Transition, func(now *journal.Snapshot) (journal.Change, error) {
 		if now.Case.Head != f.Case.Head {
 			return journal.Change{}, errCaseChanged
@@ -140,7 +140,7 @@ func (c *Cases) write(ctx context.Context, f journal.LetterRow, ch journal.Chang
 }
 
 // NotifyRuns notifies workers of runs that were just committed.
-func (c *Cases) NotifyRuns(ctx context.Context, created ...*background.Run) {
+func (c *Applier) NotifyRuns(ctx context.Context, created ...*background.Run) {
 	if c.WithoutRedis {
 		return
 	}

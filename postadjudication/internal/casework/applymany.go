@@ -55,8 +55,8 @@ var (
 //
 // A commit whose result is unknown is not repeated: if it was written, the letters have other
 // heads, and are ErrLetterChanged.
-func (c *Cases) ApplyMany(ctx context.Context, letters []journal.LetterRow, decide LetterDecision, m Batch) ([]Result, error) {
-	b := letterBatch{Cases: c, Batch: m, decide: decide, results: make([]Result, len(letters))}
+func (c *Applier) ApplyMany(ctx context.Context, letters []journal.LetterRow, decide LetterDecision, m Batch) ([]Result, error) {
+	b := letterBatch{Applier: c, Batch: m, decide: decide, results: make([]Result, len(letters))}
 	for i := range letters {
 		b.results[i] = Result{Letter: letters[i], Err: ErrNotTried}
 	}
@@ -76,7 +76,7 @@ func (c *Cases) ApplyMany(ctx context.Context, letters []journal.LetterRow, deci
 
 // letterBatch is one call of ApplyMany.
 type letterBatch struct {
-	*Cases
+	*Applier
 	Batch
 	decide      LetterDecision
 	results     []Result
@@ -240,7 +240,7 @@ func RecoverPanic(do func() error) (err error) {
 }
 
 // Notifying notifies workers of the runs that a write created.
-func (c *Cases) Notifying(ctx context.Context, _ []journal.LetterRow, changes []journal.Change, write func() ([]bool, error)) ([]bool, error) {
+func (c *Applier) Notifying(ctx context.Context, _ []journal.LetterRow, changes []journal.Change, write func() ([]bool, error)) ([]bool, error) {
 	written, err := write()
 	if err != nil {
 		return written, err

@@ -110,7 +110,7 @@ func (j *memoryJournal) ApplyLetterBatch(ctx context.Context, changes []journal.
 }
 
 // memoryCases returns cases over letters of given names.
-func memoryCases(names string) (*Cases, *memoryJournal, []journal.LetterRow) {
+func memoryCases(names string) (*Applier, *memoryJournal, []journal.LetterRow) {
 	j := &memoryJournal{letters: map[background.RunID]*journal.LetterRow{}}
 	var letters []journal.LetterRow
 	for _, name := range names {
@@ -122,7 +122,7 @@ func memoryCases(names string) (*Cases, *memoryJournal, []journal.LetterRow) {
 		j.letters[f.Run.ID] = &stored
 		letters = append(letters, f)
 	}
-	return &Cases{Letters: j}, j, letters
+	return &Applier{Letters: j}, j, letters
 }
 
 // leaves is a decision that changes nothing.

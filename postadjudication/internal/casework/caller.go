@@ -68,7 +68,7 @@ func (m Provenance) Stamp(p *receipts.Payload) {
 
 // RequiredPeople returns how many people a caller needs to state or free money of a
 // tenant.
-func (c *Cases) RequiredPeople(ctx context.Context, tenant string) (int, error) {
+func (c *Applier) RequiredPeople(ctx context.Context, tenant string) (int, error) {
 	if CallerOf(ctx).NoKeys {
 		return 1, nil
 	}

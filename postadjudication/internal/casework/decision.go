@@ -194,7 +194,7 @@ func reservationGate(f journal.LetterRow) refusal.Gate {
 }
 
 // FreeGate is reservationGate for all runs of the case: a call of any of them may be in flight.
-func (c *Cases) FreeGate(ctx context.Context, f journal.LetterRow) (refusal.Gate, error) {
+func (c *Applier) FreeGate(ctx context.Context, f journal.LetterRow) (refusal.Gate, error) {
 	if gate := reservationGate(f); gate != "" {
 		return gate, nil
 	}

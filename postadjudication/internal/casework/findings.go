@@ -96,7 +96,7 @@ func lookupURL(executor escrow.Executor) string {
 }
 
 // ReconcileByLookup runs a planned lookup at the escrow service of this process.
-func (c *Cases) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, by Guard) error {
+func (c *Applier) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, by Guard) error {
 	found, asked, err := c.LookupFinding(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (c *Cases) ReconcileByLookup(ctx context.Context, tenant string, id backgro
 
 // LookupFinding asks the escrow service about a run and returns the answer as a finding, with
 // its source. It returns a *refusal.RefusedError if the run can't be looked up or the answer is unclear.
-func (c *Cases) LookupFinding(ctx context.Context, tenant string, id background.RunID) (Finding, LookupSource, error) {
+func (c *Applier) LookupFinding(ctx context.Context, tenant string, id background.RunID) (Finding, LookupSource, error) {
 	if c.Settlements.Executor == nil {
 		return Finding{}, LookupSource{}, refusal.ErrNoExecutor
 	}
@@ -139,7 +139,7 @@ func lookupUnclear(found background.Result) string {
 
 // Reconcile records a finding of an actor, or of a lookup, and returns the transaction of its
 // case.
-func (c *Cases) Reconcile(ctx context.Context, tenant string, id background.RunID, actor string, f Finding, asked LookupSource, by Guard) (transaction string, err error) {
+func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.RunID, actor string, f Finding, asked LookupSource, by Guard) (transaction string, err error) {
 	seen, err := c.FindingRun(ctx, tenant, id, f, asked)
 	if err != nil {
 		return "", err
@@ -158,7 +158,7 @@ func (c *Cases) Reconcile(ctx context.Context, tenant string, id background.RunI
 }
 
 // FindingRun reads the run of a finding or lookup, and refuses a run that accepts neither.
-func (c *Cases) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (journal.Snapshot, error) {
+func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (journal.Snapshot, error) {
 	seen, err := c.OwnRun(ctx, tenant, id)
 	switch gate := reconcileGate(seen); {
 	case err != nil:
@@ -182,7 +182,7 @@ func (c *Cases) FindingRun(ctx context.Context, tenant string, id background.Run
 
 // refuseIfPaidByFork refuses a finding for a forked letter whose operation key is already paid, as by
 // its fork. A payment counts once per key, so the finding would change nothing.
-func (c *Cases) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot) error {
+func (c *Applier) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot) error {
 	runs, err := c.Settlements.readCaseRuns(ctx, seen.Run)
 	if err != nil || !runs.paidUnder(seen.Run.Operation) {
 		return err
@@ -193,7 +193,7 @@ func (c *Cases) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot) e
 // checkNoCallPending refuses NotExecuted while a call may still be in flight, unless the finding
 // confirms it with CallOutstanding. A call that begins meanwhile makes the transition fail: it
 // expects the attempt that was read.
-func (c *Cases) checkNoCallPending(ctx context.Context, seen journal.Snapshot, f Finding) error {
+func (c *Applier) checkNoCallPending(ctx context.Context, seen journal.Snapshot, f Finding) error {
 	if f.Class != escrow.NotExecuted || f.CallOutstanding {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (c *Cases) checkNoCallPending(ctx context.Context, seen journal.Snapshot, f
 }
 
 // explainLostGuard returns why a letter that was open a moment ago can't be reconciled any more.
-func (c *Cases) explainLostGuard(ctx context.Context, id background.RunID, lost error) error {
+func (c *Applier) explainLostGuard(ctx context.Context, id background.RunID, lost error) error {
 	now, err := c.Journal.Cases.Snapshot(ctx, id)
 	if err != nil {
 		return err
@@ -226,11 +226,11 @@ func reconcileGate(s journal.Snapshot) refusal.Gate {
 	case s.Run.State.Waiting() && moneyUnknown(s):
 		return ""
 	}
-	return OpenLetterGate(s)
+	return SettlementLetterGate(s)
 }
 
-// OpenLetterGate is the gate of every action that needs an open letter of a settlement.
-func OpenLetterGate(s journal.Snapshot) refusal.Gate {
+// SettlementLetterGate is the gate of every action that needs an open letter of a settlement.
+func SettlementLetterGate(s journal.Snapshot) refusal.Gate {
 	switch {
 	case s.Case.Kind != journal.KindSettlement:
 		return refusal.GateNotSettlement

@@ -35,7 +35,7 @@ type Forking struct {
 // have returned since. None begins, as the runs have ended, so the facts need not be of one
 // transaction with the fork.
 type ForkFacts struct {
-	family *Settlements
+	family *SettlementFamily
 	at     time.Time
 	served map[string]bool // by family
 	calls  map[background.RunID]otherCall
@@ -51,7 +51,7 @@ type otherCall struct {
 // ReadForkFacts reads the facts for forks of letters at a time. An error means that they could not
 // be read, whatever the letters. A letter whose own receipts are unreadable is refused by Decide,
 // with background.ErrUnreadable.
-func (f *Settlements) ReadForkFacts(ctx context.Context, at time.Time, letters ...journal.LetterRow) (ForkFacts, error) {
+func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, letters ...journal.LetterRow) (ForkFacts, error) {
 	k := ForkFacts{family: f, at: at, served: map[string]bool{}, calls: map[background.RunID]otherCall{}}
 	for i := range letters {
 		r := &letters[i].Run
@@ -179,13 +179,13 @@ func (k Forking) applyOverrides(next *background.Run) string {
 // ForkGate returns the gate that would refuse a fork of the run, or empty, for lists and plans.
 // It reads which families are served, at most once in servedFamiliesTTL. If that can't be read,
 // the family counts as served: ReadForkFacts returns the error.
-func (f *Settlements) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
+func (f *SettlementFamily) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
 	served, err := f.Served.served(context.Background(), s.Run.Family)
 	return f.forkGate(s, at, served || err != nil)
 }
 
 // forkGate returns the gate that refuses a fork of the run, or empty.
-func (f *Settlements) forkGate(s journal.Snapshot, at time.Time, served bool) refusal.Gate {
+func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, served bool) refusal.Gate {
 	r := s.Run
 	switch {
 	case r.State != background.DeadLettered:
@@ -210,7 +210,7 @@ func (f *Settlements) forkGate(s journal.Snapshot, at time.Time, served bool) re
 // would replay a stored failure, and if the lifetime of the old key is over: that key no longer
 // protects against a second payment, and a new lifetime can't be counted from a call under it.
 // It never needs one if something was executed, or may be, by the run's own calls.
-func (f *Settlements) wantsNewKey(s *journal.Snapshot, at time.Time) bool {
+func (f *SettlementFamily) wantsNewKey(s *journal.Snapshot, at time.Time) bool {
 	return s.Case.Kind == journal.KindSettlement && s.Run.Class == escrow.NotExecuted && s.Run.UnresolvedUnknowns == 0 && !s.Run.HasOutstandingCall() &&
 		(f.replaysFailures(s.Run.Target) || f.keyExpired(&s.Run, at))
 }
@@ -232,7 +232,7 @@ func (k ForkFacts) newKey(s *journal.Snapshot) (bool, error) {
 // outstanding call under the run's operation key that may still pay. A call of a lost process
 // never returns: it counts for as long as a call can be in flight. The engine tracks the run's
 // own calls.
-func (f *Settlements) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
+func (f *SettlementFamily) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.Journal.Cases.ReadableRuns(ctx, r.Tenant, r.Case)
 	if err != nil || !slices.ContainsFunc(all, func(s journal.Snapshot) bool {
 		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall()
@@ -243,13 +243,13 @@ func (f *Settlements) otherCallOutstanding(ctx context.Context, r background.Run
 	return q.outstanding || q.remainingFlight() > 0, err
 }
 
-func (f *Settlements) replaysFailures(target string) bool {
+func (f *SettlementFamily) replaysFailures(target string) bool {
 	replayer, ok := f.ExecutorOf(target).(escrow.FailureReplayer)
 	return ok && replayer.ReplaysFailures()
 }
 
 // keyExpired reports whether the lifetime of a run's operation key is over.
-func (f *Settlements) keyExpired(r *background.Run, at time.Time) bool {
+func (f *SettlementFamily) keyExpired(r *background.Run, at time.Time) bool {
 	executor := f.ExecutorOf(r.Target)
 	return executor != nil && executor.KeyLifetime() > 0 && !r.FirstSentAt.IsZero() && f.keyMayExpire(r, at)
 }

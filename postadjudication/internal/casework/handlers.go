@@ -32,7 +32,7 @@ func HandledRun(r background.Run) (letter background.RunID, ok bool) {
 //
 //	family.Record ──▶ decide: the run dies ──▶ with a handler ──▶ one commit ──▶ notification
 type Handlers struct {
-	Cases     *Cases
+	Cases     *Applier
 	FamilyFor map[string]string // the handler's family, by the family of the dead run
 	// Open returns the change that opens the case of the run that handles a dead letter. It is called
 	// within the decision, since only that shows which run dies and of which tenant. Its

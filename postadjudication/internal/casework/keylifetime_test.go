@@ -13,7 +13,7 @@ import (
 // one past the lifetime can.
 func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 	t.Parallel()
-	f := &Settlements{Executor: fixedEscrow{keyLifetime: time.Minute}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second}
+	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Minute}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second}
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r := background.Run{Target: escrow.DefaultTarget, State: background.Scheduled, UnresolvedUnknowns: 1, FirstSentAt: first}
 	for after, want := range map[time.Duration]error{

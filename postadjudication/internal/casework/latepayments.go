@@ -23,7 +23,7 @@ type caseRuns struct {
 // errCaseRunsStale means that the runs of the case must be read, or read again.
 var errCaseRunsStale = errors.New("postadjudication: the runs of the case are not those of its head")
 
-func (f *Settlements) readCaseRuns(ctx context.Context, r background.Run) (*caseRuns, error) {
+func (f *SettlementFamily) readCaseRuns(ctx context.Context, r background.Run) (*caseRuns, error) {
 	now, err := f.Journal.Cases.Snapshot(ctx, r.ID)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (f *Settlements) readCaseRuns(ctx context.Context, r background.Run) (*case
 // paidUnderOlderKeys returns what a case has paid under older keys since its current generation
 // began. If the receipts are inconsistent it returns all that was asked for: a further payment is
 // then reported as a breach, and an audit finds the inconsistent receipts.
-func (f *Settlements) paidUnderOlderKeys(ctx context.Context, c journal.Case) (int64, error) {
+func (f *SettlementFamily) paidUnderOlderKeys(ctx context.Context, c journal.Case) (int64, error) {
 	_, trail, err := f.Journal.Cases.WithTrail(ctx, c.Tenant, c.ID)
 	if err != nil {
 		return 0, err

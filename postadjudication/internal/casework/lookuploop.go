@@ -89,7 +89,7 @@ const (
 // An answer is recorded only if the case has not changed since the lookup. An answer without
 // new information changes only the record of the lookup.
 type LookupLoop struct {
-	*Cases
+	*Applier
 	worker string
 	rule   LookupRule
 
@@ -125,9 +125,9 @@ func (l *LookupLoop) skippedNow() map[background.RunID]time.Time {
 }
 
 // NewLookupLoop returns a loop that records answers in the name of a worker. Run starts it.
-func NewLookupLoop(c *Cases, worker string, rule LookupRule) *LookupLoop {
+func NewLookupLoop(c *Applier, worker string, rule LookupRule) *LookupLoop {
 	rule = rule.withDefaults()
-	return &LookupLoop{Cases: c, worker: worker, rule: rule, firstSeen: map[background.RunID]time.Time{}, skippedUntil: map[background.RunID]time.Time{}, limiters: map[string]*rate.Limiter{}, slots: make(chan struct{}, rule.Slots)}
+	return &LookupLoop{Applier: c, worker: worker, rule: rule, firstSeen: map[background.RunID]time.Time{}, skippedUntil: map[background.RunID]time.Time{}, limiters: map[string]*rate.Limiter{}, slots: make(chan struct{}, rule.Slots)}
 }
 
 // Stats returns the counters of this process.

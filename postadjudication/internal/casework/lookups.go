@@ -76,23 +76,23 @@ func (q lookupEvidence) remainingFlight() time.Duration {
 
 // trustedLifetime returns how long after its first call a key with the given lifetime is
 // relied on.
-func (f *Settlements) trustedLifetime(life time.Duration) time.Duration {
+func (f *SettlementFamily) trustedLifetime(life time.Duration) time.Duration {
 	return life - f.margin()
 }
 
 // margin is subtracted from the lifetime of an operation key, besides a call's own time
 // limit: a call is sent within the call bound of its claim, and the clocks of the process
 // that made the first call and of this one may each be off by MaxClockOffset.
-func (f *Settlements) margin() time.Duration { return f.CallBound + 2*background.MaxClockOffset }
+func (f *SettlementFamily) margin() time.Duration { return f.CallBound + 2*background.MaxClockOffset }
 
 // Lookup asks the escrow service about the run's operation key.
-func (f *Settlements) Lookup(ctx context.Context, r background.Run) background.Result {
+func (f *SettlementFamily) Lookup(ctx context.Context, r background.Run) background.Result {
 	return f.lookUp(ctx, r, false)
 }
 
 // lookUp is Lookup. noCallInFlight means that the caller knows by its own clock that no call
 // can be in flight, unless one is outstanding.
-func (f *Settlements) lookUp(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
+func (f *SettlementFamily) lookUp(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
 	executor := f.ExecutorOf(r.Target)
 	if executor == nil {
 		return unknownResult(failureTargetUnknown, "this process does not call the escrow service "+r.Target)
@@ -125,7 +125,7 @@ func (f *Settlements) lookUp(ctx context.Context, r background.Run, noCallInFlig
 
 // lookUpWithTimeout is lookUp within the time limit of a call, for lookups outside an attempt. If
 // the lookup panics or ignores its context, the answer is Unknown and the caller is not blocked.
-func (c *Cases) lookUpWithTimeout(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
+func (c *Applier) lookUpWithTimeout(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
 	ctx, cancel := context.WithTimeout(ctx, c.Settlements.CallTimeLimit)
 	defer cancel()
 	answers := make(chan background.Result, 1)
@@ -162,7 +162,7 @@ func (q lookupEvidence) explain(why string) string {
 }
 
 // readLookupEvidence reads the calls under the operation key of a run.
-func (f *Settlements) readLookupEvidence(ctx context.Context, r background.Run) (lookupEvidence, error) {
+func (f *SettlementFamily) readLookupEvidence(ctx context.Context, r background.Run) (lookupEvidence, error) {
 	q := lookupEvidence{maxSendDelay: f.CallBound + f.CallTimeLimit, inFlight: f.inFlight(r.Target), called: !r.FirstSentAt.IsZero(), keyAge: f.Now().Sub(r.FirstSentAt), keyRetention: f.lookupLifetime(r.Target), margin: f.margin()}
 	runs, trail, err := f.Journal.Cases.WithTrail(ctx, r.Tenant, r.Case)
 	if err != nil {
@@ -187,7 +187,7 @@ func (f *Settlements) readLookupEvidence(ctx context.Context, r background.Run) 
 }
 
 // anyAlive reports whether one of the named processes may be alive.
-func (f *Settlements) anyAlive(ctx context.Context, workers []string) (bool, error) {
+func (f *SettlementFamily) anyAlive(ctx context.Context, workers []string) (bool, error) {
 	sessions, err := f.Journal.Sessions.Sessions(ctx)
 	return slices.ContainsFunc(sessions, func(s background.Session) bool {
 		return !s.Lost && slices.Contains(workers, s.Worker)
@@ -255,7 +255,7 @@ const maxInFlight = escrow.Forever / 2
 
 // inFlight returns how long an abandoned call may still be executed, as the executor states;
 // 0 if the executor judges by itself. DefaultInFlight applies if the executor states nothing.
-func (f *Settlements) inFlight(target string) time.Duration {
+func (f *SettlementFamily) inFlight(target string) time.Duration {
 	span := f.DefaultInFlight
 	if states, ok := f.ExecutorOf(target).(escrow.InFlighter); ok {
 		span = states.InFlight()
@@ -264,7 +264,7 @@ func (f *Settlements) inFlight(target string) time.Duration {
 }
 
 // lookupLifetime returns how long after the first call the escrow service can look a key up.
-func (f *Settlements) lookupLifetime(target string) time.Duration {
+func (f *SettlementFamily) lookupLifetime(target string) time.Duration {
 	executor := f.ExecutorOf(target)
 	if executor == nil {
 		return 0
@@ -278,7 +278,7 @@ func (f *Settlements) lookupLifetime(target string) time.Duration {
 
 // mayStillPay returns why a call under a run's operation key may be in flight; empty if none
 // can be.
-func (f *Settlements) mayStillPay(ctx context.Context, r background.Run) (string, error) {
+func (f *SettlementFamily) mayStillPay(ctx context.Context, r background.Run) (string, error) {
 	if r.UnresolvedUnknowns == 0 && !r.HasOutstandingCall() {
 		return "", nil // every call was refused
 	}

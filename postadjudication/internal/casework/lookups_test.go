@@ -93,7 +93,7 @@ func TestWhatTheAnswerOfALookupMeans(t *testing.T) {
 // not conclusive, however long ago the call was.
 func TestACallThatIsOnItsWayForEverIsNeverOver(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]Settlements{
+	for name, f := range map[string]SettlementFamily{
 		"stated":  {Executor: fixedEscrow{inFlight: escrow.Forever}, Targets: Targets{escrow.DefaultTarget: nil}},
 		"nearly":  {Executor: fixedEscrow{inFlight: escrow.Forever - time.Second}, Targets: Targets{escrow.DefaultTarget: nil}},
 		"assumed": {DefaultInFlight: escrow.Forever},
@@ -126,7 +126,7 @@ func TestAnExecutorThatStatesNoSpanIsGivenTheAssumedOne(t *testing.T) {
 		"hidden":  {wrapper{e, e}, time.Minute},
 		"no call": {nil, time.Minute},
 	} {
-		f := Settlements{Executor: tc.executor, Targets: Targets{escrow.DefaultTarget: nil}, DefaultInFlight: escrow.DefaultInFlight}
+		f := SettlementFamily{Executor: tc.executor, Targets: Targets{escrow.DefaultTarget: nil}, DefaultInFlight: escrow.DefaultInFlight}
 		if got := f.inFlight(escrow.DefaultTarget); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}

@@ -13,7 +13,7 @@ import (
 
 // Recorder returns the adapter that records transitions of a family's runs. A process without
 // an executor can still record a person's request.
-func (c *Cases) Recorder(name string) interface {
+func (c *Applier) Recorder(name string) interface {
 	Record(context.Context, background.Transition) (background.Run, error)
 } {
 	if p, ok := c.PlainFamilies[name]; ok {

@@ -60,7 +60,7 @@ var ErrNotArchived = errors.New("casework: the archive does not take the letters
 // file, if there is an archive, and a commit. Then their archived tasks are removed. If the
 // process dies between the steps, open letters are archived again and purged by a later call, and
 // the sweep of archived tasks removes those that remained.
-func (c *Cases) Archiving(at time.Time, m Batch) Batch {
+func (c *Applier) Archiving(at time.Time, m Batch) Batch {
 	m.group = func(f journal.LetterRow) string { return f.Run.Tenant + "\x00" + f.Run.Family }
 	m.Around = func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() ([]bool, error)) ([]bool, error) {
 		name := ""
@@ -90,14 +90,14 @@ func (c *Cases) Archiving(at time.Time, m Batch) Batch {
 }
 
 // removeFile removes a file of the archive, if there is one.
-func (c *Cases) removeFile(ctx context.Context, name string) {
+func (c *Applier) removeFile(ctx context.Context, name string) {
 	if name != "" {
 		c.Archive.Remove(ctx, name)
 	}
 }
 
 // removeArchivedTasks removes the archived tasks of the letters that were purged.
-func (c *Cases) removeArchivedTasks(ctx context.Context, changes []journal.Change, written []bool) {
+func (c *Applier) removeArchivedTasks(ctx context.Context, changes []journal.Change, written []bool) {
 	var purged []background.Run
 	for i, ok := range written {
 		if ok {

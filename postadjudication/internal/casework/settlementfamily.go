@@ -14,9 +14,9 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Settlements is the family of settlements. Its handler calls the escrow service; Record
+// SettlementFamily is the family of settlements. Its handler calls the escrow service; Record
 // changes settlement, escrow and evidence in the commit that changes the run.
-type Settlements struct {
+type SettlementFamily struct {
 	Journal       *journal.Journal
 	Executor      escrow.Executor // of escrow.DefaultTarget and its aliases; nil: nothing is executed
 	Targets       Targets
@@ -31,13 +31,13 @@ type Settlements struct {
 }
 
 // Name implements background.Family.
-func (f *Settlements) Name() string { return Family }
+func (f *SettlementFamily) Name() string { return Family }
 
 // TimeLimit returns the time limit of one call of an escrow service.
-func (f *Settlements) TimeLimit() time.Duration { return f.CallTimeLimit }
+func (f *SettlementFamily) TimeLimit() time.Duration { return f.CallTimeLimit }
 
 // Handle calls the escrow service once. It calls nothing if the attempt can't check its claim's age.
-func (f *Settlements) Handle(ctx context.Context, a background.Attempt) background.Result {
+func (f *SettlementFamily) Handle(ctx context.Context, a background.Attempt) background.Result {
 	if a.Fresh == nil {
 		return background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: background.FailureStaleClaim, Message: "the age of the claim is unknown"}}
 	}
@@ -79,11 +79,11 @@ func resultOf(a escrow.Answer, asked int64) background.Result {
 }
 
 // Record commits a transition of a run with its case, escrow and receipts.
-func (f *Settlements) Record(ctx context.Context, m background.Transition) (background.Run, error) {
+func (f *SettlementFamily) Record(ctx context.Context, m background.Transition) (background.Run, error) {
 	return f.record(ctx, m, Guard{})
 }
 
-func (f *Settlements) record(ctx context.Context, m background.Transition, by Guard) (background.Run, error) {
+func (f *SettlementFamily) record(ctx context.Context, m background.Transition, by Guard) (background.Run, error) {
 	m = redactTransition(m)
 	if m.Event == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, m)
@@ -116,7 +116,7 @@ func (f *Settlements) record(ctx context.Context, m background.Transition, by Gu
 }
 
 // decide returns the change that a transition makes to a case.
-func (f *Settlements) decide(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+func (f *SettlementFamily) decide(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	onPaidUnderOlderKey(&m, s)
 	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
@@ -238,7 +238,7 @@ const (
 // checkKeyLifetime refuses a call after an unknown one once the key may have expired: the escrow
 // service would take it for a new order and pay twice. If the clock is slightly before the
 // first call, the run waits; keyMayExpire covers a clock far before it.
-func (f *Settlements) checkKeyLifetime(r *background.Run, at time.Time) error {
+func (f *SettlementFamily) checkKeyLifetime(r *background.Run, at time.Time) error {
 	switch {
 	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.ExecutorOf(r.Target).KeyLifetime() == escrow.Forever:
 		return nil
@@ -253,7 +253,7 @@ func (f *Settlements) checkKeyLifetime(r *background.Run, at time.Time) error {
 // keyMayExpire reports whether the run's operation key may expire during a call made now. It
 // also returns true if at is before the first call by more than two clocks may differ, since the
 // key's age is then unknown.
-func (f *Settlements) keyMayExpire(r *background.Run, at time.Time) bool {
+func (f *SettlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 	life := f.ExecutorOf(r.Target).KeyLifetime()
 	return life != escrow.Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.CallTimeLimit)))
 }

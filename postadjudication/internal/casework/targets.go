@@ -48,7 +48,7 @@ func (t Targets) SharedBreakers() map[background.Target]string {
 }
 
 // ExecutorOf returns the executor of a target; nil if this process does not call it.
-func (f *Settlements) ExecutorOf(target string) escrow.Executor {
+func (f *SettlementFamily) ExecutorOf(target string) escrow.Executor {
 	executor, known := f.Targets[target]
 	if !known {
 		return nil
@@ -60,7 +60,7 @@ func (f *Settlements) ExecutorOf(target string) escrow.Executor {
 }
 
 // lookupTargets returns the targets whose executor is a Lookuper.
-func (f *Settlements) lookupTargets() (names []string) {
+func (f *SettlementFamily) lookupTargets() (names []string) {
 	for _, name := range f.Targets.Names() {
 		if _, ok := f.ExecutorOf(name).(escrow.Lookuper); ok {
 			names = append(names, name)
@@ -71,7 +71,7 @@ func (f *Settlements) lookupTargets() (names []string) {
 
 // BreakerName returns the target whose circuit breaker a target of a family uses: as recorded, else
 // as this process is configured.
-func (f *Settlements) BreakerName(ctx context.Context, family, target string) (string, error) {
+func (f *SettlementFamily) BreakerName(ctx context.Context, family, target string) (string, error) {
 	name, err := f.Journal.Targets.BreakerOf(ctx, family, target)
 	if name != "" || err != nil {
 		return name, err

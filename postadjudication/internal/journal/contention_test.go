@@ -85,7 +85,7 @@ func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 	ctx := context.Background()
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	enter := func(key string, began time.Time) error {
-		_, begun, err := j.Requests.Begin(ctx, journal.Request{Tenant: "acme", Key: key, Token: uuid.New(), Began: began}, began.Add(-time.Minute), began.Add(-24*time.Hour))
+		_, begun, err := j.Requests.Begin(ctx, journal.IdempotentRequest{Tenant: "acme", Key: key, Token: uuid.New(), Began: began}, began.Add(-time.Minute), began.Add(-24*time.Hour))
 		if err == nil && !begun {
 			err = errors.New("not begun")
 		}

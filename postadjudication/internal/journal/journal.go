@@ -30,7 +30,7 @@ type Journal struct {
 	Policies      *Policies
 	People        *PeopleStore
 	Keys          *Keys
-	Requests      *Requests
+	Requests      *IdempotentRequests
 	Operations    *OperationLogs
 	Targets       *Targets
 	Notifications *Notifications
@@ -118,7 +118,7 @@ func newJournal() *Journal {
 	return &Journal{
 		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
 		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
-		Keys: &Keys{s}, Requests: &Requests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
+		Keys: &Keys{s}, Requests: &IdempotentRequests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
 		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
 		Notifications: &Notifications{s}, opener: &opener{shared: s},
 	}

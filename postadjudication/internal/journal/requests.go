@@ -13,8 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
-// Request is an API request with an idempotency key.
-type Request struct {
+// IdempotentRequest is an API request with an idempotency key.
+type IdempotentRequest struct {
 	Tenant string
 	Key    string
 	Digest [32]byte  // of everything that identifies the request
@@ -47,8 +47,8 @@ WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.
 const deleteExpiredSQL = `
 DELETE FROM recourse.requests WHERE (tenant, key) IN (SELECT tenant, key FROM recourse.requests WHERE began < $1 ORDER BY began LIMIT $2 FOR UPDATE SKIP LOCKED)`
 
-// Requests keeps responses under their idempotency keys.
-type Requests struct {
+// IdempotentRequests keeps responses under their idempotency keys.
+type IdempotentRequests struct {
 	*shared
 }
 
@@ -56,7 +56,7 @@ type Requests struct {
 // is the request with the same key, with its response if there is one. A request that began
 // before abandonedBefore without a response is taken over; one from before expiredBefore is
 // replaced.
-func (r *Requests) Begin(ctx context.Context, q Request, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
+func (r *IdempotentRequests) Begin(ctx context.Context, q IdempotentRequest, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	done, err := pg.Exec(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
@@ -77,7 +77,7 @@ func (r *Requests) Begin(ctx context.Context, q Request, abandonedBefore, expire
 }
 
 // Has reports whether a key is in use by a request that has not expired.
-func (r *Requests) Has(ctx context.Context, tenant, key string, expiredBefore time.Time) (has bool, err error) {
+func (r *IdempotentRequests) Has(ctx context.Context, tenant, key string, expiredBefore time.Time) (has bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	err = r.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.requests WHERE tenant = $1 AND key = $2 AND began >= $3)`, tenant, key, expiredBefore).Scan(&has)
@@ -88,7 +88,7 @@ func (r *Requests) Has(ctx context.Context, tenant, key string, expiredBefore ti
 }
 
 // selectRequest reads the request of a key, and the token of its handler.
-func (r *Requests) selectRequest(ctx context.Context, q Request) (before Response, holder uuid.UUID, err error) {
+func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequest) (before Response, holder uuid.UUID, err error) {
 	var digest []byte
 	var status sql.NullInt64
 	err = r.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
@@ -105,7 +105,7 @@ func (r *Requests) selectRequest(ctx context.Context, q Request) (before Respons
 }
 
 // Answer stores the response of a request, unless another process took it over.
-func (r *Requests) Answer(ctx context.Context, q Request, response Response) error {
+func (r *IdempotentRequests) Answer(ctx context.Context, q IdempotentRequest, response Response) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
@@ -114,7 +114,7 @@ func (r *Requests) Answer(ctx context.Context, q Request, response Response) err
 }
 
 // Drop deletes a request that changed nothing, so that its key is free again.
-func (r *Requests) Drop(ctx context.Context, q Request) error {
+func (r *IdempotentRequests) Drop(ctx context.Context, q IdempotentRequest) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
