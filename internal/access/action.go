@@ -8,7 +8,7 @@ type Action string
 // The actions.
 const (
 	Submit    Action = "submit"    // submit an adjudication
-	Read      Action = "read"      // one run, case or dead letter by its id; circuit breakers, policies, events
+	Read      Action = "read"      // one run, case or dead letter by its id; circuit breakers, policies, rules, retention, people, events
 	List      Action = "list"      // many cases, dead letters and plans: lists, counts, searches, exports, analyses
 	Receipts  Action = "receipts"  // receipts, and their verification
 	Queues    Action = "queues"    // asynqmon, which shows the tasks of all tenants

@@ -78,8 +78,8 @@ func (r *Keyring) Verify(ctx context.Context, token string) (Key, error) {
 	return found, nil
 }
 
-// Uncached reports whether Verify would read the store for the token. An attacker can cause
-// any number of such reads with made-up prefixes.
+// Uncached reports whether no key of the token is cached, not even one older than CacheTTL. Verify
+// then reads the store. An attacker can cause any number of such reads with made-up prefixes.
 func (r *Keyring) Uncached(token string) bool {
 	prefix, ok := Prefix(token)
 	return ok && !r.cache.Contains(prefix)

@@ -91,7 +91,7 @@ type submitOutput struct {
 
 type batchOutput struct{ Body Items }
 
-// adjudicationAPI has the handlers of adjudications.
+// adjudicationAPI has the operations of adjudications.
 type adjudicationAPI struct{ *API }
 
 func (a adjudicationAPI) operations(h huma.API) {

@@ -29,7 +29,7 @@ type groupsOutput struct{ Body report.GroupPage }
 
 type statsOutput struct{ Body report.Stats }
 
-// analysisAPI has the handlers of groups and statistics of dead letters.
+// analysisAPI has the operations of groups and statistics of dead letters.
 type analysisAPI struct{ *API }
 
 func (a analysisAPI) operations(h huma.API) {

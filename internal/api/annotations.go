@@ -28,7 +28,7 @@ type markInput struct {
 
 type annotationsOutput struct{ Body deadletter.Annotations }
 
-// annotationAPI has the handlers of holds and marks of dead letters.
+// annotationAPI has the operations of holds and marks of dead letters.
 type annotationAPI struct{ *API }
 
 func (a annotationAPI) operations(h huma.API) {

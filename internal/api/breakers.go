@@ -28,7 +28,7 @@ type breakerInput struct {
 
 type breakerOutput struct{ Body casestatus.Breaker }
 
-// breakerAPI has the handlers of circuit breakers.
+// breakerAPI has the operations of circuit breakers.
 type breakerAPI struct{ *API }
 
 func (a breakerAPI) operations(h huma.API) {

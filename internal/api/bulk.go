@@ -79,7 +79,7 @@ type bulkItemsOutput struct {
 	Body bulk.ItemPage
 }
 
-// bulkAPI has the handlers of bulk plans.
+// bulkAPI has the operations of bulk plans.
 type bulkAPI struct{ *API }
 
 func (a bulkAPI) operations(h huma.API) {

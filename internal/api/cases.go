@@ -94,7 +94,7 @@ type Verification struct {
 
 type receiptsOutput struct{ Body Trail }
 
-// caseAPI has the handlers of cases and their receipts.
+// caseAPI has the operations of cases and their receipts.
 type caseAPI struct{ *API }
 
 func (a caseAPI) operations(h huma.API) {
@@ -223,7 +223,7 @@ type cancelInput struct {
 	}
 }
 
-// runAPI has the handlers of runs.
+// runAPI has the operations of runs.
 type runAPI struct{ *API }
 
 func (a runAPI) operations(h huma.API) {

@@ -15,7 +15,8 @@
 // make it safe to repeat.
 //
 //	request ──▶ authenticate: key ──▶ Caller, or 401/429
-//	        ──▶ Handle: role, size, JSON, Idempotency-Key ──▶ or 403/409/413/422
+//	        ──▶ the handler that Handle registers: role, query, size, JSON, Idempotency-Key
+//	                                     ──▶ or 400/403/408/409/413/415/422
 //	        ──▶ an operation: postadjudication.Service ──▶ answer, or problem
 //
 // An address that too often fails to show a valid key has to wait. A valid key always
@@ -31,7 +32,7 @@
 // The API serves its description, openapi.json. A test compares the committed file with
 // the code. After a change rewrite the file:
 //
-//	go test ./internal/api -run TestTheOpenAPIDescriptionIsTheOneThatIsCommitted -rewrite
+//	go run ./cmd/sandbox -durable=false go test ./internal/api -run TestTheOpenAPIDescriptionIsTheOneThatIsCommitted -rewrite
 //
 // # House
 //

@@ -30,7 +30,7 @@ type streamInput struct {
 	Last  int64 `header:"Last-Event-ID" minimum:"0" maximum:"9007199254740991" doc:"The same, as browsers send it when they reconnect; it has precedence"`
 }
 
-// eventAPI has the handlers of the event log.
+// eventAPI has the operations of the event log.
 type eventAPI struct{ *API }
 
 func (a eventAPI) operations(h huma.API) {

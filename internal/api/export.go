@@ -47,7 +47,7 @@ var exportTypes = map[deadletter.Format]string{
 	deadletter.JSON: "application/json", deadletter.JSONL: "application/jsonl", deadletter.CSV: "text/csv; charset=utf-8",
 }
 
-// exportAPI has the handlers of searches by condition and exports of dead letters.
+// exportAPI has the operations of searches by condition and exports of dead letters.
 type exportAPI struct{ *API }
 
 func (a exportAPI) operations(h huma.API) {

@@ -28,7 +28,7 @@ type historyOutput struct {
 	}
 }
 
-// historyAPI has the handlers of operation logs.
+// historyAPI has the operations of operation logs.
 type historyAPI struct{ *API }
 
 // operations registers the operation logs of keys, refusals, plans and circuit breakers.

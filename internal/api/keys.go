@@ -58,7 +58,7 @@ type revokeInput struct {
 
 type keyOutput struct{ Body access.Key }
 
-// keyAPI has the handlers of access keys.
+// keyAPI has the operations of access keys.
 type keyAPI struct{ *API }
 
 func (a keyAPI) operations(h huma.API) {

@@ -55,7 +55,7 @@ type reconcileInput struct {
 	}
 }
 
-// letterAPI has the handlers of dead letters.
+// letterAPI has the operations of dead letters.
 type letterAPI struct{ *API }
 
 func (a letterAPI) operations(h huma.API) {

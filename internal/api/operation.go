@@ -89,8 +89,9 @@ func limited[I, O any](ctx context.Context, reads *tenantlimit.Limit, o operatio
 
 func pointer[T any](v T) *T { return &v }
 
-// Handle registers a huma operation behind the checks of role, size, JSON and
-// Idempotency-Key, in this order.
+// Handle implements huma.Adapter: huma.Register calls it for each operation. It registers a handler
+// that checks role and query, then, of a method other than GET, content type, size and JSON, and then
+// Idempotency-Key.
 func (a *API) Handle(op *huma.Operation, next func(huma.Context)) {
 	o := op.Metadata["operation"].(operation) // register puts it there
 	a.mux.HandleFunc(op.Method+" "+op.Path, func(w http.ResponseWriter, r *http.Request) {

@@ -30,7 +30,7 @@ type peopleHistoryOutput struct {
 	}
 }
 
-// peopleAPI has the handlers of the number of people that a plan needs.
+// peopleAPI has the operations of the number of people that a plan needs.
 type peopleAPI struct{ *API }
 
 func (a peopleAPI) operations(h huma.API) {

@@ -71,7 +71,7 @@ type policyResetInput struct {
 
 type policyOutput struct{ Body postadjudication.FamilyPolicy }
 
-// policyAPI has the handlers of retry policies.
+// policyAPI has the operations of retry policies.
 type policyAPI struct{ *API }
 
 func (a policyAPI) operations(h huma.API) {

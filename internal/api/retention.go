@@ -16,7 +16,7 @@ type retentionOutput struct {
 	}
 }
 
-// retentionAPI has the handlers of retention rules.
+// retentionAPI has the operations of retention rules.
 type retentionAPI struct{ *API }
 
 func (a retentionAPI) operations(h huma.API) {

@@ -57,7 +57,7 @@ type ruleOutput struct{ Body replay.StoredRule }
 
 type ruleTrialOutput struct{ Body replay.Trial }
 
-// ruleAPI has the handlers of replay rules.
+// ruleAPI has the operations of replay rules.
 type ruleAPI struct{ *API }
 
 func (a ruleAPI) operations(h huma.API) {

@@ -26,13 +26,17 @@
 //	case                 everything about one transaction; its runs share one settlement
 //	run                  one task that carries one adjudication, with its own budget of attempts
 //	family               a kind of task: its handler, its policy, and how its transitions are recorded
+//	handler              the function of a family that makes an attempt; a letter handler is the run that a
+//	                     death starts
 //	target               the name of a service that a family's handler calls
 //	attempt              one call of the escrow service by a run
 //	retry                the next attempt of the same run; the receipt subtypes and the command "retry"
 //	                     that users know before the word fork stay
 //	dead letter, letter  a run that ended without success, until somebody decides what becomes of it
 //	fork                 a new run of a dead letter, with a new budget
-//	replay               a fork or mark by a rule, without a person
+//	replay               a fork or mark by a rule, without a person; the receipt "replayed" and the counts of
+//	                     that name are also of forks by a plan
+//	lineage              a run with its forks and ancestors; users know it as a job
 //	operation key        the idempotency key of the escrow service, the same on all attempts of a decision
 //	epoch                which operation key of a generation it is, from 0; a fork with a new key raises it
 //	claim                the right of one process to make the next attempt, written before the call
@@ -45,6 +49,8 @@
 //	snapshot             a run and its case as they were at one moment
 //	change               what a transition or a decision writes: a case, its runs and receipts, in one commit
 //	draft                a receipt of a change before it has its place in the chain
+//	guard                a condition that keeps a promise about money or evidence, in a statement or beside
+//	                     a decision
 //	gate                 a named reason for which something is refused, and nothing is changed
 //	tenant               whose adjudications, cases and keys they are; tenants see nothing of each other
 //	actor                who a receipt says did something: a person, a program or a part of Recourse
@@ -84,8 +90,11 @@
 //	receipt              one append-only fact about a case: who, what, when, why
 //	chain                the receipts of a case, each with the hash of the one before
 //	head                 the last link of a chain, to be kept elsewhere
-//	store                the interface through which the engine reads and writes runs (background.Store)
+//	store                what keeps data, behind an interface: of the engine's runs (background.Store), of
+//	                     access keys, of plans, of archive files
+//	engine               package background, with background.Manager
 //	journal              its implementation on Postgres (postadjudication/internal/journal)
+//	operation            of HTTP: one method of one path; of the escrow service: what has an operation key
 //	operation log        a chain of receipts about settings: policies, keys, rules, circuit breakers
 //	audit                the comparison of everything stored with what the receipts say
 package house

@@ -60,7 +60,7 @@ type Plans struct {
 type Action string
 
 // The actions. Each does with one letter what the method of DeadLetters does, with the same
-// gates: Fork, Lookup, Purge, Mark, Hold, Release.
+// gates: Fork, Lookup, Mark, Hold, Release. Purge has no method: only plans purge.
 const (
 	Fork      Action = "fork" // refuses held letters: a fork of a held letter must name it
 	Reconcile Action = "reconcile_by_lookup"

@@ -52,7 +52,7 @@ func (l *Repository) annotate(ctx context.Context, tenant string, id background.
 	return l.annotationsOf(f), err
 }
 
-// Hold protects an open dead letter: while held, retention, Purge and Clear skip it and no rule
+// Hold protects an open dead letter: while held, retention and purges skip it and no rule
 // replays it. A person may still fork or reconcile it, and a re-adjudication supersedes it: a
 // hold keeps the evidence, not the money. If a fork of it dies, the fork's letter is a new one
 // and not held. *refusal.RefusedError of refusal.GateHeld if the letter is already held.

@@ -27,13 +27,15 @@ type Forked struct {
 	State  background.State  `json:"state"`
 }
 
-// Fork retries an open dead letter as a new run of the same case with a fresh budget. The fork
-// is committed when it returns. A letter has at most one fork: later calls are refused and the
+// Fork commits a new run of the case of an open dead letter, with a fresh budget. The fork is
+// committed when it returns. A letter has at most one fork: later calls are refused and the
 // error names the active run.
 //
 // Errors:
 //   - *refusal.RefusedError: a gate refuses the fork
 //   - refusal.ErrNotFound: the tenant has no such letter, or it was purged
+//   - refusal.ErrUnreadable: the letter or what its fork is decided by can't be read
+//   - *refusal.TooManyRefusalsError: the key was refused too often
 //   - *refusal.FieldError: invalid input
 func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forked, err error) {
 	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {

@@ -178,7 +178,8 @@ func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
 // ActionName names an action on a letter.
 type ActionName string
 
-// The actions. Each is done by the method of DeadLetters of the same name.
+// The actions. Each is done by the method of DeadLetters of the same name, but for purge, which only
+// plans do.
 const (
 	ActionFork      ActionName = "fork"
 	ActionRetry     ActionName = "retry"     // forks the newest run of the letter's job
@@ -216,7 +217,7 @@ func (l *Repository) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []A
 		gate refusal.Gate
 	}{
 		{ActionFork, l.Applier.Settlements.ForkGate(f.Snapshot, at)}, {ActionRetry, l.Applier.Settlements.ForkGate(newest, at)}, {ActionReconcile, casework.SettlementLetterGate(f.Snapshot)}, {ActionLookup, lookup},
-		{ActionHold, casework.AnnotationGate(f, refusal.GateHeld)}, {ActionRelease, casework.AnnotationGate(f, refusal.GateNotHeld)}, {ActionMark, casework.AnnotationGate(f, "")}, {ActionPurge, casework.PurgeGate(f)},
+		{ActionHold, casework.HoldGate(f, refusal.GateHeld)}, {ActionRelease, casework.HoldGate(f, refusal.GateNotHeld)}, {ActionMark, casework.OpenGate(f.Snapshot)}, {ActionPurge, casework.PurgeGate(f)},
 	} {
 		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})
 	}

@@ -1,6 +1,6 @@
 package refusal
 
-// Gate names the rule that refuses an action on a dead letter.
+// Gate names why an action on a dead letter is refused.
 type Gate string
 
 // The gates.

@@ -174,7 +174,7 @@ var moneyGuards = []Guard{
 var escrowGuards = []Guard{
 	{
 		Name: "an admission counts only the deltas that it folded itself",
-		Edits: []Edit{{"postadjudication/internal/journal/statement_open.go", "(SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id)",
+		Edits: []Edit{{"postadjudication/internal/journal/opensql.go", "(SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id)",
 			"(SELECT sum(y.delta) FROM recourse.escrow_deltas y WHERE y.escrow_id = e.id)"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestADeltaIsCountedOnceByWhoeverFoldsIt"},
 	},
@@ -186,7 +186,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name:     "the escrow delta of a transition is recorded with it",
-		Edits:    []Edit{{"postadjudication/internal/journal/statement_transition.go", "FROM ok WHERE delta <> 0", "FROM ok WHERE false"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/transitionsql.go", "FROM ok WHERE delta <> 0", "FROM ok WHERE false"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestATransitionNeverWaitsForItsEscrow"},
 	},
 	{

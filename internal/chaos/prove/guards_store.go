@@ -5,9 +5,9 @@ var storeGuards = []Guard{
 	{
 		Name: "a transition is decided on the newest head of its case",
 		Edits: []Edit{
-			{"postadjudication/internal/journal/statement_transition.go",
+			{"postadjudication/internal/journal/transitionsql.go",
 				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
-			{"postadjudication/internal/journal/statement_transition.go",
+			{"postadjudication/internal/journal/transitionsql.go",
 				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
 		},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestATransitionDecidedOnAnOlderHeadIsDecidedAgain/narrow"},
@@ -15,7 +15,7 @@ var storeGuards = []Guard{
 	{
 		Name: "a transition is decided on the newest head of its case (wide statement only)",
 		Edits: []Edit{
-			{"postadjudication/internal/journal/statement_transition.go",
+			{"postadjudication/internal/journal/transitionsql.go",
 				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
 		},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestATransitionDecidedOnAnOlderHeadIsDecidedAgain/wide"},
@@ -23,11 +23,11 @@ var storeGuards = []Guard{
 	{
 		Name: "the claim's token, attempt and state",
 		Edits: []Edit{
-			{"postadjudication/internal/journal/statement_transition.go", "r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND", ""},
-			{"postadjudication/internal/journal/statement_transition.go", "r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND", ""},
-			{"postadjudication/internal/journal/statement_transition.go",
+			{"postadjudication/internal/journal/transitionsql.go", "r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND", ""},
+			{"postadjudication/internal/journal/transitionsql.go", "r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND", ""},
+			{"postadjudication/internal/journal/transitionsql.go",
 				"WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id", "WHERE r.case_id = b.case_id"},
-			{"postadjudication/internal/journal/statement_transition.go",
+			{"postadjudication/internal/journal/transitionsql.go",
 				"  WHERE c.last_seq = b.seq AND c.last_link = b.link\n  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/", "  ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/"},
 		},
 		Redundant: "the head of the case",
@@ -35,22 +35,22 @@ var storeGuards = []Guard{
 	},
 	{
 		Name:     "a claim needs its session, alive (narrow statement)",
-		Edits:    []Edit{{"postadjudication/internal/journal/statement_transition.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
+		Edits:    []Edit{{"postadjudication/internal/journal/transitionsql.go", "b.session IN (SELECT id FROM alive) AND ", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestAClaimNeedsItsSessionAlive/narrow"},
 	},
 	{
 		Name:     "a claim needs its session, alive (wide statement)",
-		Edits:    []Edit{{"postadjudication/internal/journal/statement_transition.go", "u.session IN (SELECT id FROM alive) AND ", ""}},
+		Edits:    []Edit{{"postadjudication/internal/journal/transitionsql.go", "u.session IN (SELECT id FROM alive) AND ", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestAClaimNeedsItsSessionAlive/wide"},
 	},
 	{
 		Name:     "nothing is claimed while a circuit breaker is open (narrow statement)",
-		Edits:    []Edit{{"postadjudication/internal/journal/statement_transition.go", " AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed')", ""}},
+		Edits:    []Edit{{"postadjudication/internal/journal/transitionsql.go", " AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed')", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{
 		Name:     "a circuit breaker blocks the claims of its runs",
-		Edits:    []Edit{{"postadjudication/internal/journal/statement_transition.go", " AND u.run NOT IN (SELECT id FROM barred)", ""}},
+		Edits:    []Edit{{"postadjudication/internal/journal/transitionsql.go", " AND u.run NOT IN (SELECT id FROM blocked)", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestClaimsAreGuardedByTheBreaker"},
 	},
 	{

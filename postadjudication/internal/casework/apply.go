@@ -29,7 +29,13 @@ type Applier struct {
 	Log           *zap.Logger
 }
 
-// LetterJournal is what cases uses of the journal.
+// ErrLetterChanged means that the letter is not as it was read or planned.
+var ErrLetterChanged = errors.New("postadjudication: the letter has changed since it was read")
+
+// errCaseChanged means that the case must be read again.
+var errCaseChanged = errors.New("postadjudication: the case has changed since it was read")
+
+// LetterJournal is what Applier reads and writes letters by. Tests put faults between it and the journal.
 type LetterJournal interface {
 	LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]journal.LetterRow, error)
 	Snapshot(ctx context.Context, id background.RunID) (journal.Snapshot, error)
@@ -37,7 +43,7 @@ type LetterJournal interface {
 	ApplyLetterBatch(ctx context.Context, changes []journal.Change) ([]bool, error)
 }
 
-// LettersOf is a journal as cases uses it.
+// LettersOf is a journal as the LetterJournal of an Applier.
 type LettersOf struct{ *journal.Journal }
 
 // LetterRowsByID reads dead letters with their annotations.
@@ -50,6 +56,17 @@ func (j LettersOf) Snapshot(ctx context.Context, id background.RunID) (journal.S
 	return j.Cases.Snapshot(ctx, id)
 }
 
+// OpenGate returns the gate that refuses a run that is no open dead letter, or empty.
+func OpenGate(s journal.Snapshot) refusal.Gate {
+	switch {
+	case s.Run.State != background.DeadLettered:
+		return refusal.GateNotALetter
+	case s.Run.Letter != background.LetterOpen:
+		return refusal.GateNotOpen
+	}
+	return ""
+}
+
 // OpenLetter reads an open letter of a tenant with its annotations. Errors: refusal.ErrNotFound if the
 // tenant has no such letter, or it was purged; *refusal.RefusedError if the letter is not open.
 func (c *Applier) OpenLetter(ctx context.Context, tenant string, id background.RunID) (journal.LetterRow, error) {
@@ -59,7 +76,9 @@ func (c *Applier) OpenLetter(ctx context.Context, tenant string, id background.R
 	}
 	if len(found) == 0 {
 		seen, err := c.Letters.Snapshot(ctx, id)
-		if err = ownedBy(tenant, seen, err); err == nil { // it was written just now
+		// Without a row the run does not exist, or can't be read, which Snapshot reports. Else it was
+		// written after the first read.
+		if err = ownedBy(tenant, seen, err); err == nil {
 			err = refusal.ErrNotFound
 		}
 		return journal.LetterRow{}, err
@@ -68,7 +87,7 @@ func (c *Applier) OpenLetter(ctx context.Context, tenant string, id background.R
 	if tenant == "" || f.Run.Tenant != tenant || f.Run.Letter == background.LetterPurged {
 		return journal.LetterRow{}, refusal.ErrNotFound
 	}
-	if gate := AnnotationGate(f, ""); gate != "" {
+	if gate := OpenGate(f.Snapshot); gate != "" {
 		return f, RefusedBy(gate, f.Snapshot)
 	}
 	return f, nil
@@ -89,9 +108,10 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 	return err
 }
 
-// Apply applies a decision to an open letter of a tenant, and decides again if the letter
-// changes meanwhile. decide may first read what its decision needs besides the letter. Apply returns the letter as it was decided on, and the change that was
-// written. Errors are those of OpenLetter, of the decision and of the journal.
+// Apply reads an open letter of a tenant, calls decide, and writes the change. If the letter changes
+// meanwhile, Apply does so again. Unlike another LetterDecision, decide may read what it needs besides
+// the letter; it must not write. Apply returns the letter as it was decided on, and the change that
+// was written. Errors are those of OpenLetter, of the decision and of the journal.
 func (c *Applier) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {
 		f, err = c.OpenLetter(ctx, tenant, id)
@@ -117,6 +137,14 @@ func (c *Applier) ApplyAsRead(ctx context.Context, f journal.LetterRow, decide L
 	}
 	setTransition(&ch, NewID())
 	return lastTry(c.write(ctx, f, ch))
+}
+
+// setTransition sets the id of the transition in a change.
+func setTransition(ch *journal.Change, id background.TransitionID) {
+	ch.Transition, ch.After.Run.LastTransition = id, id
+	if ch.NewRun != nil {
+		ch.NewRun.LastTransition = id
+	}
 }
 
 // lastTry returns the error of a write that is not tried again.

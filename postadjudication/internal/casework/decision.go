@@ -2,7 +2,6 @@ package casework
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -23,9 +22,6 @@ import (
 // letter is read before, such as ForkFacts. It leaves the ids of the transition empty: whoever
 // applies it sets them.
 type LetterDecision func(f journal.LetterRow) (journal.Change, error)
-
-// ErrLetterChanged means that the letter is not as it was read or planned.
-var ErrLetterChanged = errors.New("postadjudication: the letter has changed since it was read")
 
 // Guard narrows decisions to a letter as it was planned, and completes their receipts. The zero
 // guard does neither.
@@ -60,23 +56,13 @@ func (g Guard) run(decide journal.Decision) journal.Decision {
 	}
 }
 
-// setTransition sets the id of the transition in a change.
-func setTransition(ch *journal.Change, id background.TransitionID) {
-	ch.Transition, ch.After.Run.LastTransition = id, id
-	if ch.NewRun != nil {
-		ch.NewRun.LastTransition = id
+// HoldGate returns the gate that refuses a change of a letter's hold, or empty: hold is refusal.GateHeld,
+// which refuses a held letter, or refusal.GateNotHeld, which refuses one that is not held.
+func HoldGate(f journal.LetterRow, hold refusal.Gate) refusal.Gate {
+	if gate := OpenGate(f.Snapshot); gate != "" {
+		return gate
 	}
-}
-
-// AnnotationGate is the gate of changes to a letter's annotations: the letter must be open. Unless
-// hold is empty, hold is the gate that refuses a held letter (refusal.GateHeld) or one not held (refusal.GateNotHeld).
-func AnnotationGate(f journal.LetterRow, hold refusal.Gate) refusal.Gate {
-	switch {
-	case f.Run.State != background.DeadLettered:
-		return refusal.GateNotALetter
-	case f.Run.Letter != background.LetterOpen:
-		return refusal.GateNotOpen
-	case hold == refusal.GateHeld && f.Annotations.Held, hold == refusal.GateNotHeld && !f.Annotations.Held:
+	if f.Annotations.Held == (hold == refusal.GateHeld) {
 		return hold
 	}
 	return ""
@@ -96,7 +82,7 @@ func annotationChange(f journal.LetterRow, annotations journal.Annotations, rece
 // Holding places a hold on a letter.
 func Holding(actor, reason string, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
-		if gate := AnnotationGate(f, refusal.GateHeld); gate != "" {
+		if gate := HoldGate(f, refusal.GateHeld); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)
 		}
 		annotations := f.Annotations
@@ -108,7 +94,7 @@ func Holding(actor, reason string, at time.Time) LetterDecision {
 // Releasing releases the hold on a letter. It voids the announced end of the letter's retention.
 func Releasing(actor, reason string, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
-		if gate := AnnotationGate(f, refusal.GateNotHeld); gate != "" {
+		if gate := HoldGate(f, refusal.GateNotHeld); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)
 		}
 		annotations := f.Annotations
@@ -120,7 +106,7 @@ func Releasing(actor, reason string, at time.Time) LetterDecision {
 // Marking sets marks on a letter. A nil mark is unchanged.
 func Marking(actor, reason string, reprocess, review *bool, at time.Time) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
-		if gate := AnnotationGate(f, ""); gate != "" {
+		if gate := OpenGate(f.Snapshot); gate != "" {
 			return journal.Change{}, RefusedBy(gate, f.Snapshot)
 		}
 		annotations, changes := f.Annotations, []string{}

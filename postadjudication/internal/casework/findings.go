@@ -231,15 +231,10 @@ func reconcileGate(s journal.Snapshot) refusal.Gate {
 
 // SettlementLetterGate is the gate of every action that needs an open letter of a settlement.
 func SettlementLetterGate(s journal.Snapshot) refusal.Gate {
-	switch {
-	case s.Case.Kind != journal.KindSettlement:
+	if s.Case.Kind != journal.KindSettlement {
 		return refusal.GateNotSettlement
-	case s.Run.State != background.DeadLettered:
-		return refusal.GateNotALetter
-	case s.Run.Letter != background.LetterOpen:
-		return refusal.GateNotOpen
 	}
-	return ""
+	return OpenGate(s)
 }
 
 // closedUnpaid reports whether a settlement's run was closed while no payment of it is

@@ -186,12 +186,11 @@ func (f *SettlementFamily) ForkGate(s journal.Snapshot, at time.Time) refusal.Ga
 
 // forkGate returns the gate that refuses a fork of the run, or empty.
 func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, served bool) refusal.Gate {
+	if gate := OpenGate(s); gate != "" {
+		return gate
+	}
 	r := s.Run
 	switch {
-	case r.State != background.DeadLettered:
-		return refusal.GateNotALetter
-	case r.Letter != background.LetterOpen:
-		return refusal.GateNotOpen
 	case s.Case.State.Progression.Ended():
 		return refusal.GateCaseEnded
 	case s.Case.State.Underfunded():

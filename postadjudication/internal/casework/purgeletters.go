@@ -54,7 +54,7 @@ type Archiver interface {
 }
 
 // ErrNotArchived means that the archive took no file.
-var ErrNotArchived = errors.New("casework: the archive does not take the letters")
+var ErrNotArchived = errors.New("postadjudication: the archive does not take the letters")
 
 // Archiving is m for the decision purging: letters of one tenant and family share an archive
 // file, if there is an archive, and a commit. Then their archived tasks are removed. If the

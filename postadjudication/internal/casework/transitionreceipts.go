@@ -122,9 +122,6 @@ func excessReceipts(m *background.Transition, run background.RunID, attempt int,
 		Payload: receipts.Payload{Attempt: attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
 }
 
-// errCaseChanged means that the case must be read again.
-var errCaseChanged = errors.New("postadjudication: the case has moved on")
-
 // recordTampering records that the task of a run was changed in Redis, at most once for each
 // delivery. The transition expects the head of the case from before the check that there is no
 // such receipt. It returns ErrConflict if there is one, or if the run differs from the

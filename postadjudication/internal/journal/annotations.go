@@ -29,7 +29,7 @@ type Annotations struct {
 	RetentionEndsAt time.Time // the announced end of its retention; zero if none was announced
 }
 
-// LetterRow is a dead letter with its annotations at one moment. Every change of
+// LetterRow is a run with the annotations of its letter, if it has one, at one moment. Every change of
 // annotations writes a receipt, so that the case's head is the version of both.
 type LetterRow struct {
 	Snapshot

@@ -102,6 +102,7 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		j.closePools()
 		return nil, err
 	}
+	// flush.go writes their batches.
 	j.transitions = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushTransitions)
 	j.deaths = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushDeaths)
 	j.opener.opens = pg.NewBatcher(func(ch *chainedChange) subjectKey {

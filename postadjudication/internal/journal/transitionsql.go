@@ -25,6 +25,8 @@ import (
 // deltas; any other change of the committed sum is inserted as a delta.
 // A claim also needs its session, locked so that it is not marked lost meanwhile, and no
 // circuit breaker that blocks the run.
+// Its parts: b the cases and u their runs as given; kc and kr the locked ones; ok what is as it was read;
+// e, fold, room and fit the room in escrows; c, r, nr, o, x, nd, i and p the writes.
 // With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
 // for its locks.
 //
@@ -38,12 +40,12 @@ WITH b AS MATERIALIZED (
   SELECT * FROM unnest(` + runParameters.arrays(27) + `) AS t(` + runParameters.names() + `)
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
-), held AS MATERIALIZED (
+), open_breakers AS MATERIALIZED (
   SELECT k.* FROM recourse.circuit_breakers k WHERE k.state <> 'closed'
 ), claimed AS MATERIALIZED (
-  SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM held)
-), barred AS MATERIALIZED (
-  SELECT r.id FROM claimed r JOIN held k ON ` + blocksClaimSQL + `
+  SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM open_breakers)
+), blocked AS MATERIALIZED (
+  SELECT r.id FROM claimed r JOIN open_breakers k ON ` + blocksClaimSQL + `
 ), kc AS MATERIALIZED (
   SELECT c.id FROM recourse.cases c JOIN b ON b.case_id = c.id
   WHERE c.last_seq = b.seq AND c.last_link = b.link
@@ -51,7 +53,7 @@ WITH b AS MATERIALIZED (
 ), kr AS MATERIALIZED (
   SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
   WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_requested = u.cancel_seen
-    AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM barred))
+    AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM blocked))
   ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
 ), ok AS MATERIALIZED (
   SELECT b.* FROM b JOIN kc ON kc.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id
