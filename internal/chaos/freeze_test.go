@@ -130,3 +130,14 @@ func (s *fixture) onlyRefunded(a postadjudication.Adjudication) {
 		s.t.Errorf("paid both ways: %d releases, %d refunds", released, refunded)
 	}
 }
+
+// Two faults of one worker end at once, and each kills it.
+func TestAKilledWorkerCanBeKilledAgain(t *testing.T) {
+	s := newFixture(t)
+	h := s.worker("")
+	for range 2 {
+		if err := h.kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -134,9 +134,13 @@ func (h *workerProcess) stopped() (bool, error) {
 	return err == nil && info.Signo != 0, err
 }
 
-// kill ends the worker at once, also a frozen one, and returns when it has ended.
+// kill ends the worker at once, also a frozen one, and returns when it has ended. A worker may be
+// killed again: two faults can end at once.
 func (h *workerProcess) kill() error {
 	err := h.process.Stop(0)
 	<-h.ended
-	return errors.Join(err, h.in.Close())
+	if closed := h.in.Close(); !errors.Is(closed, os.ErrClosed) {
+		err = errors.Join(err, closed)
+	}
+	return err
 }
