@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -158,6 +159,44 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			rig.CheckAuditDetects(r, "who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")
 		})
 	}
+}
+
+// What somebody without a key asks of a run that is running, and is refused, is marked as all their receipts are.
+func TestARequestToCancelAndARefusalAreMarkedSelfDeclared(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	ctx := postadjudication.WithCaller(context.Background(), postadjudication.Caller{SelfDeclared: true})
+	called, answer := make(chan struct{}, 3), make(chan struct{})
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		called <- struct{}{}
+		<-answer
+		return r.Escrow.Pay(c, c.Amount.Minor)
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	<-called
+	if st, err := r.As("acme", "user:ada").Cases.Cancel(ctx, s.Run, "the parties agreed"); err != nil || !st.CancelAsked {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{Reason: "too early"}); !errors.As(err, new(*refusal.RefusedError)) {
+		t.Fatalf("a fork of a running run: %v", err)
+	}
+	if err := r.RecordRefusal(ctx, postadjudication.AccessRefusal{Tenant: "acme", Actor: "user:ada", Action: "hold", Code: "role_missing", Run: s.Run}); err != nil {
+		t.Fatal(err)
+	}
+	close(answer)
+	r.WaitNoneLive()
+	for subtype, want := range map[receipts.Subtype]int{receipts.CancelRequested: 1, receipts.Refused: 2} {
+		payloads := r.Payloads(s, subtype)
+		if len(payloads) != want {
+			t.Errorf("%d receipts %s", len(payloads), subtype)
+		}
+		for _, p := range payloads {
+			if !p.SelfDeclared {
+				t.Errorf("%s is not marked: %+v", subtype, p)
+			}
+		}
+	}
+	r.MustAudit()
 }
 
 func TestCancelOfAnUnknownOutcomeIsRefused(t *testing.T) {

@@ -46,7 +46,8 @@ type SideEffect interface {
 }
 
 // Decision returns the change that a transition makes to a case, or an error if it makes
-// none. It is called again whenever the case has changed meanwhile, so it must be pure.
+// none. It is called again whenever the case has changed meanwhile, so a call that is not the last
+// must have no effect.
 // Others read the snapshot too: a Decision must not change it, nor keep it except as the
 // Before of its change.
 type Decision func(*Snapshot) (Change, error)

@@ -5,8 +5,8 @@
 // A run, its case, its escrow and its receipts change together, in one statement and one
 // commit, or not at all. A transition is written only if the case's head and the run's
 // state, attempt, token and cancel request are still those it was decided on; otherwise the
-// caller reads again and decides again. A repeated request returns what was written the
-// first time.
+// caller reads again and decides again. A repeated transition that is the run's last one is written
+// once; an earlier one is decided again, and refused.
 //
 //	Submit ──▶ open statement ──exists──▶ read ─▶ Decide ─▶ transition statement
 //	Apply  ──▶ (cache or read) ─▶ Decide ─▶ transition statement ──conflict──▶ read ─▶ Decide ...
@@ -14,8 +14,9 @@
 // Concurrent callers share statements (pg.Batcher). Batches and callers' transactions
 // skip rows that another transaction has locked. Of the skipped rows, one per case or
 // escrow waits for the lock, for two seconds at most, on a connection of a slow path
-// (pg.SlowPath); no row waits for a free connection there. Locks are taken in one order
-// everywhere: cases, runs, escrows, each by id.
+// (pg.SlowPath); no row waits for a free connection there. Statements that wait lock in one order:
+// session, cases, runs, escrows, each by id. A row of settings is locked before the case of its
+// receipts. The narrow statements wait for nothing.
 //
 // Only a reservation locks an escrow. Every other transition inserts what it adds to or
 // frees from the committed sum as a delta. Whoever locks the escrow's row folds the deltas,
@@ -44,6 +45,20 @@
 // The schema is that of internal/schema. The columns of cases, runs and receipts are described
 // once (columns.go): the parameters of the statements that write transitions are derived from
 // the description, and tests compare it with the schema and with what snapshots read.
+//
+// # A row
+//
+// Record of a family calls Apply, which decides, chains the receipts and gives the change to a
+// pg.Batcher (transition.go, change.go). A flush (flush.go; handlers.go for deaths that begin handlers)
+// writes the usual changes with the narrow statement, and the rest with the wide one (transitionsql.go).
+// What becomes of a row:
+//
+//	a guard fails, or it is locked  the others are written; Apply reads and decides again, and may wait
+//	Postgres refuses a value        the batch is written row by row; this row is ErrUnrecordable, for good
+//	the connection is lost          the outcome of every row is unknown; the caller repeats the same
+//	                                transition, and the run's last transition tells whether it was written
+//	the process dies                the statement is committed whole or not at all; the claims of the
+//	                                process are recovered by its session
 //
 // # House
 //

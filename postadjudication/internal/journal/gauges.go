@@ -137,7 +137,8 @@ func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n in
 	return n, nil
 }
 
-// IsLocked reports whether another transaction holds a lock on a case right now.
+// IsLocked reports whether another transaction holds a lock on a case right now, or the case does not
+// exist. A batch that reads the case at that moment skips it.
 func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()

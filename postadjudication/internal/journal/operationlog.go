@@ -203,7 +203,9 @@ func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receip
 		return err
 	}
 	copy(head.Link[:], link)
-	chained, _, err := receipts.Chain(id, tenant, head, draft)
+	drafts := []receipts.Draft{draft}
+	markSelfDeclared(ctx, drafts)
+	chained, _, err := receipts.Chain(id, tenant, head, drafts...)
 	if err != nil {
 		return fmt.Errorf("journal: chain receipts: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // Sessions of processes: see background.Store for the contract of each method. They have a
-// connection of their own, so that a heartbeat never queues behind other statements.
+// connection of their own, so that a heartbeat never queues behind statements about runs.
 
 // SessionStore implements background.SessionStore.
 type SessionStore struct {

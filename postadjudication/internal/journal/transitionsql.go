@@ -23,8 +23,9 @@ import (
 // earlier rows of the batch, is not returned, just as a row whose guard failed. After fit
 // nothing can fail for a single row. Only a reservation locks the escrow, and folds its
 // deltas; any other change of the committed sum is inserted as a delta.
-// A claim also needs its session, locked so that it is not marked lost meanwhile, and no
-// circuit breaker that blocks the run.
+// A claim also needs its session, not lost, and locked so that it is not removed before the claim is
+// committed. The session may be marked lost meanwhile: a lost session is searched until nothing runs
+// under it. A claim needs no circuit breaker that blocks the run, as its snapshot shows breakers.
 // Its parts: b the cases and u their runs as given; kc and kr the locked ones; ok what is as it was read;
 // e, fold, room and fit the room in escrows; c, r, nr, o, x, nd, i and p the writes.
 // With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
@@ -81,7 +82,7 @@ WITH b AS MATERIALIZED (
   INSERT INTO recourse.runs (` + newRunColumns + `,class)
   SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition,t.class
   FROM unnest(` + newRunParameters.arrays(49) + `,$73::text[]) AS t(` + newRunParameters.names() + `,class)
-  JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0
+  JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0 -- after r: a case has one active run
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
   SELECT t.key, t.case_id, t.request FROM unnest($54::bytea[],$50::uuid[],$62::bytea[]) AS t(key,case_id,request)
