@@ -29,7 +29,7 @@ type tamperedDatabase struct {
 	cases                       map[string]receipts.CaseID
 	runs                        map[string]string
 	executedPlan, unstartedPlan bulk.Plan
-	olderHeads, allHeads        map[receipts.CaseID]receipts.Head
+	olderHeads, allHeads        receipts.Heads
 }
 
 const (
@@ -311,7 +311,7 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 			t.Fatalf("%s: %v", f.what, err)
 		}
 		found := map[string][]audit.Break{detectedByAudit: a.Breaks}
-		for by, heads := range map[string]map[receipts.CaseID]receipts.Head{detectedByHeads: s.olderHeads, detectedByNewHeads: s.allHeads} {
+		for by, heads := range map[string]receipts.Heads{detectedByHeads: s.olderHeads, detectedByNewHeads: s.allHeads} {
 			if found[by], err = audit.CompareHeads(ctx, s.AuditReader(), heads, a); err != nil {
 				t.Fatal(err)
 			}

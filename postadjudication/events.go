@@ -99,7 +99,7 @@ func (s *eventLog) eventsAfter(ctx context.Context, tenant string, after Positio
 			return nil, after, err
 		}
 		for _, r := range page {
-			events, err := receipts.Events(r.Receipt)
+			events, err := r.Receipt.Events()
 			if err != nil {
 				return nil, after, err
 			}

@@ -200,7 +200,7 @@ func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 		if e.Type != receipts.RunDeadLettered {
 			continue
 		}
-		if want := (receipts.EventData{RunID: s.Run, NodeID: receipts.Node, Reason: "retry_exhausted: http.rate_limited", Attempts: 3}); e.Data != want {
+		if want := (receipts.EventData{RunID: s.Run, NodeID: "execute", Reason: "retry_exhausted: http.rate_limited", Attempts: 3}); e.Data != want {
 			t.Errorf("%+v", e.Data)
 		}
 	}

@@ -243,7 +243,7 @@ func withoutRequestDigests(r *rig.Rig, caseID receipts.CaseID) {
 			r.T.Fatal(err)
 		}
 		entry.Payload.RequestDigest = ""
-		body, err := receipts.AppendBody(nil, caseID, entry.Tenant, entry.Draft)
+		body, err := entry.Draft.AppendBody(nil, caseID, entry.Tenant)
 		if err != nil {
 			r.T.Fatal(err)
 		}

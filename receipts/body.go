@@ -8,17 +8,13 @@ import (
 	"time"
 )
 
-// AppendBody appends to dst the body of a receipt: the canonical JSON of {actor, at, case, payload, run,
+// AppendBody appends to dst the body of a receipt of a case: the canonical JSON of {actor, at, case, payload, run,
 // source, subtype, tenant}, which is everything it says except its sequence and link. A draft without a run
 // has "run":"". Parse of the appended bytes gives back what went in, its times in UTC microseconds.
 //
 // A zero case, an empty tenant or actor, a zero time, an unknown subtype and a value that a body can't hold
 // are a *FieldError, and dst comes back as it was.
-func AppendBody(dst []byte, c CaseID, tenant string, d Draft) ([]byte, error) {
-	return appendBody(dst, c, tenant, &d)
-}
-
-func appendBody(dst []byte, id CaseID, tenant string, d *Draft) ([]byte, error) {
+func (d *Draft) AppendBody(dst []byte, id CaseID, tenant string) ([]byte, error) {
 	if err := checkDraft(id, tenant, d); err != nil {
 		return dst, err
 	}
@@ -173,10 +169,10 @@ func (c *canon) settlement(s *SettlementSnapshot) {
 	c.close()
 }
 
-// ErrNotCanonical says that a body means something but is not written the one way AppendBody writes it.
-var ErrNotCanonical = errors.New("receipts: body is not in canonical form")
+// errNotCanonical says that a body means something but is not written the one way Draft.AppendBody writes it.
+var errNotCanonical = errors.New("receipts: body is not in canonical form")
 
-// Parse reads a body. It accepts exactly what AppendBody writes: an unknown, repeated, misspelt or
+// Parse reads a body. It accepts exactly what Draft.AppendBody writes: an unknown, repeated, misspelt or
 // misplaced member, another spelling of a number, time or string, or anything after the end is an error.
 func Parse(body []byte) (Entry, error) {
 	var w struct {
@@ -204,12 +200,12 @@ func Parse(body []byte) (Entry, error) {
 		e.Run = run
 	}
 	// The decoder is lenient about order, case, repetition and escapes. Comparing with the written form is not.
-	again, err := appendBody(make([]byte, 0, len(body)), e.Case, e.Tenant, &e.Draft)
+	again, err := e.Draft.AppendBody(make([]byte, 0, len(body)), e.Case, e.Tenant)
 	if err != nil {
 		return Entry{}, err
 	}
 	if !bytes.Equal(again, body) {
-		return Entry{}, ErrNotCanonical
+		return Entry{}, errNotCanonical
 	}
 	return e, nil
 }

@@ -18,7 +18,7 @@ func TestBodyIsCanonicalJSONAndReadsBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDraft(t)
-		body, err := AppendBody(nil, testCase, "acme", d)
+		body, err := d.AppendBody(nil, testCase, "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,16 +58,16 @@ func TestPayloadTagsAndEncoderAgree(t *testing.T) {
 func TestBodyAppendsAndLeavesWhatWasThere(t *testing.T) {
 	t.Parallel()
 	d := sampleDrafts()[0]
-	alone, err := AppendBody(nil, testCase, "acme", d)
+	alone, err := d.AppendBody(nil, testCase, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := AppendBody([]byte("before{"), testCase, "acme", d)
+	got, err := d.AppendBody([]byte("before{"), testCase, "acme")
 	if err != nil || string(got) != "before{"+string(alone) {
 		t.Fatalf("%s, %v", got, err)
 	}
 	d.Actor = ""
-	got, err = AppendBody([]byte("before"), testCase, "acme", d)
+	got, err = d.AppendBody([]byte("before"), testCase, "acme")
 	if err == nil || string(got) != "before" {
 		t.Fatalf("after an error: %s, %v", got, err)
 	}
@@ -113,7 +113,7 @@ func TestWhatABodyCannotHoldIsRefusedByName(t *testing.T) {
 			t.Parallel()
 			c, tenant, d := testCase, "acme", sampleDrafts()[0]
 			test.change(&c, &tenant, &d)
-			_, err := AppendBody(nil, c, tenant, d)
+			_, err := d.AppendBody(nil, c, tenant)
 			var field *FieldError
 			if !errors.As(err, &field) || field.Field != test.field {
 				t.Fatalf("error = %v, want a FieldError of %s", err, test.field)
@@ -136,7 +136,7 @@ func TestCleanTextIsAlwaysWritableAndLeavesGoodTextAlone(t *testing.T) {
 		}
 		d := sampleDrafts()[0]
 		d.Payload.Reason = got
-		if _, err := AppendBody(nil, testCase, "acme", d); err != nil {
+		if _, err := d.AppendBody(nil, testCase, "acme"); err != nil {
 			t.Errorf("%q: %v", got, err)
 		}
 	}
@@ -145,14 +145,14 @@ func TestCleanTextIsAlwaysWritableAndLeavesGoodTextAlone(t *testing.T) {
 // A field that the encoder omits would be lost evidence.
 func TestEachFieldOfAPayloadIsWritten(t *testing.T) {
 	t.Parallel()
-	empty, err := AppendBody(nil, testCase, "acme", Draft{Subtype: Submitted, Actor: "a", At: testAt})
+	empty, err := (&Draft{Subtype: Submitted, Actor: "a", At: testAt}).AppendBody(nil, testCase, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range reflect.TypeFor[Payload]().NumField() {
 		d := Draft{Subtype: Submitted, Actor: "a", At: testAt}
 		setNonZero(t, reflect.ValueOf(&d.Payload).Elem().Field(i))
-		body, err := AppendBody(nil, testCase, "acme", d)
+		body, err := d.AppendBody(nil, testCase, "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func BenchmarkAppendBody(b *testing.B) {
 			b.ReportAllocs()
 			buf := make([]byte, 0, 2048)
 			for b.Loop() {
-				if _, err := AppendBody(buf, testCase, "acme", *d); err != nil {
+				if _, err := d.AppendBody(buf, testCase, "acme"); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -298,7 +298,7 @@ func TestParseRefusesEveryOtherSpelling(t *testing.T) {
 func TestParseNamesTheReasonWhenOnlyTheFormIsWrong(t *testing.T) {
 	t.Parallel()
 	_, err := Parse([]byte(" " + plainBody))
-	if !errors.Is(err, ErrNotCanonical) {
+	if !errors.Is(err, errNotCanonical) {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -317,7 +317,7 @@ func FuzzParseAcceptsOnlyWhatAppendBodyWrites(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := AppendBody(nil, e.Case, e.Tenant, e.Draft)
+		again, err := e.Draft.AppendBody(nil, e.Case, e.Tenant)
 		if err != nil || !bytes.Equal(again, body) {
 			t.Fatalf("accepted %q, writes %q, %v", body, again, err)
 		}

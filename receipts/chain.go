@@ -55,7 +55,7 @@ func Chain(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head
 	defer bodyBuffers.Put(scratch)
 	for i := range drafts {
 		d := &drafts[i]
-		written, err := appendBody((*scratch)[:0], c, tenant, d)
+		written, err := d.AppendBody((*scratch)[:0], c, tenant)
 		if err != nil {
 			return nil, head, fmt.Errorf("receipts: draft %d: %w", i, err)
 		}

@@ -7,7 +7,7 @@
 //	link(n) = SHA-256(link(n-1) ‖ n as 8 bytes big-endian ‖ SHA-256(body(n)))
 //
 // so that no receipt can be changed, moved, inserted or dropped from the middle unnoticed. A tail cut off
-// is noticed by comparing with an earlier head: [FormatHeads] writes heads as text, and a [Verifier] that has
+// is noticed by comparing with an earlier head: [Heads] are written as text, and a [Verifier] that has
 // them compares. A verifier needs nothing but the receipts and, for that, the heads.
 //
 // [Fold] is the only way to derive a state from the receipts:

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Event is one public event, read off one receipt by Events.
+// Event is one public event, read off one receipt by Receipt.Events.
 type Event struct {
 	ID     string    `json:"id"` // "<case>.<sequence>.<place within the receipt's events>", the same at every reading
 	Type   EventType `json:"type"`
@@ -42,11 +42,11 @@ const (
 	PlanBrokeGlass  EventType = "plan.break_glass"
 )
 
-// Node names the one node that every run has: the call of its executor.
-const Node = "execute"
+// node names the one node that every run has: the call of its executor.
+const node = "execute"
 
 // EventData holds the particulars of an event: one flat record for all types. Each
-// type fills the members that the table of Events names. Zero values are not
+// type fills the members that the table of Receipt.Events names. Zero values are not
 // written. Texts are those of the receipt, redacted before it was written.
 type EventData struct {
 	RunID            RunID       `json:"runId,omitzero"`
@@ -90,11 +90,8 @@ type EventError struct {
 	Message string `json:"message"`
 }
 
-// MaxEventsPerReceipt is the largest number of events that one receipt gives.
-const MaxEventsPerReceipt = 3
-
-// Events gives the public events of a receipt, in order. It is pure: a receipt
-// gives the same events at every reading. It fails as Parse does.
+// Events returns the public events of the receipt, in order. A receipt has the same events at every
+// reading. It fails as Parse does.
 //
 //	receipt                events in order
 //	submitted              run.created       {runId, retryKey, transactionReceiptId?, outcome?, generation?, amount?, currency?, parentRunId?}
@@ -123,7 +120,7 @@ const MaxEventsPerReceipt = 3
 //
 // A run has exactly one of run.completed, run.failed and run.cancelled. Later events
 // of the run are about its money and its letter only.
-func Events(r Receipt) ([]Event, error) {
+func (r Receipt) Events() ([]Event, error) {
 	p, err := r.Known()
 	if err != nil {
 		return nil, fmt.Errorf("receipt %s: %w", r.ID(), err)
@@ -155,11 +152,11 @@ func (l *eventList) translate(p Payload) {
 		if p.Attempt == 1 {
 			l.add(RunStarted, EventData{})
 		}
-		l.add(NodeStarted, EventData{NodeID: Node, Attempt: p.Attempt})
+		l.add(NodeStarted, EventData{NodeID: node, Attempt: p.Attempt})
 	case RetryScheduled, AttemptInterrupted:
-		l.add(NodeRetried, EventData{NodeID: Node, Attempt: p.Attempt, NextRetryAt: p.NextRetryAt, Error: eventError(p), OutcomeClass: p.AttemptClass})
+		l.add(NodeRetried, EventData{NodeID: node, Attempt: p.Attempt, NextRetryAt: p.NextRetryAt, Error: eventError(p), OutcomeClass: p.AttemptClass})
 	case AttemptSucceeded:
-		l.add(NodeCompleted, EventData{NodeID: Node, Attempt: p.Attempt, Moved: p.Moved, Reference: p.Reference})
+		l.add(NodeCompleted, EventData{NodeID: node, Attempt: p.Attempt, Moved: p.Moved, Reference: p.Reference})
 		l.add(RunCompleted, EventData{SettlementStatus: status(p)})
 	case DeadLettered:
 		l.deadLettered(p)
@@ -179,23 +176,23 @@ func (l *eventList) translate(p Payload) {
 // deadLettered adds the events of a death. A death by an attempt has a class, and then
 // its node failed.
 func (l *eventList) deadLettered(p Payload) {
-	why, node := p.ReasonCode, ""
+	why, failed := p.ReasonCode, ""
 	if p.Error.Type != "" {
 		why += ": " + p.Error.Type
 	}
 	if p.AttemptClass != "" {
-		node = Node
-		l.add(NodeFailed, EventData{NodeID: node, Error: eventError(p), Attempts: p.Attempts})
+		failed = node
+		l.add(NodeFailed, EventData{NodeID: failed, Error: eventError(p), Attempts: p.Attempts})
 	}
-	l.add(RunDeadLettered, EventData{NodeID: node, Reason: why, Attempts: p.Attempts})
-	l.add(RunFailed, EventData{Error: &EventError{Code: p.ReasonCode, Message: why}, FailedNodeID: node, SettlementStatus: status(p)})
+	l.add(RunDeadLettered, EventData{NodeID: failed, Reason: why, Attempts: p.Attempts})
+	l.add(RunFailed, EventData{Error: &EventError{Code: p.ReasonCode, Message: why}, FailedNodeID: failed, SettlementStatus: status(p)})
 }
 
 // afterEnd adds the events about the money and the letter of an ended run.
 func (l *eventList) afterEnd(p Payload) {
 	switch l.receipt.Subtype {
 	case AnsweredLate:
-		l.add(RunAnsweredLate, EventData{NodeID: Node, Attempt: p.Attempt, OutcomeClass: p.AttemptClass, Moved: p.Moved, Reference: p.Reference})
+		l.add(RunAnsweredLate, EventData{NodeID: node, Attempt: p.Attempt, OutcomeClass: p.AttemptClass, Moved: p.Moved, Reference: p.Reference})
 	case Reconciled:
 		l.add(RunReconciled, EventData{Finding: p.Finding, Moved: p.Moved, Reference: p.Reference, SettlementStatus: status(p)})
 		if p.Ended {

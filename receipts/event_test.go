@@ -64,7 +64,7 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 		{BreakerOpened, Payload{}, ``}, {BreakerReleased, Payload{}, ``}, {OutOfBandChangeDetected, Payload{}, ``},
 	} {
 		r := oneReceipt(t, Draft{Run: runA, Subtype: c.subtype, Payload: c.payload})
-		events, err := Events(r)
+		events, err := r.Events()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 }
 
 // Any receipt gives at most one dead letter event, at most one end event, which is
-// the last, and at most MaxEventsPerReceipt in all.
+// the last, and at most three in all.
 func TestEventsOfAnyReceiptKeepTheirPromises(t *testing.T) {
 	t.Parallel()
 	ends := []EventType{RunCompleted, RunFailed, RunCancelled}
@@ -96,7 +96,7 @@ func TestEventsOfAnyReceiptKeepTheirPromises(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		events, err := Events(rs[0])
+		events, err := rs[0].Events()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestEventsOfAnyReceiptKeepTheirPromises(t *testing.T) {
 				}
 			}
 		}
-		if dead := d.Subtype == DeadLettered; dead != (letters == 1) || letters > 1 || ended > 1 || len(events) > MaxEventsPerReceipt {
+		if dead := d.Subtype == DeadLettered; dead != (letters == 1) || letters > 1 || ended > 1 || len(events) > 3 {
 			t.Errorf("%s: %d letters, %d ends, %d events", d.Subtype, letters, ended, len(events))
 		}
 	})
@@ -122,7 +122,7 @@ func TestAReceiptThatCantBeReadGivesNoEvents(t *testing.T) {
 	t.Parallel()
 	r := oneReceipt(t, Draft{Run: runA, Subtype: Superseded})
 	r.Body = r.Body[1:]
-	if events, err := Events(r); err == nil || events != nil {
+	if events, err := r.Events(); err == nil || events != nil {
 		t.Errorf("%v, %v", events, err)
 	}
 }
@@ -136,7 +136,7 @@ func TestAReceiptOfANewerVersionGivesItsEvents(t *testing.T) {
 	if _, err := r.Payload(); err == nil {
 		t.Error("it was read as one of this version")
 	}
-	events, err := Events(r)
+	events, err := r.Events()
 	if err != nil || len(events) != 2 || events[1].Data.Attempt != 1 {
 		t.Errorf("%+v, %v", events, err)
 	}

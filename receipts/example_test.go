@@ -22,7 +22,7 @@ func ExampleVerifier() {
 	if err != nil {
 		panic(err)
 	}
-	yesterday := receipts.Verifier{Expected: map[receipts.CaseID]receipts.Head{id: head}}
+	yesterday := receipts.Verifier{Expected: receipts.Heads{id: head}}
 
 	_, err = yesterday.Verify(id, rs)
 	fmt.Println("untouched:", err)
@@ -40,13 +40,13 @@ func ExampleVerifier() {
 	// forged: receipts: 01934b2e-7c00-7abc-8def-0123456789ab.1: column actor differs from the body
 }
 
-func ExampleFormatHeads() {
+func ExampleHeads_MarshalText() {
 	id, err := receipts.ParseCaseID("01934b2e-7c00-7abc-8def-0123456789ab")
 	if err != nil {
 		panic(err)
 	}
 	head := receipts.Genesis(id).Next([]byte("a body"))
-	text, err := receipts.FormatHeads(map[receipts.CaseID]receipts.Head{id: head})
+	text, err := receipts.Heads{id: head}.MarshalText()
 	if err != nil {
 		panic(err)
 	}

@@ -14,10 +14,12 @@ import (
 // headsTitle is the first line of a heads file. Another format has another number.
 const headsTitle = "recourse heads 1"
 
-// FormatHeads writes heads as text for safekeeping away from the receipts: the line "recourse heads 1", then
-// a line "<case> <sequence> <base64 of the link>" for each case, in the order of their text. A head without
-// receipts is an error: it would prove nothing. ParseHeads of the text returns the same heads.
-func FormatHeads(heads map[CaseID]Head) ([]byte, error) {
+// Heads are heads of cases, saved away from the receipts or to be saved.
+type Heads map[CaseID]Head
+
+// MarshalText writes the line "recourse heads 1", then a line "<case> <sequence> <base64 of the link>" for
+// each case, in the order of their text. A head without receipts is an error: it would prove nothing.
+func (heads Heads) MarshalText() ([]byte, error) {
 	out := append(make([]byte, 0, 32+100*len(heads)), headsTitle+"\n"...)
 	for _, c := range slices.SortedFunc(maps.Keys(heads), compareCases) {
 		h := heads[c]
@@ -29,31 +31,33 @@ func FormatHeads(heads map[CaseID]Head) ([]byte, error) {
 	return out, nil
 }
 
-// ParseHeads reads what FormatHeads writes, and nothing else: another order, spelling, or white space, a
-// case given twice, or a last line without its end is an error naming the line.
-func ParseHeads(text []byte) (map[CaseID]Head, error) {
+// UnmarshalText reads what MarshalText writes, and nothing else: another order, spelling, or white space, a
+// case given twice, or a last line without its end is an error naming the line. It leaves heads as they
+// were if it returns an error.
+func (heads *Heads) UnmarshalText(text []byte) error {
 	rest, ok := bytes.CutPrefix(text, []byte(headsTitle+"\n"))
 	if !ok {
-		return nil, errors.New("receipts: heads line 1: want \"" + headsTitle + "\"")
+		return errors.New("receipts: heads line 1: want \"" + headsTitle + "\"")
 	}
-	heads := make(map[CaseID]Head)
+	read := make(Heads)
 	var last CaseID
 	for n := 2; len(rest) > 0; n++ {
 		line, after, ended := bytes.Cut(rest, []byte{'\n'})
 		if !ended {
-			return nil, fmt.Errorf("receipts: heads line %d: cut off", n)
+			return fmt.Errorf("receipts: heads line %d: cut off", n)
 		}
 		c, h, err := parseHead(string(line))
 		if err != nil {
-			return nil, fmt.Errorf("receipts: heads line %d: %w", n, err)
+			return fmt.Errorf("receipts: heads line %d: %w", n, err)
 		}
 		if n > 2 && compareCases(last, c) >= 0 {
-			return nil, fmt.Errorf("receipts: heads line %d: case out of order or repeated", n)
+			return fmt.Errorf("receipts: heads line %d: case out of order or repeated", n)
 		}
-		heads[c] = h
+		read[c] = h
 		last, rest = c, after
 	}
-	return heads, nil
+	*heads = read
+	return nil
 }
 
 func appendHead(dst []byte, c CaseID, h Head) []byte {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-func headsOfTwo(t testing.TB) map[CaseID]Head {
+func headsOfTwo(t testing.TB) Heads {
 	t.Helper()
 	_, head1 := chained(t, numberedCase(1), sampleDrafts()...)
 	_, head2 := chained(t, numberedCase(2), sampleDrafts()[:2]...)
-	return map[CaseID]Head{numberedCase(1): head1, numberedCase(2): head2}
+	return Heads{numberedCase(1): head1, numberedCase(2): head2}
 }
 
 const oneHead = "recourse heads 1\n01934b2e-7c00-7abc-8def-0123456789ab 8 GG9qlEjrOsMjZYdFBLHZqTID53+YPDNLbl4BbJUOANY=\n"
@@ -18,7 +18,7 @@ const oneHead = "recourse heads 1\n01934b2e-7c00-7abc-8def-0123456789ab 8 GG9qlE
 func TestHeadsTextIsGolden(t *testing.T) {
 	t.Parallel()
 	_, head := chained(t, testCase, sampleDrafts()...)
-	got, err := FormatHeads(map[CaseID]Head{testCase: head})
+	got, err := Heads{testCase: head}.MarshalText()
 	if err != nil || string(got) != oneHead {
 		t.Errorf("%v\n%swant\n%s", err, got, oneHead)
 	}
@@ -26,12 +26,13 @@ func TestHeadsTextIsGolden(t *testing.T) {
 
 func TestHeadsReadBack(t *testing.T) {
 	t.Parallel()
-	for _, heads := range []map[CaseID]Head{{}, headsOfTwo(t)} {
-		text, err := FormatHeads(heads)
+	for _, heads := range []Heads{{}, headsOfTwo(t)} {
+		text, err := heads.MarshalText()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseHeads(text)
+		var got Heads
+		err = got.UnmarshalText(text)
 		if err != nil || !reflect.DeepEqual(got, heads) {
 			t.Errorf("%s reads back as %v, %v", text, got, err)
 		}
@@ -41,7 +42,7 @@ func TestHeadsReadBack(t *testing.T) {
 func TestAHeadWithoutReceiptsIsNotWritten(t *testing.T) {
 	t.Parallel()
 	for _, seq := range []int64{0, -1, MaxInteger + 1} {
-		if text, err := FormatHeads(map[CaseID]Head{testCase: {Seq: seq}}); err == nil {
+		if text, err := (Heads{testCase: {Seq: seq}}).MarshalText(); err == nil {
 			t.Errorf("sequence %d: %s", seq, text)
 		}
 	}
@@ -49,7 +50,7 @@ func TestAHeadWithoutReceiptsIsNotWritten(t *testing.T) {
 
 func TestOtherHeadsTextsAreRefusedNamingTheLine(t *testing.T) {
 	t.Parallel()
-	text, err := FormatHeads(headsOfTwo(t))
+	text, err := headsOfTwo(t).MarshalText()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,8 @@ func TestOtherHeadsTextsAreRefusedNamingTheLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heads, err := ParseHeads([]byte(test.text))
+			var heads Heads
+			err := heads.UnmarshalText([]byte(test.text))
 			if heads != nil {
 				t.Errorf("heads %v", heads)
 			}
@@ -85,20 +87,21 @@ func TestOtherHeadsTextsAreRefusedNamingTheLine(t *testing.T) {
 	}
 }
 
-func FuzzParseHeadsAcceptsOnlyWhatFormatHeadsWrites(f *testing.F) {
+func FuzzUnmarshalTextAcceptsOnlyWhatMarshalTextWrites(f *testing.F) {
 	f.Add([]byte(oneHead))
 	f.Add([]byte("recourse heads 1\n"))
-	two, err := FormatHeads(headsOfTwo(f))
+	two, err := headsOfTwo(f).MarshalText()
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(two)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		heads, err := ParseHeads(text)
+		var heads Heads
+		err := heads.UnmarshalText(text)
 		if err != nil {
 			return
 		}
-		again, err := FormatHeads(heads)
+		again, err := heads.MarshalText()
 		if err != nil || string(again) != string(text) {
 			t.Fatalf("accepted %q, writes %q, %v", text, again, err)
 		}

@@ -27,8 +27,8 @@ type Terms struct {
 	ContentDigest        [32]byte // digest of the submitted content; zero for a fork
 }
 
-// ErrNoTerms says that a body is not that of a submitted receipt of a run, or can't be read.
-var ErrNoTerms = errors.New("receipts: no terms")
+// errNoTerms says that a body is not that of a submitted receipt of a run, or can't be read.
+var errNoTerms = errors.New("receipts: no terms")
 
 // Terms returns the terms of a draft of a submitted receipt; zero for another subtype.
 func (d *Draft) Terms(c CaseID, tenant string) Terms {
@@ -49,7 +49,7 @@ func (d *Draft) Terms(c CaseID, tenant string) Terms {
 
 // ReadTerms reads the terms out of the body of a submitted receipt, without reading the rest of it: it takes
 // a fraction of the time of Parse, and trusts that the body is as AppendBody wrote it. The error wraps
-// ErrNoTerms.
+// errNoTerms.
 func ReadTerms(body []byte) (Terms, error) {
 	var t Terms
 	var subtype string
@@ -70,9 +70,9 @@ func ReadTerms(body []byte) (Terms, error) {
 	})
 	switch {
 	case err != nil:
-		return Terms{}, fmt.Errorf("%w: %w", ErrNoTerms, err)
+		return Terms{}, fmt.Errorf("%w: %w", errNoTerms, err)
 	case Subtype(subtype) != Submitted:
-		return Terms{}, fmt.Errorf("%w in a receipt %q", ErrNoTerms, subtype)
+		return Terms{}, fmt.Errorf("%w in a receipt %q", errNoTerms, subtype)
 	}
 	return t, nil
 }

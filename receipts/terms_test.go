@@ -26,7 +26,7 @@ func TestTermsAreReadAsTheyWereWritten(t *testing.T) {
 			}
 		}
 		tenant := drawText.Filter(func(s string) bool { return s != "" }).Draw(t, "tenant")
-		body, err := AppendBody(nil, caseOfTerms, tenant, d)
+		body, err := d.AppendBody(nil, caseOfTerms, tenant)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,11 +43,11 @@ func TestTermsAreReadAsTheyWereWritten(t *testing.T) {
 func TestOnlyASubmittedReceiptHasTerms(t *testing.T) {
 	t.Parallel()
 	d := Draft{Run: runA, Subtype: AttemptStarted, Actor: "worker:a", At: testAt, Payload: Payload{Attempt: 1}}
-	body, err := AppendBody(nil, caseOfTerms, "acme", d)
+	body, err := d.AppendBody(nil, caseOfTerms, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if terms, err := ReadTerms(body); !errors.Is(err, ErrNoTerms) || terms != (Terms{}) {
+	if terms, err := ReadTerms(body); !errors.Is(err, errNoTerms) || terms != (Terms{}) {
 		t.Errorf("%+v, %v", terms, err)
 	}
 	if terms := d.Terms(caseOfTerms, "acme"); terms != (Terms{}) {
@@ -61,7 +61,7 @@ func TestABodyThatIsNoneHasNoTerms(t *testing.T) {
 		"", "{}", "[]", "{", `{"case"}`, `{"case":`, `{"case":"x"`, `{"case":"x"}`, `{"subtype":"submitted","payload":{"amount":"1"}}`, `{"subtype":"submitted","payload":{"operation_key":"12"}}`,
 		`{"subtype":"submitted","payload":{"a":"\`, `{"subtype":"submitted" "payload":{}}`,
 	} {
-		if terms, err := ReadTerms([]byte(body)); !errors.Is(err, ErrNoTerms) || terms != (Terms{}) {
+		if terms, err := ReadTerms([]byte(body)); !errors.Is(err, errNoTerms) || terms != (Terms{}) {
 			t.Errorf("%q: %+v, %v", body, terms, err)
 		}
 	}
@@ -83,7 +83,7 @@ func BenchmarkReadTerms(b *testing.B) {
 		Held: 1000, Currency: "EUR", RetryKey: "txr_1:release", OperationKey: hex.EncodeToString(make([]byte, 32)), RequestDigest: hex.EncodeToString(make([]byte, 32)),
 		ContentDigest: hex.EncodeToString(make([]byte, 32)), Family: "settlement", Queue: "settlement:1", Target: "escrow", Policy: `{"max_retry_attempts":3,"base_delay":"25ms"}`, Settlement: &SettlementSnapshot{},
 	}}
-	body, err := AppendBody(nil, caseOfTerms, "acme", d)
+	body, err := d.AppendBody(nil, caseOfTerms, "acme")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package receipts
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -36,7 +35,7 @@ type CaseHead struct {
 // value is ready, and can't notice that a tail, or a whole case, was cut off; one with Expected does. A case
 // may have grown past its expected head, but must have passed through it.
 type Verifier struct {
-	Expected map[CaseID]Head
+	Expected Heads
 }
 
 // Verify checks all receipts of one case, in their order, and returns its head: sequences from 1 without
@@ -115,19 +114,6 @@ func (v Verifier) Stream(rs iter.Seq2[Receipt, error]) iter.Seq2[CaseHead, error
 			}
 		}
 	}
-}
-
-// VerifyHeads checks the receipts as Stream does and returns every *Broken found, joined: nil means that
-// each case verifies, that no expected case is missing, and that none was cut off or rewritten before its
-// expected head.
-func VerifyHeads(expected map[CaseID]Head, got iter.Seq2[Receipt, error]) error {
-	var errs []error
-	for _, err := range (Verifier{Expected: expected}).Stream(got) {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func compareCases(a, b CaseID) int { return bytes.Compare(a[:], b[:]) }

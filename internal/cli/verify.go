@@ -181,7 +181,7 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 }
 
 // answer returns what was found, and the names of the invariants in the order to show them.
-func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit.Database, report *audit.Report, expected map[receipts.CaseID]receipts.Head) (v verifyAnswer, names []string, err error) {
+func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit.Database, report *audit.Report, expected receipts.Heads) (v verifyAnswer, names []string, err error) {
 	v = verifyAnswer{OK: report.OK(), Cases: report.Cases, Runs: report.Runs, Receipts: report.Receipts, Chains: report.Chains,
 		Invariants: map[string]string{}, Breaks: report.Breaks, TotalBreaks: report.TotalBreaks, Archive: report.Archive}
 	if db != nil {
@@ -233,7 +233,7 @@ func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Repor
 }
 
 // runAudit checks what the flags select. For one case it removes all other cases from expected.
-func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, expected map[receipts.CaseID]receipts.Head) (_ *audit.Report, err error) {
+func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, expected receipts.Heads) (_ *audit.Report, err error) {
 	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
 	if a.archive != "" {
 		if q.Archive, err = audit.OpenArchive(a.archive); err != nil {
@@ -297,7 +297,7 @@ const (
 )
 
 // heads adds the result of comparing saved heads with the present ones.
-func (v *verifyAnswer) heads(noted, there map[receipts.CaseID]receipts.Head, broken []audit.Break) {
+func (v *verifyAnswer) heads(noted, there receipts.Heads, broken []audit.Break) {
 	v.Expected, v.Invariants[audit.InvariantHeads] = len(noted), "ok"
 	unnoted := 0
 	for caseID := range there {
@@ -385,7 +385,7 @@ func (v verifyAnswer) showBreaks(s *screen.Screen, name string) {
 	s.Table([]screen.Column{{Name: "Tenant", Optional: true}, {Name: "Case", Optional: true}, {Name: "What", Wraps: true}}, rows)
 }
 
-func loadHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
+func loadHeads(name string) (receipts.Heads, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -393,8 +393,8 @@ func loadHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
 	if err != nil {
 		return nil, shell.WithCode(shell.ExitUsage, err)
 	}
-	heads, err := receipts.ParseHeads(text)
-	if err != nil {
+	var heads receipts.Heads
+	if err := heads.UnmarshalText(text); err != nil {
 		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
 	}
 	if len(heads) == 0 {
@@ -406,7 +406,7 @@ func loadHeads(name string) (map[receipts.CaseID]receipts.Head, error) {
 // checkHeads returns an error if heads belong to another tenant than the verified one: each
 // would look like a truncated chain. It does not skip them, because a case moved to another
 // tenant must be reported, which a comparison of all tenants does.
-func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, heads map[receipts.CaseID]receipts.Head) error {
+func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, heads receipts.Heads) error {
 	cases, tenants, err := audit.OthersHeads(ctx, source, tenant, heads)
 	if err != nil || cases == 0 {
 		return err
@@ -415,8 +415,8 @@ func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, h
 }
 
 // writeHeads writes heads to a file.
-func writeHeads(name string, heads map[receipts.CaseID]receipts.Head) error {
-	text, err := receipts.FormatHeads(heads)
+func writeHeads(name string, heads receipts.Heads) error {
+	text, err := heads.MarshalText()
 	if err != nil {
 		return err
 	}

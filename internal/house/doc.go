@@ -6,8 +6,7 @@
 //     packages under postadjudication open the journal. Pure packages do no I/O, and have no clock,
 //     no log and no dependency.
 //   - A file has at most 500 lines, a function 70, a package 35 files and 110 exported names, a type
-//     30 methods. What was beyond that when the limits were set has its number as a ceiling, which
-//     may only be lowered.
+//     30 methods, each at most.
 //   - Tests of public packages are black-box. A list names those that are not, and can only get
 //     shorter.
 //   - Every package has a comment that says what it promises.

@@ -19,7 +19,7 @@ const (
 	packageNames limit = "exported names" // of a package: functions, types, constants, variables; not methods
 )
 
-// limits hold for every package and type that ceilings does not name.
+// limits hold for every package and type.
 var limits = map[limit]int{packageFiles: 35, typeMethods: 30, packageNames: 110}
 
 // quantity is a number that is limited: of a package ("background") or of a type
@@ -29,16 +29,9 @@ type quantity struct {
 	of    string
 }
 
-// ceilings are the numbers of those that were beyond the limits when the limits were set.
-// A ceiling is the present number: it may be lowered, and never raised.
-var ceilings = map[quantity]int{
-	// The subtypes, classes and failures of receipts are constants of one package: their readers import nothing else.
-	{packageNames, "receipts"}: 118,
-}
-
 func TestPackagesAndTypesKeepTheirLimits(t *testing.T) {
 	t.Parallel()
-	for _, problem := range beyond(measure(sources(t)), ceilings) {
+	for _, problem := range beyond(measure(sources(t))) {
 		t.Error(problem)
 	}
 }
@@ -99,21 +92,11 @@ func receiver(e ast.Expr) string {
 	return ""
 }
 
-// beyond reports what is over its limit, and ceilings that are higher than they need to be.
-func beyond(measured, ceilings map[quantity]int) (problems []string) {
+// beyond reports what is over its limit.
+func beyond(measured map[quantity]int) (problems []string) {
 	for q, n := range measured {
-		if ceiling, listed := ceilings[q]; !listed && n > limits[q.limit] {
+		if n > limits[q.limit] {
 			problems = append(problems, fmt.Sprintf("%s has %d %s, %d at most", q.of, n, q.limit, limits[q.limit]))
-		} else if listed && n > ceiling {
-			problems = append(problems, fmt.Sprintf("%s has %d %s, its ceiling is %d and may not be raised", q.of, n, q.limit, ceiling))
-		}
-	}
-	for q, ceiling := range ceilings {
-		switch n := measured[q]; {
-		case n <= limits[q.limit]:
-			problems = append(problems, fmt.Sprintf("%s has %d %s, which is within the limit: remove its ceiling", q.of, n, q.limit))
-		case n < ceiling:
-			problems = append(problems, fmt.Sprintf("%s has %d %s: lower its ceiling from %d", q.of, n, q.limit, ceiling))
 		}
 	}
 	slices.Sort(problems)
@@ -151,21 +134,15 @@ func TestLimitsAreFoundToBeBroken(t *testing.T) {
 	}
 	for _, c := range []struct {
 		files, methods, names int
-		ceilings              map[quantity]int
 		want                  []string
 	}{
-		{35, 30, 110, nil, nil},
-		{36, 30, 110, nil, []string{"p has 36 files, 35 at most"}},
-		{35, 31, 110, nil, []string{"p.T has 31 methods, 30 at most"}},
-		{35, 30, 111, nil, []string{"p has 111 exported names, 110 at most"}},
-		{1, 40, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, nil},
-		{1, 41, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, []string{"p.T has 41 methods, its ceiling is 40 and may not be raised"}},
-		{1, 39, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, []string{"p.T has 39 methods: lower its ceiling from 40"}},
-		{1, 30, 3, map[quantity]int{{typeMethods, "p.T"}: 40}, []string{"p.T has 30 methods, which is within the limit: remove its ceiling"}},
-		{1, 1, 3, map[quantity]int{{typeMethods, "p.V"}: 40}, []string{"p.V has 0 methods, which is within the limit: remove its ceiling"}},
+		{35, 30, 110, nil},
+		{36, 30, 110, []string{"p has 36 files, 35 at most"}},
+		{35, 31, 110, []string{"p.T has 31 methods, 30 at most"}},
+		{35, 30, 111, []string{"p has 111 exported names, 110 at most"}},
 	} {
-		if got := beyond(measure(made(c.files, c.methods, c.names)), c.ceilings); !slices.Equal(got, c.want) {
-			t.Errorf("%d files, %d methods, %d names, ceilings %v: %q, want %q", c.files, c.methods, c.names, c.ceilings, got, c.want)
+		if got := beyond(measure(made(c.files, c.methods, c.names))); !slices.Equal(got, c.want) {
+			t.Errorf("%d files, %d methods, %d names: %q, want %q", c.files, c.methods, c.names, got, c.want)
 		}
 	}
 }

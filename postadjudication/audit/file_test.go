@@ -195,7 +195,7 @@ func TestAChangedFileIsDetected(t *testing.T) {
 	if n, tenants, err := OthersHeads(ctx, other, "acme", whole.Heads); err != nil || n != 1 || !slices.Equal(tenants, []string{"bank"}) {
 		t.Errorf("heads of others: %d, %v, %v", n, tenants, err)
 	}
-	if broken, err := CompareHeads(ctx, other, map[receipts.CaseID]receipts.Head{ids[0]: whole.Heads[ids[0]]}, whole); err != nil || len(broken) != 0 {
+	if broken, err := CompareHeads(ctx, other, receipts.Heads{ids[0]: whole.Heads[ids[0]]}, whole); err != nil || len(broken) != 0 {
 		t.Errorf("%+v, %v", broken, err)
 	}
 }

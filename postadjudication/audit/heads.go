@@ -19,7 +19,7 @@ const InvariantHeads = "no trail is cut off or rewritten before its expected hea
 // when they were noted, and the names of these tenants. It does not count cases that are
 // missing, cases of the tenant itself, or cases that were moved to another tenant since:
 // CompareHeads reports those.
-func OthersHeads(ctx context.Context, r Reader, tenant string, expected map[receipts.CaseID]receipts.Head) (cases int, tenants []string, err error) {
+func OthersHeads(ctx context.Context, r Reader, tenant string, expected receipts.Heads) (cases int, tenants []string, err error) {
 	of, err := r.Owners(ctx, slices.Collect(maps.Keys(expected)))
 	if err != nil {
 		return 0, nil, err
@@ -73,7 +73,7 @@ func headText(h receipts.Head) string {
 // CompareHeads compares noted heads with the trails that an audit has verified and returns a
 // Break for each mismatch, also for cases of tenants that were not audited. A trail may have
 // grown since, but must contain its noted head.
-func CompareHeads(ctx context.Context, r Reader, expected map[receipts.CaseID]receipts.Head, report *Report) (broken []Break, err error) {
+func CompareHeads(ctx context.Context, r Reader, expected receipts.Heads, report *Report) (broken []Break, err error) {
 	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
 	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return report.tenants[caseID] != "" })
 	owners, err := r.Owners(ctx, missing)

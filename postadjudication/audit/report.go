@@ -39,8 +39,8 @@ type Report struct {
 
 	// Heads holds the last receipt of each chain; for a broken chain, the last one before the
 	// break.
-	Heads    map[receipts.CaseID]receipts.Head `json:"-"`
-	BrokenAt map[receipts.CaseID]int64         `json:"-"` // broken chains: the sequence of the first broken receipt
+	Heads    receipts.Heads            `json:"-"`
+	BrokenAt map[receipts.CaseID]int64 `json:"-"` // broken chains: the sequence of the first broken receipt
 
 	tenants  map[receipts.CaseID]string // tenant of each of Heads
 	reported map[string]bool            // texts of Breaks that are reported once
@@ -151,5 +151,5 @@ func (a *Report) add(b *Report) {
 // Empty returns a report without cases. Noted heads are compared with it if their case is
 // missing.
 func Empty() *Report {
-	return &Report{Broken: map[string]string{}, Breaks: []Break{}, Heads: map[receipts.CaseID]receipts.Head{}, BrokenAt: map[receipts.CaseID]int64{}, tenants: map[receipts.CaseID]string{}, reported: map[string]bool{}}
+	return &Report{Broken: map[string]string{}, Breaks: []Break{}, Heads: receipts.Heads{}, BrokenAt: map[receipts.CaseID]int64{}, tenants: map[receipts.CaseID]string{}, reported: map[string]bool{}}
 }

@@ -39,7 +39,7 @@ func bodiesAreStoredToTheByte(ctx context.Context, log Log) error {
 		return fmt.Errorf("read: %w", err)
 	}
 	for i, d := range drafts {
-		want, err := receipts.AppendBody(nil, c, tenant, d)
+		want, err := d.AppendBody(nil, c, tenant)
 		if err != nil {
 			return err
 		}
