@@ -61,7 +61,14 @@ const archiveTimeLimit = time.Minute
 // pauseForArchive pauses a plan whose archive takes no file, with the archive's error as the
 // reason. Its items have no outcome and are tried again once somebody resumes it.
 func (w *planWork) pauseForArchive(ctx context.Context, outage error) error {
-	reason := fmt.Sprintf("for %s no file was archived: %v", w.archiveLimit, outage)
+	return w.pause(ctx, fmt.Sprintf("for %s no file was archived: %v", w.archiveLimit, outage))
+}
+
+// lacksArchive reports whether a plan needs an archive and this process has none.
+func (p *Planner) lacksArchive(s Spec) bool { return s.Archived && p.applier.Archive == nil }
+
+// pause pauses a plan that this process can't work on, without a person.
+func (w *planWork) pause(ctx context.Context, reason string) error {
 	w.log.Error("paused a purge: "+reason, zap.Stringer("bulk", w.plan.ID))
 	_, err := w.change(ctx, w.plan.Tenant, w.plan.ID, systemActor, reason, func(b *plans.Plan, _ bool) error {
 		if b.State != Running {

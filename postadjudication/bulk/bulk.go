@@ -162,6 +162,9 @@ type Spec struct {
 	Queue     string            `json:"queue,omitempty"`
 	Reprocess *bool             `json:"reprocess_eligible,omitempty"`
 	Review    *bool             `json:"manual_review_required,omitempty"`
+	// Archived means that the plan was made by a process with an archive. A purge then removes no
+	// letter that it did not archive.
+	Archived bool `json:"archived,omitempty"`
 
 	// For plans made by their own methods.
 

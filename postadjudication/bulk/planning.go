@@ -75,7 +75,7 @@ func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan,
 		return Plan{}, err
 	}
 	at := p.now()
-	spec := q.spec()
+	spec := q.spec(p.applier.Archive != nil)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return Plan{}, err
@@ -185,12 +185,14 @@ func (q *Request) validate() error {
 	return errors.Join(errs...)
 }
 
-func (q *Request) spec() Spec {
+// spec returns what the plan does. archives means that this process has an archive.
+func (q *Request) spec(archives bool) Spec {
 	a := Spec{Filter: q.Filter, Where: q.Where, All: q.All, Limit: q.Limit, Queue: q.Queue, Reprocess: q.Reprocess, Review: q.Review}
 	a.Filter.From, a.Filter.To = deadletter.JournalTime(a.Filter.From), deadletter.JournalTime(a.Filter.To)
 	if q.Policy != nil {
 		a.Policy = q.Policy.Normalize().Encode()
 	}
+	a.Archived = q.Action == Purge && archives
 	return a
 }
 

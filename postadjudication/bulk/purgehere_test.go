@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
@@ -187,6 +188,36 @@ func TestAPurgeWhoseProcessDiedIsRunByTheNext(t *testing.T) {
 	}
 	if kept := k.ArchivedLetters("acme", postadjudication.Family); len(kept) != 3 {
 		t.Errorf("%d letters are archived", len(kept))
+	}
+	r.MustAudit()
+}
+
+// A plan that was made with an archive removes nothing without one. It is paused if a process
+// without an archive takes it, and continued by one command of a process with an archive.
+func TestAPurgePlannedWithAnArchiveRemovesNothingWithoutOne(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	r.DeadLetters(0, 3, rig.Refuses)
+	k := r.NewPruner(rig.WithArchive(t))
+	plan := k.MustPlan(refusedLetters())
+	ctx := context.Background()
+	var field *refusal.FieldError
+	if b, err := r.As("acme", "user:bob").Bulk.RunHere(ctx, plan.ID, plan.Hash); !errors.As(err, &field) || field.Field != "archive" {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.As("acme", "").Bulk.Work(ctx, plan.ID); err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.As("acme", "").Bulk.Get(ctx, plan.ID)
+	if checkBulkState(r, b, err, bulk.Paused); b.Progress.Pending != 3 || !strings.Contains(b.ChangedReason, "has none") {
+		t.Errorf("%+v", b)
+	}
+	b, err = k.As("acme", "user:bob").Bulk.RunHere(ctx, plan.ID, plan.Hash)
+	if checkBulkState(r, b, err, bulk.Done); b.Progress.Done != 3 || len(k.ArchivedLetters("acme", postadjudication.Family)) != 3 {
+		t.Errorf("%+v", b.Progress)
 	}
 	r.MustAudit()
 }

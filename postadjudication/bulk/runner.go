@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 )
 
@@ -184,31 +185,48 @@ func (r *runner) unlock(ctx context.Context, b plans.Plan, lock *plans.Lock) {
 
 // runHere runs a plan in this process: it takes the lock, calls start, works on the plan if it is
 // running then, and releases the lock. It repeats that while the plan is running and nobody works on
-// it. It returns what start returned if another process works on the plan, and waits while another
-// process has the lock and has not started the plan. pause is called before the lock is released if
-// ctx ends while the plan is running.
-func (r *runner) runHere(ctx context.Context, b plans.Plan, start, pause func(context.Context) (Plan, error)) (Plan, error) {
-	for {
+// it: the lock was lost, runs are being called, or the work failed. It returns what start returned if
+// another process works on the plan, and waits while another process has the lock and has not started
+// the plan. start may resume a paused plan until this process worked on it: whoever pauses it then ends
+// the work. pause is called if ctx ends after this process started the plan: before the lock is
+// released if the plan is being worked on.
+func (r *runner) runHere(ctx context.Context, b plans.Plan, start func(ctx context.Context, resume bool) (Plan, error), pause func(context.Context) (Plan, error)) (out Plan, err error) {
+	for started := false; ; {
 		changed := r.changes()
-		out, locked, err := r.tryHere(ctx, b, start, pause)
-		if err != nil || locked && out.State != Running {
-			return out, err
-		}
-		if !locked {
-			if b, err = r.plans.stored.Find(ctx, b.Tenant, b.ID); err != nil {
+		now, locked, err := r.tryHere(ctx, b, func(ctx context.Context) (Plan, error) { return start(ctx, !started) }, pause)
+		switch {
+		case err != nil && (!started || !journal.IsUnavailable(err)):
+			return now, err
+		case err == nil && locked && now.State == Paused:
+			return now, ctx.Err()
+		case err == nil && locked && now.State != Running:
+			return now, nil
+		case err == nil && locked:
+			out, started = now, true
+		case err == nil:
+			if b, err = r.plans.stored.Find(ctx, b.Tenant, b.ID); err == nil && b.State != Planned {
+				return start(ctx, false)
+			}
+			if err != nil && !started {
 				return Plan{}, err
 			}
-			if b.State != Planned {
-				return start(ctx)
-			}
 		}
-		if !casework.Sleep(ctx, pollEvery, changed) {
+		if casework.Sleep(ctx, pollEvery, changed) {
+			continue
+		}
+		if !started {
 			return out, ctx.Err()
 		}
+		paused, err := pause(context.WithoutCancel(ctx))
+		if err != nil {
+			return out, errors.Join(ctx.Err(), err)
+		}
+		return paused, ctx.Err()
 	}
 }
 
-// tryHere is one round of runHere. locked reports whether this process had the lock.
+// tryHere is one round of runHere. locked reports whether this process had the lock. A plan on which
+// the work failed is returned as running.
 func (r *runner) tryHere(ctx context.Context, b plans.Plan, start, pause func(context.Context) (Plan, error)) (out Plan, locked bool, err error) {
 	if !r.acquire(b.ID) {
 		return out, false, nil
@@ -220,24 +238,49 @@ func (r *runner) tryHere(ctx context.Context, b plans.Plan, start, pause func(co
 	}
 	defer r.unlock(ctx, b, lock)
 	uninterrupted := context.WithoutCancel(ctx) // no other process may take the plan that is being started or paused
-	if out, err = start(uninterrupted); err != nil || out.State != Running {
+	stop := r.keep(uninterrupted, lock)
+	out, err = start(uninterrupted)
+	stop()
+	if err != nil || out.State != Running {
 		return out, true, err
 	}
 	if b, err = r.plans.stored.Find(uninterrupted, b.Tenant, b.ID); err != nil {
 		return out, true, err
 	}
-	err = r.workLocked(ctx, b, lock)
-	switch {
-	case ctx.Err() != nil && err != nil:
-		out, err = pause(uninterrupted)
-		return out, true, errors.Join(ctx.Err(), err)
-	case err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errAttemptRunning):
+	switch err = r.workLocked(ctx, b, lock); {
+	case err == nil, errors.Is(err, errAttemptRunning):
+	case ctx.Err() != nil:
+		if out, err := pause(uninterrupted); err == nil {
+			return out, true, nil
+		}
+	case !errors.Is(err, context.Canceled):
+		r.plans.log.Warn("stopped work on a bulk plan, retrying", zap.Stringer("bulk", b.ID), zap.Error(err))
+	}
+	if b, err = r.plans.stored.Find(uninterrupted, b.Tenant, b.ID); err != nil {
 		return out, true, err
 	}
-	if b, err = r.plans.stored.Find(uninterrupted, b.Tenant, b.ID); err == nil {
-		out, err = r.plans.withCounts(uninterrupted, b)
-	}
+	out, err = r.plans.withCounts(uninterrupted, b)
 	return out, true, err
+}
+
+// keep uses the connection of a lock until stop is called: the database ends one that is idle for
+// SequencerIdle, and to start a plan may take longer.
+func (r *runner) keep(ctx context.Context, lock *plans.Lock) (stop func()) {
+	done := make(chan struct{})
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		for casework.Sleep(ctx, watchEvery, done) {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if _, err := lock.State(ctx); err != nil {
+				return // the lock is lost: the watcher of the work finds that
+			}
+		}
+	})
+	return func() { close(done); keeper.Wait() }
 }
 
 // watch returns when the plan no longer runs or this process lost its lock. It also returns at

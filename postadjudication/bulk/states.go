@@ -49,23 +49,38 @@ func (p Plans) Run(ctx context.Context, id uuid.UUID, hash string) (Plan, error)
 // RunHere is Run of a purge by this process, which writes the letters to its own Config.Archive,
 // whether or not any process Runs. It returns when the plan is done, paused or cancelled. It takes
 // the plan's lock before the plan is started, so that no other process works on it meanwhile. A
-// running plan on which no process works is continued; one on which another process works is
-// returned as it is.
+// paused plan, and a running one on which no process works, are continued; one on which another
+// process works is returned as it is. While the journal is unavailable, RunHere retries.
 //
 // If ctx ends first, the plan is paused in the name of the actor. If this process dies, the plan
 // stays running: a process that Runs continues it with its own archive, or RunHere does if it is
-// called again.
+// called again. A process without an archive pauses a plan that was made with one.
 //
-// Errors: those of Run; a *FieldError of action if the plan is no purge.
+// Errors: those of Run; a *FieldError of action if the plan is no purge, and of archive if the plan
+// was made with an archive and this process has none.
 func (p Plans) RunHere(ctx context.Context, id uuid.UUID, hash string) (Plan, error) {
 	b, err := p.s.find(ctx, p.tenant, id)
 	if err == nil && Action(b.Action) != Purge {
 		err = &refusal.FieldError{Field: "action", Problem: "must be purge: only a process that runs does what the plan says"}
 	}
+	var spec Spec
+	if err == nil {
+		spec, err = specOf(b)
+	}
+	if err == nil && p.s.lacksArchive(spec) {
+		err = &refusal.FieldError{Field: "archive", Problem: "is missing: the plan was made with an archive, and removes no letter that it did not archive"}
+	}
 	if err != nil {
 		return Plan{}, err
 	}
-	return p.s.runner.runHere(ctx, b, func(ctx context.Context) (Plan, error) { return p.Run(ctx, id, hash) },
+	return p.s.runner.runHere(ctx, b,
+		func(ctx context.Context, resume bool) (Plan, error) {
+			b, err := p.Run(ctx, id, hash)
+			if err == nil && b.State == Paused && resume {
+				b, err = p.Resume(ctx, id, "continued by the program that runs it here")
+			}
+			return b, err
+		},
 		func(ctx context.Context) (Plan, error) {
 			return p.Pause(ctx, id, "the program that ran it was stopped")
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
@@ -197,5 +198,30 @@ func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 	}
 	if one == other || r.Count(`SELECT count(*) FROM recourse.runs WHERE id IN ($1, $2) AND parent_id IS NOT NULL`, one.String(), other.String()) != 2 {
 		t.Error("the forks are not those of plan and letter")
+	}
+}
+
+// A process died after it held many letters and before it recorded any outcome, and the plan was
+// cancelled meanwhile. All outcomes are found, in more than one chunk.
+func TestTheOutcomesOfACancelledPlanAreAllFound(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	const n = 260 // more than a chunk
+	r.DeadLetters(0, n, rig.Refuses)
+	ctx := context.Background()
+	plan := r.MustPlan(bulk.Request{Action: bulk.Hold, Reason: "the auditors asked for it", Filter: deadletter.Filter{ErrorType: "http.refused"}})
+	if b := r.RunPlan(plan); b.Progress.Done != n {
+		t.Fatalf("%+v", b.Progress)
+	}
+	for _, change := range []string{`UPDATE recourse.bulk_items SET outcome = '' WHERE bulk_id = $1`, `UPDATE recourse.bulks SET state = 'cancelled', settled = false WHERE id = $1`} {
+		if _, err := r.DB.Exec(change, plan.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.As("acme", "").Bulk.Work(ctx, plan.ID); err != nil {
+		t.Fatal(err)
+	}
+	if done := len(r.BulkItems(plan.ID, "done")); done != n {
+		t.Errorf("%d items are done", done)
 	}
 }

@@ -40,8 +40,7 @@ type planWork struct {
 }
 
 // work works on a plan until it is done or ctx is done. Items that were started are left
-// without an outcome only if ctx is done or the journal is unavailable; they are the first of
-// those without. It returns errAttemptRunning if the runs of remaining items are being called,
+// without an outcome only if ctx is done or the journal is unavailable. It returns errAttemptRunning if the runs of remaining items are being called,
 // or the journal was unavailable for them: then the plan is worked on again.
 func (p *Planner) work(ctx context.Context, b plans.Plan) error {
 	spec, err := specOf(b)
@@ -51,6 +50,9 @@ func (p *Planner) work(ctx context.Context, b plans.Plan) error {
 	w := planWork{p, b, spec}
 	if b.State == Cancelled {
 		return w.settleCancelled(context.WithoutCancel(ctx))
+	}
+	if p.lacksArchive(spec) {
+		return w.pause(ctx, "the plan was made with an archive, and the process that took it has none")
 	}
 	size, last, called := chunkSize(b.Throttle), int64(0), false
 	for ctx.Err() == nil {
@@ -216,23 +218,49 @@ func (w *planWork) finishPlan(ctx context.Context) error {
 // settleCancelled records what a process did for a plan before it died without recording it, if
 // the plan was cancelled meanwhile.
 func (w *planWork) settleCancelled(ctx context.Context) error {
-	items, err := w.stored.PendingItems(ctx, w.plan.ID, 0, chunkMax)
-	if err != nil {
-		return err
-	}
-	for n := range items {
-		made, err := w.doneByPlan(ctx, &items[n])
-		switch {
-		case err == nil:
-			items[n].Outcome, items[n].NewRun = string(OutcomeDone), made
-		case !errors.Is(err, casework.ErrLetterChanged) && !errors.Is(err, errContended):
+	for last := int64(0); ; {
+		items, err := w.stored.PendingItems(ctx, w.plan.ID, last, chunkMax)
+		if err != nil {
+			return err
+		}
+		if len(items) == 0 {
+			return w.stored.MarkOutcomesKnown(ctx, w.plan.ID)
+		}
+		last = items[len(items)-1].Position
+		unchanged, err := w.unchanged(ctx, items)
+		if err != nil {
+			return err
+		}
+		for n := range items {
+			if unchanged[items[n].Run] {
+				continue
+			}
+			made, err := w.doneByPlan(ctx, &items[n])
+			switch {
+			case err == nil:
+				items[n].Outcome, items[n].NewRun = string(OutcomeDone), made
+			case !errors.Is(err, casework.ErrLetterChanged) && !errors.Is(err, errContended):
+				return err
+			}
+		}
+		if err := w.recordOutcomes(ctx, withOutcome(items)); err != nil {
 			return err
 		}
 	}
-	if err := w.recordOutcomes(ctx, withOutcome(items)); err != nil {
-		return err
+}
+
+// unchanged returns the runs of items whose cases are as they were planned.
+func (w *planWork) unchanged(ctx context.Context, items []plans.Item) (map[background.RunID]bool, error) {
+	planned := make(map[background.RunID]receipts.Head, len(items))
+	for _, i := range items {
+		planned[i.Run] = i.Head
 	}
-	return w.stored.MarkOutcomesKnown(ctx, w.plan.ID)
+	found, err := w.journal.Letters.ByID(ctx, slices.Collect(maps.Keys(planned))...)
+	out := make(map[background.RunID]bool, len(found))
+	for _, f := range found {
+		out[f.Run.ID] = f.Case.Head == planned[f.Run.ID]
+	}
+	return out, err
 }
 
 // parallelBatches is how many commits run concurrently: while one waits for the disk or

@@ -8,9 +8,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
-// runCommandLine returns the command that runs a plan, into the same archive: as its planner, or as
+// RunCommandLine returns the command that runs a plan, into the same archive: as its planner, or as
 // another person if the plan takes two.
-func (o *Flags) runCommandLine(b bulk.Plan) string {
+func (o *Flags) RunCommandLine(b bulk.Plan) string {
 	line := "recourse dlq bulk run " + b.ID.String() + " --hash " + b.Hash
 	if o.Retention.Archive != "" {
 		line += " --here --archive " + shell.Quote(o.Retention.Archive)
@@ -48,12 +48,12 @@ func answerSecondPersonError(sh *shell.Shell, o *Flags, err error) error {
 
 func answerSecondPerson(sh *shell.Shell, o *Flags, second *bulk.SecondPersonError) error {
 	if sh.JSON {
-		return sh.Answer(secondPersonAnswer{second.Code(), o.runCommandLine(second.Plan), second.Plan})
+		return sh.Answer(secondPersonAnswer{second.Code(), o.RunCommandLine(second.Plan), second.Plan})
 	}
 	s := sh.Screen()
 	view.Plan(s, second.Plan)
 	s.Text("Another person has to run it, with this command:")
-	s.Command(o.runCommandLine(second.Plan))
+	s.Command(o.RunCommandLine(second.Plan))
 	return s.Err()
 }
 
@@ -96,7 +96,7 @@ func AnswerPlan(sh *shell.Shell, o *Flags, b bulk.Plan) error {
 			who = "Another person has to run it, with this command:"
 		}
 		s.Text("Nothing was done yet. %s", who)
-		s.Command(o.runCommandLine(b))
+		s.Command(o.RunCommandLine(b))
 	}
 	return s.Err()
 }

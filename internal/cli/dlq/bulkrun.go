@@ -123,8 +123,12 @@ func (s bulkStart) run(ctx context.Context, be backend.Backend, id uuid.UUID) (b
 func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, id uuid.UUID, start bulkStart) error {
 	b, err := start.run(ctx, be, id)
 	if err != nil {
-		if start.here && ctx.Err() != nil && b.State == bulk.Paused {
-			sh.Note(fmt.Sprintf("the plan is paused; a recourse serve continues it after:\n  recourse dlq bulk resume %s%s --reason ...", id, o.RepeatFlags(true)))
+		if start.here && b.State != "" {
+			line := o.RunCommandLine(b)
+			if o.Retention.Archive == "" {
+				line += " --here"
+			}
+			sh.Note(fmt.Sprintf("the plan is %s; this continues it:\n  %s", b.State, line))
 		}
 		return err
 	}

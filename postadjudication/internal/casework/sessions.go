@@ -60,11 +60,11 @@ func (f *ServedFamilies) served(ctx context.Context, family string) (bool, error
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := time.Now(); now.After(f.until) {
+	if time.Now().After(f.until) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), servedFamiliesTTL)
 		defer cancel()
 		f.seen, f.err = f.Running(ctx)
-		f.until = now.Add(servedFamiliesTTL)
+		f.until = time.Now().Add(servedFamiliesTTL) // after a read that may have taken as long
 	}
 	return ServedBy(family, f.seen), f.err
 }
