@@ -283,6 +283,13 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"a policy is set back to the version before", []string{`UPDATE recourse.policies SET version = 1, policy = replace(policy, ':6', ':5')`}, detectedByAudit, audit.InvariantFold, "is at version 1, its last receipt is 2"},
 		{"a policy is removed", []string{`DELETE FROM recourse.policies`}, detectedByAudit, audit.InvariantFold, "policy:settlement"},
 		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, detectedByAudit, audit.InvariantFold, "stored definition"},
+		{"a rule is added at version 0", []string{`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at) VALUES ('acme', 'forged', 0, true, false, '{}', 'user:bob', 'x', now())`}, detectedByAudit, audit.InvariantFold, "forged"},
+		{"a rule of a tenant with nothing else is added", []string{`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at) VALUES ('stranger', 'forged', 0, true, false, '{}', 'user:bob', 'x', now())`}, detectedByAudit, audit.InvariantFold, "rule forged of stranger was made, and no receipt says so"},
+		{"a circuit breaker over all tenants is added", []string{`INSERT INTO recourse.circuit_breakers (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
+			VALUES ('', 'settlement', 'forged', gen_random_uuid(), 'open', true, 'user:bob', '', '', now(), 1)`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of forged for all tenants was moved, and no receipt says so"},
+		{"the time of a death is moved, in the list too", []string{`UPDATE recourse.runs SET dead_at = dead_at - interval '100 days'` + id("letter"), `UPDATE recourse.letters SET dead_at = dead_at - interval '100 days'` + run("letter"), recountSQL},
+			detectedByAudit, audit.InvariantFold, "stored time of death"},
+		{"a settlement is said to be a plain task", []string{`UPDATE recourse.cases SET kind = 'plain', escrow_id = NULL WHERE subject = 'txr_1'`}, detectedByAudit, audit.InvariantFold, "stored kind plain"},
 		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, detectedByAudit, audit.InvariantFold, "is in the receipts, but not stored"},
 		{"a rule is said to have replayed a job", []string{`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ('` + s.runs["letter"] + `', 'r', 'acme', 1, now())`}, detectedByAudit, audit.InvariantFold, "is counted to have replayed"},
 		{"another is said to have planned", []string{`UPDATE recourse.bulks SET actor = 'user:bob' WHERE id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored planner user:bob"},
@@ -306,7 +313,7 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 	ctx := context.Background()
 	for _, f := range s.tamperings() {
 		testkit.Tamper(t, s.DB, f.statements...)
-		a, err := s.Audit(ctx, "acme")
+		a, err := s.Audit(ctx) // of all tenants
 		if err != nil {
 			t.Fatalf("%s: %v", f.what, err)
 		}

@@ -1,7 +1,7 @@
 // Package receipts is the evidence of a case: append-only facts, each chained to the one before it.
 //
 // A receipt says who did what to which run of which case, when and why. Its body is canonical JSON
-// (RFC 8785), written by [AppendBody] and read by [Parse]; the two are inverses, to the byte. Its link is
+// (RFC 8785), written by [Draft.AppendBody] and read by [Parse]; the two are inverses, to the byte. Its link is
 //
 //	link(0) = SHA-256("recourse/1" ‖ 16 bytes of the case id)
 //	link(n) = SHA-256(link(n-1) ‖ n as 8 bytes big-endian ‖ SHA-256(body(n)))
@@ -28,7 +28,7 @@
 // was purged, and, where no payment was known, for a letter that was forked, superseded or closed and for a
 // cancelled run. The letter or run stays closed.
 //
-// [Events] makes receipts public: each gives none, one or several events, always the same.
+// [Receipt.Events] makes receipts public: each gives none, one or several events, always the same.
 //
 // The package is pure: it imports the standard library only, and knows no store, clock, log or network.
 // It must not know what a settlement may become or when a retry is due; it records what others decided.

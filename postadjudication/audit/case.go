@@ -75,6 +75,11 @@ func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report 
 	}
 	auditRuns(a, at, c, history, maxRecoveries)
 	auditBinding(a, at, c, rs)
+	for i := range c.Runs {
+		if settles := c.Runs[i].OperationKey != [32]byte{}; settles != (c.Kind == stored.KindSettlement) { // the key is compared with the receipts
+			a.fail(InvariantFold, at, "case %s: stored kind %s, and its run %s has an operation key: %t", c.ID, c.Kind, c.Runs[i].ID, settles)
+		}
+	}
 	if c.Kind == stored.KindSettlement {
 		auditSettlement(a, at, c, rs, history)
 	}

@@ -180,6 +180,7 @@ func compareRun(stored *StoredRun, recorded receipts.RunHistory) (d differences)
 	if stored.State == receipts.StateScheduled && !recorded.NextRetryAt.IsZero() {
 		d.compareTimes("due time", stored.DueAt, recorded.NextRetryAt)
 	}
+	d.compareTimes("time of death", stored.DeadAt, recorded.DeadAt)
 	return d
 }
 

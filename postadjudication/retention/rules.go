@@ -23,7 +23,7 @@ type Rule struct {
 	Queue  string // one of the family's, such as "settlement:0"; empty: all queues without a rule
 	// MaxAge is counted from death: an ISO 8601 duration such as P180D. A year counts
 	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge. Shortening it purges
-	// nothing at once: expired letters are announced first, see Service.Prune.
+	// nothing at once: expired letters are announced first, see Keeper.Prune.
 	MaxAge string
 	// MaxCount keeps only the newest letters of each tenant. Tenants do not count towards
 	// each other's limit. 0 means any number.

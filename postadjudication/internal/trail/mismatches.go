@@ -19,7 +19,7 @@ SELECT NULL::uuid, NULL::uuid, 'the circuit breaker of ' || k.target || ' for ' 
 FROM recourse.circuit_breakers k WHERE k.tenant = CASE $1 WHEN '*' THEN '' ELSE $1 END AND (k.version > 0 OR k.recorded_opening > 0 OR k.state <> 'closed') AND NOT EXISTS (SELECT FROM c WHERE c.id = k.case_id)
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'rule ' || u.name || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.rules u
-WHERE u.tenant = $1 AND u.version > 0 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'rules')
+WHERE u.tenant = $1 AND (u.version > 0 OR u.enabled) AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'rules')
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was started, and no receipt says so', NULL, NULL FROM recourse.bulks b
 WHERE b.tenant = $1 AND b.started_at IS NOT NULL AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')

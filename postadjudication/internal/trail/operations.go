@@ -110,7 +110,7 @@ func (o *OperationLog) readRows(ctx context.Context, tx *sql.Tx, tenant string) 
 			t.At = t.At.UTC()
 			o.Rules = append(o.Rules, t)
 			return err
-		}, `SELECT name, version, enabled, deleted, definition, actor, reason, at FROM recourse.rules WHERE tenant = $1 AND version > 0 ORDER BY name`, tenant)
+		}, `SELECT name, version, enabled, deleted, definition, actor, reason, at FROM recourse.rules WHERE tenant = $1 AND (version > 0 OR enabled) ORDER BY name`, tenant)
 	case o.Subject == stored.BulkLog:
 		return eachRow(ctx, tx, func(rows *sql.Rows) error {
 			b := BulkPlan{Tenant: tenant}

@@ -57,7 +57,8 @@ func eachRow(ctx context.Context, q stored.Querier, read func(*sql.Rows) error, 
 	return rows.Err()
 }
 
-// Tenants lists the tenants that have cases, runs, escrows, receipts or events.
+// Tenants lists the tenants that have a row in any table of which a tenant's audit reads. A circuit
+// breaker over all tenants belongs to the tenant "*".
 func (r *Reader) Tenants(ctx context.Context) (out []string, err error) {
 	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
 		var tenant string
@@ -68,7 +69,10 @@ func (r *Reader) Tenants(ctx context.Context) (out []string, err error) {
 		return nil
 	}, `
 SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION SELECT tenant FROM recourse.escrows UNION SELECT tenant FROM recourse.receipts
-UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox ORDER BY tenant`)
+UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox UNION SELECT tenant FROM recourse.operation_logs
+UNION SELECT tenant FROM recourse.keys UNION SELECT tenant FROM recourse.people UNION SELECT tenant FROM recourse.policies UNION SELECT tenant FROM recourse.rules
+UNION SELECT tenant FROM recourse.bulks UNION SELECT tenant FROM recourse.letters UNION SELECT tenant FROM recourse.annotations UNION SELECT tenant FROM recourse.rule_replays
+UNION SELECT coalesce(nullif(tenant, ''), '*') FROM recourse.circuit_breakers ORDER BY tenant`)
 	return out, failed(err)
 }
 
