@@ -92,17 +92,8 @@ func (s *Sequencer) Step(ctx context.Context) (Step, error) {
 }
 
 func (s *Sequencer) step(ctx context.Context) (Step, error) {
-	if s.conn == nil {
-		conn, err := s.db.Conn(ctx)
-		if err != nil {
-			return Step{}, err
-		}
-		s.conn = conn
-	}
-	if !s.holds {
-		if err := s.conn.QueryRowContext(ctx, trySequenceSQL).Scan(&s.holds); err != nil || !s.holds {
-			return Step{}, err
-		}
+	if held, err := s.lock(ctx); err != nil || !held {
+		return Step{}, err
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Sequence)
 	rows, err := s.conn.QueryContext(ctx, sequenceSQL, maxSequenceRows)
@@ -125,6 +116,17 @@ func (s *Sequencer) step(ctx context.Context) (Step, error) {
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Sequence)
 	step.More = step.Rows == maxSequenceRows
 	return step, rows.Err()
+}
+
+// lock reports whether the sequencer holds the lock, which it tries to take otherwise.
+func (s *Sequencer) lock(ctx context.Context) (held bool, err error) {
+	switch {
+	case s.conn == nil:
+		s.conn, s.holds, err = pg.ConnectAndLock(ctx, s.db, trySequenceSQL)
+	case !s.holds:
+		err = s.conn.QueryRowContext(ctx, trySequenceSQL).Scan(&s.holds)
+	}
+	return s.holds, err
 }
 
 // Release closes the connection, which releases the lock. The next Step connects again.

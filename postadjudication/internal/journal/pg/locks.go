@@ -20,29 +20,38 @@ func Exclusive(ctx context.Context, db *sql.DB, tryLockSQL string, work func() e
 	return true, work()
 }
 
-// lockTries is how many connections TryLock tries. A pool keeps some that the server has closed,
-// since it ends those that are idle.
+// lockTries is how many connections ConnectAndLock tries. A pool keeps some that the server has
+// closed, since it ends those that are idle.
 const lockTries = 5
 
 // TryLock returns the connection that holds the advisory lock that a statement tries to take, or
 // nil if another session holds it. The caller must release it with ReleaseLocks.
 func TryLock(ctx context.Context, db *sql.DB, tryLockSQL string, args ...any) (*sql.Conn, error) {
+	conn, acquired, err := ConnectAndLock(ctx, db, tryLockSQL, args...)
+	if err != nil || acquired {
+		return conn, Unavailable(err)
+	}
+	return nil, ReleaseLocks(ctx, conn)
+}
+
+// ConnectAndLock returns a connection over which a statement tried to take an advisory lock, and
+// reports whether the connection holds the lock. It tries another connection if the server has
+// closed one that the pool kept. After an error there is no connection.
+func ConnectAndLock(ctx context.Context, db *sql.DB, tryLockSQL string, args ...any) (conn *sql.Conn, acquired bool, err error) {
 	for try := 1; ; try++ {
-		conn, err := db.Conn(ctx)
-		if err != nil {
-			return nil, Unavailable(err)
+		if conn, err = db.Conn(ctx); err != nil {
+			return nil, false, err
 		}
-		var acquired bool
 		err = conn.QueryRowContext(ctx, tryLockSQL, args...).Scan(&acquired)
 		switch {
-		case err == nil && acquired:
-			return conn, nil
+		case err == nil:
+			return conn, acquired, nil
 		case errors.Is(err, driver.ErrBadConn) && try < lockTries:
 			if err := conn.Close(); err != nil && !errors.Is(err, sql.ErrConnDone) { // database/sql has closed it
-				return nil, Unavailable(err)
+				return nil, false, err
 			}
 		default:
-			return nil, errors.Join(Unavailable(err), ReleaseLocks(ctx, conn))
+			return nil, false, errors.Join(err, ReleaseLocks(ctx, conn))
 		}
 	}
 }

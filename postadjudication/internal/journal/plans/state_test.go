@@ -3,6 +3,7 @@ package plans_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -166,12 +168,36 @@ func TestTheLockOfAPlanHasOneHolder(t *testing.T) {
 	}
 }
 
-// A lock is taken although the server has ended the connections that the pool kept.
-func TestALockIsTakenOverANewConnectionIfTheOldAreLost(t *testing.T) {
+// A lock is taken, and a plan catches up with the receipts, although the server has ended the
+// connections that the pool kept.
+func TestANewConnectionIsUsedIfTheOldAreLost(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	p := join(t, url)
 	db := testkit.OpenAsOwner(t, url)
+	for what, use := range map[string]func() error{
+		"a lock": func() error {
+			lock, err := p.Lock(t.Context(), plans.Plan{ID: uuid.New(), Number: 1})
+			if err != nil || lock == nil {
+				return fmt.Errorf("%v, %w", lock, err)
+			}
+			return lock.Release(t.Context())
+		},
+		"catching up": func() error {
+			journaltest.Submit(t, p.journal)
+			return p.CatchUp(t.Context())
+		},
+	} {
+		endPooledConnections(t, p, db)
+		if err := use(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// endPooledConnections ends two connections that the pool of locks keeps.
+func endPooledConnections(t *testing.T, p process, db *sql.DB) {
+	t.Helper()
 	var held []*plans.Lock
 	for n := range int32(2) {
 		lock, err := p.Lock(t.Context(), plans.Plan{ID: uuid.New(), Number: n})
@@ -188,13 +214,6 @@ func TestALockIsTakenOverANewConnectionIfTheOldAreLost(t *testing.T) {
 	var ended int
 	if err := db.QueryRow(`SELECT count(*) FILTER (WHERE pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_advisory_unlock_all%' AND pid <> pg_backend_pid()`).Scan(&ended); err != nil || ended == 0 {
 		t.Fatalf("%d connections ended, %v", ended, err)
-	}
-	lock, err := p.Lock(t.Context(), plans.Plan{ID: uuid.New(), Number: 1})
-	if err != nil || lock == nil {
-		t.Fatalf("%v, %v", lock, err)
-	}
-	if err := lock.Release(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
 
