@@ -12,6 +12,7 @@ import (
 
 	"github.com/lib/pq"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
@@ -71,6 +72,8 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(5)))
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(6)))
 	r.MustSetRule(rig.ReplayRule(1))
+	rig.MustKey(r, "acme", postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{access.Auditor}, Reason: "test"})
+	must(r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "nobody else is there"}))
 	r.WaitNoneLive()
 	s.drain()
 	s.olderHeads = maps.Clone(r.MustAudit().Heads)
@@ -243,7 +246,16 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		return out
 	}
 	all := []string{"bulks", "bulk_items", "bulk_counts"}
+	unreadable := func(subtype receipts.Subtype) []string { // every receipt that tells of a plan has its id in its text
+		return []string{fmt.Sprintf(`UPDATE recourse.receipts SET body = '{"%s' WHERE subtype = '%s'`, s.executedPlan.ID, subtype)}
+	}
 	return []tampering{
+		{"a hold can't be read", unreadable(receipts.HoldPlaced), detectedByAudit, audit.InvariantFold, "can't be read"},
+		{"a mark can't be read", unreadable(receipts.Marked), detectedByAudit, audit.InvariantFold, "can't be read"},
+		{"an access key's creation can't be read", unreadable(receipts.KeyCreated), detectedByAudit, audit.InvariantFold, "can't be read"},
+		{"a number of people can't be read", unreadable(receipts.PeopleChanged), detectedByAudit, audit.InvariantFold, "can't be read"},
+		{"a policy can't be read", unreadable(receipts.PolicyChanged), detectedByAudit, audit.InvariantFold, "can't be read"},
+		{"what a plan did can't be read", unreadable(receipts.Replayed), detectedByAudit, audit.InvariantFold, "could not be made"},
 		{"1a a receipt's body is edited", []string{`UPDATE recourse.receipts SET body = replace(body, '"moved":1000', '"moved":9000')` + of("settled") + ` AND subtype = 'attempt-succeeded'`}, detectedByAudit, audit.InvariantChains, "link does not follow"},
 		{"1a' a receipt's column is edited", []string{`UPDATE recourse.receipts SET at = at - interval '1 hour'` + of("settled") + ` AND seq = 2`}, detectedByAudit, audit.InvariantChains, "column at differs"},
 		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
@@ -285,6 +297,8 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"a rule is edited", []string{`UPDATE recourse.rules SET definition = replace(definition, '"max_replays":1', '"max_replays":9')`}, detectedByAudit, audit.InvariantFold, "stored definition"},
 		{"a rule is added at version 0", []string{`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at) VALUES ('acme', 'forged', 0, true, false, '{}', 'user:bob', 'x', now())`}, detectedByAudit, audit.InvariantFold, "forged"},
 		{"a rule of a tenant with nothing else is added", []string{`INSERT INTO recourse.rules (tenant, name, version, enabled, deleted, definition, actor, reason, at) VALUES ('stranger', 'forged', 0, true, false, '{}', 'user:bob', 'x', now())`}, detectedByAudit, audit.InvariantFold, "rule forged of stranger was made, and no receipt says so"},
+		{"a plan of a tenant with nothing else is added", []string{`INSERT INTO recourse.bulks OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(b, '{"id": "00000000-0000-7000-8000-000000000001", "number": 99, "tenant": "stranger"}')).* FROM recourse.bulks b WHERE b.id = '` + s.unstartedPlan.ID.String() + `'`},
+			detectedByAudit, audit.InvariantFold, "of stranger was made, and no receipt says so"},
 		{"a circuit breaker over all tenants is added", []string{`INSERT INTO recourse.circuit_breakers (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
 			VALUES ('', 'settlement', 'forged', gen_random_uuid(), 'open', true, 'user:bob', '', '', now(), 1)`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of forged for all tenants was moved, and no receipt says so"},
 		{"the time of a death is moved, in the list too", []string{`UPDATE recourse.runs SET dead_at = dead_at - interval '100 days'` + id("letter"), `UPDATE recourse.letters SET dead_at = dead_at - interval '100 days'` + run("letter"), recountSQL},

@@ -19,23 +19,19 @@ const annotationAuditBatch = 500
 // annotationAudit compares the annotations of a tenant's letters with their receipts, in
 // batches.
 type annotationAudit struct {
-	rows     RowReader
+	*auditor
 	tenant   string
 	recorded map[receipts.RunID]Annotations
 	cases    map[receipts.RunID]receipts.CaseID
 }
 
 func (s *auditor) newAnnotationAudit(tenant string) *annotationAudit {
-	return &annotationAudit{s.rows, tenant, map[receipts.RunID]Annotations{}, map[receipts.RunID]receipts.CaseID{}}
+	return &annotationAudit{s, tenant, map[receipts.RunID]Annotations{}, map[receipts.RunID]receipts.CaseID{}}
 }
 
 // add adds the receipts of a case.
 func (d *annotationAudit) add(ctx context.Context, a *Report, rs []receipts.Receipt) error {
-	recorded, err := foldAnnotations(rs)
-	if err != nil {
-		return err
-	}
-	for run, annotations := range recorded {
+	for run, annotations := range a.foldAnnotations(d.tenant, rs) {
 		d.recorded[run], d.cases[run] = annotations, rs[0].Case
 	}
 	if len(d.recorded) < annotationAuditBatch {
@@ -49,7 +45,7 @@ func (d *annotationAudit) finish(ctx context.Context, a *Report) error {
 	if err := d.compare(ctx, a); err != nil {
 		return err
 	}
-	return d.rows.Each(ctx, trail.CheckAnnotations, Scope{Tenant: d.tenant}, a.addFound(InvariantFold, d.tenant))
+	return d.addDiscrepancies(ctx, a, InvariantFold, trail.CheckAnnotations, Scope{Tenant: d.tenant})
 }
 
 // compare compares the current batch. Annotations that seem wrong are read again with their
@@ -71,10 +67,7 @@ func (d *annotationAudit) compare(ctx context.Context, a *Report) error {
 		if err != nil {
 			return err
 		}
-		then, err := foldAnnotations(rs)
-		if err != nil {
-			return err
-		}
+		then := a.foldAnnotations(d.tenant, rs)
 		if !sameAnnotations(now[run], then[run]) {
 			a.failDiffering(InvariantFold, breakSubject{tenant: d.tenant, caseID: d.cases[run], run: run}, annotationText(now[run]), annotationText(then[run]), "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, annotationText(now[run]), annotationText(then[run]))
 		}
@@ -84,8 +77,9 @@ func (d *annotationAudit) compare(ctx context.Context, a *Report) error {
 	return nil
 }
 
-// foldAnnotations derives the annotations of a case's letters from its receipts alone.
-func foldAnnotations(rs []receipts.Receipt) (map[receipts.RunID]Annotations, error) {
+// foldAnnotations derives the annotations of a case's letters from its receipts alone. It reports
+// the receipts that can't be read, each once.
+func (a *Report) foldAnnotations(tenant string, rs []receipts.Receipt) map[receipts.RunID]Annotations {
 	var out map[receipts.RunID]Annotations
 	for _, r := range rs {
 		if !slices.Contains(stored.AnnotationReceipts, r.Subtype) {
@@ -93,7 +87,8 @@ func foldAnnotations(rs []receipts.Receipt) (map[receipts.RunID]Annotations, err
 		}
 		p, err := r.Payload()
 		if err != nil {
-			return nil, err
+			a.failUnreadable(tenant, r, err)
+			continue
 		}
 		if out == nil {
 			out = map[receipts.RunID]Annotations{}
@@ -106,7 +101,7 @@ func foldAnnotations(rs []receipts.Receipt) (map[receipts.RunID]Annotations, err
 			d.Held, d.HoldReason, d.RetentionEndsAt = false, "", time.Time{}
 		case receipts.Marked:
 			if d.MarkReason = p.Reason; !foldMarks(&d, p.Changes) {
-				return nil, fmt.Errorf("receipt %s: %q are no marks", r.ID(), p.Changes)
+				a.failUnreadable(tenant, r, fmt.Errorf("%q are no marks", p.Changes))
 			}
 		case receipts.RetentionEnding:
 			d.RetentionEndsAt = p.ExpiresAt
@@ -115,7 +110,7 @@ func foldAnnotations(rs []receipts.Receipt) (map[receipts.RunID]Annotations, err
 		}
 		out[r.Run] = d
 	}
-	return out, nil
+	return out
 }
 
 // foldMarks parses the changes that a mark writes.

@@ -128,7 +128,9 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 		}
 		caseID := c.ID
 		for ok && bytes.Compare(rs[0].Case[:], caseID[:]) < 0 {
-			a.checkOrphanedReceipts(ctx, s, tenant, rs[0].Case)
+			if err := s.auditOrphanedReceipts(ctx, a, tenant, rs[0].Case); err != nil {
+				return err
+			}
 			if rs, err, ok = trail(); err != nil {
 				return err
 			}
@@ -154,7 +156,9 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 		}
 	}
 	for ; ok && err == nil; rs, err, ok = trail() {
-		a.checkOrphanedReceipts(ctx, s, tenant, rs[0].Case)
+		if err := s.auditOrphanedReceipts(ctx, a, tenant, rs[0].Case); err != nil {
+			return err
+		}
 	}
 	if err != nil {
 		return err
@@ -167,19 +171,17 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 	return s.auditEscrows(ctx, a, tenant, sums)
 }
 
-// checkOrphanedReceipts reports receipts of a case that is not stored.
-func (a *Report) checkOrphanedReceipts(ctx context.Context, s *auditor, tenant string, caseID receipts.CaseID) {
+// auditOrphanedReceipts reports receipts of a case that is not stored.
+func (s *auditor) auditOrphanedReceipts(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
 	c, trail, err := s.rows.Case(ctx, tenant, caseID)
-	var operations bool
-	if err == nil && len(c.Runs) == 0 {
-		_, operations, err = s.rows.OperationLog(ctx, tenant, caseID)
+	if err != nil || len(c.Runs) > 0 {
+		return err
 	}
-	if operations {
-		return // an operation log has no runs; auditOperations checks it
+	_, operations, err := s.rows.OperationLog(ctx, tenant, caseID)
+	if err == nil && !operations { // an operation log has no runs; auditOperations checks it
+		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, but the case is not stored", caseID, len(trail))
 	}
-	if err != nil || len(c.Runs) == 0 {
-		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, but the case is not stored (%v)", caseID, len(trail), err)
-	}
+	return err
 }
 
 // auditCaseRechecked audits a case. If it seems wrong, it is read again in one transaction and

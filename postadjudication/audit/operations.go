@@ -35,7 +35,7 @@ func (s *auditor) auditOperations(ctx context.Context, a *Report, tenant string)
 		}
 	}
 	for _, check := range []Check{trail.CheckOperations, trail.CheckPlans, trail.CheckControl} {
-		if err := s.rows.Each(ctx, check, Scope{Tenant: tenant}, a.addFound(InvariantFold, tenant)); err != nil {
+		if err := s.addDiscrepancies(ctx, a, InvariantFold, check, Scope{Tenant: tenant}); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
@@ -45,7 +46,7 @@ func (s *auditor) auditOrder(ctx context.Context, a *Report, tenants []string, a
 	if err != nil {
 		return err
 	}
-	return s.rows.Each(ctx, trail.CheckProjections, Scope{}, a.addFound(InvariantOrder, ""))
+	return s.addDiscrepancies(ctx, a, InvariantOrder, trail.CheckProjections, Scope{})
 }
 
 // gapText describes missing numbers or, if to < from, duplicate ones: then the next number is
@@ -64,13 +65,24 @@ func gapText(from, to int64) string {
 // auditOrphans checks that the rows a tenant's rows refer to exist. The database does not
 // check: the schema has no foreign keys, which would lock a row for every row that is written.
 func (s *auditor) auditOrphans(ctx context.Context, a *Report, tenant string) error {
-	return s.rows.Each(ctx, trail.CheckOrphans, Scope{Tenant: tenant}, a.addFound(InvariantAccounted, tenant))
+	return s.addDiscrepancies(ctx, a, InvariantAccounted, trail.CheckOrphans, Scope{Tenant: tenant})
 }
 
 // auditOrphanOperations checks that requests of operations have their cases. A request without
 // a case has no known tenant, so the check runs only if all tenants are audited.
 func (s *auditor) auditOrphanOperations(ctx context.Context, a *Report) error {
-	return s.rows.Each(ctx, trail.CheckOperationKeys, Scope{}, a.addFound(InvariantAccounted, ""))
+	return s.addDiscrepancies(ctx, a, InvariantAccounted, trail.CheckOperationKeys, Scope{})
+}
+
+// addDiscrepancies adds what a check finds as breaks, and as one break if a receipt can't be read,
+// so that the check could not be made.
+func (s *auditor) addDiscrepancies(ctx context.Context, a *Report, invariant string, check Check, of Scope) error {
+	err := s.rows.Each(ctx, check, of, a.addFound(invariant, of.Tenant))
+	if errors.Is(err, trail.ErrUnreadableReceipt) {
+		a.fail(invariant, breakSubject{tenant: of.Tenant, caseID: of.Case}, "a comparison with the receipts of %s could not be made: %v", of.Tenant, err)
+		return nil
+	}
+	return err
 }
 
 // addFound returns a callback that adds a Discrepancy as a break.

@@ -91,6 +91,11 @@ func (a *Report) failDiffering(invariant string, at breakSubject, stored, expect
 	a.addBreak(Break{Invariant: invariant, Tenant: at.tenant, Case: at.caseID, Run: at.run, Receipt: at.receipt, What: fmt.Sprintf(format, args...), Stored: stored, Expected: expected})
 }
 
+// failUnreadable adds once that a receipt can't be read, so that what it records is not compared.
+func (a *Report) failUnreadable(tenant string, r receipts.Receipt, err error) {
+	a.addOnce(Break{Invariant: InvariantFold, Tenant: tenant, Case: r.Case, Run: r.Run, Receipt: r.ID(), What: fmt.Sprintf("receipt %s of %s can't be read: %v", r.ID(), tenant, err)})
+}
+
 // addOnce adds a break unless one with the same text was added before.
 func (a *Report) addOnce(b Break) {
 	b.reportOnce = true
@@ -144,6 +149,11 @@ func (a *Report) add(b *Report) {
 	maps.Copy(a.BrokenAt, b.BrokenAt)
 	for _, each := range b.Breaks {
 		a.addBreak(each)
+	}
+	for invariant, what := range b.Broken { // also of breaks that b omitted
+		if _, known := a.Broken[invariant]; !known {
+			a.Broken[invariant] = what
+		}
 	}
 	a.TotalBreaks += b.Omitted()
 }

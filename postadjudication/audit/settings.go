@@ -26,10 +26,7 @@ func (s *auditor) auditKeys(ctx context.Context, a *Report, tenant string) error
 	if err != nil {
 		return err
 	}
-	recorded, err := foldKeys(rs)
-	if err != nil {
-		return err
-	}
+	recorded := a.foldKeys(tenant, rs)
 	for i := range keys {
 		k := &keys[i]
 		t, known := recorded[k.Prefix]
@@ -53,13 +50,14 @@ func (s *auditor) auditKeys(ctx context.Context, a *Report, tenant string) error
 	return nil
 }
 
-// foldKeys derives a tenant's keys from their receipts.
-func foldKeys(rs []receipts.Receipt) (map[string]recordedKey, error) {
+// foldKeys derives a tenant's keys from their receipts. It reports the receipts that can't be read.
+func (a *Report) foldKeys(tenant string, rs []receipts.Receipt) map[string]recordedKey {
 	out := map[string]recordedKey{}
 	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
-			return nil, err
+			a.failUnreadable(tenant, r, err)
+			continue
 		}
 		t := out[p.Reference]
 		switch r.Subtype {
@@ -72,7 +70,7 @@ func foldKeys(rs []receipts.Receipt) (map[string]recordedKey, error) {
 		}
 		out[p.Reference] = t
 	}
-	return out, nil
+	return out
 }
 
 // revokedText formats who revoked a key.
@@ -101,7 +99,8 @@ func (s *auditor) auditPolicies(ctx context.Context, a *Report, tenant string) e
 		}
 		recorded, err := rs[0].Payload()
 		if err != nil {
-			return err
+			a.failUnreadable(tenant, rs[0], err)
+			continue
 		}
 		if recorded.Policy != p.Policy || recorded.Family != p.Family {
 			a.failDiffering(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, p.Policy, recorded.Policy, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Policy, recorded.Policy)
@@ -112,13 +111,13 @@ func (s *auditor) auditPolicies(ctx context.Context, a *Report, tenant string) e
 
 // auditHandlers checks that letters and their handlers' runs refer to each other.
 func (s *auditor) auditHandlers(ctx context.Context, a *Report, tenant string) error {
-	return s.rows.Each(ctx, trail.CheckHandlers, Scope{Tenant: tenant}, a.addFound(InvariantLetters, tenant))
+	return s.addDiscrepancies(ctx, a, InvariantLetters, trail.CheckHandlers, Scope{Tenant: tenant})
 }
 
 // auditLetterList checks that the list of letters shows every dead letter, or those of one
 // case, as stored, and nothing else: a letter missing from the list is visible to nobody.
 func (s *auditor) auditLetterList(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
-	return s.rows.Each(ctx, trail.CheckLetters, Scope{Tenant: tenant, Case: caseID}, a.addFound(InvariantLetters, tenant))
+	return s.addDiscrepancies(ctx, a, InvariantLetters, trail.CheckLetters, Scope{Tenant: tenant, Case: caseID})
 }
 
 // auditPeople checks that the stored number of people matches the receipts.
@@ -131,7 +130,8 @@ func (s *auditor) auditPeople(ctx context.Context, a *Report, tenant string) err
 	if n := len(rs); n > 0 {
 		p, err := rs[n-1].Payload()
 		if err != nil {
-			return err
+			a.failUnreadable(tenant, rs[n-1], err)
+			return nil
 		}
 		recorded.People, recorded.Actor, recorded.Reason, recorded.At, receipt = p.People, rs[n-1].Actor, p.Reason, rs[n-1].At, rs[n-1].ID()
 	}

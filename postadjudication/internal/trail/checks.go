@@ -3,6 +3,7 @@ package trail
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -52,10 +53,15 @@ type Discrepancy struct {
 	Stored, Expected string
 }
 
-// Each visits what a check finds. No finding is kept in memory.
+// ErrUnreadableReceipt is returned for a check that failed because the body of a receipt is no
+// JSON.
+var ErrUnreadableReceipt = errors.New("trail: a receipt can't be read")
+
+// Each visits what a check finds. No finding is kept in memory. After ErrUnreadableReceipt some
+// findings may be missing.
 func (r *Reader) Each(ctx context.Context, check Check, of Scope, visit func(Discrepancy)) error {
 	query, args, scan := check.statement(of)
-	return failed(eachRow(ctx, r.db, func(rows *sql.Rows) error {
+	err := failed(eachRow(ctx, r.db, func(rows *sql.Rows) error {
 		d, err := scan(rows)
 		if err != nil {
 			return err
@@ -63,7 +69,15 @@ func (r *Reader) Each(ctx context.Context, check Check, of Scope, visit func(Dis
 		visit(d)
 		return nil
 	}, query, args...))
+	var refused *pq.Error
+	if errors.As(err, &refused) && refused.Code.Class() == dataException {
+		return fmt.Errorf("%w: %w", ErrUnreadableReceipt, err)
+	}
+	return err
 }
+
+// dataException is the class of SQLSTATEs of a value that can't be converted.
+const dataException = "22"
 
 // statement returns the query of a check, its parameters and how its rows are read.
 func (check Check) statement(of Scope) (query string, args []any, scan func(*sql.Rows) (Discrepancy, error)) {

@@ -21,8 +21,8 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'rule ' || u.name || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.rules u
 WHERE u.tenant = $1 AND (u.version > 0 OR u.enabled) AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'rules')
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was started, and no receipt says so', NULL, NULL FROM recourse.bulks b
-WHERE b.tenant = $1 AND b.started_at IS NOT NULL AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')
+SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.bulks b
+WHERE b.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.operation_logs r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
