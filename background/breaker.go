@@ -100,6 +100,11 @@ type Breaker struct {
 	Probes         []RunID // not closed: the runs that may be claimed as probes
 	NewCasesProbed int64   // new cases claimed as probes since it opened
 	Paused         int     // paused runs, as last counted by the leader; at most maxPausedCounted
+
+	// FewSince is since when fewer runs than BreakerRule.FewPaused are paused; zero while there
+	// are more. A leader writes it with its probes, so that the next one does not start to count
+	// again: a run that never succeeds would be probed for ever.
+	FewSince time.Time
 }
 
 // Causes of a breaker's changes.
@@ -120,10 +125,10 @@ func (b Breaker) Blocks() bool { return b.State == BreakerOpen || b.State == Bre
 func (b Breaker) next(state BreakerState, actor, cause, reason string, at time.Time) Breaker {
 	next := Breaker{
 		Target: b.Target, State: state, Actor: actor, Cause: cause, Reason: reason, At: at,
-		OpenedAt: b.OpenedAt, Openings: b.Openings, Version: b.Version + 1, Paused: b.Paused,
+		OpenedAt: b.OpenedAt, Openings: b.Openings, Version: b.Version + 1, Paused: b.Paused, FewSince: b.FewSince,
 	}
 	if !b.Blocks() {
-		next.OpenedAt, next.Openings, next.Paused = at, b.Openings+1, 0
+		next.OpenedAt, next.Openings, next.Paused, next.FewSince = at, b.Openings+1, 0, time.Time{}
 	}
 	return next
 }
@@ -191,7 +196,7 @@ type BreakerStore interface {
 	// the newest state, which is a closed breaker of version 0 when there is none. When decide
 	// returns false nothing is written. It returns the breaker as it is now.
 	UpdateBreaker(ctx context.Context, t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, moved bool, err error)
-	// RecordProbes writes Probes, NewCasesProbed and Paused of a breaker, without a receipt, if
+	// RecordProbes writes Probes, NewCasesProbed, Paused and FewSince of a breaker, without a receipt, if
 	// its version is still the one before next's and its state is next's. It reports whether it
 	// did.
 	RecordProbes(ctx context.Context, next Breaker) (bool, error)

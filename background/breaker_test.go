@@ -159,3 +159,28 @@ func TestALeaderYieldsWhileItsLeadIsToBeLeft(t *testing.T) {
 		}
 	}
 }
+
+// A leader counts on from when the one before it saw few paused runs: a run that never succeeds is
+// not probed for ever because the lead changes.
+func TestANewLeaderCountsOnSinceWhenFewRunsArePaused(t *testing.T) {
+	t.Parallel()
+	m := &Manager{clock: &clock{wall: time.Now}}
+	m.cfg.Breaker.normalise()
+	for _, c := range []struct {
+		since time.Time
+		few   bool
+	}{{time.Time{}, false}, {m.now(), false}, {m.now().Add(-m.cfg.Breaker.FewPausedFor), true}, {m.now().Add(time.Hour), false}} {
+		l := newBreakerLeader(m, nil, Breaker{State: BreakerOpen, FewSince: c.since})
+		now := time.Now()
+		l.policy.fallbackDue(now, 1)
+		if got := l.policy.few(now); got != c.few {
+			t.Errorf("few since %v: %t, want %t", c.since, got, c.few)
+		}
+		if l.policy.fewSince.After(now) {
+			t.Errorf("few since %v: counted from %v, which is to come", c.since, l.policy.fewSince)
+		}
+		if l.policy.fallbackDue(now, m.cfg.Breaker.FewPaused); !l.policy.fewSince.IsZero() {
+			t.Errorf("few since %v: it counts on although many runs are paused", c.since)
+		}
+	}
+}

@@ -42,8 +42,13 @@ type breakerLeader struct {
 
 func newBreakerLeader(m *Manager, f Family, b Breaker) *breakerLeader {
 	chance := rand.New(rand.NewPCG(rand.Uint64(), uint64(b.Version)))
+	now := time.Now()
+	policy := newProbePolicy(m.cfg.Breaker, m.cfg.Slots, chance, now)
+	if !b.FewSince.IsZero() {
+		policy.fewSince = now.Add(-max(0, m.now().Sub(b.FewSince)))
+	}
 	return &breakerLeader{m: m, family: f, target: b.Target, breaker: b, unclaimed: map[RunID]struct{}{}, deferredUntil: map[RunID]time.Time{}, newCasesProbed: b.NewCasesProbed,
-		policy: newProbePolicy(m.cfg.Breaker, m.cfg.Slots, chance, time.Now()), renewedAt: time.Now()}
+		policy: policy, renewedAt: now}
 }
 
 // run leads until the breaker is closed, another process changes it, or ctx ends.
@@ -262,7 +267,10 @@ func (l *breakerLeader) startProbes(ctx context.Context, now time.Time, picks []
 		next.Probes = append(next.Probes, p.run.ID)
 	}
 	l.mu.Lock()
-	next.NewCasesProbed = l.newCasesProbed
+	next.NewCasesProbed, next.FewSince = l.newCasesProbed, time.Time{}
+	if since := l.policy.fewSince; !since.IsZero() {
+		next.FewSince = l.m.now().Add(-now.Sub(since))
+	}
 	l.mu.Unlock()
 	led, err := l.m.cfg.Store.RecordProbes(ctx, next)
 	if err != nil || !led {

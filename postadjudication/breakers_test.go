@@ -291,6 +291,9 @@ func TestFewThatFailWithNothingBesideEnd(t *testing.T) {
 	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 9 {
 		t.Errorf("%d letters", dead)
 	}
+	if n := r.Count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND few_since >= opened_at - interval '1 s' AND opening > 0`); n != 1 {
+		t.Errorf("%d breakers say since when few runs are paused", n)
+	}
 	r.MustAudit()
 }
 

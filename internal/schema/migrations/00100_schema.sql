@@ -310,6 +310,7 @@ CREATE TABLE recourse.circuit_breakers (
     opening          bigint NOT NULL DEFAULT 0,
     asked            bigint NOT NULL DEFAULT 0,
     paused           int    NOT NULL DEFAULT 0,
+    few_since        timestamptz NOT NULL DEFAULT '0001-01-01 00:00:00+00',
     recorded_opening bigint NOT NULL DEFAULT 0,
     recorded_closing bigint NOT NULL DEFAULT 0,
     CONSTRAINT closing_after_opening CHECK (recorded_closing <= recorded_opening),

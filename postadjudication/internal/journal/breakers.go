@@ -33,7 +33,7 @@ const (
 	breakerMatchesRunSQL = `k.tenant IN (r.tenant, '') AND k.family = r.family AND k.target = ` + breakerOfRunSQL
 	blocksClaimSQL       = breakerMatchesRunSQL + ` AND k.state <> 'closed' AND r.id <> ALL (k.probes)`
 	pausedByBreakerSQL   = `EXISTS (SELECT FROM recourse.circuit_breakers k WHERE ` + breakerMatchesRunSQL + ` AND k.state <> 'closed')`
-	breakerSQL           = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, opened_at, opening, version, probes, asked, paused, recorded_opening, recorded_closing FROM recourse.circuit_breakers `
+	breakerSQL           = `SELECT tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, opened_at, opening, version, probes, asked, paused, few_since, recorded_opening, recorded_closing FROM recourse.circuit_breakers `
 	byTargetSQL          = `WHERE tenant = $1 AND family = $2 AND target = $3`
 	newBreakerSQL        = `INSERT INTO recourse.circuit_breakers (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
 		VALUES ($1, $2, $3, $4, 'closed', false, '', '', '', $5, 0) ON CONFLICT DO NOTHING`
@@ -56,6 +56,7 @@ type breakerRow struct {
 	Probes          pq.StringArray `db:"probes"`
 	NewCasesProbed  int64          `db:"asked"`
 	Paused          int            `db:"paused"`
+	FewSince        time.Time      `db:"few_since"`
 	RecordedOpening int64          `db:"recorded_opening"` // only in a tenant's row
 	RecordedClosing int64          `db:"recorded_closing"`
 }
@@ -64,7 +65,7 @@ func (r *breakerRow) breaker() (background.Breaker, error) {
 	b := background.Breaker{
 		Target: background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target},
 		State:  background.BreakerState(r.State), Manual: r.ByHand, Actor: r.Actor, Cause: r.Cause, Reason: r.Reason,
-		At: r.At.UTC(), OpenedAt: r.OpenedAt.UTC(), Openings: r.Opening, Version: r.Version, NewCasesProbed: r.NewCasesProbed, Paused: r.Paused,
+		At: r.At.UTC(), OpenedAt: r.OpenedAt.UTC(), Openings: r.Opening, Version: r.Version, NewCasesProbed: r.NewCasesProbed, Paused: r.Paused, FewSince: r.FewSince.UTC(),
 	}
 	for _, text := range r.Probes {
 		id, err := receipts.ParseRunID(text)
@@ -194,9 +195,9 @@ func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock stri
 
 func updateBreakerRow(ctx context.Context, tx *sql.Tx, b background.Breaker) error {
 	_, err := tx.ExecContext(ctx, `UPDATE recourse.circuit_breakers SET state = $4, by_hand = $5, actor = $6, cause = $7, reason = $8, at = $9, version = $10,
-		probes = $11, opened_at = $12, opening = $13, asked = $14, paused = $15 `+byTargetSQL,
+		probes = $11, opened_at = $12, opening = $13, asked = $14, paused = $15, few_since = $16 `+byTargetSQL,
 		b.Tenant, b.Family, b.Name, string(b.State), b.Manual, b.Actor, b.Cause, b.Reason, b.At, b.Version,
-		probeIDs(b), b.OpenedAt, b.Openings, b.NewCasesProbed, b.Paused)
+		probeIDs(b), b.OpenedAt, b.Openings, b.NewCasesProbed, b.Paused, b.FewSince)
 	return err
 }
 
@@ -234,9 +235,9 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 func (b *BreakerStore) RecordProbes(ctx context.Context, breaker background.Breaker) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	done, err := pg.Exec(ctx, b.txPath.DB, failpoint.BreakerProbes, `UPDATE recourse.circuit_breakers SET version = $4, probes = $5, asked = $6, paused = $7 `+byTargetSQL+`
+	done, err := pg.Exec(ctx, b.txPath.DB, failpoint.BreakerProbes, `UPDATE recourse.circuit_breakers SET version = $4, probes = $5, asked = $6, paused = $7, few_since = $9 `+byTargetSQL+`
 		AND version = $4 - 1 AND state = $8`,
-		breaker.Tenant, breaker.Family, breaker.Name, breaker.Version, probeIDs(breaker), breaker.NewCasesProbed, breaker.Paused, string(breaker.State))
+		breaker.Tenant, breaker.Family, breaker.Name, breaker.Version, probeIDs(breaker), breaker.NewCasesProbed, breaker.Paused, string(breaker.State), breaker.FewSince)
 	if err != nil {
 		return false, busyOrUnavailable(err)
 	}

@@ -61,11 +61,16 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 				t.Errorf("claim while open: %v", err)
 			}
 			b.Probes, b.Version = []background.RunID{runs[0].Run.ID, runs[1].Run.ID}, b.Version+1
+			b.FewSince = time.Date(2026, 11, 24, 10, 0, 0, 123000, time.UTC)
 			if ok, err := j.Breakers.RecordProbes(ctx, b); !ok || err != nil {
 				t.Fatalf("%v, %v", ok, err)
 			}
 			if ok, err := j.Breakers.RecordProbes(ctx, b); ok || err != nil {
 				t.Errorf("second leader with the same version: %v, %v", ok, err)
+			}
+			stored, err := j.Breakers.TargetBreakers(ctx, target)
+			if err != nil || len(stored) != 1 || !stored[0].FewSince.Equal(b.FewSince) || len(stored[0].Probes) != 2 {
+				t.Errorf("stored: %+v, %v", stored, err)
 			}
 			if err := errors.Join(claim(runs[0]), claim(runs[1])); err != nil {
 				t.Errorf("claim of a probe: %v", err)
