@@ -157,8 +157,12 @@ func (a caseAPI) listReceipts(ctx context.Context, c Caller, in *receiptsInput) 
 		return nil, err
 	}
 	if len(found) == 0 { // after the last one, or no such case
-		if first, err := a.service.Receipts(ctx, c.Tenant, id, 0, 1); err != nil || len(first) == 0 {
-			return nil, errors.Join(err, notFoundIfNone(first))
+		first, err := a.service.Receipts(ctx, c.Tenant, id, 0, 1)
+		if err == nil {
+			err = notFoundIfNone(first)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	out := &receiptsOutput{Trail{Receipts: make([]Receipt, len(found)), Next: in.After, More: len(found) == in.Limit}}

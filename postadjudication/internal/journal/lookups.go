@@ -93,8 +93,12 @@ func (l *Lookups) Letter(ctx context.Context, id background.RunID) (Snapshot, Lo
 	}
 	// The case is read before the letter is checked: a change of the case in between fails
 	// the guard later.
-	if found, err := l.selectUnknownLetters(ctx, unknownLetterSQL+` AND r.id = $1`, id.String()); err != nil || len(found) == 0 {
-		return s, LookupRecord{}, errors.Join(err, background.ErrNotFound)
+	found, err := l.selectUnknownLetters(ctx, unknownLetterSQL+` AND r.id = $1`, id.String())
+	if err == nil && len(found) == 0 {
+		err = background.ErrNotFound
+	}
+	if err != nil {
+		return s, LookupRecord{}, err
 	}
 	last, err := l.Find(ctx, s.Run.Tenant, id)
 	return s, last, err
