@@ -343,10 +343,13 @@ func isOutage(err error) bool {
 		return true
 	case errors.As(err, &state):
 		class := state.SQLState()
-		return len(class) == 5 && (class[:2] == "08" || class[:2] == "53" || class[:2] == "57" || class == "3D000")
+		return len(class) == 5 && (class[:2] == "08" || class[:2] == "53" || class[:2] == "57" || class == "3D000" || class == readOnlyTransaction)
 	}
 	return false
 }
+
+// readOnlyTransaction is the SQLSTATE of a write to a server that has become a standby.
+const readOnlyTransaction = "25006"
 
 // writeProblem writes a problem outside of huma. An error that is no *Problem is written as
 // 500 internal.
