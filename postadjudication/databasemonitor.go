@@ -201,9 +201,13 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 		err = c.checkTargets(ctx)
 	}
 	if err == nil && time.Since(c.poolerCheckedAt) >= poolerCheckEvery {
-		c.poolerCheckedAt = time.Now()
-		if poolerErr := c.journal.Database.CheckNotPooled(ctx); errors.Is(poolerErr, ErrUnsuitable) {
-			err = poolerErr
+		switch poolerErr := c.journal.Database.CheckNotPooled(ctx); {
+		case poolerErr == nil:
+			c.poolerCheckedAt = time.Now()
+		case errors.Is(poolerErr, ErrUnsuitable):
+			c.poolerCheckedAt, err = time.Now(), poolerErr
+		default:
+			return // nothing is known of a pooler: the problem stays as it is until the next check
 		}
 	} else if err == nil && errors.Is(c.err(), journal.ErrPooled) {
 		err = c.err() // until the next check for a pooler
