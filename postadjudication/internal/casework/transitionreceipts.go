@@ -154,7 +154,7 @@ func recordTampering(ctx context.Context, j *journal.Journal, m background.Trans
 			return journal.Change{
 				Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
 				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
-					DispatchReference: DispatchReference(run), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
+					DispatchReference: DispatchReference(now), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
 				}}},
 			}, nil
 		})
