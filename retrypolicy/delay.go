@@ -13,20 +13,27 @@ func (p Policy) ShouldScheduleRetry(attemptCount int) bool {
 }
 
 // DelayForAttempt returns the wait after the given attempt, counted from 1, without
-// jitter: BaseDelay after the first, Coefficient times as long after each one
-// more, never over MaxDelay. A count below 1 is taken as 1. The wait never falls
-// from one attempt to the next.
+// jitter: BaseDelay after the first; after each one more, Coefficient times as long, or
+// BaseDelay more if the backoff is linear; never over MaxDelay. A count below 1 is taken
+// as 1. The wait never falls from one attempt to the next.
 func (p Policy) DelayForAttempt(attemptCount int) time.Duration {
 	return p.Normalize().delay(attemptCount)
 }
 
 // delay multiplies step by step: unlike math.Pow, that can't fall by a rounding error
-// from one attempt to the next. The loop ends at MaxAttempts, which is the most that
-// any policy allows.
+// from one attempt to the next. Counts end at MaxAttempts, which is the most that any
+// policy allows.
 func (p Policy) delay(attemptCount int) time.Duration {
+	n := min(max(attemptCount, 1), MaxAttempts)
+	if p.Backoff == Linear {
+		if p.BaseDelay > p.MaxDelay/time.Duration(n) { // without the product, which may overflow
+			return p.MaxDelay
+		}
+		return p.BaseDelay * time.Duration(n)
+	}
 	longest := float64(p.MaxDelay)
 	d := float64(p.BaseDelay)
-	for range min(max(attemptCount, 1), MaxAttempts) - 1 {
+	for range n - 1 {
 		if d *= p.Coefficient; !(d < longest) {
 			return p.MaxDelay
 		}

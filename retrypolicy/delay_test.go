@@ -71,6 +71,12 @@ func TestDelaysDoNotOverflow(t *testing.T) {
 		{"no coefficient at all is the default", Policy{Coefficient: math.NaN()}, 2, 50 * time.Millisecond},
 		{"shrinking coefficient is the default", Policy{Coefficient: 0.5}, 2, 50 * time.Millisecond},
 		{"constant", Policy{Coefficient: 1}, math.MaxInt, 25 * time.Millisecond},
+		{"linear", Policy{BaseDelay: 100, Backoff: Linear}, 1, 100},
+		{"linear, later", Policy{BaseDelay: 100, Backoff: Linear}, 7, 700},
+		{"linear, just at the cap", Policy{BaseDelay: 100, MaxDelay: 700, Backoff: Linear}, 7, 700},
+		{"linear, over the cap", Policy{BaseDelay: 100, MaxDelay: 750, Backoff: Linear}, 8, 750},
+		{"linear, huge base and cap", Policy{BaseDelay: longest, MaxDelay: longest, Backoff: Linear}, 2, longest},
+		{"linear, huge attempt", Policy{BaseDelay: 1, MaxDelay: longest, Backoff: Linear}, math.MaxInt, MaxAttempts},
 		{"three halves", Policy{BaseDelay: 100, Coefficient: 1.5}, 3, 225},
 	} {
 		if got := c.p.DelayForAttempt(c.n); got != c.want {
@@ -85,6 +91,7 @@ func anyPolicy(t *rapid.T) Policy {
 		MaxRetryAttempts: rapid.OneOf(rapid.Int(), rapid.IntRange(-2, 12)).Draw(t, "attempts"),
 		BaseDelay:        time.Duration(rapid.OneOf(rapid.Int64(), rapid.Int64Range(-1, 1e9)).Draw(t, "base")),
 		MaxDelay:         time.Duration(rapid.OneOf(rapid.Int64(), rapid.Int64Range(-1, 1e11)).Draw(t, "max")),
+		Backoff:          rapid.SampledFrom([]Backoff{"", Exponential, Linear, "sideways"}).Draw(t, "backoff"),
 		Coefficient:      rapid.OneOf(rapid.Float64(), rapid.Float64Range(0.9, 4), rapid.Just(math.Nextafter(1, 2))).Draw(t, "coefficient"),
 		Jitter:           rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1)).Draw(t, "jitter"),
 		NonRetryable:     rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b.*", "b", "c.d"}), 0, 5).Draw(t, "types"),

@@ -19,20 +19,24 @@ type policyJSON struct {
 	MaxRetryAttempts int        `json:"max_retry_attempts"`
 	BaseDelay        string     `json:"base_delay"`
 	MaxDelay         string     `json:"max_delay"`
+	Backoff          Backoff    `json:"backoff,omitempty"` // absent if exponential, as in policies that were stored before it
 	Coefficient      float64    `json:"coefficient"`
 	Jitter           float64    `json:"jitter"`
 	NonRetryable     []string   `json:"non_retryable"`
 	OnExhaustion     Exhaustion `json:"on_exhaustion"`
 }
 
-// Encode returns the normalized policy as JSON with every field, always the same
-// text for the same policy. For a policy that is valid, Parse(p.Encode()) is
+// Encode returns the normalized policy as JSON with every field but an exponential
+// backoff, always the same text for the same policy. For a policy that is valid, Parse(p.Encode()) is
 // p.Normalize().
 func (p Policy) Encode() string {
 	p = p.Normalize()
 	w := policyJSON{
 		MaxRetryAttempts: p.MaxRetryAttempts, BaseDelay: p.BaseDelay.String(), MaxDelay: p.MaxDelay.String(),
 		Coefficient: p.Coefficient, Jitter: p.Jitter, NonRetryable: p.NonRetryable, OnExhaustion: p.OnExhaustion,
+	}
+	if p.Backoff == Linear {
+		w.Backoff = Linear
 	}
 	if w.NonRetryable == nil {
 		w.NonRetryable = []string{}
@@ -107,6 +111,8 @@ func (p *Policy) read(dec *json.Decoder, field string) error {
 		return duration(dec, field, &p.BaseDelay)
 	case "max_delay":
 		return duration(dec, field, &p.MaxDelay)
+	case "backoff":
+		return set(dec, field, &p.Backoff)
 	case "coefficient":
 		return set(dec, field, &p.Coefficient)
 	case "jitter":

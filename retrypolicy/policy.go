@@ -26,6 +26,15 @@ const (
 	Discard    Exhaustion = "discard"
 )
 
+// Backoff is how the delays of a policy grow.
+type Backoff string
+
+// The ways to grow. A constant delay is exponential with a coefficient of 1.
+const (
+	Exponential Backoff = "exponential" // each delay is Coefficient times the one before
+	Linear      Backoff = "linear"      // the delay after attempt n is n times BaseDelay
+)
+
 // Policy is how often and how fast a run is tried again. A run keeps the policy
 // it was submitted with. Every method uses the normalized policy, so that the zero
 // value is ready to use.
@@ -33,7 +42,8 @@ type Policy struct {
 	MaxRetryAttempts int           // attempts in all, the first included; <= 0 means 3
 	BaseDelay        time.Duration // after the first attempt; <= 0 means 25ms
 	MaxDelay         time.Duration // no delay is longer; <= 0 means 5m
-	Coefficient      float64       // each delay to the one before; below 1 or not finite means 2
+	Backoff          Backoff       // empty means exponential
+	Coefficient      float64       // of exponential delays: each to the one before; below 1 or not finite means 2
 	Jitter           float64       // share of a delay, 0 to 1, that may be added or subtracted
 	NonRetryable     []string      // error types that are final; "prefix.*" is any that begins with "prefix."
 	OnExhaustion     Exhaustion    // empty means dead_letter
@@ -54,6 +64,9 @@ func (p Policy) Normalize() Policy {
 		p.MaxDelay = DefaultMaxDelay
 	}
 	p.BaseDelay = min(p.BaseDelay, p.MaxDelay)
+	if p.Backoff != Linear {
+		p.Backoff = Exponential
+	}
 	if !(p.Coefficient >= 1) || math.IsInf(p.Coefficient, 0) {
 		p.Coefficient = DefaultCoefficient
 	}

@@ -16,11 +16,11 @@ import (
 func TestTheZeroPolicyIsTheDefault(t *testing.T) {
 	t.Parallel()
 	want := Policy{
-		MaxRetryAttempts: 3, BaseDelay: 25 * time.Millisecond, MaxDelay: 5 * time.Minute, Coefficient: 2, OnExhaustion: DeadLetter,
+		MaxRetryAttempts: 3, BaseDelay: 25 * time.Millisecond, MaxDelay: 5 * time.Minute, Backoff: Exponential, Coefficient: 2, OnExhaustion: DeadLetter,
 	}
 	for _, p := range []Policy{
 		{},
-		{MaxRetryAttempts: -1, BaseDelay: -1, MaxDelay: -1, Coefficient: -1, Jitter: -1, NonRetryable: []string{}, OnExhaustion: "?"},
+		{MaxRetryAttempts: -1, BaseDelay: -1, MaxDelay: -1, Backoff: "?", Coefficient: -1, Jitter: -1, NonRetryable: []string{}, OnExhaustion: "?"},
 		{Coefficient: math.Inf(-1), Jitter: math.NaN()},
 	} {
 		if got := p.Normalize(); !reflect.DeepEqual(got, want) {
@@ -33,10 +33,10 @@ func TestNormalizeBringsEveryFieldIntoRange(t *testing.T) {
 	t.Parallel()
 	given := []string{"b", "a.*", "b"}
 	got := Policy{
-		MaxRetryAttempts: math.MaxInt, BaseDelay: time.Hour, MaxDelay: time.Second, Coefficient: 1, Jitter: 7, NonRetryable: given, OnExhaustion: Discard,
+		MaxRetryAttempts: math.MaxInt, BaseDelay: time.Hour, MaxDelay: time.Second, Backoff: Linear, Coefficient: 1, Jitter: 7, NonRetryable: given, OnExhaustion: Discard,
 	}.Normalize()
 	want := Policy{
-		MaxRetryAttempts: MaxAttempts, BaseDelay: time.Second, MaxDelay: time.Second, Coefficient: 1, Jitter: 1, NonRetryable: []string{"a.*", "b"}, OnExhaustion: Discard,
+		MaxRetryAttempts: MaxAttempts, BaseDelay: time.Second, MaxDelay: time.Second, Backoff: Linear, Coefficient: 1, Jitter: 1, NonRetryable: []string{"a.*", "b"}, OnExhaustion: Discard,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -59,6 +59,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"base_delay", Policy{BaseDelay: 2, MaxDelay: 1}},
 		{"max_delay", Policy{MaxDelay: -1}},
 		{"max_delay", Policy{MaxDelay: time.Millisecond}},
+		{"backoff", Policy{Backoff: "constant"}},
 		{"coefficient", Policy{Coefficient: 0.99}},
 		{"coefficient", Policy{Coefficient: -2}},
 		{"coefficient", Policy{Coefficient: math.NaN()}},
@@ -130,6 +131,12 @@ func TestEncodeIsCanonical(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	a, b := Policy{NonRetryable: []string{"<b>", "a.*"}}, Policy{NonRetryable: []string{"a.*", "<b>", "a.*"}}
+	if got := (Policy{Backoff: Exponential}).Encode(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := (Policy{Backoff: Linear}).Encode(); !strings.Contains(got, `"max_delay":"5m0s","backoff":"linear","coefficient":2`) {
+		t.Errorf("%s does not state its backoff", got)
+	}
 	if a.Encode() != b.Encode() || !strings.Contains(a.Encode(), `["<b>","a.*"]`) {
 		t.Errorf("%s and %s", a.Encode(), b.Encode())
 	}
@@ -142,6 +149,8 @@ func TestParseTakesWhatIsLeftOutAsTheDefault(t *testing.T) {
 		" {\n\"max_retry_attempts\": 5 } \n":    {MaxRetryAttempts: 5},
 		`{"base_delay":"1h","max_delay":"48h"}`: {BaseDelay: time.Hour, MaxDelay: 48 * time.Hour},
 		`{"jitter":0,"non_retryable":[]}`:       {},
+		`{"backoff":"exponential"}`:             {},
+		`{"backoff":"linear"}`:                  {Backoff: Linear},
 		`{"on_exhaustion":"discard","non_retryable":["a","a"]}`:  {OnExhaustion: Discard, NonRetryable: []string{"a"}},
 		`{"max_delay":"2562047h47m16.854775807s","jitter":0.25}`: {MaxDelay: math.MaxInt64, Jitter: 0.25},
 	} {
@@ -175,6 +184,8 @@ func TestParseIsStrict(t *testing.T) {
 		`{"base_delay":"25"}`:                  "base_delay is not a duration",
 		`{"base_delay":"0s"}`:                  "base_delay is zero",
 		`{"max_delay":"-1s"}`:                  "max_delay is negative",
+		`{"backoff":"constant"}`:               "backoff is neither",
+		`{"backoff":""}`:                       "backoff is zero",
 		`{"coefficient":0}`:                    "coefficient is zero",
 		`{"coefficient":1e999}`:                "coefficient is not readable",
 		`{"non_retryable":[null]}`:             "non_retryable[0] names no",

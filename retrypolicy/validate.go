@@ -39,6 +39,7 @@ func (p Policy) Validate() error {
 	}
 	refuse(p.BaseDelay > 0 && longest > 0 && p.BaseDelay > longest, "base_delay", "is longer than max_delay, %s", longest)
 	refuse(p.MaxDelay > 0 && p.BaseDelay == 0 && p.MaxDelay < DefaultBaseDelay, "max_delay", "is shorter than base_delay, %s", DefaultBaseDelay)
+	refuse(p.Backoff != "" && p.Backoff != Exponential && p.Backoff != Linear, "backoff", "is neither %s nor %s", Exponential, Linear)
 	refuse(p.Coefficient != 0 && !(p.Coefficient >= 1) || math.IsInf(p.Coefficient, 0), "coefficient", "is not a number from 1 up")
 	refuse(!(p.Jitter >= 0 && p.Jitter <= 1), "jitter", "is not between 0 and 1")
 	refuse(len(p.NonRetryable) > MaxNonRetryable, "non_retryable", "has more than %d entries", MaxNonRetryable)

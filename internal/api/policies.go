@@ -19,7 +19,8 @@ type PolicyBody struct {
 	MaxRetryAttempts int      `json:"max_retry_attempts,omitempty" minimum:"1" maximum:"10000" doc:"Maximum number of attempts, including the first" example:"3"`
 	BaseDelay        string   `json:"base_delay,omitempty" minLength:"2" doc:"Delay after the first attempt" example:"25ms"`
 	MaxDelay         string   `json:"max_delay,omitempty" minLength:"2" doc:"Maximum delay" example:"5m0s"`
-	Coefficient      float64  `json:"coefficient,omitempty" minimum:"1" doc:"Ratio of each delay to the previous one" example:"2"`
+	Backoff          string   `json:"backoff,omitempty" enum:"exponential,linear" doc:"How delays grow: linear adds base_delay after each attempt"`
+	Coefficient      float64  `json:"coefficient,omitempty" minimum:"1" doc:"Of exponential delays: ratio of each delay to the previous one" example:"2"`
 	Jitter           float64  `json:"jitter,omitempty" minimum:"0" maximum:"1" doc:"Fraction of a delay that is randomly added or subtracted at most"`
 	NonRetryable     []string `json:"non_retryable,omitempty" maxItems:"100" doc:"Error types that are final; prefix.* matches every type with that prefix"`
 	OnExhaustion     string   `json:"on_exhaustion,omitempty" enum:"dead_letter"`

@@ -15,6 +15,7 @@ import (
 type Flags struct {
 	attempts            int
 	baseDelay, maxDelay time.Duration
+	backoff             string
 	coefficient, jitter float64
 	nonRetryable        []string
 }
@@ -25,13 +26,14 @@ func (p *Flags) Bind(cmd *cobra.Command) {
 	f.IntVar(&p.attempts, "max-attempts", 0, "maximum attempts, including the first")
 	f.DurationVar(&p.baseDelay, "base-delay", 0, "delay after the first attempt, such as 25ms")
 	f.DurationVar(&p.maxDelay, "max-delay", 0, "maximum delay between attempts, such as 5m")
+	f.StringVar(&p.backoff, "backoff", "", "how delays grow: exponential, or linear, which adds the base delay after each attempt")
 	f.Float64Var(&p.coefficient, "coefficient", 0, "factor by which each delay grows, such as 2")
 	f.Float64Var(&p.jitter, "jitter", 0, "random part of a delay, 0 to 1, that is added or subtracted")
 	f.StringSliceVar(&p.nonRetryable, "non-retryable", nil, `error types that are not retried, comma-separated; "prefix.*" matches many; empty for none`)
 }
 
 // flagNames are the flags that change a policy, in the order of the help.
-var flagNames = []string{"max-attempts", "base-delay", "max-delay", "coefficient", "jitter", "non-retryable"}
+var flagNames = []string{"max-attempts", "base-delay", "max-delay", "backoff", "coefficient", "jitter", "non-retryable"}
 
 // Given reports whether a flag changes the policy.
 func (p *Flags) Given(cmd *cobra.Command) bool {
@@ -57,6 +59,9 @@ func (p *Flags) Apply(cmd *cobra.Command, now retrypolicy.Policy) (retrypolicy.P
 	}
 	if given("max-delay") {
 		now.MaxDelay = p.maxDelay
+	}
+	if given("backoff") {
+		now.Backoff = retrypolicy.Backoff(p.backoff)
 	}
 	if given("coefficient") {
 		now.Coefficient = p.coefficient

@@ -32,14 +32,15 @@ func TestPolicyIsSetListedAndItsHistoryShown(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	set("--max-attempts", "6", "--if-version", "0").Check(t, "an old version", 1, "is at version 1, not 0")
-	second := set("--non-retryable", "http.refused,auth.*")
+	second := set("--non-retryable", "http.refused,auth.*", "--backoff", "linear")
 	second.Check(t, "set again", 0, "")
-	for _, word := range []string{"5", "1s x2 up to 5m0s", "auth.*, http.refused", "version 2", "kim"} {
+	for _, word := range []string{"5", "1s, each 1s longer, up to 5m0s", "auth.*, http.refused", "version 2", "kim"} {
 		if !strings.Contains(second.Out, word) {
 			t.Errorf("%q is not in %s", word, second.Out)
 		}
 	}
 	set("--jitter", "2").Check(t, "jitter", 2, "jitter")
+	set("--backoff", "constant").Check(t, "backoff", 2, "backoff")
 	set("--family", "setlement", "--max-attempts", "4").Check(t, "a family that is none", 1, "no such family")
 	history := p.Run("", "policy", "history", "--tenant", "acme", "--json").Object(t)["versions"].([]any)
 	if len(history) != 2 || history[0].(map[string]any)["changes"] != "max_retry_attempts 3 to 5; base_delay 25ms to 1s" || history[1].(map[string]any)["version"] != 2.0 {
@@ -102,7 +103,7 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	at("set", "--max-delay", "1h", "--reason", "x").Check(t, "a long delay", 0, "")
 	at("set", "--base-delay", "10m", "--reason", "x").Check(t, "a delay that fits what there is", 0, "")
 	at("set", "--family", "setlement", "--max-attempts", "4", "--reason", "x").Check(t, "a family that is none", 1, "no family")
-	at("set", "--jitter", "0.5", "--reason", "x").Check(t, "set again", 0, "")
+	at("set", "--jitter", "0.5", "--backoff", "linear", "--reason", "x").Check(t, "set again", 0, "")
 	here, there := p.Run("", "policy", "history", "--tenant", "acme", "--json"), at("history", "--json")
 	there.Check(t, "history", 0, "")
 	if here.Out != there.Out || !strings.Contains(there.Out, "they are slow") || len(there.Object(t)["versions"].([]any)) != 4 {

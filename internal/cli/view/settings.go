@@ -33,6 +33,9 @@ func Policies(s *screen.Screen, policies []postadjudication.FamilyPolicy) error 
 // PolicyCells returns the attempts, the delays and the non-retryable types of a policy.
 func PolicyCells(p retrypolicy.Policy) []string {
 	delays := fmt.Sprintf("%s x%s up to %s", p.BaseDelay, strconv.FormatFloat(p.Coefficient, 'g', -1, 64), p.MaxDelay)
+	if p.Backoff == retrypolicy.Linear {
+		delays = fmt.Sprintf("%s, each %s longer, up to %s", p.BaseDelay, p.BaseDelay, p.MaxDelay)
+	}
 	if p.Jitter > 0 {
 		delays += fmt.Sprintf(", %g%% either way", 100*p.Jitter)
 	}

@@ -46,6 +46,7 @@ func PolicyChanges(before, after retrypolicy.Policy) string {
 	add("max_retry_attempts", b.MaxRetryAttempts, a.MaxRetryAttempts)
 	add("base_delay", b.BaseDelay, a.BaseDelay)
 	add("max_delay", b.MaxDelay, a.MaxDelay)
+	add("backoff", b.Backoff, a.Backoff)
 	add("coefficient", b.Coefficient, a.Coefficient)
 	add("jitter", b.Jitter, a.Jitter)
 	add("non_retryable", b.NonRetryable, a.NonRetryable)
