@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/receipts/events"
 )
 
 // Position is a position in the order of events. Callers may compare, store and pass it back;
@@ -24,7 +25,7 @@ type Position int64
 // Event is a public event with its position.
 type Event struct {
 	Position Position `json:"position"`
-	receipts.Event
+	events.Event
 }
 
 // MaxEvents is the maximum number of events per call.
@@ -58,14 +59,14 @@ func (e *eventLog) Events(ctx context.Context, tenant string, after Position, li
 	if err := checkEventPage(after, limit); err != nil || tenant == "" {
 		return nil, after, err
 	}
-	events, next, err := e.eventsAfter(ctx, tenant, after, limit)
+	found, next, err := e.eventsAfter(ctx, tenant, after, limit)
 	if err == nil && next == after {
 		err = e.checkPosition(ctx, tenant, after)
 	}
 	if err != nil {
 		return nil, after, err
 	}
-	return events, next, nil
+	return found, next, nil
 }
 
 // checkPosition refuses a position beyond the tenant's newest one: a reader that continues from
@@ -99,12 +100,12 @@ func (s *eventLog) eventsAfter(ctx context.Context, tenant string, after Positio
 			return nil, after, err
 		}
 		for _, r := range page {
-			events, err := r.Receipt.Events()
+			public, err := events.Of(r.Receipt)
 			if err != nil {
 				return nil, after, err
 			}
 			first := Position(r.Position * positionsPerReceipt)
-			for i, e := range events {
+			for i, e := range public {
 				at := first + Position(i)
 				if at <= after {
 					continue
@@ -148,12 +149,12 @@ func (e *eventLog) WaitEvents(ctx context.Context, tenant string, after Position
 	read := e.Events
 	for pause := eventsPauseMin; ; pause = min(2*pause, eventsPauseMax) {
 		wake := e.signals.wait(tenant)
-		events, next, err := read(ctx, tenant, after, limit)
+		found, next, err := read(ctx, tenant, after, limit)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, after, nil
-		case err != nil || len(events) > 0:
-			return events, next, err
+		case err != nil || len(found) > 0:
+			return found, next, err
 		}
 		after, read = next, e.eventsAfter // the position is checked once
 		if !casework.Sleep(ctx, pause, wake) {

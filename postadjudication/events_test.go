@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/receipts/events"
 )
 
 // eventReader reads a tenant's events in pages of an odd size until it is told to stop and has
@@ -66,7 +67,7 @@ func (d *eventReader) letters(t *testing.T) map[background.RunID]int {
 		} else {
 			last[e.Case] = at
 		}
-		if e.Type == receipts.RunDeadLettered {
+		if e.Type == events.RunDeadLettered {
 			out[e.Run]++
 		}
 	}
@@ -197,10 +198,10 @@ func TestADeadLetterIsReportedWithItsReasonAndAttempts(t *testing.T) {
 	var reported []string
 	for _, e := range d.events {
 		reported = append(reported, string(e.Type))
-		if e.Type != receipts.RunDeadLettered {
+		if e.Type != events.RunDeadLettered {
 			continue
 		}
-		if want := (receipts.EventData{RunID: s.Run, NodeID: "execute", Reason: "retry_exhausted: http.rate_limited", Attempts: 3}); e.Data != want {
+		if want := (events.Data{RunID: s.Run, NodeID: "execute", Reason: "retry_exhausted: http.rate_limited", Attempts: 3}); e.Data != want {
 			t.Errorf("%+v", e.Data)
 		}
 	}
@@ -468,8 +469,8 @@ func TestAWaitingReaderIsWokenByTheNextEvent(t *testing.T) {
 		}
 		s := from.MustSubmit(rig.Release(i))
 		for range 2 {
-			if events := <-got; len(events) == 0 || events[0].Type != receipts.RunCreated || events[0].Run != s.Run {
-				t.Errorf("%+v", events)
+			if read := <-got; len(read) == 0 || read[0].Type != events.RunCreated || read[0].Run != s.Run {
+				t.Errorf("%+v", read)
 			}
 		}
 		r.WaitNoneLive()

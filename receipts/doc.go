@@ -13,10 +13,12 @@
 // [Fold] is the only way to derive a state from the receipts:
 //
 //	(none)                       submitted                              -> pending
+//	pending                      activated                              -> pending, from now on
 //	pending, scheduled           attempt-started                        -> running
 //	running                      retry-scheduled, attempt-interrupted   -> scheduled
 //	running                      attempt-succeeded                      -> succeeded
 //	pending, running, scheduled  dead-lettered                          -> dead_lettered, letter open
+//	pending, running, scheduled  discarded                              -> discarded
 //	pending, running, scheduled  cancelled                              -> cancelled
 //	pending, scheduled           reconciled as executed                 -> succeeded
 //	letter open                  manual-retry-requested                 -> letter forked
@@ -28,7 +30,7 @@
 // was purged, and, where no payment was known, for a letter that was forked, superseded or closed and for a
 // cancelled run. The letter or run stays closed.
 //
-// [Receipt.Events] makes receipts public: each gives none, one or several events, always the same.
+// Package events makes receipts public: each gives none, one or several events, always the same.
 //
 // The package is pure: it imports the standard library only, and knows no store, clock, log or network.
 // It must not know what a settlement may become or when a retry is due; it records what others decided.

@@ -27,6 +27,8 @@ var schemaNames = map[string]string{
 	"replay.Mark":         "RuleMark",
 	"replay.Trial":        "RuleTrial",
 	"replay.Version":      "RuleVersion",
+	"events.Data":         "EventData",
+	"events.Failure":      "EventError",
 	"report.Group":        "LetterGroup",
 	"report.Stats":        "LetterStats",
 	"retention.Effective": "EffectiveRetention",

@@ -20,7 +20,7 @@ var whiteBox = map[string][]string{
 	"postadjudication/deadletter":        {"condition", "fuzz", "limiter"},
 	"postadjudication/deadletter/report": {"fuzz"},
 	"postadjudication/escrowhttp":        {"answer", "execute", "fuzz", "gatedbody", "hostileservice", "main"},
-	"receipts":                           {"body", "chain", "draw", "event", "fixture", "fold", "heads", "id", "subtype", "terms", "verify"},
+	"receipts":                           {"body", "chain", "draw", "fixture", "fold", "heads", "id", "subtype", "terms", "verify"},
 	"receipts/receiptstest":              {"memory", "suite"},
 	"retrypolicy":                        {"decide", "delay", "policy"},
 	"settlement":                         {"apply", "instruction", "money", "table"},

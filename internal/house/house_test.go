@@ -22,6 +22,7 @@ var arrows = map[string][]string{
 	"retrypolicy":                                   {},
 	"settlement":                                    {},
 	"receipts":                                      {},
+	"receipts/events":                               {"receipts"},
 	"receipts/receiptstest":                         {"receipts"},
 	"internal/redact":                               {},
 	"internal/strictjson":                           {},
@@ -61,7 +62,7 @@ var arrows = map[string][]string{
 	"postadjudication/internal/journal/search":      {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "settlement", "receipts", "internal/failpoint", "internal/signature", "internal/tenantlimit"},
 	"postadjudication/internal/journal/plans":       {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "internal/schema/stored", "background", "receipts", "internal/failpoint"},
 	"postadjudication/internal/journal/journaltest": {"postadjudication/internal/journal", "background", "receipts"},
-	"postadjudication":                              {"postadjudication/audit", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "postadjudication/internal/journal/plans", "internal/schema", "internal/redact", "internal/access", "internal/strictjson", "internal/tenantlimit", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/deadletter/report", "postadjudication/internal/casework", "postadjudication/internal/validate", "postadjudication/refusal", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention"},
+	"postadjudication":                              {"postadjudication/audit", "receipts/events", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "postadjudication/internal/journal/plans", "internal/schema", "internal/redact", "internal/access", "internal/strictjson", "internal/tenantlimit", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/deadletter/report", "postadjudication/internal/casework", "postadjudication/internal/validate", "postadjudication/refusal", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention"},
 	"postadjudication/escrow":                       {"background", "settlement", "postadjudication/internal/binding"},
 	"postadjudication/escrowhttp":                   {"postadjudication/escrow", "settlement", "internal/strictjson", "internal/redact"},
 

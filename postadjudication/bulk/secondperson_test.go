@@ -20,6 +20,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/receipts/events"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -312,9 +313,9 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	r.MustAudit()
-	events, _, err := r.Events(ctx, "acme", 0, 1000)
-	if err != nil || !slices.ContainsFunc(events, func(e postadjudication.Event) bool {
-		return e.Type == receipts.PlanBrokeGlass && e.Data.Incident == "INC-7" && e.Data.Actor == "user:ada" && e.Data.PlanID == plan.ID.String()
+	found, _, err := r.Events(ctx, "acme", 0, 1000)
+	if err != nil || !slices.ContainsFunc(found, func(e postadjudication.Event) bool {
+		return e.Type == events.PlanBrokeGlass && e.Data.Incident == "INC-7" && e.Data.Actor == "user:ada" && e.Data.PlanID == plan.ID.String()
 	}) {
 		t.Errorf("no event says so: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/receipts/events"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -70,13 +71,13 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 		t.Errorf("%d rows of annotations", n)
 	}
 	r.MustAudit()
-	if types := eventTypes(r, letter.Run); !slices.Contains(types, receipts.LetterExpiring) || types[len(types)-1] != receipts.RunPurged {
+	if types := eventTypes(r, letter.Run); !slices.Contains(types, events.LetterExpiring) || types[len(types)-1] != events.RunPurged {
 		t.Errorf("events %v", types)
 	}
 }
 
 // eventTypes returns the types of a run's events, in order.
-func eventTypes(r *rig.Rig, run background.RunID) (types []receipts.EventType) {
+func eventTypes(r *rig.Rig, run background.RunID) (types []events.Type) {
 	r.T.Helper()
 	var after postadjudication.Position
 	for {
