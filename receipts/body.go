@@ -97,6 +97,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 
 func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("generation", int64(p.Generation))
+	c.optTrue("handed_back", p.HandedBack)
 	c.optInteger("held", p.Held)
 	c.optTrue("letter_closed", p.LetterClosed)
 	c.optID("letter_of", p.LetterOf)
@@ -108,10 +109,13 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("operation_key", p.OperationKey)
 	c.optText("outcome", p.Outcome)
 	c.optText("outcome_class", p.OutcomeClass)
+	c.optText("output_digest", p.OutputDigest)
 	c.optID("parent_run", p.ParentRun)
+	c.optTrue("pending", p.Pending)
 	c.optInteger("people", int64(p.People))
 	c.optText("planned_by", p.PlannedBy)
 	c.optText("policy", p.Policy)
+	c.optInteger("priority", int64(p.Priority))
 	c.optText("queue", p.Queue)
 	c.optTrue("readjudicated", p.Readjudicated)
 	c.optText("reason", p.Reason)
@@ -119,6 +123,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("recoveries", int64(p.Recoveries))
 	c.optText("reference", p.Reference)
 	c.optText("refused_by", p.RefusedBy)
+	c.optTrue("remote", p.Remote)
 	c.optText("request_digest", p.RequestDigest)
 	c.optTrue("reservation_kept", p.ReservationKept)
 	c.optText("retry_key", p.RetryKey)
@@ -141,6 +146,7 @@ func (c *canon) failure(f *Failure) {
 	c.open("error")
 	c.prefix = "error."
 	c.optText("code", f.Code)
+	c.optText("details", f.Details)
 	c.optText("message", f.Message)
 	c.optText("stack", f.Stack)
 	c.optText("type", f.Type)

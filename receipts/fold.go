@@ -26,9 +26,9 @@ func (e *Illegal) Error() string {
 // or naming another attempt; a cancel asked for twice, or of a run that is not running; a transition of a
 // letter that is not open; a budget that shrinks.
 //
-// Every started attempt ends in exactly one of attempt-succeeded, retry-scheduled, dead-lettered,
-// attempt-interrupted, cancelled, which names it in payload.attempt. Those five, also where dead-lettered or
-// cancelled end a waiting run, carry budget_spent, recoveries, outcome_class and unknown_open as they are
+// Every started attempt ends in exactly one of attempt-succeeded, retry-scheduled, dead-lettered, discarded,
+// attempt-interrupted, cancelled, which names it in payload.attempt. Those six, also where dead-lettered,
+// discarded or cancelled end a waiting run, carry budget_spent, recoveries, outcome_class and unknown_open as they are
 // after the receipt, nothing written meaning zero. reconciled carries the last two, and so does
 // answered-late if it has an outcome_class. submitted has the outcome_class that a run begins with: of a
 // fork, unknown while that of its case is. All others leave these four as they were.
@@ -96,8 +96,10 @@ func (f *foldState) transition(run *RunHistory, e Entry) error {
 			f.h.FirstSentAt = e.At
 		}
 		return run.started(e)
-	case RetryScheduled, AttemptInterrupted, AttemptSucceeded, DeadLettered, Cancelled:
+	case RetryScheduled, AttemptInterrupted, AttemptSucceeded, DeadLettered, Discarded, Cancelled:
 		return f.ended(run, e)
+	case Activated:
+		return run.activated(e)
 	case AnsweredLate:
 		return f.answeredLate(run, e)
 	case Reconciled:
@@ -132,6 +134,7 @@ func (f *foldState) submitted(e Entry) error {
 	}
 	f.runs[e.Run] = &RunHistory{
 		Run: e.Run, Family: p.Family, RetryKey: p.RetryKey, Queue: p.Queue, State: StatePending, Class: p.OutcomeClass,
+		MovesMoney: p.OperationKey != "", NextRetryAt: p.NextRetryAt, Remote: p.Remote, Priority: p.Priority, Pending: p.Pending, ExpiresAt: p.ExpiresAt,
 	}
 	f.h.Order = append(f.h.Order, e.Run)
 	if p.OperationKey != f.key {
@@ -147,12 +150,27 @@ func (r *RunHistory) started(e Entry) error {
 	if e.Payload.Attempt != r.Attempts+1 {
 		return fmt.Errorf("attempt %d starts after attempt %d", e.Payload.Attempt, r.Attempts)
 	}
+	if r.Pending {
+		return errors.New("attempt starts before the run is activated")
+	}
+	if !r.ExpiresAt.IsZero() && !e.At.Before(r.ExpiresAt) {
+		return errors.New("attempt starts after the run expired")
+	}
 	if e.At.Before(r.NextRetryAt) {
 		return fmt.Errorf("attempt starts %s before its time", r.NextRetryAt.Sub(e.At))
 	}
 	r.Attempts++
 	r.State, r.NextRetryAt = StateRunning, time.Time{}
 	r.Attempt = append(r.Attempt, AttemptHistory{Number: r.Attempts, StartedAt: e.At})
+	return nil
+}
+
+// activated applies the activation of a run that was submitted as pending.
+func (r *RunHistory) activated(e Entry) error {
+	if !r.Pending || r.State != StatePending {
+		return errors.New("activated while the run is " + r.State)
+	}
+	r.Pending, r.NextRetryAt = false, e.At
 	return nil
 }
 
@@ -165,7 +183,7 @@ func (f *foldState) ended(run *RunHistory, e Entry) error {
 		a := &run.Attempt[run.Attempts-1]
 		a.EndedAt, a.EndedBy, a.Class, a.Call = e.At, e.Subtype, e.Payload.AttemptClass, e.Payload.Call
 		a.CutShort = e.Payload.Error.Type == FailureTimeout || e.Payload.Error.Type == FailureInterrupted
-	} else if !run.isWaiting() || (e.Subtype != DeadLettered && e.Subtype != Cancelled) {
+	} else if !run.isWaiting() || (e.Subtype != DeadLettered && e.Subtype != Discarded && e.Subtype != Cancelled) {
 		return errors.New("no attempt is open: the run is " + run.State)
 	}
 	p := e.Payload
@@ -183,10 +201,18 @@ func (f *foldState) ended(run *RunHistory, e Entry) error {
 		run.State, run.NextRetryAt = StateScheduled, p.NextRetryAt
 	case AttemptInterrupted:
 		run.State, run.NextRetryAt = StateScheduled, p.NextRetryAt
+		if p.HandedBack {
+			run.HandedBack++
+		}
 	case AttemptSucceeded:
 		run.State = StateSucceeded
 	case Cancelled:
 		run.State = StateCancelled
+	case Discarded:
+		if run.MovesMoney {
+			return errors.New("a run that moves money is discarded")
+		}
+		run.State = StateDiscarded
 	case DeadLettered:
 		if p.DeadLetteredAt.IsZero() {
 			return errors.New("dead_lettered_at is not given")

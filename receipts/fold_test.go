@@ -29,6 +29,10 @@ func die(n int) Draft {
 	return draftOf(DeadLettered, 10*n+1, Payload{Attempt: n, BudgetSpent: n, DeadLetteredAt: at(10*n + 1)})
 }
 
+func discard(n int) Draft {
+	return draftOf(Discarded, 10*n+1, Payload{Attempt: n, BudgetSpent: n})
+}
+
 func folded(t *testing.T, drafts ...Draft) (History, error) {
 	t.Helper()
 	rs, _ := chained(t, testCase, drafts...)
@@ -63,6 +67,20 @@ func TestFoldOfAWholeHistory(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// What a run was submitted with stays in its history, and attempts that were given back are counted.
+func TestFoldOfARemoteRun(t *testing.T) {
+	t.Parallel()
+	given := draftOf(AttemptInterrupted, 11, Payload{Attempt: 1, HandedBack: true, NextRetryAt: at(11)})
+	h, err := folded(t, draftOf(Submitted, 0, Payload{Remote: true, Priority: -7, NextRetryAt: at(10), ExpiresAt: at(99)}), start(1), given, start(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := h.Runs[runA]
+	if !r.Remote || r.Priority != -7 || !r.ExpiresAt.Equal(at(99)) || r.HandedBack != 1 || r.BudgetSpent != 0 || r.MovesMoney || r.Pending {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -123,6 +141,12 @@ func TestFoldOfLegalOrders(t *testing.T) {
 		"cancelled unstarted":    {[]Draft{submit(), draftOf(Cancelled, 1, Payload{})}, StateCancelled, "", 0, ""},
 		"cancelled running":      {[]Draft{submit(), start(1), draftOf(Cancelled, 11, Payload{Attempt: 1, BudgetSpent: 1})}, StateCancelled, "", 0, ""},
 		"cancelled waiting":      {[]Draft{submit(), start(1), retry(1), draftOf(Cancelled, 12, Payload{BudgetSpent: 1})}, StateCancelled, "", 0, ""},
+		"discarded":              {[]Draft{submit(), start(1), discard(1)}, StateDiscarded, "", 0, ""},
+		"discarded unstarted":    {[]Draft{submit(), discard(0)}, StateDiscarded, "", 0, ""},
+		"discarded waiting":      {[]Draft{submit(), start(1), retry(1), discard(2)}, StateDiscarded, "", 0, ""},
+		"activated":              {[]Draft{draftOf(Submitted, 0, Payload{Pending: true}), draftOf(Activated, 10, Payload{}), start(1)}, StateRunning, "", 0, ""},
+		"due later":              {[]Draft{draftOf(Submitted, 0, Payload{NextRetryAt: at(10)}), start(1)}, StateRunning, "", 0, ""},
+		"in time":                {[]Draft{draftOf(Submitted, 0, Payload{ExpiresAt: at(11)}), start(1)}, StateRunning, "", 0, ""},
 		"forked":                 {[]Draft{submit(), die(1), draftOf(ManualRetryRequested, 20, Payload{NewRun: runB})}, StateDeadLettered, LetterForked, 0, ""},
 		"superseded":             {[]Draft{submit(), die(1), draftOf(Superseded, 20, Payload{})}, StateDeadLettered, LetterSuperseded, 0, ""},
 		"paid though purged":     {[]Draft{submit(), die(1), draftOf(Purged, 20, Payload{}), draftOf(Reconciled, 30, executed)}, StateDeadLettered, LetterPurged, 0, ClassExecuted},
@@ -184,6 +208,15 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 		"number skipped":          {[]Draft{submit(), start(2)}, "attempt 2 starts after attempt 0"},
 		"number repeated":         {[]Draft{submit(), start(1), retry(1), draftOf(AttemptStarted, 20, Payload{Attempt: 1})}, "attempt 1 starts after attempt 1"},
 		"too early":               {[]Draft{submit(), start(1), retry(1), draftOf(AttemptStarted, 14, Payload{Attempt: 2})}, "1s before its time"},
+		"early at first":          {[]Draft{draftOf(Submitted, 0, Payload{NextRetryAt: at(11)}), start(1)}, "1s before its time"},
+		"not activated":           {[]Draft{draftOf(Submitted, 0, Payload{Pending: true}), start(1)}, "before the run is activated"},
+		"activated twice":         {[]Draft{draftOf(Submitted, 0, Payload{Pending: true}), draftOf(Activated, 1, Payload{}), draftOf(Activated, 2, Payload{})}, "activated while the run is pending"},
+		"activated unasked":       {[]Draft{submit(), draftOf(Activated, 1, Payload{})}, "activated while the run is pending"},
+		"before its activation":   {[]Draft{draftOf(Submitted, 0, Payload{Pending: true}), draftOf(Activated, 12, Payload{}), start(1)}, "2s before its time"},
+		"starts when expired":     {[]Draft{draftOf(Submitted, 0, Payload{ExpiresAt: at(10)}), start(1)}, "after the run expired"},
+		"starts when discarded":   {[]Draft{submit(), start(1), discard(1), start(2)}, "while the run is discarded"},
+		"discards money":          {[]Draft{draftOf(Submitted, 0, Payload{OperationKey: "k"}), start(1), discard(1)}, "moves money"},
+		"fork of the discarded":   {[]Draft{submit(), start(1), discard(1), draftOf(ManualRetryRequested, 12, Payload{NewRun: runB})}, "the run is discarded"},
 		"retry unstarted":         {[]Draft{submit(), retry(1)}, "no attempt is open"},
 		"retry without a time":    {[]Draft{submit(), start(1), draftOf(RetryScheduled, 11, Payload{Attempt: 1})}, "next_retry_at"},
 		"success unstarted":       {[]Draft{submit(), succeed}, "no attempt is open"},

@@ -9,6 +9,7 @@ const (
 	StateScheduled    = "scheduled"
 	StateSucceeded    = "succeeded"
 	StateDeadLettered = "dead_lettered"
+	StateDiscarded    = "discarded"
 	StateCancelled    = "cancelled"
 )
 
@@ -52,7 +53,13 @@ type RunHistory struct {
 	BudgetSpent int
 	Recoveries  int
 	Class       string           // worst unresolved class, by the last receipt that has one
-	NextRetryAt time.Time        // zero unless scheduled for a time
+	NextRetryAt time.Time        // no attempt starts before it; zero: at once
+	MovesMoney  bool             // it has an operation key
+	Remote      bool             // remote workers fetch it
+	Priority    int              // of a remote run
+	Pending     bool             // no attempt starts before it is activated
+	ExpiresAt   time.Time        // no attempt starts from then on; zero: never
+	HandedBack  int              // attempts that workers gave back
 	DeadAt      time.Time        // zero unless dead-lettered
 	LastError   Failure          // of the last receipt of the run that carried one
 	CancelAsked bool             // somebody asked that the run end with its attempt

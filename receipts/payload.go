@@ -30,6 +30,9 @@ type Payload struct {
 	LetterOf             RunID  `json:"letter_of,omitzero"`               // of a dead-letter handler's run: the run that died, in any case
 	Epoch                int    `json:"epoch,omitempty"`                  // part of the operation key
 	Readjudicated        bool   `json:"readjudicated,omitempty"`          // took the place of a lower generation
+	Remote               bool   `json:"remote,omitempty"`                 // remote workers fetch it from its queue
+	Priority             int    `json:"priority,omitempty"`               // of a remote run: higher is fetched first
+	Pending              bool   `json:"pending,omitempty"`                // no attempt starts before it is activated
 
 	// What became of an attempt or a run.
 
@@ -37,7 +40,7 @@ type Payload struct {
 	Attempts          int       `json:"attempts,omitempty"`           // attempts made in all
 	BudgetSpent       int       `json:"budget_spent,omitempty"`       // of the run's policy, after this receipt
 	Recoveries        int       `json:"recoveries,omitempty"`         // interruptions of the run, after this receipt
-	NextRetryAt       time.Time `json:"next_retry_at,omitzero"`       // no attempt starts before it
+	NextRetryAt       time.Time `json:"next_retry_at,omitzero"`       // no attempt starts before it; of submitted: where that is later than at once
 	DeadLetteredAt    time.Time `json:"dead_lettered_at,omitzero"`    // retention counts from it
 	DispatchReference string    `json:"dispatch_reference,omitempty"` // the delivery that carried the attempt
 	Reason            string    `json:"reason,omitempty"`             // for people
@@ -48,6 +51,8 @@ type Payload struct {
 	DurationUS        int64     `json:"duration_us,omitempty"`        // of the attempt, in microseconds
 	Call              string    `json:"call,omitempty"`               // of an end of an attempt that timed out or was interrupted: "out" when its call had not come back, else "over"; not written by versions before
 	CallOutstanding   bool      `json:"call_outstanding,omitempty"`   // of reconciled: whoever found that nothing was executed knew that a call could still be on its way
+	HandedBack        bool      `json:"handed_back,omitempty"`        // of attempt-interrupted: the worker gave the attempt back, and it spent no budget
+	OutputDigest      string    `json:"output_digest,omitempty"`      // hex; SHA-256 of what the worker returned
 	Ended             bool      `json:"ended,omitempty"`              // of reconciled: it ended the run, which waited for an attempt
 	Worker            string    `json:"worker,omitempty"`             // the process that made the attempt
 	TraceID           string    `json:"trace_id,omitempty"`           // W3C trace id
@@ -85,14 +90,15 @@ type Payload struct {
 
 	Archive       string    `json:"archive,omitempty"`        // names the archive file that holds the letter
 	ArchiveDigest string    `json:"archive_digest,omitempty"` // hex; SHA-256 of that file; not written by versions before
-	ExpiresAt     time.Time `json:"expires_at,omitzero"`      // when its retention ends
+	ExpiresAt     time.Time `json:"expires_at,omitzero"`      // when its retention ends; of submitted: no attempt of the run starts from then on
 }
 
 // Failure is an error as kept in evidence: redacted before it gets here.
 type Failure struct {
 	Code    string `json:"code,omitempty"`
+	Details string `json:"details,omitempty"` // what a remote worker added, as JSON
 	Message string `json:"message,omitempty"`
-	Stack   string `json:"stack,omitempty"` // only of a panic
+	Stack   string `json:"stack,omitempty"` // of a panic, or as a remote worker sent it
 	Type    string `json:"type,omitempty"`
 }
 

@@ -20,12 +20,14 @@ type Subtype string
 const (
 	RetryScheduled       Subtype = "retry-scheduled"        // an attempt ended, another comes at next_retry_at
 	DeadLettered         Subtype = "dead-lettered"          // the run ended without success, its letter is open
+	Discarded            Subtype = "discarded"              // the run failed for good and is not kept as a letter; only of runs that move no money
 	ManualRetryRequested Subtype = "manual-retry-requested" // an open letter was forked into new_run
 )
 
 // Of SourceExecution.
 const (
 	Submitted          Subtype = "submitted"           // a run was accepted
+	Activated          Subtype = "activated"           // a run that was submitted as pending may be attempted from now on
 	AttemptStarted     Subtype = "attempt-started"     // committed before the executor was called
 	AttemptInterrupted Subtype = "attempt-interrupted" // the worker was lost or shut down; the outcome is unknown
 	AttemptSucceeded   Subtype = "attempt-succeeded"   // the executor's success ended the run
@@ -71,8 +73,8 @@ func KnownSubtypes() []Subtype {
 }
 
 var knownSubtypes = []Subtype{
-	RetryScheduled, DeadLettered, ManualRetryRequested,
-	Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
+	RetryScheduled, DeadLettered, Discarded, ManualRetryRequested,
+	Submitted, Activated, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
 	Superseded, ConservationBreach, ReservationFreed,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
 	PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
@@ -82,9 +84,9 @@ var knownSubtypes = []Subtype{
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
 func (s Subtype) Source() Source {
 	switch s {
-	case RetryScheduled, DeadLettered, ManualRetryRequested:
+	case RetryScheduled, DeadLettered, Discarded, ManualRetryRequested:
 		return SourceRetry
-	case Submitted, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
+	case Submitted, Activated, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
 		Superseded, ConservationBreach, ReservationFreed:
 		return SourceExecution
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // Terms are the order of a run by its submitted receipt: what is sent, to whom, under which operation key.
@@ -15,6 +16,7 @@ type Terms struct {
 	Case                 CaseID
 	Run                  RunID
 	Tenant               string
+	At                   time.Time // when it was submitted
 	TransactionReceiptID string
 	Outcome              string // "release" or "refund"
 	Generation           int
@@ -37,7 +39,7 @@ func (d *Draft) Terms(c CaseID, tenant string) Terms {
 	}
 	p := &d.Payload
 	t := Terms{
-		Case: c, Run: d.Run, Tenant: tenant, TransactionReceiptID: p.TransactionReceiptID, Outcome: p.Outcome, Generation: p.Generation,
+		Case: c, Run: d.Run, Tenant: tenant, At: d.At.UTC().Truncate(time.Microsecond), TransactionReceiptID: p.TransactionReceiptID, Outcome: p.Outcome, Generation: p.Generation,
 		Epoch: p.Epoch, Amount: p.Amount, Currency: p.Currency, Target: p.Target,
 	}
 	// A text that is no digest stays zero, which no key and no request equals.
@@ -55,6 +57,8 @@ func ReadTerms(body []byte) (Terms, error) {
 	var subtype string
 	err := members(body, func(key, v []byte) (err error) {
 		switch string(key) {
+		case "at":
+			err = t.At.UnmarshalText(unquoted(v))
 		case "case":
 			err = t.Case.UnmarshalText(unquoted(v))
 		case "run":

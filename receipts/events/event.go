@@ -106,6 +106,8 @@ type Failure struct {
 //	dead-lettered          node.failed       {runId, nodeId, error, attempts}   unless the run died between attempts
 //	                       run.dead_lettered {runId, nodeId?, reason, attempts}
 //	                       run.failed        {runId, error, failedNodeId?, settlementStatus?}
+//	discarded              node.failed       likewise
+//	                       run.failed        likewise
 //	cancelled              run.cancelled     {runId, reason, cancelledBy, settlementStatus?}
 //	answered-late          run.answered_late {runId, nodeId, attempt, outcomeClass, moved?, reference?}
 //	reconciled             run.reconciled    {runId, finding, moved?, reference?, settlementStatus?}
@@ -160,7 +162,7 @@ func (l *eventList) translate(p receipts.Payload) {
 	case receipts.AttemptSucceeded:
 		l.add(NodeCompleted, Data{NodeID: node, Attempt: p.Attempt, Moved: p.Moved, Reference: p.Reference})
 		l.add(RunCompleted, Data{SettlementStatus: status(p)})
-	case receipts.DeadLettered:
+	case receipts.DeadLettered, receipts.Discarded:
 		l.failed(p)
 	case receipts.Cancelled:
 		l.add(RunCancelled, Data{Reason: p.Reason, CancelledBy: l.receipt.Actor, SettlementStatus: status(p)})

@@ -56,6 +56,11 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 				`run.failed {"runId":"A","error":{"code":"retry_exhausted","message":"retry_exhausted: http.refused"},"failedNodeId":"execute"}`},
 		{receipts.DeadLettered, receipts.Payload{Attempts: 1, ReasonCode: "outcome_unknown"},
 			`run.dead_lettered {"runId":"A","attempts":1,"reason":"outcome_unknown"}; run.failed {"runId":"A","error":{"code":"outcome_unknown","message":"outcome_unknown"}}`},
+		{receipts.Discarded, receipts.Payload{Attempt: 3, Attempts: 3, AttemptClass: "not_executed", ReasonCode: "final", Error: failure},
+			`node.failed {"runId":"A","nodeId":"execute","attempts":3,"error":{"code":"http.refused","message":"account closed"}}; ` +
+				`run.failed {"runId":"A","error":{"code":"final","message":"final: http.refused"},"failedNodeId":"execute"}`},
+		{receipts.Discarded, receipts.Payload{ReasonCode: "expired"}, `run.failed {"runId":"A","error":{"code":"expired","message":"expired"}}`},
+		{receipts.Activated, receipts.Payload{}, ``},
 		{receipts.Cancelled, receipts.Payload{Reason: "sent in error"}, `run.cancelled {"runId":"A","reason":"sent in error","cancelledBy":"worker:1"}`},
 		{receipts.AnsweredLate, receipts.Payload{Attempt: 1, AttemptClass: "executed", Moved: 5}, `run.answered_late {"runId":"A","nodeId":"execute","attempt":1,"outcomeClass":"executed","moved":5}`},
 		{receipts.Reconciled, receipts.Payload{Finding: "executed", Moved: 5}, `run.reconciled {"runId":"A","moved":5,"finding":"executed"}`},
