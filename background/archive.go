@@ -331,7 +331,7 @@ func (m *Manager) RemoveArchivedTasks(ctx context.Context, letters []Run) error 
 	byQueue := map[string][]string{}
 	for _, r := range letters {
 		for first := max(0, r.NotificationNumber-archivedNumbersBack+1); r.NotificationNumber >= first; r.NotificationNumber-- {
-			byQueue[r.Queue] = append(byQueue[r.Queue], taskID(r))
+			byQueue[m.taskQueue(r)] = append(byQueue[m.taskQueue(r)], taskID(r))
 		}
 	}
 	var errs []error

@@ -5,23 +5,25 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 func TestBreakerTransitions(t *testing.T) {
 	t.Parallel()
-	const closed, open, half = BreakerClosed, BreakerOpen, BreakerHalfOpen
-	auto := func(b Breaker) (Breaker, bool) { return b.Open(false, "who", "cause", "why", noon) }
-	hand := func(b Breaker) (Breaker, bool) { return b.Open(true, "who", "cause", "why", noon) }
-	release := func(b Breaker) (Breaker, bool) { return b.Release("who", "cause", "why", noon) }
-	closes := func(b Breaker) (Breaker, bool) { return b.Close("who", "cause", "why", noon) }
+	const closed, open, half = circuit.Closed, circuit.Open, circuit.HalfOpen
+	auto := func(b circuit.Breaker) (circuit.Breaker, bool) { return b.Open(false, "who", "cause", "why", noon) }
+	hand := func(b circuit.Breaker) (circuit.Breaker, bool) { return b.Open(true, "who", "cause", "why", noon) }
+	release := func(b circuit.Breaker) (circuit.Breaker, bool) { return b.Release("who", "cause", "why", noon) }
+	closes := func(b circuit.Breaker) (circuit.Breaker, bool) { return b.Close("who", "cause", "why", noon) }
 	earlier := noon.Add(-time.Hour)
 	for _, tc := range []struct {
 		name   string
-		from   BreakerState
+		from   circuit.State
 		byHand bool
 		tenant string
-		move   func(Breaker) (Breaker, bool)
-		to     BreakerState
+		move   func(circuit.Breaker) (circuit.Breaker, bool)
+		to     circuit.State
 		toHand bool
 		moved  bool
 	}{
@@ -43,7 +45,7 @@ func TestBreakerTransitions(t *testing.T) {
 		{"a tenant's is released at once", open, true, "t", release, closed, false, true},
 		{"a tenant's of an earlier version", half, false, "t", closes, closed, false, true},
 	} {
-		was := Breaker{Target: Target{tc.tenant, "f", "n"}, State: tc.from, Manual: tc.byHand, OpenedAt: earlier, Openings: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, NewCasesProbed: 5, Paused: 4}
+		was := circuit.Breaker{Target: circuit.Target{Tenant: tc.tenant, Family: "f", Name: "n"}, State: tc.from, Manual: tc.byHand, OpenedAt: earlier, Openings: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, NewCasesProbed: 5, Paused: 4}
 		now, moved := tc.move(was)
 		if now.State != tc.to || now.Manual != tc.toHand || moved != tc.moved || now.Target != was.Target {
 			t.Errorf("%s: %+v, %v", tc.name, now, moved)
@@ -111,16 +113,16 @@ func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
 // runs are redelivered. Once another process has written an opening, that one is recorded.
 func TestAnUnwrittenOpeningIsNotRecordedForTenants(t *testing.T) {
 	t.Parallel()
-	all := Target{Family: "settlement", Name: "escrow"}
+	all := circuit.Target{Family: "settlement", Name: "escrow"}
 	run := Run{Tenant: "acme", Family: all.Family, Target: all.Name}
 	for name, c := range map[string]struct {
-		found   []Breaker
+		found   []circuit.Breaker
 		opening int64
 	}{
 		"never opened":                 {nil, 0},
-		"closed":                       {[]Breaker{{Target: all, State: BreakerClosed, Version: 4, Openings: 2}}, 0},
-		"opened by another process":    {[]Breaker{{Target: all, State: BreakerOpen, Version: 5, Openings: 3}}, 3},
-		"half-open at another process": {[]Breaker{{Target: all, State: BreakerHalfOpen, Version: 6, Openings: 3}}, 3},
+		"closed":                       {[]circuit.Breaker{{Target: all, State: circuit.Closed, Version: 4, Openings: 2}}, 0},
+		"opened by another process":    {[]circuit.Breaker{{Target: all, State: circuit.Open, Version: 5, Openings: 3}}, 3},
+		"half-open at another process": {[]circuit.Breaker{{Target: all, State: circuit.HalfOpen, Version: 6, Openings: 3}}, 3},
 	} {
 		b := newBreakerRegistry(&Manager{})
 		b.pendingOpens[all] = struct{}{}
@@ -165,12 +167,12 @@ func TestALeaderYieldsWhileItsLeadIsToBeLeft(t *testing.T) {
 func TestANewLeaderCountsOnSinceWhenFewRunsArePaused(t *testing.T) {
 	t.Parallel()
 	m := &Manager{clock: &clock{wall: time.Now}}
-	m.cfg.Breaker.normalise()
+	m.cfg.Breaker.Normalise()
 	for _, c := range []struct {
 		since time.Time
 		few   bool
 	}{{time.Time{}, false}, {m.now(), false}, {m.now().Add(-m.cfg.Breaker.FewPausedFor), true}, {m.now().Add(time.Hour), false}} {
-		l := newBreakerLeader(m, nil, Breaker{State: BreakerOpen, FewSince: c.since})
+		l := newBreakerLeader(m, nil, circuit.Breaker{State: circuit.Open, FewSince: c.since})
 		now := time.Now()
 		l.policy.fallbackDue(now, 1)
 		if got := l.policy.few(now); got != c.few {

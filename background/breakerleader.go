@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -21,7 +22,7 @@ import (
 type breakerLeader struct {
 	m      *Manager
 	family Family
-	target Target
+	target circuit.Target
 	probes sync.WaitGroup
 
 	mu             sync.Mutex
@@ -31,7 +32,7 @@ type breakerLeader struct {
 	newCasesProbed int64               // new cases claimed since the breaker opened
 
 	// Used by the goroutine of run only:
-	breaker     Breaker
+	breaker     circuit.Breaker
 	cursor      Cursor // the last fallback probe
 	renewedAt   time.Time
 	countedAt   time.Time
@@ -40,7 +41,7 @@ type breakerLeader struct {
 	leavesSince time.Time // since when the lead is to be left to another process; zero: it is not
 }
 
-func newBreakerLeader(m *Manager, f Family, b Breaker) *breakerLeader {
+func newBreakerLeader(m *Manager, f Family, b circuit.Breaker) *breakerLeader {
 	chance := rand.New(rand.NewPCG(rand.Uint64(), uint64(b.Version)))
 	now := time.Now()
 	policy := newProbePolicy(m.cfg.Breaker, m.cfg.Slots, chance, now)
@@ -97,10 +98,10 @@ func (l *breakerLeader) step(ctx context.Context) (done bool, err error) {
 	switch {
 	case recovered:
 		return true, l.close(ctx)
-	case works && l.breaker.State == BreakerOpen:
-		return l.setState(BreakerHalfOpen, CauseAnswered, "a probe was answered")
-	case relapsed && l.breaker.State == BreakerHalfOpen:
-		return l.setState(BreakerOpen, CauseRelapsed, "probes fail again, and none is answered")
+	case works && l.breaker.State == circuit.Open:
+		return l.setState(circuit.HalfOpen, circuit.CauseAnswered, "a probe was answered")
+	case relapsed && l.breaker.State == circuit.HalfOpen:
+		return l.setState(circuit.Open, circuit.CauseRelapsed, "probes fail again, and none is answered")
 	}
 	if l.yields(now, silent) {
 		return false, nil
@@ -292,13 +293,13 @@ func (l *breakerLeader) startProbes(ctx context.Context, now time.Time, picks []
 }
 
 // setState changes the breaker between open and half-open. This process keeps the lead.
-func (l *breakerLeader) setState(to BreakerState, cause, why string) (done bool, err error) {
+func (l *breakerLeader) setState(to circuit.State, cause, why string) (done bool, err error) {
 	version := l.breaker.Version
-	now, changed, err := l.m.breakers.update(l.target, func(now Breaker) (Breaker, bool) {
+	now, changed, err := l.m.breakers.update(l.target, func(now circuit.Breaker) (circuit.Breaker, bool) {
 		if now.Version != version || !now.Blocks() {
 			return now, false
 		}
-		next := now.next(to, l.m.breakers.actor(), cause, why, l.m.now())
+		next := now.Next(to, l.m.breakers.actor(), cause, why, l.m.now())
 		next.Probes, next.NewCasesProbed = now.Probes, now.NewCasesProbed
 		return next, true
 	})
@@ -309,11 +310,11 @@ func (l *breakerLeader) setState(to BreakerState, cause, why string) (done bool,
 // close closes the breaker and notifies for the paused runs, oldest first.
 func (l *breakerLeader) close(ctx context.Context) error {
 	version := l.breaker.Version
-	_, changed, err := l.m.breakers.update(l.target, func(now Breaker) (Breaker, bool) {
+	_, changed, err := l.m.breakers.update(l.target, func(now circuit.Breaker) (circuit.Breaker, bool) {
 		if now.Version != version {
 			return now, false
 		}
-		return now.Close(l.m.breakers.actor(), CauseRecovered, "probes were answered", l.m.now())
+		return now.Close(l.m.breakers.actor(), circuit.CauseRecovered, "probes were answered", l.m.now())
 	})
 	if err != nil || !changed {
 		return err

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 const (
-	// countsPerTimeout and renewalsPerTimeout divide BreakerRule.LeaderTimeout: how often a
+	// countsPerTimeout and renewalsPerTimeout divide circuit.Rule.LeaderTimeout: how often a
 	// leader counts the paused runs, and how often at least it raises the version.
 	countsPerTimeout, renewalsPerTimeout = 4, 4
 	// maxPausedCounted bounds the count of paused runs.
@@ -26,14 +28,14 @@ const (
 // one is replaced, without comparing two clocks.
 type breakerLoop struct {
 	m                *Manager
-	seen             map[Target]breakerObservation
-	closedRecordedAt time.Time      // when RecordClosed was last called
-	leading          sync.Map       // Target: this process leads it
-	work             sync.WaitGroup // leaders
-	opened           chan Breaker   // breakers that this process opened
+	seen             map[circuit.Target]breakerObservation
+	closedRecordedAt time.Time            // when RecordClosed was last called
+	leading          sync.Map             // Target: this process leads it
+	work             sync.WaitGroup       // leaders
+	opened           chan circuit.Breaker // breakers that this process opened
 
 	mu      sync.Mutex
-	stalled map[Target]StalledBreaker
+	stalled map[circuit.Target]StalledBreaker
 }
 
 // breakerObservation is what was last seen of an open breaker.
@@ -47,11 +49,11 @@ type breakerObservation struct {
 }
 
 func newBreakerLoop(m *Manager) *breakerLoop {
-	return &breakerLoop{m: m, seen: map[Target]breakerObservation{}, opened: make(chan Breaker, 16), stalled: map[Target]StalledBreaker{}}
+	return &breakerLoop{m: m, seen: map[circuit.Target]breakerObservation{}, opened: make(chan circuit.Breaker, 16), stalled: map[circuit.Target]StalledBreaker{}}
 }
 
 // requestLead makes the loop lead a breaker that this process opened.
-func (k *breakerLoop) requestLead(b Breaker) {
+func (k *breakerLoop) requestLead(b circuit.Breaker) {
 	select {
 	case k.opened <- b:
 	default: // check takes the lead after LeaderTimeout
@@ -95,7 +97,7 @@ func (k *breakerLoop) run(ctx context.Context) {
 // check takes the lead of breakers whose version has not changed for LeaderTimeout, and updates
 // which ones are stalled.
 func (k *breakerLoop) check(ctx context.Context) {
-	now, seen := time.Now(), map[Target]breakerObservation{}
+	now, seen := time.Now(), map[circuit.Target]breakerObservation{}
 	for t, b := range *k.m.breakers.current.Load() {
 		last, known := k.seen[t]
 		if !known || last.version != b.Version {
@@ -121,7 +123,7 @@ func (k *breakerLoop) check(ctx context.Context) {
 }
 
 // updateStalled records whether a breaker is stalled, and logs it once.
-func (k *breakerLoop) updateStalled(b Breaker, noNewCaseFor time.Duration, logged bool) bool {
+func (k *breakerLoop) updateStalled(b circuit.Breaker, noNewCaseFor time.Duration, logged bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if b.Manual || b.Paused == 0 || noNewCaseFor < k.m.cfg.Breaker.StalledAfter {
@@ -147,7 +149,7 @@ func (k *breakerLoop) stalledBreakers() []StalledBreaker {
 }
 
 // startLeader starts to lead a breaker that has no leader.
-func (k *breakerLoop) startLeader(ctx context.Context, b Breaker) {
+func (k *breakerLoop) startLeader(ctx context.Context, b circuit.Breaker) {
 	if !b.Blocks() || b.Version == 0 || b.Manual {
 		return // not written yet, or only a person releases it
 	}
@@ -174,12 +176,12 @@ func (k *breakerLoop) startLeader(ctx context.Context, b Breaker) {
 
 // closeReplaced closes a breaker of a single tenant that was not opened manually: earlier
 // versions opened such breakers.
-func (k *breakerLoop) closeReplaced(b Breaker) {
-	_, _, err := k.m.breakers.update(b.Target, func(now Breaker) (Breaker, bool) {
+func (k *breakerLoop) closeReplaced(b circuit.Breaker) {
+	_, _, err := k.m.breakers.update(b.Target, func(now circuit.Breaker) (circuit.Breaker, bool) {
 		if now.Manual || now.Version != b.Version {
 			return now, false
 		}
-		return now.Close(k.m.breakers.actor(), CauseReplaced, "the circuit breaker over all tenants replaces it", k.m.now())
+		return now.Close(k.m.breakers.actor(), circuit.CauseReplaced, "the circuit breaker over all tenants replaces it", k.m.now())
 	})
 	if err != nil {
 		k.m.log.Warn("circuit breaker could not be closed", zap.String("target", b.Name), zap.Error(err))

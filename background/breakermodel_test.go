@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 // This is a discrete-event model of one process and one target: simulated runs, calls and time
@@ -54,7 +56,7 @@ type model struct {
 	overflow  int // calls that left their slot
 	rnd       *rand.Rand
 
-	rule      BreakerRule
+	rule      circuit.Rule
 	window    failureWindow
 	probing   *probePolicy // nil while closed
 	openings  int
@@ -76,7 +78,7 @@ var modelStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newModel(seed uint64) *model {
 	m := &model{rnd: rand.New(rand.NewPCG(seed, 7)), down: [2]time.Duration{-1, -1}}
-	m.rule.normalise()
+	m.rule.Normalise()
 	m.window.rule = m.rule
 	return m
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 // breakerReadMaxAge is the maximum age of the breakers as read, to pause a run because of them.
@@ -20,18 +22,18 @@ const breakerReadMaxAge = 100 * time.Millisecond
 // claims that would be refused, wakes waiting deliveries, and opens breakers.
 type breakerRegistry struct {
 	m                *Manager
-	current          atomic.Pointer[map[Target]Breaker] // those not closed; replaced, never changed
-	pausedDeliveries atomic.Uint64                      // deliveries acknowledged because of a breaker
+	current          atomic.Pointer[map[circuit.Target]circuit.Breaker] // those not closed; replaced, never changed
+	pausedDeliveries atomic.Uint64                                      // deliveries acknowledged because of a breaker
 
 	mu            sync.Mutex
-	windows       map[Target]*failureWindow
-	hanging       map[Target]hangingCalls
-	pendingOpens  map[Target]struct{}     // opened in this process and not written yet
-	pausedRecords map[Target]pausedRecord // tenants whose trails record the pause
-	changedAt     map[Target]time.Time    // when a breaker was last seen to open, to close or open
-	readAt        time.Time               // when the last read began
-	changes       int                     // changes by this process; an older read is stale
-	opened        chan struct{}           // closed when a breaker opens
+	windows       map[circuit.Target]*failureWindow
+	hanging       map[circuit.Target]hangingCalls
+	pendingOpens  map[circuit.Target]struct{}     // opened in this process and not written yet
+	pausedRecords map[circuit.Target]pausedRecord // tenants whose trails record the pause
+	changedAt     map[circuit.Target]time.Time    // when a breaker was last seen to open, to close or open
+	readAt        time.Time                       // when the last read began
+	changes       int                             // changes by this process; an older read is stale
+	opened        chan struct{}                   // closed when a breaker opens
 
 	readMu   sync.Mutex // serialises reads
 	recordMu sync.Mutex // serialises RecordPaused
@@ -45,10 +47,10 @@ type pausedRecord struct {
 
 func newBreakerRegistry(m *Manager) *breakerRegistry {
 	b := &breakerRegistry{
-		m: m, windows: map[Target]*failureWindow{}, hanging: map[Target]hangingCalls{}, pendingOpens: map[Target]struct{}{},
-		pausedRecords: map[Target]pausedRecord{}, changedAt: map[Target]time.Time{}, opened: make(chan struct{}),
+		m: m, windows: map[circuit.Target]*failureWindow{}, hanging: map[circuit.Target]hangingCalls{}, pendingOpens: map[circuit.Target]struct{}{},
+		pausedRecords: map[circuit.Target]pausedRecord{}, changedAt: map[circuit.Target]time.Time{}, opened: make(chan struct{}),
 	}
-	b.current.Store(&map[Target]Breaker{})
+	b.current.Store(&map[circuit.Target]circuit.Breaker{})
 	return b
 }
 
@@ -132,19 +134,19 @@ func (b *breakerRegistry) refresh(ctx context.Context, maxAge time.Duration) err
 
 // applyRead applies breakers as read, and returns false if this process has changed one since
 // the read began.
-func (b *breakerRegistry) applyRead(found []Breaker, began time.Time, changes int) bool {
+func (b *breakerRegistry) applyRead(found []circuit.Breaker, began time.Time, changes int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if changes != b.changes {
 		return false
 	}
-	next := make(map[Target]Breaker, len(found))
+	next := make(map[circuit.Target]circuit.Breaker, len(found))
 	for _, f := range found {
 		next[f.Target] = f
 	}
 	for t := range b.pendingOpens { // not written yet, unless another process opened it first
 		if now := next[t]; !now.Blocks() {
-			next[t] = Breaker{Target: t, State: BreakerOpen, Version: now.Version}
+			next[t] = circuit.Breaker{Target: t, State: circuit.Open, Version: now.Version}
 		}
 	}
 	b.readAt = began
@@ -153,7 +155,7 @@ func (b *breakerRegistry) applyRead(found []Breaker, began time.Time, changes in
 }
 
 // apply applies a breaker that this process changed or read again.
-func (b *breakerRegistry) apply(now Breaker) {
+func (b *breakerRegistry) apply(now circuit.Breaker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.changes++
@@ -168,7 +170,7 @@ func (b *breakerRegistry) apply(now Breaker) {
 // publish replaces the current breakers. It drops the statistics of targets whose breaker
 // changed: older attempts no longer apply. When a breaker closes it requests a full scan for
 // the runs that it paused. The caller holds the lock.
-func (b *breakerRegistry) publish(next map[Target]Breaker) {
+func (b *breakerRegistry) publish(next map[circuit.Target]circuit.Breaker) {
 	was, opens, closes := *b.current.Load(), false, false
 	at := time.Now()
 	for t, n := range next {
@@ -196,7 +198,7 @@ func (b *breakerRegistry) publish(next map[Target]Breaker) {
 
 // resetStatistics drops what attempts before the breaker's change say of its target. The caller
 // holds the lock.
-func (b *breakerRegistry) resetStatistics(t Target) {
+func (b *breakerRegistry) resetStatistics(t circuit.Target) {
 	delete(b.windows, t)
 	if calls, known := b.hanging[t]; known {
 		b.hanging[t] = calls.breakerChanged()
@@ -237,9 +239,9 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 	b.mu.Unlock()
 	switch {
 	case done.lateAnswer != nil && calls.shouldOpen(b.m.cfg.Breaker.MaxAbandoned, now.Add(-done.took)):
-		b.open(t, CauseHanging, fmt.Sprintf("%d calls outlived their time limit and are not answered", calls.sinceChange))
+		b.open(t, circuit.CauseHanging, fmt.Sprintf("%d calls outlived their time limit and are not answered", calls.sinceChange))
 	case why != "":
-		b.open(t, CauseFailing, why)
+		b.open(t, circuit.CauseFailing, why)
 	}
 }
 
@@ -253,7 +255,7 @@ func outcomeOf(r Run, res Result) outcome {
 func lastAttempt(r Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().MaxRetryAttempts }
 
 // trackHanging counts a call that has outlived its attempt, until answered is called.
-func (b *breakerRegistry) trackHanging(t Target) (answered func()) {
+func (b *breakerRegistry) trackHanging(t circuit.Target) (answered func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	calls, changes := b.hanging[t].add()
@@ -288,7 +290,7 @@ func (b *breakerRegistry) expire(now time.Time) {
 
 // open opens a breaker in this process at once, and writes it, retrying until the journal
 // answers. The process that writes it leads it.
-func (b *breakerRegistry) open(t Target, cause, reason string) {
+func (b *breakerRegistry) open(t circuit.Target, cause, reason string) {
 	b.mu.Lock()
 	was := (*b.current.Load())[t]
 	if was.Blocks() {
@@ -297,12 +299,12 @@ func (b *breakerRegistry) open(t Target, cause, reason string) {
 	}
 	b.pendingOpens[t] = struct{}{}
 	next := maps.Clone(*b.current.Load())
-	next[t] = Breaker{Target: t, State: BreakerOpen, Version: was.Version}
+	next[t] = circuit.Breaker{Target: t, State: circuit.Open, Version: was.Version}
 	b.publish(next)
 	b.mu.Unlock()
 	b.m.log.Warn("circuit breaker opens", zap.String("target", t.Name), zap.String("family", t.Family), zap.String("cause", cause), zap.String("why", reason))
 	b.m.work.Go(func() {
-		now, changed, err := b.update(t, func(now Breaker) (Breaker, bool) {
+		now, changed, err := b.update(t, func(now circuit.Breaker) (circuit.Breaker, bool) {
 			if now.Blocks() {
 				return now, false // another process was first
 			}
@@ -322,7 +324,7 @@ func (b *breakerRegistry) actor() string { return "breaker:" + b.m.cfg.Worker }
 
 // update changes a breaker and retries until the journal answers. Only Close ends it sooner,
 // with errClosed.
-func (b *breakerRegistry) update(t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, changed bool, err error) {
+func (b *breakerRegistry) update(t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
 	for pause := writePauseMin; ; pause = min(2*pause, writePauseMax) {
 		now, changed, err := b.m.UpdateBreaker(b.m.baseCtx, t, decide)
 		if err == nil {
@@ -365,7 +367,7 @@ func (b *breakerRegistry) recordPaused(ctx context.Context, r Run) (recorded boo
 	return true, nil
 }
 
-func (b *breakerRegistry) isPausedRecorded(all Target, openings int64, tenant string) bool {
+func (b *breakerRegistry) isPausedRecorded(all circuit.Target, openings int64, tenant string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	record := b.pausedRecords[all]
@@ -376,7 +378,7 @@ func (b *breakerRegistry) isPausedRecorded(all Target, openings int64, tenant st
 // UpdateBreaker changes the circuit breaker of a target for a person, and applies it to this
 // process at once. It returns the breaker as it is now. decide is passed to
 // BreakerStore.UpdateBreaker.
-func (m *Manager) UpdateBreaker(ctx context.Context, t Target, decide func(Breaker) (Breaker, bool)) (now Breaker, changed bool, err error) {
+func (m *Manager) UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
 	if now, changed, err = m.cfg.Store.UpdateBreaker(ctx, t, decide); err != nil {
 		return now, changed, err
 	}
@@ -388,15 +390,15 @@ func (m *Manager) UpdateBreaker(ctx context.Context, t Target, decide func(Break
 }
 
 // StalledBreaker is an open circuit breaker that pauses runs and had no new case to probe for
-// BreakerRule.StalledAfter.
+// circuit.Rule.StalledAfter.
 type StalledBreaker struct {
-	Breaker
+	circuit.Breaker
 	StalledFor time.Duration // lower bound: as long as this process has observed it
 }
 
 // Breakers returns the circuit breakers that are not closed, and the stalled ones among them,
 // as last read by this process.
-func (m *Manager) Breakers() (open []Breaker, stalled []StalledBreaker) {
+func (m *Manager) Breakers() (open []circuit.Breaker, stalled []StalledBreaker) {
 	for _, b := range *m.breakers.current.Load() {
 		open = append(open, b)
 	}

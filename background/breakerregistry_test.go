@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -23,29 +24,29 @@ func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
 	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) {
 		c.SweepEvery = 50 * time.Millisecond
-		c.Breaker = background.BreakerRule{LeaderTimeout: 100 * time.Millisecond}
+		c.Breaker = circuit.Rule{LeaderTimeout: 100 * time.Millisecond}
 	})
 	r := h.submit(w, func(r *background.Run) {
 		r.Tenant, r.Target, r.Policy.BaseDelay = "acme", "escrow", 900*time.Millisecond
 	})
 	h.awaitState(r.ID, background.Scheduled)
 	h.awaitTrue("it waits", func() bool { return w.Stats().Waiting == 1 })
-	of := background.Target{Tenant: "acme", Family: family, Name: "escrow"}
-	move := func(decide func(background.Breaker) (background.Breaker, bool)) {
+	of := circuit.Target{Tenant: "acme", Family: family, Name: "escrow"}
+	move := func(decide func(circuit.Breaker) (circuit.Breaker, bool)) {
 		if _, moved, err := w.UpdateBreaker(t.Context(), of, decide); err != nil || !moved {
 			t.Fatal(moved, err)
 		}
 	}
 	at := time.Now().UTC()
-	move(func(b background.Breaker) (background.Breaker, bool) {
-		return b.Open(true, "kim", background.CauseManual, "why", at)
+	move(func(b circuit.Breaker) (circuit.Breaker, bool) {
+		return b.Open(true, "kim", circuit.CauseManual, "why", at)
 	})
 	h.awaitTrue("it is paused", func() bool { return w.Stats().PausedDeliveries == 1 && w.Stats().Waiting == 0 })
 	if now := h.journal.Run(r.ID); now.State != background.Scheduled || now.BudgetSpent != 1 || h.calls.Load() != 1 {
 		t.Errorf("%+v", now)
 	}
-	move(func(b background.Breaker) (background.Breaker, bool) {
-		return b.Release("kim", background.CauseManual, "why", at)
+	move(func(b circuit.Breaker) (circuit.Breaker, bool) {
+		return b.Release("kim", circuit.CauseManual, "why", at)
 	})
 	done := h.awaitState(r.ID, background.Succeeded)
 	want := []receipts.Subtype{receipts.AttemptStarted, receipts.RetryScheduled, receipts.AttemptStarted, receipts.AttemptSucceeded}
@@ -68,18 +69,18 @@ func TestAPausedRunsTaskIsNotReportedRemoved(t *testing.T) {
 	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "a", Queue: m.Queue(family, "a"), NotificationNumber: 1})
 	resumed := h.journal.Submit(background.Run{Tenant: "acme", Target: "third", Family: family, RetryKey: "c", Queue: m.Queue(family, "c"), NotificationNumber: 1})
 	missed := h.journal.Submit(background.Run{Tenant: "acme", Target: "other", Family: family, RetryKey: "b", Queue: m.Queue(family, "b"), NotificationNumber: 1})
-	open := func(b background.Breaker) (background.Breaker, bool) {
-		return b.Open(true, "kim", background.CauseManual, "why", time.Now().UTC())
+	open := func(b circuit.Breaker) (circuit.Breaker, bool) {
+		return b.Open(true, "kim", circuit.CauseManual, "why", time.Now().UTC())
 	}
 	// Opened by another process: this one has not read it yet.
-	if _, moved, err := h.journal.UpdateBreaker(t.Context(), background.Target{Tenant: "acme", Family: family, Name: "escrow"}, open); err != nil || !moved {
+	if _, moved, err := h.journal.UpdateBreaker(t.Context(), circuit.Target{Tenant: "acme", Family: family, Name: "escrow"}, open); err != nil || !moved {
 		t.Fatal(moved, err)
 	}
-	over := background.Target{Family: family, Name: "third"}
-	release := func(b background.Breaker) (background.Breaker, bool) {
-		return b.Release("kim", background.CauseManual, "why", time.Now().UTC())
+	over := circuit.Target{Family: family, Name: "third"}
+	release := func(b circuit.Breaker) (circuit.Breaker, bool) {
+		return b.Release("kim", circuit.CauseManual, "why", time.Now().UTC())
 	}
-	for _, step := range []func(background.Breaker) (background.Breaker, bool){open, release, release} {
+	for _, step := range []func(circuit.Breaker) (circuit.Breaker, bool){open, release, release} {
 		if now, moved, err := h.journal.UpdateBreaker(t.Context(), over, step); err != nil || !moved {
 			t.Fatal(now, moved, err)
 		}

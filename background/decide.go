@@ -3,6 +3,7 @@ package background
 import (
 	"time"
 
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -27,6 +28,8 @@ type ending struct {
 	lookup Class
 	reason string
 	next   time.Time
+
+	handedBack bool
 }
 
 // decide returns how an attempt ends, from the result of its call and from what is known of the
@@ -43,14 +46,62 @@ func decide(run Run, res Result, lookup *Result, now time.Time) (end ending, nee
 		return ending{event: receipts.Cancelled, result: res}, false
 	}
 	decision := run.Policy.Decide(retryQuestion(run, res, now))
-	if decision.Retry {
+	if decision.Retry && res.End == EndByPolicy {
 		return ending{event: receipts.RetryScheduled, charge: ChargeAttempt, result: res, next: decision.At}, false
 	}
 	deadLetter := ending{event: receipts.DeadLettered, charge: ChargeAttempt, result: res, reason: string(decision.Reason)}
+	if res.End != EndByPolicy {
+		deadLetter.reason = ReasonOrdered
+	}
+	if isDiscarded(run, res.End) {
+		deadLetter.event = receipts.Discarded
+	}
 	if unpaid {
 		return deadLetter, false
 	}
 	return resolve(run, deadLetter, lookup)
+}
+
+// isDiscarded reports whether a run that failed for good is discarded instead of kept.
+func isDiscarded(run Run, order EndOrder) bool {
+	if run.MovesMoney() {
+		return false
+	}
+	return order == EndDiscarded || order == EndByPolicy && run.Policy.Normalize().OnExhaustion == retrypolicy.Discard
+}
+
+// leaseEnding returns how an attempt ends whose remote worker did not answer in time. An attempt
+// that exceeded its time limit failed like any other. Where only the lease ended, the next
+// attempt may start at once.
+func leaseEnding(run Run, cause lease.End, now time.Time) ending {
+	res := unknownResult(string(cause), "the worker did not answer while it held its lease")
+	if cause == lease.OverLimit {
+		res.Failure.Message = "no answer within the time limit"
+	}
+	end, _ := decide(run, res, nil, now)
+	if cause == lease.Expired && end.event == receipts.RetryScheduled {
+		end.next = now
+	}
+	return end
+}
+
+// handBackEnding returns how an attempt ends that its remote worker hands back: it spends
+// nothing, and the next one may start at once.
+func handBackEnding(run Run, now time.Time) ending {
+	res := Result{Class: NotExecuted}
+	if run.CancelRequested {
+		return ending{event: receipts.Cancelled, result: res}
+	}
+	return ending{event: receipts.AttemptInterrupted, result: res, next: now, handedBack: true}
+}
+
+// expiryEnding returns how a run ends that no attempt started of in time.
+func expiryEnding(run Run) ending {
+	end := ending{event: receipts.DeadLettered, reason: ReasonExpired}
+	if isDiscarded(run, EndByPolicy) {
+		end.event = receipts.Discarded
+	}
+	return end
 }
 
 // provenUnpaid reports whether it is proven that no attempt has moved money.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -103,6 +104,69 @@ func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
 	waiting.Operation, waiting.Class, waiting.UnresolvedUnknowns = [32]byte{}, Unknown, 1
 	if got, err := (Transition{Event: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// A run that moves money is kept however it fails, and whoever orders its end. Another one is
+// discarded if its policy or its worker says so.
+func TestWhatIsDiscarded(t *testing.T) {
+	t.Parallel()
+	discards, keeps := retrypolicy.Policy{OnExhaustion: retrypolicy.Discard}, retrypolicy.Policy{}
+	money := [32]byte{1}
+	ordered := func(order EndOrder) Result { r := refused; r.End = order; return r }
+	for name, c := range map[string]struct {
+		run    Run
+		res    Result
+		event  receipts.Subtype
+		reason string
+	}{
+		"kept":                              {Run{Policy: keeps, BudgetSpent: 2}, refused, receipts.DeadLettered, ReasonRetryExhausted},
+		"discarded":                         {Run{Policy: discards, BudgetSpent: 2}, refused, receipts.Discarded, ReasonRetryExhausted},
+		"discarded as final":                {Run{Policy: discards}, declined, receipts.Discarded, ReasonFinal},
+		"not yet":                           {Run{Policy: discards}, refused, receipts.RetryScheduled, ""},
+		"ordered, with attempts left":       {Run{Policy: keeps}, ordered(EndDiscarded), receipts.Discarded, ReasonOrdered},
+		"kept by order":                     {Run{Policy: discards}, ordered(EndDeadLettered), receipts.DeadLettered, ReasonOrdered},
+		"kept by order at the last attempt": {Run{Policy: discards, BudgetSpent: 2}, ordered(EndDeadLettered), receipts.DeadLettered, ReasonOrdered},
+		"money":                             {Run{Policy: discards, BudgetSpent: 2, Operation: money}, refused, receipts.DeadLettered, ReasonRetryExhausted},
+		"money, ordered":                    {Run{Policy: discards, Operation: money}, ordered(EndDiscarded), receipts.DeadLettered, ReasonOrdered},
+		"cancelled first":                   {Run{Policy: discards, CancelRequested: true}, ordered(EndDiscarded), receipts.Cancelled, ""},
+	} {
+		end, needsLookup := decide(c.run, c.res, nil, noon)
+		if needsLookup || end.event != c.event || end.reason != c.reason {
+			t.Errorf("%s: %s for %q, want %s for %q", name, end.event, end.reason, c.event, c.reason)
+		}
+	}
+	for policy, want := range map[retrypolicy.Exhaustion]receipts.Subtype{retrypolicy.Discard: receipts.Discarded, retrypolicy.DeadLetter: receipts.DeadLettered} {
+		if end := expiryEnding(Run{Policy: retrypolicy.Policy{OnExhaustion: policy}}); end.event != want || end.reason != ReasonExpired || end.charge != ChargeNothing {
+			t.Errorf("%s: %+v", policy, end)
+		}
+	}
+}
+
+func TestTheEndOfALeaseIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
+	slow := retrypolicy.Policy{BaseDelay: time.Minute, MaxDelay: time.Hour}
+	for name, c := range map[string]struct {
+		run   Run
+		cause lease.End
+		event receipts.Subtype
+		next  time.Time
+	}{
+		"the next attempt may start at once":      {Run{Policy: slow}, lease.Expired, receipts.RetryScheduled, noon},
+		"the next attempt waits after a time-out": {Run{Policy: slow}, lease.OverLimit, receipts.RetryScheduled, noon.Add(time.Minute)},
+		"the last one ends the run":               {Run{Policy: slow, BudgetSpent: 2}, lease.Expired, receipts.DeadLettered, time.Time{}},
+		"and so after a time-out":                 {Run{Policy: slow, BudgetSpent: 2}, lease.OverLimit, receipts.DeadLettered, time.Time{}},
+	} {
+		end := leaseEnding(c.run, c.cause, noon)
+		if end.event != c.event || !end.next.Equal(c.next) || end.charge != ChargeAttempt || end.result.Failure.Type != string(c.cause) || end.result.Class != Unknown {
+			t.Errorf("%s: %+v", name, end)
+		}
+	}
+	if end := handBackEnding(Run{Policy: slow, BudgetSpent: 2}, noon); end.event != receipts.AttemptInterrupted || end.charge != ChargeNothing || !end.handedBack || !end.next.Equal(noon) {
+		t.Errorf("%+v", end)
+	}
+	if end := handBackEnding(Run{CancelRequested: true}, noon); end.event != receipts.Cancelled {
+		t.Errorf("%+v", end)
 	}
 }
 

@@ -29,6 +29,17 @@
 //     when the breaker closes, and spends no budget while no answer shows that the
 //     target works.
 //
+// Remote runs are not delivered: workers outside fetch them from their queue (Fetcher). The claim
+// gives the worker a lease instead of naming a session. The worker answers, hands back, or extends
+// its lease by heartbeats; when it is silent for the length of the lease, any process ends the
+// attempt (leaseReaper). Decisions, transitions and receipts are those of deliveries. Remote runs
+// need no Redis and no notification; only the task of their dead letter is archived in asynq. A
+// circuit breaker that a person opened holds them too, and none opens by itself because of them.
+//
+//	Fetch ─▶ claim with a lease ─▶ Finish, HandBack ─▶ decide ─▶ record
+//	              │ ▲ Extend
+//	              └─┘ silent: leaseReaper ─▶ record
+//
 // A circuit breaker covers a target over all tenants, because one tenant has too little
 // traffic to judge by. People may also open one for a single tenant. Each process judges by
 // its own attempts (failureWindow) and opens the breaker for all processes, through one

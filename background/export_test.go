@@ -4,12 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
-
-// For tests in package background_test.
-var NewPipelined = newPipelined
 
 // InterruptsCall makes a call as an attempt does and reports whether it was interrupted.
 func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bool {
@@ -18,14 +13,8 @@ func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bo
 	return c.callWithin(callCtx, time.Minute, fn).interrupted
 }
 
-// NewLostReplyHook returns the hook that reports lost replies.
-func NewLostReplyHook(onLost func()) redis.Hook { return lostReplyHook{onLost} }
-
 // InFlight reports whether a manager holds a run.
 func InFlight(m *Manager, id RunID) bool { return m.inFlight.has(id) }
-
-// WithListenOnly marks a context for a connection that only listens.
-var WithListenOnly = withListenOnly
 
 // EnqueueWaiting makes asynq deliver a waiting task.
 func EnqueueWaiting(m *Manager, queue, task string) error {

@@ -3,6 +3,8 @@ package background
 import (
 	"fmt"
 	"time"
+
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 // failureWindowSize bounds the outcomes kept: in a busy process they cover less time than the
@@ -23,7 +25,7 @@ type outcome struct {
 //
 // It is pure: time comes in with the outcomes.
 type failureWindow struct {
-	rule        BreakerRule
+	rule        circuit.Rule
 	seen        []seenOutcome
 	failed      int // of seen
 	consecutive map[CaseID]struct{}

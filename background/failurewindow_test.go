@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 // outcomeSeries is a number of equal outcomes at one pace.
@@ -33,29 +35,29 @@ func TestAnOpeningByTheRuleAndByNothingLess(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tc := range []struct {
 		name  string
-		rule  BreakerRule
+		rule  circuit.Rule
 		story []outcomeSeries
 		opens int // outcome that opens it, from 1; 0: never
 	}{
-		{"five new cases in a row", BreakerRule{}, []outcomeSeries{{9, ms, newCaseFails}}, 5},
-		{"over any time", BreakerRule{}, []outcomeSeries{{9, 24 * time.Hour, newCaseFails}}, 5},
-		{"four, and an answer", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, newCaseAnswers}, {4, ms, newCaseFails}}, 0},
-		{"cases that failed before do not count", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1000, ms, oldCaseFails}}, 0},
-		{"the same few again and again", BreakerRule{}, []outcomeSeries{{19, ms, func(i int) outcome { return newCaseFails(i % 4) }}}, 0},
-		{"an answer of one that failed before counts", BreakerRule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, func(i int) outcome { return outcome{caseID: caseOf(0)} }}, {4, ms, newCaseFails}}, 0},
-		{"two, one at its last attempt", BreakerRule{}, []outcomeSeries{{2, time.Second, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(1), failed: true, last: true} }}}, 3},
-		{"one alone at its last attempt", BreakerRule{}, []outcomeSeries{{1, ms, newCaseFails}, {9, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
-		{"an older case at its last attempt", BreakerRule{}, []outcomeSeries{{1, ms, newCaseFails}, {1, ms, newCaseAnswers}, {2, ms, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
-		{"half of twenty within the window", BreakerRule{}, []outcomeSeries{{40, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 21},
-		{"half of nineteen", BreakerRule{}, []outcomeSeries{{19, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
-		{"half, too slowly", BreakerRule{}, []outcomeSeries{{100, 55 * ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
-		{"every third, for long", BreakerRule{}, []outcomeSeries{{5000, ms, everyNth(newCaseFails, 3, newCaseAnswers)}}, 0},
-		{"busy and sound, then all fail", BreakerRule{}, []outcomeSeries{{3000, ms / 4, newCaseAnswers}, {40, ms / 4, newCaseFails}}, 3005},
-		{"other thresholds", BreakerRule{Consecutive: 3, ConsecutiveAtLast: 1}, []outcomeSeries{{9, ms, newCaseFails}}, 3},
-		{"a share of 80 is not reached by three of four", BreakerRule{FailurePercent: 80, Consecutive: 100}, []outcomeSeries{{1000, ms, everyNth(newCaseAnswers, 4, newCaseFails)}}, 0},
-		{"more than is kept", BreakerRule{Window: time.Hour}, []outcomeSeries{{3 * failureWindowSize, ms, newCaseAnswers}, {40, ms, newCaseFails}}, 3*failureWindowSize + 5},
+		{"five new cases in a row", circuit.Rule{}, []outcomeSeries{{9, ms, newCaseFails}}, 5},
+		{"over any time", circuit.Rule{}, []outcomeSeries{{9, 24 * time.Hour, newCaseFails}}, 5},
+		{"four, and an answer", circuit.Rule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, newCaseAnswers}, {4, ms, newCaseFails}}, 0},
+		{"cases that failed before do not count", circuit.Rule{}, []outcomeSeries{{4, ms, newCaseFails}, {1000, ms, oldCaseFails}}, 0},
+		{"the same few again and again", circuit.Rule{}, []outcomeSeries{{19, ms, func(i int) outcome { return newCaseFails(i % 4) }}}, 0},
+		{"an answer of one that failed before counts", circuit.Rule{}, []outcomeSeries{{4, ms, newCaseFails}, {1, ms, func(i int) outcome { return outcome{caseID: caseOf(0)} }}, {4, ms, newCaseFails}}, 0},
+		{"two, one at its last attempt", circuit.Rule{}, []outcomeSeries{{2, time.Second, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(1), failed: true, last: true} }}}, 3},
+		{"one alone at its last attempt", circuit.Rule{}, []outcomeSeries{{1, ms, newCaseFails}, {9, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
+		{"an older case at its last attempt", circuit.Rule{}, []outcomeSeries{{1, ms, newCaseFails}, {1, ms, newCaseAnswers}, {2, ms, newCaseFails}, {1, ms, func(int) outcome { return outcome{caseID: caseOf(0), failed: true, last: true} }}}, 0},
+		{"half of twenty within the window", circuit.Rule{}, []outcomeSeries{{40, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 21},
+		{"half of nineteen", circuit.Rule{}, []outcomeSeries{{19, ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
+		{"half, too slowly", circuit.Rule{}, []outcomeSeries{{100, 55 * ms, everyNth(newCaseFails, 2, newCaseAnswers)}}, 0},
+		{"every third, for long", circuit.Rule{}, []outcomeSeries{{5000, ms, everyNth(newCaseFails, 3, newCaseAnswers)}}, 0},
+		{"busy and sound, then all fail", circuit.Rule{}, []outcomeSeries{{3000, ms / 4, newCaseAnswers}, {40, ms / 4, newCaseFails}}, 3005},
+		{"other thresholds", circuit.Rule{Consecutive: 3, ConsecutiveAtLast: 1}, []outcomeSeries{{9, ms, newCaseFails}}, 3},
+		{"a share of 80 is not reached by three of four", circuit.Rule{FailurePercent: 80, Consecutive: 100}, []outcomeSeries{{1000, ms, everyNth(newCaseAnswers, 4, newCaseFails)}}, 0},
+		{"more than is kept", circuit.Rule{Window: time.Hour}, []outcomeSeries{{3 * failureWindowSize, ms, newCaseAnswers}, {40, ms, newCaseFails}}, 3*failureWindowSize + 5},
 	} {
-		tc.rule.normalise()
+		tc.rule.Normalise()
 		w := failureWindow{rule: tc.rule}
 		at, n, opened := noon, 0, 0
 		for _, s := range tc.story {
@@ -78,8 +80,8 @@ func TestAnOpeningByTheRuleAndByNothingLess(t *testing.T) {
 
 func TestAWindowIsIdleWhenNothingInItCanOpen(t *testing.T) {
 	t.Parallel()
-	rule := BreakerRule{}
-	rule.normalise()
+	rule := circuit.Rule{}
+	rule.Normalise()
 	w := failureWindow{rule: rule}
 	w.note(noon, newCaseAnswers(0))
 	if w.idle(noon) || !w.idle(noon.Add(2*time.Second)) {

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/internal/asynqredis"
 	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
@@ -56,8 +57,8 @@ func TestAListenersTimeoutIsNoLostReply(t *testing.T) {
 	var lost atomic.Int64
 	client := redis.NewClient(&redis.Options{Addr: h.redis.Addr(), Password: h.redis.Password(), ReadTimeout: time.Second, MaxRetries: -1})
 	defer func() { _ = client.Close() }()
-	client.AddHook(background.NewLostReplyHook(func() { lost.Add(1) }))
-	subscription := client.Subscribe(background.WithListenOnly(t.Context()), "nothing")
+	client.AddHook(asynqredis.LostReplyHook{OnLost: func() { lost.Add(1) }})
+	subscription := client.Subscribe(asynqredis.WithListenOnly(t.Context()), "nothing")
 	defer func() { _ = subscription.Close() }()
 	if _, err := subscription.ReceiveTimeout(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
@@ -93,7 +94,7 @@ func TestAConnectionClosedBeforeItsReplyLosesIt(t *testing.T) {
 		lost            int64
 	}{"never asked": {}, "asked and answered": {true, true, 0}, "asked": {true, false, 1}} {
 		var lost atomic.Int64
-		dial := background.NewLostReplyHook(func() { lost.Add(1) }).DialHook(func(_ context.Context, network, addr string) (net.Conn, error) {
+		dial := asynqredis.LostReplyHook{OnLost: func() { lost.Add(1) }}.DialHook(func(_ context.Context, network, addr string) (net.Conn, error) {
 			return net.Dial(network, addr)
 		})
 		conn, err := dial(t.Context(), "tcp", server.Addr().String())

@@ -13,6 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background/circuit"
+	"github.com/recourse-dev/recourse/background/internal/asynqredis"
 )
 
 // Config configures a manager. Redis, Store and at least one family are required; every other
@@ -22,6 +25,7 @@ type Config struct {
 	Store    Store
 	Database string // identity of the journal; a Redis that carries the notifications of another one is refused; not checked when empty
 	Families []Family
+	Leases   LeaseStore // of remote runs; nil: there are none
 	// Targets are the targets that the handlers call, by family name. A family that is not a key
 	// calls any target. Sessions show them, and this process leads no other circuit breaker of
 	// the family.
@@ -29,7 +33,7 @@ type Config struct {
 	// SharedBreakers maps a target, without tenant, to the target of the same family whose
 	// circuit breaker it uses, because both are one endpoint. The store must be configured
 	// alike.
-	SharedBreakers map[Target]string
+	SharedBreakers map[circuit.Target]string
 
 	Slots         int           // handler calls at one time; 64
 	Servers       int           // asynq servers, each dequeues one task per round trip; 4
@@ -42,7 +46,7 @@ type Config struct {
 	BeatEvery     time.Duration // interval of heartbeats; LostAfter/15
 	BeatGrace     time.Duration // calls are cancelled after this long without an answered heartbeat; 2/3 of LostAfter
 	MaxRecoveries int           // a run is recovered from so many lost workers; the next loss dead-letters it; 5
-	Breaker       BreakerRule   // when circuit breakers open by themselves, and how they probe
+	Breaker       circuit.Rule  // when circuit breakers open by themselves, and how they probe
 
 	Worker          string                        // name of this process in receipts; "worker"
 	Logger          *zap.Logger                   // nothing is logged when nil
@@ -52,7 +56,7 @@ type Config struct {
 	ClaimsBlocked   func() error                  // why nothing may be claimed, or nil; never blocks when nil
 	NewID           func() uuid.UUID              // ids of transitions and tokens of claims; random
 	OnTransition    func(m Transition, after Run) // called after each commit; it must not block
-	OnBreakerChange func(now Breaker)             // called after this process changed a circuit breaker; it must not block
+	OnBreakerChange func(now circuit.Breaker)     // called after this process changed a circuit breaker; it must not block
 }
 
 // Manager delivers runs to the handlers of their families, counts and times
@@ -72,7 +76,7 @@ type Manager struct {
 	recorder     *recorder
 	tampering    *tamperingDetector
 	inFlight     *inFlightRuns
-	wakeups      *wakeups
+	wakeups      *asynqredis.Wakeups
 	health       *health
 	clock        *clock
 	clocks       func() instant
@@ -81,6 +85,7 @@ type Manager struct {
 	sweeper      *sweeper
 	session      *session
 	recoverer    *recoverer
+	fetcher      *Fetcher
 	queues       *queueSet
 	archive      *taskArchive
 	redisOwner   *redisOwner
@@ -115,12 +120,12 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := newRedisClient(cfg.Redis)
+	client, err := asynqredis.NewClient(cfg.Redis)
 	if err != nil {
 		return nil, err
 	}
 	nodes, _ := client.(*redis.ClusterClient)
-	shared := newPollThrottle(newPipelined(client), cfg.Poll, cfg.Now)
+	shared := asynqredis.NewPollThrottle(asynqredis.NewPipelined(client), cfg.Poll, cfg.Now)
 	m := &Manager{
 		cfg: cfg, log: cfg.Logger, families: families,
 		redis:     shared,
@@ -140,10 +145,11 @@ func New(cfg Config) (*Manager, error) {
 	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
 	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
 	m.redisOwner = &redisOwner{m: m, redis: shared, nodes: nodes}
-	m.wakeups = newWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
+	m.wakeups = asynqredis.NewWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.consumer = &consumer{m: m}
 	m.queues = &queueSet{m: m, servers: map[string]*asynq.Server{}}
 	m.sweeper, m.session, m.recoverer, m.archive = newSweeper(m), newSession(m), newRecoverer(m), newTaskArchive(m)
+	m.fetcher = &Fetcher{m: m, store: cfg.Leases, leases: newLeaseReaper(m, cfg.Leases)}
 	m.notifier = &notifier{
 		client: asynq.NewClientFromRedisClient(shared), redis: shared, wakeups: m.wakeups, sweeper: m.sweeper, tracing: m.tracing,
 		log: cfg.Logger, baseCtx: m.baseCtx, sending: make(chan struct{}, maxAsyncNotifications),
@@ -153,9 +159,9 @@ func New(cfg Config) (*Manager, error) {
 		clock: m.clock, claimBackoff: m.claimBackoff, redisOwner: m.redisOwner, blockedByConfig: cfg.ClaimsBlocked, health: m.health,
 		session: m.session, slots: m.slots, now: m.now, stop: m.stop, started: &m.started,
 	}
-	shared.claimsBlocked, shared.onReply = m.claimGate.claimsBlocked, m.liveness.onPoll
-	shared.onLostReply = m.sweeper.lostLocally
-	lostReplyHook{m.sweeper.lostLocally}.install(client)
+	shared.ClaimsBlocked, shared.OnReply = m.claimGate.claimsBlocked, m.liveness.onPoll
+	shared.OnLostReply = m.sweeper.lostLocally
+	asynqredis.WatchReplies(client, m.sweeper.lostLocally)
 	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)
 	m.caller = &handlerCaller{
 		workers: m.workers, slots: m.slots, breakers: m.breakers, targets: &m.targets, tracing: m.tracing, claimBackoff: m.claimBackoff,
@@ -197,7 +203,7 @@ func (c *Config) normalise() (map[string]Family, error) {
 	positive(&c.BeatEvery, c.LostAfter/15)
 	positive(&c.BeatGrace, 2*c.LostAfter/3)
 	positive(&c.MaxRecoveries, 5)
-	c.Breaker.normalise()
+	c.Breaker.Normalise()
 	if c.Worker == "" {
 		c.Worker = "worker"
 	}
@@ -255,10 +261,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	loopCtx, endLoops := context.WithCancel(ctx)
 	defer endLoops()
-	loops.Go(func() { m.wakeups.run(loopCtx) })
+	loops.Go(func() { m.wakeups.Run(loopCtx) })
 	loops.Go(func() { m.sweeper.run(loopCtx) })
 	loops.Go(func() { m.recoverer.run(loopCtx) })
 	loops.Go(func() { m.archive.run(loopCtx) })
+	if m.cfg.Leases != nil {
+		loops.Go(func() { m.fetcher.leases.run(loopCtx) })
+	}
 	leaders.Go(func() { m.breakerLoop.run(loopCtx) })
 
 	select {
@@ -303,7 +312,7 @@ func (m *Manager) Close() error {
 			<-m.stopped
 		}
 		m.dueTimers.close()
-		m.wakeups.close()
+		m.wakeups.Close()
 		m.cancelBase()
 		m.work.Wait()
 		m.workers.close()

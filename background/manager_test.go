@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/backgroundtest"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/localredis"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -57,7 +58,7 @@ func (h *fixture) config() background.Config {
 	return background.Config{
 		Redis: asynq.RedisClientOpt{Addr: h.redis.Addr(), Password: h.redis.Password()}, Store: h.journal, Families: []background.Family{h.family},
 		Grace: 2 * time.Second, Servers: 2, Shards: 2,
-		Breaker: background.BreakerRule{Disabled: true}, // handlers fail on purpose; tests of the breaker enable it
+		Breaker: circuit.Rule{Disabled: true}, // handlers fail on purpose; tests of the breaker enable it
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/background/internal/asynqredis"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 )
 
@@ -29,7 +30,7 @@ const (
 type notifier struct {
 	client  *asynq.Client
 	redis   redis.UniversalClient
-	wakeups *wakeups
+	wakeups *asynqredis.Wakeups
 	sweeper *sweeper
 	tracing tracing
 	log     *zap.Logger
@@ -40,14 +41,34 @@ type notifier struct {
 // Notify puts the asynq task of a run into its queue. Queue and NotificationNumber must be
 // those of the journal. Notify returns nil when the task exists already. On an error the run
 // has no notification until the sweeper resends it.
-func (m *Manager) Notify(ctx context.Context, r Run) error { return m.notifier.notify(ctx, r) }
+func (m *Manager) Notify(ctx context.Context, r Run) error {
+	if r.Remote {
+		return nil
+	}
+	return m.notifier.notify(ctx, r)
+}
 
 // NotifyAsync sends the notification of a committed run without blocking the caller. Only when
 // Redis is slower than the commits and maxAsyncNotifications are being sent, the caller sends
 // it itself, while ctx allows, and so slows down. The sweeper resends a notification that
 // fails, or that is lost when this process dies; only a dead letter then has no archived task,
-// which is a copy. Close waits for the notifications.
-func (m *Manager) NotifyAsync(ctx context.Context, r Run) { m.notifier.notifyAsync(ctx, r) }
+// which is a copy. Close waits for the notifications. A remote run is notified of only once it
+// is dead-lettered, so that asynq archives its task.
+func (m *Manager) NotifyAsync(ctx context.Context, r Run) {
+	if r.Remote && r.State.Live() {
+		return
+	}
+	r.Queue = m.taskQueue(r)
+	m.notifier.notifyAsync(ctx, r)
+}
+
+// taskQueue returns the asynq queue of the tasks of a run.
+func (m *Manager) taskQueue(r Run) string {
+	if r.Remote {
+		return m.Queue(r.Family, r.RetryKey)
+	}
+	return r.Queue
+}
 
 // notify implements Manager.Notify.
 func (n *notifier) notify(ctx context.Context, r Run) error {
@@ -57,7 +78,7 @@ func (n *notifier) notify(ctx context.Context, r Run) error {
 		asynq.MaxRetry(deliveriesMax), asynq.Timeout(deliveryTimeout))
 	failpoint.Hit(failpoint.NotifyAfter, failpoint.Task)
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-		n.wakeups.wake()
+		n.wakeups.Wake()
 		return nil
 	}
 	n.sweeper.requestFullScan()
@@ -230,6 +251,6 @@ func (n *notifier) enqueueWaiting(queue, taskID string) error {
 	case enqueued == 0:
 		return errNotWaiting
 	}
-	n.wakeups.wake()
+	n.wakeups.Wake()
 	return nil
 }

@@ -3,6 +3,8 @@ package background
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 // probePolicy decides, while a breaker is open, which paused runs are probed, whether their
@@ -16,7 +18,7 @@ import (
 //
 // It is pure: time comes in, and one source of chance is given.
 type probePolicy struct {
-	rule  BreakerRule
+	rule  circuit.Rule
 	slots int
 	rnd   *rand.Rand
 
@@ -53,7 +55,7 @@ type probeCall struct {
 // initialMaxRetried is how many runs that failed before are called at one time at first.
 const initialMaxRetried = 4
 
-func newProbePolicy(rule BreakerRule, slots int, rnd *rand.Rand, now time.Time) *probePolicy {
+func newProbePolicy(rule circuit.Rule, slots int, rnd *rand.Rand, now time.Time) *probePolicy {
 	return &probePolicy{rule: rule, slots: slots, rnd: rnd, credit: 1, maxRetried: min(initialMaxRetried, max(1, slots/2)), lastProbe: now, lastNewCase: now, fallbackInterval: rule.FallbackInterval}
 }
 
@@ -185,7 +187,7 @@ const (
 	answersToClose      = 10
 )
 
-// relapseFactor times BreakerRule.AnswerValidFor is how long probes must fail for a half-open
+// relapseFactor times circuit.Rule.AnswerValidFor is how long probes must fail for a half-open
 // breaker to open again.
 const relapseFactor = 5
 

@@ -25,7 +25,7 @@ const (
 // it is not known whether the transition was written.
 func WriteOutcomeKnown(err error) bool {
 	for _, known := range []error{
-		nil, ErrConflict, ErrNotDue, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBreakerOpen, ErrTooManyOutstandingCalls, ErrRequestAltered, ErrNotFound, ErrUnknownFamily,
+		nil, ErrConflict, ErrNotDue, ErrExpired, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall, ErrReconcileFirst, ErrSessionLost, ErrBreakerOpen, ErrTooManyOutstandingCalls, ErrRequestAltered, ErrNotFound, ErrUnknownFamily,
 		ErrUnreadable, ErrUnrecordable,
 		ErrTargetUnknown,
 	} {
@@ -230,6 +230,7 @@ func (r *recorder) endTransition(run Run, end ending, done callOutcome, now time
 	tr := r.newTransition(end.event, run)
 	tr.At = now
 	tr.Charge, tr.Result, tr.Lookup, tr.Reason, tr.NextRetryAt = end.charge, end.result, end.lookup, end.reason, end.next
+	tr.HandedBack = end.handedBack
 	tr.Duration, tr.CallStillRunning, tr.Trace = done.took, done.lateAnswer != nil, done.trace
 	return tr
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
@@ -133,15 +134,15 @@ func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	}
 	set("theirs")
 	w := h.start(shortIntervals, func(c *background.Config) {
-		c.Database, c.Breaker = "ours", background.BreakerRule{LeaderTimeout: 50 * time.Millisecond, ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond}
+		c.Database, c.Breaker = "ours", circuit.Rule{LeaderTimeout: 50 * time.Millisecond, ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond}
 	})
 	h.awaitTrue("it reports why claiming is blocked", func() bool { return errors.Is(w.Healthy(), background.ErrUnsuitableRedis) })
 	past := time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond)
 	due := h.journal.Submit(background.Run{Tenant: "acme", Target: "works", Family: family, RetryKey: "a", Queue: w.Queue(family, "a"), NotificationNumber: 1, DueAt: past})
 	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "b", Queue: w.Queue(family, "b"), NotificationNumber: 1, DueAt: past})
-	of := background.Target{Family: family, Name: "escrow"}
-	opened, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) {
-		return b.Open(false, "worker:other", background.CauseFailing, "why", past)
+	of := circuit.Target{Family: family, Name: "escrow"}
+	opened, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b circuit.Breaker) (circuit.Breaker, bool) {
+		return b.Open(false, "worker:other", circuit.CauseFailing, "why", past)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +152,7 @@ func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	if now := h.journal.Run(due.ID); now.NotificationNumber != 1 || now.State != background.Pending {
 		t.Errorf("a notification was sent for the due run: %+v", now)
 	}
-	now, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b background.Breaker) (background.Breaker, bool) { return b, false })
+	now, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b circuit.Breaker) (circuit.Breaker, bool) { return b, false })
 	if err != nil || now.Version != opened.Version {
 		t.Errorf("the breaker was led: version %d, then %d, %v", opened.Version, now.Version, err)
 	}

@@ -34,8 +34,12 @@ const (
 	Scheduled    State = "scheduled"
 	Succeeded    State = "succeeded"
 	DeadLettered State = "dead_lettered"
+	Discarded    State = "discarded" // failed for good and not kept; only of runs that move no money
 	Cancelled    State = "cancelled"
 )
+
+// NeverDue is the due time of a run that waits to be activated.
+var NeverDue = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // Live reports whether a run in this state may still execute.
 func (s State) Live() bool { return s == Pending || s == Running || s == Scheduled }
@@ -75,12 +79,18 @@ type Run struct {
 	Tenant    string
 	Family    string
 	RetryKey  string
-	Queue     string // asynq queue of its notifications, chosen once at submit
+	Queue     string // asynq queue of its notifications, chosen once at submit; of a remote run, the queue that its workers fetch it from
 	Target    string // the service that the handler calls; circuit breakers are per target
 	Parent    RunID  // the run that was forked into this one
 	Policy    retrypolicy.Policy
 	Payload   []byte   // input of the handler; the stored request bytes for settlements
 	Operation [32]byte // operation key; zero for families that move no money
+
+	// Remote runs are fetched from their queue by remote workers, which hold a lease for each
+	// attempt. They are not delivered; only the task of their dead letter is sent to asynq.
+	Remote    bool
+	Priority  int       // of a remote run: a higher one is fetched first
+	ExpiresAt time.Time // no attempt starts from then on; zero: never
 
 	// Terms are what the receipt of the run's submission states. It is nil when it was not read,
 	// and zero when no receipt submits the run. The value is shared and must not be changed.
@@ -91,6 +101,7 @@ type Run struct {
 	Attempt            int // rises at every claim, never reused
 	BudgetSpent        int // attempts that ended as failure, unknown or panic
 	Recoveries         int // attempts that ended because their worker was lost
+	HandedBack         int // attempts that their remote workers handed back
 	Class              Class
 	Token              Token
 	Session            SessionID // of the process that made the last claim
@@ -103,6 +114,7 @@ type Run struct {
 	NotificationNumber int       // number of the newest notification
 	Reason             string    // reason code of the dead letter
 	Failure            *Failure  // the last failure
+	Output             []byte    // what the remote worker returned with its success
 
 	// OutstandingCalls are the numbers of the attempts that ended while their call still ran,
 	// ascending; nil when there are none. The slice is shared between copies and never changed
@@ -115,6 +127,12 @@ type Run struct {
 
 // IsActive reports whether the run occupies its retry key and its case.
 func (r Run) IsActive() bool { return r.State.Live() || r.Letter == LetterOpen }
+
+// AwaitsActivation reports whether no attempt starts before the run is activated.
+func (r Run) AwaitsActivation() bool { return r.State.Waiting() && r.DueAt.Equal(NeverDue) }
+
+// Expired reports whether no attempt of the run may start at the given time or later.
+func (r Run) Expired(at time.Time) bool { return !r.ExpiresAt.IsZero() && !at.Before(r.ExpiresAt) }
 
 // MovesMoney reports whether the run executes something that must not be repeated blindly. For
 // a run that moves no money, an unknown outcome is a failure like any other.

@@ -45,7 +45,7 @@ type Family interface {
 	// recorded returns the same answer again. When the transition does not apply to the run as
 	// it is now, Record returns that run with one of:
 	//
-	//   - ErrConflict, ErrNotDue, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall,
+	//   - ErrConflict, ErrNotDue, ErrExpired, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall,
 	//     ErrReconcileFirst, ErrSessionLost, ErrBreakerOpen, ErrTooManyOutstandingCalls,
 	//     ErrRequestAltered, ErrTargetUnknown, ErrNotFound
 	//
@@ -110,6 +110,7 @@ type Cursor struct {
 var (
 	ErrConflict       = errors.New("background: the run changed since the transition was made")
 	ErrNotDue         = errors.New("background: the run is not due yet")
+	ErrExpired        = errors.New("background: the run has expired")
 	ErrDeadLettered   = errors.New("background: the run is dead-lettered")
 	ErrKeyExpired     = errors.New("background: an unknown outcome cannot be repeated, its operation key may have expired")
 	ErrReconcileFirst = errors.New("background: the outcome of an attempt is unknown, reconcile first")

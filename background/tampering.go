@@ -77,7 +77,7 @@ func (t *tamperingDetector) verify(ctx context.Context, seen Run, kind string) {
 func (d *delivery) detectRequeued() {
 	delivered := d.run
 	delivered.NotificationNumber = d.notificationNumber
-	info, err := d.m.inspector.GetTaskInfo(delivered.Queue, taskID(delivered))
+	info, err := d.m.inspector.GetTaskInfo(d.m.taskQueue(delivered), taskID(delivered))
 	if err != nil || info.State != asynq.TaskStateActive || info.LastErr != archiveErrorFor(delivered).Error() {
 		return
 	}

@@ -1,9 +1,11 @@
 package background
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -12,10 +14,10 @@ import (
 // statement with that state.
 //
 //	pending ──claim──▶ running ──▶ succeeded
-//	   ▲                 │ │ └───▶ dead_lettered (letter open)
+//	   ▲                 │ │ └───▶ dead_lettered (letter open), discarded
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
-// Errors: ErrNotDue, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
+// Errors: ErrNotDue, ErrExpired, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
 // ErrReconcileFirst, ErrConflict.
 func (tr Transition) Apply(now Run) (Run, error) {
 	switch tr.Event {
@@ -27,11 +29,16 @@ func (tr Transition) Apply(now Run) (Run, error) {
 		return now, nil // about a task in Redis: not the run's last transition
 	case receipts.Reconciled:
 		return tr.reconcile(now)
+	case receipts.Activated:
+		return tr.activate(now)
 	case receipts.Cancelled:
 		if now.State.Waiting() && tr.Run.State.Waiting() {
 			return tr.cancelWaiting(now)
 		}
-	case receipts.DeadLettered:
+	case receipts.DeadLettered, receipts.Discarded:
+		if tr.Event == receipts.Discarded && now.MovesMoney() {
+			return now, errDiscardsMoney
+		}
 		if now.State.Waiting() && tr.Run.State.Waiting() {
 			if now.Attempt != tr.Run.Attempt || now.Class != tr.Run.Class {
 				return now, ErrConflict // attempted again or resolved since: it may yet succeed
@@ -45,16 +52,21 @@ func (tr Transition) Apply(now Run) (Run, error) {
 	return tr.end(now)
 }
 
+// errDiscardsMoney refuses to discard a run that moves money.
+var errDiscardsMoney = errors.New("background: a run that moves money is never discarded")
+
 func (tr Transition) claim(now Run) (Run, error) {
 	switch {
 	case now.State == DeadLettered:
 		return now, ErrDeadLettered
-	case !now.State.Waiting():
+	case !now.State.Waiting() || now.Remote != (tr.Lease != nil):
 		return now, ErrConflict
 	case tr.Blocks != nil && tr.Blocks(now):
 		return now, ErrBreakerOpen
 	case now.DueAt.After(tr.At):
 		return now, ErrNotDue
+	case now.Expired(tr.At):
+		return now, ErrExpired
 	case len(now.OutstandingCalls) >= MaxOutstandingCalls:
 		return now, ErrTooManyOutstandingCalls
 	}
@@ -62,6 +74,14 @@ func (tr Transition) claim(now Run) (Run, error) {
 	if now.FirstSentAt.IsZero() {
 		now.FirstSentAt = tr.At
 	}
+	return now, nil
+}
+
+func (tr Transition) activate(now Run) (Run, error) {
+	if !now.AwaitsActivation() {
+		return now, ErrConflict
+	}
+	now.DueAt, now.LastTransition = tr.At, tr.ID
 	return now, nil
 }
 
@@ -142,16 +162,21 @@ func (tr Transition) end(now Run) (Run, error) {
 	if tr.CallStillRunning {
 		now = now.withOutstandingCall(now.Attempt)
 	}
+	if tr.HandedBack {
+		now.HandedBack++
+	}
 	if tr.Result.Failure != nil {
 		now.Failure = tr.Result.Failure
 	}
 	switch tr.Event {
 	case receipts.AttemptSucceeded:
-		now.State = Succeeded
+		now.State, now.Output = Succeeded, tr.Result.Output
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
 		now.State, now.DueAt = Scheduled, tr.NextRetryAt
 	case receipts.DeadLettered:
 		now.State, now.Letter, now.DeadAt, now.Reason = DeadLettered, LetterOpen, tr.At, tr.Reason
+	case receipts.Discarded:
+		now.State, now.Reason = Discarded, tr.Reason
 	case receipts.Cancelled:
 		now.State = Cancelled
 	default:
@@ -166,7 +191,8 @@ type Failure struct {
 	Type    string `json:"type"`           // stable name that policies match, such as "http.refused"
 	Code    string `json:"code,omitempty"` // code of the called service, such as "422"
 	Message string `json:"message"`
-	Stack   string `json:"stack,omitempty"` // set when the executor panicked
+	Stack   string `json:"stack,omitempty"` // set when the executor panicked, or by a remote worker
+	Details string `json:"-"`               // what a remote worker added, as JSON; kept in receipts only
 }
 
 // Result is the result of one handler call or one lookup.
@@ -177,11 +203,23 @@ type Result struct {
 	Moved      int64         // minor units moved; 0 for families that move no money
 	Reference  string        // the called service's reference of the effect
 	Failure    *Failure      // nil exactly when Class is Executed
+	Output     []byte        // what the remote worker returned with its success
+	End        EndOrder      // whether the remote worker orders the end of the run
 
 	Unsent bool // the claim was too old before the whole request was sent; set by the manager only
 }
 
-// Reason codes of dead letters.
+// EndOrder is whether a remote worker orders that the run ends, whatever its policy.
+type EndOrder int
+
+// The orders. A run that moves money becomes a dead letter where EndDiscarded is ordered.
+const (
+	EndByPolicy EndOrder = iota
+	EndDiscarded
+	EndDeadLettered
+)
+
+// Reason codes of dead letters and of discarded runs.
 const (
 	ReasonRetryExhausted   = "retry_exhausted"
 	ReasonFinal            = "final"
@@ -190,6 +228,8 @@ const (
 	ReasonPoisonPill       = "poison_pill"
 	ReasonUnrecordable     = "unrecordable" // the outcome cannot be written as it is; see the failure
 	ReasonRequestAltered   = "request_altered"
+	ReasonOrdered          = "ordered_by_worker" // the remote worker ordered the end
+	ReasonExpired          = "expired"           // no attempt started in time
 )
 
 // BudgetCharge says which budget the end of an attempt is charged to.
@@ -213,12 +253,14 @@ type Transition struct {
 	Worker string
 
 	Token            Token          // AttemptStarted: the token of the new claim
+	Lease            *lease.Lease   // AttemptStarted of a remote run: what its worker holds
 	Session          SessionID      // AttemptStarted: session of the claiming process
 	Blocks           func(Run) bool // AttemptStarted: whether a circuit breaker blocks the run; nil for a probe
 	Charge           BudgetCharge   // end of an attempt: budget to charge
 	Result           Result         // result of the attempt, of a late answer, or of a lookup
 	Lookup           Class          // class of the lookup before the transition; empty without lookup
-	Reason           string         // DeadLettered: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe or empty
+	HandedBack       bool           // AttemptInterrupted: the remote worker handed the attempt back
+	Reason           string         // DeadLettered, Discarded: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe or empty
 	NextRetryAt      time.Time      // RetryScheduled, AttemptInterrupted
 	Duration         time.Duration
 	CallStillRunning bool   // the attempt ends while its call still runs

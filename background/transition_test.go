@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -41,6 +42,8 @@ func TestApplyEveryStateWithEveryEvent(t *testing.T) {
 		receipts.RetryScheduled:     {Result: refused, Charge: ChargeAttempt, NextRetryAt: next},
 		receipts.AttemptInterrupted: {Result: vague, Charge: ChargeRecovery, NextRetryAt: next},
 		receipts.DeadLettered:       {Result: refused, Charge: ChargeAttempt, Reason: ReasonFinal},
+		receipts.Discarded:          {Result: refused, Charge: ChargeAttempt, Reason: ReasonFinal},
+		receipts.Activated:          {},
 		receipts.Cancelled:          {},
 		receipts.Reconciled:         {Result: paid},
 		receipts.AnsweredLate:       {Result: refused},
@@ -52,8 +55,10 @@ func TestApplyEveryStateWithEveryEvent(t *testing.T) {
 		receipts.RetryScheduled:     {Running: Scheduled},
 		receipts.AttemptInterrupted: {Running: Scheduled},
 		receipts.DeadLettered:       {Running: DeadLettered, Pending: DeadLettered, Scheduled: DeadLettered},
-		receipts.Cancelled:          {Running: Cancelled, Pending: Cancelled, Scheduled: Cancelled},
-		receipts.Reconciled:         {Pending: Succeeded, Scheduled: Succeeded, DeadLettered: DeadLettered, Cancelled: Cancelled},
+		receipts.Discarded: {Running: errDiscardsMoney, Pending: errDiscardsMoney, Scheduled: errDiscardsMoney, Succeeded: errDiscardsMoney,
+			DeadLettered: errDiscardsMoney, Cancelled: errDiscardsMoney},
+		receipts.Cancelled:  {Running: Cancelled, Pending: Cancelled, Scheduled: Cancelled},
+		receipts.Reconciled: {Pending: Succeeded, Scheduled: Succeeded, DeadLettered: DeadLettered, Cancelled: Cancelled},
 		receipts.AnsweredLate: {Pending: Pending, Scheduled: Scheduled, Running: Running, Succeeded: Succeeded,
 			DeadLettered: DeadLettered, Cancelled: Cancelled},
 	}
@@ -117,6 +122,27 @@ func TestApplyGuards(t *testing.T) {
 		"dead letter of a run resolved since": {deadLettered, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
 			changed(Scheduled, func(r *Run) { r.Class = NotExecuted }), ErrConflict},
 		"finding of a run that was called since": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"claim of an expired run": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
+			changed(Scheduled, func(r *Run) { r.ExpiresAt = noon }), ErrExpired},
+		"claim in time": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
+			changed(Scheduled, func(r *Run) { r.ExpiresAt = noon.Add(1) }), nil},
+		"delivery of a remote run": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
+			changed(Pending, func(r *Run) { r.Remote = true }), ErrConflict},
+		"fetch of a remote run": {Transition{Event: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{},
+			changed(Pending, func(r *Run) { r.Remote = true }), nil},
+		"fetch of a run that is delivered": {Transition{Event: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{}, runIn(Pending), ErrConflict},
+		"fetch before the activation": {Transition{Event: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{},
+			changed(Pending, func(r *Run) { r.Remote, r.DueAt = true, NeverDue }), ErrNotDue},
+		"activation": {Transition{Event: receipts.Activated, At: noon}, runIn(Pending),
+			changed(Pending, func(r *Run) { r.DueAt = NeverDue }), nil},
+		"activation of a run that has ended": {Transition{Event: receipts.Activated, At: noon}, runIn(Pending),
+			changed(Cancelled, func(r *Run) { r.DueAt = NeverDue }), ErrConflict},
+		"a run without money is discarded": {Transition{Event: receipts.Discarded, Result: refused}, runIn(Running),
+			changed(Running, func(r *Run) { r.Operation = [32]byte{} }), nil},
+		"a waiting run without money is discarded": {Transition{Event: receipts.Discarded}, runIn(Scheduled),
+			changed(Scheduled, func(r *Run) { r.Operation = [32]byte{} }), nil},
+		"a run that was attempted since is discarded": {Transition{Event: receipts.Discarded}, runIn(Scheduled),
+			changed(Scheduled, func(r *Run) { r.Operation = [32]byte{}; r.Attempt++ }), ErrConflict},
 		"a forked dead letter found paid": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), nil},
 		"a forked dead letter found paid again": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),

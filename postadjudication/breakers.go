@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -15,7 +15,7 @@ import (
 )
 
 // BreakerRule says when a circuit breaker opens automatically, and how it probes.
-type BreakerRule = background.BreakerRule
+type BreakerRule = circuit.Rule
 
 // AllTenants stands for all tenants where a circuit breaker is changed or listed. No
 // adjudication can be submitted under this name. Its trail holds the receipts of the breakers
@@ -37,8 +37,8 @@ func (t TenantBreakers) Open(ctx context.Context, target, reason string) (casest
 	}
 	reason = validate.Clean(reason, 1024)
 	for {
-		now, _, err := t.s.manager.UpdateBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
-			return now.Open(true, t.actor, background.CauseManual, reason, t.s.now())
+		now, _, err := t.s.manager.UpdateBreaker(ctx, of, func(now circuit.Breaker) (circuit.Breaker, bool) {
+			return now.Open(true, t.actor, circuit.CauseManual, reason, t.s.now())
 		})
 		if err != nil {
 			return casestatus.BreakerOf(now), err
@@ -62,8 +62,8 @@ func (t TenantBreakers) Release(ctx context.Context, target, reason string) (cas
 		return casestatus.Breaker{}, err
 	}
 	reason = validate.Clean(reason, 1024)
-	now, changed, err := t.s.manager.UpdateBreaker(ctx, of, func(now background.Breaker) (background.Breaker, bool) {
-		return now.Release(t.actor, background.CauseManual, reason, t.s.now())
+	now, changed, err := t.s.manager.UpdateBreaker(ctx, of, func(now circuit.Breaker) (circuit.Breaker, bool) {
+		return now.Release(t.actor, circuit.CauseManual, reason, t.s.now())
 	})
 	if err == nil && !changed {
 		err = ErrBreakerNotOpen
@@ -86,9 +86,9 @@ func (t TenantBreakers) List(ctx context.Context) ([]casestatus.Breaker, error) 
 }
 
 // toChange validates a person's request and returns the target of its circuit breaker.
-func (t TenantBreakers) toChange(ctx context.Context, target, reason string) (background.Target, error) {
+func (t TenantBreakers) toChange(ctx context.Context, target, reason string) (circuit.Target, error) {
 	if err := validateBreakerChange(t.tenant, target, t.actor, reason); err != nil {
-		return background.Target{}, err
+		return circuit.Target{}, err
 	}
 	return t.find(ctx, target)
 }

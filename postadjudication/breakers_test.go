@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -89,7 +90,7 @@ func breakers(r *rig.Rig) []casestatus.Breaker {
 }
 
 // untilBreaker waits until an escrow service has a circuit breaker in a state.
-func untilBreaker(r *rig.Rig, state background.BreakerState) {
+func untilBreaker(r *rig.Rig, state circuit.State) {
 	r.T.Helper()
 	r.Wait("the circuit breaker is "+string(state), func() bool {
 		return slices.ContainsFunc(breakers(r), func(b casestatus.Breaker) bool { return b.State == state })
@@ -129,7 +130,7 @@ func breakerReceipts(r *rig.Rig, tenant string) (subtypes []receipts.Subtype, ca
 func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	t.Parallel()
 	var moves atomic.Int64
-	r := rig.New(t, withBreakers, func(c *postadjudication.Config) { c.OnBreaker = func(background.Breaker) { moves.Add(1) } })
+	r := rig.New(t, withBreakers, func(c *postadjudication.Config) { c.OnBreaker = func(circuit.Breaker) { moves.Add(1) } })
 	o, n := newOutage(r), *outageOf
 	r.StartWorkers()
 	submitAll(r, 0, n/3)
@@ -169,7 +170,7 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
 	r.StartWorkers()
 	submitAll(r, 0, 60)
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.WaitQuery("every new case was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
 	before, notified := len(o.callsWhileDown()), r.Count(`SELECT sum(notification_number) FROM recourse.runs`)
 	r.Wait("three probes without a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
@@ -201,7 +202,7 @@ func TestALeaderThatIsLostIsReplaced(t *testing.T) {
 	o.down.Store(true)
 	r.StartWorkers()
 	submitAll(r, 0, 20)
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.StopWorkers()
 	o.down.Store(false)
 	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
@@ -224,7 +225,7 @@ func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 	})
 	r.StartWorkers()
 	submitAll(r, 0, bad)
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	for n := range good { // one by one, so that none closes the breaker for the next
 		a := rig.Release(bad + n)
 		a.Amount = rig.Euros(1)
@@ -264,7 +265,7 @@ func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	r.WaitQuery("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
 	c := r.CaseOf(rig.Release(1))
 	by := c.Runs[0].PausedBy
-	if len(by) != 1 || by[0].Tenant != postadjudication.AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != background.BreakerOpen || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != casestatus.WaitsForBreaker {
+	if len(by) != 1 || by[0].Tenant != postadjudication.AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != circuit.Open || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != casestatus.WaitsForBreaker {
 		t.Errorf("%+v", by)
 	}
 	o.down.Store(false)
@@ -369,7 +370,7 @@ func TestABreakerFromBeforeIsClosedWithAReceipt(t *testing.T) {
 	r.StartWorkers()
 	r.WaitNoneLive()
 	untilClosed(r)
-	if subtypes, causes := breakerReceipts(r, "acme"); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased || causes[1] != background.CauseReplaced {
+	if subtypes, causes := breakerReceipts(r, "acme"); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased || causes[1] != circuit.CauseReplaced {
 		t.Errorf("%v %v", subtypes, causes)
 	}
 	r.MustAudit()
@@ -401,7 +402,7 @@ func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 	})
 	submitAll(r, 0, 40)
 	r.StartWorkers()
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.WaitNoneLive()
 	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND reason = 'outcome_unknown'`); dead != 40 {
 		t.Errorf("%d letters", dead)
@@ -439,7 +440,7 @@ func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	})
 	r.StartWorkers()
 	submitAll(r, 0, 30)
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.WaitQuery("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
 	before := asked.Load()
 	r.Wait("lookups fail", func() bool { return asked.Load() >= before+5 })

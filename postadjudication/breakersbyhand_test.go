@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -22,7 +22,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	ctx := context.Background()
 	r := rig.New(t, withBreakers)
 	b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(ctx, escrow.DefaultTarget, "maintenance")
-	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Tenant != postadjudication.AllTenants || b.Since == nil {
+	if err != nil || b.State != circuit.Open || !b.ByHand || b.Tenant != postadjudication.AllTenants || b.Since == nil {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.StartWorkers()
@@ -50,7 +50,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	if _, err := r.As("acme", "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "x"); !errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 		t.Errorf("a tenant releases the breaker over all tenants: %v", err)
 	}
-	if b, err = r.As(postadjudication.AllTenants, "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "done"); err != nil || b.State != background.BreakerHalfOpen {
+	if b, err = r.As(postadjudication.AllTenants, "ops:kim").Breakers.Release(ctx, escrow.DefaultTarget, "done"); err != nil || b.State != circuit.HalfOpen {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.WaitNoneLive()
@@ -61,7 +61,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 			t.Errorf("%s: %v", tenant, subtypes)
 		}
 	}
-	if _, causes := breakerReceipts(r, postadjudication.AllTenants); len(causes) < 3 || causes[0] != background.CauseManual || causes[len(causes)-1] != background.CauseRecovered {
+	if _, causes := breakerReceipts(r, postadjudication.AllTenants); len(causes) < 3 || causes[0] != circuit.CauseManual || causes[len(causes)-1] != circuit.CauseRecovered {
 		t.Errorf("%v", causes)
 	}
 	var field *refusal.FieldError
@@ -81,7 +81,7 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	r := rig.New(t, withBreakers)
 	r.StartWorkers()
 	b, err := r.As("acme", "ops:kim").Breakers.Open(ctx, escrow.DefaultTarget, "they asked us to")
-	if err != nil || b.State != background.BreakerOpen || !b.ByHand || b.Actor != "ops:kim" || b.Cause != background.CauseManual {
+	if err != nil || b.State != circuit.Open || !b.ByHand || b.Actor != "ops:kim" || b.Cause != circuit.CauseManual {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	if again, err := r.As("acme", "ops:lee").Breakers.Open(ctx, escrow.DefaultTarget, "again"); err != nil || again.Actor != b.Actor || !again.At.Equal(b.At) {
@@ -103,14 +103,14 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	if _, err := next.As("acme", "ops:kim").Breakers.Release(ctx, "somebody else", "x"); !errors.Is(err, postadjudication.ErrBreakerNotOpen) {
 		t.Errorf("%v", err)
 	}
-	if b, err = next.As("acme", "ops:lee").Breakers.Release(ctx, escrow.DefaultTarget, "they are back"); err != nil || b.State != background.BreakerClosed || b.ByHand {
+	if b, err = next.As("acme", "ops:lee").Breakers.Release(ctx, escrow.DefaultTarget, "they are back"); err != nil || b.State != circuit.Closed || b.ByHand {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	next.WaitNoneLive()
 	if calls := r.Escrow.TotalCalls(); calls != 31 {
 		t.Errorf("%d calls", calls)
 	}
-	if _, causes := breakerReceipts(next, "acme"); len(causes) != 2 || causes[1] != background.CauseManual {
+	if _, causes := breakerReceipts(next, "acme"); len(causes) != 2 || causes[1] != circuit.CauseManual {
 		t.Errorf("%v", causes)
 	}
 	next.MustAudit()

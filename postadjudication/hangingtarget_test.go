@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -29,9 +29,9 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	})
 	r.StartWorkers()
 	submitAll(r, 0, 100)
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.WaitQuery("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	if b := breaker(r); b.Cause != background.CauseHanging || calls.Load() > 2*64+1 {
+	if b := breaker(r); b.Cause != circuit.CauseHanging || calls.Load() > 2*64+1 {
 		t.Errorf("%+v after %d calls", b, calls.Load())
 	}
 	if s := r.Health().Stats(); s.Abandoned <= 16 {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -78,7 +79,7 @@ type Config struct {
 	Simulated    bool
 	Tracer       trace.TracerProvider                        // nothing is traced when nil
 	OnTransition func(background.Transition, background.Run) // called after each transition that this process committed
-	OnBreaker    func(background.Breaker)                    // called after this process changed a circuit breaker
+	OnBreaker    func(circuit.Breaker)                       // called after this process changed a circuit breaker
 
 	// Demonstration means that Executor pays nothing real. Such a Service executes only on a
 	// database that was empty when a demonstration first opened it. That database is marked for

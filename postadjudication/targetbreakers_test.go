@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -112,7 +113,7 @@ func TestABreakerThatIsOpenIsReleasedBeforeItsTargetBecomesAnotherName(t *testin
 			if b, err := r.As(tenant, "ops:lee").Breakers.Open(ctx, "gold", "again"); err != nil || b.Target != "gold" || b.Actor != "ops:kim" {
 				t.Errorf("%+v, %v", b, err)
 			}
-			for b := (casestatus.Breaker{}); b.State != background.BreakerClosed; {
+			for b := (casestatus.Breaker{}); b.State != circuit.Closed; {
 				var err error
 				if b, err = r.As(tenant, "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.Target != "gold" {
 					t.Fatalf("%+v, %v", b, err)
@@ -137,7 +138,7 @@ func TestABreakerIsLedByAProcessThatCallsItsTarget(t *testing.T) {
 	for n := range 20 {
 		r.MustSubmit(withTarget("bank", rig.Release(n)))
 	}
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.StopWorkers()
 	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
 	other.Wait("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
@@ -160,7 +161,7 @@ func TestABreakerIsLedByAProcessThatCallsWhatWaits(t *testing.T) {
 	for n := range 20 {
 		r.MustSubmit(withTarget("gold", rig.Release(n)))
 	}
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.StopWorkers()
 	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
 	other.Wait("it has seen the open circuit breaker", func() bool { return other.Health().Stats().BreakersNotClosed == 1 })
@@ -185,7 +186,7 @@ func TestABreakerIsLeftByALeaderThatProbesRunsOfItsOwn(t *testing.T) {
 	})
 	r.StartWorkers()
 	submitAll(r, 0, 20)
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	r.StopWorkers()
 	often := func(c *postadjudication.Config) {
 		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FallbackIntervalMax: 20 * time.Millisecond, LeaderTimeout: 500 * time.Millisecond}
@@ -205,7 +206,7 @@ func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	o.down.Store(true)
 	r.StartWorkers()
 	submitAll(r, 0, 20)
-	untilBreaker(r, background.BreakerOpen)
+	untilBreaker(r, circuit.Open)
 	for n := range 30 {
 		r.MustSubmit(withTarget("gold", rig.Release(20+n)))
 	}
@@ -238,7 +239,7 @@ func TestABreakerPulledByAnotherNameIsReleasedBeforeThatNameLeavesIt(t *testing.
 	if n := e.TotalCalls(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
-	if b, err := r.As("acme", "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.State != background.BreakerClosed || b.Target != escrow.DefaultTarget {
+	if b, err := r.As("acme", "ops:kim").Breakers.Release(ctx, "gold", "go"); err != nil || b.State != circuit.Closed || b.Target != escrow.DefaultTarget {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	r.StartWorkers().WaitNoneLive()
@@ -279,7 +280,7 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if a := <-opened; a.err != nil || a.b.Target != escrow.DefaultTarget || a.b.State != background.BreakerOpen || !a.b.ByHand {
+	if a := <-opened; a.err != nil || a.b.Target != escrow.DefaultTarget || a.b.State != circuit.Open || !a.b.ByHand {
 		t.Errorf("%+v", a)
 	}
 }

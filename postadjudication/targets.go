@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -96,7 +96,7 @@ const recordTargetsEvery = time.Second
 // find returns the circuit breaker that a target of a tenant, or the name of a family, refers
 // to. If the target has a breaker of its own that is not closed, that one is returned, so that it
 // can be released.
-func (t TenantBreakers) find(ctx context.Context, target string) (of background.Target, err error) {
+func (t TenantBreakers) find(ctx context.Context, target string) (of circuit.Target, err error) {
 	if of.Family, err = t.familyOf(ctx, target); err != nil {
 		return of, err
 	}
@@ -105,7 +105,7 @@ func (t TenantBreakers) find(ctx context.Context, target string) (of background.
 		of.Tenant = t.tenant
 	}
 	found, err := t.s.journal.Breakers.TargetBreakers(ctx, of)
-	if err != nil || slices.ContainsFunc(found, func(b background.Breaker) bool { return b.Target == of }) {
+	if err != nil || slices.ContainsFunc(found, func(b circuit.Breaker) bool { return b.Target == of }) {
 		return of, err
 	}
 	of.Name, err = t.s.settlements.BreakerName(ctx, of.Family, target)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -109,7 +110,7 @@ func TestABreakerByHandHoldsForEveryNameOfAnEscrowService(t *testing.T) {
 	r := rig.New(t, withTargets("bank"), withAliases("north", "south"))
 	ctx := context.Background()
 	b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(ctx, "north", "stop all")
-	if err != nil || b.Target != escrow.DefaultTarget || b.State != background.BreakerOpen {
+	if err != nil || b.Target != escrow.DefaultTarget || b.State != circuit.Open {
 		t.Fatalf("%+v, %v", b, err)
 	}
 	var stopped []postadjudication.Submitted

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 )
 
 // breakerStore has the circuit breakers of a Journal.
@@ -14,7 +15,7 @@ type breakerStore struct{ *state }
 // blockedByBreaker reports whether a circuit breaker blocks a run.
 func (s *state) blockedByBreaker(r background.Run) bool {
 	for _, tenant := range []string{r.Tenant, ""} {
-		if !s.breakers[background.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].Allows(r.ID) {
+		if !s.breakers[circuit.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].Allows(r.ID) {
 			return true
 		}
 	}
@@ -22,13 +23,13 @@ func (s *state) blockedByBreaker(r background.Run) bool {
 }
 
 // Breakers implements background.BreakerStore.
-func (j breakerStore) Breakers(context.Context) ([]background.Breaker, error) {
+func (j breakerStore) Breakers(context.Context) ([]circuit.Breaker, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
 		return nil, j.down
 	}
-	var out []background.Breaker
+	var out []circuit.Breaker
 	for _, b := range j.breakers {
 		if b.Blocks() {
 			out = append(out, b)
@@ -38,11 +39,11 @@ func (j breakerStore) Breakers(context.Context) ([]background.Breaker, error) {
 }
 
 // BreakerChangedAt implements background.BreakerStore.
-func (j breakerStore) BreakerChangedAt(_ context.Context, t background.Target) (last time.Time, err error) {
+func (j breakerStore) BreakerChangedAt(_ context.Context, t circuit.Target) (last time.Time, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, tenant := range []string{t.Tenant, ""} {
-		if at := j.breakers[background.Target{Tenant: tenant, Family: t.Family, Name: t.Name}].At; at.After(last) {
+		if at := j.breakers[circuit.Target{Tenant: tenant, Family: t.Family, Name: t.Name}].At; at.After(last) {
 			last = at
 		}
 	}
@@ -50,15 +51,15 @@ func (j breakerStore) BreakerChangedAt(_ context.Context, t background.Target) (
 }
 
 // UpdateBreaker implements background.BreakerStore.
-func (j breakerStore) UpdateBreaker(_ context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (background.Breaker, bool, error) {
+func (j breakerStore) UpdateBreaker(_ context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (circuit.Breaker, bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
-		return background.Breaker{}, false, j.down
+		return circuit.Breaker{}, false, j.down
 	}
 	now, known := j.breakers[t]
 	if !known {
-		now = background.Breaker{Target: t, State: background.BreakerClosed}
+		now = circuit.Breaker{Target: t, State: circuit.Closed}
 	}
 	next, changed := decide(now)
 	if changed {
@@ -69,7 +70,7 @@ func (j breakerStore) UpdateBreaker(_ context.Context, t background.Target, deci
 }
 
 // RecordProbes implements background.BreakerStore.
-func (j breakerStore) RecordProbes(_ context.Context, next background.Breaker) (bool, error) {
+func (j breakerStore) RecordProbes(_ context.Context, next circuit.Breaker) (bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -116,7 +117,7 @@ func (j breakerStore) called(target string) bool {
 }
 
 // CountPausedRuns implements background.BreakerStore.
-func (j breakerStore) CountPausedRuns(_ context.Context, t background.Target, called []string, most int) (all, named int, err error) {
+func (j breakerStore) CountPausedRuns(_ context.Context, t circuit.Target, called []string, most int) (all, named int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range j.pausedRuns(t) {
@@ -128,9 +129,9 @@ func (j breakerStore) CountPausedRuns(_ context.Context, t background.Target, ca
 }
 
 // pausedRuns lists the waiting runs of a target. The caller holds the lock.
-func (j breakerStore) pausedRuns(t background.Target) (found []background.Run) {
+func (j breakerStore) pausedRuns(t circuit.Target) (found []background.Run) {
 	for _, r := range j.runs {
-		own := background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target}
+		own := circuit.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target}
 		if (t.Tenant == "" || t.Tenant == r.Tenant) && t.Family == r.Family && t.Name == r.Target && r.State.Waiting() && (t == own || !j.breakers[own].Blocks()) {
 			found = append(found, r)
 		}
@@ -140,7 +141,7 @@ func (j breakerStore) pausedRuns(t background.Target) (found []background.Run) {
 
 // RecordPaused implements background.BreakerStore. This journal has no trails, so it writes
 // nothing.
-func (j breakerStore) RecordPaused(context.Context, string, background.Target, time.Time) error {
+func (j breakerStore) RecordPaused(context.Context, string, circuit.Target, time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.down

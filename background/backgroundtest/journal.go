@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -38,7 +40,9 @@ type state struct {
 	reliable    bool          // no injected failures
 	keyLifetime time.Duration // of operation keys; 0 means unlimited
 	sessions    map[background.SessionID]background.Session
-	breakers    map[background.Target]background.Breaker
+	breakers    map[circuit.Target]circuit.Breaker
+	leases      map[background.RunID]lease.Lease
+	leaseLimit  time.Duration // time limit of leased attempts
 	clockOffset time.Duration // against the machine's clock
 	server      string
 }
@@ -51,7 +55,8 @@ func NewJournal(seed uint64) *Journal {
 		transitions: make(map[background.RunID][]background.Transition),
 		changed:     make(chan struct{}),
 		sessions:    make(map[background.SessionID]background.Session),
-		breakers:    make(map[background.Target]background.Breaker),
+		breakers:    make(map[circuit.Target]circuit.Breaker),
+		leases:      make(map[background.RunID]lease.Lease),
 	}
 	return &Journal{s, sessionStore{s}, breakerStore{s}}
 }
@@ -85,7 +90,7 @@ func (j *Journal) Submit(r background.Run) background.Run {
 	if r.ID.IsZero() {
 		r.ID = background.RunID(uuid.Must(uuid.NewV7()))
 	}
-	if r.Operation == ([32]byte{}) {
+	if r.Operation == ([32]byte{}) && !r.Remote {
 		copy(r.Operation[:], r.ID[:])
 	}
 	if r.State == "" {
@@ -127,7 +132,7 @@ func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 	if tr.Event == receipts.AttemptStarted && j.expired(now, tr.At) {
 		return now, background.ErrKeyExpired
 	}
-	if s, known := j.sessions[tr.Session]; tr.Event == receipts.AttemptStarted && (!known || s.Lost) {
+	if s, known := j.sessions[tr.Session]; tr.Event == receipts.AttemptStarted && tr.Lease == nil && (!known || s.Lost) {
 		return now, background.ErrSessionLost
 	}
 	if tr.Event == receipts.AttemptStarted && now.State.Waiting() && j.blockedByBreaker(now) {
@@ -136,6 +141,7 @@ func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 	after, err := tr.Apply(now)
 	if err == nil {
 		j.runs[after.ID] = after
+		j.recordLease(tr, after)
 		j.transitions[after.ID] = append(j.transitions[after.ID], tr)
 		j.notifyWaiters()
 	}
@@ -143,6 +149,16 @@ func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 		return background.Run{}, ErrInjected
 	}
 	return after, err
+}
+
+// recordLease stores the lease of a claim, and removes it with the end of the attempt.
+func (s *state) recordLease(tr background.Transition, after background.Run) {
+	switch {
+	case tr.Lease != nil:
+		s.leases[after.ID] = *tr.Lease
+	case after.State != background.Running:
+		delete(s.leases, after.ID)
+	}
 }
 
 func (s *state) expired(r background.Run, at time.Time) bool {
@@ -203,7 +219,7 @@ func (j *Journal) DueRuns(_ context.Context, after background.Cursor, due time.T
 	}
 	var found []background.Run
 	for _, r := range j.runs {
-		if r.State.Waiting() && !j.blockedByBreaker(r) && !r.DueAt.After(due) && compareDue(r.DueAt, r.ID, after.DueAt, after.ID) > 0 {
+		if r.State.Waiting() && !r.Remote && !j.blockedByBreaker(r) && !r.DueAt.After(due) && compareDue(r.DueAt, r.ID, after.DueAt, after.ID) > 0 {
 			found = append(found, r)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// The defaults of background.BreakerRule, shown by the flags.
+// The defaults of circuit.Rule, shown by the flags.
 const (
 	defaultBreakerRow      = 5
 	defaultBreakerLastRow  = 2

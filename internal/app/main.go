@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -103,7 +104,7 @@ func (m *Main) Start(ctx context.Context) error {
 	config := postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.Executor, Targets: escrow.Targets, Demonstration: escrow.embedded != nil, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
 		Breaker: m.Options.Breaker, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
-		OnBreaker: func(now background.Breaker) { m.metrics.breakerTransitions.WithLabelValues(string(now.State)).Inc() },
+		OnBreaker: func(now circuit.Breaker) { m.metrics.breakerTransitions.WithLabelValues(string(now.State)).Inc() },
 		OnTransition: func(tr background.Transition, after background.Run) {
 			m.metrics.countTransition(tr, after)
 			if m.OnTransition != nil {

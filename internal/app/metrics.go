@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -40,7 +41,7 @@ func newMetrics() *metrics {
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
 			background.ReasonRequestAltered, background.ReasonUnrecordable),
 		breakerTransitions: newCounters("recourse_breaker_transitions_total", "State changes of circuit breakers made by this process, by the new state.", "state",
-			string(background.BreakerOpen), string(background.BreakerHalfOpen), string(background.BreakerClosed)),
+			string(circuit.Open), string(circuit.HalfOpen), string(circuit.Closed)),
 		outOfBandChanges: newCounters("recourse_out_of_band_changes_total", "Tasks changed in Redis by others, by kind of change as in the receipts.", "what",
 			background.TaskArchived, background.TaskRemoved, background.ArchivedTaskRemoved, background.ArchivedTaskRequeued),
 		refusals: newCounters("recourse_http_refusals_total", "Requests refused for authentication, authorisation or rate (401, 403, 429), by problem code.", "code",

@@ -16,7 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"golang.org/x/sys/unix"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/testkit"
@@ -330,7 +330,7 @@ func (s *fixture) release(h *workerProcess) {
 		s.t.Fatal(err)
 	}
 	for _, b := range breakers {
-		if b.ByHand && b.State == background.BreakerOpen {
+		if b.ByHand && b.State == circuit.Open {
 			s.commandFor(h, worker.ReleaseBreaker, b.Tenant, "")
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lib/pq"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
@@ -83,7 +83,7 @@ func (a *testbed) awaitProgress(ctx context.Context, s snapshot, limit time.Dura
 }
 
 // minPausedRuns is the number of paused runs from which a failure of all may be an outage: the default of
-// background.BreakerRule.FewPaused.
+// circuit.Rule.FewPaused.
 const minPausedRuns = 10
 
 const pausedSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN unnest($1::uuid[], $2::bigint[]) AS t(id, head) ON r.id = t.id
@@ -106,7 +106,7 @@ func (a *testbed) pausedRuns(ctx context.Context, runs []string, heads []int64) 
 func (a *testbed) autoOpenedBreakers(ctx context.Context) (targets []string, err error) {
 	found, err := a.operatorService.As(postadjudication.AllTenants, "").Breakers.List(ctx)
 	for _, b := range found {
-		if b.State != background.BreakerClosed && !b.ByHand && b.Paused >= minPausedRuns {
+		if b.State != circuit.Closed && !b.ByHand && b.Paused >= minPausedRuns {
 			targets = append(targets, b.Target)
 		}
 	}
@@ -176,10 +176,10 @@ func (a *testbed) breakersLed(ctx context.Context) (bool, error) {
 func (a *testbed) releaseBreakers(ctx context.Context) (n int, err error) {
 	targets, err := a.autoOpenedBreakers(ctx)
 	for _, target := range targets {
-		for state := background.BreakerOpen; state != background.BreakerClosed && err == nil; {
+		for state := circuit.Open; state != circuit.Closed && err == nil; {
 			var b casestatus.Breaker
 			if b, err = a.operatorService.As(postadjudication.AllTenants, operatorActor).Breakers.Release(ctx, target, operatorReason); errors.Is(err, postadjudication.ErrBreakerNotOpen) {
-				err, b.State = nil, background.BreakerClosed
+				err, b.State = nil, circuit.Closed
 			}
 			state = b.State
 		}

@@ -11,8 +11,8 @@ import (
 // only ever taken off: a new test uses what a user of the package can use, and an export_test.go
 // gives it the rest.
 var whiteBox = map[string][]string{
-	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow", "notificationnumber", "poll",
-		"redisclient", "sweeper", "tampering", "trace", "transition", "wakeup"},
+	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow", "notificationnumber",
+		"sweeper", "tampering", "trace", "transition"},
 	"postadjudication":                   {"adjudication", "fuzz", "unready"},
 	"postadjudication/bulk":              {"runner"},
 	"postadjudication/retention":         {"prunerpages", "rules"},

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/archive"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -17,8 +18,8 @@ import (
 func TestStoredWordsAreThoseOfTheEngine(t *testing.T) {
 	t.Parallel()
 	for _, same := range [][2]string{
-		{reasonPoisonPill, background.ReasonPoisonPill}, {causeManual, background.CauseManual},
-		{breakerClosed, string(background.BreakerClosed)}, {breakerOpen, string(background.BreakerOpen)}, {breakerHalfOpen, string(background.BreakerHalfOpen)},
+		{reasonPoisonPill, background.ReasonPoisonPill}, {causeManual, circuit.CauseManual},
+		{breakerClosed, string(circuit.Closed)}, {breakerOpen, string(circuit.Open)}, {breakerHalfOpen, string(circuit.HalfOpen)},
 		{receipts.StatePending, string(background.Pending)}, {receipts.StateRunning, string(background.Running)}, {receipts.StateScheduled, string(background.Scheduled)}, {receipts.StateDeadLettered, string(background.DeadLettered)},
 		{receipts.LetterOpen, string(background.LetterOpen)}, {receipts.LetterPurged, string(background.LetterPurged)}, {receipts.ClassExecuted, string(background.Executed)},
 	} {

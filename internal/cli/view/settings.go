@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -73,9 +73,9 @@ func Breakers(s *screen.Screen, tenant string, breakers []casestatus.Breaker) er
 // Breaker writes the state of a circuit breaker and what it means.
 func Breaker(s *screen.Screen, b casestatus.Breaker) error {
 	switch b.State {
-	case background.BreakerOpen:
+	case circuit.Open:
 		s.Text("The circuit breaker of %s for %s is open, by %s: nothing is called until it is released.", b.Target, BreakerTenant(b.Tenant), b.Actor)
-	case background.BreakerHalfOpen:
+	case circuit.HalfOpen:
 		s.Text("The circuit breaker of %s for %s is half-open: new cases probe, and it closes once they are answered.", b.Target, BreakerTenant(b.Tenant))
 	default:
 		s.Text("The circuit breaker of %s for %s is closed: paused runs continue.", b.Target, BreakerTenant(b.Tenant))

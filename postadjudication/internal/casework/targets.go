@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
@@ -37,11 +37,11 @@ func (t Targets) BreakerTargets() map[string]string {
 }
 
 // SharedBreakers maps each target that uses the circuit breaker of another one to that one.
-func (t Targets) SharedBreakers() map[background.Target]string {
-	out := map[background.Target]string{}
+func (t Targets) SharedBreakers() map[circuit.Target]string {
+	out := map[circuit.Target]string{}
 	for name, of := range t.BreakerTargets() {
 		if of != name {
-			out[background.Target{Family: Family, Name: name}] = of
+			out[circuit.Target{Family: Family, Name: name}] = of
 		}
 	}
 	return out

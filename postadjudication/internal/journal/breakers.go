@@ -12,6 +12,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
@@ -61,10 +62,10 @@ type breakerRow struct {
 	RecordedClosing int64          `db:"recorded_closing"`
 }
 
-func (r *breakerRow) breaker() (background.Breaker, error) {
-	b := background.Breaker{
-		Target: background.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target},
-		State:  background.BreakerState(r.State), Manual: r.ByHand, Actor: r.Actor, Cause: r.Cause, Reason: r.Reason,
+func (r *breakerRow) breaker() (circuit.Breaker, error) {
+	b := circuit.Breaker{
+		Target: circuit.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target},
+		State:  circuit.State(r.State), Manual: r.ByHand, Actor: r.Actor, Cause: r.Cause, Reason: r.Reason,
 		At: r.At.UTC(), OpenedAt: r.OpenedAt.UTC(), Openings: r.Opening, Version: r.Version, NewCasesProbed: r.NewCasesProbed, Paused: r.Paused, FewSince: r.FewSince.UTC(),
 	}
 	for _, text := range r.Probes {
@@ -83,13 +84,13 @@ type BreakerStore struct {
 }
 
 // Breakers lists the circuit breakers that are not closed.
-func (b *BreakerStore) Breakers(ctx context.Context) ([]background.Breaker, error) {
+func (b *BreakerStore) Breakers(ctx context.Context) ([]circuit.Breaker, error) {
 	return selectBreakers(ctx, b.readDB, `WHERE state <> 'closed' ORDER BY family, target, tenant`)
 }
 
 // TenantBreakers lists the breakers that were ever opened for one tenant, and those over
 // all tenants.
-func (b *BreakerStore) TenantBreakers(ctx context.Context, tenant string) ([]background.Breaker, error) {
+func (b *BreakerStore) TenantBreakers(ctx context.Context, tenant string) ([]circuit.Breaker, error) {
 	if tenant == AllTenants {
 		tenant = ""
 	}
@@ -98,7 +99,7 @@ func (b *BreakerStore) TenantBreakers(ctx context.Context, tenant string) ([]bac
 
 // BreakerChangedAt returns when a breaker of a target, for its tenant or over all tenants,
 // last changed; zero if none ever did.
-func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t background.Target) (time.Time, error) {
+func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t circuit.Target) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var at sql.NullTime
@@ -108,18 +109,18 @@ func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t background.Target
 
 // TargetBreakers lists the breakers of a target that are not closed, for its tenant and
 // over all tenants.
-func (b *BreakerStore) TargetBreakers(ctx context.Context, t background.Target) ([]background.Breaker, error) {
+func (b *BreakerStore) TargetBreakers(ctx context.Context, t circuit.Target) ([]circuit.Breaker, error) {
 	return selectBreakers(ctx, b.readDB, `WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND state <> 'closed' ORDER BY tenant`, t.Tenant, t.Family, t.Name)
 }
 
-func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]background.Breaker, error) {
+func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]circuit.Breaker, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var rows []breakerRow
 	if err := sqlx.SelectContext(ctx, q, &rows, breakerSQL+where, args...); err != nil {
 		return nil, pg.Unavailable(err)
 	}
-	out := make([]background.Breaker, len(rows))
+	out := make([]circuit.Breaker, len(rows))
 	for i := range rows {
 		var err error
 		if out[i], err = rows[i].breaker(); err != nil {
@@ -132,7 +133,7 @@ func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, ar
 // UpdateBreaker changes a breaker together with its receipt, and locks the breaker's row
 // meanwhile. It returns ErrBusy, and changes nothing, if another transaction holds the row
 // for too long.
-func (b *BreakerStore) UpdateBreaker(ctx context.Context, t background.Target, decide func(background.Breaker) (background.Breaker, bool)) (now background.Breaker, changed bool, err error) {
+func (b *BreakerStore) UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	tx, err := b.txPath.DB.BeginTx(ctx, nil)
@@ -170,7 +171,7 @@ func (b *BreakerStore) UpdateBreaker(ctx context.Context, t background.Target, d
 }
 
 // lockBreaker locks the row of a target's breaker, and inserts it first if there is none.
-func lockBreaker(ctx context.Context, tx *sql.Tx, t background.Target) (row breakerRow, err error) {
+func lockBreaker(ctx context.Context, tx *sql.Tx, t circuit.Target) (row breakerRow, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return row, err
@@ -182,7 +183,7 @@ func lockBreaker(ctx context.Context, tx *sql.Tx, t background.Target) (row brea
 }
 
 // readBreaker reads a row that must exist.
-func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock string) (row breakerRow, err error) {
+func readBreaker(ctx context.Context, tx *sql.Tx, t circuit.Target, lock string) (row breakerRow, err error) {
 	found, err := pg.QueryAll[breakerRow](ctx, tx, breakerSQL+byTargetSQL+lock, t.Tenant, t.Family, t.Name)
 	if err != nil {
 		return row, err
@@ -193,7 +194,7 @@ func readBreaker(ctx context.Context, tx *sql.Tx, t background.Target, lock stri
 	return found[0], nil
 }
 
-func updateBreakerRow(ctx context.Context, tx *sql.Tx, b background.Breaker) error {
+func updateBreakerRow(ctx context.Context, tx *sql.Tx, b circuit.Breaker) error {
 	_, err := tx.ExecContext(ctx, `UPDATE recourse.circuit_breakers SET state = $4, by_hand = $5, actor = $6, cause = $7, reason = $8, at = $9, version = $10,
 		probes = $11, opened_at = $12, opening = $13, asked = $14, paused = $15, few_since = $16 `+byTargetSQL,
 		b.Tenant, b.Family, b.Name, string(b.State), b.Manual, b.Actor, b.Cause, b.Reason, b.At, b.Version,
@@ -201,7 +202,7 @@ func updateBreakerRow(ctx context.Context, tx *sql.Tx, b background.Breaker) err
 	return err
 }
 
-func probeIDs(b background.Breaker) pq.StringArray {
+func probeIDs(b circuit.Breaker) pq.StringArray {
 	out := make(pq.StringArray, len(b.Probes))
 	for i, id := range b.Probes {
 		out[i] = id.String()
@@ -215,7 +216,7 @@ func nullableRunID(id background.RunID) uuid.NullUUID {
 
 // appendBreakerReceipt writes the receipt of a breaker's change into the trail of a row, by
 // the statements that write all receipts.
-func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now background.Breaker, at time.Time, changes string) error {
+func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now circuit.Breaker, at time.Time, changes string) error {
 	tenant := row.Tenant
 	if tenant == "" {
 		tenant = AllTenants
@@ -224,7 +225,7 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 	draft := receipts.Draft{Subtype: receipts.BreakerReleased, Actor: now.Actor, At: at, Payload: receipts.Payload{
 		Family: now.Family, Target: now.Name, ReasonCode: now.Cause, Reason: now.Reason, Changes: changes,
 	}}
-	if now.State == background.BreakerOpen {
+	if now.State == circuit.Open {
 		draft.Subtype = receipts.BreakerOpened
 	}
 	return appendReceipt(ctx, tx, opsCase, draft)
@@ -232,7 +233,7 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now b
 
 // RecordProbes stores the probes that the leader of a half-open breaker releases. It
 // reports whether the version was still the previous one.
-func (b *BreakerStore) RecordProbes(ctx context.Context, breaker background.Breaker) (bool, error) {
+func (b *BreakerStore) RecordProbes(ctx context.Context, breaker circuit.Breaker) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	done, err := pg.Exec(ctx, b.txPath.DB, failpoint.BreakerProbes, `UPDATE recourse.circuit_breakers SET version = $4, probes = $5, asked = $6, paused = $7, few_since = $9 `+byTargetSQL+`
@@ -295,7 +296,7 @@ func (b *BreakerStore) PausedRuns(ctx context.Context, q background.PausedQuery)
 
 // CountPausedRuns counts the waiting runs of a target's breaker, up to most: all of them,
 // and those whose target is in called; a nil called stands for all.
-func (b *BreakerStore) CountPausedRuns(ctx context.Context, t background.Target, called []string, most int) (all, named int, err error) {
+func (b *BreakerStore) CountPausedRuns(ctx context.Context, t circuit.Target, called []string, most int) (all, named int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	count := func(called []string) (n int, err error) {
@@ -311,7 +312,7 @@ func (b *BreakerStore) CountPausedRuns(ctx context.Context, t background.Target,
 
 // RecordPaused writes the receipt in a tenant's trail that the breaker over all tenants
 // pauses its runs, once per opening. It holds the breaker's row meanwhile.
-func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t background.Target, at time.Time) error {
+func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t circuit.Target, at time.Time) error {
 	return b.InSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
 		global, err := readBreaker(ctx, tx, t, ` FOR SHARE`)
 		if err != nil {
@@ -321,7 +322,7 @@ func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t backgr
 		if err != nil || !now.Blocks() {
 			return err
 		}
-		row, err := lockBreaker(ctx, tx, background.Target{Tenant: tenant, Family: t.Family, Name: t.Name})
+		row, err := lockBreaker(ctx, tx, circuit.Target{Tenant: tenant, Family: t.Family, Name: t.Name})
 		if err != nil || row.RecordedOpening >= now.Openings {
 			return err
 		}
@@ -333,15 +334,15 @@ func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t backgr
 		if _, err := tx.ExecContext(ctx, `UPDATE recourse.circuit_breakers SET recorded_opening = $4, recorded_closing = greatest(recorded_closing, recorded_opening) `+byTargetSQL, tenant, t.Family, t.Name, now.Openings); err != nil {
 			return err
 		}
-		now.State = background.BreakerOpen // even if half-open: the tenant's runs wait
+		now.State = circuit.Open // even if half-open: the tenant's runs wait
 		return appendBreakerReceipt(ctx, tx, row, now, at, "closed to open"+stored.OverAllTenants)
 	})
 }
 
 // appendClosedReceipt writes the receipt in a tenant's trail that an opening of the breaker
 // over all tenants has ended.
-func appendClosedReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now background.Breaker, at time.Time) error {
-	now.State = background.BreakerClosed
+func appendClosedReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now circuit.Breaker, at time.Time) error {
+	now.State = circuit.Closed
 	return appendBreakerReceipt(ctx, tx, row, now, at, "open to closed"+stored.OverAllTenants)
 }
 
@@ -363,14 +364,14 @@ func (b *BreakerStore) RecordClosed(ctx context.Context, at time.Time, limit int
 	return len(unrecorded), nil
 }
 
-func (b *BreakerStore) recordClosed(ctx context.Context, t background.Target, at time.Time) error {
+func (b *BreakerStore) recordClosed(ctx context.Context, t circuit.Target, at time.Time) error {
 	return b.InSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
-		global, err := readBreaker(ctx, tx, background.Target{Family: t.Family, Name: t.Name}, ` FOR SHARE`)
+		global, err := readBreaker(ctx, tx, circuit.Target{Family: t.Family, Name: t.Name}, ` FOR SHARE`)
 		if err != nil {
 			return err
 		}
 		row, err := lockBreaker(ctx, tx, t)
-		if err != nil || row.RecordedClosing >= row.RecordedOpening || global.State != string(background.BreakerClosed) && global.Opening <= row.RecordedOpening {
+		if err != nil || row.RecordedClosing >= row.RecordedOpening || global.State != string(circuit.Closed) && global.Opening <= row.RecordedOpening {
 			return err
 		}
 		now, err := global.breaker()

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
@@ -18,15 +19,15 @@ import (
 
 func micros() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-func openBreaker(b background.Breaker) (background.Breaker, bool) {
-	return b.Open(false, "test", background.CauseFailing, "why", micros())
+func openBreaker(b circuit.Breaker) (circuit.Breaker, bool) {
+	return b.Open(false, "test", circuit.CauseFailing, "why", micros())
 }
 
-func closeBreaker(b background.Breaker) (background.Breaker, bool) {
-	return b.Close("test", background.CauseRecovered, "why", micros())
+func closeBreaker(b circuit.Breaker) (circuit.Breaker, bool) {
+	return b.Close("test", circuit.CauseRecovered, "why", micros())
 }
 
-func mustUpdateBreaker(t *testing.T, j *journal.Journal, target background.Target, decide func(background.Breaker) (background.Breaker, bool)) background.Breaker {
+func mustUpdateBreaker(t *testing.T, j *journal.Journal, target circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) circuit.Breaker {
 	t.Helper()
 	b, moved, err := j.Breakers.UpdateBreaker(context.Background(), target, decide)
 	if err != nil || !moved {
@@ -54,8 +55,8 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 				return err
 			}
 			runs := []journal.Snapshot{journaltest.Submit(t, j), journaltest.Submit(t, j), journaltest.Submit(t, j)}
-			target := background.Target{Tenant: tenant, Family: "plain", Name: "plain"}
-			mustUpdateBreaker(t, j, background.Target{Tenant: "other", Family: "plain", Name: "plain"}, openBreaker)
+			target := circuit.Target{Tenant: tenant, Family: "plain", Name: "plain"}
+			mustUpdateBreaker(t, j, circuit.Target{Tenant: "other", Family: "plain", Name: "plain"}, openBreaker)
 			b := mustUpdateBreaker(t, j, target, openBreaker)
 			if err := claim(runs[0]); !errors.Is(err, background.ErrBreakerOpen) {
 				t.Errorf("claim while open: %v", err)
@@ -94,13 +95,13 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	journals := []*journal.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
-	target := background.Target{Family: "plain", Name: "plain"}
+	target := circuit.Target{Family: "plain", Name: "plain"}
 	var all sync.WaitGroup
 	moved := make([]bool, 8)
 	for i := range moved {
 		all.Go(func() {
 			b, m, err := journals[i%2].Breakers.UpdateBreaker(ctx, target, openBreaker)
-			if moved[i] = m; err != nil || b.State != background.BreakerOpen {
+			if moved[i] = m; err != nil || b.State != circuit.Open {
 				t.Errorf("%+v, %v", b, err)
 			}
 		})
@@ -115,10 +116,10 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	if trail := onlyTrail(t, journals[0], journal.AllTenants); n != 1 || len(trail) != 1 || trail[0].Subtype != receipts.BreakerOpened {
 		t.Errorf("opened %d times, %v", n, trail)
 	}
-	if stale, err := journals[1].Breakers.RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerOpen, Version: 7}); stale || err != nil {
+	if stale, err := journals[1].Breakers.RecordProbes(ctx, circuit.Breaker{Target: target, State: circuit.Open, Version: 7}); stale || err != nil {
 		t.Errorf("probes with a wrong version: %v, %v", stale, err)
 	}
-	if stale, err := journals[1].Breakers.RecordProbes(ctx, background.Breaker{Target: target, State: background.BreakerHalfOpen, Version: 2}); stale || err != nil {
+	if stale, err := journals[1].Breakers.RecordProbes(ctx, circuit.Breaker{Target: target, State: circuit.HalfOpen, Version: 2}); stale || err != nil {
 		t.Errorf("probes in a wrong state: %v, %v", stale, err)
 	}
 }
@@ -148,7 +149,7 @@ func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	journals := []*journal.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
-	target := background.Target{Family: "plain", Name: "plain"}
+	target := circuit.Target{Family: "plain", Name: "plain"}
 	record := func() {
 		t.Helper()
 		var all sync.WaitGroup
@@ -216,14 +217,14 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 		}
 	}
 	others := background.PausedQuery{NeverClaimed: true, NewestFirst: true, Called: []string{"other"}, Others: true, Limit: 2}
-	others.Target, others.Due = background.Target{Family: "plain", Name: "plain"}, time.Now()
+	others.Target, others.Due = circuit.Target{Family: "plain", Name: "plain"}, time.Now()
 	if found, err := j.Breakers.PausedRuns(ctx, others); err != nil || len(found) > 0 {
 		t.Errorf("other targets, though no process calls them: %v, %v", found, err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, targets) VALUES (gen_random_uuid(), 'w', now(), '{plain}')`); err != nil {
 		t.Fatal(err)
 	}
-	target := background.Target{Family: "plain", Name: "plain"}
+	target := circuit.Target{Family: "plain", Name: "plain"}
 	for name, tc := range map[string]struct {
 		q    background.PausedQuery
 		want []int
@@ -233,8 +234,8 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 		"new, the oldest":    {background.PausedQuery{NeverClaimed: true, Limit: 9}, []int{0, 2, 4}},
 		"failed before":      {background.PausedQuery{Limit: 9}, []int{1, 3}},
 		"failed, in turn":    {background.PausedQuery{After: background.Cursor{DueAt: base.Add(time.Minute), ID: ids[1]}, Limit: 9}, []int{3}},
-		"of a tenant":        {background.PausedQuery{Target: background.Target{Tenant: "acme"}, Limit: 9}, []int{1, 3}},
-		"of another tenant":  {background.PausedQuery{Target: background.Target{Tenant: "other"}, Limit: 9}, nil},
+		"of a tenant":        {background.PausedQuery{Target: circuit.Target{Tenant: "acme"}, Limit: 9}, []int{1, 3}},
+		"of another tenant":  {background.PausedQuery{Target: circuit.Target{Tenant: "other"}, Limit: 9}, nil},
 		"new, due long ago":  {background.PausedQuery{NeverClaimed: true, NewestFirst: true, Due: base.Add(time.Minute), Limit: 9}, []int{0}},
 		"of targets called":  {background.PausedQuery{Called: []string{"plain", "other"}, Limit: 9}, []int{1, 3}},
 		"called elsewhere":   {background.PausedQuery{Called: []string{"other"}, Limit: 9}, nil},
@@ -265,7 +266,7 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 			t.Errorf("called %s: %d, %d, %v", called, all, named, err)
 		}
 	}
-	mustUpdateBreaker(t, j, background.Target{Tenant: "acme", Family: target.Family, Name: target.Name}, openBreaker)
+	mustUpdateBreaker(t, j, circuit.Target{Tenant: "acme", Family: target.Family, Name: target.Name}, openBreaker)
 	if n, _, err := j.Breakers.CountPausedRuns(ctx, target, nil, 9); n != 0 || err != nil {
 		t.Errorf("paused by the tenant's own breaker: %d, %v", n, err)
 	}

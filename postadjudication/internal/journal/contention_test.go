@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
@@ -40,16 +40,16 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	ctx := context.Background()
-	target := background.Target{Tenant: "acme", Family: "settlement", Name: "escrow"}
+	target := circuit.Target{Tenant: "acme", Family: "settlement", Name: "escrow"}
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	setPolicy := func() (journal.Policy, error) {
 		return j.Policies.Update(ctx, "acme", "settlement", func(now journal.Policy) (journal.Policy, string, error) {
 			return journal.Policy{Policy: retrypolicy.Policy{MaxRetryAttempts: 3 + int(now.Version)}.Normalize(), Actor: "test", Reason: "test", At: at}, "x", nil
 		})
 	}
-	openByHand := func() (background.Breaker, bool, error) {
-		return j.Breakers.UpdateBreaker(ctx, target, func(b background.Breaker) (background.Breaker, bool) {
-			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.Manual = target, background.BreakerOpen, "test", "test", at, b.Version+1, true
+	openByHand := func() (circuit.Breaker, bool, error) {
+		return j.Breakers.UpdateBreaker(ctx, target, func(b circuit.Breaker) (circuit.Breaker, bool) {
+			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.Manual = target, circuit.Open, "test", "test", at, b.Version+1, true
 			return b, true
 		})
 	}

@@ -1,4 +1,4 @@
-package background
+package asynqredis
 
 import (
 	"context"
@@ -15,9 +15,9 @@ const (
 	maxInFlight = 2
 )
 
-// pipelined is a Redis client whose EvalSha sends the scripts of concurrent callers in one
+// Pipelined is a Redis client whose EvalSha sends the scripts of concurrent callers in one
 // pipeline. A single caller does not wait for others. asynq does nearly everything by EvalSha.
-type pipelined struct {
+type Pipelined struct {
 	redis.UniversalClient
 
 	mu       sync.Mutex
@@ -35,12 +35,12 @@ type script struct {
 	done chan struct{}
 }
 
-func newPipelined(c redis.UniversalClient) *pipelined { return &pipelined{UniversalClient: c} }
+func NewPipelined(c redis.UniversalClient) *Pipelined { return &Pipelined{UniversalClient: c} }
 
 // EvalSha runs a script and returns its own error, whatever the errors of others in its
 // pipeline. When ctx ends first, EvalSha returns, but the script may still run unless it has
 // not been sent.
-func (p *pipelined) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (p *Pipelined) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if err := ctx.Err(); err != nil {
 		return failedCmd(ctx, err)
 	}
@@ -61,7 +61,7 @@ func (p *pipelined) EvalSha(ctx context.Context, sha string, keys []string, args
 }
 
 // send sends batches until the queue is empty.
-func (p *pipelined) send() {
+func (p *Pipelined) send() {
 	for {
 		batch := p.nextBatch()
 		if batch == nil {
@@ -96,7 +96,7 @@ func setMissingErrors(batch []*script, err error) {
 	}
 }
 
-func (p *pipelined) nextBatch() []*script {
+func (p *Pipelined) nextBatch() []*script {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// While Redis does not answer, scripts of callers that gave up must not delay others.
@@ -114,7 +114,7 @@ func (p *pipelined) nextBatch() []*script {
 }
 
 // Close waits for running pipelines, then closes the client.
-func (p *pipelined) Close() error {
+func (p *Pipelined) Close() error {
 	p.senders.Wait()
 	return p.UniversalClient.Close()
 }

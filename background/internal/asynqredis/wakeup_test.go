@@ -1,4 +1,4 @@
-package background
+package asynqredis
 
 import (
 	"context"
@@ -13,25 +13,25 @@ import (
 )
 
 // startWakeups starts a process that only polls and wakes.
-func startWakeups(t *testing.T, name string, r *localredis.Server) (*wakeups, *countingRedis) {
+func startWakeups(t *testing.T, name string, r *localredis.Server) (*Wakeups, *countingRedis) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: r.Addr(), Password: r.Password()})
 	queues := &countingRedis{answer: empty}
-	w := newWakeups(c, name, newPollThrottle(queues, time.Hour, time.Now), zap.NewNop())
+	w := NewWakeups(c, name, NewPollThrottle(queues, time.Hour, time.Now), zap.NewNop())
 	ctx, leave := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	all.Go(func() { w.run(ctx) })
+	all.Go(func() { w.Run(ctx) })
 	t.Cleanup(func() {
 		leave()
 		all.Wait()
-		w.close()
+		w.Close()
 		_ = c.Close()
 	})
 	return w, queues
 }
 
 // awaitWakeups returns when the process has received n wake-ups and changes of its connection.
-func (i *pollThrottle) awaitWakeups(t *testing.T, n int) {
+func (i *PollThrottle) awaitWakeups(t *testing.T, n int) {
 	t.Helper()
 	for end := time.After(30 * time.Second); ; {
 		i.mu.Lock()
@@ -60,7 +60,7 @@ func TestANotificationWakesTheServersOfOtherProcesses(t *testing.T) {
 	t.Cleanup(func() { _ = r.Stop() })
 	here, _ := startWakeups(t, "here", r)
 	there, theirs := startWakeups(t, "there", r)
-	for _, w := range []*wakeups{here, there} {
+	for _, w := range []*Wakeups{here, there} {
 		w.polls.awaitWakeups(t, 1) // subscribed
 	}
 	poll := func() { there.polls.EvalSha(context.Background(), "", dequeue("a")) }
@@ -73,7 +73,7 @@ func TestANotificationWakesTheServersOfOtherProcesses(t *testing.T) {
 		}
 		close(woken)
 	}()
-	here.wake()
+	here.Wake()
 	<-woken
 }
 

@@ -1,4 +1,4 @@
-package background_test
+package asynqredis_test
 
 import (
 	"context"
@@ -13,13 +13,22 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/internal/asynqredis"
+	"github.com/recourse-dev/recourse/internal/localredis"
 )
 
 func TestScriptsOfConcurrentCallersKeepTheirOwnAnswers(t *testing.T) {
 	t.Parallel()
-	server := startRedis(t)
-	c := background.NewPipelined(redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()}))
+	server, err := localredis.Start(context.Background(), localredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error("stop redis: ", err)
+		}
+	})
+	c := asynqredis.NewPipelined(redis.NewClient(&redis.Options{Addr: server.Addr(), Password: server.Password()}))
 	defer func() { _ = c.Close() }()
 	echo := redis.NewScript(`if ARGV[1] == "13" then return redis.error_reply("unlucky") end return ARGV[1]`)
 	if _, err := echo.Run(t.Context(), c, nil, "first").Result(); err != nil { // loads the script
@@ -51,7 +60,7 @@ func TestScriptOnARedisThatIsAwayFails(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c := background.NewPipelined(redis.NewClient(&redis.Options{Addr: addr}))
+	c := asynqredis.NewPipelined(redis.NewClient(&redis.Options{Addr: addr}))
 	defer func() { _ = c.Close() }()
 	var all sync.WaitGroup
 	for range 3 {
@@ -70,7 +79,7 @@ func TestCallerWhoseContextEndsStopsWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := background.NewPipelined(redis.NewClient(&redis.Options{Addr: l.Addr().String(), MaxRetries: -1}))
+	c := asynqredis.NewPipelined(redis.NewClient(&redis.Options{Addr: l.Addr().String(), MaxRetries: -1}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancelled := make(chan error, 1)
 	go func() { cancelled <- c.EvalSha(ctx, "00", nil).Err() }()
@@ -113,7 +122,7 @@ func TestScriptsOfCallersWhoLeftAreNotSent(t *testing.T) {
 		f := &blockedRedis{unblock: make(chan struct{})}
 		client := redis.NewClient(&redis.Options{})
 		client.AddHook(f)
-		c := background.NewPipelined(client)
+		c := asynqredis.NewPipelined(client)
 		var all sync.WaitGroup
 		ask := func(ctx context.Context, want error) {
 			all.Go(func() {

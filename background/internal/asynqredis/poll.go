@@ -1,4 +1,4 @@
-package background
+package asynqredis
 
 import (
 	"context"
@@ -20,20 +20,20 @@ const (
 // watcherPauses is how many pauses a caller waits while another one watches.
 const watcherPauses = 10
 
-// pollThrottle reduces the dequeue commands sent to Redis: every asynq server polls every
+// PollThrottle reduces the dequeue commands sent to Redis: every asynq server polls every
 // queue. When one server found a queue empty, no server of this process polls it for a while,
 // unless a wake-up arrives. Meanwhile the servers block in their poll instead of repeating it.
-type pollThrottle struct {
+type PollThrottle struct {
 	redis.UniversalClient
 	poll        time.Duration
 	now         func() time.Time
-	onLostReply func() // called when a dequeue has no reply and may have taken a task
+	OnLostReply func() // called when a dequeue has no reply and may have taken a task
 
-	onReply func(error) // called with the result of each dequeue; nil when it was answered
+	OnReply func(error) // called with the result of each dequeue; nil when it was answered
 
-	// claimsBlocked reports whether this process may claim nothing now. Then it dequeues no
+	// ClaimsBlocked reports whether this process may claim nothing now. Then it dequeues no
 	// task, so that other processes get them.
-	claimsBlocked func() bool
+	ClaimsBlocked func() bool
 
 	mu         sync.Mutex
 	pause      time.Duration
@@ -45,16 +45,16 @@ type pollThrottle struct {
 	changed    chan struct{}        // closed to unblock them
 }
 
-func newPollThrottle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *pollThrottle {
-	return &pollThrottle{
-		UniversalClient: c, poll: poll, pause: emptyQueuePolls * poll, now: now, onLostReply: func() {}, onReply: func(error) {}, claimsBlocked: func() bool { return false },
+func NewPollThrottle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *PollThrottle {
+	return &PollThrottle{
+		UniversalClient: c, poll: poll, pause: emptyQueuePolls * poll, now: now, OnLostReply: func() {}, OnReply: func(error) {}, ClaimsBlocked: func() bool { return false },
 		nextPoll: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
 
 // EvalSha blocks asynq's dequeue script while no queue may have a task or none may be claimed,
 // and returns redis.Nil for an empty queue. Every other script passes.
-func (i *pollThrottle) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (i *PollThrottle) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	if !isDequeue(keys) {
 		return i.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
@@ -65,19 +65,19 @@ func (i *pollThrottle) EvalSha(ctx context.Context, sha string, keys []string, a
 			return failedCmd(ctx, redis.Nil)
 		}
 	}
-	if i.claimsBlocked() { // last: it may have changed during the wait
+	if i.ClaimsBlocked() { // last: it may have changed during the wait
 		sleep(ctx, emptyQueuePause)
 		return failedCmd(ctx, redis.Nil)
 	}
 	cmd := i.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	var answer redis.Error
 	if err := cmd.Err(); err != nil && !errors.As(err, &answer) {
-		i.onLostReply()
+		i.OnLostReply()
 	}
 	if err := cmd.Err(); errors.Is(err, redis.Nil) {
-		i.onReply(nil)
+		i.OnReply(nil)
 	} else if ctx.Err() == nil {
-		i.onReply(err)
+		i.OnReply(err)
 	}
 	i.recordPoll(keys[0], errors.Is(cmd.Err(), redis.Nil), wakeupsSeen)
 	return cmd
@@ -90,7 +90,7 @@ func isDequeue(keys []string) bool {
 
 // acquirePoll reports whether the caller is to poll the queue now, and delays the next poll.
 // wakeupsSeen tells recordPoll whether a wake-up arrived since.
-func (i *pollThrottle) acquirePoll(queue string) (poll bool, wakeupsSeen int) {
+func (i *PollThrottle) acquirePoll(queue string) (poll bool, wakeupsSeen int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	at, empty := i.nextPoll[queue]
@@ -106,11 +106,11 @@ func (i *pollThrottle) acquirePoll(queue string) (poll bool, wakeupsSeen int) {
 
 // untilNextPoll returns how long a queue need not be polled; setting the clock back does not
 // make it longer.
-func (i *pollThrottle) untilNextPoll(at, now time.Time) time.Duration {
+func (i *PollThrottle) untilNextPoll(at, now time.Time) time.Duration {
 	return min(at.Sub(now), i.pause)
 }
 
-func (i *pollThrottle) recordPoll(queue string, empty bool, wakeupsSeen int) {
+func (i *PollThrottle) recordPoll(queue string, empty bool, wakeupsSeen int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if empty && wakeupsSeen == i.wakeups {
@@ -123,7 +123,7 @@ func (i *pollThrottle) recordPoll(queue string, empty bool, wakeupsSeen int) {
 // wait blocks the caller. The first waiter watches for all: it returns when the next queue may
 // be polled. The others return when a task was found or a wake-up arrived, and after
 // watcherPauses in case that nobody watches any more.
-func (i *pollThrottle) wait(ctx context.Context) {
+func (i *PollThrottle) wait(ctx context.Context) {
 	remaining, changed, isWatcher := i.enterWait()
 	defer i.leaveWait(isWatcher)
 	if remaining <= 0 {
@@ -138,7 +138,7 @@ func (i *pollThrottle) wait(ctx context.Context) {
 	}
 }
 
-func (i *pollThrottle) enterWait() (remaining time.Duration, changed <-chan struct{}, isWatcher bool) {
+func (i *PollThrottle) enterWait() (remaining time.Duration, changed <-chan struct{}, isWatcher bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.waiting++
@@ -153,7 +153,7 @@ func (i *pollThrottle) enterWait() (remaining time.Duration, changed <-chan stru
 	return remaining, i.changed, true
 }
 
-func (i *pollThrottle) leaveWait(isWatcher bool) {
+func (i *PollThrottle) leaveWait(isWatcher bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.waiting--
@@ -164,7 +164,7 @@ func (i *pollThrottle) leaveWait(isWatcher bool) {
 
 // setConnected sets whether the wake-up subscription works. When that changes, all queues may
 // be polled: wake-ups may have been missed before, or are missed from now on.
-func (i *pollThrottle) setConnected(connected bool) {
+func (i *PollThrottle) setConnected(connected bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.pause = emptyQueuePolls * i.poll; connected {
@@ -179,7 +179,7 @@ func (i *pollThrottle) setConnected(connected bool) {
 }
 
 // wake lets all queues be polled at once.
-func (i *pollThrottle) wake() {
+func (i *PollThrottle) wake() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.wakeups++
@@ -187,7 +187,7 @@ func (i *pollThrottle) wake() {
 }
 
 // endWaits unblocks all waiters. The caller holds the lock.
-func (i *pollThrottle) endWaits() {
+func (i *PollThrottle) endWaits() {
 	clear(i.nextPoll)
 	if i.waiting > 0 {
 		close(i.changed)

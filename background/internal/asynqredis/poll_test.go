@@ -1,4 +1,4 @@
-package background
+package asynqredis
 
 import (
 	"context"
@@ -34,9 +34,9 @@ func found() error { return nil }
 
 func TestEmptyQueueIsPolledAgainOnlyAfterAPauseOrAWakeup(t *testing.T) {
 	t.Parallel()
-	now := noon
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	server := &countingRedis{answer: empty}
-	i := newPollThrottle(server, time.Millisecond, func() time.Time { return now })
+	i := NewPollThrottle(server, time.Millisecond, func() time.Time { return now })
 	poll := func(want int64, when string) {
 		t.Helper()
 		if err := i.EvalSha(t.Context(), "", dequeue("a")).Err(); !errors.Is(err, redis.Nil) {
@@ -62,7 +62,7 @@ func TestEmptyQueueIsPolledAgainOnlyAfterAPauseOrAWakeup(t *testing.T) {
 func TestOnlyDequeuesAreHeldBack(t *testing.T) {
 	t.Parallel()
 	server := &countingRedis{answer: empty}
-	i := newPollThrottle(server, time.Hour, time.Now)
+	i := NewPollThrottle(server, time.Hour, time.Now)
 	for range 3 {
 		i.EvalSha(t.Context(), "", []string{"a:lease", "b"})
 	}
@@ -74,7 +74,7 @@ func TestOnlyDequeuesAreHeldBack(t *testing.T) {
 func TestWaitersContinueWhenATaskIsFound(t *testing.T) {
 	t.Parallel()
 	server := &countingRedis{answer: empty}
-	i := newPollThrottle(server, time.Hour, time.Now)
+	i := NewPollThrottle(server, time.Hour, time.Now)
 	i.EvalSha(t.Context(), "", dequeue("a"))
 	done := make(chan error, 2)
 	for range 2 { // one watches, one only waits
@@ -99,7 +99,7 @@ func TestWaitersContinueWhenATaskIsFound(t *testing.T) {
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	i := newPollThrottle(&countingRedis{answer: empty}, time.Hour, time.Now)
+	i := NewPollThrottle(&countingRedis{answer: empty}, time.Hour, time.Now)
 	ctx, cancel := context.WithCancel(t.Context())
 	i.EvalSha(ctx, "", dequeue("a"))
 	cancel()
@@ -125,8 +125,8 @@ func TestOnlyADequeueWithoutReplyIsReportedLost(t *testing.T) {
 		"a wrapped broken connection": {fmt.Errorf("script: %w", io.EOF), dequeue("a"), true},
 	} {
 		lost := false
-		i := newPollThrottle(&countingRedis{answer: func() error { return tc.answer }}, time.Millisecond, time.Now)
-		i.onLostReply = func() { lost = true }
+		i := NewPollThrottle(&countingRedis{answer: func() error { return tc.answer }}, time.Millisecond, time.Now)
+		i.OnLostReply = func() { lost = true }
 		if err := i.EvalSha(t.Context(), "", tc.keys).Err(); !errors.Is(err, tc.answer) || lost != tc.lost {
 			t.Errorf("%s: %v, lost %v", name, err, lost)
 		}

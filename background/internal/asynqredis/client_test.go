@@ -1,4 +1,4 @@
-package background
+package asynqredis
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestConnectionsGoByWhatIsWrittenDown(t *testing.T) {
 		"a time given":  {asynq.RedisClientOpt{Addr: "localhost:1", ReadTimeout: 7 * time.Second}, 7 * time.Second},
 		"Sentinel":      {asynq.RedisFailoverClientOpt{MasterName: "m", SentinelAddrs: []string{"localhost:1"}}, 3 * time.Second},
 	} {
-		client, err := newRedisClient(c.opt)
+		client, err := NewClient(c.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestConnectionsGoByWhatIsWrittenDown(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	client, err := newRedisClient(asynq.RedisClusterClientOpt{Addrs: []string{"localhost:1"}})
+	client, err := NewClient(asynq.RedisClusterClientOpt{Addrs: []string{"localhost:1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package background
+package asynqredis
 
 import (
 	"context"
@@ -22,13 +22,13 @@ const (
 	listenTimeout = 3 * time.Second
 )
 
-// wakeups makes idle servers of all processes poll as soon as a notification is sent. A lost
+// Wakeups makes idle servers of all processes poll as soon as a notification is sent. A lost
 // message only adds latency: processes without subscription poll faster, and all keep a slow
 // poll.
-type wakeups struct {
+type Wakeups struct {
 	redis  redis.UniversalClient
 	name   string // of this process, to recognise its own messages
-	polls  *pollThrottle
+	polls  *PollThrottle
 	log    *zap.Logger
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -39,20 +39,20 @@ type wakeups struct {
 	work         sync.WaitGroup
 }
 
-func newWakeups(c redis.UniversalClient, name string, i *pollThrottle, log *zap.Logger) *wakeups {
-	w := &wakeups{redis: c, name: name, polls: i, log: log}
+func NewWakeups(c redis.UniversalClient, name string, i *PollThrottle, log *zap.Logger) *Wakeups {
+	w := &Wakeups{redis: c, name: name, polls: i, log: log}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
 
-// wake makes the servers of this process poll, and publishes to the other processes. It does
+// Wake makes the servers of this process poll, and publishes to the other processes. It does
 // not block.
-func (w *wakeups) wake() {
+func (w *Wakeups) Wake() {
 	w.polls.wake()
 	w.requestPublish()
 }
 
-func (w *wakeups) requestPublish() {
+func (w *Wakeups) requestPublish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.publishAgain = w.publishing; w.publishing || w.ctx.Err() != nil {
@@ -63,7 +63,7 @@ func (w *wakeups) requestPublish() {
 }
 
 // publish publishes until no notification was sent since the last message.
-func (w *wakeups) publish() {
+func (w *Wakeups) publish() {
 	for {
 		if err := w.redis.Publish(w.ctx, wakeChannel, w.name).Err(); err != nil {
 			w.log.Debug("wake-up not published", zap.Error(err))
@@ -79,16 +79,16 @@ func (w *wakeups) publish() {
 	}
 }
 
-// close stops publishing and returns when no message is being sent.
-func (w *wakeups) close() {
+// Close stops publishing and returns when no message is being sent.
+func (w *Wakeups) Close() {
 	w.mu.Lock() // so that work counts every publisher started before
 	w.cancel()
 	w.mu.Unlock()
 	w.work.Wait()
 }
 
-// run wakes the servers of this process when others publish, until ctx ends.
-func (w *wakeups) run(ctx context.Context) {
+// Run wakes the servers of this process when others publish, until ctx ends.
+func (w *Wakeups) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := w.listen(ctx)
 		w.polls.setConnected(false)
@@ -98,8 +98,8 @@ func (w *wakeups) run(ctx context.Context) {
 }
 
 // listen returns when the connection is lost.
-func (w *wakeups) listen(ctx context.Context) error {
-	ctx = withListenOnly(ctx)
+func (w *Wakeups) listen(ctx context.Context) error {
+	ctx = WithListenOnly(ctx)
 	subscription := w.redis.Subscribe(ctx, wakeChannel)
 	unsubscribe := sync.OnceValue(subscription.Close)
 	defer context.AfterFunc(ctx, func() { _ = unsubscribe() })() // it may be lost already
@@ -124,7 +124,7 @@ func (w *wakeups) listen(ctx context.Context) error {
 
 // receive handles a message. After a subscription this process publishes: the subscription
 // counts as working only once its own message comes back.
-func (w *wakeups) receive(message any) {
+func (w *Wakeups) receive(message any) {
 	switch m := message.(type) {
 	case *redis.Subscription:
 		w.requestPublish()
@@ -134,5 +134,17 @@ func (w *wakeups) receive(message any) {
 			return
 		}
 		w.polls.setConnected(true)
+	}
+}
+
+// sleep waits for d. It returns false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

@@ -1,0 +1,241 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Fetcher gives remote runs to workers that fetch them, and records what the workers answer. It
+// makes the same transitions as deliveries do, by the same decisions and guards. It needs no
+// session and no Redis.
+//
+//	Fetch ──▶ claim with a lease ──▶ Finish ──▶ decide ──▶ record
+//	               │  ▲ Extend          HandBack ─┘   │
+//	               └──┘                               ▼
+//	leaseReaper: no answer in time ──────────────▶ record
+//
+// Close of the manager ends no lease: the workers of a process that stops answer to another one.
+type Fetcher struct {
+	m      *Manager
+	store  LeaseStore
+	leases *leaseReaper
+}
+
+// ErrNotHolder: the lease is held by another worker, or of another attempt, than the caller says.
+var ErrNotHolder = errors.New("background: another worker holds the lease")
+
+// ErrNoRemoteRuns: the manager was configured without LeaseStore.
+var ErrNoRemoteRuns = errors.New("background: no remote runs are configured")
+
+// Fetcher returns what gives remote runs to workers. Its methods return ErrNoRemoteRuns where
+// Config.Leases is nil.
+func (m *Manager) Fetcher() *Fetcher { return m.fetcher }
+
+// remoteErr returns why no remote run may be claimed by way of this process, or nil. Redis is
+// not needed.
+func (g *claimGate) remoteErr() error {
+	if g.blockedByConfig == nil {
+		return g.clock.err()
+	}
+	return errors.Join(g.clock.err(), g.blockedByConfig())
+}
+
+// fetchRounds bounds the claims of one Fetch: a round is repeated when runs could not be claimed
+// and were ended instead.
+const fetchRounds = 3
+
+// Fetch claims due runs for a worker. The claims are committed when it returns; each run is
+// given to one worker only. It returns fewer runs than wanted when no more are due, and does not
+// wait. After an error runs may be claimed; their leases end by themselves.
+func (f *Fetcher) Fetch(ctx context.Context, want lease.Want) (claimed []Claimed, err error) {
+	if f.store == nil {
+		return nil, ErrNoRemoteRuns
+	}
+	if err := f.m.MeasureClock(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.m.claimGate.remoteErr(); err != nil {
+		return nil, err
+	}
+	for range fetchRounds {
+		next := want
+		next.Count -= len(claimed)
+		at := f.m.now()
+		answered, err := f.store.ClaimDue(ctx, at, next, func(r Run) Transition { return f.claim(r, want, at) })
+		if err != nil {
+			return claimed, err
+		}
+		refused := 0
+		for _, c := range answered {
+			if c.Err != nil {
+				refused++
+				f.onRefused(ctx, c)
+				continue
+			}
+			f.leases.onClaimed(c)
+			claimed = append(claimed, c)
+		}
+		if refused == 0 || len(claimed) == want.Count {
+			break
+		}
+	}
+	return claimed, nil
+}
+
+// claim returns the transition that claims a run for a worker.
+func (f *Fetcher) claim(r Run, want lease.Want, at time.Time) Transition {
+	tr := f.m.recorder.newTransition(receipts.AttemptStarted, r)
+	tr.At, tr.Token, tr.Worker, tr.Actor = at, f.m.cfg.NewID(), workerName(want.Worker), want.Actor
+	tr.Lease = &lease.Lease{Run: r.ID, Tenant: r.Tenant, Worker: want.Worker, Attempt: r.Attempt + 1, At: at, Length: want.Length}
+	return tr
+}
+
+// workerName returns the name of a remote worker in receipts.
+func workerName(given string) string {
+	if given == "" {
+		return "unnamed"
+	}
+	return given
+}
+
+// onRefused ends a run that can't be executed as it is, so that it is not picked again.
+func (f *Fetcher) onRefused(ctx context.Context, c Claimed) {
+	family := f.m.families[c.Run.Family]
+	reason := ""
+	switch {
+	case errors.Is(c.Err, ErrRequestAltered):
+		reason = ReasonRequestAltered
+	case errors.Is(c.Err, ErrUnrecordable):
+		reason = ReasonUnrecordable
+	}
+	if reason == "" || family == nil {
+		return // changed meanwhile, paused, or unreadable: the store leaves it out for a while
+	}
+	tr := f.m.recorder.newTransition(receipts.DeadLettered, c.Run)
+	tr.Reason = reason
+	if _, err := f.record(ctx, family, tr); err != nil && !errors.Is(err, ErrConflict) {
+		f.m.log.Warn("run that cannot be fetched could not be ended", zap.Stringer("run", c.Run.ID), zap.String("reason", reason), zap.Error(err))
+	}
+}
+
+// Finish records what a worker answered for a leased attempt, and returns the run after it. The
+// outcome is committed when Finish returns without an error. Errors:
+//
+//   - ErrNotFound: the tenant has no such run that is leased, as after the end of its lease
+//   - ErrNotHolder: the lease is another worker's or of another attempt
+//   - ErrConflict: the attempt ended meanwhile; the run is as it is now
+//
+// After any other error it is not known whether the outcome is recorded; Finish may be repeated.
+func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Run, error) {
+	res = normalizeResult(res)
+	return f.end(ctx, held, func(run Run, now time.Time) ending {
+		end, _ := decide(run, res, nil, now)
+		return end
+	})
+}
+
+// HandBack ends a leased attempt that its worker will not make: the run may be fetched again at
+// once, and the attempt spends no budget. Errors are those of Finish.
+func (f *Fetcher) HandBack(ctx context.Context, held lease.Held) (Run, error) {
+	return f.end(ctx, held, handBackEnding)
+}
+
+// Extend restarts the leases that a worker holds, and sets their length unless it is 0. It
+// returns those that it extended; a lease that is not held, or ended, is left out.
+func (f *Fetcher) Extend(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error) {
+	if f.store == nil {
+		return nil, ErrNoRemoteRuns
+	}
+	extended, err := f.store.ExtendLeases(ctx, held, length)
+	for _, l := range extended {
+		f.leases.onExtended(l)
+	}
+	return extended, err
+}
+
+// Expire ends a waiting run that expired before an attempt of it started.
+func (f *Fetcher) Expire(ctx context.Context, run Run) (Run, error) {
+	family, now := f.m.families[run.Family], f.m.now()
+	if family == nil || !run.Expired(now) {
+		return run, nil
+	}
+	after, err := f.record(ctx, family, f.m.recorder.endTransition(run, expiryEnding(run), callOutcome{}, now))
+	if errors.Is(err, ErrConflict) {
+		err = nil // fetched, cancelled or ended meanwhile
+	}
+	return after, err
+}
+
+// end ends a leased attempt for its holder.
+func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, time.Time) ending) (Run, error) {
+	if f.store == nil {
+		return Run{}, ErrNoRemoteRuns
+	}
+	run, by, known := f.leases.claimedHere(held.Run)
+	if !known || run.Tenant != held.Tenant || held.Attempt != 0 && held.Attempt != by.Attempt {
+		var err error
+		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
+			return run, err
+		}
+	}
+	if held.Worker != "" && by.Worker != "" && held.Worker != by.Worker || held.Attempt != 0 && held.Attempt != by.Attempt {
+		return run, ErrNotHolder
+	}
+	family := f.m.families[run.Family]
+	if family == nil {
+		return run, ErrUnknownFamily
+	}
+	return f.endLeased(ctx, family, run, func(run Run, now time.Time) Transition {
+		return f.ending(run, by, held.Actor, decide(run, now), now)
+	})
+}
+
+// endLeased records the end of a leased attempt. The decision is made again when a cancel was
+// requested meanwhile.
+func (f *Fetcher) endLeased(ctx context.Context, family Family, run Run, transition func(Run, time.Time) Transition) (Run, error) {
+	for {
+		after, err := f.record(ctx, family, transition(run, f.m.now()))
+		if errors.Is(err, ErrConflict) && stillClaimed(after, run) && after.CancelRequested != run.CancelRequested {
+			run = after
+			continue
+		}
+		if err == nil || errors.Is(err, ErrConflict) {
+			f.leases.onEnded(run.ID)
+		}
+		return after, err
+	}
+}
+
+// ending returns the transition that ends a leased attempt.
+func (f *Fetcher) ending(run Run, by lease.Lease, actor string, end ending, now time.Time) Transition {
+	tr := f.m.recorder.endTransition(run, end, callOutcome{took: max(0, now.Sub(by.At))}, now)
+	tr.Worker, tr.Actor = workerName(by.Worker), actor
+	return tr
+}
+
+// record records a transition once, in its reduced forms where its values can't be written, and
+// sends the task of a dead letter to asynq.
+func (f *Fetcher) record(ctx context.Context, family Family, tr Transition) (Run, error) {
+	after, err := family.Record(ctx, tr)
+	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
+		f.m.recorder.unrecordable.Add(1)
+		tr = tr.reduced(f.m.cfg.NewID(), form, err)
+		after, err = family.Record(ctx, tr)
+	}
+	if err != nil {
+		return after, err
+	}
+	if f.m.cfg.OnTransition != nil {
+		f.m.cfg.OnTransition(tr, after)
+	}
+	if after.Letter == LetterOpen {
+		f.m.NotifyAsync(ctx, after)
+	}
+	return after, nil
+}

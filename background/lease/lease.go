@@ -1,0 +1,56 @@
+// Package lease has what a remote worker asks for, what it holds while it executes an attempt, and
+// by what it names it.
+//
+// The package is pure: it imports receipts and the standard library only. Package background gives
+// leases and ends them, and its store keeps them.
+package lease
+
+import (
+	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Lease is what a remote worker holds while it executes an attempt.
+type Lease struct {
+	Run     receipts.RunID
+	Tenant  string
+	Worker  string        // who fetched the run; empty when it gave no name
+	Attempt int           // the attempt
+	At      time.Time     // when the run was claimed
+	Length  time.Duration // the lease ends when its worker sends no heartbeat for so long
+	Limit   time.Duration // of the attempt, heartbeats or not; 0: none
+	Version int64         // rises with every heartbeat
+	Ended   End           // why it ended; empty while it is held
+}
+
+// End is why a lease ended before its worker answered. It is the type of the attempt's
+// failure.
+type End string
+
+// The ends of leases.
+const (
+	Expired   End = "visibility_timeout"    // its length passed without a heartbeat; the name is Open Job Spec's
+	OverLimit End = receipts.FailureTimeout // the time limit of the attempt passed
+)
+
+// Want is what a remote worker asks for: runs of a tenant that are due, from queues in the
+// given order. Inside of a queue the highest priority comes first, then the earliest due time,
+// then the id.
+type Want struct {
+	Tenant string
+	Queues []string
+	Count  int
+	Worker string        // the name that the worker gives itself; may be empty
+	Actor  string        // who it is, for the receipts; empty: the worker
+	Length time.Duration // of the leases; 0: as the runs say, or the default
+}
+
+// Held names a lease by what its worker knows of it.
+type Held struct {
+	Run     receipts.RunID
+	Tenant  string
+	Worker  string // empty: any worker's
+	Attempt int    // 0: any
+	Actor   string // who answers, for the receipts; empty: the worker
+}
