@@ -209,6 +209,9 @@ type Result struct {
 	Unsent bool // the claim was too old before the whole request was sent; set by the manager only
 }
 
+// MaxOutput bounds Result.Output, in bytes.
+const MaxOutput = 64 << 10
+
 // EndOrder is whether a remote worker orders that the run ends, whatever its policy.
 type EndOrder int
 

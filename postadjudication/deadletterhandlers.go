@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -61,6 +62,8 @@ func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]st
 			wrong = fmt.Sprintf("there are two, a function and family %q; name one", h.Family)
 		case h.Handle != nil && (known[ownName] || !familyNamePattern.MatchString(ownName)):
 			wrong = fmt.Sprintf("it would be family %q, which is taken or too long a name", ownName)
+		case h.Handle != nil && h.Policy.OnExhaustion == retrypolicy.Discard:
+			wrong = "a run of it that fails for good is always kept as a dead letter"
 		case h.Handle != nil:
 			h.Family, known[ownName], families = ownName, true, append(families, h.family(ownName))
 		case h.Family == family:
@@ -89,6 +92,9 @@ func (c Config) withHandlers() (families []PlainFamily, handlerFor map[string]st
 	}
 	if err := add("", DefaultHandlerFamily, c.OnAnyDeath); err != nil {
 		return nil, nil, err
+	}
+	if c.Jobs {
+		every = append(every, PlainFamily{Name: jobs.Family})
 	}
 	for _, p := range every {
 		if handlerFor[p.Name] == "" && p.Name != handlerFor[""] {

@@ -5,6 +5,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
@@ -13,6 +14,7 @@ import (
 // change and every refusal is recorded with that actor. See Service.As.
 type Operator struct {
 	DeadLetters   DeadLetters
+	Jobs          jobs.Jobs // Config.Jobs
 	Bulk          bulk.Plans
 	Rules         replay.Rules
 	Cases         TenantCases
@@ -30,7 +32,7 @@ func (s *Service) As(tenant, actor string) Operator {
 	letters := s.letters.As(tenant, actor)
 	return Operator{
 		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), s.keeper.As(tenant)},
-		Bulk:        s.plans.As(tenant, actor), Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
+		Jobs:        s.jobs.As(tenant, actor), Bulk: s.plans.As(tenant, actor), Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, OperationLogs: TenantOperationLogs{o},
 	}
 }

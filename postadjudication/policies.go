@@ -61,7 +61,7 @@ type policyStore struct {
 // Errors: *FieldError for bad input, *PolicyVersionError, background.ErrUnknownFamily. After any
 // other error it is unknown whether the policy was set: read its version.
 func (t TenantPolicies) Set(ctx context.Context, q PolicyChange) (FamilyPolicy, error) {
-	if err := errors.Join(validate.Change(t.tenant, t.actor, q.Reason), validate.Text("family", q.Family, 32), validate.Policy(q.Policy)); err != nil {
+	if err := errors.Join(validate.Change(t.tenant, t.actor, q.Reason), validate.Text("family", q.Family, 32), validate.Policy(q.Policy, q.Family != Family)); err != nil {
 		return FamilyPolicy{}, err
 	}
 	if err := t.s.policies.checkFamilyKnown(ctx, t.tenant, q.Family); err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
@@ -41,6 +42,7 @@ type Config struct {
 	Executor    escrow.Executor    // calls the escrow service escrow.DefaultTarget
 	Targets     []Target           // besides escrow.DefaultTarget; an adjudication for any other target is refused. The same in every process
 	Families    []PlainFamily      // the caller's own families
+	Jobs        bool               // jobs may be enqueued, and fetched by remote workers; see package jobs
 	OnDeath     LetterHandler      // runs when a settlement's run dies; none when zero
 	OnAnyDeath  LetterHandler      // the default for every family without a handler of its own, settlements included
 
@@ -137,6 +139,7 @@ type Service struct {
 	plans       *bulk.Planner
 	rules       *replay.Replayer
 	lookups     *casework.LookupLoop
+	jobs        *jobs.Store
 	subscribers *subscribers
 	escrows     *escrowMaintainer
 	database    *databaseMonitor
@@ -211,6 +214,11 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	}
 	s.applier.Settlements = s.settlements
 	families := []background.Family{s.settlements}
+	if c.Jobs {
+		f := jobs.NewFamily(s.journal, h)
+		s.applier.PlainFamilies[jobs.Family], s.settlements.Served.Local[jobs.Family] = f, true
+		families = append(families, f)
+	}
 	for _, p := range c.Families {
 		f := &casework.PlainFamily{FamilyName: p.Name, Policy: p.Policy, AttemptTimeLimit: p.TimeLimit, Run: p.Handle, Journal: s.journal, Handlers: h}
 		s.applier.PlainFamilies[p.Name], s.settlements.Served.Local[p.Name] = f, true
@@ -232,6 +240,9 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	s.letters = &deadletter.Repository{Searcher: index, Applier: s.applier, Statuses: statuses, Propose: s.plans.ProposeFinding}
 	s.rules = replay.NewReplayer(s.applier, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.applier, c.Worker, c.Lookups)
+	if s.jobs, err = jobs.NewStore(s.journal, s.applier, s.now); err != nil {
+		return err
+	}
 	if s.subscribers, err = newSubscribers(ctx, s.journal, c.Logger); err != nil {
 		return err
 	}
@@ -240,8 +251,12 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 
 // openManager connects the manager, which executes the families.
 func (s *Service) openManager(c *Config, databaseID string, families []background.Family) (err error) {
+	var leases background.LeaseStore
+	if c.Jobs {
+		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies}
+	}
 	s.manager, err = background.New(background.Config{
-		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
+		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Leases: leases, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: casework.NewID, OnTransition: s.transitionHook(c.OnTransition),
 		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: databaseID, ClaimsBlocked: s.database.unready,
 		Targets: map[string][]string{casework.Family: s.settlements.Targets.Names()}, SharedBreakers: s.settlements.Targets.SharedBreakers(),

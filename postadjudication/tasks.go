@@ -15,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -43,12 +44,10 @@ var familyNamePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 func (p PlainFamily) validate() error {
 	switch {
-	case !familyNamePattern.MatchString(p.Name) || p.Name == casework.Family:
-		return fmt.Errorf("family %q: the name must be lower-case letters, digits and dashes, at most 32, and not %q", p.Name, casework.Family)
+	case !familyNamePattern.MatchString(p.Name) || p.Name == casework.Family || p.Name == jobs.Family:
+		return fmt.Errorf("family %q: the name must be lower-case letters, digits and dashes, at most 32, and neither %q nor %q", p.Name, casework.Family, jobs.Family)
 	case p.Handle == nil:
 		return fmt.Errorf("family %q: Handle is missing", p.Name)
-	case p.Policy.OnExhaustion == retrypolicy.Discard:
-		return fmt.Errorf("family %q: a run that ends without success is always kept as a dead letter", p.Name)
 	}
 	return p.Policy.Validate()
 }

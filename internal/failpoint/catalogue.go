@@ -29,6 +29,10 @@ const (
 	Beat                = "beat"                // a heartbeat
 	MarkLost            = "mark-lost"           // it is declared lost
 	RemoveSession       = "remove-session"      // a session is deleted
+	UniqueJob           = "unique-job"          // a job that is submitted or retried as unique: its transaction commits
+	LeaseClaim          = "lease"               // remote runs are claimed, with their leases: their transaction commits
+	LeaseExtension      = "lease-extension"     // a heartbeat of a remote worker
+	LeaseEnd            = "lease-end"           // a lease is marked as over
 
 	Breaker              = "breaker"         // a circuit breaker changes: its transaction commits
 	BreakerProbes        = "breaker-probes"  // the probes of an open circuit breaker

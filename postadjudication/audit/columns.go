@@ -28,13 +28,31 @@ type recordedCase struct {
 type recordedRun struct {
 	submitted    receipts.Payload
 	submittedAt  time.Time
+	activatedAt  time.Time // zero: it was not, or need not be
 	terms        receipts.Terms
 	reason       string           // reason code of its death
 	failure      receipts.Failure // of the last attempt that ended with one
+	outputDigest string           // of what its worker returned
 	cancelAsked  bool
 	cancelBy     string // who requested cancellation after the current attempt
 	cancelReason string // why
 }
+
+// dueAt returns from when on the first attempt may start.
+func (t *recordedRun) dueAt() time.Time {
+	switch p := &t.submitted; {
+	case p.Pending && t.activatedAt.IsZero():
+		return neverDue
+	case p.Pending:
+		return t.activatedAt
+	case !p.NextRetryAt.IsZero():
+		return p.NextRetryAt
+	}
+	return t.submittedAt
+}
+
+// neverDue is the stored due time of a run that waits to be activated.
+var neverDue = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // readRecorded parses the receipts that describe such columns.
 func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
@@ -56,7 +74,11 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 			case run != nil:
 				run.cancelAsked, run.cancelBy, run.cancelReason = true, r.Actor, p.Reason
 			}
-		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled, receipts.AttemptSucceeded:
+		case receipts.Activated:
+			if run != nil {
+				run.activatedAt = r.At
+			}
+		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Discarded, receipts.Cancelled, receipts.AttemptSucceeded:
 			p, err := r.Payload()
 			switch {
 			case err != nil:
@@ -66,7 +88,8 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 			case p.Error != receipts.Failure{}:
 				run.failure = p.Error
 			}
-			if r.Subtype == receipts.DeadLettered {
+			run.outputDigest = p.OutputDigest
+			if r.Subtype == receipts.DeadLettered || r.Subtype == receipts.Discarded {
 				run.reason = p.ReasonCode
 			}
 		}
@@ -176,6 +199,7 @@ func compareRun(stored *StoredRun, recorded receipts.RunHistory) (d differences)
 	d.compare("attempts", stored.Attempts, recorded.Attempts)
 	d.compare("attempts that spent budget", stored.BudgetSpent, recorded.BudgetSpent)
 	d.compare("lost workers", stored.Recoveries, recorded.Recoveries)
+	d.compare("attempts handed back", stored.HandedBack, recorded.HandedBack)
 	d.compare("class", stored.Class, recorded.Class)
 	if stored.State == receipts.StateScheduled && !recorded.NextRetryAt.IsZero() {
 		d.compareTimes("due time", stored.DueAt, recorded.NextRetryAt)
@@ -200,11 +224,15 @@ func (t *recordedRun) compare(c *StoredCase, r *StoredRun) (d differences) {
 	d.compare("target", r.Target, p.Target)
 	d.compare("parent run", r.Parent, p.ParentRun)
 	d.compare("policy", r.Policy, p.Policy)
+	d.compare("remote", r.Remote, p.Remote)
+	d.compare("priority", r.Priority, p.Priority)
+	d.compareTimes("expiry", r.ExpiresAt, p.ExpiresAt)
+	d.compare("digest of the output", r.OutputDigest, t.outputDigest)
 	d = append(d, t.compareRequest(c, r)...)
 	switch r.State {
 	case receipts.StatePending:
-		d.compareTimes("due time", r.DueAt, t.submittedAt)
-	case receipts.StateDeadLettered:
+		d.compareTimes("due time", r.DueAt, t.dueAt())
+	case receipts.StateDeadLettered, receipts.StateDiscarded:
 		d.compare("reason", r.Reason, t.reason)
 	}
 	if r.Failure != (receipts.Failure{}) || t.failure.Type != "" {

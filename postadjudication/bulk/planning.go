@@ -180,7 +180,7 @@ func (q *Request) validate() error {
 	refuse(len(q.Queue) > deadletter.MaxFilterText || !validate.PlainText(q.Queue), "queue", "must be the name of a queue")
 	refuse((q.Reprocess != nil || q.Review != nil) != marks, "marks", "reprocess_eligible or manual_review_required must be given with the action mark, and only with it")
 	if q.Policy != nil {
-		errs = append(errs, validate.Policy(*q.Policy))
+		errs = append(errs, validate.Policy(*q.Policy, false))
 	}
 	return errors.Join(errs...)
 }

@@ -70,7 +70,7 @@ func MaxForkAttempts(newRuns retrypolicy.Policy) int {
 
 func (q Fork) validate() error {
 	if q.Policy != nil {
-		return validate.Policy(*q.Policy)
+		return validate.Policy(*q.Policy, true) // casework.Forking refuses to discard money
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func (r *Rule) Validate() error {
 		refuse(f.Review != nil && *f.Review, "manual_review_required", "must not be true: a rule replays no letters that a person must review first")
 	}
 	if r.Policy != nil {
-		errs = append(errs, validate.Policy(*r.Policy))
+		errs = append(errs, validate.Policy(*r.Policy, false))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

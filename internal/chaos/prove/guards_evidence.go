@@ -61,7 +61,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "the request of a submission is never changed",
-		Edits:    []Edit{{"internal/schema/stored/triggers.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id\"", "\"BEFORE UPDATE OF id\""}},
+		Edits:    []Edit{{"internal/schema/stored/triggers.go", "\"BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id, remote, priority, expires_at\"", "\"BEFORE UPDATE OF id\""}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
 	{

@@ -21,7 +21,7 @@ var Triggers = []Trigger{
 	{"runs", "never_removed", "BEFORE DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_removal()"},
 	{"operations", "never_removed", "BEFORE DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_removal()"},
 	{"operations", "never_changed", "BEFORE UPDATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_change()"},
-	{"runs", "never_changed", "BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id", "STATEMENT EXECUTE FUNCTION recourse.refuse_change()"},
+	{"runs", "never_changed", "BEFORE UPDATE OF id, case_id, tenant, family, retry_key, operation_key, queue, target, parent_id, remote, priority, expires_at", "STATEMENT EXECUTE FUNCTION recourse.refuse_change()"},
 	{"runs", "payload_kept", "BEFORE UPDATE OF payload", "STATEMENT EXECUTE FUNCTION recourse.refuse_payload()"},
 	{"cases", "never_changed", "BEFORE UPDATE OF id, tenant, kind, subject, escrow_id", "STATEMENT EXECUTE FUNCTION recourse.refuse_change()"},
 	{"escrows", "never_changed", "BEFORE UPDATE OF id, tenant, reference", "STATEMENT EXECUTE FUNCTION recourse.refuse_change()"},

@@ -85,6 +85,9 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	if err := k.checkQueue(s.Run.Family); err != nil {
 		return journal.Change{}, err
 	}
+	if k.Policy != nil && k.Policy.OnExhaustion == retrypolicy.Discard && s.Case.Kind == journal.KindSettlement {
+		return journal.Change{}, validate.ErrDiscard
+	}
 	if gate := k.Facts.family.forkGate(*s, k.Facts.at, k.Facts.served[s.Run.Family]); gate != "" {
 		return journal.Change{}, RefusedBy(gate, *s)
 	}

@@ -31,6 +31,7 @@ type PlainFamily struct {
 	Policy           retrypolicy.Policy
 	AttemptTimeLimit time.Duration
 	Run              func(ctx context.Context, a background.Attempt) background.Result
+	LeaseTerms       func(payload []byte) (length, limit time.Duration) // of a family of remote runs: what a payload asks for, 0 where it does not
 	Journal          *journal.Journal
 	Handlers         *Handlers
 }
@@ -62,20 +63,23 @@ func (f *PlainFamily) Record(ctx context.Context, m background.Transition) (back
 	if m.Event == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, m)
 	}
-	s, err := f.Handlers.applyWithHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) {
-		if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
-			if err := checkBinding(&s.Run); err != nil {
-				return journal.Change{}, err
-			}
-		}
-		run, err := m.Apply(s.Run)
-		if err != nil {
-			return journal.Change{}, unrecordableUnlessAnswered(err)
-		}
-		return journal.Change{
-			Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
-			Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receiptPayload(&m, &s.Run, &run)}},
-		}, nil
-	})
+	s, err := f.Handlers.applyWithHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(m, s) })
 	return s.Run, err
+}
+
+// decide returns the change that a transition makes to a run.
+func (f *PlainFamily) decide(m background.Transition, s *journal.Snapshot) (journal.Change, error) {
+	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+		if err := checkBinding(&s.Run); err != nil {
+			return journal.Change{}, err
+		}
+	}
+	run, err := m.Apply(s.Run)
+	if err != nil {
+		return journal.Change{}, unrecordableUnlessAnswered(err)
+	}
+	return journal.Change{
+		Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
+		Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receiptPayload(&m, &s.Run, &run)}},
+	}, nil
 }

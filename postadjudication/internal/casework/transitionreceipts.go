@@ -2,10 +2,13 @@ package casework
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
@@ -19,6 +22,7 @@ const (
 	maxMessage   = 2 << 10
 	MaxReference = 255
 	maxStack     = 8 << 10
+	maxDetails   = 4 << 10
 	maxLookupURL = 1 << 10
 )
 
@@ -32,9 +36,31 @@ func redactTransition(m background.Transition) background.Transition {
 	if f := m.Result.Failure; f != nil {
 		m.Result.Failure = &background.Failure{
 			Type: validate.Clean(f.Type, maxType), Code: validate.Clean(f.Code, maxCode), Message: validate.Clean(f.Message, maxMessage), Stack: validate.Clean(f.Stack, maxStack),
+			Details: redactJSON(f.Details, maxDetails),
 		}
 	}
+	m.Result.Output = []byte(redactJSON(string(m.Result.Output), background.MaxOutput))
+	if len(m.Result.Output) == 0 {
+		m.Result.Output = nil
+	}
 	return m
+}
+
+// redactJSON returns a JSON document of a remote worker as it is kept. One that has a secret, or is
+// longer than limit, is replaced as a whole: what is left of it would no longer be what the worker
+// said.
+func redactJSON(text string, limit int) string {
+	field, found := "", false
+	if text != "" {
+		field, found = redact.Find(json.RawMessage(text))
+	}
+	switch {
+	case found:
+		return `{"redacted":` + string(receipts.AppendText(nil, field)) + `}`
+	case len(text) > limit:
+		return `{"too_long":` + strconv.Itoa(len(text)) + `}`
+	}
+	return text
 }
 
 // receiptPayload returns the payload for a transition: what happened, and the counts after it.
@@ -48,21 +74,26 @@ func receiptPayload(m *background.Transition, before, after *background.Run) rec
 		p.AttemptClass, p.Moved, p.Reference = string(m.Result.Class), m.Result.Moved, m.Result.Reference
 	}
 	if f := m.Result.Failure; f != nil {
-		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack}
+		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack, Details: f.Details}
 	}
 	if ended {
 		p.Call = callState(m)
 	}
 	switch m.Event {
 	case receipts.AttemptStarted:
-		p.Attempt = after.Attempt
-		p.DispatchReference = DispatchReference(*after)
+		p.Attempt, p.DispatchReference = after.Attempt, deliveredBy(after)
 	case receipts.AnsweredLate:
 		p.Attempt = m.Run.Attempt
 	case receipts.RetryScheduled:
-		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, DispatchReference(*after), m.Reason
+		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, deliveredBy(after), m.Reason
 	case receipts.AttemptInterrupted:
-		p.NextRetryAt = after.DueAt
+		p.NextRetryAt, p.HandedBack = after.DueAt, m.HandedBack
+	case receipts.AttemptSucceeded:
+		if after.Output != nil {
+			p.OutputDigest = binding.RequestDigest(after.Output)
+		}
+	case receipts.Discarded:
+		p.Attempts, p.ReasonCode, p.Reason = after.Attempt, after.Reason, deathReason(after)
 	case receipts.DeadLettered:
 		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, deathReason(after)
 		p.DispatchReference = DispatchReference(*after)
@@ -89,6 +120,14 @@ func callState(m *background.Transition) string {
 		return receipts.CallOver
 	}
 	return ""
+}
+
+// deliveredBy returns the dispatch reference of a run that is delivered; a remote run is fetched.
+func deliveredBy(r *background.Run) string {
+	if r.Remote {
+		return ""
+	}
+	return DispatchReference(*r)
 }
 
 // DispatchReference returns the id of the asynq task that delivers the run now.

@@ -252,9 +252,9 @@ func (b *BreakerStore) blockedByBreaker(ctx context.Context, id background.RunID
 	return blocked, err
 }
 
-// waitingByBreakerSQL finds the waiting runs of a target's breaker; with a tenant in $1,
+// waitingByBreakerSQL finds the waiting runs of a target's breaker that are delivered; with a tenant in $1,
 // those of that tenant, else those that no breaker of their own tenant pauses.
-const waitingByBreakerSQL = `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.family = $2 AND ` + breakerOfRunSQL + ` = $3 AND ($1 = '' OR r.tenant = $1)
+const waitingByBreakerSQL = `FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.family = $2 AND ` + breakerOfRunSQL + ` = $3 AND ($1 = '' OR r.tenant = $1)
   AND ($1 <> '' OR NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.tenant = r.tenant AND k.family = $2 AND k.target = $3 AND k.state <> 'closed'))`
 
 const (

@@ -47,6 +47,12 @@ var runsTable = table{"runs", []column{
 	{"due_at", oid.T_timestamptz}, {"dead_at", oid.T_timestamptz}, {"notification_number", oid.T_int4},
 	{"reason", oid.T_text}, {"error_type", oid.T_text}, {"error_code", oid.T_text}, {"error_text", oid.T_text},
 	{"outstanding_calls", oid.T__int4},
+	{"remote", oid.T_bool}, {"priority", oid.T_int4}, {"expires_at", oid.T_timestamptz}, {"handed_back", oid.T_int4}, {"output", oid.T_bytea},
+}}
+
+var leasesTable = table{"leases", []column{
+	{"run_id", oid.T_uuid}, {"tenant", oid.T_text}, {"worker", oid.T_text}, {"attempt", oid.T_int4}, {"at", oid.T_timestamptz},
+	{"length_ms", oid.T_int4}, {"limit_ms", oid.T_int4}, {"version", oid.T_int8}, {"ended", oid.T_text},
 }}
 
 var receiptsTable = table{"receipts", []column{
@@ -100,6 +106,15 @@ func (p parameters) arrays(first int) string {
 	return strings.Join(out, ",")
 }
 
+// array returns one of those arguments, by the name of its parameter: $24::bytea[].
+func (p parameters) array(name string, first int) string {
+	at := slices.IndexFunc(p, func(c column) bool { return c.name == name })
+	if at < 0 {
+		panic(fmt.Sprintf("journal: no parameter %s", name))
+	}
+	return parameters{p[at]}.arrays(first + at)
+}
+
 // names returns the names, in order: body,case_id.
 func (p parameters) names() string {
 	out := make([]string, len(p))
@@ -138,7 +153,7 @@ var (
 	progressParameters = runsTable.of("letter", "attempt_count", "budget_spent", "recoveries", "class", "last_transition", "due_at", "dead_at", "error_type", "error_code", "error_text")
 	// Of a new run.
 	newRunParameters = slices.Concat(
-		runsTable.of("id", "case_id", "tenant", "family", "retry_key", "operation_key", "queue", "target", "policy", "payload", "parent_id", "due_at", "last_transition"),
+		runsTable.of("id", "case_id", "tenant", "family", "retry_key", "operation_key", "queue", "target", "policy", "payload", "parent_id", "due_at", "remote", "priority", "expires_at", "last_transition"),
 		operationsTable.of("request"))
 	// Of a receipt: all.
 	receiptParameters = receiptsTable.of(strings.Split(receiptColumns, ",")...)
@@ -147,7 +162,7 @@ var (
 const receiptColumns = stored.ReceiptColumns
 
 // newRunColumns are the columns of a new run that have no default.
-const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,active,due_at,last_transition`
+const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,active,due_at,remote,priority,expires_at,last_transition`
 
 func addNewRun(c *pg.Columns, r background.Run) {
 	c.ID(r.ID)
@@ -171,6 +186,9 @@ func addNewRun(c *pg.Columns, r background.Run) {
 	}
 	c.ID(r.Parent)
 	c.Time(r.DueAt)
+	c.Bool(r.Remote)
+	c.Int(int64(r.Priority))
+	c.Time(r.ExpiresAt)
 	c.ID(r.LastTransition)
 	if settles {
 		c.Bytes(r.Payload)

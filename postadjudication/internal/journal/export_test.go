@@ -29,7 +29,7 @@ const EventPageSQL = eventPageSQL
 // table: name and type of each, in order.
 func DescribedColumns() map[string][][2]string {
 	out := map[string][][2]string{}
-	for _, t := range []table{casesTable, runsTable, receiptsTable, escrowsTable, operationsTable} {
+	for _, t := range []table{casesTable, runsTable, receiptsTable, escrowsTable, operationsTable, leasesTable} {
 		for _, c := range t.columns {
 			typ := map[oid.Oid]string{oid.T_int4: "integer", oid.T_bool: "boolean", oid.T_timestamptz: "timestamp with time zone", oid.T__int4: "integer[]"}[c.typ]
 			if typ == "" {

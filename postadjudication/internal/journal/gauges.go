@@ -13,7 +13,7 @@ import (
 
 // Gauges are counts over all tenants at one moment.
 type Gauges struct {
-	Runs           map[background.State]int64 // live runs; under dead_lettered, open dead letters
+	Runs           map[background.State]int64 // live runs that are delivered; under dead_lettered, open dead letters
 	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
 	AtRisk         map[string]int64           // reserved by cases with an open dead letter: currency -> minor units
 	Held           int64                      // open dead letters with a hold
@@ -29,7 +29,7 @@ type Gauges struct {
 // The queries repeat the predicates of the partial indexes on runs, so that none reads the
 // runs that have ended.
 const (
-	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live GROUP BY state`
+	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live AND NOT remote GROUP BY state`
 	openLettersSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
 		WHERE r.active AND r.letter = 'open' GROUP BY 1`
@@ -44,7 +44,7 @@ type Metrics struct {
 }
 
 // Gauges measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
-// run and open dead letter: call it rarely.
+// run that is delivered, and every open dead letter: call it rarely.
 func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
 	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
 	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
@@ -125,7 +125,7 @@ func (l *Gauges) measureLetters(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
-const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
+const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
 
 // RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.
 func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {
@@ -157,7 +157,7 @@ type Unserved struct {
 	Runs   int64  `db:"runs" json:"runs"`
 }
 
-const unservedSQL = `SELECT r.family, r.queue, count(*) AS runs FROM recourse.runs r WHERE r.live
+const unservedSQL = `SELECT r.family, r.queue, count(*) AS runs FROM recourse.runs r WHERE r.live AND NOT r.remote
 	AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $1 AND r.queue = ANY (s.queues)) GROUP BY 1, 2 ORDER BY 1, 2`
 
 // Unserved lists the queues of live runs that no process with a heartbeat since a time

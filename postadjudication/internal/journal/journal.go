@@ -36,6 +36,7 @@ type Journal struct {
 	Notifications *Notifications
 	Breakers      *BreakerStore
 	Sessions      *SessionStore
+	Leases        *LeaseStore
 	Database      *Database
 	Metrics       *Metrics
 
@@ -44,6 +45,7 @@ type Journal struct {
 
 	transitions          *pg.Batcher[*chainedChange, receipts.CaseID, result]
 	deaths               *pg.Batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
+	leaseEnds            *pg.Batcher[*chainedChange, receipts.CaseID, result] // ends of attempts of remote workers
 	finds                *pg.Batcher[background.RunID, background.RunID, Snapshot]
 	wideTransitionStmt   preparedStmt
 	narrowTransitionStmt preparedStmt
@@ -104,6 +106,8 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	}
 	// flush.go writes their batches.
 	j.transitions = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushTransitions)
+	j.Leases.claims = pg.NewBatcher(func(c *Claim) *Claim { return c }, j.Leases.flush)
+	j.leaseEnds = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushLeaseEnds)
 	j.deaths = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushDeaths)
 	j.opener.opens = pg.NewBatcher(func(ch *chainedChange) subjectKey {
 		return subjectKey{ch.After.Case.Tenant, ch.After.Case.Kind, ch.After.Case.Subject}
@@ -116,13 +120,15 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 func newJournal() *Journal {
 	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}, IdleTimeout: pg.NewIdleTimeout()}
 	cases, outbox := &Cases{s}, &Outbox{shared: s}
-	return &Journal{
+	j := &Journal{
 		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
 		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
 		Keys: &Keys{s}, Requests: &IdempotentRequests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
 		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
 		Notifications: &Notifications{s}, opener: &opener{shared: s},
 	}
+	j.Leases = &LeaseStore{j: j}
+	return j
 }
 
 func (j *Journal) openPools(databaseURL string) (err error) {
@@ -144,6 +150,9 @@ func (j *Journal) openPools(databaseURL string) (err error) {
 	}
 	j.readDB = sqlx.NewDb(reads, "postgres")
 	if j.Sessions.heartbeatDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "heartbeat", MaxConns: 1, Dialer: j.IdleTimeout.Dialer(pg.HeartbeatIdleLimit)}); err != nil {
+		return err
+	}
+	if err = j.Leases.open(databaseURL); err != nil {
 		return err
 	}
 	if j.Outbox.sequencerDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "sequencer", MaxConns: 4, Settings: SequencerSettings(), Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
@@ -174,6 +183,9 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.findStmt, err = prepareStmt(ctx, j.batchDB, byRunsSQL); err != nil {
 		return err
 	}
+	if err := j.Leases.prepare(ctx); err != nil {
+		return err
+	}
 	if j.cache, err = lru.New[background.RunID, *Snapshot](cacheSize); err != nil {
 		return err
 	}
@@ -186,6 +198,8 @@ func (j *Journal) Close() {
 	j.opener.opens.Close()
 	j.transitions.Close()
 	j.deaths.Close()
+	j.leaseEnds.Close()
+	j.Leases.claims.Close()
 	j.finds.Close()
 	j.closePools()
 }
@@ -193,7 +207,7 @@ func (j *Journal) Close() {
 // closePools ignores the errors of Close: nothing is left to be written by then, and a
 // connection that broke before fails to close.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.DB, j.transitionPath.DB, j.txPath.DB, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB} {
+	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.DB, j.transitionPath.DB, j.txPath.DB, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB, j.Leases.fetchDB} {
 		_ = db.Close()
 	}
 }

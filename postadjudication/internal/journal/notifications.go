@@ -16,7 +16,7 @@ const waitingColumns = `
 SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.letter, r.attempt_count, r.notification_number, r.due_at
 `
 
-const waitingSQL = waitingColumns + `FROM recourse.runs r WHERE r.live AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
+const waitingSQL = waitingColumns + `FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
   AND NOT ` + pausedByBreakerSQL + ` ORDER BY r.due_at, r.id LIMIT $4`
 
 type waitingRow struct {
@@ -38,7 +38,7 @@ type Notifications struct {
 	*shared
 }
 
-// DueRuns lists runs that wait, are due and are not paused, oldest first, strictly after
+// DueRuns lists runs that wait to be delivered, are due and are not paused, oldest first, strictly after
 // the cursor, with the fields needed to notify. See background.Store.
 func (n *Notifications) DueRuns(ctx context.Context, after background.Cursor, due time.Time, limit int) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)

@@ -57,12 +57,12 @@ WITH b AS MATERIALIZED (
   FROM v WHERE result = 'applied' ON CONFLICT DO NOTHING RETURNING c.id
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition
-  FROM unnest(` + newRunParameters.arrays(19) + `) AS t(` + newRunParameters.names() + `)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.remote,t.priority,t.expires_at,t.last_transition
+  FROM unnest(` + newRunParameters.arrays(openedRunsAt) + `) AS t(` + newRunParameters.names() + `)
   JOIN nc ON nc.id = t.case_id
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
-  SELECT t.key, t.case_id, t.request FROM unnest($24::bytea[],$20::uuid[],$32::bytea[]) AS t(key,case_id,request)
+  SELECT t.key, t.case_id, t.request FROM unnest(` + newRunParameters.array("operation_key", openedRunsAt) + `,` + newRunParameters.array("case_id", openedRunsAt) + `,` + newRunParameters.array("request", openedRunsAt) + `) AS t(key,case_id,request)
   JOIN nc ON nc.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
 ), x AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
@@ -71,7 +71,7 @@ WITH b AS MATERIALIZED (
   WHERE e.id = s.escrow_id
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT t.* FROM unnest(` + receiptParameters.arrays(33) + `) AS t(` + receiptColumns + `) JOIN nc ON nc.id = t.case_id
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(openedRunsAt+len(newRunParameters)) + `) AS t(` + receiptColumns + `) JOIN nc ON nc.id = t.case_id
   RETURNING case_id, seq, tenant
 ), p AS (
 ` + outboxSQL + `
@@ -84,6 +84,9 @@ var wideOpenParameters = slices.Concat(
 	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
 	casesTable.of("submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "asked AS amount", "run_id", "last_link AS link"),
 )
+
+// openedRunsAt is the number of the first parameter of the new runs of wideOpenSQL.
+var openedRunsAt = 1 + len(wideOpenParameters)
 
 // newCaseColumns are the columns of a new case that have no default.
 const newCaseColumns = `id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
@@ -200,8 +203,8 @@ WITH f AS MATERIALIZED (
   SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
     generation,amount,amount,run,1,link FROM f
 ), r AS (
-  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,active,due_at,last_transition)
-  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,last_transition FROM f
+  INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,active,due_at,remote,priority,expires_at,last_transition)
+  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,remote,priority,expires_at,last_transition FROM f
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request) SELECT operation_key, case_id, payload FROM f WHERE operation_key IS NOT NULL
 ), i AS (
@@ -218,7 +221,7 @@ var narrowOpenParameters = slices.Concat(
 	receiptsTable.of("body"), runsTable.of("payload", "policy"),
 	casesTable.of("id AS case_id", "tenant", "kind", "subject"), escrowsTable.of("reference", "currency", "held"),
 	casesTable.of("asked AS amount", "submission", "content", "progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "last_link AS link"),
-	runsTable.of("id AS run", "family", "retry_key", "operation_key", "queue", "target", "due_at", "last_transition"),
+	runsTable.of("id AS run", "family", "retry_key", "operation_key", "queue", "target", "due_at", "remote", "priority", "expires_at", "last_transition"),
 	receiptsTable.of("source", "subtype", "actor", "at"),
 )
 
@@ -284,6 +287,9 @@ func addNarrowOpenRun(c *pg.BinaryColumns, r *background.Run) {
 	c.Str(r.Queue)
 	c.Str(r.Target)
 	c.Time(r.DueAt)
+	c.Bool(r.Remote)
+	c.Int4(r.Priority)
+	c.Time(r.ExpiresAt)
 	c.ID(r.LastTransition)
 }
 

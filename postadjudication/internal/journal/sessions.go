@@ -126,7 +126,7 @@ func (s *SessionStore) AttemptsOf(ctx context.Context, id background.SessionID, 
 // result; its last row is the next cursor.
 const missingSessionsSQL = `
 WITH page AS MATERIALIZED (
-  SELECT r.id, r.due_at, r.state, r.session_id FROM recourse.runs r WHERE r.live AND (r.due_at, r.id) > ($1, $2) ORDER BY r.due_at, r.id LIMIT $3
+  SELECT r.id, r.due_at, r.state, r.session_id FROM recourse.runs r WHERE r.live AND NOT r.remote AND (r.due_at, r.id) > ($1, $2) ORDER BY r.due_at, r.id LIMIT $3
 )
 SELECT DISTINCT coalesce(p.session_id, '00000000-0000-0000-0000-000000000000'::uuid), NULL::timestamptz, NULL::uuid FROM page p
 WHERE p.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = p.session_id)

@@ -63,7 +63,7 @@ const snapshotWithoutTermsSQL = `SELECT ` + snapshotColumns + `, ` + noTermsColu
 const snapshotColumns = `
   r.id, r.case_id, r.tenant, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload) AS payload,
   r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_transition, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.notification_number,
-  r.reason AS death_reason, r.error_type, r.error_code, r.error_text,
+  r.reason AS death_reason, r.error_type, r.error_code, r.error_text, r.remote, r.priority, r.expires_at, r.handed_back,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
   c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
   c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link`
@@ -105,6 +105,10 @@ type snapshotRow struct {
 	ErrorType          string
 	ErrorCode          string
 	ErrorText          string
+	Remote             bool
+	Priority           int
+	ExpiresAt          sql.NullTime
+	HandedBack         int
 	Kind               string
 	Subject            string
 	EscrowID           int64
@@ -144,7 +148,7 @@ func (r *snapshotRow) destinations() []any {
 		&r.ID, &r.CaseID, &r.Tenant, &r.Family, &r.RetryKey, &r.OperationKey, &r.Queue, &r.Target, &r.Policy, &r.Payload, &r.ParentID,
 		&r.State, &r.Letter, &r.AttemptCount, &r.BudgetSpent, &r.Recoveries, &r.Class, &r.Token,
 		&r.SessionID, &r.OutstandingCalls, &r.LastTransition, &r.CancelRequested, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.NotificationNumber,
-		&r.DeathReason, &r.ErrorType, &r.ErrorCode, &r.ErrorText,
+		&r.DeathReason, &r.ErrorType, &r.ErrorCode, &r.ErrorText, &r.Remote, &r.Priority, &r.ExpiresAt, &r.HandedBack,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
 		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
 		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnReceipt,
@@ -173,6 +177,7 @@ func (r *snapshotRow) snapshot() (Snapshot, error) {
 		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastTransition: r.LastTransition, CancelRequested: r.CancelRequested,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 		DueAt: r.DueAt.UTC(), NotificationNumber: r.NotificationNumber, Reason: r.DeathReason, UnresolvedUnknowns: r.UnknownOpen, Terms: r.terms(),
+		Remote: r.Remote, Priority: r.Priority, HandedBack: r.HandedBack,
 	}
 	copy(run.Operation[:], r.OperationKey)
 	for _, attempt := range r.OutstandingCalls {
@@ -180,6 +185,9 @@ func (r *snapshotRow) snapshot() (Snapshot, error) {
 	}
 	if r.DeadAt.Valid {
 		run.DeadAt = r.DeadAt.Time.UTC()
+	}
+	if r.ExpiresAt.Valid {
+		run.ExpiresAt = r.ExpiresAt.Time.UTC()
 	}
 	if r.FirstSentAt.Valid {
 		run.FirstSentAt = r.FirstSentAt.Time.UTC()

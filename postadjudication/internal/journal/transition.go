@@ -128,6 +128,8 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 // tryWrite writes a change without waiting for any lock, in a batch if it is batchable.
 func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, error) {
 	switch {
+	case ch.SideEffect == nil && ch.endsLease():
+		return j.leaseEnds.Do(ch)
 	case ch.SideEffect == nil:
 		return j.transitions.Do(ch)
 	case ch.batchable():
@@ -144,6 +146,8 @@ func singleResult(res result, err error) (result, error) {
 	switch {
 	case pg.IsContention(err):
 		return conflict, ErrBusy
+	case errors.Is(err, ErrFingerprintHeld):
+		return conflict, err
 	case err != nil:
 		return conflict, unrecordableOrUnavailable(err)
 	}
@@ -176,10 +180,14 @@ func (j *Journal) writeSerialized(ctx context.Context, path *pg.SlowPath, name s
 	})
 }
 
+// maxCachedPayload bounds the payload of a cached run, and so the memory of the cache.
+const maxCachedPayload = 16 << 10
+
 // cacheSnapshot caches a case after this process's own transition, for the next one. It
-// removes the entry if the transition was not applied or the run has ended.
+// removes the entry if the transition was not applied or the run has ended, and caches no run
+// with a large payload.
 func (j *Journal) cacheSnapshot(id background.RunID, after *Snapshot, ok bool) {
-	if ok && after.Run.State.Live() {
+	if ok && after.Run.State.Live() && len(after.Run.Payload) <= maxCachedPayload {
 		j.cache.Add(id, after)
 		return
 	}

@@ -38,7 +38,7 @@ var wideTransitionSQL = `
 WITH b AS MATERIALIZED (
   SELECT * FROM unnest(` + caseParameters.arrays(1) + `) WITH ORDINALITY AS t(` + caseParameters.names() + `,n)
 ), u AS MATERIALIZED (
-  SELECT * FROM unnest(` + runParameters.arrays(27) + `) AS t(` + runParameters.names() + `)
+  SELECT * FROM unnest(` + runParameters.arrays(changedRunsAt) + `) AS t(` + runParameters.names() + `)
 ), alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), open_breakers AS MATERIALIZED (
@@ -76,16 +76,18 @@ WITH b AS MATERIALIZED (
   FROM fit f WHERE c.id = f.case_id AND f.fits RETURNING c.id
 ), r AS (
   UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), active = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open',
-    token = u.new_token, session_id = u.session, reason = u.why, outstanding_calls = u.outstanding_calls::int[], ` + progressParameters.assignments("u") + `
+    token = u.new_token, session_id = u.session, reason = u.why, outstanding_calls = u.outstanding_calls::int[], handed_back = u.handed_back, output = coalesce(u.output, r.output), ` + progressParameters.assignments("u") + `
   FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
+), el AS (
+  DELETE FROM recourse.leases l USING u JOIN c ON c.id = u.case_id WHERE l.run_id = u.run AND u.state = 'running' AND u.new_state <> 'running'
 ), nr AS (
   INSERT INTO recourse.runs (` + newRunColumns + `,class)
-  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.last_transition,t.class
-  FROM unnest(` + newRunParameters.arrays(49) + `,$73::text[]) AS t(` + newRunParameters.names() + `,class)
+  SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.remote,t.priority,t.expires_at,t.last_transition,t.class
+  FROM unnest(` + newRunParameters.arrays(newRunsAt) + fmt.Sprintf(`,$%d::text[])`, receiptsAt+len(receiptParameters)) + ` AS t(` + newRunParameters.names() + `,class)
   JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0 -- after r: a case has one active run
 ), o AS (
   INSERT INTO recourse.operations (key, case_id, request)
-  SELECT t.key, t.case_id, t.request FROM unnest($54::bytea[],$50::uuid[],$62::bytea[]) AS t(key,case_id,request)
+  SELECT t.key, t.case_id, t.request FROM unnest(` + newRunParameters.array("operation_key", newRunsAt) + `,` + newRunParameters.array("case_id", newRunsAt) + `,` + newRunParameters.array("request", newRunsAt) + `) AS t(key,case_id,request)
   JOIN c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
 ), x AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
@@ -97,7 +99,7 @@ WITH b AS MATERIALIZED (
   SELECT f.escrow_id, f.case_id, f.seq + 1, f.commits FROM fit f WHERE f.commits <> 0 AND NOT (f.reserve AND f.commits > 0)
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT t.* FROM unnest(` + receiptParameters.arrays(63) + `) AS t(` + receiptColumns + `) JOIN c ON c.id = t.case_id
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(receiptsAt) + `) AS t(` + receiptColumns + `) JOIN c ON c.id = t.case_id
   RETURNING case_id, seq, tenant
 ), p AS (
 ` + outboxSQL + `
@@ -116,7 +118,15 @@ var (
 	)
 	runParameters = runsTable.of("id AS run", "case_id", "state", "attempt_count AS attempt", "token", "cancel_requested AS cancel_seen",
 		"state AS new_state", "letter", "attempt_count", "budget_spent", "recoveries", "class", "token AS new_token", "last_transition", "due_at", "dead_at",
-		"reason AS why", "error_type", "error_code", "error_text", "session_id AS session", "outstanding_calls")
+		"reason AS why", "error_type", "error_code", "error_text", "session_id AS session", "outstanding_calls", "handed_back", "output")
+)
+
+// The numbers of the first parameters of the parts of wideTransitionSQL: of the runs, the new runs
+// and the receipts.
+var (
+	changedRunsAt = 1 + len(caseParameters)
+	newRunsAt     = changedRunsAt + len(runParameters)
+	receiptsAt    = newRunsAt + len(newRunParameters)
 )
 
 func wideTransitionArgs(changes []*chainedChange) []any {
@@ -208,6 +218,12 @@ func addRun(c *pg.Columns, before, after *background.Run) {
 	c.Str(f.Message)
 	c.ID(after.Session)
 	c.Ints(after.OutstandingCalls)
+	c.Int(int64(after.HandedBack))
+	if after.Output == nil {
+		c.Null()
+	} else {
+		c.Bytes(after.Output)
+	}
 }
 
 // applyWideTransitions executes one transition statement and returns the result of each row.
@@ -263,35 +279,51 @@ func hitTransitionPoints(m failpoint.Moment, changes []*chainedChange) {
 }
 
 // narrowTransitionSQL writes the most frequent kind of transition: of one run of one case,
-// with one receipt and no reservation. What it adds to or frees from the escrow, computed
-// from the sums of the case before and after, is inserted as a delta. All guards are in ok,
-// which locks the newest case and run of each row and never waits; after it nothing can
-// fail for a single row.
+// with one receipt and no reservation.
 //
 // It writes no claim while any circuit breaker is open: wideTransitionSQL decides which runs
 // are blocked, and a claim that is not written here is tried there.
 //
-// $1 sessions that claim · $2..$40 transitions, one row each; the widest column first, so
+// $1 sessions that claim · $2.. transitions, one row each; the widest column first, so
 // that the driver's buffer grows least often
 // returns the numbers of the rows that were written
 var narrowTransitionSQL = `
 WITH alive AS MATERIALIZED (
   SELECT s.id FROM recourse.sessions s WHERE s.id = ANY($1::uuid[]) AND NOT s.lost FOR KEY SHARE OF s SKIP LOCKED
-), ok AS MATERIALIZED (
+), ` + narrowTransition{
+	parameters: narrowTransitionParameters, first: 2,
+	guard: `b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed')`,
+}.sql()
+
+// narrowTransition makes the statements that write transitions of one run of one case each, with
+// one receipt and no reservation. What a transition adds to or frees from the escrow, computed
+// from the sums of the case before and after, is inserted as a delta. All guards are in ok,
+// which locks the newest case and run of each row and never waits; after it nothing can
+// fail for a single row.
+type narrowTransition struct {
+	parameters parameters // beginning with narrowTransitionParameters
+	first      int        // the number of the first one
+	guard      string     // on b, the row as given, and r, the run; beside those of every transition
+	runs       string     // further assignments to the run, each after a comma
+	more       string     // further writes, each a CTE after a comma
+}
+
+func (n narrowTransition) sql() string {
+	return `ok AS MATERIALIZED (
   SELECT b.*, c.tenant, c.escrow_id, b.reserved + b.released + b.refunded - c.reserved - c.released - c.refunded AS delta
-  FROM unnest(` + narrowTransitionParameters.arrays(2) + `) WITH ORDINALITY AS b(` + narrowTransitionParameters.names() + `,n)
+  FROM unnest(` + n.parameters.arrays(n.first) + `) WITH ORDINALITY AS b(` + n.parameters.names() + `,n)
   JOIN recourse.cases c ON c.id = b.case_id
   JOIN recourse.runs r ON r.id = b.run
   WHERE c.last_seq = b.seq AND c.last_link = b.link AND r.case_id = b.case_id
     AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_requested = b.cancel_seen
-    AND (b.new_state <> 'running' OR b.state = 'running' OR b.session IN (SELECT id FROM alive) AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.state <> 'closed'))
+    AND (` + n.guard + `)
   ORDER BY c.id FOR NO KEY UPDATE OF c, r SKIP LOCKED
 ), c AS (
   UPDATE recourse.cases c SET last_seq = b.seq + 1, last_link = b.new_link, ` + settlementParameters.assignments("b") + `
   FROM ok b WHERE c.id = b.case_id
 ), r AS (
   UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), active = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open',
-    token = b.new_token, session_id = b.session, reason = b.why, ` + progressParameters.assignments("b") + `
+    token = b.new_token, session_id = b.session, reason = b.why, ` + progressParameters.assignments("b") + n.runs + `
   FROM ok b WHERE r.id = b.run
 ), i AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
@@ -300,8 +332,9 @@ WITH alive AS MATERIALIZED (
   INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(seq + 1) FROM ok GROUP BY tenant
 ), d AS (
   INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta) SELECT escrow_id, case_id, seq + 1, delta FROM ok WHERE delta <> 0
-)
+)` + n.more + `
 SELECT n, seq FROM ok`
+}
 
 // narrowTransitionParameters are the parameters from $2 on, as addNarrowTransition writes them.
 var narrowTransitionParameters = slices.Concat(

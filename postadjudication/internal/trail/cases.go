@@ -60,6 +60,11 @@ type Run struct {
 	DeadAt           time.Time        // zero unless dead-lettered
 	Reason           string           // of its death
 	Failure          receipts.Failure // the last one; zero if there was none
+	Remote           bool
+	Priority         int
+	ExpiresAt        time.Time // zero: never
+	HandedBack       int
+	OutputDigest     string // hex; SHA-256 of what its worker returned; empty: nothing
 }
 
 // IsLive reports whether the run is live.
@@ -74,6 +79,7 @@ func (r *Run) IsActive() bool { return r.IsLive() || r.Letter == receipts.Letter
 const runsSQL = `SELECT
   r.id, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload), r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class,
   r.outstanding_calls, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
+  r.remote, r.priority, r.expires_at, r.handed_back, coalesce(encode(sha256(r.output), 'hex'), ''),
   c.id, c.kind, c.subject, coalesce(c.escrow_id, 0), coalesce(e.reference, ''), coalesce(e.currency, ''), coalesce(e.held, 0), c.submission, c.content,
   c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
   c.run_id, c.epoch, c.unknown_open, c.first_sent_at, c.last_seq, c.last_link
@@ -86,11 +92,12 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 	var parent uuid.NullUUID
 	var key, content, link []byte
 	var outstanding pq.Int32Array
-	var dead, firstSent sql.NullTime
+	var dead, firstSent, expires sql.NullTime
 	s := &c.State
 	err = rows.Scan(
 		&id, &r.Family, &r.RetryKey, &key, &r.Queue, &r.Target, &r.Policy, &r.Request, &parent, &r.State, &r.Letter, &r.Attempts, &r.BudgetSpent, &r.Recoveries, &r.Class,
 		&outstanding, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &dead, &r.Reason, &r.Failure.Type, &r.Failure.Code, &r.Failure.Message,
+		&r.Remote, &r.Priority, &expires, &r.HandedBack, &r.OutputDigest,
 		&caseID, &c.Kind, &c.Subject, &c.Escrow, &c.Reference, &c.Currency, &c.Held, &c.Submission, &content,
 		(*string)(&s.Progression), (*string)(&s.ReasonCode), &s.Reason, (*string)(&s.Lifecycle), (*string)(&s.Adjudication), &s.Generation, &s.Asked, &s.Moved, &s.Reserved, &s.Released, &s.Refunded,
 		&active, &c.Epoch, &c.UnknownOpen, &firstSent, &c.Head.Seq, &link,
@@ -101,6 +108,9 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 	r.ID, r.Parent, r.DueAt = receipts.RunID(id), receipts.RunID(parent.UUID), r.DueAt.UTC()
 	if dead.Valid {
 		r.DeadAt = dead.Time.UTC()
+	}
+	if expires.Valid {
+		r.ExpiresAt = expires.Time.UTC()
 	}
 	copy(r.OperationKey[:], key)
 	for _, attempt := range outstanding {

@@ -104,7 +104,13 @@ SELECT d.case_id, NULL, 'delta ' || d.delta || ' of case ' || d.case_id || ' of 
 WHERE e.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = d.case_id AND c.escrow_id = d.escrow_id AND c.tenant = e.tenant)
 UNION ALL
 SELECT r.case_id, r.id, 'run ' || r.id || ', which is running, of ' || $1 || ' refers to session ' || coalesce(r.session_id::text, 'none') || ', which is not there' FROM recourse.runs r
-WHERE r.tenant = $1 AND r.live AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id)`
+WHERE r.tenant = $1 AND r.live AND NOT r.remote AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id)
+UNION ALL
+SELECT r.case_id, r.id, 'remote run ' || r.id || ', which is running, of ' || $1 || ' has no lease of its attempt' FROM recourse.runs r
+WHERE r.tenant = $1 AND r.live AND r.remote AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.leases l WHERE l.run_id = r.id AND l.attempt = r.attempt_count AND l.tenant = r.tenant)
+UNION ALL
+SELECT r.case_id, l.run_id, 'the lease of run ' || l.run_id || ' of ' || $1 || ' is of no attempt that runs' FROM recourse.leases l LEFT JOIN recourse.runs r ON r.id = l.run_id
+WHERE l.tenant = $1 AND NOT coalesce(r.remote AND r.state = 'running' AND r.attempt_count = l.attempt AND r.tenant = l.tenant, false)`
 
 // orphanOperationSQL finds operations without a case, which would have named their tenant.
 const orphanOperationSQL = `SELECT o.case_id, NULL, 'operation ' || encode(o.key, 'hex') || ' refers to case ' || o.case_id || ', which is not there' FROM recourse.operations o

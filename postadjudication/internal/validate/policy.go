@@ -12,11 +12,15 @@ import (
 // maxPolicyDelay bounds the delays of a policy that is set.
 const maxPolicyDelay = 30 * Day
 
-// Policy returns a *FieldError for each problem of a policy, joined.
-func Policy(p retrypolicy.Policy) error {
+// ErrDiscard refuses a policy that discards runs.
+var ErrDiscard = &refusal.FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a run that may move money, or that a plan or a rule forks, is always kept"}
+
+// Policy returns a *FieldError for each problem of a policy, joined. mayDiscard allows the policy to
+// discard runs that fail for good.
+func Policy(p retrypolicy.Policy, mayDiscard bool) error {
 	var errs []error
-	if p.OnExhaustion == retrypolicy.Discard {
-		errs = append(errs, &refusal.FieldError{Field: "policy.on_exhaustion", Problem: "must be dead_letter: a run that ends without success is always kept"})
+	if !mayDiscard && p.OnExhaustion == retrypolicy.Discard {
+		errs = append(errs, ErrDiscard)
 	}
 	if p.MaxDelay > maxPolicyDelay {
 		errs = append(errs, &refusal.FieldError{Field: "policy.max_delay", Problem: fmt.Sprintf("must not be over %d days: nobody would notice a run that waits longer", maxPolicyDelay/Day)})

@@ -1,0 +1,42 @@
+package casework
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+)
+
+// DefaultLease is the length of a lease that neither the worker nor the run states.
+const DefaultLease = 30 * time.Second
+
+// MaxLease bounds the length of a lease and the time limit of its attempt.
+const MaxLease = 24 * time.Hour
+
+// RemoteRuns claims remote runs for workers, by the decisions of their families. It implements
+// background.LeaseStore.
+type RemoteRuns struct {
+	*journal.LeaseStore
+	Families map[string]*PlainFamily // by name
+}
+
+var _ background.LeaseStore = RemoteRuns{}
+
+// ClaimDue claims due runs for a worker.
+func (r RemoteRuns) ClaimDue(_ context.Context, at time.Time, want lease.Want, start func(background.Run) background.Transition) ([]background.Claimed, error) {
+	return r.LeaseStore.ClaimDue(&journal.Claim{Want: want, At: at, Start: start, Decide: r.decide})
+}
+
+func (r RemoteRuns) decide(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+	f := r.Families[s.Run.Family]
+	if f == nil || f.LeaseTerms == nil {
+		return journal.Change{}, background.ErrUnknownFamily
+	}
+	length, limit := f.LeaseTerms(s.Run.Payload)
+	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, length, DefaultLease), MaxLease)
+	tr.Lease.Limit = min(limit, MaxLease)
+	return f.decide(redactTransition(tr), s)
+}

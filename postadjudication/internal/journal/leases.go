@@ -1,0 +1,429 @@
+package journal
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// LeaseStore claims remote runs for workers, and keeps their leases.
+//
+// Concurrent claims share a transaction, which picks the runs, reads them, and writes their claims
+// with their receipts and leases. It never waits for another transaction.
+//
+//	ClaimDue ──▶ batch ──▶ BEGIN · dueRemoteSQL ──▶ Decide each ──▶ leaseClaimSQL · COMMIT
+type LeaseStore struct {
+	j        *Journal
+	fetchDB  *sql.DB
+	claims   *pg.Batcher[*Claim, *Claim, []background.Claimed]
+	dueStmt  *sql.Stmt
+	claim    *sql.Stmt
+	endStmt  preparedStmt
+	leaveOut leftOut
+}
+
+// Claim is one worker's request for due runs.
+type Claim struct {
+	Want  lease.Want
+	At    time.Time
+	Start func(background.Run) background.Transition // the transition that claims a run, with its lease
+	// Decide returns the change that the claim makes. It is called once for each run.
+	Decide func(background.Transition, *Snapshot) (Change, error)
+}
+
+// fetchConns bounds the connections on which claims are made: the second is for the time in which
+// the first is lost.
+const fetchConns = 2
+
+func (l *LeaseStore) open(databaseURL string) (err error) {
+	l.fetchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "fetches", MaxConns: fetchConns, Settings: pg.PlannerSettings, Binary: true, Dialer: l.j.IdleTimeout.Dialer(pg.BatchIdleLimit)})
+	return err
+}
+
+func (l *LeaseStore) prepare(ctx context.Context) (err error) {
+	if l.endStmt, err = prepareStmt(ctx, l.j.batchDB, leaseEndSQL); err != nil {
+		return err
+	}
+	for text, stmt := range map[string]**sql.Stmt{dueRemoteSQL: &l.dueStmt, leaseClaimSQL: &l.claim} {
+		p, err := prepareStmt(ctx, l.fetchDB, text)
+		if err != nil {
+			return err
+		}
+		*stmt = p.stmt
+	}
+	return nil
+}
+
+// ClaimDue claims due runs for a worker. See background.LeaseStore.
+func (l *LeaseStore) ClaimDue(c *Claim) ([]background.Claimed, error) { return l.claims.Do(c) }
+
+// maxPicked bounds the runs that one transaction claims.
+const maxPicked = 512
+
+// flush answers requests in order, in as many transactions as their runs need.
+func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] {
+	var out []pg.Answer[[]background.Claimed]
+	for len(requests) > 0 {
+		n, wanted := 0, 0
+		for n < len(requests) && (n == 0 || wanted+requests[n].Want.Count <= maxPicked) {
+			wanted += requests[n].Want.Count
+			n++
+		}
+		out = append(out, l.flushOnce(requests[:n])...)
+		requests = requests[n:]
+	}
+	return out
+}
+
+func (l *LeaseStore) flushOnce(requests []*Claim) []pg.Answer[[]background.Claimed] {
+	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
+	defer cancel()
+	defer l.j.SignalCommitted()
+	out := make([]pg.Answer[[]background.Claimed], len(requests))
+	claimed, err := l.claimAll(ctx, requests)
+	for i := range out {
+		switch {
+		case err == nil:
+			out[i].Value = claimed[i]
+		case !pg.IsContention(err): // else nothing was claimed, and the worker asks again
+			out[i].Err = pg.Unavailable(err)
+		}
+	}
+	return out
+}
+
+// pick is a due run that was picked for a request.
+type pick struct {
+	request  int
+	snapshot Snapshot
+	openedAt time.Time
+}
+
+// claimAll picks and claims runs for requests in one transaction.
+func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]background.Claimed, err error) {
+	out = make([][]background.Claimed, len(requests))
+	tx, err := l.fetchDB.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	picks, err := l.pick(ctx, tx, requests)
+	if err != nil || len(picks) == 0 {
+		return out, err
+	}
+	var changes []*chainedChange
+	var leases []lease.Lease
+	var of []pick
+	for _, p := range picks {
+		ch, held, err := requests[p.request].decide(&p.snapshot)
+		if err != nil {
+			if !errors.Is(err, background.ErrExpired) { // the loop that ends expired runs ends it
+				l.leaveOut.add(p.snapshot.Run.ID, time.Now())
+			}
+			out[p.request] = append(out[p.request], background.Claimed{Run: p.snapshot.Run, Err: err})
+			continue
+		}
+		changes, leases, of = append(changes, ch), append(leases, held), append(of, p)
+	}
+	if len(changes) == 0 {
+		return out, nil
+	}
+	results, err := applyLeaseClaims(ctx, preparedStmt{tx.StmtContext(ctx, l.claim)}, changes, leases)
+	if err != nil {
+		return nil, err
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseClaim)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseClaim)
+	if err != nil {
+		return nil, err
+	}
+	for i, ch := range changes {
+		if results[i] != applied {
+			continue // its case is locked or has changed: it is picked again
+		}
+		l.j.cacheSnapshot(ch.After.Run.ID, ch.After, true)
+		run := ch.After.Run
+		claimed := background.Claimed{Run: run, Lease: leases[i], OpenedAt: of[i].openedAt}
+		if run.Terms != nil {
+			claimed.SubmittedAt = run.Terms.At
+		}
+		out[of[i].request] = append(out[of[i].request], claimed)
+	}
+	return out, nil
+}
+
+// decide returns the change that claims a run, and the lease.
+func (c *Claim) decide(s *Snapshot) (*chainedChange, lease.Lease, error) {
+	tr := c.Start(s.Run)
+	change, err := c.Decide(tr, s)
+	if err != nil {
+		return nil, lease.Lease{}, err
+	}
+	ch, err := chain(&change)
+	if err != nil {
+		return nil, lease.Lease{}, unrecordable(err)
+	}
+	return ch, *tr.Lease, nil
+}
+
+// pick locks and reads due runs for requests: in rounds, the first queue of every request, then the
+// second of those that still want runs, and so on.
+func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (picks []pick, err error) {
+	wanted := make([]int, len(requests))
+	for i, r := range requests {
+		wanted[i] = r.Want.Count
+	}
+	for round := 0; ; round++ {
+		var queues []queueWant
+		for i, r := range requests {
+			if wanted[i] > 0 && round < len(r.Want.Queues) {
+				queues = addWant(queues, r.Want.Tenant, r.Want.Queues[round], wanted[i], i)
+			}
+		}
+		if len(queues) == 0 {
+			return picks, nil
+		}
+		found, err := l.due(ctx, tx, queues, earliest(requests))
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range found {
+			wanted[p.request]--
+			picks = append(picks, p)
+		}
+	}
+}
+
+// earliest returns the earliest time of the requests: what is due for it is due for all.
+func earliest(requests []*Claim) time.Time {
+	return slices.MinFunc(requests, func(a, b *Claim) int { return a.At.Compare(b.At) }).At
+}
+
+// queueWant is how many runs are wanted of a queue, and by which requests.
+type queueWant struct {
+	tenant, queue string
+	wanted        int
+	by            []int // a request once for each run that it wants, in the order of the requests
+}
+
+func addWant(all []queueWant, tenant, queue string, wanted, request int) []queueWant {
+	at := slices.IndexFunc(all, func(q queueWant) bool { return q.tenant == tenant && q.queue == queue })
+	if at < 0 {
+		at, all = len(all), append(all, queueWant{tenant: tenant, queue: queue})
+	}
+	all[at].wanted += wanted
+	for range wanted {
+		all[at].by = append(all[at].by, request)
+	}
+	return all
+}
+
+// due executes dueRemoteSQL and gives the runs of each queue to its requests, in order.
+func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at time.Time) ([]pick, error) {
+	c := pg.NewColumns(3, len(queues))
+	for _, q := range queues {
+		c.Str(q.tenant)
+		c.Str(q.queue)
+		c.Int(int64(q.wanted))
+	}
+	out := pg.NewColumns(1, 0)
+	for _, id := range l.leaveOut.now(time.Now()) {
+		out.ID(id)
+	}
+	rows, err := tx.StmtContext(ctx, l.dueStmt).QueryContext(ctx, append(append(c.Args(), at), out.Args()...)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make([][]pick, len(queues))
+	var unreadables unreadable
+	for rows.Next() {
+		var scanned snapshotRow
+		var opened sql.NullTime
+		var n int
+		s, err := scanned.read(rows, &opened, &n)
+		switch {
+		case scanned.ID == (uuid.UUID{}):
+			return nil, err
+		case err != nil:
+			l.leaveOut.add(background.RunID(scanned.ID), time.Now())
+			unreadables = append(unreadables, unreadableRun{id: background.RunID(scanned.ID), err: err})
+			continue
+		}
+		found[n-1] = append(found[n-1], pick{snapshot: s, openedAt: opened.Time.UTC()})
+	}
+	l.j.warnUnreadable(unreadables)
+	var picks []pick
+	for i, q := range queues {
+		slices.SortFunc(found[i], func(a, b pick) int { return compareFetched(&a.snapshot.Run, &b.snapshot.Run) })
+		for k, p := range found[i] {
+			p.request = q.by[k]
+			picks = append(picks, p)
+		}
+	}
+	return picks, rows.Err()
+}
+
+// compareFetched orders the runs of a queue as they are fetched.
+func compareFetched(a, b *background.Run) int {
+	if a.Priority != b.Priority {
+		return b.Priority - a.Priority
+	}
+	if by := a.DueAt.Compare(b.DueAt); by != 0 {
+		return by
+	}
+	return slices.Compare(a.ID[:], b.ID[:])
+}
+
+// FindLease reads a running run with its lease. See background.LeaseStore.
+func (l *LeaseStore) FindLease(ctx context.Context, tenant string, id background.RunID) (background.Run, lease.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := l.j.readDB.QueryContext(ctx, findLeaseSQL, id.String(), tenant)
+	if err != nil {
+		return background.Run{}, lease.Lease{}, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return background.Run{}, lease.Lease{}, errors.Join(pg.Unavailable(rows.Err()), background.ErrNotFound)
+	}
+	var scanned snapshotRow
+	var held leaseRow
+	s, err := scanned.read(rows, held.destinations()...)
+	switch {
+	case scanned.ID == (uuid.UUID{}):
+		return background.Run{}, lease.Lease{}, pg.Unavailable(err)
+	case err != nil:
+		err = unreadable{{id: id, err: err, partial: s}}
+	}
+	return s.Run, held.lease(), err
+}
+
+// leaseRow is a row of leaseColumns.
+type leaseRow struct {
+	run           uuid.UUID
+	tenant        string
+	worker        string
+	attempt       int
+	at            time.Time
+	length, limit int64
+	version       int64
+	ended         string
+}
+
+func (r *leaseRow) destinations() []any {
+	return []any{&r.run, &r.tenant, &r.worker, &r.attempt, &r.at, &r.length, &r.limit, &r.version, &r.ended}
+}
+
+func (r *leaseRow) lease() lease.Lease {
+	return lease.Lease{
+		Run: background.RunID(r.run), Tenant: r.tenant, Worker: r.worker, Attempt: r.attempt, At: r.at.UTC(),
+		Length: time.Duration(r.length) * time.Millisecond, Limit: time.Duration(r.limit) * time.Millisecond, Version: r.version, Ended: lease.End(r.ended),
+	}
+}
+
+// queryLeases executes a statement that returns leaseColumns.
+func queryLeases(ctx context.Context, q pg.Querier, query string, args ...any) (out []lease.Lease, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r leaseRow
+		if err := rows.Scan(r.destinations()...); err != nil {
+			return nil, pg.Unavailable(err)
+		}
+		out = append(out, r.lease())
+	}
+	return out, pg.Unavailable(rows.Err())
+}
+
+// Leases lists all leases.
+func (l *LeaseStore) Leases(ctx context.Context) ([]lease.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	return queryLeases(ctx, l.j.readDB, allLeasesSQL)
+}
+
+// ExtendLeases raises the version of leases. See background.LeaseStore.
+func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewColumns(3, len(held))
+	for _, h := range held {
+		c.ID(h.Run)
+		c.Str(h.Tenant)
+		c.Str(h.Worker)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseExtension)
+	out, err := queryLeases(ctx, l.j.batchDB, extendLeasesSQL, append(c.Args(), length.Milliseconds())...)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseExtension)
+	return out, err
+}
+
+// EndLease marks why a lease is over. See background.LeaseStore.
+func (l *LeaseStore) EndLease(ctx context.Context, id background.RunID, version int64, cause lease.End) (bool, error) {
+	done, err := pg.Exec(ctx, l.j.batchDB, failpoint.LeaseEnd, endLeaseSQL, id.String(), version, string(cause))
+	if err != nil {
+		return false, pg.Unavailable(err)
+	}
+	n, err := done.RowsAffected()
+	return n == 1, err
+}
+
+// ExpiredRuns lists waiting runs that expired, without those that this program can't read.
+func (l *LeaseStore) ExpiredRuns(ctx context.Context, at time.Time, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	found, err := snapshots(ctx, l.j.readDB, expiredRunsSQL, at, limit)
+	runs, _, err := l.j.readableRuns(found, err)
+	return runs, err
+}
+
+// leftOut are the runs that could not be claimed although they are due, such as those of a newer
+// version. They are tried again after leftOutFor, so that they do not keep a queue from moving.
+type leftOut struct {
+	mu    sync.Mutex
+	since map[background.RunID]time.Time
+}
+
+const (
+	leftOutFor = time.Minute
+	maxLeftOut = 1000 // a run beyond them is picked again and again, and skipped each time
+)
+
+func (o *leftOut) add(id background.RunID, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since == nil {
+		o.since = map[background.RunID]time.Time{}
+	}
+	if len(o.since) < maxLeftOut {
+		o.since[id] = now
+	}
+}
+
+func (o *leftOut) now(now time.Time) (ids []background.RunID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, since := range o.since {
+		if now.Sub(since) > leftOutFor {
+			delete(o.since, id)
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}

@@ -1,0 +1,77 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Cancel cancels a job that has not ended, also one that a worker holds: its answer is refused then.
+//
+// Errors: refusal.ErrNotFound; *ConflictError if the job has ended; *refusal.FieldError.
+func (j Jobs) Cancel(ctx context.Context, id, reason string) (Status, error) {
+	return j.transition(ctx, id, receipts.Cancelled, reason, func(r background.Run) bool { return r.State.Live() }, "only a job that has not ended can be cancelled")
+}
+
+// Activate lets a job be fetched that was enqueued as pending.
+//
+// Errors: refusal.ErrNotFound; *ConflictError if the job is not pending; *refusal.FieldError.
+func (j Jobs) Activate(ctx context.Context, id string) (Status, error) {
+	return j.transition(ctx, id, receipts.Activated, "activated", background.Run.AwaitsActivation, "only a pending job can be activated")
+}
+
+// transition makes a transition of a job that a person or a program asked for.
+func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype, reason string, may func(background.Run) bool, otherwise string) (Status, error) {
+	if err := validate.Actor(j.actor, reason); err != nil {
+		return Status{}, err
+	}
+	for transition := casework.NewID(); ; {
+		snap, err := j.snapshot(ctx, id)
+		switch {
+		case err != nil:
+			return Status{}, err
+		case snap.Run.LastTransition == transition:
+			return statusOf(snap), nil // an earlier try is written
+		case !may(snap.Run):
+			return Status{}, &ConflictError{Status: statusOf(snap), Reason: otherwise}
+		}
+		tr := background.Transition{ID: transition, Run: snap.Run, Event: event, At: j.s.now(), Actor: j.actor, Reason: validate.Clean(reason, 1024)}
+		after, err := j.s.applier.Recorder(Family).Record(ctx, tr)
+		if errors.Is(err, background.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return Status{}, err
+		}
+		return runStatus(after), nil
+	}
+}
+
+// runStatus returns the status of a job as a transition left it.
+func runStatus(r background.Run) Status { return statusOf(journal.Snapshot{Run: r}) }
+
+// runsOf returns the newest runs of jobs, by id. Jobs that do not exist are left out.
+func (j Jobs) runsOf(ctx context.Context, ids []string) (map[string]background.RunID, error) {
+	out := make(map[string]background.RunID, len(ids))
+	var unknown []string
+	for _, id := range ids {
+		if run, cached := j.s.runs.Get(jobName{j.tenant, id}); cached {
+			out[id] = run
+		} else {
+			unknown = append(unknown, subject(id))
+		}
+	}
+	if len(unknown) == 0 {
+		return out, nil
+	}
+	found, err := j.s.journal.Cases.ActiveRuns(ctx, j.tenant, journal.KindPlain, unknown)
+	for name, run := range found {
+		out[name[len(Family)+1:]] = run
+	}
+	return out, err
+}

@@ -1,0 +1,151 @@
+package jobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Enqueue adds a job. It is committed when Enqueue returns, and can be fetched from its time on.
+//
+// Errors: *refusal.FieldError for invalid input (joined, one for each field); *DuplicateError if the
+// tenant has a job with the id, or one that stands in the way of a unique job. After any other error
+// it is unknown whether the job was added: enqueue it again with the same id.
+func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
+	if err := j.problems(job); err != nil {
+		return Status{}, err
+	}
+	if err := j.s.applier.Manager.MeasureClock(ctx); err != nil {
+		return Status{}, err
+	}
+	if job.ID == "" {
+		job.ID = uuid.Must(uuid.NewV7()).String()
+	}
+	sub := j.submission(job)
+	if job.Unique != nil {
+		return j.enqueueUnique(ctx, job, sub)
+	}
+	snap, err := j.s.journal.Submit(ctx, sub)
+	if err != nil {
+		return Status{}, duplicate(snap, err, false)
+	}
+	return statusOf(*snap), nil
+}
+
+// errDuplicate refuses a job whose id is taken.
+var errDuplicate = errors.New("jobs: the id is taken")
+
+// duplicate returns the error of a submission, with the job that exists.
+func duplicate(seen *journal.Snapshot, err error, unique bool) error {
+	if errors.Is(err, errDuplicate) {
+		return &DuplicateError{Existing: statusOf(*seen), Unique: unique}
+	}
+	return err
+}
+
+// submission returns the submission of a job, whose case is new.
+func (j Jobs) submission(job Job) journal.Submission {
+	now, id := j.s.now(), background.RunID(casework.NewID())
+	run := background.Run{
+		ID: id, Case: background.CaseID(casework.NewID()), Tenant: j.tenant, Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type,
+		Policy: job.Policy.Normalize(), Payload: job.Payload, State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
+		Remote: true, Priority: job.Priority, ExpiresAt: wholeMicroseconds(job.ExpiresAt),
+	}
+	payload := receipts.Payload{
+		Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type, Policy: run.Policy.Encode(), RequestDigest: binding.RequestDigest(job.Payload),
+		Remote: true, Priority: job.Priority, Pending: job.Pending, ExpiresAt: run.ExpiresAt,
+	}
+	switch notBefore := wholeMicroseconds(job.NotBefore); {
+	case job.Pending:
+		run.DueAt = background.NeverDue
+	case notBefore.After(now):
+		run.DueAt, payload.NextRetryAt = notBefore, notBefore
+	}
+	return journal.Submission{
+		Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Run: id,
+		Open: func() (journal.Change, error) {
+			newCase := journal.Case{ID: run.Case, Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Content: sha256.Sum256(job.Payload), ActiveRun: id}
+			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run},
+				Drafts: []receipts.Draft{{Run: id, Subtype: receipts.Submitted, Actor: j.actor, At: now, Payload: payload}}}, nil
+		},
+		Decide: func(*journal.Snapshot) (journal.Change, error) { return journal.Change{}, errDuplicate },
+	}
+}
+
+// wholeMicroseconds rounds up to the microsecond, the finest time that is stored: nothing starts
+// before the time that was given.
+func wholeMicroseconds(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(time.Microsecond - time.Nanosecond).UTC().Truncate(time.Microsecond)
+}
+
+// Unique is what makes a job unique, and what happens if another stands in its way.
+type Unique struct {
+	Fingerprint [32]byte
+	Until       time.Time           // when the claim of this job ends; zero: never
+	InTheWay    func(s Status) bool // whether a job with the fingerprint stands in the way, as it is
+	OnConflict  OnConflict
+	// KeepSchedule: with Replace, the new job is due when the one it replaces was.
+	KeepSchedule bool
+}
+
+// OnConflict is what happens to a unique job while another stands in its way.
+type OnConflict string
+
+// What happens. Replace cancels the other job, unless a worker holds it.
+const (
+	Reject  OnConflict = "reject"
+	Replace OnConflict = "replace"
+)
+
+func (j Jobs) enqueueUnique(ctx context.Context, job Job, sub journal.Submission) (Status, error) {
+	var holder *journal.Snapshot
+	snap, err := j.s.journal.SubmitUnique(ctx, journal.UniqueSubmission{
+		Submission: sub, Fingerprint: job.Unique.Fingerprint, Until: wholeMicroseconds(job.Unique.Until), At: j.s.now(),
+		Judge: func(holders []journal.Snapshot) (*journal.Change, error) {
+			holder = nil
+			for i := range holders {
+				if job.Unique.InTheWay(statusOf(holders[i])) {
+					holder = &holders[i]
+					break
+				}
+			}
+			switch {
+			case holder == nil:
+				return nil, nil
+			case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting():
+				return nil, errDuplicate
+			}
+			return j.replace(*holder, sub.Run)
+		},
+	})
+	if errors.Is(err, errDuplicate) && holder != nil {
+		return Status{}, duplicate(holder, err, true)
+	}
+	if err != nil {
+		return Status{}, duplicate(snap, err, false)
+	}
+	return statusOf(*snap), nil
+}
+
+// replace returns the change that cancels a waiting job for another one.
+func (j Jobs) replace(holder journal.Snapshot, by background.RunID) (*journal.Change, error) {
+	tr := background.Transition{ID: casework.NewID(), Run: holder.Run, Event: receipts.Cancelled, At: j.s.now(), Actor: j.actor, Reason: "replaced by run " + by.String()}
+	run, err := tr.Apply(holder.Run)
+	if err != nil {
+		return nil, err
+	}
+	return &journal.Change{Transition: tr.ID, Before: &holder, After: &journal.Snapshot{Case: holder.Case, Run: run},
+		Drafts: []receipts.Draft{{Run: run.ID, Subtype: receipts.Cancelled, Actor: tr.Actor, At: tr.At, Payload: receipts.Payload{Attempt: run.Attempt, Reason: tr.Reason, BudgetSpent: run.BudgetSpent, Recoveries: run.Recoveries, OutcomeClass: string(run.Class), UnknownOpen: run.UnresolvedUnknowns}}}}, nil
+}

@@ -1,0 +1,115 @@
+package jobs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Family is the name of the family of jobs. No other family has it.
+const Family = "ojs"
+
+// MaxPayload bounds the envelope of a job, in bytes.
+const MaxPayload = 1<<20 + 64<<10
+
+// MaxPriority bounds the priority of a job, and -MaxPriority does from below.
+const MaxPriority = 100
+
+// Store keeps jobs. It is safe for concurrent use.
+type Store struct {
+	journal *journal.Journal
+	applier *casework.Applier
+	now     func() time.Time
+	runs    *lru.Cache[jobName, background.RunID] // of jobs that this process gave to workers
+}
+
+// jobName names a job.
+type jobName struct{ tenant, id string }
+
+// knownRuns bounds the jobs whose run is cached. A job beyond them is read.
+const knownRuns = 8192
+
+// NewStore returns a store of jobs.
+func NewStore(j *journal.Journal, applier *casework.Applier, now func() time.Time) (*Store, error) {
+	runs, err := lru.New[jobName, background.RunID](knownRuns)
+	return &Store{journal: j, applier: applier, now: now, runs: runs}, err
+}
+
+// Jobs are the jobs of a tenant, changed in the name of an actor.
+type Jobs struct {
+	s             *Store
+	tenant, actor string
+}
+
+// As returns the jobs of a tenant.
+func (s *Store) As(tenant, actor string) Jobs { return Jobs{s, tenant, actor} }
+
+// Job is what is enqueued.
+type Job struct {
+	ID        string // unique in the tenant; empty: a UUIDv7 is made
+	Type      string
+	Queue     string
+	Priority  int       // from -MaxPriority to MaxPriority: a higher one is fetched first
+	NotBefore time.Time // zero: at once
+	ExpiresAt time.Time // no attempt starts from then on; zero: never
+	Pending   bool      // no attempt starts before Activate
+	Policy    retrypolicy.Policy
+	Payload   json.RawMessage // the envelope that workers get
+	Unique    *Unique         // nil: others with the same content do not matter
+}
+
+// problems returns what is wrong with a job; a join of *refusal.FieldError.
+func (j Jobs) problems(job Job) error {
+	all := []error{
+		validate.Identifier("tenant", j.tenant, 128), validate.Identifier("type", job.Type, 255), validate.Identifier("queue", job.Queue, 128),
+		validate.NoSecret("type", job.Type), validate.NoSecret("queue", job.Queue), validate.NoSecret("id", job.ID), validate.NoSecret("actor", j.actor),
+		validate.Policy(job.Policy, true),
+	}
+	wrong := func(is bool, field, problem string, args ...any) {
+		if is {
+			all = append(all, &refusal.FieldError{Field: field, Problem: fmt.Sprintf(problem, args...)})
+		}
+	}
+	wrong(len(job.ID) > 128 || !validate.PlainText(job.ID) || strings.ContainsAny(job.ID, " \t"), "id", "must be at most 128 bytes of plain text without spaces")
+	wrong(job.Priority < -MaxPriority || job.Priority > MaxPriority, "priority", "must be between -%d and %d", MaxPriority, MaxPriority)
+	wrong(len(job.Payload) > MaxPayload || !json.Valid(job.Payload), "payload", "must be JSON of at most %d bytes", MaxPayload)
+	wrong(j.actor == "" || len(j.actor) > 128 || !validate.PlainText(j.actor), "actor", "must be 1 to 128 bytes of plain text")
+	if json.Valid(job.Payload) {
+		all = append(all, validate.NoSecretIn(job.Payload))
+	}
+	return errors.Join(all...)
+}
+
+// subject names the case of a job.
+func subject(id string) string { return Family + ":" + id }
+
+// ConflictError means that a job is not in a state in which it can be changed so.
+type ConflictError struct {
+	Status Status // of the job as it is
+	Reason string // for people
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("jobs: job %s is %s: %s", e.Status.ID, e.Status.State, e.Reason)
+}
+
+// DuplicateError means that a job with the id, or one that holds the fingerprint, exists.
+type DuplicateError struct {
+	Existing Status
+	Unique   bool // by its fingerprint
+}
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("jobs: job %s exists", e.Existing.ID)
+}

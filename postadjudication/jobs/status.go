@@ -1,0 +1,196 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Status is a job as its newest run is now.
+type Status struct {
+	ID        string
+	Run       background.RunID
+	Case      background.CaseID
+	Type      string
+	Queue     string
+	Priority  int
+	State     background.State
+	Letter    background.LetterStatus
+	Attempt   int // attempts of the newest run, without those that were handed back
+	DueAt     time.Time
+	ExpiresAt time.Time // zero: never
+	DeadAt    time.Time // zero unless dead-lettered
+	Policy    retrypolicy.Policy
+	Payload   json.RawMessage
+	Failure   *background.Failure // the last one of the newest run
+	Awaits    bool                // its activation
+
+	// From the receipts: set by Find and by lists that say so.
+
+	CreatedAt  time.Time // when it was enqueued
+	EnqueuedAt time.Time // when its newest run was
+	StartedAt  time.Time // when its last attempt started; zero: never
+	EndedAt    time.Time // when the newest run ended; zero: it has not
+	EndedWith  bool      // it ended with an attempt
+	Retried    bool      // the newest run is a retry
+	Failures   []Failure // of all attempts of all runs, oldest first
+	Output     json.RawMessage
+}
+
+// Failure is how an attempt failed.
+type Failure struct {
+	Run       background.RunID
+	Cycle     int // of the run among the runs of the job, from 1
+	Attempt   int // of the run, without those handed back
+	At        time.Time
+	Type      string
+	Code      string
+	Message   string
+	Details   json.RawMessage
+	Backtrace string
+	Final     bool // another attempt would not have helped
+}
+
+// statusOf returns the status of a job, without what its receipts say.
+func statusOf(s journal.Snapshot) Status {
+	r := s.Run
+	out := Status{
+		ID: r.RetryKey, Run: r.ID, Case: r.Case, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Letter: r.Letter,
+		Attempt: r.Attempt - r.HandedBack, DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, DeadAt: r.DeadAt, Policy: r.Policy, Payload: r.Payload, Failure: r.Failure,
+		Awaits: r.AwaitsActivation(),
+	}
+	if r.Terms != nil {
+		out.EnqueuedAt = r.Terms.At
+		if r.Parent.IsZero() {
+			out.CreatedAt = r.Terms.At
+		}
+	}
+	return out
+}
+
+// Find returns a job with its history. A job whose dead letter was deleted or purged is not found,
+// and neither is one of another tenant. A job that has expired meanwhile is ended first.
+//
+// Errors: refusal.ErrNotFound; refusal.ErrUnreadable.
+func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
+	for {
+		snap, err := j.snapshot(ctx, id)
+		if err != nil {
+			return Status{}, err
+		}
+		if now := j.s.now(); snap.Run.State.Waiting() && snap.Run.Expired(now) {
+			after, err := j.s.applier.Manager.Fetcher().Expire(ctx, snap.Run)
+			if err != nil {
+				return Status{}, err
+			}
+			if !after.State.Waiting() {
+				continue
+			}
+		}
+		out := statusOf(snap)
+		return out, j.addHistory(ctx, &out)
+	}
+}
+
+// snapshot reads the newest run of a job.
+func (j Jobs) snapshot(ctx context.Context, id string) (journal.Snapshot, error) {
+	snap, err := j.s.journal.Cases.SubjectSnapshot(ctx, j.tenant, journal.KindPlain, subject(id))
+	if errors.Is(err, background.ErrNotFound) || err == nil && snap.Run.Letter == background.LetterPurged {
+		return snap, refusal.ErrNotFound
+	}
+	return snap, err
+}
+
+// historyPage is how many receipts are read at once.
+const historyPage = 1000
+
+// addHistory adds what the receipts of a job say.
+func (j Jobs) addHistory(ctx context.Context, s *Status) error {
+	h := history{cycles: map[background.RunID]int{}, handedBack: map[background.RunID]int{}}
+	for after := int64(0); ; {
+		page, err := j.s.journal.Receipts.Trail(ctx, j.tenant, s.Case, journal.TrailPosition{Case: s.Case, Seq: after}, historyPage)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			if err := h.add(s, r); err != nil {
+				return err
+			}
+			after = r.Seq
+		}
+		if len(page) < historyPage {
+			break
+		}
+	}
+	if s.State != background.Succeeded {
+		return nil
+	}
+	output, err := j.s.journal.Cases.Output(ctx, j.tenant, s.Run)
+	s.Output = output
+	return err
+}
+
+// history reads the history of a job off its receipts, in order.
+type history struct {
+	cycles     map[background.RunID]int
+	handedBack map[background.RunID]int
+}
+
+func (h *history) add(s *Status, r receipts.Receipt) error {
+	p, err := r.Known()
+	if err != nil {
+		return err
+	}
+	newest := r.Run == s.Run
+	switch r.Subtype {
+	case receipts.Submitted:
+		h.cycles[r.Run] = len(h.cycles) + 1
+		if len(h.cycles) == 1 {
+			s.CreatedAt = r.At
+		}
+		if newest {
+			s.EnqueuedAt, s.Retried = r.At, !p.ParentRun.IsZero()
+		}
+	case receipts.AttemptStarted:
+		if newest {
+			s.StartedAt = r.At
+		}
+	case receipts.AttemptInterrupted:
+		if p.HandedBack {
+			h.handedBack[r.Run]++
+			return nil
+		}
+		h.addFailure(s, r, p)
+	case receipts.RetryScheduled:
+		h.addFailure(s, r, p)
+	case receipts.AttemptSucceeded, receipts.Cancelled, receipts.Discarded, receipts.DeadLettered:
+		if newest {
+			s.EndedAt, s.EndedWith = r.At, p.AttemptClass != ""
+		}
+		if r.Subtype != receipts.AttemptSucceeded {
+			h.addFailure(s, r, p)
+		}
+	}
+	return nil
+}
+
+func (h *history) addFailure(s *Status, r receipts.Receipt, p receipts.Payload) {
+	if p.Error == (receipts.Failure{}) || p.AttemptClass == "" {
+		return
+	}
+	f := Failure{
+		Run: r.Run, Cycle: h.cycles[r.Run], Attempt: p.Attempt - h.handedBack[r.Run], At: r.At, Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message,
+		Backtrace: p.Error.Stack, Final: p.ReasonCode == background.ReasonFinal,
+	}
+	if p.Error.Details != "" {
+		f.Details = json.RawMessage(p.Error.Details)
+	}
+	s.Failures = append(s.Failures, f)
+}

@@ -1,0 +1,207 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// MaxFetch bounds the jobs of one fetch, MaxQueues its queues, MaxHeartbeat the jobs of one
+// heartbeat.
+const (
+	MaxFetch     = 100
+	MaxQueues    = 50
+	MaxHeartbeat = 1000
+)
+
+// Fetch is what a worker asks for.
+type Fetch struct {
+	Queues     []string // in this order
+	Count      int
+	Worker     string        // may be empty
+	Visibility time.Duration // of the leases; 0: as the jobs say, or casework.DefaultLease
+}
+
+// Fetched is a job that a worker holds until its lease ends.
+type Fetched struct {
+	Status
+	RetryDelay time.Duration // the delay before this attempt; 0 for the first
+	Visibility time.Duration // of the lease
+}
+
+// Fetch gives due jobs to a worker: the leases are committed when it returns. It does not wait, and
+// returns none if no job is due. After an error jobs may be leased, to nobody who knows; their leases
+// end by themselves.
+//
+// Errors: *refusal.FieldError for invalid input.
+func (j Jobs) Fetch(ctx context.Context, f Fetch) ([]Fetched, error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	claimed, err := j.s.applier.Manager.Fetcher().Fetch(ctx, lease.Want{
+		Tenant: j.tenant, Queues: f.Queues, Count: f.Count, Worker: f.Worker, Actor: j.actor, Length: f.Visibility,
+	})
+	out := make([]Fetched, len(claimed))
+	for i, c := range claimed {
+		j.s.runs.Add(jobName{j.tenant, c.Run.RetryKey}, c.Run.ID)
+		out[i] = fetched(c)
+	}
+	return out, err
+}
+
+func fetched(c background.Claimed) Fetched {
+	r := c.Run
+	out := Fetched{Visibility: c.Lease.Length, Status: Status{
+		ID: r.RetryKey, Run: r.ID, Case: r.Case, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Attempt: r.Attempt - r.HandedBack,
+		DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, Policy: r.Policy, Payload: r.Payload, Failure: r.Failure,
+		CreatedAt: c.OpenedAt, EnqueuedAt: c.SubmittedAt, StartedAt: c.Lease.At, Retried: !r.Parent.IsZero(),
+	}}
+	if r.BudgetSpent > 0 && (r.Failure == nil || r.Failure.Type != string(lease.Expired)) {
+		out.RetryDelay = r.Policy.JitteredDelay(r.ID, r.BudgetSpent)
+	}
+	return out
+}
+
+func (f Fetch) validate() error {
+	var all []error
+	wrong := func(is bool, field, problem string) {
+		if is {
+			all = append(all, &refusal.FieldError{Field: field, Problem: problem})
+		}
+	}
+	wrong(len(f.Queues) == 0 || len(f.Queues) > MaxQueues, "queues", "must be 1 to 50 queues")
+	for _, q := range f.Queues {
+		all = append(all, validate.Identifier("queues", q, 128))
+	}
+	wrong(f.Count < 1 || f.Count > MaxFetch, "count", "must be between 1 and 100")
+	wrong(f.Visibility < 0, "visibility_timeout_ms", "must not be negative")
+	all = append(all, checkWorker(f.Worker))
+	return errors.Join(all...)
+}
+
+func checkWorker(name string) error {
+	if name == "" {
+		return nil
+	}
+	return errors.Join(validate.Identifier("worker_id", name, 128), validate.NoSecret("worker_id", name))
+}
+
+// Answer is what a worker says of a job that it holds.
+type Answer struct {
+	ID      string
+	Worker  string // empty: whoever holds it
+	Attempt int    // as fetched; 0: any
+}
+
+// Ack records that a job was done, with what the worker returns, as JSON of at most
+// background.MaxOutput bytes. The job has succeeded when Ack returns.
+//
+// Errors: refusal.ErrNotFound; *ConflictError if the job is not held, or is held by another worker;
+// *refusal.FieldError. After any other error it is unknown whether the answer is recorded.
+func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status, error) {
+	if len(output) > background.MaxOutput || len(output) > 0 && !json.Valid(output) {
+		return Status{}, &refusal.FieldError{Field: "result", Problem: "must be JSON of at most 65536 bytes"}
+	}
+	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Run, error) {
+		return f.Finish(ctx, held, background.Result{Class: background.Executed, Output: output})
+	})
+}
+
+// Nack records that an attempt failed. What becomes of the job is decided by its policy, unless end
+// orders otherwise. Errors are those of Ack.
+func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retryable bool, end background.EndOrder) (Status, error) {
+	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Run, error) {
+		return f.Finish(ctx, held, background.Result{Class: background.NotExecuted, Retry: retryable, Failure: &why, End: end})
+	})
+}
+
+// HandBack returns a job that the worker will not do: it can be fetched at once, and the attempt does
+// not count. Errors are those of Ack.
+func (j Jobs) HandBack(ctx context.Context, a Answer) (Status, error) {
+	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Run, error) { return f.HandBack(ctx, held) })
+}
+
+// answer ends the lease of a job. The run of the job is cached: after a retry it is another one.
+func (j Jobs) answer(ctx context.Context, a Answer, end func(*background.Fetcher, lease.Held) (background.Run, error)) (Status, error) {
+	if err := checkWorker(a.Worker); err != nil {
+		return Status{}, err
+	}
+	f := j.s.applier.Manager.Fetcher()
+	run, cached := j.s.runs.Get(jobName{j.tenant, a.ID})
+	for {
+		if !cached {
+			snap, err := j.snapshot(ctx, a.ID)
+			if err != nil {
+				return Status{}, err
+			}
+			run = snap.Run.ID
+		}
+		after, err := end(f, lease.Held{Run: run, Tenant: j.tenant, Worker: a.Worker, Attempt: a.Attempt, Actor: j.actor})
+		switch {
+		case err == nil:
+			j.s.runs.Remove(jobName{j.tenant, a.ID})
+			return runStatus(after), nil
+		case cached:
+			cached = false
+			j.s.runs.Remove(jobName{j.tenant, a.ID})
+			if errors.Is(err, background.ErrNotFound) || errors.Is(err, background.ErrConflict) {
+				continue
+			}
+			return Status{}, j.answerError(ctx, a.ID, err)
+		default:
+			return Status{}, j.answerError(ctx, a.ID, err)
+		}
+	}
+}
+
+// answerError returns the error of an answer that came too late, or from another worker than the
+// holder.
+func (j Jobs) answerError(ctx context.Context, id string, cause error) error {
+	reason := ""
+	switch {
+	case errors.Is(cause, background.ErrNotHolder):
+		reason = "another worker holds it, or another attempt of it runs"
+	case errors.Is(cause, background.ErrNotFound), errors.Is(cause, background.ErrConflict):
+		reason = "no worker holds it"
+	default:
+		return cause
+	}
+	snap, err := j.snapshot(ctx, id)
+	if err != nil {
+		return err
+	}
+	return &ConflictError{Status: statusOf(snap), Reason: reason}
+}
+
+// Heartbeat extends the leases of jobs that a worker holds by their length from now on, or by another
+// one unless it is 0. It returns the ids of those that it extended.
+func (j Jobs) Heartbeat(ctx context.Context, worker string, ids []string, visibility time.Duration) ([]string, error) {
+	if err := checkWorker(worker); err != nil {
+		return nil, err
+	}
+	if len(ids) > MaxHeartbeat {
+		return nil, &refusal.FieldError{Field: "active_jobs", Problem: "must be at most 1000 jobs"}
+	}
+	runs, err := j.runsOf(ctx, ids)
+	if err != nil || len(runs) == 0 {
+		return nil, err
+	}
+	names := make(map[background.RunID]string, len(runs))
+	held := make([]lease.Held, 0, len(runs))
+	for id, run := range runs {
+		names[run] = id
+		held = append(held, lease.Held{Run: run, Tenant: j.tenant, Worker: worker})
+	}
+	extended, err := j.s.applier.Manager.Fetcher().Extend(ctx, held, visibility)
+	out := make([]string, len(extended))
+	for i, l := range extended {
+		out[i] = names[l.Run]
+	}
+	return out, err
+}
