@@ -300,6 +300,12 @@ var transitions = map[string]killCase{
 	failpoint.Timeline:            {},
 	failpoint.Targets:             {},
 	failpoint.RegisterSession:     {},
+	failpoint.LeaseClaim:          {drive: workJob, again: finishJobs, invariantSQL: jobsDoneOnce},
+	failpoint.LeaseExtension:      {drive: workJob, again: finishJobs, invariantSQL: jobsDoneOnce},
+	failpoint.LeaseEnd:            {drive: leaveJob, again: finishJobs, invariantSQL: jobsDoneOnce},
+	failpoint.UniqueJob:           {drive: enqueueUnique, again: finishUnique, invariantSQL: jobsDoneOnce},
+	string(receipts.Activated):    {drive: activateJob, again: finishJobs, invariantSQL: jobsDoneOnce},
+	string(receipts.Discarded):    {drive: failJob, again: finishJobs},
 	failpoint.Lookup:              {}, // each round drops letters that are no longer open
 	failpoint.Beat:                {drive: submits("ok", "")},
 	failpoint.MarkLost:            {before: orphanAt(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},

@@ -83,7 +83,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	s.service, err = postadjudication.Open(context.Background(), postadjudication.Config{
-		DatabaseURL: s.url, Redis: redis, Families: []postadjudication.PlainFamily{worker.PlainFamily()},
+		DatabaseURL: s.url, Redis: redis, Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -141,7 +141,7 @@ func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadju
 	}
 	return postadjudication.Open(ctx, postadjudication.Config{
 		DatabaseURL: a.postgres.AppURL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
-		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
+		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 	})
 }
 

@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"internal/tenantlimit":                          {},
 	"internal/child":                                {},
 	"internal/failpoint":                            {},
-	"internal/chaos/worker":                         {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow", "postadjudication/deadletter", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention"},
+	"internal/chaos/worker":                         {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow", "postadjudication/deadletter", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention", "postadjudication/jobs", "postadjudication/refusal"},
 	"internal/access":                               {},
 	"internal/app":                                  {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "postadjudication/casestatus", "background", "receipts", "internal/access", "internal/api", "internal/build", "internal/fakeescrow", "internal/localpg", "internal/pgurl", "postadjudication/retention", "background/circuit"},
 	"internal/intake":                               {"postadjudication", "postadjudication/refusal", "settlement", "internal/redact", "internal/strictjson"},

@@ -40,6 +40,15 @@ const (
 	UseKeys        = "keys"      // makes, uses and revokes a key of Tenant
 	Refuse         = "refuse"    // an action of Tenant is refused, about Run if given
 	Request        = "request"   // of Tenant, under an idempotency key
+	EnqueueJob     = "job"       // RetryKey; with Attempts attempts, and then it is discarded
+	PendingJob     = "job-later" // the same, to be activated
+	UniqueJob      = "job-once"  // the same, unique
+	ActivateJob    = "job-now"   // RetryKey
+	FetchJob       = "job-fetch" // by the remote worker Run, under a lease of Offset; the reply has its id as Run and its attempt as Running
+	BeatJob        = "job-beat"  // RetryKey and Run
+	AckJob         = "job-ack"   // RetryKey, Run and Attempts: the attempt; the reply is created, or has the state of the job
+	NackJob        = "job-nack"  // the same
+	CancelJob      = "job-stop"  // RetryKey
 	Clock          = "clock"     // Offset: a step of the worker's clock
 	Stats          = "stats"     // count what the process is doing
 )
@@ -62,7 +71,7 @@ type Reply struct {
 	Reply   postadjudication.Reply `json:",omitempty"` // of a submission
 	Run     string                 `json:",omitempty"`
 	State   string                 `json:",omitempty"`
-	Running int                    `json:",omitempty"` // of Stats: calls going on
+	Running int                    `json:",omitempty"` // of Stats: calls going on; of FetchJob: the attempt
 	Error   string                 `json:",omitempty"`
 }
 
@@ -115,6 +124,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		_, err = p.service.As(c.Tenant, actor).People.Set(ctx, postadjudication.PeopleChange{People: c.Attempts, Reason: reason})
 	case Rule:
 		err = p.rule(ctx, c)
+	case EnqueueJob, PendingJob, UniqueJob, ActivateJob, FetchJob, BeatJob, AckJob, NackJob, CancelJob:
+		err = p.job(ctx, c, &r)
 	case UseKeys, Refuse, Request:
 		err = p.access(ctx, c)
 	case Clock:

@@ -124,7 +124,7 @@ func (p *process) open(ctx context.Context) error {
 		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: logger.Named(s.Name),
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
-		Families: []postadjudication.PlainFamily{PlainFamily()}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
+		Families: []postadjudication.PlainFamily{PlainFamily()}, Jobs: true, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
 	}
 	if s.NoPlainFamily {
 		c.Families = nil

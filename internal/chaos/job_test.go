@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const (
+	theJob       = "01934b2e-7c00-7000-8000-000000000001"
+	remoteWorker = "remote-1"
+)
+
+// jobsDoneOnce: every job succeeded, by one attempt that says so, and nothing is leased.
+const jobsDoneOnce = `SELECT bool_and(state = 'succeeded') AND NOT EXISTS (SELECT FROM recourse.leases)
+	AND (SELECT bool_and(n = 1) FROM (SELECT count(*) AS n FROM recourse.receipts x JOIN recourse.runs r ON r.id = x.run_id WHERE r.family = 'ojs' AND x.subtype = 'attempt-succeeded' GROUP BY x.run_id) d)
+	FROM recourse.runs WHERE family = 'ojs'`
+
+// askJob sends a worker a command about jobs, during which it may end.
+func (s *fixture) askJob(h *workerProcess, c worker.Command) (worker.Reply, bool) {
+	s.t.Helper()
+	r, err := h.ask(s.ctx(), c)
+	if errors.Is(err, errWorkerEnded) {
+		return r, false
+	}
+	if err != nil || r.Error != "" {
+		s.t.Fatalf("%s: %v %s", c.Do, err, r.Error)
+	}
+	return r, true
+}
+
+// fetchJob fetches a job under a lease; empty if none is due, or the worker ended.
+func (s *fixture) fetchJob(h *workerProcess, length time.Duration) (id string, attempt int) {
+	s.t.Helper()
+	r, _ := s.askJob(h, worker.Command{Do: worker.FetchJob, Run: remoteWorker, Offset: length})
+	return r.Run, r.Running
+}
+
+// workJob enqueues a job, fetches it, sends a heartbeat and acknowledges it.
+func workJob(s *fixture, h *workerProcess) {
+	s.askJob(h, worker.Command{Do: worker.EnqueueJob, RetryKey: theJob, Attempts: 5})
+	if id, attempt := s.fetchJob(h, time.Second); id != "" {
+		s.askJob(h, worker.Command{Do: worker.BeatJob, RetryKey: id, Run: remoteWorker})
+		s.askJob(h, worker.Command{Do: worker.AckJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
+	}
+}
+
+// leaveJob fetches a job and says nothing more: its lease ends.
+func leaveJob(s *fixture, h *workerProcess) {
+	s.askJob(h, worker.Command{Do: worker.EnqueueJob, RetryKey: theJob, Attempts: 5})
+	s.fetchJob(h, 300*time.Millisecond)
+}
+
+func enqueueUnique(s *fixture, h *workerProcess) {
+	s.askJob(h, worker.Command{Do: worker.UniqueJob, RetryKey: theJob, Attempts: 5})
+}
+
+// finishUnique enqueues the same again: it exists, or it does now.
+func finishUnique(s *fixture, h *workerProcess) {
+	enqueueUnique(s, h)
+	finishJobs(s, h)
+}
+
+func activateJob(s *fixture, h *workerProcess) {
+	s.askJob(h, worker.Command{Do: worker.PendingJob, RetryKey: theJob, Attempts: 5})
+	s.askJob(h, worker.Command{Do: worker.ActivateJob, RetryKey: theJob})
+}
+
+// failJob lets the only attempt of a job fail: it is discarded.
+func failJob(s *fixture, h *workerProcess) {
+	s.askJob(h, worker.Command{Do: worker.EnqueueJob, RetryKey: theJob, Attempts: 1})
+	if id, attempt := s.fetchJob(h, time.Second); id != "" {
+		s.askJob(h, worker.Command{Do: worker.NackJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
+	}
+}
+
+// finishJobs does all jobs that are left, once their leases have ended.
+func finishJobs(s *fixture, h *workerProcess) {
+	s.t.Helper()
+	s.askJob(h, worker.Command{Do: worker.ActivateJob, RetryKey: theJob})
+	var live bool
+	for deadline := time.Now().Add(s.limit); ; {
+		if err := s.db.QueryRow(`SELECT EXISTS (SELECT FROM recourse.runs WHERE family = 'ojs' AND live)`).Scan(&live); err != nil {
+			s.t.Fatal(err)
+		}
+		if !live {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatal("jobs are left")
+		}
+		id, attempt := s.fetchJob(h, time.Minute)
+		if id == "" {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		s.askJob(h, worker.Command{Do: worker.AckJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
+	}
+}
+
+// A process that is killed while it answers loses no answer that it gave, and gives no job twice at once.
+// The worker repeats what got no answer.
+func TestAKillAtAnAnswerOfAWorkerLosesNothing(t *testing.T) {
+	for _, m := range moments {
+		for _, subtype := range []receipts.Subtype{receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.Cancelled} {
+			killAt(t, failpoint.Point(m, string(subtype)), killCase{drive: func(s *fixture, h *workerProcess) { answerAs(s, h, subtype) }, again: finishJobs})
+		}
+	}
+}
+
+// answerAs works on a job so that a receipt of the subtype is written.
+func answerAs(s *fixture, h *workerProcess, subtype receipts.Subtype) {
+	s.askJob(h, worker.Command{Do: worker.EnqueueJob, RetryKey: theJob, Attempts: 5})
+	id, attempt := s.fetchJob(h, time.Second)
+	do := map[receipts.Subtype]string{receipts.AttemptSucceeded: worker.AckJob, receipts.RetryScheduled: worker.NackJob, receipts.Cancelled: worker.CancelJob}[subtype]
+	s.askJob(h, worker.Command{Do: do, RetryKey: id, Run: remoteWorker, Attempts: attempt})
+}
