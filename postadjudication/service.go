@@ -240,7 +240,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	s.letters = &deadletter.Repository{Searcher: index, Applier: s.applier, Statuses: statuses, Propose: s.plans.ProposeFinding}
 	s.rules = replay.NewReplayer(s.applier, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.applier, c.Worker, c.Lookups)
-	if s.jobs, err = jobs.NewStore(s.journal, s.applier, s.now); err != nil {
+	if s.jobs, err = jobs.NewStore(s.letters, s.keeper); err != nil {
 		return err
 	}
 	if s.subscribers, err = newSubscribers(ctx, s.journal, c.Logger); err != nil {

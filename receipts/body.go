@@ -101,6 +101,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("held", p.Held)
 	c.optTrue("letter_closed", p.LetterClosed)
 	c.optID("letter_of", p.LetterOf)
+	c.optInteger("letters", int64(p.Letters))
 	c.optText("lookup", p.Lookup)
 	c.optText("lookup_url", p.LookupURL)
 	c.optInteger("moved", p.Moved)

@@ -73,7 +73,7 @@ func (f *foldState) apply(inOrder bool, e Entry) error {
 	case Submitted:
 		return f.submitted(e)
 	case Refused, PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-		DeadLettersRebuilt:
+		DeadLettersRebuilt, LettersPruned:
 		return nil // may name a run that was never submitted, or none
 	}
 	run := f.runs[e.Run]

@@ -91,6 +91,7 @@ type Payload struct {
 	Archive       string    `json:"archive,omitempty"`        // names the archive file that holds the letter
 	ArchiveDigest string    `json:"archive_digest,omitempty"` // hex; SHA-256 of that file; not written by versions before
 	ExpiresAt     time.Time `json:"expires_at,omitzero"`      // when its retention ends; of submitted: no attempt of the run starts from then on
+	Letters       int       `json:"letters,omitempty"`        // of letters-pruned: how many the round pruned
 }
 
 // Failure is an error as kept in evidence: redacted before it gets here.

@@ -64,6 +64,7 @@ const (
 	BulkChanged             Subtype = "bulk-changed"         // a bulk plan was started, paused, resumed, cancelled, or is done
 	RuleChanged             Subtype = "rule-changed"         // a rule for dead letters was made, changed or deleted
 	DeadLettersRebuilt      Subtype = "dead-letters-rebuilt" // rows of the list of dead letters that differed were written anew
+	LettersPruned           Subtype = "letters-pruned"       // a round of retention pruned letters of jobs; each has its own receipt
 	PeopleChanged           Subtype = "people-changed"       // how many people it takes to state or free money by hand
 )
 
@@ -78,7 +79,7 @@ var knownSubtypes = []Subtype{
 	Superseded, ConservationBreach, ReservationFreed,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
 	PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-	DeadLettersRebuilt,
+	DeadLettersRebuilt, LettersPruned,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -92,7 +93,7 @@ func (s Subtype) Source() Source {
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
 	case PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-		DeadLettersRebuilt:
+		DeadLettersRebuilt, LettersPruned:
 		return SourceOperations
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
@@ -78,11 +79,13 @@ func (s *fixture) archivedWhatWentBy(folder string) {
 		}
 	}()
 	kept := map[string]bool{}
-	for l, err := range reader.As("chaos", "").DeadLetters.Archived(context.Background(), postadjudication.Family) {
-		if err != nil {
-			s.t.Fatal(err)
+	for _, family := range []string{postadjudication.Family, jobs.Family} {
+		for l, err := range reader.As("chaos", "").DeadLetters.Archived(context.Background(), family) {
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			kept[l.Run.String()] = true
 		}
-		kept[l.Run.String()] = true
 	}
 	rows, err := s.db.Query(`SELECT id FROM recourse.runs WHERE letter = 'purged'`)
 	if err != nil {

@@ -304,11 +304,23 @@ var transitions = map[string]killCase{
 	failpoint.LeaseExtension:      {drive: workJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	failpoint.LeaseEnd:            {drive: leaveJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	failpoint.UniqueJob:           {drive: enqueueUnique, again: finishUnique, invariantSQL: jobsDoneOnce},
-	string(receipts.Activated):    {drive: activateJob, again: finishJobs, invariantSQL: jobsDoneOnce},
-	string(receipts.Discarded):    {drive: failJob, again: finishJobs},
-	failpoint.Lookup:              {}, // each round drops letters that are no longer open
-	failpoint.Beat:                {drive: submits("ok", "")},
-	failpoint.MarkLost:            {before: orphanAt(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
+	failpoint.PrunedLetters:       {before: deadJob, retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce},
+	string(receipts.LettersPruned): { // the log is there already
+		before: func(s *fixture) {
+			deadJob(s)
+			h := s.worker("", func(c *worker.Settings) { c.Archive, c.Retain = s.archiveFolder, "PT1S" })
+			s.until("a job is pruned", jobPrunedOnce)
+			s.until("its round is recorded", `SELECT EXISTS (SELECT FROM recourse.receipts WHERE subtype = 'letters-pruned')`)
+			s.terminate(h)
+			deadJob(s)
+		},
+		retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce,
+	},
+	string(receipts.Activated): {drive: activateJob, again: finishJobs, invariantSQL: jobsDoneOnce},
+	string(receipts.Discarded): {drive: failJob, again: finishJobs},
+	failpoint.Lookup:           {}, // each round drops letters that are no longer open
+	failpoint.Beat:             {drive: submits("ok", "")},
+	failpoint.MarkLost:         {before: orphanAt(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
 	failpoint.RemoveSession: {drive: func(s *fixture, h *workerProcess) {
 		s.until("the process is known", `SELECT EXISTS (SELECT FROM recourse.sessions)`)
 		s.stopWorker(h)
@@ -350,18 +362,18 @@ func killAt(t *testing.T, point string, tr killCase) {
 	t.Run(point, func(t *testing.T) {
 		t.Parallel()
 		s := newFixture(t)
+		s.archiveFolder = t.TempDir()
 		if tr.before != nil {
 			tr.before(s)
 		}
-		archive := t.TempDir()
 		h := s.worker(point, func(c *worker.Settings) {
-			c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.baseDelay), tr.handled, archive, tr.retain
+			c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.baseDelay), tr.handled, s.archiveFolder, tr.retain
 		})
 		if tr.drive != nil {
 			tr.drive(s, h)
 		}
 		s.awaitKilled(h)
-		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, archive, tr.retain })
+		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, s.archiveFolder, tr.retain })
 		s.resubmit(survivor)
 		s.release(survivor)
 		if tr.again != nil {
@@ -375,7 +387,7 @@ func killAt(t *testing.T, point string, tr killCase) {
 		if tr.invariantSQL != "" {
 			s.until(tr.invariantSQL, tr.invariantSQL)
 		}
-		s.archivedWhatWentBy(archive)
+		s.archivedWhatWentBy(s.archiveFolder)
 		s.terminate(survivor)
 	})
 }

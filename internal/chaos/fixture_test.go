@@ -54,14 +54,15 @@ const (
 // fixture is real servers, an escrow service whose ledger outlives every worker, and the
 // submissions.
 type fixture struct {
-	t       *testing.T
-	url     string
-	redis   string
-	escrow  *fakeescrow.Service
-	service *postadjudication.Service // reads; executes nothing
-	db      *sql.DB
-	log     sharedLog
-	limit   time.Duration // of every wait
+	archiveFolder string // of archived letters, in tests that retain them
+	t             *testing.T
+	url           string
+	redis         string
+	escrow        *fakeescrow.Service
+	service       *postadjudication.Service // reads; executes nothing
+	db            *sql.DB
+	log           sharedLog
+	limit         time.Duration // of every wait
 
 	submitted  []postadjudication.Adjudication
 	accepted   *accepted

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/receipts"
@@ -76,6 +78,44 @@ func failJob(s *fixture, h *workerProcess) {
 	if id, attempt := s.fetchJob(h, time.Second); id != "" {
 		s.askJob(h, worker.Command{Do: worker.NackJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
 	}
+}
+
+// deadJob leaves a job that is an open dead letter, and no worker.
+func deadJob(s *fixture) {
+	s.t.Helper()
+	h := s.worker("")
+	id := uuid.Must(uuid.NewV7()).String()
+	s.askJob(h, worker.Command{Do: worker.EnqueueJob, RetryKey: id, Attempts: 5})
+	_, attempt := s.fetchJob(h, time.Minute)
+	s.askJob(h, worker.Command{Do: worker.DieJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
+	s.until("the job is a dead letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = '`+id+`' AND state = 'dead_lettered')`)
+	s.terminate(h)
+}
+
+// jobPrunedOnce: no job is an open dead letter, each was pruned once, and no round was recorded that pruned none.
+const jobPrunedOnce = `SELECT (SELECT bool_and(letter = 'purged' AND payload IS NULL) FROM recourse.runs WHERE family = 'ojs')
+	AND (SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-expired') = (SELECT count(*) FROM recourse.runs WHERE family = 'ojs')
+	AND (SELECT count(*) FROM recourse.receipts WHERE subtype = 'letters-pruned') <= (SELECT count(*) FROM recourse.runs WHERE family = 'ojs')`
+
+// A process that is killed as it retries a dead letter made one retry, or none, and the caller may ask again.
+func TestAKillAtARetryOfAJobMakesOneRetry(t *testing.T) {
+	const retriedOnce = `SELECT count(*) FILTER (WHERE parent_id IS NOT NULL AND state = 'succeeded') = 1 AND count(*) = 2 FROM recourse.runs WHERE family = 'ojs'`
+	for _, m := range moments {
+		killAt(t, failpoint.Point(m, failpoint.UniqueJob), killCase{before: deadJob, drive: retryJobs, again: func(s *fixture, h *workerProcess) {
+			retryJobs(s, h)
+			finishJobs(s, h)
+		}, invariantSQL: retriedOnce})
+	}
+}
+
+// retryJobs retries the job, whatever its state.
+func retryJobs(s *fixture, h *workerProcess) {
+	s.t.Helper()
+	var id string
+	if err := s.db.QueryRow(`SELECT retry_key FROM recourse.runs WHERE family = 'ojs' LIMIT 1`).Scan(&id); err != nil {
+		s.t.Fatal(err)
+	}
+	s.askJob(h, worker.Command{Do: worker.RetryJob, RetryKey: id})
 }
 
 // finishJobs does all jobs that are left, once their leases have ended.

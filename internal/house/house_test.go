@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"internal/client":                               {"postadjudication", "postadjudication/escrow", "receipts", "retrypolicy", "internal/access", "internal/api", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/deadletter/report", "postadjudication/refusal", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention"},
 	"internal/localpg":                              {"internal/child"},
 	"internal/localredis":                           {"internal/child"},
-	"postadjudication/jobs":                         {"postadjudication/refusal", "background/lease", "postadjudication/internal/casework", "background", "postadjudication/internal/binding", "postadjudication/internal/journal", "retrypolicy", "postadjudication/internal/validate", "receipts"},
+	"postadjudication/jobs":                         {"postadjudication/refusal", "background/lease", "postadjudication/internal/casework", "background", "postadjudication/internal/binding", "postadjudication/internal/journal", "retrypolicy", "postadjudication/internal/validate", "receipts", "postadjudication/casestatus", "postadjudication/deadletter"},
 	"background/circuit":                            {"receipts"},
 	"background/lease":                              {"receipts"},
 	"background/internal/asynqredis":                {},

@@ -58,8 +58,12 @@ type Query struct {
 	Filter Filter
 	Sort   Sort   // empty: NewestFirst
 	After  string // Page.Next of the previous page; empty: first page
+	Skip   int    // letters to leave out after that; 0 to MaxSkip, each of which is read
 	Limit  int    // 1 to 1000
 }
+
+// MaxSkip bounds Query.Skip.
+const MaxSkip = 100_000
 
 // Page is a page of letters.
 type Page struct {
@@ -88,6 +92,8 @@ func (l Letters) List(ctx context.Context, q Query) (Page, error) {
 	switch {
 	case q.Limit < 1 || q.Limit > MaxLetters:
 		return Page{}, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLetters)}
+	case q.Skip < 0 || q.Skip > MaxSkip:
+		return Page{}, &refusal.FieldError{Field: "offset", Problem: fmt.Sprintf("must be 0 to %d: go on by the cursor", MaxSkip)}
 	case !known:
 		return Page{}, &refusal.FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", Sorts)}
 	}
@@ -104,7 +110,10 @@ func (l Letters) List(ctx context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 	}
-	found, more, last, err := l.s.findLetters(ctx, l.tenant, q.Filter, order, at, q.Limit)
+	if err := l.s.Search.CatchUp(ctx); err != nil {
+		return Page{}, err
+	}
+	found, more, last, err := l.s.Search.Search(ctx, l.tenant, l.s.JournalFilter(q.Filter, at.asOf), order, at.place, q.Skip, q.Limit)
 	if err != nil {
 		return Page{}, err
 	}
@@ -119,15 +128,6 @@ func (l Letters) List(ctx context.Context, q Query) (Page, error) {
 		page.Next = letterCursor{place: last, asOf: at.asOf}.encode(scope)
 	}
 	return page, nil
-}
-
-// findLetters returns letters after a cursor, and the position of the last one, even if that
-// one could not be read.
-func (l *Searcher) findLetters(ctx context.Context, tenant string, f Filter, order search.Order, at letterCursor, limit int) (found []search.Letter, more bool, last search.Position, err error) {
-	if err := l.Search.CatchUp(ctx); err != nil {
-		return nil, false, last, err
-	}
-	return l.Search.Search(ctx, tenant, l.JournalFilter(f, at.asOf), order, at.place, limit)
 }
 
 // Count returns the exact number of dead letters that a filter selects.
@@ -183,7 +183,7 @@ func (s *Searcher) LetterOf(l search.Letter) Letter {
 func (l *Searcher) JournalFilter(f Filter, asOf time.Time) search.Filter {
 	out := search.Filter{
 		Facets: search.FacetFilter{
-			Status: string(f.Status), Family: f.Family, Queue: f.Queue, JobType: f.JobType, Outcome: string(f.Outcome), Reason: f.ReasonCode,
+			Status: string(f.Status), Family: f.Family, Queue: f.Queue, Outcome: string(f.Outcome), Reason: f.ReasonCode,
 			Class: string(f.Class), ErrorType: f.ErrorType, Signature: f.Signature, Currency: f.Currency, ReplayedBy: f.ReplayedBy,
 			Held: f.Held, Eligible: f.Reprocess, Review: f.Review, Text: strings.ToLower(f.ErrorText),
 		},
@@ -191,6 +191,10 @@ func (l *Searcher) JournalFilter(f Filter, asOf time.Time) search.Filter {
 		DeadFrom: JournalTime(f.From), DeadTo: JournalTime(f.To),
 		MinAttempts: f.MinAttempts, MaxAttempts: f.MaxAttempts, MinAmount: f.MinAmount, MaxAmount: f.MaxAmount,
 		MinReplays: f.MinReplays, MaxReplays: f.MaxReplays, Lifetime: l.RetentionOf,
+	}
+	out.Facets.JobType = f.JobType
+	if prefix, is := strings.CutSuffix(f.JobType, "*"); is {
+		out.Facets.JobType, out.Facets.JobTypePrefix = "", prefix
 	}
 	out.Run, out.NotificationNumber, _ = f.dispatchedRun()
 	if f.OlderThan != 0 {

@@ -16,7 +16,9 @@ import (
 type Fork struct {
 	Reason string              // required
 	Policy *retrypolicy.Policy // nil: the letter's
-	Queue  string              // a queue of the family, "<family>:<shard>"; empty: the letter's
+	Queue  string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
+	// Payload is the envelope of a job, for a retry with changes; nil: the letter's.
+	Payload []byte
 }
 
 // Forked is the fork of a dead letter, as it was committed.
@@ -50,7 +52,7 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forke
 		if err != nil {
 			return journal.Change{}, err
 		}
-		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
+		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
 	})
 	if err != nil {
 		return Forked{}, err

@@ -180,7 +180,7 @@ func (w *letterScan) readPage(ctx context.Context, limit int) (err error) {
 		}
 		w.drained = true
 	}
-	w.page, w.more, w.last, err = w.index.Search.Search(ctx, w.tenant, w.index.JournalFilter(w.filter, w.at.asOf), w.order, w.at.place, limit)
+	w.page, w.more, w.last, err = w.index.Search.Search(ctx, w.tenant, w.index.JournalFilter(w.filter, w.at.asOf), w.order, w.at.place, 0, limit)
 	if len(w.page) == 0 {
 		w.at.place = w.last
 	}

@@ -30,9 +30,9 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	if job.ID == "" {
 		job.ID = uuid.Must(uuid.NewV7()).String()
 	}
-	sub := j.submission(job)
+	sub := j.submission(&job)
 	if job.Unique != nil {
-		return j.enqueueUnique(ctx, job, sub)
+		return j.enqueueUnique(ctx, &job, sub)
 	}
 	snap, err := j.s.journal.Submit(ctx, sub)
 	if err != nil {
@@ -52,15 +52,29 @@ func duplicate(seen *journal.Snapshot, err error, unique bool) error {
 	return err
 }
 
-// submission returns the submission of a job, whose case is new.
-func (j Jobs) submission(job Job) journal.Submission {
+// submission returns the submission of a job, whose case is new. The job is read when it is opened.
+func (j Jobs) submission(job *Job) journal.Submission {
 	now, id := j.s.now(), background.RunID(casework.NewID())
+	return journal.Submission{
+		Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Run: id,
+		Open: func() (journal.Change, error) {
+			run, submitted := job.run(j.tenant, id, now)
+			newCase := journal.Case{ID: run.Case, Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Content: sha256.Sum256(job.Payload), ActiveRun: id}
+			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run},
+				Drafts: []receipts.Draft{{Run: id, Subtype: receipts.Submitted, Actor: j.actor, At: now, Payload: submitted}}}, nil
+		},
+		Decide: func(*journal.Snapshot) (journal.Change, error) { return journal.Change{}, errDuplicate },
+	}
+}
+
+// run returns the first run of a job, and what its receipt says.
+func (job *Job) run(tenant string, id background.RunID, now time.Time) (background.Run, receipts.Payload) {
 	run := background.Run{
-		ID: id, Case: background.CaseID(casework.NewID()), Tenant: j.tenant, Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type,
+		ID: id, Case: background.CaseID(casework.NewID()), Tenant: tenant, Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type,
 		Policy: job.Policy.Normalize(), Payload: job.Payload, State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
 		Remote: true, Priority: job.Priority, ExpiresAt: wholeMicroseconds(job.ExpiresAt),
 	}
-	payload := receipts.Payload{
+	submitted := receipts.Payload{
 		Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type, Policy: run.Policy.Encode(), RequestDigest: binding.RequestDigest(job.Payload),
 		Remote: true, Priority: job.Priority, Pending: job.Pending, ExpiresAt: run.ExpiresAt,
 	}
@@ -68,17 +82,9 @@ func (j Jobs) submission(job Job) journal.Submission {
 	case job.Pending:
 		run.DueAt = background.NeverDue
 	case notBefore.After(now):
-		run.DueAt, payload.NextRetryAt = notBefore, notBefore
+		run.DueAt, submitted.NextRetryAt = notBefore, notBefore
 	}
-	return journal.Submission{
-		Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Run: id,
-		Open: func() (journal.Change, error) {
-			newCase := journal.Case{ID: run.Case, Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Content: sha256.Sum256(job.Payload), ActiveRun: id}
-			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run},
-				Drafts: []receipts.Draft{{Run: id, Subtype: receipts.Submitted, Actor: j.actor, At: now, Payload: payload}}}, nil
-		},
-		Decide: func(*journal.Snapshot) (journal.Change, error) { return journal.Change{}, errDuplicate },
-	}
+	return run, submitted
 }
 
 // wholeMicroseconds rounds up to the microsecond, the finest time that is stored: nothing starts
@@ -109,7 +115,7 @@ const (
 	Replace OnConflict = "replace"
 )
 
-func (j Jobs) enqueueUnique(ctx context.Context, job Job, sub journal.Submission) (Status, error) {
+func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submission) (Status, error) {
 	var holder *journal.Snapshot
 	snap, err := j.s.journal.SubmitUnique(ctx, journal.UniqueSubmission{
 		Submission: sub, Fingerprint: job.Unique.Fingerprint, Until: wholeMicroseconds(job.Unique.Until), At: j.s.now(),
@@ -126,6 +132,9 @@ func (j Jobs) enqueueUnique(ctx context.Context, job Job, sub journal.Submission
 				return nil, nil
 			case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting():
 				return nil, errDuplicate
+			}
+			if job.Unique.KeepSchedule && !holder.Run.AwaitsActivation() {
+				job.NotBefore = holder.Run.DueAt
 			}
 			return j.replace(*holder, sub.Run)
 		},

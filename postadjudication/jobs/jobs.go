@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -18,7 +19,7 @@ import (
 )
 
 // Family is the name of the family of jobs. No other family has it.
-const Family = "ojs"
+const Family = casework.JobFamily
 
 // MaxPayload bounds the envelope of a job, in bytes.
 const MaxPayload = 1<<20 + 64<<10
@@ -30,8 +31,18 @@ const MaxPriority = 100
 type Store struct {
 	journal *journal.Journal
 	applier *casework.Applier
+	letters *deadletter.Repository
+	kept    Retention
 	now     func() time.Time
 	runs    *lru.Cache[jobName, background.RunID] // of jobs that this process gave to workers
+}
+
+// Retention says how long dead letters are kept.
+type Retention interface {
+	// Kept returns how long open letters of a queue are kept, and how many; 0: no limit.
+	Kept(family, queue string) (age time.Duration, count int)
+	// NextAt returns when the next round of retention of this process begins; zero: it has none.
+	NextAt() time.Time
 }
 
 // jobName names a job.
@@ -41,9 +52,9 @@ type jobName struct{ tenant, id string }
 const knownRuns = 8192
 
 // NewStore returns a store of jobs.
-func NewStore(j *journal.Journal, applier *casework.Applier, now func() time.Time) (*Store, error) {
+func NewStore(letters *deadletter.Repository, kept Retention) (*Store, error) {
 	runs, err := lru.New[jobName, background.RunID](knownRuns)
-	return &Store{journal: j, applier: applier, now: now, runs: runs}, err
+	return &Store{journal: letters.Journal, applier: letters.Applier, letters: letters, kept: kept, now: letters.Now, runs: runs}, err
 }
 
 // Jobs are the jobs of a tenant, changed in the name of an actor.

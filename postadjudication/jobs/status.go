@@ -42,6 +42,7 @@ type Status struct {
 	Retried    bool      // the newest run is a retry
 	Failures   []Failure // of all attempts of all runs, oldest first
 	Output     json.RawMessage
+	Replays    Replays // by rules
 }
 
 // Failure is how an attempt failed.
@@ -113,7 +114,7 @@ const historyPage = 1000
 
 // addHistory adds what the receipts of a job say.
 func (j Jobs) addHistory(ctx context.Context, s *Status) error {
-	h := history{cycles: map[background.RunID]int{}, handedBack: map[background.RunID]int{}}
+	h := newHistory()
 	for after := int64(0); ; {
 		page, err := j.s.journal.Receipts.Trail(ctx, j.tenant, s.Case, journal.TrailPosition{Case: s.Case, Seq: after}, historyPage)
 		if err != nil {
@@ -129,8 +130,8 @@ func (j Jobs) addHistory(ctx context.Context, s *Status) error {
 			break
 		}
 	}
-	if s.State != background.Succeeded {
-		return nil
+	if err := j.addReplays(ctx, s); err != nil || s.State != background.Succeeded {
+		return err
 	}
 	output, err := j.s.journal.Cases.Output(ctx, j.tenant, s.Run)
 	s.Output = output
@@ -139,8 +140,13 @@ func (j Jobs) addHistory(ctx context.Context, s *Status) error {
 
 // history reads the history of a job off its receipts, in order.
 type history struct {
+	cycle      int // of the newest run seen
 	cycles     map[background.RunID]int
 	handedBack map[background.RunID]int
+}
+
+func newHistory() history {
+	return history{cycles: map[background.RunID]int{}, handedBack: map[background.RunID]int{}}
 }
 
 func (h *history) add(s *Status, r receipts.Receipt) error {
@@ -151,8 +157,9 @@ func (h *history) add(s *Status, r receipts.Receipt) error {
 	newest := r.Run == s.Run
 	switch r.Subtype {
 	case receipts.Submitted:
-		h.cycles[r.Run] = len(h.cycles) + 1
-		if len(h.cycles) == 1 {
+		h.cycle++
+		h.cycles[r.Run] = h.cycle
+		if r.Seq == 1 {
 			s.CreatedAt = r.At
 		}
 		if newest {
@@ -185,8 +192,12 @@ func (h *history) addFailure(s *Status, r receipts.Receipt, p receipts.Payload) 
 	if p.Error == (receipts.Failure{}) || p.AttemptClass == "" {
 		return
 	}
+	cycle, seen := h.cycles[r.Run]
+	if !seen { // its beginning was left out
+		cycle = h.cycle
+	}
 	f := Failure{
-		Run: r.Run, Cycle: h.cycles[r.Run], Attempt: p.Attempt - h.handedBack[r.Run], At: r.At, Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message,
+		Run: r.Run, Cycle: cycle, Attempt: p.Attempt - h.handedBack[r.Run], At: r.At, Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message,
 		Backtrace: p.Error.Stack, Final: p.ReasonCode == background.ReasonFinal,
 	}
 	if p.Error.Details != "" {

@@ -19,6 +19,7 @@ const (
 	GateLive              Gate = "live"                 // a run of the case is live
 	GateNothingReserved   Gate = "nothing_reserved"     // the case has nothing reserved
 	GateRunning           Gate = "running"              // an attempt is running; its outcome is not known yet
+	GateUniqueJobLive     Gate = "unique_job_live"      // another job with the fingerprint of a unique job is live
 )
 
 // Meaning returns why a gate refuses and what to do about it, for people.
@@ -50,6 +51,8 @@ func (g Gate) Meaning() string {
 		return "a run of the case is live: wait until it has ended, or cancel it"
 	case GateNothingReserved:
 		return "nothing is reserved"
+	case GateUniqueJobLive:
+		return "another job that is unique in the same way is live: wait until it has ended, or cancel it"
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
 	}

@@ -207,7 +207,7 @@ func (r *runner) applyRule(ctx context.Context, e journal.Rule) (n counts, err e
 	defer func() { r.saveCursor(key, cursor) }()
 	for range r.pages {
 		at := r.store.now()
-		found, more, last, err := r.store.index.Search.Search(ctx, e.Tenant, r.store.index.JournalFilter(rule.searchFilter(at), at), deadletter.Orders[deadletter.OldestFirst], cursor.after, r.page)
+		found, more, last, err := r.store.index.Search.Search(ctx, e.Tenant, r.store.index.JournalFilter(rule.searchFilter(at), at), deadletter.Orders[deadletter.OldestFirst], cursor.after, 0, r.page)
 		if err != nil {
 			return n, err
 		}

@@ -55,7 +55,7 @@ func (o Rules) Try(ctx context.Context, rule Rule) (Trial, error) {
 	var after search.Position
 	for out.More = true; out.More && out.Scanned < TrialLimit; {
 		var found []search.Letter
-		if found, out.More, after, err = o.s.index.Search.Search(ctx, o.tenant, o.s.index.JournalFilter(filter, at), deadletter.Orders[deadletter.OldestFirst], after, pageSize); err != nil {
+		if found, out.More, after, err = o.s.index.Search.Search(ctx, o.tenant, o.s.index.JournalFilter(filter, at), deadletter.Orders[deadletter.OldestFirst], after, 0, pageSize); err != nil {
 			return out, err
 		}
 		letters, lineages, err := o.s.lettersForRule(ctx, &r, found)

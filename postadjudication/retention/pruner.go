@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +70,7 @@ type Keeper struct {
 	now     func() time.Time
 	log     *zap.Logger
 	counts  pruneCounts
+	next    atomic.Int64 // in nanoseconds; 0: Run was not called
 }
 
 // NewKeeper returns the keeper of the letters of some families. archive may be nil.
@@ -88,12 +91,21 @@ func NewKeeper(of *casework.Applier, families []background.Family, rules []Rule,
 	return k, err
 }
 
+// NextAt returns when Run begins its next round; zero: it does not run.
+func (k *Keeper) NextAt() time.Time {
+	if at := k.next.Load(); at != 0 {
+		return time.Unix(0, at).UTC()
+	}
+	return time.Time{}
+}
+
 // Run prunes at intervals until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	tick := time.NewTicker(k.every)
 	defer tick.Stop()
 	failing := false
 	for {
+		k.next.Store(k.now().Add(k.every).UnixNano())
 		_, err := k.Prune(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -126,12 +138,13 @@ func (k *Keeper) Run(ctx context.Context) {
 //
 // Only one process prunes at a time; Report.Ran reports whether this call did.
 func (k *Keeper) Prune(ctx context.Context) (Report, error) {
-	round := &pruneRound{Keeper: k}
+	round := &pruneRound{Keeper: k, prunedJobs: map[string]int{}}
 	ran, err := k.journal.Letters.Exclusive(ctx, func() error {
 		var errs []error
 		for _, rule := range k.rules.all() {
 			errs = append(errs, round.applyRule(ctx, rule))
 		}
+		errs = append(errs, round.recordPrunedJobs(context.WithoutCancel(ctx)))
 		return errors.Join(errs...)
 	})
 	if round.report.Ran = ran; !ran {
@@ -143,6 +156,12 @@ func (k *Keeper) Prune(ctx context.Context) (Report, error) {
 // applyRule applies one rule. An error of one part does not stop the others.
 func (p *pruneRound) applyRule(ctx context.Context, rule parsedRule) error {
 	at := p.now()
+	if rule.unannounced() {
+		if err := p.pruneExpired(ctx, rule, at); err != nil {
+			return fmt.Errorf("prune letters of %s: %w", rule.Family, err)
+		}
+		return nil
+	}
 	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
 		return p.journal.Letters.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
 	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
@@ -165,6 +184,9 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule parsedRule, at time.
 		return err
 	}
 	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
+		if rule.unannounced() {
+			return p.journal.Letters.Older(ctx, rule.RetentionScope, rule.expiredBefore(at), after, pruneBatch)
+		}
 		return p.journal.Letters.Expired(ctx, rule.RetentionScope, rule.expiredBefore(at), at, after, pruneBatch)
 	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.purgeExpired(ctx, rule, expiredByAge, f, tried)
@@ -173,7 +195,7 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule parsedRule, at time.
 		return err
 	}
 	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
-		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.maxCount, after, pruneBatch)
+		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.unannounced(), rule.maxCount, after, pruneBatch)
 	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.purgeExpired(ctx, rule, expiredByCount, f, tried)
 	}))
@@ -195,7 +217,22 @@ func (p *pruneRound) purgeExpired(ctx context.Context, rule parsedRule, why stri
 	n := countWritten(results)
 	p.report.Pruned += n
 	p.counts.pruned.Add(uint64(n))
+	if n > 0 && rule.unannounced() {
+		p.prunedJobs[letters[0].Run.Tenant] += n
+	}
 	return results, err
+}
+
+// recordPrunedJobs writes a receipt for each tenant of which the round pruned letters of jobs. If the
+// process dies before, the receipts of the letters alone say it.
+func (p *pruneRound) recordPrunedJobs(ctx context.Context) error {
+	var errs []error
+	for _, tenant := range slices.Sorted(maps.Keys(p.prunedJobs)) {
+		errs = append(errs, p.journal.Operations.RecordPruned(ctx, tenant, receipts.Draft{
+			Actor: systemActor, At: p.now(), Payload: receipts.Payload{Family: casework.JobFamily, Letters: p.prunedJobs[tenant]},
+		}))
+	}
+	return errors.Join(errs...)
 }
 
 // announce announces the expiry of letters, once for each.
@@ -263,8 +300,9 @@ const maxReportedErrors = 10
 type pruneRound struct {
 	*Keeper
 	report     Report
-	errs       []error // of letters and tenants, the first few
-	incomplete bool    // letters of a tenant were skipped untried
+	prunedJobs map[string]int // by tenant
+	errs       []error        // of letters and tenants, the first few
+	incomplete bool           // letters of a tenant were skipped untried
 }
 
 // pruneScan iterates over the pages of one list.

@@ -20,13 +20,14 @@ import (
 // kept. Letters without a rule are kept for DefaultMaxAge, in any number.
 type Rule struct {
 	Family string // "settlement", or the name of a PlainFamily
-	Queue  string // one of the family's, such as "settlement:0"; empty: all queues without a rule
+	Queue  string // one of the family's, such as "settlement:0", or any of jobs; empty: all queues without a rule
 	// MaxAge is counted from death: an ISO 8601 duration such as P180D. A year counts
 	// 365 days, a month a twelfth of it. Empty means DefaultMaxAge. Shortening it purges
 	// nothing at once: expired letters are announced first, see Keeper.Prune.
 	MaxAge string
-	// MaxCount keeps only the newest letters of each tenant. Tenants do not count towards
-	// each other's limit. 0 means any number.
+	// MaxCount keeps only the newest letters of each tenant, and of jobs the newest of each of its
+	// queues. Tenants do not count towards each other's limit. 0 means any number, and
+	// DefaultMaxJobs of jobs.
 	MaxCount int
 }
 
@@ -41,6 +42,10 @@ func (rule Rule) Validate() error {
 
 // DefaultMaxAge is how long letters without a rule are kept.
 const DefaultMaxAge = "P180D"
+
+// DefaultMaxJobs is how many letters of jobs are kept in each queue without a rule. Open Job Spec
+// 1.0, dead-letter extension, section 8.
+const DefaultMaxJobs = 10_000
 
 // parsedRule is a rule with its age in time.
 type parsedRule struct {
@@ -70,9 +75,15 @@ func (r parsedRule) announcedEnd(died, at time.Time) time.Time {
 	return casework.Later(r.expiresAt(died), at.Add(r.noticePeriod()))
 }
 
+// unannounced reports whether letters are purged without an announcement: those of jobs are.
+func (r parsedRule) unannounced() bool { return r.Family == casework.JobFamily }
+
 // expiredAt reports whether a letter is expired at a time, both by its age and by the announced
 // expiry.
 func (r parsedRule) expiredAt(f journal.LetterRow, at time.Time) bool {
+	if r.unannounced() {
+		return f.Run.DeadAt.Before(r.expiredBefore(at)) // strictly older
+	}
 	return !f.Annotations.RetentionEndsAt.IsZero() && !casework.Later(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
 }
 
@@ -111,6 +122,9 @@ func newRuleSet(rules []Rule, families []string) (ruleSet, error) {
 	}
 	for _, f := range families {
 		out.families[f] = parsedRule{RetentionScope: journal.RetentionScope{Family: f}, maxAge: def}
+		if f == casework.JobFamily {
+			out.families[f] = parsedRule{RetentionScope: journal.RetentionScope{Family: f}, maxAge: def, maxCount: DefaultMaxJobs}
+		}
 	}
 	seen := map[[2]string]bool{}
 	for i, rule := range rules {
@@ -143,14 +157,20 @@ func newRuleSet(rules []Rule, families []string) (ruleSet, error) {
 // parse parses a rule with the given age.
 func (rule Rule) parse(age string) (r parsedRule, err error) {
 	r = parsedRule{RetentionScope: journal.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
-	if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
+	if rule.Family == casework.JobFamily {
+		r.maxCount = cmp.Or(r.maxCount, DefaultMaxJobs)
+		if rule.Queue != "" {
+			err = validate.Identifier("queue", rule.Queue, 128)
+		}
+	} else if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
 		return r, fmt.Errorf("queue %q is not one of the family's, which look like %s:0", rule.Queue, rule.Family)
 	}
 	if rule.MaxCount < 0 {
 		return r, fmt.Errorf("MaxCount is negative")
 	}
-	r.maxAge, err = validate.ParseISODuration(age)
-	return r, err
+	maxAge, ageErr := validate.ParseISODuration(age)
+	r.maxAge = maxAge
+	return r, errors.Join(err, ageErr)
 }
 
 // Effective is how long this process keeps open letters of a family, or of one of its
@@ -173,6 +193,12 @@ func (p Schedule) Retention(context.Context) ([]Effective, error) {
 		out = append(out, Effective{Family: r.Family, Queue: r.Queue, MaxAge: deadletter.Duration(r.maxAge), MaxCount: r.maxCount, Archived: p.s.archive != nil})
 	}
 	return out, nil
+}
+
+// Kept returns how long open letters of a queue are kept, and how many; 0: no limit.
+func (k *Keeper) Kept(family, queue string) (age time.Duration, count int) {
+	r := k.rules.ruleFor(family, queue)
+	return r.maxAge, r.maxCount
 }
 
 // RetentionOf returns how long open letters of a queue are kept; false means indefinitely.

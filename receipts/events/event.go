@@ -57,7 +57,7 @@ type Data struct {
 	Attempts         int            `json:"attempts,omitempty"`   // made in all
 	NextRetryAt      time.Time      `json:"nextRetryAt,omitzero"` // the next attempt does not start before it
 	Reason           string         `json:"reason,omitempty"`     // of a death: reason code and type of error, never its text
-	Error            *Failure         `json:"error,omitempty"`      // what went wrong
+	Error            *Failure       `json:"error,omitempty"`      // what went wrong
 	FailedNodeID     string         `json:"failedNodeId,omitempty"`
 	OutcomeClass     string         `json:"outcomeClass,omitempty"` // "executed", "not_executed", "unknown"
 	CancelledBy      string         `json:"cancelledBy,omitempty"`

@@ -48,6 +48,8 @@ const (
 	BeatJob        = "job-beat"  // RetryKey and Run
 	AckJob         = "job-ack"   // RetryKey, Run and Attempts: the attempt; the reply is created, or has the state of the job
 	NackJob        = "job-nack"  // the same
+	DieJob         = "job-die"   // the same; it is a dead letter then
+	RetryJob       = "job-retry" // RetryKey, a dead letter
 	CancelJob      = "job-stop"  // RetryKey
 	Clock          = "clock"     // Offset: a step of the worker's clock
 	Stats          = "stats"     // count what the process is doing
@@ -124,7 +126,7 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		_, err = p.service.As(c.Tenant, actor).People.Set(ctx, postadjudication.PeopleChange{People: c.Attempts, Reason: reason})
 	case Rule:
 		err = p.rule(ctx, c)
-	case EnqueueJob, PendingJob, UniqueJob, ActivateJob, FetchJob, BeatJob, AckJob, NackJob, CancelJob:
+	case EnqueueJob, PendingJob, UniqueJob, ActivateJob, FetchJob, BeatJob, AckJob, NackJob, DieJob, RetryJob, CancelJob:
 		err = p.job(ctx, c, &r)
 	case UseKeys, Refuse, Request:
 		err = p.access(ctx, c)

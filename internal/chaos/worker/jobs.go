@@ -38,6 +38,10 @@ func (p *process) job(ctx context.Context, c Command, r *Reply) (err error) {
 		_, err = all.Ack(ctx, answer, json.RawMessage(`{"by":"`+c.Run+`"}`))
 	case NackJob:
 		_, err = all.Nack(ctx, answer, background.Failure{Type: "chaos", Message: "refused"}, true, background.EndByPolicy)
+	case DieJob:
+		_, err = all.Nack(ctx, answer, background.Failure{Type: "chaos", Message: "refused"}, true, background.EndDeadLettered)
+	case RetryJob:
+		_, err = all.Retry(ctx, c.RetryKey, jobs.Retry{Reason: reason})
 	case CancelJob:
 		_, err = all.Cancel(ctx, c.RetryKey, reason)
 	}

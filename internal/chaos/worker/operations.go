@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
@@ -55,7 +56,7 @@ func (s Settings) configureRetention(c *postadjudication.Config) (err error) {
 		return nil
 	}
 	if s.Retain != "" {
-		c.Retention = []retention.Rule{{Family: postadjudication.Family, MaxAge: s.Retain}}
+		c.Retention = []retention.Rule{{Family: postadjudication.Family, MaxAge: s.Retain}, {Family: jobs.Family, MaxAge: s.Retain}}
 		c.PruneEvery = 100 * time.Millisecond
 	}
 	c.Archive, err = retention.OpenDir(s.Archive)

@@ -186,7 +186,7 @@ type Settings struct {
 	InFlight      time.Duration // of the executor; longer than any fault delays a call
 	Handled       bool          // dead letters of settlements have a handler, which succeeds
 	Archive       string        // directory of archived letters; none when empty
-	Retain        string        // how long letters of settlements are kept, as ISO 8601; needs Archive
+	Retain        string        // how long letters of settlements and jobs are kept, as ISO 8601; needs Archive
 	Shards        int           // as of postadjudication.Config
 	NoPlainFamily bool          // without the plain family
 	CommandsOnly  bool          // answer commands, execute nothing

@@ -156,7 +156,8 @@ func lastTry(err error) error {
 }
 
 // write writes a change of a letter, in a commit of its own. It waits for other transactions on
-// the case, and returns errCaseChanged if the case is not as in f.
+// the case, and returns errCaseChanged if the case is not as in f, or a *refusal.RefusedError of what
+// only the commit can decide.
 func (c *Applier) write(ctx context.Context, f journal.LetterRow, ch journal.Change) error {
 	_, err := c.Letters.Apply(ctx, f.Run.ID, ch.Transition, func(now *journal.Snapshot) (journal.Change, error) {
 		if now.Case.Head != f.Case.Head {
@@ -164,6 +165,15 @@ func (c *Applier) write(ctx context.Context, f journal.LetterRow, ch journal.Cha
 		}
 		return ch, nil
 	})
+	return refusedByCommit(f, err)
+}
+
+// refusedByCommit returns the error of a write of a change of f, with the gate of a guard that the
+// journal keeps.
+func refusedByCommit(f journal.LetterRow, err error) error {
+	if errors.Is(err, journal.ErrFingerprintHeld) {
+		return RefusedBy(refusal.GateUniqueJobLive, f.Snapshot)
+	}
 	return err
 }
 

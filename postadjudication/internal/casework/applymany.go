@@ -149,7 +149,7 @@ func (b *letterBatch) applyPart(ctx context.Context, part []*Result) (failed []*
 		case err == nil:
 			d.Err = ErrLetterChanged
 		case len(due) == 1:
-			d.Err = err
+			d.Err = refusedByCommit(d.Letter, err)
 		}
 	}
 	if err == nil {

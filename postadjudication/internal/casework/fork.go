@@ -1,9 +1,11 @@
 package casework
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +29,7 @@ type Forking struct {
 	Policy   *retrypolicy.Policy // nil: the letter's
 	Queue    string              // empty: the letter's
 	Queues   func(family string) []string
+	Payload  []byte           // of a job; nil: the letter's
 	Run      background.RunID // id of the fork
 	Replayed bool             // a receipt of the replay precedes those of the fork
 }
@@ -55,7 +58,7 @@ func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, lett
 	k := ForkFacts{family: f, at: at, served: map[string]bool{}, calls: map[background.RunID]otherCall{}}
 	for i := range letters {
 		r := &letters[i].Run
-		if _, known := k.served[r.Family]; !known {
+		if _, known := k.served[r.Family]; !known && !r.Remote {
 			served, err := f.Served.served(ctx, r.Family)
 			if err != nil {
 				return k, err
@@ -82,13 +85,13 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	if s.Run.Letter == background.LetterPurged {
 		return journal.Change{}, refusal.ErrNotFound
 	}
-	if err := k.checkQueue(s.Run.Family); err != nil {
+	if err := errors.Join(k.checkQueue(&s.Run), k.checkPayload(s)); err != nil {
 		return journal.Change{}, err
 	}
 	if k.Policy != nil && k.Policy.OnExhaustion == retrypolicy.Discard && s.Case.Kind == journal.KindSettlement {
 		return journal.Change{}, validate.ErrDiscard
 	}
-	if gate := k.Facts.family.forkGate(*s, k.Facts.at, k.Facts.served[s.Run.Family]); gate != "" {
+	if gate := k.Facts.family.forkGate(*s, k.Facts.at, s.Run.Remote || k.Facts.served[s.Run.Family]); gate != "" {
 		return journal.Change{}, RefusedBy(gate, *s)
 	}
 	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
@@ -100,6 +103,10 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 		ID: k.Run, Case: s.Case.ID, Tenant: s.Run.Tenant, Family: s.Run.Family, RetryKey: s.Run.RetryKey, Queue: s.Run.Queue,
 		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
 		State: background.Pending, DueAt: k.Facts.at, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
+		Remote: s.Run.Remote, Priority: s.Run.Priority,
+	}
+	if s.Run.ExpiresAt.After(k.Facts.at) { // a retry after that time would end at once
+		next.ExpiresAt = s.Run.ExpiresAt
 	}
 	if moneyUnknown(*s) {
 		next.Class = escrow.Unknown // until that is resolved, whatever the outcomes of the fork's attempts
@@ -107,7 +114,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	changes := k.applyOverrides(&next)
 	submitted := receipts.Payload{
 		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
-		OutcomeClass: string(next.Class),
+		OutcomeClass: string(next.Class), Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
 	}
 	submitted.LetterOf, _ = HandledRun(next)
 	if s.Case.Kind == journal.KindSettlement {
@@ -151,19 +158,34 @@ func (k Forking) applyToSettlement(s, after *journal.Snapshot, next *background.
 	return nil
 }
 
-// checkQueue refuses a queue of another family. Empty means no queue and is valid.
-func (k Forking) checkQueue(family string) error {
-	if k.Queue == "" {
+// checkQueue refuses a queue of another family. Empty means no queue and is valid. The queues of
+// remote runs are their clients'.
+func (k Forking) checkQueue(r *background.Run) error {
+	switch {
+	case k.Queue == "":
 		return nil
+	case r.Remote:
+		return errors.Join(validate.Identifier("queue", k.Queue, 128), validate.NoSecret("queue", k.Queue))
 	}
-	if queues := k.Queues(family); !slices.Contains(queues, k.Queue) {
+	if queues := k.Queues(r.Family); !slices.Contains(queues, k.Queue) {
 		return &refusal.FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}
 	}
 	return nil
 }
 
-// applyOverrides applies the requested policy and queue to a fork and returns how they differ
-// from the letter's.
+// checkPayload refuses another payload where it is an order to an escrow service, or a secret.
+func (k Forking) checkPayload(s *journal.Snapshot) error {
+	switch {
+	case k.Payload == nil:
+		return nil
+	case s.Case.Kind == journal.KindSettlement:
+		return &refusal.FieldError{Field: "payload", Problem: "can't be changed: it is the order to the escrow service"}
+	}
+	return validate.NoSecretIn(k.Payload)
+}
+
+// applyOverrides applies the requested policy, queue and payload to a fork and returns how they
+// differ from the letter's.
 func (k Forking) applyOverrides(next *background.Run) string {
 	var all []string
 	if k.Policy != nil {
@@ -176,6 +198,10 @@ func (k Forking) applyOverrides(next *background.Run) string {
 		all = append(all, "queue: "+next.Queue+" to "+k.Queue)
 		next.Queue = k.Queue
 	}
+	if k.Payload != nil && !bytes.Equal(k.Payload, next.Payload) {
+		all = append(all, fmt.Sprintf("payload: sha256 %.12s to %.12s", binding.RequestDigest(next.Payload), binding.RequestDigest(k.Payload)))
+		next.Payload = k.Payload
+	}
 	return strings.Join(all, "; ")
 }
 
@@ -183,6 +209,9 @@ func (k Forking) applyOverrides(next *background.Run) string {
 // It reads which families are served, at most once in servedFamiliesTTL. If that can't be read,
 // the family counts as served: ReadForkFacts returns the error.
 func (f *SettlementFamily) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
+	if s.Run.Remote {
+		return f.forkGate(s, at, true) // a worker of any program may fetch it
+	}
 	served, err := f.Served.served(context.Background(), s.Run.Family)
 	return f.forkGate(s, at, served || err != nil)
 }

@@ -10,6 +10,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
+// JobFamily is the family of jobs. Their dead letters are kept by the rules of Open Job Spec.
+const JobFamily = "ojs"
+
 // DefaultLease is the length of a lease that neither the worker nor the run states.
 const DefaultLease = 30 * time.Second
 

@@ -187,7 +187,14 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 		return nil, pg.Unavailable(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	held, err := lockFingerprints(ctx, tx, chained...)
+	if err != nil {
+		return nil, busyOrUnavailable(err)
+	}
 	results, err := applyWideTransitions(ctx, tx, withSkipLocked(wideTransitionSQL), chained)
+	if err == nil {
+		err = held.check(ctx, tx)
+	}
 	if err == nil {
 		err = writeSideEffects(ctx, tx, chained, results)
 	}

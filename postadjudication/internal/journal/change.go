@@ -62,12 +62,15 @@ func (c *Change) isClaim() bool {
 func (c *Change) isOpening() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
 
 // batchable reports whether a change shares its commit with others: changes without a side
-// effect do, and so do deaths whose handlers begin. Any other side effect has a transaction
-// of its own.
+// effect do, and so do deaths whose handlers begin. Any other side effect, and the fork of a remote
+// run, which may be unique, has a transaction of its own.
 func (c *Change) batchable() bool {
 	_, isDeath := c.SideEffect.(Handler)
-	return c.SideEffect == nil || isDeath
+	return (c.SideEffect == nil || isDeath) && !c.forksRemoteRun()
 }
+
+// forksRemoteRun reports whether the change forks a remote run: its case may be that of a unique job.
+func (c *Change) forksRemoteRun() bool { return c.NewRun != nil && c.NewRun.Remote }
 
 // runCount returns the number of existing runs that the change is about; 0 for a case
 // without runs.

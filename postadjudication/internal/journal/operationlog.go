@@ -128,6 +128,17 @@ const (
 	RefusalLog OperationLog = stored.RefusalLog
 )
 
+// IndexLog has the receipts of what was done to a tenant's list of dead letters as a whole.
+const IndexLog OperationLog = stored.IndexLog
+
+// RecordPruned writes the receipt that a round of retention pruned letters of a tenant.
+func (o *OperationLogs) RecordPruned(ctx context.Context, tenant string, draft receipts.Draft) error {
+	draft.Subtype = receipts.LettersPruned
+	return o.InSlowPathTx(ctx, failpoint.PrunedLetters, func(ctx context.Context, tx *sql.Tx) error {
+		return AppendOperation(ctx, tx, tenant, IndexLog, draft)
+	})
+}
+
 // AppendOperation writes a receipt into an operation log, in the caller's transaction. It
 // locks the log's row until that ends.
 func AppendOperation(ctx context.Context, tx *sql.Tx, tenant string, r OperationLog, draft receipts.Draft) error {

@@ -181,3 +181,29 @@ func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (fou
 	}
 	return found, next, nil
 }
+
+const recentReceiptsSQL = `SELECT t.* FROM unnest($2::uuid[],$3::bigint[]) AS c(id,after) CROSS JOIN LATERAL (
+  SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = c.id AND seq = 1 AND c.after > 0
+  UNION ALL SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = c.id AND seq > c.after) t ORDER BY t.case_id, t.seq`
+
+// Recent reads the first receipt of each case and its newest ones, at most newest of them, by case and
+// sequence. The cases are as they were read.
+func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newest int64) (map[receipts.CaseID][]receipts.Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewColumns(2, len(cases))
+	for i := range cases {
+		c.ID(cases[i].ID)
+		c.Int(max(0, cases[i].Head.Seq-newest))
+	}
+	var rows []stored.ReceiptRow
+	if err := r.readDB.SelectContext(ctx, &rows, recentReceiptsSQL, append([]any{tenant}, c.Args()...)...); err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	out := make(map[receipts.CaseID][]receipts.Receipt, len(cases))
+	for i := range rows {
+		next := rows[i].Receipt()
+		out[next.Case] = append(out[next.Case], next)
+	}
+	return out, nil
+}

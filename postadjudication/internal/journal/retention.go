@@ -38,10 +38,18 @@ var (
   AND EXISTS (SELECT FROM recourse.annotations k WHERE k.run_id = r.id AND k.ends_at <= $8)` + letterRowPageSQL)
 	unannouncedSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $7
   AND NOT EXISTS (SELECT FROM recourse.annotations k WHERE k.run_id = r.id AND k.ends_at IS NOT NULL)` + letterRowPageSQL)
-	overCountSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.id IN (
-    SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY r.tenant ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + inScopeSQL + `) p
-    WHERE place > $7)` + letterRowPageSQL)
+	olderSQL          = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at < $7` + letterRowPageSQL)
+	overCountSQL      = letterRowsOverCountSQL("r.tenant")
+	overQueueCountSQL = letterRowsOverCountSQL("r.tenant, r.queue")
 )
+
+// letterRowsOverCountSQL returns the query for the dead letters that are not among the newest of their
+// partition.
+func letterRowsOverCountSQL(partition string) string {
+	return letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.id IN (
+    SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY ` + partition + ` ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + inScopeSQL + `) p
+    WHERE place > $7)` + letterRowPageSQL)
+}
 
 // Expired lists the dead letters of a scope that died by a time, whose announced end has
 // passed, and which retention may purge, oldest first, after a position.
@@ -55,9 +63,18 @@ func (l *Letters) Unannounced(ctx context.Context, s RetentionScope, diedBy time
 	return l.selectInScope(ctx, unannouncedSQL, s, after, limit, diedBy)
 }
 
+// Older lists the dead letters of a scope that died before a time and that retention may purge, oldest
+// first, after a position.
+func (l *Letters) Older(ctx context.Context, s RetentionScope, diedBefore time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	return l.selectInScope(ctx, olderSQL, s, after, limit, diedBefore)
+}
+
 // OverCount lists the dead letters of a scope that retention may purge and that are not
-// among the newest kept of their tenant; oldest first, after a position.
-func (l *Letters) OverCount(ctx context.Context, s RetentionScope, kept int, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+// among the newest kept of their tenant, or of their tenant and queue; oldest first, after a position.
+func (l *Letters) OverCount(ctx context.Context, s RetentionScope, perQueue bool, kept int, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	if perQueue {
+		return l.selectInScope(ctx, overQueueCountSQL, s, after, limit, kept)
+	}
 	return l.selectInScope(ctx, overCountSQL, s, after, limit, kept)
 }
 

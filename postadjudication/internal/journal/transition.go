@@ -12,13 +12,13 @@ import (
 )
 
 // applyWithSideEffect writes a change and its side effect in one commit, on a connection of
-// a slow path. text is wideTransitionSQL in the form that waits for locks or in the one that does
+// a slow path. The fork of a job is written only while no other one with its fingerprint is live. text is wideTransitionSQL in the form that waits for locks or in the one that does
 // not.
 func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, text string, ch *chainedChange) (res result, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()
-	if ch.SideEffect == nil {
+	if ch.SideEffect == nil && !ch.forksRemoteRun() {
 		return applyWideTransition(ctx, path.DB, text, ch)
 	}
 	tx, err := path.DB.BeginTx(ctx, nil)
@@ -26,15 +26,26 @@ func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, te
 		return conflict, err
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	held, err := lockFingerprints(ctx, tx, ch)
+	if err != nil {
+		return conflict, err
+	}
 	if res, err = applyWideTransition(ctx, tx, text, ch); err != nil || res != applied {
 		return res, err
 	}
-	if err := ch.SideEffect.write(ctx, tx); err != nil {
+	if err := held.check(ctx, tx); err != nil {
 		return conflict, err
 	}
-	failpoint.Hit(failpoint.JournalBefore, ch.SideEffect.failpointName())
+	point := failpoint.UniqueJob
+	if ch.SideEffect != nil {
+		point = ch.SideEffect.failpointName()
+		if err := ch.SideEffect.write(ctx, tx); err != nil {
+			return conflict, err
+		}
+	}
+	failpoint.Hit(failpoint.JournalBefore, point)
 	err = tx.Commit()
-	failpoint.Hit(failpoint.JournalAfter, ch.SideEffect.failpointName())
+	failpoint.Hit(failpoint.JournalAfter, point)
 	if err != nil {
 		return conflict, err
 	}
@@ -128,12 +139,12 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 // tryWrite writes a change without waiting for any lock, in a batch if it is batchable.
 func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, error) {
 	switch {
-	case ch.SideEffect == nil && ch.endsLease():
-		return j.leaseEnds.Do(ch)
-	case ch.SideEffect == nil:
-		return j.transitions.Do(ch)
-	case ch.batchable():
+	case ch.batchable() && ch.SideEffect != nil:
 		return j.deaths.Do(ch)
+	case ch.batchable() && ch.endsLease():
+		return j.leaseEnds.Do(ch)
+	case ch.batchable():
+		return j.transitions.Do(ch)
 	case !j.txPath.Acquire(ctx):
 		return conflict, ErrBusy
 	}

@@ -93,43 +93,90 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 // ErrFingerprintHeld means that another live run holds the fingerprint of the case.
 var ErrFingerprintHeld = errors.New("journal: another run holds the fingerprint")
 
-// Revival is the SideEffect of a fork of a job that was submitted as unique: it refuses the fork with
-// ErrFingerprintHeld while another case with the same fingerprint has a live run.
-type Revival struct {
-	Tenant string
-	Case   receipts.CaseID
-	At     time.Time
+const (
+	// The locks are taken in one order, so that two transactions do not block each other.
+	forkedFingerprintsSQL = `SELECT tenant, fingerprint FROM recourse.unique_jobs WHERE case_id = ANY($1::uuid[]) ORDER BY tenant, fingerprint`
+
+	liveHolderSQL = `FROM recourse.unique_jobs own JOIN recourse.unique_jobs u ON u.tenant = own.tenant AND u.fingerprint = own.fingerprint AND u.case_id <> own.case_id
+JOIN recourse.cases c ON c.id = u.case_id JOIN recourse.runs r ON r.id = c.run_id
+WHERE own.case_id = ANY($1::uuid[]) AND r.live AND (u.until IS NULL OR u.until > $2)`
+)
+
+// fingerprints are those of unique jobs whose forks are written by one transaction.
+type fingerprints struct {
+	cases []any // one array of ids; nil: none is unique
+	at    time.Time
 }
 
-func (Revival) failpointName() string { return failpoint.UniqueJob }
-
-func (v Revival) write(ctx context.Context, tx *sql.Tx) error {
-	var fingerprint []byte
-	err := tx.QueryRowContext(ctx, `SELECT fingerprint FROM recourse.unique_jobs WHERE case_id = $1 AND tenant = $2`, v.Case.String(), v.Tenant).Scan(&fingerprint)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		return err
+// lockFingerprints locks the fingerprints of the forks of remote runs among changes, before they are
+// written. No other transaction adds or forks a job with one of them until the commit.
+func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange) (out fingerprints, err error) {
+	ids := pg.NewColumns(1, len(changes))
+	n := 0
+	for _, ch := range changes {
+		if ch.forksRemoteRun() {
+			ids.ID(ch.After.Case.ID)
+			out.at = ch.NewRun.DueAt
+			n++
+		}
 	}
-	if _, err := tx.ExecContext(ctx, fingerprintLockSQL, v.Tenant, fingerprint); err != nil {
-		return err
+	if n == 0 {
+		return fingerprints{}, nil
+	}
+	rows, err := tx.QueryContext(ctx, forkedFingerprintsSQL, ids.Args()...)
+	if err != nil {
+		return out, err
+	}
+	type name struct {
+		tenant      string
+		fingerprint []byte
+	}
+	var names []name
+	for rows.Next() {
+		var next name
+		if err := rows.Scan(&next.tenant, &next.fingerprint); err != nil {
+			return out, errors.Join(err, rows.Close())
+		}
+		names = append(names, next)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(names) == 0 {
+		return fingerprints{}, err
+	}
+	for _, next := range names {
+		if _, err := tx.ExecContext(ctx, fingerprintLockSQL, next.tenant, next.fingerprint); err != nil {
+			return out, err
+		}
+	}
+	out.cases = ids.Args()
+	return out, nil
+}
+
+// check returns ErrFingerprintHeld if another case with one of the fingerprints has a live run, now
+// that the forks are written.
+func (f fingerprints) check(ctx context.Context, tx *sql.Tx) error {
+	if f.cases == nil {
+		return nil
 	}
 	var held bool
-	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.unique_jobs u JOIN recourse.cases c ON c.id = u.case_id JOIN recourse.runs r ON r.id = c.run_id
-WHERE u.tenant = $1 AND u.fingerprint = $2 AND u.case_id <> $3 AND r.live AND (u.until IS NULL OR u.until > $4))`, v.Tenant, fingerprint, v.Case.String(), v.At).Scan(&held)
+	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT `+liveHolderSQL+`)`, f.cases[0], f.at).Scan(&held)
 	if err == nil && held {
 		err = ErrFingerprintHeld
 	}
 	return err
 }
 
-// HasFingerprint reports whether a case was submitted as unique.
-func (c *Cases) HasFingerprint(ctx context.Context, tenant string, id receipts.CaseID) (found bool, err error) {
+// FingerprintHolder returns the subject of another case with the fingerprint of a case and a live run;
+// empty if there is none.
+func (c *Cases) FingerprintHolder(ctx context.Context, id receipts.CaseID, at time.Time) (subject string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	err = c.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.unique_jobs WHERE case_id = $1 AND tenant = $2)`, id.String(), tenant).Scan(&found)
-	return found, pg.Unavailable(err)
+	ids := pg.NewColumns(1, 1)
+	ids.ID(id)
+	err = c.readDB.QueryRowContext(ctx, `SELECT c.subject `+liveHolderSQL+` ORDER BY c.id LIMIT 1`, ids.Args()[0], at).Scan(&subject)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return subject, pg.Unavailable(err)
 }
 
 const activeRunsSQL = `SELECT c.subject, c.run_id FROM recourse.cases c WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = ANY($3)`

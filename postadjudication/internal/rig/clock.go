@@ -11,18 +11,29 @@ import (
 type Clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
+	fixed time.Time // zero: it runs
 }
 
 // Set sets how far the clock is ahead of the machine's.
 func (c *Clock) Set(ahead time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead = ahead
+	c.ahead, c.fixed = ahead, time.Time{}
+}
+
+// Fix stops the clock at a time.
+func (c *Clock) Fix(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fixed = at
 }
 
 func (c *Clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.fixed.IsZero() {
+		return c.fixed
+	}
 	return time.Now().Add(c.ahead)
 }
 

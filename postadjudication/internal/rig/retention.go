@@ -39,6 +39,12 @@ func (k *Pruner) At(ahead time.Duration) *Pruner {
 	return k
 }
 
+// FixAt stops the pruner's clock at a time.
+func (k *Pruner) FixAt(at time.Time) *Pruner {
+	k.clock.Fix(at)
+	return k
+}
+
 // MustPrune runs one round of the pruner.
 func (k *Pruner) MustPrune(want retention.Report) {
 	k.T.Helper()

@@ -182,6 +182,9 @@ func (f *Filter) facetConditions(tenant string) *conditions {
 			c.add(is.column+" = ?", *is.value)
 		}
 	}
+	if s.JobTypePrefix != "" {
+		c.add("starts_with(job_type, ?)", s.JobTypePrefix)
+	}
 	if f.MinAmount != nil || f.MaxAmount != nil { // a task that moves no money has no amount
 		c.parts = append(c.parts, "currency <> ''")
 	}

@@ -167,7 +167,7 @@ func TestPurgedLettersAreNotIndexed(t *testing.T) {
 	}
 	f := search.Filter{}
 	o := search.Order{Column: search.ByDeath}
-	if found, _, _, err := index.Search(context.Background(), run.Tenant, f, o, search.Position{}, 10); err != nil || len(found) != 0 {
+	if found, _, _, err := index.Search(context.Background(), run.Tenant, f, o, search.Position{}, 0, 10); err != nil || len(found) != 0 {
 		t.Errorf("before the projection: %d letters, %v", len(found), err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, ARRAY[case_id], ARRAY[1] FROM recourse.runs`); err != nil {

@@ -27,7 +27,7 @@ type facetKey struct {
 func (d *deadRun) facetKey() facetKey {
 	s := signature.Of(d.ErrorType, d.ErrorText)
 	return facetKey{
-		tenant: d.Tenant, status: d.Letter, family: d.Family, queue: d.Queue, jobType: d.Family, outcome: d.Outcome, reason: d.Reason,
+		tenant: d.Tenant, status: d.Letter, family: d.Family, queue: d.Queue, jobType: d.JobType, outcome: d.Outcome, reason: d.Reason,
 		class: d.Class, errorType: d.ErrorType, currency: d.Currency, signature: s.Text, constant: s.Constant, replayedBy: d.replayedBy,
 		whole: s.Whole, held: d.Held, unresolved: d.unresolved(), eligible: d.eligible(), review: d.review(),
 	}

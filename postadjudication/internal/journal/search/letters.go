@@ -126,6 +126,8 @@ type Filter struct {
 type FacetFilter struct {
 	Status, Family, Queue, JobType, Outcome, Reason, Class, ErrorType, Signature, Currency, ReplayedBy string
 
+	JobTypePrefix string // JobType begins with it
+
 	Held, Eligible, Review *bool
 	Text                   string // contained in the error's message; in lower case
 }
@@ -156,30 +158,31 @@ type Position struct {
 	Run   background.RunID
 }
 
-// Search finds dead letters of a tenant, strictly after a position. It returns the
-// position of the last one, even if that could not be read, and whether more follow. Each
+// Search finds dead letters of a tenant, strictly after a position, without the first skip of them. It
+// returns the position of the last one, even if that could not be read, and whether more follow. Each
 // letter is read after its position was found: one that changes meanwhile is returned as it
 // is now.
-func (i *Index) Search(ctx context.Context, tenant string, f Filter, o Order, after Position, limit int) (found []Letter, more bool, last Position, err error) {
+func (i *Index) Search(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (found []Letter, more bool, last Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	last = after
 	err = i.Do(ctx, tenant, func(*sql.DB) (err error) {
-		found, more, last, err = i.search(ctx, tenant, f, o, after, limit)
+		found, more, last, err = i.search(ctx, tenant, f, o, after, skip, limit)
 		return err
 	})
 	return found, more, last, err
 }
 
-func (i *Index) search(ctx context.Context, tenant string, f Filter, o Order, after Position, limit int) (found []Letter, more bool, last Position, err error) {
-	plan, err := i.plan(ctx, tenant, f, o, after, limit+1)
+func (i *Index) search(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (found []Letter, more bool, last Position, err error) {
+	plan, err := i.plan(ctx, tenant, f, o, after, skip+limit+1)
 	if err != nil || plan.Empty() {
 		return nil, false, after, pg.Unavailable(err)
 	}
-	positions, err := i.findPositions(ctx, plan, after, limit+1)
-	if err != nil || len(positions) == 0 {
+	positions, err := i.findPositions(ctx, plan, after, skip+limit+1)
+	if err != nil || len(positions) <= skip {
 		return nil, false, after, pg.Unavailable(err)
 	}
+	positions = positions[skip:]
 	if more = len(positions) > limit; more {
 		positions = positions[:limit]
 	}

@@ -17,9 +17,6 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// IndexLog has the receipts of rebuilds of a tenant's search index.
-const IndexLog journal.OperationLog = stored.IndexLog
-
 // RebuildResult counts what a rebuild found wrong and repaired.
 type RebuildResult struct {
 	Examined    int // letters compared
@@ -103,7 +100,7 @@ func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildPosition
 	}
 	draft := receiptOf(done)
 	draft.Subtype = receipts.DeadLettersRebuilt
-	if err := journal.AppendOperation(ctx, tx, tenant, IndexLog, draft); err != nil {
+	if err := journal.AppendOperation(ctx, tx, tenant, journal.IndexLog, draft); err != nil {
 		return done, from, pg.Unavailable(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Rebuild)

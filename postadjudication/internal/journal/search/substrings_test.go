@@ -78,7 +78,7 @@ func checkSubstring(t *testing.T, index *search.Index, letters []testLetter, d *
 		for more := true; more; {
 			var found []search.Letter
 			var err error
-			if found, more, after, err = index.Search(ctx, "acme", f, o, after, limit); err != nil {
+			if found, more, after, err = index.Search(ctx, "acme", f, o, after, 0, limit); err != nil {
 				t.Fatal(err)
 			}
 			for _, l := range found {

@@ -1,0 +1,265 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+var again = jobs.Retry{Reason: "the mailbox exists now"}
+
+// mustDie enqueues a job whose only attempt fails, and which is a dead letter then.
+func (f *fixture) mustDie(change ...func(*jobs.Job)) jobs.Status {
+	f.t.Helper()
+	s := f.mustEnqueue(append([]func(*jobs.Job){attempts(1, retrypolicy.DeadLetter)}, change...)...)
+	f.mustFail(s)
+	return f.mustFind(s.ID)
+}
+
+func (f *fixture) mustFail(s jobs.Status) {
+	f.t.Helper()
+	f.mustFetch(s)
+	if after, err := f.Nack(context.Background(), by(s), refused, true, background.EndByPolicy); err != nil || after.State != background.DeadLettered {
+		f.t.Fatalf("%s, %v", after.State, err)
+	}
+}
+
+func TestARetryKeepsTheJobAndItsHistory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	dead := f.mustDie(func(j *jobs.Job) { j.Priority = 7 })
+	retried, err := f.Retry(ctx, dead.ID, again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if retried.ID != dead.ID || retried.Case != dead.Case || retried.Run == dead.Run || retried.State != background.Pending || retried.Attempt != 0 || retried.Priority != 7 || !retried.Retried {
+		t.Errorf("%+v", retried)
+	}
+	if retried.CreatedAt != dead.CreatedAt || !retried.EnqueuedAt.After(dead.EnqueuedAt) || retried.Failure != nil || len(retried.Failures) != 1 || string(retried.Payload) != string(dead.Payload) {
+		t.Errorf("%+v", retried)
+	}
+	f.mustFail(retried)
+	second := f.mustFind(dead.ID)
+	if len(second.Failures) != 2 || second.Failures[0].Cycle != 1 || second.Failures[1].Cycle != 2 || second.Failures[1].Attempt != 1 || !second.DeadAt.After(dead.DeadAt) {
+		t.Errorf("%+v", second)
+	}
+	if _, err := f.Retry(ctx, dead.ID, again); err != nil {
+		t.Fatal(err)
+	}
+	f.mustFetch(dead)
+	if done, err := f.Ack(ctx, by(dead), nil); err != nil || done.State != background.Succeeded {
+		t.Errorf("%+v, %v", done, err)
+	}
+	f.wantSubtypes(dead, receipts.Submitted, receipts.AttemptStarted, receipts.DeadLettered, receipts.ManualRetryRequested, receipts.Submitted, receipts.AttemptStarted, receipts.DeadLettered,
+		receipts.ManualRetryRequested, receipts.Submitted, receipts.AttemptStarted, receipts.AttemptSucceeded)
+	f.MustAudit()
+}
+
+func TestARetryChangesWhatItSays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	dead := f.mustDie()
+	policy := retrypolicy.Policy{MaxRetryAttempts: 5, BaseDelay: time.Second, OnExhaustion: retrypolicy.Discard}
+	changed := json.RawMessage(`{"args":["b"]}`)
+	retried, err := f.Retry(ctx, dead.ID, jobs.Retry{Reason: "another address", Of: dead.Run, Queue: "later", Policy: &policy, Payload: changed})
+	if err != nil || retried.Queue != "later" || string(retried.Payload) != string(changed) || retried.Policy.MaxRetryAttempts != 5 {
+		t.Fatalf("%+v, %v", retried, err)
+	}
+	fetched := f.mustFetch(retried)
+	if string(fetched.Payload) != string(changed) {
+		t.Errorf("a worker gets %s", fetched.Payload)
+	}
+	rs, err := f.Receipts(ctx, "acme", dead.Case, 3, 1)
+	if err != nil || len(rs) != 1 {
+		t.Fatalf("%v, %v", rs, err)
+	}
+	p, err := rs[0].Known()
+	if err != nil || p.Changes == "" || rs[0].Actor != "service:shop" || p.Reason != "another address" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for name, q := range map[string]jobs.Retry{
+		"reason":  {},
+		"queue":   {Reason: "r", Queue: "line\nbreak"},
+		"payload": {Reason: "r", Payload: json.RawMessage(`{"password":"hunter2-hunter2"}`)},
+	} {
+		if _, err := f.Retry(ctx, f.mustDie().ID, q); !errors.As(err, new(*refusal.FieldError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.MustAudit()
+}
+
+func TestOnlyADeadLetterIsRetriedOrDeleted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	waiting := f.mustEnqueue()
+	discarded := f.mustEnqueue(attempts(1, retrypolicy.Discard), func(j *jobs.Job) { j.Queue = "other" })
+	f.mustFetch(discarded)
+	if _, err := f.Nack(ctx, by(discarded), refused, true, background.EndByPolicy); err != nil {
+		t.Fatal(err)
+	}
+	for state, id := range map[background.State]string{background.Pending: waiting.ID, background.Discarded: discarded.ID} {
+		_, err := f.Retry(ctx, id, again)
+		wantConflict(t, err, state)
+		wantConflict(t, f.Delete(ctx, id, "no more"), state)
+	}
+	if _, err := f.Retry(ctx, "no-such-job", again); !errors.Is(err, refusal.ErrNotFound) {
+		t.Error(err)
+	}
+	if _, err := f.As("other", "service:shop").Jobs.Retry(ctx, waiting.ID, again); !errors.Is(err, refusal.ErrNotFound) {
+		t.Error(err)
+	}
+	f.MustAudit()
+}
+
+func TestADeletedJobIsNotFoundAndItsIdStaysTaken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	dead := f.mustDie()
+	if err := f.Delete(ctx, dead.ID, "nobody needs it"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Find(ctx, dead.ID); !errors.Is(err, refusal.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := f.Delete(ctx, dead.ID, "again"); !errors.Is(err, refusal.ErrNotFound) {
+		t.Error(err)
+	}
+	if page, err := f.Jobs.DeadLetters(ctx, jobs.Query{Limit: 10}); err != nil || page.Total != 0 || len(page.Jobs) != 0 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	var duplicate *jobs.DuplicateError
+	if _, err := f.Enqueue(ctx, newJob(func(j *jobs.Job) { j.ID = dead.ID })); !errors.As(err, &duplicate) {
+		t.Error(err)
+	}
+	if n := f.Count(`SELECT count(*) FROM recourse.runs WHERE payload IS NOT NULL`); n != 0 {
+		t.Error("the envelope is kept")
+	}
+	f.wantSubtypes(dead, receipts.Submitted, receipts.AttemptStarted, receipts.DeadLettered, receipts.Purged)
+	f.MustAudit()
+}
+
+// Of retries and deletions at once one succeeds. The others are told what became of the job.
+func TestRetriesAndDeletionsHaveOneWinner(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	processes := []*fixture{f, f.other()}
+	for range 8 {
+		dead := f.mustDie()
+		var won atomic.Int32
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				p, err := processes[i%2], error(nil)
+				if i/2%2 == 0 {
+					_, err = p.Retry(ctx, dead.ID, again)
+				} else {
+					err = p.Delete(ctx, dead.ID, "no more")
+				}
+				switch {
+				case err == nil:
+					won.Add(1)
+				case !errors.As(err, new(*jobs.ConflictError)) && !errors.Is(err, refusal.ErrNotFound):
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if won.Load() != 1 {
+			t.Errorf("%d callers won", won.Load())
+		}
+		if s, err := f.Find(ctx, dead.ID); err == nil {
+			f.mustFetch(s)
+			if _, err := f.Ack(ctx, by(s), nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	f.MustAudit()
+}
+
+// A dead letter does not stand in the way of a unique job, and can't be retried while that one lives.
+func TestARetryDoesNotMakeTwoLiveHolders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	unique := func(j *jobs.Job) {
+		j.Unique = &jobs.Unique{Fingerprint: [32]byte{9}, InTheWay: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Reject}
+	}
+	dead := f.mustDie(unique)
+	live := f.mustEnqueue(unique)
+	var gate *refusal.RefusedError
+	if _, err := f.Retry(ctx, dead.ID, again); !errors.As(err, &gate) || gate.Gate != refusal.GateUniqueJobLive {
+		t.Fatal(err)
+	}
+	if holder, err := f.UniqueHolder(ctx, dead); err != nil || holder != live.ID {
+		t.Errorf("%q, %v", holder, err)
+	}
+	if _, err := f.Cancel(ctx, live.ID, "not needed"); err != nil {
+		t.Fatal(err)
+	}
+	third := f.mustDie(unique)
+	processes := []*fixture{f, f.other()}
+	var won atomic.Int32
+	var all sync.WaitGroup
+	for i, id := range []string{dead.ID, third.ID, dead.ID, third.ID} {
+		all.Go(func() {
+			_, err := processes[i%2].Retry(ctx, id, again)
+			switch {
+			case err == nil:
+				won.Add(1)
+			case !errors.As(err, new(*jobs.ConflictError)) && !errors.As(err, new(*refusal.RefusedError)) && !errors.Is(err, background.ErrBusy):
+				t.Error(err)
+			}
+		})
+	}
+	all.Go(func() {
+		_, err := f.Enqueue(ctx, newJob(unique))
+		switch {
+		case err == nil:
+			won.Add(1)
+		case !errors.As(err, new(*jobs.DuplicateError)):
+			t.Error(err)
+		}
+	})
+	all.Wait()
+	if won.Load() != 1 {
+		t.Errorf("%d live jobs hold one fingerprint", won.Load())
+	}
+	f.MustAudit()
+}
+
+func TestReplacingAJobKeepsItsSchedule(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	at := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	unique := func(keep bool) func(*jobs.Job) {
+		return func(j *jobs.Job) {
+			j.Unique = &jobs.Unique{Fingerprint: [32]byte{5}, InTheWay: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Replace, KeepSchedule: keep}
+		}
+	}
+	first := f.mustEnqueue(unique(false), func(j *jobs.Job) { j.NotBefore = at })
+	second := f.mustEnqueue(unique(true))
+	if !second.DueAt.Equal(at) || f.mustFind(first.ID).State != background.Cancelled {
+		t.Errorf("%+v", second)
+	}
+	if third := f.mustEnqueue(unique(false)); third.DueAt.Equal(at) {
+		t.Errorf("%+v", third)
+	}
+	f.MustAudit()
+}
