@@ -304,6 +304,7 @@ var transitions = map[string]killCase{
 	failpoint.LeaseExtension:      {drive: workJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	failpoint.LeaseEnd:            {drive: leaveJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	failpoint.UniqueJob:           {drive: enqueueUnique, again: finishUnique, invariantSQL: jobsDoneOnce},
+	failpoint.JobQueue:            {drive: workJob, again: func(s *fixture, h *workerProcess) { workJob(s, h); finishJobs(s, h) }, invariantSQL: jobsDoneOnce},
 	failpoint.PrunedLetters:       {before: deadJob, retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce},
 	string(receipts.LettersPruned): { // the log is there already
 		before: func(s *fixture) {

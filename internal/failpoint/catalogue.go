@@ -57,6 +57,7 @@ const (
 	RuleAction           = "rule-act"        // a rule replays or marks a dead letter: their transaction commits
 	Sequence             = "sequence"        // receipts get their places in the order of events
 	Rebuild              = "rebuild"         // differing rows of the list of dead letters are written: their transaction commits
+	JobQueue             = "job-queue"       // the name of a queue of jobs
 	PrunedLetters        = "pruned-letters"  // the receipt of a round of retention: its transaction commits
 	Projection           = "project"         // dead letters are updated for searching: their transaction commits
 )

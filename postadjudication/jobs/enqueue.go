@@ -27,6 +27,9 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	if err := j.s.applier.Manager.MeasureClock(ctx); err != nil {
 		return Status{}, err
 	}
+	if err := j.rememberQueue(ctx, job.Queue); err != nil {
+		return Status{}, err
+	}
 	if job.ID == "" {
 		job.ID = uuid.Must(uuid.NewV7()).String()
 	}

@@ -35,7 +35,11 @@ type Store struct {
 	kept    Retention
 	now     func() time.Time
 	runs    *lru.Cache[jobName, background.RunID] // of jobs that this process gave to workers
+	queues  *lru.Cache[queueName, struct{}]       // that are listed
 }
+
+// queueName names a queue.
+type queueName struct{ tenant, name string }
 
 // Retention says how long dead letters are kept.
 type Retention interface {
@@ -54,7 +58,11 @@ const knownRuns = 8192
 // NewStore returns a store of jobs.
 func NewStore(letters *deadletter.Repository, kept Retention) (*Store, error) {
 	runs, err := lru.New[jobName, background.RunID](knownRuns)
-	return &Store{journal: letters.Journal, applier: letters.Applier, letters: letters, kept: kept, now: letters.Now, runs: runs}, err
+	if err != nil {
+		return nil, err
+	}
+	queues, err := lru.New[queueName, struct{}](knownRuns)
+	return &Store{journal: letters.Journal, applier: letters.Applier, letters: letters, kept: kept, now: letters.Now, runs: runs, queues: queues}, err
 }
 
 // Jobs are the jobs of a tenant, changed in the name of an actor.

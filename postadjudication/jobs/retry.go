@@ -37,6 +37,14 @@ func (j Jobs) Retry(ctx context.Context, id string, q Retry) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	if q.Queue != "" {
+		if err := validate.Identifier("queue", q.Queue, 128); err != nil {
+			return Status{}, err
+		}
+		if err := j.rememberQueue(ctx, q.Queue); err != nil {
+			return Status{}, err
+		}
+	}
 	forked, err := j.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload})
 	if err != nil {
 		return Status{}, j.letterError(ctx, id, err)

@@ -67,6 +67,16 @@ COMMENT ON TABLE recourse.unique_jobs IS 'One row per job that was submitted as 
 -- Read when a job is retried.
 CREATE UNIQUE INDEX unique_jobs_case ON recourse.unique_jobs (case_id);
 
+-- The queues that jobs were enqueued to. A name may be there without a job: it is written before the
+-- first one.
+CREATE TABLE recourse.job_queues (
+    tenant     text NOT NULL CHECK (tenant <> ''),
+    name       text NOT NULL CHECK (name <> ''),
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+COMMENT ON TABLE recourse.job_queues IS 'One row per queue of jobs';
+
 -- worker: fetches jobs, answers for them and extends its leases, and nothing else.
 ALTER TABLE recourse.keys
     DROP CONSTRAINT keys_roles_check,

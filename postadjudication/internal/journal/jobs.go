@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
@@ -218,4 +220,64 @@ func (c *Cases) Output(ctx context.Context, tenant string, id background.RunID) 
 		return nil, background.ErrNotFound
 	}
 	return output, pg.Unavailable(err)
+}
+
+// JobLabel is what a receipt of a job's run does not say.
+type JobLabel struct {
+	Family, ID, Type, Queue, Policy string
+	HandedBack                      int
+}
+
+const jobLabelsSQL = `SELECT id, family, retry_key, target, queue, policy, handed_back FROM recourse.runs WHERE tenant = $1 AND id = ANY($2::uuid[]) AND remote`
+
+// JobLabels reads the labels of remote runs. Other runs are left out.
+func (c *Cases) JobLabels(ctx context.Context, tenant string, ids []background.RunID) (map[background.RunID]JobLabel, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	columns := pg.NewColumns(1, len(ids))
+	for _, id := range ids {
+		columns.ID(id)
+	}
+	rows, err := c.readDB.QueryContext(ctx, jobLabelsSQL, append([]any{tenant}, columns.Args()...)...)
+	if err != nil {
+		return nil, pg.Unavailable(err)
+	}
+	defer rows.Close()
+	out := make(map[background.RunID]JobLabel, len(ids))
+	for rows.Next() {
+		var id uuid.UUID
+		var l JobLabel
+		if err := rows.Scan(&id, &l.Family, &l.ID, &l.Type, &l.Queue, &l.Policy, &l.HandedBack); err != nil {
+			return nil, pg.Unavailable(err)
+		}
+		out[background.RunID(id)] = l
+	}
+	return out, pg.Unavailable(rows.Err())
+}
+
+// JobQueue is a queue that jobs were enqueued to.
+type JobQueue struct {
+	Name      string    `db:"name"`
+	CreatedAt time.Time `db:"created_at"`
+}
+
+const addJobQueueSQL = `INSERT INTO recourse.job_queues (tenant, name, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+
+// AddJobQueue remembers a queue.
+func (c *Cases) AddJobQueue(ctx context.Context, tenant, name string, at time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	_, err := pg.Exec(ctx, c.batchDB, failpoint.JobQueue, addJobQueueSQL, tenant, name, at)
+	return pg.Unavailable(err)
+}
+
+// JobQueues lists queues of a tenant by name, and counts all of them.
+func (c *Cases) JobQueues(ctx context.Context, tenant string, offset, limit int) (queues []JobQueue, total int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	if err := c.readDB.GetContext(ctx, &total, `SELECT count(*) FROM recourse.job_queues WHERE tenant = $1`, tenant); err != nil {
+		return nil, 0, pg.Unavailable(err)
+	}
+	err = c.readDB.SelectContext(ctx, &queues, `SELECT name, created_at FROM recourse.job_queues WHERE tenant = $1 ORDER BY name OFFSET $2 LIMIT $3`, tenant, offset, limit)
+	return queues, total, pg.Unavailable(err)
 }

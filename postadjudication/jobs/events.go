@@ -1,0 +1,142 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
+)
+
+// Event is a receipt of a job, at its place in the order of a tenant's receipts, with what the receipt
+// itself does not say. That of a round of retention has no job.
+type Event struct {
+	Position    int64
+	Subtype     receipts.Subtype
+	At          time.Time
+	Actor       string
+	Payload     receipts.Payload
+	ID          string
+	Type        string
+	Queue       string
+	MaxAttempts int
+	Attempt     int  // of the payload, without those that were handed back
+	ByRule      bool // a rule did it
+}
+
+const (
+	// MaxEvents bounds the events of one call.
+	MaxEvents = 1000
+	// eventPage is how many receipts are read at once, and eventPages how often. Receipts of other
+	// families count.
+	eventPage  = 1000
+	eventPages = 10
+)
+
+// Events lists events of jobs in their order, strictly after a position; 0 is before the first. It
+// returns the position that it has read up to, and whether more receipts follow it: then the list may
+// have fewer events than limit, and none. A position is that of a receipt; it never changes.
+//
+// Errors: *refusal.FieldError for invalid input, of after also if it is beyond the newest position.
+func (j Jobs) Events(ctx context.Context, after int64, limit int) (found []Event, upTo Event, more bool, err error) {
+	if limit < 1 || limit > MaxEvents {
+		return nil, upTo, false, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", MaxEvents)}
+	}
+	last, err := j.s.journal.Receipts.LastNumberOf(ctx, j.tenant)
+	if err != nil {
+		return nil, upTo, false, err
+	}
+	if after < 0 || after > last {
+		return nil, upTo, false, &refusal.FieldError{Field: "after", Problem: "is not the position of an event of the tenant"}
+	}
+	upTo.Position = after
+	for range eventPages {
+		page, err := j.s.journal.Receipts.From(ctx, j.tenant, upTo.Position+1, eventPage)
+		if err != nil {
+			return nil, upTo, false, err
+		}
+		part, read, err := j.eventsOf(ctx, page, limit-len(found))
+		if err != nil {
+			return nil, upTo, false, err
+		}
+		found = append(found, part...)
+		if read > 0 {
+			upTo.Position, upTo.At = page[read-1].Position, page[read-1].At
+		}
+		if read < len(page) || len(found) == limit {
+			return found, upTo, read < len(page) || len(page) == eventPage, nil
+		}
+		if len(page) < eventPage {
+			return found, upTo, false, nil
+		}
+	}
+	return found, upTo, true, nil
+}
+
+// eventsOf returns the first events of numbered receipts, at most limit, and how many receipts it read.
+func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []Event, read int, err error) {
+	ids := make([]background.RunID, 0, len(page))
+	for _, r := range page {
+		if !r.Run.IsZero() {
+			ids = append(ids, r.Run)
+		}
+	}
+	labels, err := j.s.journal.Cases.JobLabels(ctx, j.tenant, ids)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, r := range page {
+		label, ofJob := labels[r.Run]
+		if ofJob = ofJob && label.Family == Family; ofJob || r.Subtype == receipts.LettersPruned {
+			if len(out) == limit {
+				return out, read, nil
+			}
+			p, err := r.Known()
+			if err != nil {
+				return nil, 0, err
+			}
+			e := Event{
+				Position: r.Position, Subtype: r.Subtype, At: r.At, Actor: r.Actor, Payload: p, ID: label.ID, Type: label.Type, Queue: label.Queue,
+				Attempt: p.Attempt, ByRule: strings.HasPrefix(r.Actor, "rule:"),
+			}
+			if policy, err := retrypolicy.Parse(label.Policy); err == nil {
+				e.MaxAttempts = policy.Normalize().MaxRetryAttempts
+			}
+			if label.HandedBack > 0 && p.Attempt > 0 {
+				if e.Attempt, err = j.countedAttempt(ctx, r); err != nil {
+					return nil, 0, err
+				}
+			}
+			out = append(out, e)
+		}
+		read++
+	}
+	return out, read, nil
+}
+
+// countedAttempt returns the number of an attempt without those before it that were handed back.
+func (j Jobs) countedAttempt(ctx context.Context, r numbered) (int, error) {
+	p, err := r.Known()
+	if err != nil {
+		return 0, err
+	}
+	interrupted, err := j.s.journal.Receipts.OfCase(ctx, j.tenant, r.Case, receipts.AttemptInterrupted)
+	if err != nil {
+		return 0, err
+	}
+	n := p.Attempt
+	for _, before := range interrupted {
+		q, err := before.Known()
+		if err != nil {
+			return 0, err
+		}
+		if before.Run == r.Run && before.Seq < r.Seq && q.HandedBack {
+			n--
+		}
+	}
+	return n, nil
+}
