@@ -52,21 +52,27 @@ const (
 	listedReceipts = 100
 )
 
-// DeadLetters lists the open dead letters of jobs. A job that changes meanwhile is left out, or shown
+// DeadLetters are the dead letters of jobs, by the ids of their jobs.
+type DeadLetters struct{ Jobs }
+
+// DeadLetters returns the dead letters of the jobs.
+func (j Jobs) DeadLetters() DeadLetters { return DeadLetters{j} }
+
+// List lists the open dead letters of jobs. A job that changes meanwhile is left out, or shown
 // as it is. A page whose envelopes are large has fewer jobs than Limit, and a Next.
 //
 // Errors: *refusal.FieldError for invalid input.
-func (j Jobs) DeadLetters(ctx context.Context, q Query) (Page, error) {
-	count, err := j.letters().Count(ctx, q.Filter.Letters())
+func (l DeadLetters) List(ctx context.Context, q Query) (Page, error) {
+	count, err := l.letters().Count(ctx, q.Filter.Letters())
 	if err != nil || q.Limit >= 1 && q.Offset >= 0 && int64(q.Offset) >= count.Total && q.After == "" {
 		return Page{Total: count.Total}, err
 	}
 	for limit := q.Limit; ; {
-		found, err := j.letters().List(ctx, deadletter.Query{Filter: q.Filter.Letters(), After: q.After, Skip: q.Offset, Limit: limit})
+		found, err := l.letters().List(ctx, deadletter.Query{Filter: q.Filter.Letters(), After: q.After, Skip: q.Offset, Limit: limit})
 		if err != nil {
 			return Page{}, err
 		}
-		rows, complete, err := j.readLetters(ctx, found.Letters)
+		rows, complete, err := l.readLetters(ctx, found.Letters)
 		if err != nil {
 			return Page{}, err
 		}
@@ -75,14 +81,14 @@ func (j Jobs) DeadLetters(ctx context.Context, q Query) (Page, error) {
 			continue
 		}
 		page := Page{Total: count.Total, Next: found.Next}
-		page.Jobs, err = j.statuses(ctx, rows, found.Letters)
+		page.Jobs, err = l.statuses(ctx, rows, found.Letters)
 		return page, err
 	}
 }
 
 // readLetters reads letters with their envelopes, in their order. It stops at maxPageBytes, and then
 // returns those read so far, at least one.
-func (j Jobs) readLetters(ctx context.Context, letters []deadletter.Letter) (rows []journal.LetterRow, complete bool, err error) {
+func (l DeadLetters) readLetters(ctx context.Context, letters []deadletter.Letter) (rows []journal.LetterRow, complete bool, err error) {
 	size := 0
 	for at, n := 0, payloadsAtOnce; at < len(letters); {
 		part := letters[at:min(at+n, len(letters))]
@@ -90,7 +96,7 @@ func (j Jobs) readLetters(ctx context.Context, letters []deadletter.Letter) (row
 		for i := range part {
 			ids[i] = part[i].Run
 		}
-		found, err := j.s.journal.Letters.ByID(ctx, ids...)
+		found, err := l.s.journal.Letters.ByID(ctx, ids...)
 		if err != nil {
 			return nil, false, err
 		}
@@ -117,7 +123,7 @@ func (j Jobs) readLetters(ctx context.Context, letters []deadletter.Letter) (row
 }
 
 // statuses returns the jobs of letters that are still open.
-func (j Jobs) statuses(ctx context.Context, rows []journal.LetterRow, letters []deadletter.Letter) ([]Status, error) {
+func (l DeadLetters) statuses(ctx context.Context, rows []journal.LetterRow, letters []deadletter.Letter) ([]Status, error) {
 	var cases []journal.Case
 	for i := range rows {
 		if casework.OpenGate(rows[i].Snapshot) == "" {
@@ -127,7 +133,7 @@ func (j Jobs) statuses(ctx context.Context, rows []journal.LetterRow, letters []
 	if len(cases) == 0 {
 		return nil, nil
 	}
-	trails, err := j.s.journal.Receipts.Recent(ctx, j.tenant, cases, listedReceipts)
+	trails, err := l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts)
 	if err != nil {
 		return nil, err
 	}
@@ -194,19 +200,19 @@ type Stats struct {
 
 // Stats counts the open dead letters of jobs: exactly, and all at one moment. The oldest and the newest
 // are read afterwards.
-func (j Jobs) Stats(ctx context.Context) (Stats, error) {
-	s := j.s.letters
+func (l DeadLetters) Stats(ctx context.Context) (Stats, error) {
+	s := l.s.letters
 	out := Stats{ByQueue: map[string]int64{}, ByType: map[string]int64{}, ByErrorType: map[string]int64{}}
-	out.MaxAge, out.MaxCount = j.s.kept.Kept(Family, "")
-	out.NextPruneAt = j.s.kept.NextAt()
+	out.MaxAge, out.MaxCount = l.s.kept.Kept(Family, "")
+	out.NextPruneAt = l.s.kept.NextAt()
 	all := Filter{}.Letters()
-	if err := deadletter.CheckQuery(j.tenant, all); err != nil {
+	if err := deadletter.CheckQuery(l.tenant, all); err != nil {
 		return out, err
 	}
 	if err := s.Search.CatchUp(ctx); err != nil {
 		return out, err
 	}
-	tallies, err := s.Search.Tally(ctx, j.tenant, s.JournalFilter(all, s.Now()))
+	tallies, err := s.Search.Tally(ctx, l.tenant, s.JournalFilter(all, s.Now()))
 	if err != nil {
 		return out, err
 	}
@@ -217,7 +223,7 @@ func (j Jobs) Stats(ctx context.Context) (Stats, error) {
 		out.ByErrorType[t.ErrorType] += t.Letters
 	}
 	for sort, at := range map[deadletter.Sort]*time.Time{deadletter.OldestFirst: &out.OldestAt, deadletter.NewestFirst: &out.NewestAt} {
-		page, err := j.letters().List(ctx, deadletter.Query{Filter: all, Sort: sort, Limit: 1})
+		page, err := l.letters().List(ctx, deadletter.Query{Filter: all, Sort: sort, Limit: 1})
 		if err != nil {
 			return out, err
 		}

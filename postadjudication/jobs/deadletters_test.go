@@ -21,7 +21,7 @@ import (
 // mustList returns the ids of a page, and checks that each job is as Find has it.
 func (f *fixture) mustList(q jobs.Query) (jobs.Page, []string) {
 	f.t.Helper()
-	page, err := f.Jobs.DeadLetters(context.Background(), q)
+	page, err := f.Jobs.DeadLetters().List(context.Background(), q)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestDeadLettersAreListedByTheirFilter(t *testing.T) {
 	}
 	var field *refusal.FieldError
 	for name, q := range map[string]jobs.Query{"limit": {}, "offset": {Limit: 1, Offset: -1}, "after": {Limit: 1, After: "x"}} {
-		if _, err := f.Jobs.DeadLetters(context.Background(), q); !errors.As(err, &field) || field.Field != name {
+		if _, err := f.Jobs.DeadLetters().List(context.Background(), q); !errors.As(err, &field) || field.Field != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 	var got []string
 	pages := 0
 	for after := ""; ; pages++ {
-		page, err := f.Jobs.DeadLetters(context.Background(), jobs.Query{Limit: 100, After: after})
+		page, err := f.Jobs.DeadLetters().List(context.Background(), jobs.Query{Limit: 100, After: after})
 		if err != nil || len(page.Jobs) > 8 {
 			t.Fatalf("%d jobs, %v", len(page.Jobs), err)
 		}
@@ -140,12 +140,12 @@ func TestAListShowsTheNewestOfALongHistory(t *testing.T) {
 		}
 	}
 	failAll()
-	if _, err := f.Retry(ctx, job.ID, again); err != nil {
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, job.ID, again); err != nil {
 		t.Fatal(err)
 	}
 	failAll()
 	all := f.mustFind(job.ID)
-	page, err := f.Jobs.DeadLetters(ctx, jobs.Query{Limit: 1})
+	page, err := f.Jobs.DeadLetters().List(ctx, jobs.Query{Limit: 1})
 	if err != nil || len(page.Jobs) != 1 {
 		t.Fatalf("%+v, %v", page, err)
 	}
@@ -162,12 +162,12 @@ func TestStatsOfDeadLettersAgreeWithTheList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ctx := context.Background()
-	if stats, err := f.Jobs.Stats(ctx); err != nil || stats.Total != 0 || !stats.OldestAt.IsZero() || stats.MaxAge != 180*24*time.Hour {
+	if stats, err := f.Jobs.DeadLetters().Stats(ctx); err != nil || stats.Total != 0 || !stats.OldestAt.IsZero() || stats.MaxAge != 180*24*time.Hour {
 		t.Errorf("%+v, %v", stats, err)
 	}
 	a := f.mustDie(func(j *jobs.Job) { j.Queue = "q1" })
 	b := f.mustDie(func(j *jobs.Job) { j.Queue, j.Type = "q2", "report.make" })
-	stats, err := f.Jobs.Stats(ctx)
+	stats, err := f.Jobs.DeadLetters().Stats(ctx)
 	if err != nil || stats.Total != 2 || stats.ByQueue["q1"] != 1 || stats.ByQueue["q2"] != 1 || stats.ByType["report.make"] != 1 || stats.ByErrorType["SmtpError"] != 2 ||
 		!stats.OldestAt.Equal(a.DeadAt) || !stats.NewestAt.Equal(b.DeadAt) {
 		t.Errorf("%+v, %v", stats, err)

@@ -46,7 +46,7 @@ func TestEventsSayWhatBecameOfJobs(t *testing.T) {
 	if _, err := f.Nack(ctx, by(job), refused, false, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Retry(ctx, job.ID, again); err != nil {
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, job.ID, again); err != nil {
 		t.Fatal(err)
 	}
 	type seen struct {
@@ -116,7 +116,7 @@ func TestQueuesAreListedFromTheirFirstJobOn(t *testing.T) {
 		f.mustEnqueue(func(j *jobs.Job) { j.Queue = queue })
 	}
 	dead := f.mustDie()
-	if _, err := f.Retry(ctx, dead.ID, jobs.Retry{Reason: "r", Queue: "d"}); err != nil {
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, jobs.Retry{Reason: "r", Queue: "d"}); err != nil {
 		t.Fatal(err)
 	}
 	queues, total, err := f.Queues(ctx, 1, 3)

@@ -99,7 +99,7 @@ func TestRetentionTakesNoJobOnHold(t *testing.T) {
 	}
 	p := f.NewPruner(withJobs)
 	p.At(400 * 24 * time.Hour).MustPrune(retention.Report{})
-	if err := f.Delete(context.Background(), held.ID, "no more"); !isGate(err, refusal.GateHeld) {
+	if err := f.Jobs.DeadLetters().Delete(context.Background(), held.ID, "no more"); !isGate(err, refusal.GateHeld) {
 		t.Errorf("a job on hold is deleted: %v", err)
 	}
 	f.MustAudit()

@@ -32,8 +32,8 @@ const notDeadLettered = "only an open dead letter can be retried or deleted"
 //
 // Errors: refusal.ErrNotFound; *ConflictError if the job is not an open dead letter, or no longer
 // that of Retry.Of; *refusal.RefusedError with the gate unique_job_live; *refusal.FieldError.
-func (j Jobs) Retry(ctx context.Context, id string, q Retry) (Status, error) {
-	letter, err := j.openLetter(ctx, id, q.Of)
+func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, error) {
+	letter, err := l.openLetter(ctx, id, q.Of)
 	if err != nil {
 		return Status{}, err
 	}
@@ -41,21 +41,21 @@ func (j Jobs) Retry(ctx context.Context, id string, q Retry) (Status, error) {
 		if err := validate.Identifier("queue", q.Queue, 128); err != nil {
 			return Status{}, err
 		}
-		if err := j.rememberQueue(ctx, q.Queue); err != nil {
+		if err := l.rememberQueue(ctx, q.Queue); err != nil {
 			return Status{}, err
 		}
 	}
-	forked, err := j.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload})
+	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload})
 	if err != nil {
-		return Status{}, j.letterError(ctx, id, err)
+		return Status{}, l.letterError(ctx, id, err)
 	}
-	snap, err := j.s.journal.Cases.Snapshot(ctx, forked.Run)
+	snap, err := l.s.journal.Cases.Snapshot(ctx, forked.Run)
 	if err != nil {
 		return Status{}, err
 	}
 	out := statusOf(snap)
 	out.Retried = true
-	return out, j.addHistory(ctx, &out)
+	return out, l.addHistory(ctx, &out)
 }
 
 // Delete removes a dead letter: the job is not found from then on, and its envelope is erased. Its id
@@ -63,38 +63,38 @@ func (j Jobs) Retry(ctx context.Context, id string, q Retry) (Status, error) {
 //
 // Errors: refusal.ErrNotFound; *ConflictError if the job is not an open dead letter;
 // *refusal.RefusedError with the gate held; *refusal.FieldError.
-func (j Jobs) Delete(ctx context.Context, id, reason string) (err error) {
-	if err := validate.Actor(j.actor, reason); err != nil {
+func (l DeadLetters) Delete(ctx context.Context, id, reason string) (err error) {
+	if err := validate.Actor(l.actor, reason); err != nil {
 		return err
 	}
-	letter, err := j.openLetter(ctx, id, background.RunID{})
+	letter, err := l.openLetter(ctx, id, background.RunID{})
 	if err != nil {
 		return err
 	}
 	defer func() {
-		err = j.s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "purge", Run: letter.Run.ID, Actor: j.actor, Reason: reason}, err)
+		err = l.s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "purge", Run: letter.Run.ID, Actor: l.actor, Reason: reason}, err)
 	}()
-	found, err := j.s.applier.OpenLetter(ctx, j.tenant, letter.Run.ID)
+	found, err := l.s.applier.OpenLetter(ctx, l.tenant, letter.Run.ID)
 	if err != nil {
-		return j.letterError(ctx, id, err)
+		return l.letterError(ctx, id, err)
 	}
-	at := j.s.now()
+	at := l.s.now()
 	purge := casework.Purging(func(f journal.LetterRow) receipts.Draft {
-		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: j.actor, At: at, Payload: receipts.Payload{Reason: validate.Clean(reason, 1024), DeadLetteredAt: f.Run.DeadAt}}
+		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.Purged, Actor: l.actor, At: at, Payload: receipts.Payload{Reason: validate.Clean(reason, 1024), DeadLetteredAt: f.Run.DeadAt}}
 	})
-	results, err := j.s.applier.ApplyMany(ctx, []journal.LetterRow{found}, purge, j.s.applier.Archiving(at, casework.Batch{Alone: 1}))
+	results, err := l.s.applier.ApplyMany(ctx, []journal.LetterRow{found}, purge, l.s.applier.Archiving(at, casework.Batch{Alone: 1}))
 	if err == nil {
 		err = results[0].Err
 	}
-	return j.letterError(ctx, id, err)
+	return l.letterError(ctx, id, err)
 }
 
 // letters returns the dead letters of the tenant.
-func (j Jobs) letters() deadletter.Letters { return j.s.letters.As(j.tenant, j.actor) }
+func (l DeadLetters) letters() deadletter.Letters { return l.s.letters.As(l.tenant, l.actor) }
 
 // openLetter reads the newest run of a job, which must be an open dead letter.
-func (j Jobs) openLetter(ctx context.Context, id string, run background.RunID) (journal.Snapshot, error) {
-	snap, err := j.snapshot(ctx, id)
+func (l DeadLetters) openLetter(ctx context.Context, id string, run background.RunID) (journal.Snapshot, error) {
+	snap, err := l.snapshot(ctx, id)
 	if err == nil && (casework.OpenGate(snap) != "" || !run.IsZero() && snap.Run.ID != run) {
 		err = &ConflictError{Status: statusOf(snap), Reason: notDeadLettered}
 	}
@@ -103,12 +103,12 @@ func (j Jobs) openLetter(ctx context.Context, id string, run background.RunID) (
 
 // letterError returns the error of a change of a dead letter, with the job as it is now if another
 // change was first.
-func (j Jobs) letterError(ctx context.Context, id string, err error) error {
+func (l DeadLetters) letterError(ctx context.Context, id string, err error) error {
 	var refused *refusal.RefusedError
 	if errors.As(err, &refused) && refused.Gate != refusal.GateNotOpen && refused.Gate != refusal.GateNotALetter || refused == nil && !errors.Is(err, casework.ErrLetterChanged) {
 		return err
 	}
-	snap, readErr := j.snapshot(ctx, id)
+	snap, readErr := l.snapshot(ctx, id)
 	if readErr != nil {
 		return readErr
 	}
@@ -117,7 +117,7 @@ func (j Jobs) letterError(ctx context.Context, id string, err error) error {
 
 // UniqueHolder returns the id of the live job that is unique in the same way as a dead letter; empty if
 // there is none.
-func (j Jobs) UniqueHolder(ctx context.Context, dead Status) (string, error) {
-	name, err := j.s.journal.Cases.FingerprintHolder(ctx, dead.Case, j.s.now())
+func (l DeadLetters) UniqueHolder(ctx context.Context, dead Status) (string, error) {
+	name, err := l.s.journal.Cases.FingerprintHolder(ctx, dead.Case, l.s.now())
 	return strings.TrimPrefix(name, subject("")), err
 }

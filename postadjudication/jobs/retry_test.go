@@ -39,7 +39,7 @@ func TestARetryKeepsTheJobAndItsHistory(t *testing.T) {
 	f := newFixture(t)
 	ctx := context.Background()
 	dead := f.mustDie(func(j *jobs.Job) { j.Priority = 7 })
-	retried, err := f.Retry(ctx, dead.ID, again)
+	retried, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestARetryKeepsTheJobAndItsHistory(t *testing.T) {
 	if len(second.Failures) != 2 || second.Failures[0].Cycle != 1 || second.Failures[1].Cycle != 2 || second.Failures[1].Attempt != 1 || !second.DeadAt.After(dead.DeadAt) {
 		t.Errorf("%+v", second)
 	}
-	if _, err := f.Retry(ctx, dead.ID, again); err != nil {
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, again); err != nil {
 		t.Fatal(err)
 	}
 	f.mustFetch(dead)
@@ -73,7 +73,7 @@ func TestARetryChangesWhatItSays(t *testing.T) {
 	dead := f.mustDie()
 	policy := retrypolicy.Policy{MaxRetryAttempts: 5, BaseDelay: time.Second, OnExhaustion: retrypolicy.Discard}
 	changed := json.RawMessage(`{"args":["b"]}`)
-	retried, err := f.Retry(ctx, dead.ID, jobs.Retry{Reason: "another address", Of: dead.Run, Queue: "later", Policy: &policy, Payload: changed})
+	retried, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, jobs.Retry{Reason: "another address", Of: dead.Run, Queue: "later", Policy: &policy, Payload: changed})
 	if err != nil || retried.Queue != "later" || string(retried.Payload) != string(changed) || retried.Policy.MaxRetryAttempts != 5 {
 		t.Fatalf("%+v, %v", retried, err)
 	}
@@ -94,7 +94,7 @@ func TestARetryChangesWhatItSays(t *testing.T) {
 		"queue":   {Reason: "r", Queue: "line\nbreak"},
 		"payload": {Reason: "r", Payload: json.RawMessage(`{"password":"hunter2-hunter2"}`)},
 	} {
-		if _, err := f.Retry(ctx, f.mustDie().ID, q); !errors.As(err, new(*refusal.FieldError)) {
+		if _, err := f.Jobs.DeadLetters().Retry(ctx, f.mustDie().ID, q); !errors.As(err, new(*refusal.FieldError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -112,14 +112,14 @@ func TestOnlyADeadLetterIsRetriedOrDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for state, id := range map[background.State]string{background.Pending: waiting.ID, background.Discarded: discarded.ID} {
-		_, err := f.Retry(ctx, id, again)
+		_, err := f.Jobs.DeadLetters().Retry(ctx, id, again)
 		wantConflict(t, err, state)
-		wantConflict(t, f.Delete(ctx, id, "no more"), state)
+		wantConflict(t, f.Jobs.DeadLetters().Delete(ctx, id, "no more"), state)
 	}
-	if _, err := f.Retry(ctx, "no-such-job", again); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, "no-such-job", again); !errors.Is(err, refusal.ErrNotFound) {
 		t.Error(err)
 	}
-	if _, err := f.As("other", "service:shop").Jobs.Retry(ctx, waiting.ID, again); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := f.As("other", "service:shop").Jobs.DeadLetters().Retry(ctx, waiting.ID, again); !errors.Is(err, refusal.ErrNotFound) {
 		t.Error(err)
 	}
 	f.MustAudit()
@@ -130,16 +130,16 @@ func TestADeletedJobIsNotFoundAndItsIdStaysTaken(t *testing.T) {
 	f := newFixture(t)
 	ctx := context.Background()
 	dead := f.mustDie()
-	if err := f.Delete(ctx, dead.ID, "nobody needs it"); err != nil {
+	if err := f.Jobs.DeadLetters().Delete(ctx, dead.ID, "nobody needs it"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Find(ctx, dead.ID); !errors.Is(err, refusal.ErrNotFound) {
 		t.Error(err)
 	}
-	if err := f.Delete(ctx, dead.ID, "again"); !errors.Is(err, refusal.ErrNotFound) {
+	if err := f.Jobs.DeadLetters().Delete(ctx, dead.ID, "again"); !errors.Is(err, refusal.ErrNotFound) {
 		t.Error(err)
 	}
-	if page, err := f.Jobs.DeadLetters(ctx, jobs.Query{Limit: 10}); err != nil || page.Total != 0 || len(page.Jobs) != 0 {
+	if page, err := f.Jobs.DeadLetters().List(ctx, jobs.Query{Limit: 10}); err != nil || page.Total != 0 || len(page.Jobs) != 0 {
 		t.Errorf("%+v, %v", page, err)
 	}
 	var duplicate *jobs.DuplicateError
@@ -167,9 +167,9 @@ func TestRetriesAndDeletionsHaveOneWinner(t *testing.T) {
 			all.Go(func() {
 				p, err := processes[i%2], error(nil)
 				if i/2%2 == 0 {
-					_, err = p.Retry(ctx, dead.ID, again)
+					_, err = p.Jobs.DeadLetters().Retry(ctx, dead.ID, again)
 				} else {
-					err = p.Delete(ctx, dead.ID, "no more")
+					err = p.Jobs.DeadLetters().Delete(ctx, dead.ID, "no more")
 				}
 				switch {
 				case err == nil:
@@ -204,10 +204,10 @@ func TestARetryDoesNotMakeTwoLiveHolders(t *testing.T) {
 	dead := f.mustDie(unique)
 	live := f.mustEnqueue(unique)
 	var gate *refusal.RefusedError
-	if _, err := f.Retry(ctx, dead.ID, again); !errors.As(err, &gate) || gate.Gate != refusal.GateUniqueJobLive {
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, again); !errors.As(err, &gate) || gate.Gate != refusal.GateUniqueJobLive {
 		t.Fatal(err)
 	}
-	if holder, err := f.UniqueHolder(ctx, dead); err != nil || holder != live.ID {
+	if holder, err := f.Jobs.DeadLetters().UniqueHolder(ctx, dead); err != nil || holder != live.ID {
 		t.Errorf("%q, %v", holder, err)
 	}
 	if _, err := f.Cancel(ctx, live.ID, "not needed"); err != nil {
@@ -219,7 +219,7 @@ func TestARetryDoesNotMakeTwoLiveHolders(t *testing.T) {
 	var all sync.WaitGroup
 	for i, id := range []string{dead.ID, third.ID, dead.ID, third.ID} {
 		all.Go(func() {
-			_, err := processes[i%2].Retry(ctx, id, again)
+			_, err := processes[i%2].Jobs.DeadLetters().Retry(ctx, id, again)
 			switch {
 			case err == nil:
 				won.Add(1)

@@ -41,7 +41,7 @@ func (p *process) job(ctx context.Context, c Command, r *Reply) (err error) {
 	case DieJob:
 		_, err = all.Nack(ctx, answer, background.Failure{Type: "chaos", Message: "refused"}, true, background.EndDeadLettered)
 	case RetryJob:
-		_, err = all.Retry(ctx, c.RetryKey, jobs.Retry{Reason: reason})
+		_, err = all.DeadLetters().Retry(ctx, c.RetryKey, jobs.Retry{Reason: reason})
 	case CancelJob:
 		_, err = all.Cancel(ctx, c.RetryKey, reason)
 	}
