@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -408,4 +409,39 @@ func TestABadJobIsRefused(t *testing.T) {
 	if n := f.Count(`SELECT count(*) FROM recourse.runs`); n != 0 {
 		t.Errorf("%d runs", n)
 	}
+}
+
+// Jobs with envelopes of a megabyte are all accepted, and a fetch returns a part of them.
+func TestLargeJobsAreFetchedInParts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const n = 24
+	large, err := json.Marshal(map[string]string{"text": strings.Repeat("a", 1<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			job := newJob(func(j *jobs.Job) { j.Payload = large })
+			if _, err := f.Enqueue(context.Background(), job); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	given := map[string]bool{}
+	for len(given) < n {
+		got, err := f.Fetch(context.Background(), jobs.Fetch{Queues: []string{newJob().Queue}, Count: jobs.MaxFetch, Worker: "w1"})
+		if err != nil || len(got) == 0 || len(got) > 9 {
+			t.Fatalf("%d jobs, %v", len(got), err)
+		}
+		for _, one := range got {
+			if given[one.ID] || len(one.Payload) != len(large) {
+				t.Errorf("%s: %d bytes, given before: %v", one.ID, len(one.Payload), given[one.ID])
+			}
+			given[one.ID] = true
+		}
+	}
+	f.fetchNothing()
 }

@@ -125,23 +125,8 @@ func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange
 	if n == 0 {
 		return fingerprints{}, nil
 	}
-	rows, err := tx.QueryContext(ctx, forkedFingerprintsSQL, ids.Args()...)
-	if err != nil {
-		return out, err
-	}
-	type name struct {
-		tenant      string
-		fingerprint []byte
-	}
-	var names []name
-	for rows.Next() {
-		var next name
-		if err := rows.Scan(&next.tenant, &next.fingerprint); err != nil {
-			return out, errors.Join(err, rows.Close())
-		}
-		names = append(names, next)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(names) == 0 {
+	names, err := forkedFingerprints(ctx, tx, ids)
+	if err != nil || len(names) == 0 {
 		return fingerprints{}, err
 	}
 	for _, next := range names {
@@ -151,6 +136,27 @@ func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange
 	}
 	out.cases = ids.Args()
 	return out, nil
+}
+
+type tenantFingerprint struct {
+	tenant      string
+	fingerprint []byte
+}
+
+func forkedFingerprints(ctx context.Context, tx *sql.Tx, cases *pg.Columns) (out []tenantFingerprint, err error) {
+	rows, err := tx.QueryContext(ctx, forkedFingerprintsSQL, cases.Args()...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var next tenantFingerprint
+		if err := rows.Scan(&next.tenant, &next.fingerprint); err != nil {
+			return nil, err
+		}
+		out = append(out, next)
+	}
+	return out, rows.Err()
 }
 
 // check returns ErrFingerprintHeld if another case with one of the fingerprints has a live run, now

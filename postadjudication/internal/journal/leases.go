@@ -67,8 +67,12 @@ func (l *LeaseStore) prepare(ctx context.Context) (err error) {
 // ClaimDue claims due runs for a worker. See background.LeaseStore.
 func (l *LeaseStore) ClaimDue(c *Claim) ([]background.Claimed, error) { return l.claims.Do(c) }
 
-// maxPicked bounds the runs that one transaction claims.
-const maxPicked = 512
+const (
+	// maxPicked bounds the runs that one transaction claims.
+	maxPicked = 512
+	// maxPickedBytes bounds their payloads, but for the last one.
+	maxPickedBytes = 8 << 20
+)
 
 // flush answers requests in order, in as many transactions as their runs need.
 func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] {
@@ -86,20 +90,40 @@ func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] 
 }
 
 func (l *LeaseStore) flushOnce(requests []*Claim) []pg.Answer[[]background.Claimed] {
-	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
-	defer cancel()
 	defer l.j.SignalCommitted()
 	out := make([]pg.Answer[[]background.Claimed], len(requests))
-	claimed, err := l.claimAll(ctx, requests)
-	for i := range out {
-		switch {
-		case err == nil:
-			out[i].Value = claimed[i]
-		case !pg.IsContention(err): // else nothing was claimed, and the worker asks again
-			out[i].Err = pg.Unavailable(err)
+	left := make([]int, len(requests)) // places of the requests that have no answer yet
+	for i := range left {
+		left[i] = i
+	}
+	for range requests {
+		part := make([]*Claim, len(left))
+		for k, i := range left {
+			part[k] = requests[i]
+		}
+		claimed, full, err := l.claimInTime(part)
+		var without []int
+		for k, i := range left {
+			switch {
+			case err == nil:
+				if out[i].Value = claimed[k]; len(claimed[k]) == 0 {
+					without = append(without, i)
+				}
+			case !pg.IsContention(err): // else nothing was claimed, and the worker asks again
+				out[i].Err = pg.Unavailable(err)
+			}
+		}
+		if left = without; !full || len(left) == 0 {
+			break
 		}
 	}
 	return out
+}
+
+func (l *LeaseStore) claimInTime(requests []*Claim) ([][]background.Claimed, bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
+	defer cancel()
+	return l.claimAll(ctx, requests)
 }
 
 // pick is a due run that was picked for a request.
@@ -109,17 +133,18 @@ type pick struct {
 	openedAt time.Time
 }
 
-// claimAll picks and claims runs for requests in one transaction.
-func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]background.Claimed, err error) {
+// claimAll picks and claims runs for requests in one transaction. full reports whether it claimed as many
+// bytes as it may, so that more runs may be due.
+func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]background.Claimed, full bool, err error) {
 	out = make([][]background.Claimed, len(requests))
 	tx, err := l.fetchDB.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	picks, err := l.pick(ctx, tx, requests)
+	picks, full, err := l.pick(ctx, tx, requests)
 	if err != nil || len(picks) == 0 {
-		return out, err
+		return out, full, err
 	}
 	var changes []*chainedChange
 	var leases []lease.Lease
@@ -136,17 +161,17 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 		changes, leases, of = append(changes, ch), append(leases, held), append(of, p)
 	}
 	if len(changes) == 0 {
-		return out, nil
+		return out, full, nil
 	}
 	results, err := applyLeaseClaims(ctx, preparedStmt{tx.StmtContext(ctx, l.claim)}, changes, leases)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseClaim)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseClaim)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for i, ch := range changes {
 		if results[i] != applied {
@@ -160,7 +185,7 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 		}
 		out[of[i].request] = append(out[of[i].request], claimed)
 	}
-	return out, nil
+	return out, full, nil
 }
 
 // decide returns the change that claims a run, and the lease.
@@ -178,8 +203,9 @@ func (c *Claim) decide(s *Snapshot) (*chainedChange, lease.Lease, error) {
 }
 
 // pick locks and reads due runs for requests: in rounds, the first queue of every request, then the
-// second of those that still want runs, and so on.
-func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (picks []pick, err error) {
+// second of those that still want runs, and so on. full reports that it picked maxPickedBytes.
+func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (picks []pick, full bool, err error) {
+	bytesLeft := maxPickedBytes
 	wanted := make([]int, len(requests))
 	for i, r := range requests {
 		wanted[i] = r.Want.Count
@@ -191,15 +217,16 @@ func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (p
 				queues = addWant(queues, r.Want.Tenant, r.Want.Queues[round], wanted[i], i)
 			}
 		}
-		if len(queues) == 0 {
-			return picks, nil
+		if len(queues) == 0 || bytesLeft <= 0 {
+			return picks, bytesLeft <= 0, nil
 		}
-		found, err := l.due(ctx, tx, queues, earliest(requests))
+		found, err := l.due(ctx, tx, queues, earliest(requests), bytesLeft)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for _, p := range found {
 			wanted[p.request]--
+			bytesLeft -= len(p.snapshot.Run.Payload)
 			picks = append(picks, p)
 		}
 	}
@@ -230,7 +257,7 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 }
 
 // due executes dueRemoteSQL and gives the runs of each queue to its requests, in order.
-func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at time.Time) ([]pick, error) {
+func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at time.Time, maxBytes int) ([]pick, error) {
 	c := pg.NewColumns(3, len(queues))
 	for _, q := range queues {
 		c.Str(q.tenant)
@@ -241,7 +268,9 @@ func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at
 	for _, id := range l.leaveOut.now(time.Now()) {
 		out.ID(id)
 	}
-	rows, err := tx.StmtContext(ctx, l.dueStmt).QueryContext(ctx, append(append(c.Args(), at), out.Args()...)...)
+	stmt := tx.StmtContext(ctx, l.dueStmt)
+	defer stmt.Close()
+	rows, err := stmt.QueryContext(ctx, append(append(append(c.Args(), at), out.Args()...), maxBytes)...)
 	if err != nil {
 		return nil, err
 	}

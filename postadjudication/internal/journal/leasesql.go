@@ -13,8 +13,9 @@ import (
 // dueRemoteSQL locks due remote runs of queues and reads them. It skips runs that another
 // transaction has locked, and never waits. The priorities of a queue are walked from the highest on,
 // each from its earliest run to the first that is not due yet: runs that are due later cost nothing.
+// No run is read after maxPickedBytes of payloads.
 //
-// $1 tenants · $2 queues · $3 numbers of runs wanted · $4 now · $5 runs to leave out
+// $1 tenants · $2 queues · $3 numbers of runs wanted · $4 now · $5 runs to leave out · $6 bytes
 // returns the number of the queue, then a row of snapshotSQL, then when the case was opened
 const dueRemoteSQL = `
 WITH RECURSIVE w AS MATERIALIZED (
@@ -26,14 +27,16 @@ WITH RECURSIVE w AS MATERIALIZED (
   SELECT v.n, v.tenant, v.queue, v.wanted, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority < v.priority
     AND r.live AND r.remote AND r.state <> 'running' ORDER BY r.priority DESC LIMIT 1) FROM level v WHERE v.priority IS NOT NULL
 ), picked AS MATERIALIZED (
-  SELECT w.n, x.id FROM w CROSS JOIN LATERAL (
-    SELECT y.id FROM level v CROSS JOIN LATERAL (
-      SELECT r.id FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.live AND r.remote AND r.state <> 'running'
+  SELECT w.n, x.* FROM w CROSS JOIN LATERAL (
+    SELECT y.* FROM level v CROSS JOIN LATERAL (
+      SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.live AND r.remote AND r.state <> 'running'
         AND r.due_at <= $4 AND (r.expires_at IS NULL OR r.expires_at > $4) AND r.id <> ALL ($5::uuid[]) AND NOT ` + pausedByBreakerSQL + `
       ORDER BY r.due_at, r.id LIMIT v.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
     WHERE v.n = w.n LIMIT w.wanted) x
+), sized AS (
+  SELECT n, id, sum(size) OVER (ORDER BY n, priority DESC, due_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM picked
 )
-SELECT ` + snapshotColumns + `, ` + termsColumns + `, first.at, p.n` + snapshotTables + ` JOIN picked p ON p.id = r.id` + termsJoin
+SELECT ` + snapshotColumns + `, ` + termsColumns + `, first.at, p.n` + snapshotTables + ` JOIN sized p ON p.id = r.id AND coalesce(p.bytes_before, 0) < $6` + termsJoin
 
 // leaseClaimSQL writes the claims of remote runs with their leases. The transaction has picked the
 // runs; the guards are those of every transition.

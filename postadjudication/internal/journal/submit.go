@@ -116,12 +116,20 @@ type opener struct {
 	knownEscrows   *escrowCache
 }
 
+// maxBatchedPayload bounds the payload of a run whose case shares a statement with others. A larger one
+// is opened alone, so that a batch stays small.
+const maxBatchedPayload = 64 << 10
+
 func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error) {
 	ch, err := chain(&change)
 	if err != nil {
 		return new(Snapshot), err
 	}
-	opened, err := o.opens.Do(ch)
+	open := o.opens.Do
+	if len(change.After.Run.Payload) > maxBatchedPayload {
+		open = func(ch *chainedChange) (openResult, error) { return o.openAlone(ctx, ch) }
+	}
+	opened, err := open(ch)
 	if err == nil && (opened.result == conflict || opened.result == deferred) {
 		opened, err = o.openWithRetry(ctx, ch, opened)
 	}
@@ -204,6 +212,15 @@ func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened op
 			return opened, nil
 		}
 	}
+}
+
+// openAlone opens a case in a statement of its own.
+func (o *opener) openAlone(ctx context.Context, ch *chainedChange) (openResult, error) {
+	if !o.submitPath.Acquire(ctx) {
+		return openResult{}, ErrBusy
+	}
+	defer o.submitPath.Release()
+	return o.openWaiting(ctx, ch)
 }
 
 func (o *opener) openWaiting(ctx context.Context, ch *chainedChange) (openResult, error) {
