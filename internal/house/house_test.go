@@ -36,6 +36,7 @@ var arrows = map[string][]string{
 	"internal/chaos/worker":                         {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow", "postadjudication/deadletter", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention", "postadjudication/jobs", "postadjudication/refusal"},
 	"internal/access":                               {},
 	"internal/app":                                  {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "postadjudication/casestatus", "background", "receipts", "internal/access", "internal/api", "internal/build", "internal/fakeescrow", "internal/localpg", "internal/pgurl", "postadjudication/retention", "background/circuit"},
+	"internal/ojs/spec":                             {"internal/strictjson", "retrypolicy"},
 	"internal/intake":                               {"postadjudication", "postadjudication/refusal", "settlement", "internal/redact", "internal/strictjson"},
 	"internal/fakeescrow":                           {"postadjudication/escrow", "settlement"},
 	"internal/chaos/prove":                          {"internal/localpg"},
@@ -178,7 +179,7 @@ func TestPurePackagesHaveNoClockAndNoDice(t *testing.T) {
 	t.Parallel()
 	forbidden := map[string][]string{"time": {"Now", "Sleep", "After", "NewTimer", "Since", "Until"}}
 	banned := []string{"os", "net", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "database/sql"}
-	clockless := append(slices.Clone(pure), "postadjudication/internal/binding")
+	clockless := append(slices.Clone(pure), "postadjudication/internal/binding", "internal/ojs/spec")
 	for _, s := range sources(t) {
 		if !slices.Contains(clockless, s.dir) || strings.HasSuffix(s.name, "_test.go") {
 			continue
