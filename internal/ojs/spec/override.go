@@ -1,0 +1,151 @@
+package spec
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/recourse-dev/recourse/internal/strictjson"
+)
+
+type retryNames struct {
+	Override json.RawMessage `json:"override"`
+}
+
+// ParseRetry reads the body that retries a dead letter: none, {} or {"override":{...}}. It returns the
+// override for Override, or nil. The error is an *Error.
+func ParseRetry(body []byte) (json.RawMessage, error) {
+	if skipBlanks(body, 0) == len(body) {
+		return nil, nil
+	}
+	r, wrong := parseBody(body, retryNames{})
+	if wrong != nil {
+		return nil, wrong
+	}
+	r.closed("a retry", "override")
+	override, _ := r.ofKind("override", "an object")
+	return override, r.failed()
+}
+
+var overrideMembers = []string{"queue", "meta", "retry", "args"}
+
+// Override returns the job that the retry of a dead letter makes of its stored envelope: meta is merged
+// member by member, one that is null included; the retry policy is merged likewise, and checked as a
+// whole; queue and args replace. Any other member is refused. What makes the job unique is computed anew.
+// Without an override the job is the stored one.
+//
+// changes says what was given, for people and audit records: names of members and of queues, no other
+// value, in at most a thousand bytes. The error is an *Error: 422 for the merged policy, 413 for what has
+// become too long, 400 for all else.
+func Override(stored, override json.RawMessage) (job Job, changes string, err error) {
+	job, err = ParseStored(stored)
+	if err != nil || len(override) == 0 {
+		return job, "", err
+	}
+	given, wrong := parseObject(override, nil)
+	if wrong != nil {
+		return Job{}, "", wrong
+	}
+	o := overrider{reader: newReader(given), stored: members(job.Stored), queue: job.Queue}
+	o.path = "override."
+	o.closed("an override", overrideMembers...)
+	for _, apply := range []func(){o.applyQueue, o.applyMeta, o.applyRetry, o.applyArgs} {
+		apply()
+	}
+	if err := o.failed(); err != nil {
+		return Job{}, "", err
+	}
+	after := o.stored.encode()
+	if len(after) > maxStored {
+		return Job{}, "", TooLarge("override", maxStored)
+	}
+	job, err = ParseStored(after)
+	return job, strings.Join(o.changes, "; "), err
+}
+
+type overrider struct {
+	reader
+	stored  object
+	queue   string // before
+	changes []string
+}
+
+func (o *overrider) applyQueue() {
+	queue, given := o.text("queue", MaxBody)
+	if !given {
+		return
+	}
+	if !ValidQueue(queue) {
+		o.wrong("queue", queueProblem)
+		return
+	}
+	o.stored.set("queue", quoted(queue))
+	o.changes = append(o.changes, "queue "+o.queue+" to "+queue)
+}
+
+func (o *overrider) applyMeta() {
+	raw, given := o.ofKind("meta", "an object")
+	if !given {
+		return
+	}
+	before, _ := o.stored.get("meta")
+	merged := members(before).merged(members(raw), nil).encode()
+	if len(merged) > maxMeta {
+		o.refuse(TooLarge("override.meta", maxMeta))
+	}
+	o.stored.set("meta", merged)
+	o.changes = append(o.changes, "meta "+namesOf(members(raw)))
+}
+
+func (o *overrider) applyRetry() {
+	r := o.reader
+	r.invalid = InvalidPolicy
+	raw, given := r.ofKind("retry", "an object")
+	if !given {
+		return
+	}
+	r = r.within("retry", raw)
+	r.closed("a retry policy", policyMembers...)
+	before, _ := o.stored.get("retry")
+	r.object = members(before).merged(resolvePolicy(r), nil)
+	_, resolved := readPolicy(r)
+	o.stored.set("retry", resolved.encode())
+	o.changes = append(o.changes, "retry "+namesOf(members(raw)))
+}
+
+// resolvePolicy returns the members of a part of a retry policy under the names of the specification,
+// since an older name would stand beside the one that it is to replace.
+func resolvePolicy(r reader) object {
+	resolved := slices.Clone(r.object)
+	for _, name := range []string{"initial_interval", "max_interval"} {
+		length(r, &resolved, name, parseInterval, maxInterval)
+	}
+	backoff(r, &resolved)
+	return resolved
+}
+
+func (o *overrider) applyArgs() {
+	raw, given := o.ofKind("args", "a list")
+	if !given {
+		return
+	}
+	o.stored.set("args", raw)
+	o.changes = append(o.changes, "args")
+}
+
+// maxNames bounds the names that a change shows.
+const maxNames = 3
+
+// namesOf returns the names of some members.
+func namesOf(o object) string {
+	names := make([]string, 0, maxNames)
+	for _, m := range o[:min(len(o), maxNames)] {
+		names = append(names, strictjson.Name(m.name))
+	}
+	out := "(" + strings.Join(names, ", ")
+	if more := len(o) - maxNames; more > 0 {
+		out += " and " + strconv.Itoa(more) + " more"
+	}
+	return out + ")"
+}
