@@ -16,6 +16,7 @@ import (
 // Letters reads dead letters with their annotations, for those who change them.
 type Letters struct {
 	*shared
+	handlersStmt preparedStmt
 }
 
 // Annotations are the hold, the marks and the announced end of retention of a dead letter.

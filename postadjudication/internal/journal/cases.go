@@ -20,6 +20,8 @@ import (
 // Cases reads cases and their runs.
 type Cases struct {
 	*shared
+	byRunsStmt preparedStmt
+	byCaseStmt preparedStmt
 }
 
 // Find reads a run as it is now. It returns ErrNotFound if there is none.
@@ -34,7 +36,7 @@ func (c *Cases) Snapshot(ctx context.Context, id background.RunID) (Snapshot, er
 	defer cancel()
 	ids := pg.NewColumns(1, 1)
 	ids.ID(id)
-	return exactlyOne(snapshots(ctx, c.readDB, byRunsSQL, ids.Args()...))
+	return exactlyOne(snapshots(ctx, c.byRunsStmt, "", ids.Args()...))
 }
 
 // SubjectSnapshot reads a case by its subject, with its active run.
@@ -51,7 +53,7 @@ const byCaseSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id =
 func (c *Cases) Runs(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	return snapshots(ctx, c.readDB, byCaseSQL, tenant, id.String())
+	return snapshots(ctx, c.byCaseStmt, "", tenant, id.String())
 }
 
 // ReadableRuns is Runs for decisions about another run of the case: it includes runs

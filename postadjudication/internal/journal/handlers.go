@@ -32,6 +32,8 @@ func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
 	return openHandlers(ctx, tx, tx, withSubjectLock(wideOpenSQL), []Handler{h})
 }
 
+const handlersSQL = `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`
+
 // Handlers returns the runs that handle dead letters of a tenant, by dead letter.
 func (l *Letters) Handlers(ctx context.Context, tenant string, letters []background.RunID) (map[background.RunID]background.RunID, error) {
 	if len(letters) == 0 {
@@ -43,19 +45,20 @@ func (l *Letters) Handlers(ctx context.Context, tenant string, letters []backgro
 	for _, id := range letters {
 		c.ID(id)
 	}
-	var rows []struct {
-		Letter uuid.UUID `db:"letter"`
-		Run    uuid.UUID `db:"run"`
-	}
-	args := append(c.Args(), tenant)
-	if err := l.readDB.SelectContext(ctx, &rows, `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`, args...); err != nil {
+	rows, err := l.handlersStmt.QueryContext(ctx, "", append(c.Args(), tenant)...)
+	if err != nil {
 		return nil, pg.Unavailable(err)
 	}
-	out := make(map[background.RunID]background.RunID, len(rows))
-	for _, r := range rows {
-		out[background.RunID(r.Letter)] = background.RunID(r.Run)
+	defer rows.Close()
+	out := map[background.RunID]background.RunID{}
+	for rows.Next() {
+		var letter, run uuid.UUID
+		if err := rows.Scan(&letter, &run); err != nil {
+			return nil, pg.Unavailable(err)
+		}
+		out[background.RunID(letter)] = background.RunID(run)
 	}
-	return out, nil
+	return out, pg.Unavailable(rows.Err())
 }
 
 // flushDeaths writes a batch of deaths with their handlers, in one commit. A batch that

@@ -119,9 +119,9 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 // newJournal makes a Journal without connections.
 func newJournal() *Journal {
 	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}, IdleTimeout: pg.NewIdleTimeout()}
-	cases, outbox := &Cases{s}, &Outbox{shared: s}
+	cases, outbox := &Cases{shared: s}, &Outbox{shared: s}
 	j := &Journal{
-		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{s}, Lookups: &Lookups{s, cases},
+		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{shared: s}, Lookups: &Lookups{s, cases},
 		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
 		Keys: &Keys{s}, Requests: &IdempotentRequests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
 		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
@@ -181,6 +181,15 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if j.findStmt, err = prepareStmt(ctx, j.batchDB, byRunsSQL); err != nil {
+		return err
+	}
+	if j.Cases.byRunsStmt, err = prepareStmt(ctx, j.readDB.DB, byRunsSQL); err != nil {
+		return err
+	}
+	if j.Cases.byCaseStmt, err = prepareStmt(ctx, j.readDB.DB, byCaseSQL); err != nil {
+		return err
+	}
+	if j.Letters.handlersStmt, err = prepareStmt(ctx, j.readDB.DB, handlersSQL); err != nil {
 		return err
 	}
 	if err := j.Leases.prepare(ctx); err != nil {
