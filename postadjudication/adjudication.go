@@ -11,8 +11,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/gowebpki/jcs"
-
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -106,9 +104,9 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	if path, found := inexactNumber(p); found {
 		return nil, &refusal.FieldError{Field: "payload" + path, Problem: "is a number that some JSON readers round; write it as a string"}
 	}
-	canonical, err := jcs.Transform(p)
+	canonical, err := binding.CanonicalPayload(p)
 	if err != nil {
-		return nil, &refusal.FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+		return nil, err
 	}
 	if len(canonical) > 2*MaxPayload {
 		return nil, &refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be at most %d bytes in canonical form, is %d", 2*MaxPayload, len(canonical))}

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/gowebpki/jcs"
 
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
@@ -30,9 +33,10 @@ func FuzzARuleIsReadAsItIsWritten(f *testing.F) {
 	})
 }
 
-// An accepted payload has one canonical form, which is accepted unchanged.
+// An accepted payload has one canonical form, that of another implementation, which is accepted unchanged.
 func FuzzAPayloadHasOneForm(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"b":1,"a":[1.5,null]}`, `{"a":1e400}`, `{"a":9007199254740993}`, `{"a":1,"a":2}`, `{"a":"\ud800"}`, `null`, `{"password":"x"}`, `{"a":-0}`, `{"a":1E2}`} {
+	for _, seed := range []string{`{}`, `{"b":1,"a":[1.5,null]}`, `{"a":1e400}`, `{"a":9007199254740993}`, `{"a":1,"a":2}`, `{"a":"\ud800"}`, `null`, `{"password":"x"}`, `{"a":-0}`, `{"a":1E2}`,
+		`{ "é" : [ "\u0000\u001f\u007f\u2028</\/\"\\" , 1e-7 , 5e-324 , 123456789.125e10 ] , "\ud83d\ude00" : { "b" : {} , "a" : [ ] } , "\ufb33" : true }`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -45,8 +49,15 @@ func FuzzAPayloadHasOneForm(f *testing.F) {
 			}
 		}
 		form, err := canonicalPayload(text)
-		if err != nil || len(form) == 0 {
+		want, wantErr := jcs.Transform(text)
+		if err != nil || len(text) == 0 {
+			if err != nil && strings.Contains(err.Error(), "no canonical form") && wantErr == nil {
+				t.Errorf("%s: %v, although it is %s", text, err, want)
+			}
 			return
+		}
+		if wantErr != nil || string(form) != string(want) {
+			t.Errorf("%s is %s, want %s, %v", text, form, want, wantErr)
 		}
 		again, err := canonicalPayload(form)
 		var refused *refusal.FieldError

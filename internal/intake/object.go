@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -20,20 +22,22 @@ func object(text []byte) ([]member, error) {
 	if k := strictjson.Kind(text); k != "an object" {
 		return nil, &strictjson.Error{Problem: "must be an object, is " + k}
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if _, err := dec.Token(); err != nil {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(text)) // which does not copy the text
+	if _, err := dec.ReadToken(); err != nil {
 		return nil, err
 	}
 	var out []member
-	for dec.More() {
-		name, err := dec.Token()
+	for dec.PeekKind() == jsontext.KindString {
+		name, err := dec.ReadToken()
 		if err != nil {
 			return nil, err
 		}
-		m := member{name: name.(string)} // always a string: the text is valid
-		if err := dec.Decode(&m.value); err != nil {
+		m := member{name: name.String()}
+		value, err := dec.ReadValue()
+		if err != nil {
 			return nil, err
 		}
+		m.value = json.RawMessage(value.Clone())
 		out = append(out, m)
 	}
 	return out, nil

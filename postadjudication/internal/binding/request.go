@@ -9,7 +9,7 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -51,14 +51,28 @@ func ContentDigest(i settlement.Instruction, target string, canonical json.RawMe
 	return [32]byte(h.Sum(nil))
 }
 
+// CanonicalPayload returns the RFC 8785 canonical JSON of a payload. A number beyond the range of a
+// double becomes the nearest double: callers refuse it before. The error is a *settlement.FieldError.
+func CanonicalPayload(payload json.RawMessage) (json.RawMessage, error) {
+	text := jsontext.Value(bytes.Clone(payload))
+	err := text.Canonicalize()
+	if wrong := (*jsontext.SyntacticError)(nil); errors.As(err, &wrong) {
+		err = wrong.Err // without the path, whose names may be long or secret
+	}
+	if err != nil {
+		return nil, &settlement.FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+	}
+	return json.RawMessage(text), nil
+}
+
 // Request returns the bytes sent to the escrow service. payload need not be canonical. The
 // error is a *settlement.FieldError for a payload that has no canonical form.
 func Request(i settlement.Instruction, payload json.RawMessage) ([]byte, error) {
-	canonical := []byte("{}")
+	canonical := json.RawMessage("{}")
 	if string(payload) != "{}" {
 		var err error
-		if canonical, err = jcs.Transform(payload); err != nil {
-			return nil, &settlement.FieldError{Field: "payload", Problem: "has no canonical form: " + err.Error()}
+		if canonical, err = CanonicalPayload(payload); err != nil {
+			return nil, err
 		}
 	}
 	return CanonicalRequest(i, canonical), nil
