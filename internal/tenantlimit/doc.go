@@ -8,6 +8,8 @@
 // tenant. Waiting tenants take turns: however much one tenant requests, another waits for at
 // most one function of each. A wait ends with its context.
 //
+// After each function under Processors, and in Yield, what waits for a processor has its turn.
+//
 // # House
 //
 // A function must not wait for the limit that it runs under. Under Processors the functions should

@@ -12,6 +12,7 @@ import (
 // Limit limits how many functions run at the same time. It is safe for concurrent use.
 type Limit struct {
 	ofTenant int
+	yields   bool // after each function, to others that wait for the processor
 
 	mu      sync.Mutex
 	free    int
@@ -29,7 +30,9 @@ func New(atOnce, ofTenant int) *Limit {
 // least one. One tenant may use all of them while no other waits.
 var Processors = sync.OnceValue(func() *Limit {
 	half := max(1, runtime.GOMAXPROCS(0)/2)
-	return New(half, half)
+	l := New(half, half)
+	l.yields = true
+	return l
 })
 
 // Do waits for a slot and runs f. Waiting tenants take turns; the calls of one tenant run in
@@ -38,16 +41,19 @@ func (l *Limit) Do(ctx context.Context, tenant string, f func()) error {
 	if err := l.acquire(ctx, tenant); err != nil {
 		return err
 	}
-	defer l.yield(tenant)
+	defer l.end(tenant)
 	f()
 	return nil
 }
 
-// yield releases the slot, and lets what waits for the processor run. Go preempts a goroutine after
-// 10 ms only, and a caller with many short functions would hold the processor as long.
-func (l *Limit) yield(tenant string) {
+// end releases the slot of a function that computed. Before, it lets others run, since Go preempts a
+// goroutine after 10 ms only. The slot is held meanwhile: else the next function would run first,
+// and all that wait for the slot would pass the processor among themselves.
+func (l *Limit) end(tenant string) {
+	if l.yields {
+		Yield()
+	}
 	l.release(tenant)
-	runtime.Gosched()
 }
 
 // DoReading is Do for a function that reads. While a read waits for in, the slot is free for
@@ -82,7 +88,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	if r.ended != nil {
 		return 0, r.ended
 	}
-	r.limit.yield(r.tenant)
+	r.limit.end(r.tenant)
 	r.ended = errReading // if in.Read panics, the slot is not released again
 	n, err := r.in.Read(p)
 	if r.ended = r.limit.acquire(r.ctx, r.tenant); r.ended != nil {

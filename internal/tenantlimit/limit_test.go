@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -281,25 +282,47 @@ type panickingReader struct{}
 
 func (panickingReader) Read([]byte) (int, error) { panic("no such source") }
 
-// What waits for the processor runs after each function, and not only when the caller is preempted.
+// What waits for the processor, or for the network, runs after each function, and not only when the
+// caller is preempted.
 func TestACallerOfManyFunctionsYieldsTheProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	one := tenantlimit.New(1, 1)
 	for name, do := range map[string]func() error{
-		"Do": func() error { return one.Do(t.Context(), "acme", func() {}) },
+		"Do": func() error { return tenantlimit.Processors().Do(t.Context(), "acme", func() {}) },
 		"DoReading": func() error {
-			return one.DoReading(t.Context(), "acme", strings.NewReader("x"), func(in io.Reader) { _, _ = in.Read(make([]byte, 1)) })
+			return tenantlimit.Processors().DoReading(t.Context(), "acme", strings.NewReader("x"), func(in io.Reader) { _, _ = in.Read(make([]byte, 1)) })
 		},
 	} {
-		var ran atomic.Bool
+		in, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reads, ran, received atomic.Bool
+		go func() {
+			reads.Store(true)
+			if _, err := in.Read(make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+			received.Store(true)
+		}()
+		for !reads.Load() {
+			runtime.Gosched()
+		}
 		go ran.Store(true)
+		if _, err := out.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
 		for range 10 { // the runtime may let the caller run again first
 			if err := do(); err != nil {
 				t.Error(err)
 			}
 		}
-		if !ran.Load() {
-			t.Errorf("%s: another goroutine waits until the caller is preempted", name)
+		if !ran.Load() || !received.Load() {
+			t.Errorf("%s: another goroutine waits until the caller is preempted: %v, %v", name, ran.Load(), received.Load())
+		}
+		for _, end := range []*os.File{in, out} {
+			if err := end.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
@@ -48,6 +49,10 @@ SELECT l.run_id, l.tenant, l.transaction, l.submission, l.escrow, l.amount, l.re
 FROM recourse.letters l JOIN recourse.facet_groups s ON s.id = l.facet_group JOIN recourse.runs r ON r.id = l.run_id JOIN recourse.cases c ON c.id = r.case_id
 WHERE l.run_id = ANY($1::uuid[])`
 
+// yieldEvery is after how many letters their reader lets others use its processor: a page takes
+// milliseconds to decode.
+const yieldEvery = 25
+
 // ReadAt reads the letters at positions, in their order. Runs that are no longer dead
 // letters are left out.
 func ReadAt(ctx context.Context, q pg.Querier, positions []Position) ([]Letter, error) {
@@ -66,7 +71,9 @@ func ReadAt(ctx context.Context, q pg.Querier, positions []Position) ([]Letter, 
 		if err != nil {
 			return nil, err
 		}
-		byRun[l.Run.ID] = l
+		if byRun[l.Run.ID] = l; len(byRun)%yieldEvery == 0 {
+			tenantlimit.Yield()
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
