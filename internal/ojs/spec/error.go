@@ -13,18 +13,16 @@ import (
 
 // The codes of refusals. Those of our own begin with "x_": see Own.
 const (
-	codeInvalidPayload   = "invalid_payload" // the body is no JSON object
-	codeInvalidRequest   = "invalid_request"
-	codeSchemaValidation = "schema_validation"
-	codeNotFound         = "not_found"
-	codeDuplicate        = "duplicate"
-	codeConflict         = "conflict"
-	codeTooLarge         = "payload_too_large"
-	codeValidation       = "validation_error" // of a retry policy
-	codeQueuePaused      = "queue_paused"
-	codeUnsupported      = "unsupported"
-	codeRateLimited      = "rate_limited"
-	codeBackend          = "backend_error"
+	codeInvalidPayload = "invalid_payload" // the body is no JSON object
+	codeInvalidRequest = "invalid_request"
+	codeNotFound       = "not_found"
+	codeDuplicate      = "duplicate"
+	codeConflict       = "conflict"
+	codeTooLarge       = "payload_too_large"
+	codeValidation     = "validation_error" // of a retry policy
+	codeUnsupported    = "unsupported"
+	codeRateLimited    = "rate_limited"
+	codeBackend        = "backend_error"
 )
 
 // Error is a refusal on the wire. Its texts hold no value that a client sent.
@@ -104,11 +102,6 @@ func InvalidPolicy(field, problem string, args ...any) *Error {
 	return atField(422, codeValidation, field, fmt.Sprintf(problem, args...))
 }
 
-// SchemaViolation refuses arguments that do not conform to a schema: 400.
-func SchemaViolation(field, problem string, args ...any) *Error {
-	return atField(400, codeSchemaValidation, field, fmt.Sprintf(problem, args...))
-}
-
 // TooLarge refuses what is longer than a limit in bytes: 413. The field is empty for a body.
 func TooLarge(field string, limit int) *Error {
 	e := atField(413, codeTooLarge, field, fmt.Sprintf("must be at most %d bytes", limit))
@@ -175,11 +168,6 @@ func Duplicate(existing string, s State, problem string) *Error {
 // Conflict refuses what a rule or the state of something forbids: 409. Say which by With.
 func Conflict(problem string) *Error {
 	return &Error{Status: 409, Code: codeConflict, Message: problem}
-}
-
-// QueuePaused refuses a job for a paused queue: 422. The API document has 409; HTTP has this.
-func QueuePaused(queue string) *Error {
-	return (&Error{Status: 422, Code: codeQueuePaused, Message: "the queue is paused", Retryable: true}).With("queue", queue)
 }
 
 // Unsupported refuses a version or an ability that the server does not have: 422.

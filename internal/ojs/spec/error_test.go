@@ -19,7 +19,6 @@ func TestRefusalsHaveTheirStatusAndCode(t *testing.T) {
 	}{
 		{spec.InvalidPayload("is empty"), 400, "invalid_payload", false},
 		{spec.Invalid("queue", "must be a string"), 400, "invalid_request", false},
-		{spec.SchemaViolation("args", "must have %d members", 2), 400, "schema_validation", false},
 		{spec.NotFound(spec.KindJob, jobID), 404, "not_found", false},
 		{spec.NotFound(spec.KindDeadLetter, jobID), 404, "not_found", false},
 		{spec.NotDeadLetter(jobID, spec.Active), 404, "not_found", false},
@@ -27,7 +26,6 @@ func TestRefusalsHaveTheirStatusAndCode(t *testing.T) {
 		{spec.Conflict("a rule forbids it"), 409, "conflict", false},
 		{spec.TooLarge("meta", maxMeta), 413, "payload_too_large", false},
 		{spec.InvalidPolicy("retry.jitter", "must be a boolean"), 422, "validation_error", false},
-		{spec.QueuePaused("billing"), 422, "queue_paused", true},
 		{spec.Unsupported("OJS-Version", "must be 1.0"), 422, "unsupported", false},
 		{spec.RateLimited(time.Second), 429, "rate_limited", true},
 		{spec.Backend(), 500, "backend_error", true},

@@ -85,16 +85,16 @@ type EventQuery struct {
 	Limit    int
 }
 
-// ParseEvents reads the parameters of the list of events.
+// ParseEvents reads the parameters of the list of events. The error is an *Error.
 func ParseEvents(values url.Values) (EventQuery, error) {
-	q := query{values: values}
-	out := EventQuery{After: -1, Types: q.list("types"), Queues: q.list("queues"), JobTypes: q.list("job_types"), Limit: q.int("limit", 100, 1, 1000)}
+	q := newQuery(values)
+	out := EventQuery{After: -1, Types: q.texts("types"), Queues: q.texts("queues"), JobTypes: q.texts("job_types"), Limit: q.whole("limit", 100, 1, 1000)}
 	for _, t := range out.Types {
 		if !slices.Contains(EventTypes, t) && !slices.Contains(otherEventTypes, t) {
 			q.wrong("types", "must be types of events")
 		}
 	}
-	if raw := q.get("after", 64); raw != "" {
+	if raw := q.text("after", 64); raw != "" {
 		position, place, err := ParseEventID(raw)
 		if err != nil {
 			q.wrong("after", "must be the id of an event")
@@ -102,6 +102,19 @@ func ParseEvents(values url.Values) (EventQuery, error) {
 		out.After, out.Place = position, place
 	}
 	return out, q.finish()
+}
+
+// texts reads a list with commas between its entries.
+func (q *query) texts(name string) []string {
+	raw := q.text(name, 4096)
+	if raw == "" {
+		return nil
+	}
+	all := strings.Split(raw, ",")
+	if slices.Contains(all, "") {
+		q.wrong(name, "has an empty entry")
+	}
+	return all
 }
 
 // otherEventTypes are types that the specification has and this server never emits. A reader may name them.
@@ -133,12 +146,4 @@ func (p EventPage) MarshalJSON() ([]byte, error) {
 		p.Events = []Event{}
 	}
 	return json.Marshal(plain(p))
-}
-
-// RawJSON returns a JSON value for Event.Data; nil for none.
-func RawJSON(raw json.RawMessage) any {
-	if len(raw) == 0 {
-		return nil
-	}
-	return raw
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // fingerprint returns the SHA-256 of the canonical JSON of the chosen parts of the job, as the document on
@@ -60,8 +60,8 @@ func selectArgs(r reader, args json.RawMessage, names []string) json.RawMessage 
 // is another one after that, such as 2^53+1 and 1e400, is replaced before by an object with its exact
 // digits, under a name that no client can give. So numbers that are equal stay equal, and others differ.
 func canonical(text []byte) []byte {
-	out, err := jcs.Transform(exactNumbers(text))
-	if err != nil { // of a text that was not checked
+	out := jsontext.Value(slices.Clone(exactNumbers(text)))
+	if err := out.Canonicalize(); err != nil { // of a text that was not checked
 		return text
 	}
 	return out
@@ -107,8 +107,7 @@ func asDouble(text string) (exact string, is bool) {
 	if err != nil {
 		return exact, false
 	}
-	written, err := jcs.NumberToJSON(f)
-	return exact, err == nil && decimal(written) == exact
+	return exact, decimal(strconv.FormatFloat(f, 'e', -1, 64)) == exact
 }
 
 // decimal returns a number as its digits without zeros at either end, and the power of ten that they are
