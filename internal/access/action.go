@@ -8,6 +8,7 @@ type Action string
 // The actions.
 const (
 	Submit    Action = "submit"    // submit an adjudication
+	Work      Action = "work"      // fetch jobs, answer for them, and extend their leases
 	Read      Action = "read"      // one run, case or dead letter by its id; circuit breakers, policies, rules, retention, people, events
 	List      Action = "list"      // many cases, dead letters and plans: lists, counts, searches, exports, analyses
 	Receipts  Action = "receipts"  // receipts, and their verification
@@ -19,6 +20,7 @@ const (
 	Breaker   Action = "breaker"   // stop and resume the calls of an escrow service
 	Hold      Action = "hold"      // hold a letter against retention, and release it
 	Mark      Action = "mark"      // mark a letter as worth a fork or in need of review
+	Purge     Action = "purge"     // delete dead letters of jobs, which move no money
 	BulkPlan  Action = "bulk-plan" // plan an action on many letters
 	BulkRun   Action = "bulk-run"  // run or resume a plan
 	BulkStop  Action = "bulk-stop" // pause a plan, or cancel it
@@ -33,6 +35,7 @@ const (
 // makes keys moves no money.
 var permissions = map[Action][]Role{
 	Submit:    {Submitter},
+	Work:      {Worker},
 	Read:      {Submitter, Operator, Approver, Auditor, Admin},
 	List:      {Operator, Approver, Auditor, Admin},
 	Receipts:  {Operator, Approver, Auditor, Admin},
@@ -44,6 +47,7 @@ var permissions = map[Action][]Role{
 	Breaker:   {Operator},
 	Hold:      {Operator, Approver},
 	Mark:      {Operator},
+	Purge:     {Approver},
 	BulkPlan:  {Operator},
 	BulkRun:   {Approver},
 	BulkStop:  {Operator, Approver},
@@ -55,7 +59,7 @@ var permissions = map[Action][]Role{
 
 // Actions returns every action in a fixed order. The caller may change the slice.
 func Actions() []Action {
-	return []Action{Submit, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, BulkPlan, BulkRun, BulkStop, Rules, Policy, People, Keys}
+	return []Action{Submit, Work, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, Purge, BulkPlan, BulkRun, BulkStop, Rules, Policy, People, Keys}
 }
 
 // Allowed returns the roles that may do a. The caller may change the slice.

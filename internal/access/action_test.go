@@ -8,26 +8,28 @@ import (
 
 // The whole table, written by hand: a changed permission must be changed here, too.
 const permissionTable = `
-            submitter operator approver auditor admin platform
-submit      x         -        -        -       -     -
-read        x         x        x        x       x     -
-list        -         x        x        x       x     -
-receipts    -         x        x        x       x     -
-queues      -         -        -        -       -     x
-metrics     -         -        -        -       -     x
-fork        -         x        -        -       -     -
-reconcile   -         x        -        -       -     -
-cancel      -         x        -        -       -     -
-breaker     -         x        -        -       -     -
-hold        -         x        x        -       -     -
-mark        -         x        -        -       -     -
-bulk-plan   -         x        -        -       -     -
-bulk-run    -         -        x        -       -     -
-bulk-stop   -         x        x        -       -     -
-rules       -         -        -        -       x     -
-policy      -         -        -        -       x     -
-people      -         -        -        -       x     -
-keys        -         -        -        -       x     -`
+            submitter worker operator approver auditor admin platform
+submit      x         -      -        -        -       -     -
+work        -         x      -        -        -       -     -
+read        x         -      x        x        x       x     -
+list        -         -      x        x        x       x     -
+receipts    -         -      x        x        x       x     -
+queues      -         -      -        -        -       -     x
+metrics     -         -      -        -        -       -     x
+fork        -         -      x        -        -       -     -
+reconcile   -         -      x        -        -       -     -
+cancel      -         -      x        -        -       -     -
+breaker     -         -      x        -        -       -     -
+hold        -         -      x        x        -       -     -
+mark        -         -      x        -        -       -     -
+purge       -         -      -        x        -       -     -
+bulk-plan   -         -      x        -        -       -     -
+bulk-run    -         -      -        x        -       -     -
+bulk-stop   -         -      x        x        -       -     -
+rules       -         -      -        -        -       x     -
+policy      -         -      -        -        -       x     -
+people      -         -      -        -        -       x     -
+keys        -         -      -        -        -       x     -`
 
 func TestEveryCellOfTheTable(t *testing.T) {
 	t.Parallel()

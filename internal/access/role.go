@@ -14,6 +14,7 @@ type Role string
 // The roles.
 const (
 	Submitter Role = "submitter" // a program of an escrow service: submits, reads objects by id, and reads events
+	Worker    Role = "worker"    // a remote worker: fetches jobs and answers for them
 	Operator  Role = "operator"  // repairs: forks, reconciles, cancels, opens circuit breakers
 	Approver  Role = "approver"  // the second person: runs plans, holds, releases and purges letters
 	Auditor   Role = "auditor"   // reads everything and changes nothing
@@ -25,7 +26,7 @@ const (
 const Platform Role = "platform"
 
 // Roles returns every role of a tenant in a fixed order. The caller may change the slice.
-func Roles() []Role { return []Role{Submitter, Operator, Approver, Auditor, Admin} }
+func Roles() []Role { return []Role{Submitter, Worker, Operator, Approver, Auditor, Admin} }
 
 // ParseRoles parses roles separated by commas. An empty list, an unknown role, a repeated role
 // and Platform, which has its own flag, are errors.
@@ -66,7 +67,7 @@ func joinRoles(roles []Role) string {
 
 // Ungrantable returns the given roles that allow an action which none of the own roles allows.
 // The maker of a key can't grant them, or it could act through the new key. So an admin makes
-// keys of auditors and admins; to make keys of submitters, operators or approvers its key
+// keys of auditors and admins; to make keys of submitters, workers, operators or approvers its key
 // needs that role, too. The first of these keys are made by recourse keys create on the local
 // command line. Platform is granted only there, whatever the own roles are.
 func Ungrantable(own, given []Role) (beyond []Role) {

@@ -11,18 +11,20 @@ import (
 // roles with admin make keys; the others are here because Ungrantable takes any
 // roles.
 const grantTable = `
-                   submitter operator approver auditor admin
-submitter          x         -        -        -       -
-operator           -         x        -        x       -
-approver           -         -        x        x       -
-auditor            -         -        -        x       -
-admin              -         -        -        x       x
-admin+submitter    x         -        -        x       x
-admin+operator     -         x        -        x       x
-admin+approver     -         -        x        x       x
-admin+auditor      -         -        -        x       x
-operator+approver  -         x        x        x       -
-submitter+operator+approver+auditor+admin x x x x x`
+                   submitter worker operator approver auditor admin
+submitter          x         -      -        -        -       -
+worker             -         x      -        -        -       -
+operator           -         -      x        -        x       -
+approver           -         -      -        x        x       -
+auditor            -         -      -        -        x       -
+admin              -         -      -        -        x       x
+admin+submitter    x         -      -        -        x       x
+admin+worker       -         x      -        -        x       x
+admin+operator     -         -      x        -        x       x
+admin+approver     -         -      -        x        x       x
+admin+auditor      -         -      -        -        x       x
+operator+approver  -         -      x        x        x       -
+submitter+worker+operator+approver+auditor+admin x x x x x x`
 
 func TestNobodyGrantsMoreThanTheirOwnRolesAllow(t *testing.T) {
 	t.Parallel()

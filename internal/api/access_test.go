@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -102,27 +102,27 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 		t.Error("reports that keys are needed")
 	}
 	r.ask("", http.MethodGet, "/api/v1/breakers", "").refused(http.StatusBadRequest, "tenant_missing", "")
-	r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`, api.TenantHeader, "acme").is(http.StatusOK)
-	found := r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").is(http.StatusOK)["breakers"].([]any)
-	if len(found) != 1 || found[0].(map[string]any)["actor"] != api.Local {
+	r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`, door.TenantHeader, "acme").is(http.StatusOK)
+	found := r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme").is(http.StatusOK)["breakers"].([]any)
+	if len(found) != 1 || found[0].(map[string]any)["actor"] != door.Local {
 		t.Errorf("%v", found)
 	}
-	if n := len(r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other").is(http.StatusOK)["breakers"].([]any)); n != 0 {
+	if n := len(r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "other").is(http.StatusOK)["breakers"].([]any)); n != 0 {
 		t.Errorf("another tenant has %d", n)
 	}
-	r.ask("", http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`, api.TenantHeader, "acme").refused(http.StatusForbidden, "key_needed", "")
+	r.ask("", http.MethodPost, "/api/v1/keys", `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`, door.TenantHeader, "acme").refused(http.StatusForbidden, "key_needed", "")
 	if n := r.count(`SELECT count(*) FROM recourse.keys WHERE principal = 'user:ada'`); n != 0 {
 		t.Errorf("%d keys made without one", n)
 	}
 	// A page in a browser is refused, under another host name and across origins.
-	r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme", "Host", "evil.example").refused(http.StatusForbidden, "host_unknown", "")
-	if a := r.ask("", http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`, api.TenantHeader, "acme", "Sec-Fetch-Site", "cross-site"); a.refused(http.StatusForbidden, "cross_origin", "") == nil {
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme", "Host", "evil.example").refused(http.StatusForbidden, "host_unknown", "")
+	if a := r.ask("", http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`, door.TenantHeader, "acme", "Sec-Fetch-Site", "cross-site"); a.refused(http.StatusForbidden, "cross_origin", "") == nil {
 		t.Error("no problem")
 	}
 	// A key that is shown is verified.
-	r.ask("rck_wrong", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_invalid", "")
+	r.ask("rck_wrong", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_invalid", "")
 	r.ask(r.key("acme", access.Auditor), http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")
-	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "other").refused(http.StatusForbidden, "tenant_mismatch", "")
+	r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "other").refused(http.StatusForbidden, "tenant_mismatch", "")
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND tenant = 'acme' AND body LIKE '%tenant_mismatch%'`); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
@@ -157,7 +157,7 @@ func TestWithARealEscrowServiceAKeyIsNeededOnLoopbackToo(t *testing.T) {
 	if !r.main.KeysRequired {
 		t.Error("reports that no key is needed")
 	}
-	r.ask("", http.MethodGet, "/api/v1/breakers", "", api.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_missing", "")
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_missing", "")
 }
 
 func TestAsynqmonAsksForAKey(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -118,24 +119,24 @@ func setBodySchema[T any](h huma.API, path string) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 }
 
-func (a adjudicationAPI) submit(ctx context.Context, c Caller, in *submitInput) (*submitOutput, error) {
+func (a adjudicationAPI) submit(ctx context.Context, c door.Caller, in *submitInput) (*submitOutput, error) {
 	var adjudication postadjudication.Adjudication
-	var problem *Problem
-	read := func() { adjudication, problem = readAdjudication(in.RawBody, c) }
+	var refused *door.Refusal
+	read := func() { adjudication, refused = readAdjudication(in.RawBody, c) }
 	if len(in.RawBody) < longBody {
 		read()
 	} else if err := tenantlimit.Processors().Do(ctx, c.Tenant, read); err != nil {
 		return nil, err
 	}
-	if problem != nil {
-		return nil, problem
+	if refused != nil {
+		return nil, refused
 	}
 	s, err := a.service.Submit(ctx, adjudication)
 	if err != nil {
 		return nil, err
 	}
 	if !s.Reply.Accepted() {
-		return nil, declinedProblem(s)
+		return nil, declined(s)
 	}
 	out := &submitOutput{Status: http.StatusOK, Body: Submitted{s.Reply, s.Run, s.Case, s.State, s.Settlement}}
 	if s.Reply == postadjudication.Created {
@@ -144,30 +145,26 @@ func (a adjudicationAPI) submit(ctx context.Context, c Caller, in *submitInput) 
 	return out, nil
 }
 
-func readAdjudication(text []byte, c Caller) (postadjudication.Adjudication, *Problem) {
+func readAdjudication(text []byte, c door.Caller) (postadjudication.Adjudication, *door.Refusal) {
 	adjudication, wrong := intake.ParseObject(text, c.Tenant)
 	if len(wrong) == 0 {
 		adjudication.Actor = c.Principal
 		return adjudication, nil
 	}
-	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the adjudication is invalid")
+	refused := door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "the adjudication is invalid")
 	for _, w := range wrong {
-		p.withField(w.Field, w.Problem)
+		refused.WithField(w.Field, w.Problem)
 	}
-	return adjudication, p
+	return adjudication, refused
 }
 
-// declinedProblem returns the problem of an adjudication that was not accepted; the reply is the code.
-func declinedProblem(s postadjudication.Submitted) *Problem {
-	p := newProblem(http.StatusConflict, string(s.Reply), "%s", replyDetails[s.Reply])
+// declined returns the refusal of an adjudication that was not accepted; the reply is the code.
+func declined(s postadjudication.Submitted) *door.Refusal {
+	cause := &runError{run: s.Run, cancelledBy: s.Actor, reason: s.Reason}
 	if s.Reply == postadjudication.Busy {
-		p = newProblem(http.StatusServiceUnavailable, string(s.Reply), "%s", replyDetails[s.Reply]).withRetryAfter(1)
+		return door.NewRefusal(http.StatusServiceUnavailable, string(s.Reply), "%s", replyDetails[s.Reply]).WithRetryAfter(1).WithCause(cause)
 	}
-	if !s.Run.IsZero() {
-		p.Run = &s.Run
-	}
-	p.CancelledBy, p.Reason = s.Actor, s.Reason
-	return p
+	return door.NewRefusal(http.StatusConflict, string(s.Reply), "%s", replyDetails[s.Reply]).WithCause(cause)
 }
 
 var replyDetails = map[postadjudication.Reply]string{
@@ -183,17 +180,19 @@ var replyDetails = map[postadjudication.Reply]string{
 	postadjudication.Busy:             "another transaction has locked the case or its escrow: try again",
 }
 
-func (a adjudicationAPI) submitBatch(ctx context.Context, c Caller, _ *batchInput) (*batchOutput, error) {
+func (a adjudicationAPI) submitBatch(ctx context.Context, c door.Caller, _ *batchInput) (*batchOutput, error) {
 	texts := batchItems(ctx)
 	items := make([]Item, len(texts))
 	var good []postadjudication.Adjudication
 	var at []int
 	for i, text := range texts {
 		var adjudication postadjudication.Adjudication
-		if err := tenantlimit.Processors().Do(ctx, c.Tenant, func() { adjudication, items[i].Problem = readAdjudication(text, c) }); err != nil {
+		var refused *door.Refusal
+		if err := tenantlimit.Processors().Do(ctx, c.Tenant, func() { adjudication, refused = readAdjudication(text, c) }); err != nil {
 			return nil, err
 		}
-		if items[i].Problem != nil {
+		if refused != nil {
+			items[i].Problem = problemOf(refused)
 			continue
 		}
 		good, at = append(good, adjudication), append(at, i)
@@ -212,8 +211,7 @@ func (a adjudicationAPI) submitBatch(ctx context.Context, c Caller, _ *batchInpu
 
 func (a adjudicationAPI) fillItem(ctx context.Context, item *Item, s postadjudication.Submitted, err error) {
 	if err != nil {
-		answer := a.problemOf(ctx, outageOfSubmit, err)
-		item.Problem, _ = answer.(*Problem) // always a *Problem
+		item.Problem = problemOf(a.door.RefusalOf(ctx, err))
 		return
 	}
 	item.Reply, item.Accepted, item.State = s.Reply, s.Reply.Accepted(), s.State
@@ -221,15 +219,9 @@ func (a adjudicationAPI) fillItem(ctx context.Context, item *Item, s postadjudic
 		item.Run, item.Case = &s.Run, &s.Case
 	}
 	if !item.Accepted {
-		item.Problem = declinedProblem(s)
+		item.Problem = problemOf(declined(s))
 	}
 }
-
-// Bytes of batches in work at once.
-const (
-	maxProcessBatchBytes = 48 << 20
-	maxTenantBatchBytes  = 16 << 20
-)
 
 // batchRead is how many bytes of a batch are read at once: each read yields the processor.
 const batchRead = 64 << 10
@@ -244,23 +236,20 @@ func batchItems(ctx context.Context) []json.RawMessage {
 
 // readBatch reads a batch item by item and calls next with the items. It reserves the length
 // that the request states, or else the maximum, in the batch quota.
-func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c Caller, next func(*http.Request)) {
-	if err := checkContentType(r); err != nil {
-		a.writeProblem(w, err)
-		return
+func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c door.Caller, next func(*http.Request)) error {
+	if err := a.mux.CheckMediaType(r); err != nil {
+		return err
 	}
 	length := r.ContentLength
 	if length < 0 || length > maxBatchBytes {
 		length = maxBatchBytes
 	}
-	release, exceeded := a.batchQuota.acquire(c, length)
-	if exceeded != scopeNone {
-		a.writeProblem(w, newProblem(http.StatusTooManyRequests, "too_many_batches", "at most %d MiB of batches of a tenant and %d MiB of a process are processed at once: submit smaller batches, or one after the other", maxTenantBatchBytes>>20, maxProcessBatchBytes>>20).withRetryAfter(1))
-		return
+	release, err := a.door.AcquireBatch(c, length)
+	if err != nil {
+		return err
 	}
 	defer release()
 	var items []json.RawMessage
-	var err error
 	if waited := tenantlimit.Processors().DoReading(r.Context(), c.Tenant, http.MaxBytesReader(w, r.Body, maxBatchBytes), func(in io.Reader) {
 		items, err = intake.Batch(bufio.NewReaderSize(in, batchRead), "adjudications", maxBatchItems, maxItemBytes)
 	}); waited != nil {
@@ -269,12 +258,12 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c Caller, next f
 	var refused *intake.BatchError
 	switch {
 	case errors.As(err, &refused) && refused.Malformed:
-		a.writeProblem(w, newProblem(http.StatusBadRequest, "malformed", "the body can't be read").withField(refused.Field, refused.Problem))
+		return door.NewRefusal(http.StatusBadRequest, "malformed", "the body can't be read").WithField(refused.Field, refused.Problem)
 	case errors.As(err, &refused):
-		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the batch is invalid").withField(refused.Field, refused.Problem))
+		return door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "the batch is invalid").WithField(refused.Field, refused.Problem)
 	case err != nil:
-		a.writeProblem(w, unreadBodyProblem(err, maxBatchBytes))
-	default:
-		next(r.WithContext(context.WithValue(r.Context(), itemsKey{}, items)))
+		return door.UnreadBody(err, maxBatchBytes)
 	}
+	next(r.WithContext(context.WithValue(r.Context(), itemsKey{}, items)))
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 )
 
@@ -46,7 +47,7 @@ func (a analysisAPI) operations(h huma.API) {
 	}, a.stats)
 }
 
-func (a analysisAPI) analyze(ctx context.Context, c Caller, in *analysisInput) (*analysisOutput, error) {
+func (a analysisAPI) analyze(ctx context.Context, c door.Caller, in *analysisInput) (*analysisOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func (a analysisAPI) analyze(ctx context.Context, c Caller, in *analysisInput) (
 	return &analysisOutput{found}, err
 }
 
-func (a analysisAPI) groups(ctx context.Context, c Caller, in *groupsInput) (*groupsOutput, error) {
+func (a analysisAPI) groups(ctx context.Context, c door.Caller, in *groupsInput) (*groupsOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func (a analysisAPI) groups(ctx context.Context, c Caller, in *groupsInput) (*gr
 	return &groupsOutput{page}, err
 }
 
-func (a analysisAPI) stats(ctx context.Context, c Caller, in *countInput) (*statsOutput, error) {
+func (a analysisAPI) stats(ctx context.Context, c door.Caller, in *countInput) (*statsOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err

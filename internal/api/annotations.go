@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
@@ -45,7 +46,7 @@ func (a annotationAPI) operations(h huma.API) {
 	}, a.mark)
 }
 
-func (a annotationAPI) hold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
+func (a annotationAPI) hold(ctx context.Context, c door.Caller, in *holdInput) (*annotationsOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func (a annotationAPI) hold(ctx context.Context, c Caller, in *holdInput) (*anno
 	return &annotationsOutput{annotations}, err
 }
 
-func (a annotationAPI) releaseHold(ctx context.Context, c Caller, in *holdInput) (*annotationsOutput, error) {
+func (a annotationAPI) releaseHold(ctx context.Context, c door.Caller, in *holdInput) (*annotationsOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (a annotationAPI) releaseHold(ctx context.Context, c Caller, in *holdInput)
 	return &annotationsOutput{annotations}, err
 }
 
-func (a annotationAPI) mark(ctx context.Context, c Caller, in *markInput) (*annotationsOutput, error) {
+func (a annotationAPI) mark(ctx context.Context, c door.Caller, in *markInput) (*annotationsOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err

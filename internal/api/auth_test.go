@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/door"
 )
 
 func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	token := r.key("acme", access.Operator)
-	for _, name := range []string{"Authorization", api.TenantHeader} {
+	for _, name := range []string{"Authorization", door.TenantHeader} {
 		req := r.request(t.Context(), token, http.MethodGet, "/api/v1/breakers", "")
 		req.Header[name] = []string{"Bearer " + token, "Bearer " + token}
 		resp, err := http.DefaultClient.Do(req)

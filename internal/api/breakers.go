@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
@@ -45,19 +46,19 @@ func (a breakerAPI) operations(h huma.API) {
 	}, a.releaseBreaker)
 }
 
-func (a breakerAPI) breakers(ctx context.Context, c Caller, _ *noInput) (*breakersOutput, error) {
+func (a breakerAPI) breakers(ctx context.Context, c door.Caller, _ *noInput) (*breakersOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Breakers.List(ctx)
 	out := &breakersOutput{}
 	out.Body.Breakers = append([]casestatus.Breaker{}, found...)
 	return out, err
 }
 
-func (a breakerAPI) openBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
+func (a breakerAPI) openBreaker(ctx context.Context, c door.Caller, in *breakerInput) (*breakerOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Breakers.Open(ctx, in.Body.Target, in.Body.Reason)
 	return &breakerOutput{b}, err
 }
 
-func (a breakerAPI) releaseBreaker(ctx context.Context, c Caller, in *breakerInput) (*breakerOutput, error) {
+func (a breakerAPI) releaseBreaker(ctx context.Context, c door.Caller, in *breakerInput) (*breakerOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Breakers.Release(ctx, in.Body.Target, in.Body.Reason)
 	return &breakerOutput{b}, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -112,7 +113,7 @@ func (a bulkAPI) operations(h huma.API) {
 		register(a.API, h, operation{
 			id: change.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + change.word, action: change.action, summary: change.summary,
 			description: "What was done stays done. 409 bulk_state if the plan's state does not allow it.",
-		}, func(ctx context.Context, c Caller, in *bulkChangeInput) (*bulkOutput, error) {
+		}, func(ctx context.Context, c door.Caller, in *bulkChangeInput) (*bulkOutput, error) {
 			id, err := parseBulkID(in.Bulk)
 			if err != nil {
 				return nil, err
@@ -123,7 +124,7 @@ func (a bulkAPI) operations(h huma.API) {
 	}
 }
 
-func (a bulkAPI) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
+func (a bulkAPI) planBulk(ctx context.Context, c door.Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
 	q := bulk.Request{
 		Action: bulk.Action(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Reason: in.Body.Reason,
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
@@ -144,12 +145,12 @@ func (a bulkAPI) planBulk(ctx context.Context, c Caller, in *bulkPlanInput) (*bu
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
-func (a bulkAPI) listBulk(ctx context.Context, c Caller, in *bulksInput) (*bulksOutput, error) {
+func (a bulkAPI) listBulk(ctx context.Context, c door.Caller, in *bulksInput) (*bulksOutput, error) {
 	page, err := a.service.As(c.Tenant, "").Bulk.List(ctx, in.After)
 	return &bulksOutput{page}, bulkProblem(err)
 }
 
-func (a bulkAPI) getBulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOutput, error) {
+func (a bulkAPI) getBulk(ctx context.Context, c door.Caller, in *bulkInput) (*bulkOutput, error) {
 	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func (a bulkAPI) getBulk(ctx context.Context, c Caller, in *bulkInput) (*bulkOut
 	return &bulkOutput{b}, err
 }
 
-func (a bulkAPI) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*bulkItemsOutput, error) {
+func (a bulkAPI) bulkItems(ctx context.Context, c door.Caller, in *bulkItemsInput) (*bulkItemsOutput, error) {
 	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
@@ -167,7 +168,7 @@ func (a bulkAPI) bulkItems(ctx context.Context, c Caller, in *bulkItemsInput) (*
 	return &bulkItemsOutput{page}, bulkProblem(err)
 }
 
-func (a bulkAPI) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulkOutput, error) {
+func (a bulkAPI) runBulk(ctx context.Context, c door.Caller, in *bulkRunInput) (*bulkOutput, error) {
 	id, err := parseBulkID(in.Bulk)
 	if err != nil {
 		return nil, err
@@ -177,7 +178,7 @@ func (a bulkAPI) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulk
 		return &bulkOutput{b}, bulkProblem(err)
 	}
 	if in.Body.Reason != "" {
-		return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "the plan already has a reason").withField("reason", "is given with break_glass only")
+		return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "the plan already has a reason").WithField("reason", "is given with break_glass only")
 	}
 	b, err := a.service.As(c.Tenant, c.Principal).Bulk.Run(ctx, id, in.Body.Hash)
 	return &bulkOutput{b}, bulkProblem(err)
@@ -186,7 +187,7 @@ func (a bulkAPI) runBulk(ctx context.Context, c Caller, in *bulkRunInput) (*bulk
 func parseBulkID(text string) (uuid.UUID, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "a plan is named by its id").withField("bulk", "is no UUID")
+		return id, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a plan is named by its id").WithField("bulk", "is no UUID")
 	}
 	return id, nil
 }
@@ -197,9 +198,9 @@ func bulkProblem(err error) error {
 	var field *refusal.FieldError
 	switch {
 	case errors.As(err, &state):
-		return newProblem(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Requested)
+		return door.NewRefusal(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Requested)
 	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(bulk.OutcomePlanStale)):
-		return newProblem(http.StatusConflict, string(bulk.OutcomePlanStale), "the hash is not that of the stored plan: make a new plan and review it").withField("hash", field.Problem)
+		return door.NewRefusal(http.StatusConflict, string(bulk.OutcomePlanStale), "the hash is not that of the stored plan: make a new plan and review it").WithField("hash", field.Problem)
 	case errors.As(err, &field) && field.Field == "cursor":
 		return &refusal.FieldError{Field: "after", Problem: field.Problem}
 	}
@@ -208,7 +209,7 @@ func bulkProblem(err error) error {
 
 // checkPlanAttempts refuses a plan of forks with more attempts than the caller may give them. A
 // refusal leaves a receipt. If the plan names no single family, the strictest policy counts.
-func (a *API) checkPlanAttempts(ctx context.Context, c Caller, family string, p *retrypolicy.Policy) error {
+func (a *API) checkPlanAttempts(ctx context.Context, c door.Caller, family string, p *retrypolicy.Policy) error {
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -117,7 +118,7 @@ func (a caseAPI) operations(h huma.API) {
 	}, a.listReceipts)
 }
 
-func (a caseAPI) caseByID(ctx context.Context, c Caller, in *caseInput) (*caseOutput, error) {
+func (a caseAPI) caseByID(ctx context.Context, c door.Caller, in *caseInput) (*caseOutput, error) {
 	id, err := parseCaseID(in.Case)
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (a caseAPI) caseByID(ctx context.Context, c Caller, in *caseInput) (*caseOu
 	return &caseOutput{s}, err
 }
 
-func (a caseAPI) listCases(ctx context.Context, c Caller, in *casesInput) (*casesOutput, error) {
+func (a caseAPI) listCases(ctx context.Context, c door.Caller, in *casesInput) (*casesOutput, error) {
 	page, err := a.service.As(c.Tenant, "").Cases.List(ctx, caseFilter(in.States, in.Reserved, in.Transaction), in.After, in.Limit)
 	return &casesOutput{page}, bulkProblem(err)
 }
@@ -135,19 +136,19 @@ func caseFilter(states []string, reserved bool, transaction string) casestatus.F
 	return casestatus.Filter{States: states, Reserved: reserved, Transaction: transaction}
 }
 
-func (a caseAPI) planFree(ctx context.Context, c Caller, in *freeInput) (*bulkPlannedOutput, error) {
+func (a caseAPI) planFree(ctx context.Context, c door.Caller, in *freeInput) (*bulkPlannedOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, bulk.FreeRequest{
 		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference,
 	})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 
-func (a caseAPI) findCase(ctx context.Context, c Caller, in *transactionInput) (*caseOutput, error) {
+func (a caseAPI) findCase(ctx context.Context, c door.Caller, in *transactionInput) (*caseOutput, error) {
 	s, err := a.service.Case(ctx, c.Tenant, in.Transaction)
 	return &caseOutput{s}, err
 }
 
-func (a caseAPI) listReceipts(ctx context.Context, c Caller, in *receiptsInput) (*receiptsOutput, error) {
+func (a caseAPI) listReceipts(ctx context.Context, c door.Caller, in *receiptsInput) (*receiptsOutput, error) {
 	id, err := parseCaseID(in.Case)
 	if err != nil {
 		return nil, err
@@ -202,7 +203,7 @@ func receiptOf(r receipts.Receipt) (Receipt, error) {
 	return out, nil
 }
 
-func (a caseAPI) verify(ctx context.Context, c Caller, id background.CaseID) (*Verification, error) {
+func (a caseAPI) verify(ctx context.Context, c door.Caller, id background.CaseID) (*Verification, error) {
 	report, err := audit.Case(ctx, a.service.AuditReader(), c.Tenant, id, a.service.AuditQuery())
 	if errors.Is(err, audit.ErrNotFound) {
 		err = refusal.ErrNotFound
@@ -240,7 +241,7 @@ func (a runAPI) operations(h huma.API) {
 	}, a.cancelRun)
 }
 
-func (a runAPI) getRun(ctx context.Context, c Caller, in *runInput) (*runOutput, error) {
+func (a runAPI) getRun(ctx context.Context, c door.Caller, in *runInput) (*runOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -249,16 +250,14 @@ func (a runAPI) getRun(ctx context.Context, c Caller, in *runInput) (*runOutput,
 	return &runOutput{s}, err
 }
 
-func (a runAPI) cancelRun(ctx context.Context, c Caller, in *cancelInput) (*runOutput, error) {
+func (a runAPI) cancelRun(ctx context.Context, c door.Caller, in *cancelInput) (*runOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
 	}
 	s, err := a.service.As(c.Tenant, c.Principal).Cases.Cancel(ctx, id, in.Body.Reason)
 	if errors.Is(err, refusal.ErrEnded) {
-		p := newProblem(http.StatusConflict, "ended", "the run has ended: it is %s", s.State)
-		p.Run = &s.Run
-		return nil, p
+		return nil, door.NewRefusal(http.StatusConflict, "ended", "the run has ended: it is %s", s.State).WithCause(&runError{run: s.Run})
 	}
 	return &runOutput{s}, err
 }

@@ -14,9 +14,8 @@
 // Submitting adjudications needs no Idempotency-Key: its transaction, generation and content
 // make it safe to repeat.
 //
-//	request ──▶ authenticate: key ──▶ Caller, or 401/429
-//	        ──▶ the handler that Handle registers: role, query, size, JSON, Idempotency-Key
-//	                                     ──▶ or 400/403/408/409/413/415/422
+//	request ──▶ internal/door: key, role, query, size, JSON, Idempotency-Key
+//	                                     ──▶ or 400/401/403/408/409/413/415/422/429
 //	        ──▶ an operation: postadjudication.Service ──▶ answer, or problem
 //
 // An address that too often fails to show a valid key has to wait. A valid key always

@@ -8,13 +8,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 type eventsInput struct {
 	After int64 `query:"after" minimum:"0" maximum:"9007199254740991" doc:"Start after this position: next of the previous answer"`
 	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	// Wait is at most less than answerTimeout, so that the answer is in time.
+	// Wait is at most less than an answer may take, so that it is in time.
 	Wait int `query:"wait" minimum:"0" maximum:"25" doc:"Seconds to wait if there is no event yet"`
 }
 
@@ -47,10 +48,10 @@ func (a eventAPI) operations(h huma.API) {
 	}
 }
 
-func (a eventAPI) events(ctx context.Context, c Caller, in *eventsInput) (*eventsOutput, error) {
+func (a eventAPI) events(ctx context.Context, c door.Caller, in *eventsInput) (*eventsOutput, error) {
 	read := a.service.Events
 	if in.Wait > 0 {
-		release, err := a.acquireStream(c)
+		release, err := a.door.AcquireStream(c)
 		if err != nil {
 			return nil, err
 		}
@@ -59,7 +60,7 @@ func (a eventAPI) events(ctx context.Context, c Caller, in *eventsInput) (*event
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second)
 		defer cancel()
-		defer context.AfterFunc(a.ctx, cancel)()
+		defer context.AfterFunc(a.door.Stopping(), cancel)()
 	}
 	events, next, err := read(ctx, c.Tenant, postadjudication.Position(in.After), in.Limit)
 	out := &eventsOutput{}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
@@ -61,7 +64,7 @@ func (a exportAPI) operations(h huma.API) {
 	}, a.export)
 }
 
-func (a exportAPI) search(ctx context.Context, c Caller, in *searchInput) (*searchOutput, error) {
+func (a exportAPI) search(ctx context.Context, c door.Caller, in *searchInput) (*searchOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -74,7 +77,7 @@ func (a exportAPI) search(ctx context.Context, c Caller, in *searchInput) (*sear
 
 // export writes while it reads. A failure before the first byte is answered as a problem. A
 // failure after it cuts the connection, so that nobody takes a part for the whole.
-func (a exportAPI) export(_ context.Context, c Caller, in *exportInput) (*huma.StreamResponse, error) {
+func (a exportAPI) export(_ context.Context, c door.Caller, in *exportInput) (*huma.StreamResponse, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -83,7 +86,7 @@ func (a exportAPI) export(_ context.Context, c Caller, in *exportInput) (*huma.S
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		ctx, cancel := context.WithCancel(hc.Context())
 		defer cancel()
-		defer context.AfterFunc(a.ctx, cancel)()
+		defer context.AfterFunc(a.door.Stopping(), cancel)()
 		r, w := humago.Unwrap(hc)
 		out := &deadlineWriter{Writer: w, ctl: http.NewResponseController(w)}
 		w.Header().Set("Content-Type", exportTypes[format])
@@ -91,12 +94,12 @@ func (a exportAPI) export(_ context.Context, c Caller, in *exportInput) (*huma.S
 		head := r.Method == http.MethodHead
 		did, err := a.exportTo(ctx, c, filter, in.Where, format, head, out)
 		if !head {
-			a.access.logExport(c, filter, in.Where, did, err)
+			a.logExport(c, filter, in.Where, did, err)
 		}
 		switch {
 		case err != nil && !out.started:
 			w.Header().Del("Trailer")
-			a.writeProblem(w, a.problemOf(hc.Context(), outageNothingDone, err))
+			a.mux.Refuse(w, r.WithContext(hc.Context()), err)
 			return
 		case err != nil:
 			a.log.Warn("export cut off", zap.String("tenant", c.Tenant), zap.Int("letters", did.Letters), zap.Error(err))
@@ -111,11 +114,18 @@ func (a exportAPI) export(_ context.Context, c Caller, in *exportInput) (*huma.S
 }
 
 // exportTo writes an export. For a HEAD request it only checks the condition.
-func (a exportAPI) exportTo(ctx context.Context, c Caller, f deadletter.Filter, where string, format deadletter.Format, head bool, out io.Writer) (deadletter.Exported, error) {
+func (a exportAPI) exportTo(ctx context.Context, c door.Caller, f deadletter.Filter, where string, format deadletter.Format, head bool, out io.Writer) (deadletter.Exported, error) {
 	if !head {
 		return a.service.As(c.Tenant, "").DeadLetters.Export(ctx, f, where, format, out)
 	}
 	return deadletter.Exported{}, a.service.As(c.Tenant, "").DeadLetters.CheckCondition(ctx, where)
+}
+
+// logExport logs an export: who, which letters and how many.
+func (a exportAPI) logExport(c door.Caller, filter deadletter.Filter, where string, did deadletter.Exported, err error) {
+	text, merr := json.Marshal(filter)
+	a.log.Named(door.AccessLogger).Info("dead letters were exported", zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.String("key", c.Key),
+		zap.String("filter", redact.Text(string(text))), zap.String("where", redact.Text(where)), zap.Int("letters", did.Letters), zap.Bool("complete", err == nil), zap.NamedError("filter_error", merr))
 }
 
 // deadlineWriter sets a new write deadline for each part, so that a long export is not cut off

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -43,14 +44,14 @@ func (a historyAPI) operations(h huma.API) {
 	} {
 		register(a.API, h, operation{
 			id: r.id, method: http.MethodGet, path: r.path, action: access.Receipts, summary: r.summary, description: "Oldest first.",
-		}, func(ctx context.Context, c Caller, in *HistoryPage) (*historyOutput, error) {
+		}, func(ctx context.Context, c door.Caller, in *HistoryPage) (*historyOutput, error) {
 			return historyResult(a.service.As(c.Tenant, "").OperationLogs.History(ctx, r.of, in.After, in.Limit))
 		})
 	}
 	register(a.API, h, operation{
 		id: "breaker-history", method: http.MethodGet, path: "/breakers/{target}/history", action: access.Receipts, summary: "List who opened and released the circuit breaker of an escrow service, from the receipts",
 		description: "Oldest first. Includes when the circuit breaker over all tenants paused the tenant's runs; with the tenant " + postadjudication.AllTenants + " it is the history of that circuit breaker.",
-	}, func(ctx context.Context, c Caller, in *breakerHistoryInput) (*historyOutput, error) {
+	}, func(ctx context.Context, c door.Caller, in *breakerHistoryInput) (*historyOutput, error) {
 		return historyResult(a.service.As(c.Tenant, "").Breakers.History(ctx, in.Target, in.After, in.Limit))
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/door"
 )
 
 const idempotency = "Idempotency-Key"
@@ -25,7 +25,7 @@ func TestARepeatedRequestIsAnsweredAsBeforeAndDoneOnce(t *testing.T) {
 	first.is(http.StatusCreated)
 	again := r.ask(operator, http.MethodPost, path, body, idempotency, "ticket-1")
 	again.is(http.StatusCreated)
-	if again.text != first.text || again.header.Get("Location") != first.header.Get("Location") || again.header.Get(api.ReplayedHeader) != "true" || first.header.Get(api.ReplayedHeader) != "" ||
+	if again.text != first.text || again.header.Get("Location") != first.header.Get("Location") || again.header.Get(door.ReplayedHeader) != "true" || first.header.Get(door.ReplayedHeader) != "" ||
 		again.header.Get("Content-Type") != first.header.Get("Content-Type") {
 		t.Errorf("%s %v\n%s %v", first.text, first.header, again.text, again.header)
 	}

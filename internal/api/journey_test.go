@@ -303,7 +303,7 @@ func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	if a := r.ask(keys["auditor"], "PATCH", "/api/v1/breakers", ""); a.header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("%v", a.header)
 	}
-	if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.circuit_breakers) + (SELECT count(*) FROM recourse.keys) - 5 + (SELECT count(*) FROM recourse.policies)`); n != 0 {
+	if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.circuit_breakers) + (SELECT count(*) FROM recourse.keys) - 6 + (SELECT count(*) FROM recourse.policies)`); n != 0 {
 		t.Errorf("%d rows were changed", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
@@ -105,13 +106,13 @@ func (LetterFilter) parseMember(name, text string) (any, error) {
 	case reflect.Int64:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").withField(name, "must be a whole number")
+			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").WithField(name, "must be a whole number")
 		}
 		return n, nil
 	case reflect.Bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").withField(name, "must be true or false")
+			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a parameter can't be read").WithField(name, "must be true or false")
 		}
 		return b, nil
 	case reflect.Invalid:
@@ -120,7 +121,7 @@ func (LetterFilter) parseMember(name, text string) (any, error) {
 	return nil, fmt.Errorf("api: no parameter can have the kind of the filter member %s", name)
 }
 
-func (a letterAPI) listLetters(ctx context.Context, c Caller, in *lettersInput) (*lettersOutput, error) {
+func (a letterAPI) listLetters(ctx context.Context, c door.Caller, in *lettersInput) (*lettersOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (a letterAPI) listLetters(ctx context.Context, c Caller, in *lettersInput) 
 	return &lettersOutput{page}, err
 }
 
-func (a letterAPI) countLetters(ctx context.Context, c Caller, in *countInput) (*countOutput, error) {
+func (a letterAPI) countLetters(ctx context.Context, c door.Caller, in *countInput) (*countOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err

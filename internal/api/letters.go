@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -86,7 +87,7 @@ func (a letterAPI) operations(h huma.API) {
 	}, a.reconcile)
 }
 
-func (a letterAPI) inspect(ctx context.Context, c Caller, in *runInput) (*inspectOutput, error) {
+func (a letterAPI) inspect(ctx context.Context, c door.Caller, in *runInput) (*inspectOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (a letterAPI) inspect(ctx context.Context, c Caller, in *runInput) (*inspec
 	return &inspectOutput{found}, err
 }
 
-func (a letterAPI) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutput, error) {
+func (a letterAPI) fork(ctx context.Context, c door.Caller, in *forkInput) (*forkOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (a letterAPI) fork(ctx context.Context, c Caller, in *forkInput) (*forkOutp
 	return forkAnswer(f), nil
 }
 
-func (a letterAPI) retry(ctx context.Context, c Caller, in *retryInput) (*forkOutput, error) {
+func (a letterAPI) retry(ctx context.Context, c door.Caller, in *retryInput) (*forkOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -134,7 +135,7 @@ func forkAnswer(f deadletter.Forked) *forkOutput {
 	return &forkOutput{Location: Prefix + "/runs/" + f.Run.String(), Body: f}
 }
 
-func (a letterAPI) reconcile(ctx context.Context, c Caller, in *reconcileInput) (*caseOutput, error) {
+func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileInput) (*caseOutput, error) {
 	id, err := parseRunID(in.Run)
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (a letterAPI) reconcile(ctx context.Context, c Caller, in *reconcileInput) 
 	b := in.Body
 	if b.Lookup {
 		if b.Finding != "" || b.Moved != 0 || b.Other || b.Known || b.Reason != "" || b.Reference != "" {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").withField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
+			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").WithField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
 		}
 		status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Lookup(ctx, id)
 		return &caseOutput{status}, err
@@ -157,7 +158,7 @@ var forkAttemptsDoc = fmt.Sprintf("403 beyond_reach if policy has more attempts 
 
 // checkForkAttempts refuses a fork with more attempts than the caller may give it. A refusal
 // leaves a receipt.
-func (a *API) checkForkAttempts(ctx context.Context, c Caller, run background.RunID, p *retrypolicy.Policy) error {
+func (a *API) checkForkAttempts(ctx context.Context, c door.Caller, run background.RunID, p *retrypolicy.Policy) error {
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
 	}
@@ -171,7 +172,7 @@ func (a *API) checkForkAttempts(ctx context.Context, c Caller, run background.Ru
 	return a.checkAttempts(ctx, c, status.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
 }
 
-func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *retrypolicy.Policy, refusal postadjudication.AccessRefusal) error {
+func (a *API) checkAttempts(ctx context.Context, c door.Caller, family string, p *retrypolicy.Policy, refusal postadjudication.AccessRefusal) error {
 	policies, err := a.service.As(c.Tenant, "").Policies.List(ctx)
 	if err != nil {
 		return err
@@ -181,14 +182,12 @@ func (a *API) checkAttempts(ctx context.Context, c Caller, family string, p *ret
 		return nil
 	}
 	refusal.Code = "beyond_reach"
-	if err := a.recordRefusal(ctx, c, refusal); err != nil {
+	if err := a.door.RecordRefusal(ctx, c, refusal); err != nil {
 		return err
 	}
-	refused := newProblem(http.StatusForbidden, "beyond_reach", "the access key may not give a fork so many attempts: a key that may set policies may").
-		withField("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", limit))
-	for _, role := range access.Allowed(access.Policy) {
-		refused.Needs = append(refused.Needs, string(role))
-	}
+	refused := door.NewRefusal(http.StatusForbidden, "beyond_reach", "the access key may not give a fork so many attempts: a key that may set policies may").
+		WithField("policy.max_retry_attempts", fmt.Sprintf("must be %d at most", limit))
+	refused.Needs = access.Allowed(access.Policy)
 	return refused
 }
 

@@ -60,11 +60,11 @@ func (a *API) describe() error {
 	if err != nil {
 		return err
 	}
-	a.mux.HandleFunc("GET "+DescriptionPath, func(w http.ResponseWriter, _ *http.Request) {
+	a.mux.HandlePublic("GET "+DescriptionPath, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		if _, err := w.Write(text); err != nil {
 			a.log.Debug("failed to write the description", zap.Error(err))
 		}
-	})
+	}))
 	return nil
 }

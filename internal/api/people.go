@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -36,20 +37,20 @@ type peopleAPI struct{ *API }
 func (a peopleAPI) operations(h huma.API) {
 	register(a.API, h, operation{
 		id: "get-people", method: http.MethodGet, path: "/people", action: access.Read, summary: "Get how many people it takes to state or free money by hand",
-	}, func(ctx context.Context, c Caller, _ *noInput) (*peopleOutput, error) {
+	}, func(ctx context.Context, c door.Caller, _ *noInput) (*peopleOutput, error) {
 		p, err := a.service.As(c.Tenant, "").People.Get(ctx)
 		return &peopleOutput{p}, err
 	})
 	register(a.API, h, operation{
 		id: "set-people", method: http.MethodPost, path: "/people", action: access.People, summary: "Set how many people it takes to state or free money by hand",
 		description: "It applies to findings that money was moved, plans that fork or purge settlements, and plans that free reserved money. Receipts of actions that one person did alone say so.",
-	}, func(ctx context.Context, c Caller, in *peopleInput) (*peopleOutput, error) {
+	}, func(ctx context.Context, c door.Caller, in *peopleInput) (*peopleOutput, error) {
 		p, err := a.service.As(c.Tenant, c.Principal).People.Set(ctx, postadjudication.PeopleChange{People: in.Body.People, Reason: in.Body.Reason})
 		return &peopleOutput{p}, err
 	})
 	register(a.API, h, operation{
 		id: "people-history", method: http.MethodGet, path: "/people/history", action: access.Receipts, summary: "List the changes of how many people it takes, from their receipts",
-	}, func(ctx context.Context, c Caller, in *peopleHistoryInput) (*peopleHistoryOutput, error) {
+	}, func(ctx context.Context, c door.Caller, in *peopleHistoryInput) (*peopleHistoryOutput, error) {
 		found, err := a.service.As(c.Tenant, "").People.History(ctx, in.After, in.Limit)
 		out := &peopleHistoryOutput{}
 		out.Body.Versions = append([]postadjudication.PeopleVersion{}, found...)

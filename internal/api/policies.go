@@ -10,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -39,12 +40,12 @@ func (b *PolicyBody) policy() (*retrypolicy.Policy, error) {
 	if err == nil {
 		return &p, nil
 	}
-	refused := newProblem(http.StatusUnprocessableEntity, "invalid", "the policy is invalid")
+	refused := door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "the policy is invalid")
 	var wrong *retrypolicy.FieldError
 	if errors.As(err, &wrong) {
-		return nil, refused.withField("policy."+wrong.Field, wrong.Problem)
+		return nil, refused.WithField("policy."+wrong.Field, wrong.Problem)
 	}
-	return nil, refused.withField("policy", err.Error())
+	return nil, refused.WithField("policy", err.Error())
 }
 
 type policiesOutput struct {
@@ -89,14 +90,14 @@ func (a policyAPI) operations(h huma.API) {
 	}, a.resetPolicy)
 }
 
-func (a policyAPI) policies(ctx context.Context, c Caller, _ *noInput) (*policiesOutput, error) {
+func (a policyAPI) policies(ctx context.Context, c door.Caller, _ *noInput) (*policiesOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Policies.List(ctx)
 	out := &policiesOutput{}
 	out.Body.Policies = append([]postadjudication.FamilyPolicy{}, found...)
 	return out, err
 }
 
-func (a policyAPI) setPolicy(ctx context.Context, c Caller, in *policyInput) (*policyOutput, error) {
+func (a policyAPI) setPolicy(ctx context.Context, c door.Caller, in *policyInput) (*policyOutput, error) {
 	policy, err := in.Body.Policy.policy()
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (a policyAPI) setPolicy(ctx context.Context, c Caller, in *policyInput) (*p
 	return policyResult(now, in.Family, err)
 }
 
-func (a policyAPI) resetPolicy(ctx context.Context, c Caller, in *policyResetInput) (*policyOutput, error) {
+func (a policyAPI) resetPolicy(ctx context.Context, c door.Caller, in *policyResetInput) (*policyOutput, error) {
 	now, err := a.service.As(c.Tenant, c.Principal).Policies.Reset(ctx, postadjudication.PolicyReset{
 		Family: in.Family, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion,
 	})
@@ -118,9 +119,9 @@ func policyResult(now postadjudication.FamilyPolicy, family string, err error) (
 	var other *postadjudication.PolicyVersionError
 	switch {
 	case errors.As(err, &other):
-		return nil, newProblem(http.StatusConflict, "policy_version", "the policy is at version %d", other.Current.Version)
+		return nil, door.NewRefusal(http.StatusConflict, "policy_version", "the policy is at version %d", other.Current.Version)
 	case errors.Is(err, background.ErrUnknownFamily):
-		return nil, newProblem(http.StatusNotFound, "unknown_family", "there is no family %q", family)
+		return nil, door.NewRefusal(http.StatusNotFound, "unknown_family", "there is no family %q", family)
 	}
 	return &policyOutput{now}, err
 }
@@ -141,7 +142,7 @@ func (a policyAPI) historyOperations(h huma.API) {
 	register(a.API, h, operation{
 		id: "policy-history", method: http.MethodGet, path: "/policies/{family}/history", action: access.Receipts, summary: "List the changes of a family's policy, from their receipts",
 		description: "Oldest first. Empty if the policy was never changed.",
-	}, func(ctx context.Context, c Caller, in *policyHistoryInput) (*policyHistoryOutput, error) {
+	}, func(ctx context.Context, c door.Caller, in *policyHistoryInput) (*policyHistoryOutput, error) {
 		found, err := a.service.As(c.Tenant, "").Policies.History(ctx, in.Family, in.After, in.Limit)
 		out := &policyHistoryOutput{}
 		out.Body.Versions = append([]postadjudication.PolicyVersion{}, found...)

@@ -1,28 +1,18 @@
 package api
 
 import (
-	"context"
-	"database/sql"
-	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"net"
 	"net/http"
 	"strings"
-	"syscall"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
-	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
-	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -44,7 +34,7 @@ type Problem struct {
 	Letter    *background.LetterStatus `json:"letter,omitempty" doc:"Status of the letter"`
 	Needs     []string                 `json:"needs_one_of,omitempty" doc:"Roles that allow it; the key needs one of them"`
 
-	Done   *Done      `json:"done,omitempty" enum:"nothing,unknown" doc:"With unavailable: what is known to have been done"`
+	Done   *door.Done `json:"done,omitempty" enum:"nothing,unknown" doc:"With unavailable: what is known to have been done"`
 	PlanID string     `json:"plan_id,omitempty" format:"uuid" doc:"The plan that another person has to run"`
 	Hash   string     `json:"hash,omitempty" doc:"Hash of that plan"`
 	Plan   *bulk.Plan `json:"plan,omitempty" doc:"That plan"`
@@ -55,9 +45,10 @@ type Problem struct {
 	CancelledBy string `json:"cancelled_by,omitempty" doc:"Who cancelled the adjudication"`
 	Reason      string `json:"reason,omitempty" doc:"Why it was cancelled"`
 
-	retryAfter int // in seconds; 0: no Retry-After
-	allow      string
+	headers http.Header
 }
+
+const problemType = "application/problem+json"
 
 // FieldProblem is a field and its problem.
 type FieldProblem struct {
@@ -65,22 +56,71 @@ type FieldProblem struct {
 	Problem string `json:"problem"`
 }
 
-func newProblem(status int, code, format string, args ...any) *Problem {
-	return &Problem{
-		Type: "urn:recourse:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...),
+// problemOf renders a refusal, and what the service says beyond it.
+func problemOf(refused *door.Refusal) *Problem {
+	p := &Problem{
+		Type: "urn:recourse:problem:" + refused.Code, Title: http.StatusText(refused.Status), Status: refused.Status, Code: refused.Code, Detail: refused.Detail,
+		headers: refused.Headers(),
+	}
+	for _, f := range refused.Fields {
+		p.Errors = append(p.Errors, FieldProblem{f.Field, f.Problem})
+	}
+	for _, role := range refused.Needs {
+		p.Needs = append(p.Needs, string(role))
+	}
+	if refused.Done != "" {
+		p.Done = &refused.Done
+	}
+	var gate *refusal.RefusedError
+	var about *runError
+	var secondPerson *bulk.SecondPersonError
+	var empty *bulk.NothingSelectedError
+	switch {
+	case errors.As(refused, &gate):
+		p.addGate(gate)
+	case errors.As(refused, &about):
+		p.addRun(about)
+	case errors.As(refused, &secondPerson):
+		p.addPlan(&secondPerson.Plan)
+	case errors.As(refused, &empty):
+		p.Scanned, p.Undecided = empty.Scanned, empty.Undecided
+	}
+	return p
+}
+
+func (p *Problem) addGate(e *refusal.RefusedError) {
+	p.Run = &e.Run
+	if e.Letter != background.NoLetter {
+		p.Letter = &e.Letter
+	}
+	if !e.ActiveRun.IsZero() && e.ActiveRun != e.Run {
+		p.ActiveRun = &e.ActiveRun
 	}
 }
 
-// withRetryAfter sets Retry-After to some seconds; 0: none.
-func (p *Problem) withRetryAfter(seconds int) *Problem {
-	p.retryAfter = seconds
-	return p
+// runError is the cause of a refusal that is about a run.
+type runError struct {
+	run                 background.RunID // zero: none
+	cancelledBy, reason string           // of a cancelled adjudication
 }
 
-// withField adds the problem of a field.
-func (p *Problem) withField(field, problem string) *Problem {
-	p.Errors = append(p.Errors, FieldProblem{field, problem})
-	return p
+func (e *runError) Error() string { return "api: refused because of the run " + e.run.String() }
+
+func (p *Problem) addRun(e *runError) {
+	if !e.run.IsZero() {
+		p.Run = &e.run
+	}
+	p.CancelledBy, p.Reason = e.cancelledBy, e.reason
+}
+
+// addPlan adds the plan that another person has to run, and where to.
+func (p *Problem) addPlan(plan *bulk.Plan) {
+	p.PlanID, p.Hash, p.Plan = plan.ID.String(), plan.Hash, plan
+	if p.Status == http.StatusAccepted {
+		path := Prefix + "/bulk/" + p.PlanID
+		p.Detail += ": POST " + path + "/run with its hash, by another principal's key"
+		p.headers.Set("Location", path)
+	}
 }
 
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
@@ -89,24 +129,18 @@ func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType implements huma.ContentTypeFilter.
-func (p *Problem) ContentType(string) string { return "application/problem+json" }
+func (p *Problem) ContentType(string) string { return problemType }
 
 // GetHeaders returns the headers of the answer; it implements huma.HeadersError.
-func (p *Problem) GetHeaders() http.Header {
-	h := http.Header{}
-	if p.retryAfter > 0 {
-		h.Set("Retry-After", fmt.Sprint(p.retryAfter))
-	}
-	if p.allow != "" {
-		h.Set("Allow", p.allow)
-	}
-	if p.Status == http.StatusAccepted {
-		h.Set("Location", Prefix+"/bulk/"+p.PlanID)
-	}
-	if p.Status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer realm="recourse"`)
-	}
-	return h
+func (p *Problem) GetHeaders() http.Header { return p.headers }
+
+// writeProblem writes a refusal outside of huma.
+func writeProblem(w http.ResponseWriter, _ *http.Request, refused *door.Refusal) error {
+	body, err := json.Marshal(problemOf(refused))
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(refused.Status)
+	_, werr := w.Write(append(body, '\n'))
+	return errors.Join(err, werr)
 }
 
 // humaCodes are the codes of the statuses that huma itself refuses with.
@@ -125,9 +159,9 @@ func init() {
 		if !known {
 			code = "internal"
 		}
-		p := newProblem(status, code, "%s", detail)
+		refused := door.NewRefusal(status, code, "%s", detail)
 		if status >= http.StatusInternalServerError {
-			return p // the cause is only logged
+			return problemOf(refused) // the cause is only logged
 		}
 		for _, err := range errs {
 			if err == nil {
@@ -138,9 +172,9 @@ func init() {
 			if d, ok := err.(huma.ErrorDetailer); ok {
 				where, message = d.ErrorDetail().Location, d.ErrorDetail().Message
 			}
-			p.withField(missingField(fieldOf(where), message))
+			refused.WithField(missingField(fieldOf(where), message))
 		}
-		return p
+		return problemOf(refused)
 	}
 }
 
@@ -168,207 +202,4 @@ func missingField(field, message string) (name, problem string) {
 		member = field + "." + member
 	}
 	return member, "must be given"
-}
-
-// outage is the problem of a request whose servers could not be reached. A failed statement
-// proves nothing: its connection may have broken after the commit, and the driver may have
-// sent it twice.
-type outage struct {
-	done   Done
-	detail string
-}
-
-// Done says what is known to have been done.
-type Done string
-
-// The values of Done.
-const (
-	DoneNothing Done = "nothing"
-	DoneUnknown Done = "unknown"
-)
-
-const outageDetail = "Postgres or Redis can't be reached or closed the connection; "
-
-var (
-	outageNothingDone = outage{DoneNothing, "nothing was done: send the same request again"}
-	outageOfSubmit    = outage{DoneUnknown, "it is not known whether anything was accepted. Submitting the same again is safe: an accepted adjudication is answered as accepted, and nothing is executed twice"}
-	outageOfAction    = outage{DoneUnknown, "it is not known whether anything was done: send the same request again; nothing is done twice"}
-)
-
-func (o operation) outage() outage {
-	switch {
-	case o.method == http.MethodGet:
-		return outageNothingDone
-	case o.action == access.Submit:
-		return outageOfSubmit
-	}
-	return outageOfAction
-}
-
-// problemOf returns the problem of an error of the service. An error that the caller can't
-// correct is logged, and answered without details.
-func (a *API) problemOf(ctx context.Context, whenUnavailable outage, err error) error {
-	var p *Problem
-	var gate *refusal.RefusedError
-	var secondPerson *bulk.SecondPersonError
-	var tooMany *refusal.TooManyRefusalsError
-	var empty *bulk.NothingSelectedError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &p):
-		return p
-	case errors.As(err, &tooMany):
-		return tooManyRefusals(int(math.Ceil(tooMany.After.Seconds())))
-	case errors.As(err, &gate):
-		return gateProblem(gate)
-	case errors.As(err, &secondPerson):
-		return secondPersonProblem(secondPerson)
-	case errors.As(err, &empty):
-		return nothingSelected(empty)
-	case errors.Is(err, refusal.ErrNotFound):
-		return newProblem(http.StatusNotFound, "not_found", "the tenant has no such object")
-	}
-	if fields := fieldProblems(err); len(fields) > 0 {
-		p := newProblem(http.StatusUnprocessableEntity, "invalid", "%s %s", fields[0].Field, fields[0].Problem)
-		p.Errors = fields
-		return p
-	}
-	if p := sentinelProblem(err); p != nil {
-		return p
-	}
-	if ctx.Err() == nil {
-		c := callerOf(ctx)
-		a.log.Error("a request failed", zap.String("request", c.requestName), zap.String("tenant", c.Tenant), zap.Error(err))
-	}
-	if isOutage(err) {
-		p := newProblem(http.StatusServiceUnavailable, "unavailable", "%s", outageDetail+whenUnavailable.detail).withRetryAfter(2)
-		p.Done = &whenUnavailable.done
-		return p
-	}
-	return newProblem(http.StatusInternalServerError, "internal", "internal error; the log has its cause")
-}
-
-// sentinelProblem returns the problem of an error that is a single value, or nil.
-func sentinelProblem(err error) *Problem {
-	for _, known := range []struct {
-		err        error
-		status     int
-		code       string
-		detail     string
-		retryAfter int
-	}{
-		{refusal.ErrReconcileFirst, http.StatusConflict, "reconcile_first", "it is not known whether money moved: reconcile first", 0},
-		{refusal.ErrEnded, http.StatusConflict, "ended", "the run has ended", 0},
-		{refusal.ErrUnreadable, http.StatusConflict, "unreadable", "the run was written by a newer version that this process can't read: use a newer process", 0},
-		{refusal.ErrUnrecordable, http.StatusUnprocessableEntity, "unrecordable", "the request has values that can't be recorded: nothing was done", 0},
-		{postadjudication.ErrBreakerNotOpen, http.StatusConflict, "breaker_not_open", "the circuit breaker is not open: there is nothing to release", 0},
-		{refusal.ErrNoExecutor, http.StatusServiceUnavailable, "no_executor", "this process has no escrow service to call", 0},
-		{deadletter.ErrTooManyConditions, http.StatusTooManyRequests, "too_many_conditions", "the maximum number of searches, exports and plans with a condition is running: try again when one has ended", 2},
-		{refusal.ErrTargetUnknown, http.StatusServiceUnavailable, "target_unknown", "this process does not call the escrow service of the run: use one that does", 0},
-		{postadjudication.ErrRequestMismatch, http.StatusUnprocessableEntity, "idempotency_mismatch", "the Idempotency-Key was used for another request within 24 hours", 0},
-		{postadjudication.ErrRequestBusy, http.StatusConflict, "idempotency_in_progress", "the request with this Idempotency-Key is still in progress", 1},
-		{background.ErrBusy, http.StatusServiceUnavailable, "busy", "another transaction has locked the case: try again", 1},
-	} {
-		if errors.Is(err, known.err) {
-			return newProblem(known.status, known.code, "%s", known.detail).withRetryAfter(known.retryAfter)
-		}
-	}
-	return nil
-}
-
-func gateProblem(e *refusal.RefusedError) *Problem {
-	p := newProblem(http.StatusConflict, string(e.Gate), "%s", e.Gate.Meaning())
-	if e.Because != "" {
-		p.Detail += "; " + e.Because
-	}
-	p.Run = &e.Run
-	if e.Letter != background.NoLetter {
-		p.Letter = &e.Letter
-	}
-	if !e.ActiveRun.IsZero() && e.ActiveRun != e.Run {
-		p.ActiveRun = &e.ActiveRun
-	}
-	return p
-}
-
-// nothingSelected returns the problem of a plan that selects nothing.
-func nothingSelected(e *bulk.NothingSelectedError) *Problem {
-	p := newProblem(http.StatusUnprocessableEntity, "nothing_selected", "nothing is selected: no plan was made")
-	if e.Undecided > 0 {
-		p.Detail += fmt.Sprintf("; of %d letters scanned, the condition had no result for %d", e.Scanned, e.Undecided)
-	}
-	p.Scanned, p.Undecided = e.Scanned, e.Undecided
-	return p
-}
-
-// secondPersonProblem returns 202 if an action was planned that another person has to run, and
-// 409 if the caller may not run the plan.
-func secondPersonProblem(e *bulk.SecondPersonError) *Problem {
-	status, detail := http.StatusAccepted, "it is planned, and another person has to run it: POST "+Prefix+"/bulk/"+e.Plan.ID.String()+"/run with its hash, by another principal's key"
-	if e.Because != "" {
-		status, detail = http.StatusConflict, e.Because
-	}
-	p := newProblem(status, e.Code(), "%s", detail)
-	p.PlanID, p.Hash, p.Plan = e.Plan.ID.String(), e.Plan.Hash, &e.Plan
-	return p
-}
-
-// fieldProblems returns the field errors in a joined error.
-func fieldProblems(err error) (out []FieldProblem) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			out = append(out, fieldProblems(e)...)
-		}
-		return out
-	}
-	var f *refusal.FieldError
-	if errors.As(err, &f) {
-		out = append(out, FieldProblem{f.Field, f.Problem})
-	}
-	return out
-}
-
-// isOutage reports whether a server could not be reached or closed the connection.
-func isOutage(err error) bool {
-	var network net.Error
-	var state interface{ SQLState() string }
-	for _, broken := range []error{context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, driver.ErrBadConn, sql.ErrConnDone, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
-		if errors.Is(err, broken) {
-			return true
-		}
-	}
-	switch {
-	case errors.As(err, &network):
-		return true
-	case errors.As(err, &state):
-		class := state.SQLState()
-		return len(class) == 5 && (class[:2] == "08" || class[:2] == "53" || class[:2] == "57" || class == "3D000" || class == readOnlyTransaction)
-	}
-	return false
-}
-
-// readOnlyTransaction is the SQLSTATE of a write to a server that has become a standby.
-const readOnlyTransaction = "25006"
-
-// writeProblem writes a problem outside of huma. An error that is no *Problem is written as
-// 500 internal.
-func (a *API) writeProblem(w http.ResponseWriter, err error) {
-	var p *Problem
-	if !errors.As(err, &p) {
-		p = newProblem(http.StatusInternalServerError, "internal", "internal error; the log has its cause")
-	}
-	a.countRefusal(p)
-	body, merr := json.Marshal(p)
-	if merr != nil {
-		a.log.Error("failed to encode a problem", zap.Error(merr))
-	}
-	for name := range p.GetHeaders() {
-		w.Header().Add(name, p.GetHeaders().Get(name))
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	if _, err := w.Write(append(body, '\n')); err != nil {
-		a.log.Debug("failed to write a problem", zap.Error(err))
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
@@ -93,7 +94,7 @@ type ruleHistoryOutput struct {
 	}
 }
 
-func (a ruleAPI) ruleHistory(ctx context.Context, c Caller, in *ruleHistoryInput) (*ruleHistoryOutput, error) {
+func (a ruleAPI) ruleHistory(ctx context.Context, c door.Caller, in *ruleHistoryInput) (*ruleHistoryOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Rules.History(ctx, in.Name, in.After, in.Limit)
 	out := &ruleHistoryOutput{}
 	out.Body.Versions = append([]replay.Version{}, found...)
@@ -115,14 +116,14 @@ func (b RuleBody) rule(name string) (replay.Rule, error) {
 	return replay.Parse(text)
 }
 
-func (a ruleAPI) rules(ctx context.Context, c Caller, _ *noInput) (*rulesOutput, error) {
+func (a ruleAPI) rules(ctx context.Context, c door.Caller, _ *noInput) (*rulesOutput, error) {
 	found, err := a.service.As(c.Tenant, "").Rules.List(ctx)
 	out := &rulesOutput{}
 	out.Body.Rules = append([]replay.StoredRule{}, found...)
 	return out, err
 }
 
-func (a ruleAPI) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOutput, error) {
+func (a ruleAPI) setRule(ctx context.Context, c door.Caller, in *ruleInput) (*ruleOutput, error) {
 	rule, err := in.Body.Rule.rule(in.Name)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (a ruleAPI) setRule(ctx context.Context, c Caller, in *ruleInput) (*ruleOut
 	return &ruleOutput{now}, ruleProblem(err)
 }
 
-func (a ruleAPI) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ruleTrialOutput, error) {
+func (a ruleAPI) tryRule(ctx context.Context, c door.Caller, in *ruleTrialInput) (*ruleTrialOutput, error) {
 	rule, err := in.Body.Rule.rule(in.Name)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func (a ruleAPI) tryRule(ctx context.Context, c Caller, in *ruleTrialInput) (*ru
 	return &ruleTrialOutput{trial}, err
 }
 
-func (a ruleAPI) deleteRule(ctx context.Context, c Caller, in *ruleRemovalInput) (*ruleOutput, error) {
+func (a ruleAPI) deleteRule(ctx context.Context, c door.Caller, in *ruleRemovalInput) (*ruleOutput, error) {
 	was, err := a.service.As(c.Tenant, c.Principal).Rules.Delete(ctx, replay.Removal{Name: in.Name, Reason: in.Body.Reason, IfVersion: in.Body.IfVersion})
 	return &ruleOutput{was}, ruleProblem(err)
 }
@@ -150,9 +151,9 @@ func ruleProblem(err error) error {
 	var other *replay.VersionError
 	switch {
 	case errors.As(err, &other):
-		return newProblem(http.StatusConflict, "rule_version", "the rule is at version %d", other.Current.Version)
+		return door.NewRefusal(http.StatusConflict, "rule_version", "the rule is at version %d", other.Current.Version)
 	case errors.Is(err, replay.ErrTooMany):
-		return newProblem(http.StatusConflict, "too_many_rules", "the tenant has the maximum number of rules")
+		return door.NewRefusal(http.StatusConflict, "too_many_rules", "the tenant has the maximum number of rules")
 	}
 	return err
 }

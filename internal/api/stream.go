@@ -12,15 +12,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 const (
-	// Open streams and long polls of this process at once.
-	maxStreams       = 256
-	maxTenantStreams = 32
-	maxKeyStreams    = 8
-
 	// keyCheckInterval is how often an idle stream checks that its key is still valid. After
 	// every checksPerHeartbeat checks it sends a heartbeat.
 	keyCheckInterval   = 5 * time.Second
@@ -37,12 +33,12 @@ const (
 //	id: 4711
 //	event: run.dead_lettered
 //	data: {"position":4711,"id":"...","type":"run.dead_lettered",...}
-func (a eventAPI) stream(ctx context.Context, c Caller, in *streamInput) (*huma.StreamResponse, error) {
+func (a eventAPI) stream(ctx context.Context, c door.Caller, in *streamInput) (*huma.StreamResponse, error) {
 	after := postadjudication.Position(in.After)
 	if in.Last > 0 {
 		after = postadjudication.Position(in.Last)
 	}
-	release, err := a.acquireStream(c)
+	release, err := a.door.AcquireStream(c)
 	if err != nil {
 		return nil, err
 	}
@@ -64,26 +60,9 @@ func (a eventAPI) stream(ctx context.Context, c Caller, in *streamInput) (*huma.
 	}}, nil
 }
 
-// acquireStream counts a stream or a long poll until release is called.
-//
-//	429 too_many_streams  the key or the tenant is at its limit
-//	503 too_many_streams  the process is at its limit
-func (a eventAPI) acquireStream(c Caller) (release func(), err error) {
-	release, exceeded := a.streamQuota.acquire(c, 1)
-	switch exceeded {
-	case scopeNone:
-		return release, nil
-	case scopeKey:
-		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "the key has %d streams and long polls open, the maximum: close one, or read /events without wait", maxKeyStreams).withRetryAfter(10)
-	case scopeTenant:
-		return nil, newProblem(http.StatusTooManyRequests, "too_many_streams", "the tenant has %d streams and long polls open, the maximum: close one, or read /events without wait", maxTenantStreams).withRetryAfter(10)
-	}
-	return nil, newProblem(http.StatusServiceUnavailable, "too_many_streams", "the process has %d streams and long polls open, the maximum: read /events without wait", maxStreams).withRetryAfter(10)
-}
-
 type stream struct {
 	*API
-	caller Caller
+	caller door.Caller
 	w      http.ResponseWriter
 	ctl    *http.ResponseController
 }
@@ -92,17 +71,15 @@ type stream struct {
 func (s *stream) run(ctx context.Context, after postadjudication.Position) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(s.door.Stopping(), cancel)()
 	s.w.Header().Set("Content-Type", streamType)
 	s.w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer
 	if err := s.send([]byte(": recourse\n\n")); err != nil {
 		return err
 	}
 	for idleChecks := 0; ctx.Err() == nil; {
-		if s.caller.token != "" {
-			if _, err := s.keys.Verify(ctx, s.caller.token); err != nil {
-				return err
-			}
+		if err := s.door.CheckKey(ctx, s.caller); err != nil {
+			return err
 		}
 		events, next, err := s.wait(ctx, after)
 		switch {

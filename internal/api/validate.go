@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/receipts"
@@ -29,18 +29,18 @@ const (
 func rejectNulls(body []byte) error {
 	var read any
 	if err := json.Unmarshal(body, &read); err != nil {
-		return newProblem(http.StatusBadRequest, "malformed", "the body can't be read")
+		return door.NewRefusal(http.StatusBadRequest, "malformed", "the body can't be read")
 	}
 	n := nullFinder{paths: map[string]bool{}}
 	n.find(read)
 	if len(n.paths) == 0 {
 		return nil
 	}
-	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the request has members that are null")
+	refused := door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "the request has members that are null")
 	for _, field := range slices.Sorted(maps.Keys(n.paths)) {
-		p.withField(redact.Text(field), "is null; leave it out")
+		refused.WithField(redact.Text(field), "is null; leave it out")
 	}
-	return p
+	return refused
 }
 
 // nullFinder collects the members of a body that are null.
@@ -82,50 +82,16 @@ func (n *nullFinder) currentPath() string {
 	return strings.Join(names, ".")
 }
 
-// checkQuery refuses an ambiguous query: one that can't be parsed, a parameter that is given
-// twice, and one that is empty. huma refuses unknown parameters.
-func checkQuery(r *http.Request) error {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return newProblem(http.StatusBadRequest, "malformed", "the query can't be read")
-	}
-	p := newProblem(http.StatusUnprocessableEntity, "invalid", "the query is invalid")
-	for name, given := range values {
-		switch {
-		case len(given) > 1:
-			p.withField(name, "is given twice")
-		case given[0] == "":
-			p.withField(name, "is empty: leave it out")
-		}
-	}
-	if len(p.Errors) == 0 {
-		return nil
-	}
-	slices.SortFunc(p.Errors, func(a, b FieldProblem) int { return strings.Compare(a.Field, b.Field) })
-	return p
-}
-
 // memberName returns the JSON name of a member.
 func memberName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// idsInPath returns the run or the case in a path.
-func idsInPath(r *http.Request) (run background.RunID, caseID background.CaseID) {
-	if id, err := receipts.ParseRunID(r.PathValue("run")); err == nil {
-		run = id
-	}
-	if id, err := receipts.ParseCaseID(r.PathValue("case")); err == nil {
-		caseID = id
-	}
-	return run, caseID
-}
-
 func parseRunID(text string) (background.RunID, error) {
 	id, err := receipts.ParseRunID(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "a run is named by its id").withField("run", "is no UUID")
+		return id, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a run is named by its id").WithField("run", "is no UUID")
 	}
 	return id, nil
 }
@@ -133,7 +99,7 @@ func parseRunID(text string) (background.RunID, error) {
 func parseCaseID(text string) (background.CaseID, error) {
 	id, err := receipts.ParseCaseID(text)
 	if err != nil {
-		return id, newProblem(http.StatusUnprocessableEntity, "invalid", "a case is named by its id").withField("case", "is no UUID")
+		return id, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a case is named by its id").WithField("case", "is no UUID")
 	}
 	return id, nil
 }

@@ -195,7 +195,7 @@ var keyExpires = newDesc("recourse_access_key_expires_timestamp_seconds", "When 
 
 // expiringKeys exports the access keys that expire soon.
 type expiringKeys struct {
-	api interface{ ExpiringKeys() map[string]time.Time }
+	door interface{ ExpiringKeys() map[string]time.Time }
 }
 
 // Describe implements prometheus.Collector.
@@ -203,7 +203,7 @@ func (k expiringKeys) Describe(to chan<- *prometheus.Desc) { to <- keyExpires }
 
 // Collect implements prometheus.Collector.
 func (k expiringKeys) Collect(to chan<- prometheus.Metric) {
-	for prefix, end := range k.api.ExpiringKeys() {
+	for prefix, end := range k.door.ExpiringKeys() {
 		to <- prometheus.MustNewConstMetric(keyExpires, prometheus.GaugeValue, float64(end.Unix()), prefix)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/build"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -161,11 +162,15 @@ func (m *Main) startHTTP(ctx context.Context) error {
 	}
 	monitor := newMonitor(m.Redis)
 	m.onClose(monitor.Close)
-	apiServer, err := m.startAPI()
+	shared, err := m.startDoor()
 	if err != nil {
 		return err
 	}
-	if m.URL, err = m.serve(ctx, m.Options.Listen, m.routes(monitor, apiServer), apiServer.Stop); err != nil {
+	apiServer, err := api.New(m.Service, shared, m.Log)
+	if err != nil {
+		return err
+	}
+	if m.URL, err = m.serve(ctx, m.Options.Listen, m.routes(monitor, apiServer), shared.Stop); err != nil {
 		return err
 	}
 	m.MetricsURL = cmp.Or(m.MetricsURL, m.URL)
@@ -194,25 +199,25 @@ func (m *Main) serve(ctx context.Context, address string, pages http.Handler, st
 	return "http://" + listener.Addr().String(), nil
 }
 
-// startAPI returns the API. It requires no access key on loopback with the escrow service for
-// demonstrations, unless RequireKeys is set.
-func (m *Main) startAPI() (*api.API, error) {
+// startDoor returns what the HTTP doors share. They require no access key on loopback with the escrow
+// service for demonstrations, unless RequireKeys is set.
+func (m *Main) startDoor() (*door.Door, error) {
 	m.KeysRequired = m.Options.RequireKeys || !m.Options.loopback() || m.EmbeddedEscrow == nil
 	level, err := m.Options.requestLevel()
 	if err != nil {
 		return nil, err
 	}
-	config := api.Config{Service: m.Service, Log: m.Log, RequestLevel: level, OnRefusal: func(code string) { m.metrics.refusals.WithLabelValues(code).Inc() }}
+	config := door.Config{Service: m.Service, Log: m.Log, RequestLevel: level, OnRefusal: func(code string) { m.metrics.refusals.WithLabelValues(code).Inc() }}
 	if !m.KeysRequired {
-		config.Keyless = &api.Keyless{Tenant: m.Options.Tenant}
+		config.Keyless = &door.Keyless{Tenant: m.Options.Tenant}
 	}
-	apiServer, err := api.New(config)
+	shared, err := door.New(config)
 	if err != nil {
 		return nil, err
 	}
-	m.onClose(func() error { apiServer.Stop(); return nil })
-	m.metrics.registry.MustRegister(expiringKeys{apiServer})
-	return apiServer, nil
+	m.onClose(func() error { shared.Stop(); return nil })
+	m.metrics.registry.MustRegister(expiringKeys{shared})
+	return shared, nil
 }
 
 func stop(server *http.Server) error {

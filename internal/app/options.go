@@ -123,6 +123,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics and a /readyz with all reasons, both without a key; --listen then has no /metrics (default $"+MetricsListenVariable+", else --listen)")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; access keys are then sent unencrypted: put a TLS proxy in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "require access keys also on loopback with the escrow service for demonstrations")
+	f.StringVar(&o.Tenant, "tenant", "", "tenant of requests that name none, where no access key is required")
 	f.StringVar(&o.RequestLog, "request-log", "debug", "log level of the line for each HTTP request, with its principal: debug, info or warn; written only if --log-level includes it")
 	o.BindEscrowTimes(f)
 	f.BoolVar(&o.Lookups.Off, "no-auto-lookups", false, "disable automatic lookups about dead letters of unknown outcome")

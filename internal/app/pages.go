@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/door"
 )
 
 const (
@@ -82,7 +83,7 @@ func (m *Main) metricsHandler(apiServer *api.API) http.Handler {
 // isLocal reports whether a request came from this machine and names it as its host. A proxy on
 // this machine must keep the Host header; behind any other proxy use MetricsListen.
 func (m *Main) isLocal(r *http.Request) bool {
-	return m.Options.MetricsListen == "" && m.Options.loopback() && api.IsLoopbackHost(r.Host)
+	return m.Options.MetricsListen == "" && m.Options.loopback() && door.IsLoopbackHost(r.Host)
 }
 
 // forbidFraming sets headers that forbid framing and content sniffing on every page.
@@ -115,7 +116,7 @@ func withPagePolicy(page http.Handler) http.Handler {
 // rebinding: a web page whose name resolves to loopback sends its own name.
 func loopbackOnly(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !api.IsLoopbackHost(r.Host) {
+		if !door.IsLoopbackHost(r.Host) {
 			http.Error(w, "without keys this page is served only under a loopback name", http.StatusForbidden)
 			return
 		}

@@ -25,6 +25,7 @@ func keysCommand(sh *shell.Shell) *cobra.Command {
 key gives access to one tenant, and receipts record its principal as the actor. Roles:
 
   submitter  submits adjudications; reads events, and cases and runs by their id
+  worker     fetches jobs, answers for them and extends their leases
   operator   forks, reconciles, cancels, holds, marks, plans, opens circuit breakers
   approver   runs plans, purges and clears
   auditor    reads everything, including the receipts
@@ -91,7 +92,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	k.Bind(cmd)
 	f := cmd.Flags()
 	f.StringVar(&principal, "principal", "", "holder of the key, such as user:ada (required)")
-	f.StringVar(&roles, "roles", "", "submitter, operator, approver, auditor or admin, comma-separated (required without --platform)")
+	f.StringVar(&roles, "roles", "", "submitter, worker, operator, approver, auditor or admin, comma-separated (required without --platform)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	local.BoolVar(&platform, "platform", false, "give access to asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin may grant it)")
 	k.BindLocal(f, local)

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/door"
 )
 
 // Sampling of lines below error: of equal lines within sampleInterval the first sampledFirst are
@@ -54,7 +54,7 @@ func (c accessLogCore) With(fields []zapcore.Field) zapcore.Core {
 }
 
 func (c accessLogCore) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if (e.LoggerName == api.AccessLogger) != c.accessOnly {
+	if (e.LoggerName == door.AccessLogger) != c.accessOnly {
 		return to
 	}
 	return c.Core.Check(e, to)

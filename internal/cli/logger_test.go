@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/door"
 )
 
 func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
@@ -20,7 +20,7 @@ func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
 		log.Debug("filtered")
 		log.Warn("redis client", zap.String("said", "refused"))
 		log.Error("a breach")
-		log.Named(api.AccessLogger).Info("request")
+		log.Named(door.AccessLogger).Info("request")
 	}
 	log.Info("another")
 	counts := map[string]int{}

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/door"
 )
 
 // serverInfo is what serve writes once it is ready.
@@ -20,7 +21,8 @@ type serverInfo struct {
 	Metrics  string `json:"metrics"`
 	Asynqmon string `json:"asynqmon"`
 	API      string `json:"api"`
-	Keys     bool   `json:"keys_needed"` // the API and asynqmon require an access key
+	Keys     bool   `json:"keys_needed"`      // the API and asynqmon require an access key
+	Tenant   string `json:"tenant,omitempty"` // of requests that have no key and name no tenant
 	Escrow   string `json:"escrow"`
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
 	// KeyLifetime is how long the escrow service recognises an operation key: a duration, "unlimited" or "none".
@@ -68,7 +70,7 @@ func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 		return err
 	}
 	info := serverInfo{
-		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.MetricsURL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.KeysRequired,
+		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.MetricsURL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.KeysRequired, Tenant: m.Options.Tenant,
 		Escrow: m.EscrowURL, Embedded: m.EmbeddedEscrow != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
 	if err := showServerInfo(sh, info); err != nil {
@@ -116,5 +118,9 @@ func (s serverInfo) accessText() string {
 	if s.Keys {
 		return "requires a key: recourse keys create"
 	}
-	return "no key, as " + api.Local + ": on loopback with the escrow service for demonstrations; name the tenant in " + api.TenantHeader
+	text := "no key, as " + door.Local + ": on loopback with the escrow service for demonstrations; name the tenant in " + door.TenantHeader
+	if s.Tenant != "" {
+		text += ", or it is " + s.Tenant
+	}
+	return text
 }

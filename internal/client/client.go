@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/door"
 )
 
 const (
@@ -219,7 +220,7 @@ func (c *connection) send(ctx context.Context, method, path string, query url.Va
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
 	if c.tenant != "" {
-		req.Header.Set(api.TenantHeader, c.tenant)
+		req.Header.Set(door.TenantHeader, c.tenant)
 	}
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)

@@ -1,4 +1,4 @@
-package api
+package door
 
 import (
 	"context"
@@ -48,11 +48,11 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &API{keys: keyring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), byAddress: map[string]*failureCount{}}}
+	d := &Door{keys: keyring, log: zap.NewNop(), access: &accessLog{log: zap.NewNop(), byAddress: map[string]*failureCount{}}}
 	for _, f := range []struct {
 		to     **keyedLimiter
 		atOnce int
-	}{{&a.keyFailures, 3}, {&a.keyLookups, 4}} {
+	}{{&d.keyFailures, 3}, {&d.keyLookups, 4}} {
 		if *f.to, err = newKeyedLimiter(0.001, f.atOnce); err != nil {
 			t.Fatal(err)
 		}
@@ -63,10 +63,10 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
 		r.RemoteAddr = from + ":1"
 		r.Header.Set("Authorization", "Bearer "+token)
-		_, err := a.authenticate(r)
-		var p *Problem
-		if errors.As(err, &p) {
-			return p.Status
+		_, err := d.authenticate(r)
+		var refused *Refusal
+		if errors.As(err, &refused) {
+			return refused.Status
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -96,11 +96,11 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	if status := show("rck_nonsense", "10.0.0.3"); status != http.StatusUnauthorized || store.finds != 9 {
 		t.Errorf("a malformed key: %d, %d look-ups", status, store.finds)
 	}
-	var p *Problem
+	var refused *Refusal
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
 	forged, _, _ := access.Mint()
-	if r.RemoteAddr = "10.0.0.1:1"; !errors.As(a.limitLookups(r, forged), &p) || p.Code != "too_many_failures" || p.GetHeaders().Get("Retry-After") == "" {
-		t.Errorf("%+v", p)
+	if r.RemoteAddr = "10.0.0.1:1"; !errors.As(d.limitLookups(r, forged), &refused) || refused.Code != "too_many_failures" || refused.Headers().Get("Retry-After") == "" {
+		t.Errorf("%+v", refused)
 	}
 }
 

@@ -1,4 +1,4 @@
-package api
+package door
 
 import (
 	"math"
@@ -33,6 +33,15 @@ const (
 	// keep them all.
 	maxReads       = 6
 	maxTenantReads = 3
+
+	// Open streams and long polls of this process at once.
+	maxStreams       = 256
+	maxTenantStreams = 32
+	maxKeyStreams    = 8
+
+	// Bytes of batches in work at once.
+	maxProcessBatchBytes = 48 << 20
+	maxTenantBatchBytes  = 16 << 20
 
 	// limiterCacheSize is how many addresses and keys are remembered; the least recently used
 	// are forgotten first.
@@ -140,4 +149,32 @@ func addTo(by map[string]int64, name string, n int64) {
 	if by[name] += n; by[name] == 0 {
 		delete(by, name)
 	}
+}
+
+// AcquireStream counts a stream or a long poll until release is called.
+//
+//	429 too_many_streams  the key or the tenant is at its limit
+//	503 too_many_streams  the process is at its limit
+func (d *Door) AcquireStream(c Caller) (release func(), err error) {
+	release, exceeded := d.streamQuota.acquire(c, 1)
+	switch exceeded {
+	case scopeNone:
+		return release, nil
+	case scopeKey:
+		return nil, NewRefusal(http.StatusTooManyRequests, "too_many_streams", "the key has %d streams and long polls open, the maximum: close one, or read without waiting", maxKeyStreams).WithRetryAfter(10)
+	case scopeTenant:
+		return nil, NewRefusal(http.StatusTooManyRequests, "too_many_streams", "the tenant has %d streams and long polls open, the maximum: close one, or read without waiting", maxTenantStreams).WithRetryAfter(10)
+	}
+	return nil, NewRefusal(http.StatusServiceUnavailable, "too_many_streams", "the process has %d streams and long polls open, the maximum: read without waiting", maxStreams).WithRetryAfter(10)
+}
+
+// AcquireBatch counts the bytes of a batch until release is called.
+//
+//	429 too_many_batches  the tenant or the process is at its limit
+func (d *Door) AcquireBatch(c Caller, length int64) (release func(), err error) {
+	release, exceeded := d.batchQuota.acquire(c, length)
+	if exceeded != scopeNone {
+		return nil, NewRefusal(http.StatusTooManyRequests, "too_many_batches", "at most %d MiB of batches of a tenant and %d MiB of a process are processed at once: submit smaller batches, or one after the other", maxTenantBatchBytes>>20, maxProcessBatchBytes>>20).WithRetryAfter(1)
+	}
+	return release, nil
 }

@@ -1,4 +1,4 @@
-package api
+package door
 
 import (
 	"bytes"
@@ -23,51 +23,53 @@ var storedHeaders = []string{"Content-Type", "Location"}
 // changed nothing, so it frees the key. If the process dies during the request, the same
 // request can run again after two minutes at the earliest; the guard of the action keeps it
 // from acting twice.
-func (a *API) doOnce(w http.ResponseWriter, r *http.Request, o operation, c Caller, keys []string, body []byte, do func(http.ResponseWriter)) {
+func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys []string, body []byte, do Handler) error {
 	if len(keys) != 1 {
-		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").withField("Idempotency-Key", "is given twice"))
-		return
+		return NewRefusal(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").WithField("Idempotency-Key", "is given twice")
 	}
 	if len(keys[0]) > 255 {
-		a.writeProblem(w, newProblem(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").withField("Idempotency-Key", "must be 1 to 255 bytes of plain text"))
-		return
+		return NewRefusal(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").WithField("Idempotency-Key", "must be 1 to 255 bytes of plain text")
 	}
+	c := CallerOf(r.Context())
 	key := keys[0] // empty: BeginRequest refuses it
 	if key != "" {
 		key = c.Principal + " " + key // principals don't share keys
 	}
-	stored, request, err := a.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, body))
-	if err != nil {
-		a.writeProblem(w, a.problemOf(r.Context(), outageNothingDone, err))
-		return
+	stored, begun, err := m.door.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, body))
+	switch {
+	case err != nil:
+		return m.door.refusalOf(r.Context(), OutageNothingDone, err)
+	case stored != nil:
+		return m.writeStored(w, stored)
 	}
-	if stored != nil {
-		a.writeStored(w, stored)
-		return
-	}
-	a.doAndStore(w, r, o, request, do)
+	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) {
+		if err := do(w, r, c, body); err != nil {
+			m.Refuse(w, r, err)
+		}
+	})
+	return nil
 }
 
 // doAndStore handles a request, and stores its answer before the caller gets it.
-func (a *API) doAndStore(w http.ResponseWriter, r *http.Request, o operation, request *postadjudication.IdempotentRequest, do func(http.ResponseWriter)) {
+func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, begun *postadjudication.IdempotentRequest, do func(http.ResponseWriter)) {
 	recorded := &recorder{header: w.Header()}
 	defer func() {
 		ctx := context.WithoutCancel(r.Context()) // the request was handled, so its answer is stored even if the caller left
 		var err error
 		if recorded.status >= 200 && recorded.status < 300 {
-			err = request.Answer(ctx, recorded.response(o))
+			err = begun.Answer(ctx, recorded.response(route.Secret))
 		} else {
-			err = request.Drop(ctx)
+			err = begun.Drop(ctx)
 		}
 		if err != nil {
-			a.log.Error("failed to store the answer of a request with an idempotency key", zap.Error(err))
+			m.door.log.Error("failed to store the answer of a request with an idempotency key", zap.Error(err))
 		}
 		if recorded.status == 0 {
 			return // do panicked
 		}
 		w.WriteHeader(recorded.status)
 		if _, err := w.Write(recorded.body.Bytes()); err != nil {
-			a.log.Debug("failed to write an answer", zap.Error(err))
+			m.door.log.Debug("failed to write an answer", zap.Error(err))
 		}
 	}()
 	do(recorded)
@@ -85,11 +87,10 @@ func requestDigest(r *http.Request, c Caller, body []byte) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-func (a *API) writeStored(w http.ResponseWriter, stored *postadjudication.StoredResponse) {
+func (m *Mux) writeStored(w http.ResponseWriter, stored *postadjudication.StoredResponse) error {
 	var headers map[string]string
 	if err := json.Unmarshal([]byte(stored.Headers), &headers); err != nil {
-		a.writeProblem(w, a.problemOf(context.Background(), outageOfAction, err))
-		return
+		return err
 	}
 	for k, v := range headers {
 		w.Header().Set(k, v)
@@ -97,8 +98,9 @@ func (a *API) writeStored(w http.ResponseWriter, stored *postadjudication.Stored
 	w.Header().Set(ReplayedHeader, "true")
 	w.WriteHeader(stored.Status)
 	if _, err := w.Write(stored.Body); err != nil {
-		a.log.Debug("failed to write an answer", zap.Error(err))
+		m.door.log.Debug("failed to write an answer", zap.Error(err))
 	}
+	return nil
 }
 
 // recorder is a ResponseWriter that records an answer.
@@ -121,8 +123,8 @@ func (t *recorder) Write(b []byte) (int, error) {
 	return t.body.Write(b)
 }
 
-// response returns the answer to store, without the members that may be shown only once.
-func (t *recorder) response(o operation) postadjudication.StoredResponse {
+// response returns the answer to store, without the member that may be shown only once.
+func (t *recorder) response(secret string) postadjudication.StoredResponse {
 	headers := map[string]string{}
 	for _, k := range storedHeaders {
 		if v := t.header.Get(k); v != "" {
@@ -130,12 +132,12 @@ func (t *recorder) response(o operation) postadjudication.StoredResponse {
 		}
 	}
 	out := postadjudication.StoredResponse{Status: t.status, Body: t.body.Bytes()}
-	if o.secret {
+	if secret != "" {
 		var members map[string]json.RawMessage
 		if json.Unmarshal(out.Body, &members) != nil {
 			members = nil
 		}
-		delete(members, "token")
+		delete(members, secret)
 		out.Body, _ = json.Marshal(members) // can't fail: valid raw messages
 	}
 	text, _ := json.Marshal(headers) // can't fail: strings

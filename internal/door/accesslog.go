@@ -1,8 +1,7 @@
-package api
+package door
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/recourse-dev/recourse/internal/access"
-	"github.com/recourse-dev/recourse/internal/redact"
-	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // AccessLogger is the name of the logger of access. Its lines are not sampled.
@@ -26,7 +23,7 @@ const (
 	otherAddresses      = "others"
 )
 
-// accessLog logs requests without a valid key, exports, and every request at level. It is
+// accessLog logs requests without a valid key, and every request at level. It is
 // safe for concurrent use.
 type accessLog struct {
 	log       *zap.Logger
@@ -97,13 +94,6 @@ func (l *accessLog) run(ctx context.Context) {
 	}
 }
 
-// logExport logs an export: who, which letters and how many.
-func (l *accessLog) logExport(c Caller, filter deadletter.Filter, where string, did deadletter.Exported, err error) {
-	text, merr := json.Marshal(filter)
-	l.log.Info("dead letters were exported", zap.String("tenant", c.Tenant), zap.String("principal", c.Principal), zap.String("key", c.Key),
-		zap.String("filter", redact.Text(string(text))), zap.String("where", redact.Text(where)), zap.Int("letters", did.Letters), zap.Bool("complete", err == nil), zap.NamedError("filter_error", merr))
-}
-
 // recordStatus returns a writer that records the status of the answer, and a function that
 // logs the request. Where such lines are not logged it returns w itself.
 func (l *accessLog) recordStatus(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
@@ -145,17 +135,9 @@ func (w *statusRecorder) Write(b []byte) (int, error) {
 }
 
 // recordCaller records the caller for the log of requests, and announces the expiry of its key.
-func (a *API) recordCaller(w http.ResponseWriter, c Caller) {
+func (d *Door) recordCaller(w http.ResponseWriter, c Caller) {
 	if rec, is := w.(*statusRecorder); is {
 		rec.caller = c
 	}
-	a.announceExpiry(w, c)
-}
-
-// countRefusal reports a problem of access (401, 403, 429) to Config.OnRefusal.
-func (a *API) countRefusal(p *Problem) {
-	switch p.Status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-		a.onRefusal(p.Code)
-	}
+	d.announceExpiry(w, c)
 }

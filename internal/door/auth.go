@@ -1,0 +1,283 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// TenantHeader names the tenant of a request without a key.
+const TenantHeader = "Recourse-Tenant"
+
+// authenticate returns the caller of a request. Its errors are of type *Refusal, or those of the
+// store of keys; with tenant_mismatch it also returns the caller.
+//
+//	401 key_missing    no Authorization: Bearer rck_...
+//	401 key_invalid    no such key
+//	401 key_expired, key_revoked  only after the secret was verified
+//	403 tenant_mismatch  Recourse-Tenant names another tenant than the key
+//	429 too_many_failures
+//	400 header_doubled
+func (d *Door) authenticate(r *http.Request) (Caller, error) {
+	for _, name := range []string{"Authorization", TenantHeader} {
+		if len(r.Header.Values(name)) > 1 {
+			return Caller{}, NewRefusal(http.StatusBadRequest, "header_doubled", "%s is given twice", name)
+		}
+	}
+	token := bearerToken(r)
+	if token == "" && d.keyless != nil {
+		return d.authenticateLocal(r)
+	}
+	if token == "" {
+		return Caller{}, d.keyFailure(r, "key_missing", "send an access key: Authorization: Bearer rck_...; recourse keys create makes one")
+	}
+	if err := d.limitLookups(r, token); err != nil {
+		return Caller{}, err
+	}
+	key, err := d.keys.Verify(r.Context(), token)
+	switch {
+	case errors.Is(err, access.ErrUnknown):
+		return Caller{}, d.keyFailure(r, "key_invalid", "there is no such access key")
+	case errors.Is(err, access.ErrExpired):
+		return Caller{}, d.keyFailure(r, "key_expired", "the access key has expired")
+	case errors.Is(err, access.ErrRevoked):
+		return Caller{}, d.keyFailure(r, "key_revoked", "the access key was revoked")
+	case err != nil:
+		return Caller{}, err
+	}
+	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, ExpiresAt: key.ExpiresAt, token: token}
+	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
+		err := d.RecordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Code: "tenant_mismatch"})
+		if err == nil {
+			err = NewRefusal(http.StatusForbidden, "tenant_mismatch", "the access key belongs to another tenant; leave %s out", TenantHeader)
+		}
+		return c, err
+	}
+	return c, nil
+}
+
+// authenticateLocal admits any process of this machine. The Host header must name loopback:
+// a page in a browser of this machine, loaded under another name, is refused.
+func (d *Door) authenticateLocal(r *http.Request) (Caller, error) {
+	if !IsLoopbackHost(r.Host) {
+		return Caller{}, NewRefusal(http.StatusForbidden, "host_unknown", "without a key only requests to a loopback host name are answered")
+	}
+	tenant := r.Header.Get(TenantHeader)
+	if tenant == "" {
+		tenant = d.keyless.Tenant
+	}
+	if tenant == "" || len(tenant) > 128 {
+		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_missing", "name the tenant: %s: NAME", TenantHeader)
+	}
+	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil
+}
+
+// IsLoopbackHost reports whether a Host header names this machine.
+func IsLoopbackHost(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// keyFailure counts a request without a valid key and returns its *Refusal.
+func (d *Door) keyFailure(r *http.Request, code, detail string) error {
+	d.access.logFailure(r, bearerToken(r), code)
+	if wait := d.keyFailures.take(remoteAddress(r)); wait > 0 {
+		return tooManyFailures(wait)
+	}
+	return NewRefusal(http.StatusUnauthorized, code, "%s", detail)
+}
+
+// limitLookups limits how often an address that failed too often makes Postgres look up
+// unknown keys. A key that this process has found before is always looked up, whatever
+// others at its address do.
+func (d *Door) limitLookups(r *http.Request, token string) error {
+	from := remoteAddress(r)
+	if !d.keys.Uncached(token) || !d.keyFailures.exhausted(from) {
+		return nil
+	}
+	wait := d.keyLookups.take(from)
+	if wait == 0 {
+		return nil
+	}
+	d.access.logFailure(r, token, "too_many_failures")
+	return tooManyFailures(wait)
+}
+
+func tooManyFailures(wait int) *Refusal {
+	return NewRefusal(http.StatusTooManyRequests, "too_many_failures", "too many requests without a valid key came from this address").WithRetryAfter(wait)
+}
+
+// bearerToken returns the token that a request shows. Browsers may send it as the password
+// of any user name, for read-only pages.
+func bearerToken(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
+	}
+	if _, password, ok := r.BasicAuth(); ok && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return password
+	}
+	return strings.TrimSpace(r.Header.Get("Authorization"))
+}
+
+// authorize checks the caller's roles. A refusal leaves a receipt.
+func (d *Door) authorize(r *http.Request, c Caller, action access.Action) error {
+	if access.May(c.Roles, action) {
+		return nil
+	}
+	refusal := postadjudication.AccessRefusal{Action: string(action), Code: "role_missing"}
+	refusal.Run, refusal.Case = idsInPath(r)
+	if err := d.RecordRefusal(r.Context(), c, refusal); err != nil {
+		return err
+	}
+	refused := NewRefusal(http.StatusForbidden, "role_missing", "the roles of the access key do not allow %s", action)
+	refused.Needs = access.Allowed(action)
+	return refused
+}
+
+// idsInPath returns the run or the case in a path.
+func idsInPath(r *http.Request) (run background.RunID, caseID background.CaseID) {
+	if id, err := receipts.ParseRunID(r.PathValue("run")); err == nil {
+		run = id
+	}
+	if id, err := receipts.ParseCaseID(r.PathValue("case")); err == nil {
+		caseID = id
+	}
+	return run, caseID
+}
+
+// RecordRefusal writes the receipt of a refusal. If the key was refused too often it writes
+// none and returns the *Refusal of that.
+func (d *Door) RecordRefusal(ctx context.Context, c Caller, refusal postadjudication.AccessRefusal) error {
+	if wait := d.limitRefusals(c); wait > 0 {
+		return tooManyRefusals(wait)
+	}
+	refusal.Tenant, refusal.Actor = c.Tenant, c.Principal
+	if err := d.service.RecordRefusal(ctx, refusal); err != nil {
+		d.log.Error("failed to write the receipt of a refusal", zap.String("key", c.Key), zap.String("action", refusal.Action), zap.Error(err))
+	}
+	return nil
+}
+
+// limitRefusals counts a refusal of a key. It returns the seconds to wait if there were too
+// many, else 0.
+func (d *Door) limitRefusals(c Caller) int { return d.keyRefusals.take(c.Tenant + " " + c.Key) }
+
+func tooManyRefusals(wait int) *Refusal {
+	return NewRefusal(http.StatusTooManyRequests, "too_many_failures", "this key was refused too often").WithRetryAfter(wait)
+}
+
+// Require returns a handler that passes only the requests of callers who may do action. Browsers
+// are told that they may send the key as a password.
+func (m *Mux) Require(action access.Action, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w, logged := m.door.access.recordStatus(w, r)
+		defer logged()
+		c, err := m.door.authenticateViewer(r)
+		m.door.recordCaller(w, c)
+		if err == nil {
+			err = m.door.authorize(r, c, action)
+		}
+		r = m.door.withCaller(r, c)
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		refused := m.door.RefusalOf(r.Context(), err)
+		if refused.Status == http.StatusUnauthorized {
+			w.Header().Add("WWW-Authenticate", `Basic realm="recourse: any name, the access key as password"`)
+		}
+		m.Refuse(w, r, refused)
+	})
+}
+
+// authenticateViewer authenticates for pages that belong to no tenant, so that the request
+// need not name one.
+func (d *Door) authenticateViewer(r *http.Request) (Caller, error) {
+	if bearerToken(r) == "" && d.keyless != nil && IsLoopbackHost(r.Host) {
+		return Caller{Principal: Local, Roles: append(access.Roles(), access.Platform)}, nil
+	}
+	return d.authenticate(r)
+}
+
+// Local is the principal of a caller without a key.
+const Local = "local"
+
+// Caller is the caller of a request: what the key says, or Local.
+type Caller struct {
+	Tenant    string
+	Principal string
+	Roles     []access.Role
+	Key       string     // prefix of the key; empty for Local
+	ExpiresAt *time.Time // of the key; nil: never
+	token     string     // for later checks that the key is still valid; never shown
+}
+
+// CheckKey returns an error if the caller's key has ended since it was shown. Answers that take
+// long call it again and again.
+func (d *Door) CheckKey(ctx context.Context, c Caller) error {
+	if c.token == "" {
+		return nil
+	}
+	_, err := d.keys.Verify(ctx, c.token)
+	return err
+}
+
+// maxRequestName is how many bytes of a request's name are read. A longer name keeps at least half of that.
+const maxRequestName = 2 << 10
+
+// requestName returns the name of a request for the log, with possible secrets redacted. The
+// query is left out: it may hold anything.
+func requestName(r *http.Request) string {
+	text := r.Method + " " + r.URL.Path
+	if len(text) > maxRequestName {
+		text = redact.TrimPartial(text[:maxRequestName]) + redact.CutMark
+	}
+	return redact.Text(text)
+}
+
+type requestKey struct{}
+
+// request is what the context of a request carries.
+type request struct {
+	caller Caller
+	name   string // in the log
+	outage Outage // what is known after an outage
+}
+
+// withCaller returns the request with its caller in the context. The refusals of a key are counted
+// together, whether a door or the library refuses.
+func (d *Door) withCaller(r *http.Request, c Caller) *http.Request {
+	known := postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""}
+	if c.Key != "" {
+		known.RefusalDelay = func() time.Duration { return time.Duration(d.limitRefusals(c)) * time.Second }
+	}
+	ctx := postadjudication.WithCaller(r.Context(), known)
+	return r.WithContext(context.WithValue(ctx, requestKey{}, &request{c, requestName(r), OutageNothingDone}))
+}
+
+// requestOf returns what the context carries; an empty request if it carries none.
+func requestOf(ctx context.Context) *request {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r
+	}
+	return &request{outage: OutageNothingDone}
+}
+
+// CallerOf returns the caller of a request that a Mux routed.
+func CallerOf(ctx context.Context) Caller { return requestOf(ctx).caller }
