@@ -124,6 +124,12 @@ func (f *Fetcher) onRefused(ctx context.Context, c Claimed) {
 	}
 }
 
+// Ended is a run after an attempt of it ended, and when the attempt did.
+type Ended struct {
+	Run
+	At time.Time
+}
+
 // Finish records what a worker answered for a leased attempt, and returns the run after it. The
 // outcome is committed when Finish returns without an error. Errors:
 //
@@ -132,7 +138,7 @@ func (f *Fetcher) onRefused(ctx context.Context, c Claimed) {
 //   - ErrConflict: the attempt ended meanwhile; the run is as it is now
 //
 // After any other error it is not known whether the outcome is recorded; Finish may be repeated.
-func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Run, error) {
+func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Ended, error) {
 	res = normalizeResult(res)
 	return f.end(ctx, held, func(run Run, now time.Time) ending {
 		end, _ := decide(run, res, nil, now)
@@ -142,7 +148,7 @@ func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Run,
 
 // HandBack ends a leased attempt that its worker will not make: the run may be fetched again at
 // once, and the attempt spends no budget. Errors are those of Finish.
-func (f *Fetcher) HandBack(ctx context.Context, held lease.Held) (Run, error) {
+func (f *Fetcher) HandBack(ctx context.Context, held lease.Held) (Ended, error) {
 	return f.end(ctx, held, handBackEnding)
 }
 
@@ -173,23 +179,23 @@ func (f *Fetcher) Expire(ctx context.Context, run Run) (Run, error) {
 }
 
 // end ends a leased attempt for its holder.
-func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, time.Time) ending) (Run, error) {
+func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, time.Time) ending) (Ended, error) {
 	if f.store == nil {
-		return Run{}, ErrNoRemoteRuns
+		return Ended{}, ErrNoRemoteRuns
 	}
 	run, by, known := f.leases.claimedHere(held.Run)
 	if !known || run.Tenant != held.Tenant || held.Attempt != 0 && held.Attempt != by.Attempt {
 		var err error
 		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
-			return run, err
+			return Ended{Run: run}, err
 		}
 	}
 	if held.Worker != "" && by.Worker != "" && held.Worker != by.Worker || held.Attempt != 0 && held.Attempt != by.Attempt {
-		return run, ErrNotHolder
+		return Ended{Run: run}, ErrNotHolder
 	}
 	family := f.m.families[run.Family]
 	if family == nil {
-		return run, ErrUnknownFamily
+		return Ended{Run: run}, ErrUnknownFamily
 	}
 	return f.endLeased(ctx, family, run, func(run Run, now time.Time) Transition {
 		return f.ending(run, by, held.Actor, decide(run, now), now)
@@ -198,9 +204,10 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 
 // endLeased records the end of a leased attempt. The decision is made again when a cancel was
 // requested meanwhile.
-func (f *Fetcher) endLeased(ctx context.Context, family Family, run Run, transition func(Run, time.Time) Transition) (Run, error) {
+func (f *Fetcher) endLeased(ctx context.Context, family Family, run Run, transition func(Run, time.Time) Transition) (Ended, error) {
 	for {
-		after, err := f.record(ctx, family, transition(run, f.m.now()))
+		now := f.m.now()
+		after, err := f.record(ctx, family, transition(run, now))
 		if errors.Is(err, ErrConflict) && stillClaimed(after, run) && after.CancelRequested != run.CancelRequested {
 			run = after
 			continue
@@ -208,7 +215,7 @@ func (f *Fetcher) endLeased(ctx context.Context, family Family, run Run, transit
 		if err == nil || errors.Is(err, ErrConflict) {
 			f.leases.onEnded(run.ID)
 		}
-		return after, err
+		return Ended{after, now}, err
 	}
 }
 

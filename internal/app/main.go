@@ -19,6 +19,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/ojs"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -56,6 +57,7 @@ type Main struct {
 	KeyLifetime, LookupLifetime Lifetime
 
 	metrics          *metrics
+	testMode         *ojs.TestMode          // nil: none
 	tracesConfigured bool                   // the environment sets where traces are exported
 	gcConfigured     bool                   // the environment sets GOGC
 	unreadyReason    atomic.Pointer[string] // the last logged reasons for not being ready
@@ -78,6 +80,10 @@ func (m *Main) Parse(getenv func(string) string) error {
 // pages, but executes nothing. It creates the schema in a private Postgres; any other must have
 // it. Call Close also after an error.
 func (m *Main) Start(ctx context.Context) error {
+	if m.Options.TestMode {
+		m.testMode = &ojs.TestMode{}
+		m.Now, m.Options.Tenant = m.testMode.Now, cmp.Or(m.Options.Tenant, "test")
+	}
 	redisLog.set(m.Log)
 	m.onClose(func() error { redisLog.clear(m.Log); return nil }) // the last of all
 	databaseURL, redisURL, err := m.startServers(ctx)
@@ -104,7 +110,7 @@ func (m *Main) Start(ctx context.Context) error {
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
 		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.Executor, Targets: escrow.Targets, Demonstration: escrow.embedded != nil, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
-		Breaker: m.Options.Breaker, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
+		Jobs: !m.Options.NoOJS, Breaker: m.Options.Breaker, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries),
 		OnBreaker: func(now circuit.Breaker) { m.metrics.breakerTransitions.WithLabelValues(string(now.State)).Inc() },
 		OnTransition: func(tr background.Transition, after background.Run) {
 			m.metrics.countTransition(tr, after)
@@ -170,7 +176,11 @@ func (m *Main) startHTTP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.URL, err = m.serve(ctx, m.Options.Listen, m.routes(monitor, apiServer), shared.Stop); err != nil {
+	pages := m.routes(monitor, apiServer)
+	if !m.Options.NoOJS {
+		m.serveJobs(pages, shared)
+	}
+	if m.URL, err = m.serve(ctx, m.Options.Listen, forbidFraming(pages), shared.Stop); err != nil {
 		return err
 	}
 	m.MetricsURL = cmp.Or(m.MetricsURL, m.URL)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/ojs"
 )
 
 const (
@@ -22,6 +25,7 @@ const (
 /readyz    200 while the process can work, otherwise 503 with the reasons
 ` + metricsIndexLine + `/asynqmon  queues and tasks, read-only
 /api/v1    the HTTP API, described by /api/v1/openapi.json
+/ojs       jobs, as Open Job Spec has them
 `
 )
 
@@ -31,7 +35,7 @@ func newMonitor(redis asynq.RedisConnOpt) *asynqmon.HTTPHandler {
 
 // routes returns the pages. Pages about runs and money require a key if KeysRequired is set; the
 // others are about this process only.
-func (m *Main) routes(monitor http.Handler, apiServer *api.API) http.Handler {
+func (m *Main) routes(monitor http.Handler, apiServer *api.API) *http.ServeMux {
 	monitor = apiServer.Require(access.Queues, readOnly(monitor))
 	mux := http.NewServeMux()
 	listed := indexText
@@ -49,7 +53,19 @@ func (m *Main) routes(monitor http.Handler, apiServer *api.API) http.Handler {
 	if m.DemoHandler != nil {
 		mux.Handle("/stage/", loopbackOnly(http.NewCrossOriginProtection().Handler(m.DemoHandler)))
 	}
-	return forbidFraming(mux)
+	return mux
+}
+
+// serveJobs adds the pages of Open Job Spec.
+func (m *Main) serveJobs(pages *http.ServeMux, shared *door.Door) {
+	server := ojs.New(ojs.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Test: m.testMode})
+	pages.Handle(ojs.Prefix+"/", server)
+	if m.testMode != nil {
+		pages.Handle(ojs.TestPrefix+"/", server.Tests(func(ctx context.Context) error {
+			_, err := m.Service.Prune(ctx)
+			return err
+		}))
+	}
 }
 
 // metricsRoutes returns the pages of MetricsListen. They require no key: everyone who can reach the

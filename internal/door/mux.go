@@ -24,6 +24,7 @@ type Format struct {
 // Route says who may make a request, and what its body is.
 type Route struct {
 	Action     access.Action
+	Also       access.Action           // required too; empty: none
 	MaxBody    int64                   // in bytes; 0: DefaultMaxBody
 	CheckBody  func(body []byte) error // called with a body that is not empty; may be nil
 	ReadsBody  bool                    // the handler reads the body itself: it gets none, and no answer is stored
@@ -121,6 +122,11 @@ func (m *Mux) admit(w http.ResponseWriter, r *http.Request, route Route, do Hand
 	admitted.outage = route.outage(r.Method)
 	if err := m.door.authorize(r, admitted.caller, route.Action); err != nil {
 		return err
+	}
+	if route.Also != "" {
+		if err := m.door.authorize(r, admitted.caller, route.Also); err != nil {
+			return err
+		}
 	}
 	if err := checkQuery(r); err != nil {
 		return err

@@ -110,6 +110,9 @@ func (j Jobs) problems(job Job) error {
 	return errors.Join(all...)
 }
 
+// Now returns the time by which jobs are due and expire.
+func (j Jobs) Now() time.Time { return j.s.now() }
+
 // subject names the case of a job.
 func subject(id string) string { return Family + ":" + id }
 

@@ -31,6 +31,9 @@ type Status struct {
 	Payload   json.RawMessage
 	Failure   *background.Failure // the last one of the newest run
 	Awaits    bool                // its activation
+	// RetryDelay is the delay before the attempt that runs, in what Fetch returns, and before the next one in
+	// what Nack and Find return; 0 if there is none.
+	RetryDelay time.Duration
 
 	// From the receipts: set by Find and by lists that say so.
 
@@ -96,7 +99,11 @@ func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 			}
 		}
 		out := statusOf(snap)
-		return out, j.addHistory(ctx, &out)
+		err = j.addHistory(ctx, &out)
+		if n := len(out.Failures); n > 0 && out.State == background.Scheduled && out.DueAt.After(out.Failures[n-1].At) {
+			out.RetryDelay = out.DueAt.Sub(out.Failures[n-1].At)
+		}
+		return out, err
 	}
 }
 

@@ -31,7 +31,6 @@ type Fetch struct {
 // Fetched is a job that a worker holds until its lease ends.
 type Fetched struct {
 	Status
-	RetryDelay time.Duration // the delay before this attempt; 0 for the first
 	Visibility time.Duration // of the lease
 }
 
@@ -108,7 +107,7 @@ func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status
 	if len(output) > background.MaxOutput || len(output) > 0 && !json.Valid(output) {
 		return Status{}, &refusal.FieldError{Field: "result", Problem: "must be JSON of at most 65536 bytes"}
 	}
-	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Run, error) {
+	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Ended, error) {
 		return f.Finish(ctx, held, background.Result{Class: background.Executed, Output: output})
 	})
 }
@@ -116,7 +115,7 @@ func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status
 // Nack records that an attempt failed. What becomes of the job is decided by its policy, unless end
 // orders otherwise. Errors are those of Ack.
 func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retryable bool, end background.EndOrder) (Status, error) {
-	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Run, error) {
+	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Ended, error) {
 		return f.Finish(ctx, held, background.Result{Class: background.NotExecuted, Retry: retryable, Failure: &why, End: end})
 	})
 }
@@ -124,11 +123,11 @@ func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retrya
 // HandBack returns a job that the worker will not do: it can be fetched at once, and the attempt does
 // not count. Errors are those of Ack.
 func (j Jobs) HandBack(ctx context.Context, a Answer) (Status, error) {
-	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Run, error) { return f.HandBack(ctx, held) })
+	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Ended, error) { return f.HandBack(ctx, held) })
 }
 
 // answer ends the lease of a job. The run of the job is cached: after a retry it is another one.
-func (j Jobs) answer(ctx context.Context, a Answer, end func(*background.Fetcher, lease.Held) (background.Run, error)) (Status, error) {
+func (j Jobs) answer(ctx context.Context, a Answer, end func(*background.Fetcher, lease.Held) (background.Ended, error)) (Status, error) {
 	if err := checkWorker(a.Worker); err != nil {
 		return Status{}, err
 	}
@@ -146,7 +145,7 @@ func (j Jobs) answer(ctx context.Context, a Answer, end func(*background.Fetcher
 		switch {
 		case err == nil:
 			j.s.runs.Remove(jobName{j.tenant, a.ID})
-			return runStatus(after), nil
+			return ended(after), nil
 		case cached:
 			cached = false
 			j.s.runs.Remove(jobName{j.tenant, a.ID})
@@ -158,6 +157,17 @@ func (j Jobs) answer(ctx context.Context, a Answer, end func(*background.Fetcher
 			return Status{}, j.answerError(ctx, a.ID, err)
 		}
 	}
+}
+
+// ended returns the status of a job after an attempt of it ended.
+func ended(after background.Ended) Status {
+	out := runStatus(after.Run)
+	if !out.State.Live() {
+		out.EndedAt, out.EndedWith = after.At, true
+	} else if out.DueAt.After(after.At) {
+		out.RetryDelay = out.DueAt.Sub(after.At)
+	}
+	return out
 }
 
 // answerError returns the error of an answer that came too late, or from another worker than the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/recourse-dev/recourse/internal/strictjson"
 )
@@ -27,15 +26,14 @@ const (
 
 // Error is a refusal on the wire. Its texts hold no value that a client sent.
 type Error struct {
-	Status     int    // of HTTP
-	Code       string // for programs
-	Message    string // for people; begins with Field, if there is one
-	Field      string // path of the member, or name of the parameter; also in details.field
-	Retryable  bool   // the same request may succeed later
-	RetryAfter time.Duration
-	Details    map[string]any // strings, numbers and booleans
-	Hint       string
-	DocsURL    string
+	Status    int            // of HTTP
+	Code      string         // for programs
+	Message   string         // for people; begins with Field, if there is one
+	Field     string         // path of the member, or name of the parameter; also in details.field
+	Retryable bool           // the same request may succeed later
+	Details   map[string]any // strings, numbers and booleans
+	Hint      string
+	DocsURL   string
 }
 
 // Error returns the code and the message.
@@ -89,6 +87,11 @@ func (e *Error) Body(requestID string) []byte {
 // InvalidPayload refuses a body that is not a JSON object: 400.
 func InvalidPayload(problem string) *Error {
 	return &Error{Status: 400, Code: codeInvalidPayload, Message: "the body " + problem}
+}
+
+// InvalidRequest refuses a request for what no single member is to blame for: 400.
+func InvalidRequest(problem string) *Error {
+	return &Error{Status: 400, Code: codeInvalidRequest, Message: problem}
 }
 
 // Invalid refuses a member or parameter: 400. The problem is a format, and must not repeat the value.
@@ -175,9 +178,9 @@ func Unsupported(field, problem string, args ...any) *Error {
 	return atField(422, codeUnsupported, field, fmt.Sprintf(problem, args...))
 }
 
-// RateLimited refuses one request too many: 429. RetryAfter is for the header.
-func RateLimited(after time.Duration) *Error {
-	return &Error{Status: 429, Code: codeRateLimited, Message: "too many requests", Retryable: true, RetryAfter: after}
+// RateLimited refuses one request too many: 429.
+func RateLimited(problem string) *Error {
+	return &Error{Status: 429, Code: codeRateLimited, Message: problem, Retryable: true}
 }
 
 // Backend reports that the server failed: 500.
@@ -185,9 +188,9 @@ func Backend() *Error {
 	return &Error{Status: 500, Code: codeBackend, Message: "the server failed; whether the request had an effect is unknown", Retryable: true}
 }
 
-// Unavailable reports that the store can't be reached: 503. RetryAfter is for the header.
-func Unavailable(after time.Duration) *Error {
-	return &Error{Status: 503, Code: codeBackend, Message: "the store is not reachable", Retryable: true, RetryAfter: after}
+// Unavailable reports that the store can't be reached: 503.
+func Unavailable(problem string) *Error {
+	return &Error{Status: 503, Code: codeBackend, Message: problem, Retryable: true}
 }
 
 // Own returns a refusal with a code of our own: "x_" and the name.

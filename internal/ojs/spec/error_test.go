@@ -3,7 +3,6 @@ package spec_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
 )
@@ -27,9 +26,9 @@ func TestRefusalsHaveTheirStatusAndCode(t *testing.T) {
 		{spec.TooLarge("meta", maxMeta), 413, "payload_too_large", false},
 		{spec.InvalidPolicy("retry.jitter", "must be a boolean"), 422, "validation_error", false},
 		{spec.Unsupported("OJS-Version", "must be 1.0"), 422, "unsupported", false},
-		{spec.RateLimited(time.Second), 429, "rate_limited", true},
+		{spec.RateLimited("slower"), 429, "rate_limited", true},
 		{spec.Backend(), 500, "backend_error", true},
-		{spec.Unavailable(time.Second), 503, "backend_error", true},
+		{spec.Unavailable("later"), 503, "backend_error", true},
 		{spec.Own(422, "exceeds_held", "more than is held"), 422, "x_exceeds_held", false},
 	} {
 		if c.e.Status != c.status || c.e.Code != c.code || c.e.Retryable != c.retryable || c.e.Message == "" || c.e.Error() != "ojs: "+c.code+": "+c.e.Message {

@@ -23,17 +23,17 @@ type Event struct {
 	Data        map[string]any `json:"data"`
 }
 
-// EventTypes are the types of the events that a server of this package emits.
-var EventTypes = []string{
+// eventTypes are the types of the events that a server of this package emits.
+var eventTypes = []string{
 	"job.enqueued", "job.started", "job.completed", "job.failed", "job.retrying", "job.discarded", "job.cancelled", "job.expired",
 	"dead_letter.added", "dead_letter.retried", "dead_letter.replayed", "dead_letter.pruned", "dead_letter.deleted",
 }
 
 const (
 	eventPrefix = "evt_"
-	// maxPosition and maxPlace bound what an event id holds.
-	maxPosition = 1<<50 - 1
-	maxPlace    = 1<<4 - 1
+	maxPosition = 1<<50 - 1 // in an event id
+	// LastPlace is the last place among the events of a receipt that an event id holds.
+	LastPlace = 1<<4 - 1
 )
 
 // EventID returns the id of an event: a UUIDv7 whose time is that of its receipt, and whose other bits hold
@@ -44,7 +44,7 @@ func EventID(at time.Time, position int64, place int) string {
 	var id uuid.UUID
 	ms := max(0, at.UnixMilli())
 	binary.BigEndian.PutUint64(id[:8], uint64(ms)<<16)
-	low := uint64(position&maxPosition)<<4 | uint64(place&maxPlace) // 54 bits
+	low := uint64(position&maxPosition)<<4 | uint64(place&LastPlace) // 54 bits
 	check := eventCheck(ms, low)
 	id[6], id[7] = 0x70|check>>4, check<<4
 	binary.BigEndian.PutUint64(id[8:], low)
@@ -69,10 +69,10 @@ func ParseEventID(s string) (position int64, place int, err error) {
 	}
 	ms := int64(binary.BigEndian.Uint64(id[:8]) >> 16)
 	low := binary.BigEndian.Uint64(id[8:]) & (1<<62 - 1)
-	if low>>54 != 0 || EventID(time.UnixMilli(ms), int64(low>>4), int(low&maxPlace)) != s {
+	if low>>54 != 0 || EventID(time.UnixMilli(ms), int64(low>>4), int(low&LastPlace)) != s {
 		return 0, 0, wrong
 	}
-	return int64(low >> 4), int(low & maxPlace), nil
+	return int64(low >> 4), int(low & LastPlace), nil
 }
 
 // EventQuery is which events are wanted.
@@ -90,7 +90,7 @@ func ParseEvents(values url.Values) (EventQuery, error) {
 	q := newQuery(values)
 	out := EventQuery{After: -1, Types: q.texts("types"), Queues: q.texts("queues"), JobTypes: q.texts("job_types"), Limit: q.whole("limit", 100, 1, 1000)}
 	for _, t := range out.Types {
-		if !slices.Contains(EventTypes, t) && !slices.Contains(otherEventTypes, t) {
+		if !slices.Contains(eventTypes, t) && !slices.Contains(otherEventTypes, t) {
 			q.wrong("types", "must be types of events")
 		}
 	}

@@ -14,31 +14,13 @@ type Filter struct {
 	ErrorType string    // of the last failure
 	Since     time.Time // discarded then or later
 	Until     time.Time // discarded before
-	Args      string    // a text that the arguments contain; of lists only
 }
 
-// IsEmpty reports whether the filter selects everything.
-func (f Filter) IsEmpty() bool { return f == Filter{} }
-
-// TypePrefix returns what types begin with, if the filter asks for a prefix.
-func (f Filter) TypePrefix() (prefix string, is bool) { return strings.CutSuffix(f.Type, "*") }
-
-// MatchesType reports whether the filter selects a type.
-func (f Filter) MatchesType(kind string) bool {
-	if prefix, is := f.TypePrefix(); is {
-		return strings.HasPrefix(kind, prefix)
-	}
-	return f.Type == "" || f.Type == kind
-}
-
-const (
-	maxArgsText = 255
-	typeFilter  = "must be a type, or the beginning of types and *"
-)
+const typeFilter = "must be a type, or the beginning of types and *"
 
 // problem returns the parameter of a filter that is wrong, and why.
 func (f Filter) problem() (field, problem string) {
-	prefix, isPrefix := f.TypePrefix()
+	prefix, isPrefix := strings.CutSuffix(f.Type, "*")
 	switch {
 	case f.Queue != "" && !ValidQueue(f.Queue):
 		return "queue", "must be the name of a queue"
@@ -106,9 +88,21 @@ func (r reader) named(name string, most int) string {
 func ParseList(values url.Values) (Filter, Page, error) {
 	q := newQuery(values)
 	f := q.filter()
-	f.Args = q.text("args", maxArgsText)
 	p := q.page()
 	return f, p, q.finish()
+}
+
+// ParseNone refuses parameters of a request that has none. The error is an *Error.
+func ParseNone(values url.Values) error { return newQuery(values).finish() }
+
+// ParsePage reads the parameters of a list without filters and cursors. The error is an *Error.
+func ParsePage(values url.Values) (Page, error) {
+	q := newQuery(values)
+	p := q.page()
+	if p.After != "" {
+		q.wrong("cursor", "is not a parameter here")
+	}
+	return p, q.finish()
 }
 
 // ParseAdminList reads the parameters of the list of administrators, which has numbered pages.

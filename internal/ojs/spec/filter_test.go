@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
 )
 
@@ -34,40 +32,39 @@ func sameFilter(a, b spec.Filter) bool {
 
 func TestFiltersAndPagesOfTheList(t *testing.T) {
 	t.Parallel()
-	cursor := spec.Cursor{DiscardedAt: now, ID: jobID}
 	for query, c := range map[string]struct {
 		f spec.Filter
 		p spec.Page
 	}{
 		"": {spec.Filter{}, spec.Page{Limit: 50}},
-		"queue=billing&type=invoice.generate&error_type=DatabaseConnectionError&args=tx_1&" + inRange: {spec.Filter{Queue: "billing", Type: "invoice.generate", ErrorType: "DatabaseConnectionError", Args: "tx_1", Since: since, Until: until}, spec.Page{Limit: 50}},
-		"type=invoice.*":                     {spec.Filter{Type: "invoice.*"}, spec.Page{Limit: 50}},
-		"type=invoice*":                      {spec.Filter{Type: "invoice*"}, spec.Page{Limit: 50}},
-		"type=*":                             {spec.Filter{Type: "*"}, spec.Page{Limit: 50}},
-		"limit=1&offset=0":                   {spec.Filter{}, spec.Page{Limit: 1}},
-		"limit=200&offset=7":                 {spec.Filter{}, spec.Page{Limit: 200, Offset: 7}},
-		"limit=201":                          {spec.Filter{}, spec.Page{Limit: 200}},
-		"limit=1000":                         {spec.Filter{}, spec.Page{Limit: 200}},
-		"limit=99999999999999999999":         {spec.Filter{}, spec.Page{Limit: 200}},
-		"limit=007":                          {spec.Filter{}, spec.Page{Limit: 7}},
-		"offset=99999999999999999999":        {spec.Filter{}, spec.Page{Limit: 50, Offset: math.MaxInt32}},
-		"cursor=" + cursor.String():          {spec.Filter{}, spec.Page{Limit: 50, After: &cursor}},
-		"offset=0&cursor=" + cursor.String(): {spec.Filter{}, spec.Page{Limit: 50, After: &cursor}},
+		"queue=billing&type=invoice.generate&error_type=DatabaseConnectionError&" + inRange: {spec.Filter{Queue: "billing", Type: "invoice.generate", ErrorType: "DatabaseConnectionError", Since: since, Until: until}, spec.Page{Limit: 50}},
+		"type=invoice.*":              {spec.Filter{Type: "invoice.*"}, spec.Page{Limit: 50}},
+		"type=invoice*":               {spec.Filter{Type: "invoice*"}, spec.Page{Limit: 50}},
+		"type=*":                      {spec.Filter{Type: "*"}, spec.Page{Limit: 50}},
+		"limit=1&offset=0":            {spec.Filter{}, spec.Page{Limit: 1}},
+		"limit=200&offset=7":          {spec.Filter{}, spec.Page{Limit: 200, Offset: 7}},
+		"limit=201":                   {spec.Filter{}, spec.Page{Limit: 200}},
+		"limit=1000":                  {spec.Filter{}, spec.Page{Limit: 200}},
+		"limit=99999999999999999999":  {spec.Filter{}, spec.Page{Limit: 200}},
+		"limit=007":                   {spec.Filter{}, spec.Page{Limit: 7}},
+		"offset=99999999999999999999": {spec.Filter{}, spec.Page{Limit: 50, Offset: math.MaxInt32}},
+		"cursor=abc_-":                {spec.Filter{}, spec.Page{Limit: 50, After: "abc_-"}},
+		"offset=0&cursor=abc":         {spec.Filter{}, spec.Page{Limit: 50, After: "abc"}},
 		"since=2026-11-21T09:00:00Z&until=2026-11-21T09:00:00Z": {spec.Filter{Since: since, Until: since}, spec.Page{Limit: 50}},
 		"since=2026-11-21T09:00:00Z":                            {spec.Filter{Since: since}, spec.Page{Limit: 50}},
 		"since=2026-11-21T10%3A00%3A00%2B01:00":                 {spec.Filter{Since: since}, spec.Page{Limit: 50}},
 	} {
 		f, p, err := spec.ParseList(values(t, query))
-		if err != nil || !sameFilter(f, c.f) || p.Limit != c.p.Limit || p.Offset != c.p.Offset || (p.After == nil) != (c.p.After == nil) || p.After != nil && *p.After != *c.p.After || f.IsEmpty() != (c.f == spec.Filter{}) {
+		if err != nil || !sameFilter(f, c.f) || p.Limit != c.p.Limit || p.Offset != c.p.Offset || p.After != c.p.After {
 			t.Errorf("%s: %+v, %+v, %v", query, f, p, err)
 		}
 	}
 	for query, field := range map[string]string{
 		"limit=0": "limit", "limit=-1": "limit", "limit=1.5": "limit", "limit=ten": "limit", "limit=": "limit", "limit=%2B5": "limit", "limit=5&limit=6": "limit", "limit=0x10": "limit",
-		"offset=-1": "offset", "offset=a": "offset", "cursor=x": "cursor", "cursor=": "cursor", "offset=1&cursor=" + cursor.String(): "cursor",
+		"offset=-1": "offset", "offset=a": "offset", "cursor=" + strings.Repeat("c", 513): "cursor", "cursor=": "cursor", "offset=1&cursor=abc": "cursor",
 		"queue=": "queue", "queue=A": "queue", "queue=a&queue=b": "queue", "queue=a%00": "queue", "queue=%FF": "queue", "queue=" + strings.Repeat("q", 129): "queue",
 		"type=": "type", "type=A": "type", "type=a**": "type", "type=*a": "type", "type=a..*": "type", "type=.*": "type", "type=a%25": "type",
-		"error_type=": "error_type", "error_type=%00": "error_type", "error_type=" + strings.Repeat("e", 256): "error_type", "args=": "args", "args=" + strings.Repeat("e", 256): "args",
+		"error_type=": "error_type", "error_type=%00": "error_type", "error_type=" + strings.Repeat("e", 256): "error_type", "args=a": "args",
 		"since=yesterday": "since", "since=2026-11-21": "since", "since=2026-11-21T10:00:00": "since", "since=2026-11-21T10:00:00+01:00": "since", "until=7d": "until",
 		"since=2026-11-21T10:00:00Z&until=2026-11-21T09:59:59.999999999Z": "until",
 		"Queue=a": "Queue", "queues=a": "queues", "older_than=7d": "older_than", "page=1": "page", "per_page=5": "per_page", "confirm=true": "confirm", "error-type=a": "error-type", "": "",
@@ -163,48 +160,5 @@ func TestBulkRetries(t *testing.T) {
 	} {
 		_, err := spec.ParseBulkRetry([]byte(body))
 		refused(t, body, err, 400, "invalid_request", field)
-	}
-}
-
-func TestTypesThatAFilterSelects(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		filter, kind string
-		want         bool
-	}{
-		{"", "a.b", true}, {"*", "a.b", true}, {"a.b", "a.b", true}, {"a.b", "a.bc", false}, {"a.*", "a.b", true}, {"a.*", "a", false}, {"a*", "a", true}, {"a*", "ab.c", true}, {"a.b*", "a.c", false},
-	} {
-		if got := (spec.Filter{Type: c.filter}).MatchesType(c.kind); got != c.want {
-			t.Errorf("%q selects %q: %v", c.filter, c.kind, got)
-		}
-	}
-	if prefix, is := (spec.Filter{Type: "a.*"}).TypePrefix(); prefix != "a." || !is {
-		t.Errorf("%q, %v", prefix, is)
-	}
-	if _, is := (spec.Filter{Type: "a"}).TypePrefix(); is {
-		t.Error("a type is taken for a prefix")
-	}
-}
-
-func TestCursorsReadBackAndNothingElseIsOne(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		id := rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`).Draw(t, "id")
-		c := spec.Cursor{DiscardedAt: time.UnixMicro(rapid.Int64Range(0, 253_370_764_799_999_999).Draw(t, "us")).UTC(), ID: id}
-		got, err := spec.ParseCursor(c.String())
-		if err != nil || got != c || url.QueryEscape(c.String()) != c.String() {
-			t.Errorf("%+v reads as %+v, %v", c, got, err)
-		}
-	})
-	good := spec.Cursor{DiscardedAt: now, ID: jobID}.String()
-	for _, text := range []string{
-		"", "x", good + "=", good + "A", good[1:], good[:len(good)-1], strings.ToUpper(good), " " + good, strings.Repeat("A", 129), "MS4xLg", "MS4xLmE",
-		spec.Cursor{DiscardedAt: now, ID: strings.ToUpper(jobID)}.String(), spec.Cursor{DiscardedAt: now}.String(), spec.Cursor{DiscardedAt: time.UnixMicro(-1), ID: jobID}.String(),
-		spec.Cursor{DiscardedAt: time.UnixMicro(math.MaxInt64), ID: jobID}.String(), spec.Cursor{ID: jobID}.String(),
-		"Mi4x" + good[4:], // another version
-		"MS4rMTc5NTI1NTIwMDAwMDAwMC4wMTk3YTFjMi0wMDAwLTcwMDAtODAwMC0wMDAwMDAwMDAwMDE", "MS4wMTc5NTI1NTIwMDAwMDAwMC4wMTk3YTFjMi0wMDAwLTcwMDAtODAwMC0wMDAwMDAwMDAwMDE", // other spellings of the time
-	} {
-		_, err := spec.ParseCursor(text)
-		refused(t, text, err, 400, "invalid_request", "cursor")
 	}
 }

@@ -121,7 +121,7 @@ func FuzzParseHeartbeat(f *testing.F) {
 func FuzzParseBulkRetry(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got, err := spec.ParseBulkRetry(body)
-		if taken(t, err) && (got.Args != "" || !bytes.Contains(body, []byte("true"))) {
+		if taken(t, err) && !bytes.Contains(body, []byte("true")) {
 			t.Fatalf("%q: %+v", body, got)
 		}
 	})
@@ -144,26 +144,18 @@ func FuzzParseQueries(f *testing.F) {
 			return
 		}
 		filter, page, err := spec.ParseList(v)
-		if taken(t, err) && (page.Limit < 1 || page.Limit > maxLimit || page.Offset < 0 || page.After != nil && page.Offset > 0 || filter.IsEmpty() && len(v) > 0 && v["limit"] == nil && v["offset"] == nil && v["cursor"] == nil) {
+		if taken(t, err) && (page.Limit < 1 || page.Limit > maxLimit || page.Offset < 0 || page.After != "" && page.Offset > 0 || filter == (spec.Filter{}) && len(v) > 0 && v["limit"] == nil && v["offset"] == nil && v["cursor"] == nil) {
 			t.Fatalf("%q: %+v, %+v", query, filter, page)
 		}
 		filter, page, err = spec.ParseAdminList(v)
-		if taken(t, err) && (page.Limit < 1 || page.Limit > maxPerPage || page.Number < 1 || page.Offset != (page.Number-1)*page.Limit || filter.IsEmpty() && len(v) > 0 && v["page"] == nil && v["per_page"] == nil) {
+		if taken(t, err) && (page.Limit < 1 || page.Limit > maxPerPage || page.Number < 1 || page.Offset != (page.Number-1)*page.Limit || filter == (spec.Filter{}) && len(v) > 0 && v["page"] == nil && v["per_page"] == nil) {
 			t.Fatalf("%q: %+v, %+v", query, filter, page)
 		}
-		if filter, err := spec.ParsePurge(v, now); taken(t, err) && (v.Get("confirm") != "true" || filter.IsEmpty() && len(v) > 1) {
+		if filter, err := spec.ParsePurge(v, now); taken(t, err) && (v.Get("confirm") != "true" || filter == (spec.Filter{}) && len(v) > 1) {
 			t.Fatalf("%q: %+v", query, filter)
 		}
 		if _, err := spec.ParseCommandLinePurge(v, now); taken(t, err) && v.Get("confirm") != "true" && v.Get("older_than") == "" {
 			t.Fatalf("%q", query)
-		}
-	})
-}
-
-func FuzzParseCursor(f *testing.F) {
-	f.Fuzz(func(t *testing.T, text string) {
-		if c, err := spec.ParseCursor(text); taken(t, err) && c.String() != text {
-			t.Fatalf("%q reads as %+v", text, c)
 		}
 	})
 }

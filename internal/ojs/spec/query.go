@@ -5,7 +5,9 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/recourse-dev/recourse/internal/strictjson"
 )
@@ -14,8 +16,8 @@ import (
 type Page struct {
 	Limit  int
 	Offset int
-	After  *Cursor // nil: from the first on
-	Number int     // from 1, of the list of administrators; Offset follows from it
+	After  string // next_cursor of the page before, which the server that made it checks; empty: from the first on
+	Number int    // from 1, of the list of administrators; Offset follows from it
 }
 
 // The limits of lists.
@@ -23,6 +25,7 @@ const (
 	defaultLimit   = 50
 	maxLimit       = 200 // a higher one is cut to it: HTTP has 100 and 200, the API document 1000
 	defaultPerPage = 20
+	maxCursor      = 512 // bytes
 	maxPerPage     = 100 // likewise
 )
 
@@ -120,15 +123,8 @@ func (q *query) filter() Filter {
 // page reads limit, and offset or cursor.
 func (q *query) page() Page {
 	p := Page{Limit: q.whole("limit", defaultLimit, 1, maxLimit), Offset: q.whole("offset", 0, 0, math.MaxInt32)}
-	if raw := q.text("cursor", MaxBody); raw != "" {
-		c, err := ParseCursor(raw)
-		if err != nil {
-			q.wrong("cursor", cursorProblem)
-		}
-		if p.Offset > 0 {
-			q.wrong("cursor", "excludes offset")
-		}
-		p.After = &c
+	if p.After = q.text("cursor", maxCursor); p.After != "" && p.Offset > 0 {
+		q.wrong("cursor", "excludes offset")
 	}
 	return p
 }
@@ -168,3 +164,10 @@ func (q *query) confirmed() {
 		q.wrong("confirm", notConfirmed)
 	}
 }
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// isPlain reports whether a store can hold a text.
+func isPlain(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }

@@ -1,0 +1,190 @@
+package ojs
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// filterOf returns a filter of dead letters.
+func filterOf(f spec.Filter) jobs.Filter {
+	return jobs.Filter{Queue: f.Queue, Type: f.Type, ErrorType: f.ErrorType, Since: f.Since, Until: f.Until}
+}
+
+// listLetters answers GET /dead-letter.
+func listLetters(q request) (answer, error) {
+	f, page, err := spec.ParseList(q.URL.Query())
+	if err != nil {
+		return answer{}, err
+	}
+	found, err := q.jobs.DeadLetters().List(q.Context(), jobs.Query{Filter: filterOf(f), After: page.After, Offset: page.Offset, Limit: page.Limit})
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: marshal(struct {
+		Jobs       json.RawMessage `json:"jobs"`
+		Total      int64           `json:"total"`
+		Pagination pagination      `json:"pagination"`
+	}{rendered(q, found), found.Total, pagination{found.Total, found.Next != "", page.Limit, page.Offset, found.Next}})}, nil
+}
+
+// listLettersByAdmin answers GET /admin/dead-letter.
+func listLettersByAdmin(q request) (answer, error) {
+	f, page, err := spec.ParseAdminList(q.URL.Query())
+	if err != nil {
+		return answer{}, err
+	}
+	found, err := q.jobs.DeadLetters().List(q.Context(), jobs.Query{Filter: filterOf(f), Offset: page.Offset, Limit: page.Limit})
+	if err != nil {
+		return answer{}, err
+	}
+	type numbered struct {
+		Total   int64 `json:"total"`
+		Page    int   `json:"page"`
+		PerPage int   `json:"per_page"`
+	}
+	return answer{body: marshal(struct {
+		Items      json.RawMessage `json:"items"`
+		Pagination numbered        `json:"pagination"`
+	}{rendered(q, found), numbered{found.Total, page.Number, page.Limit}})}, nil
+}
+
+func rendered(q request, page jobs.Page) json.RawMessage {
+	now := q.jobs.Now()
+	return renderJobs(page.Jobs, func(j jobs.Status) json.RawMessage { return spec.Render(j.Payload, statusOf(j, now)) })
+}
+
+// findLetter returns a job that is an open dead letter.
+func findLetter(q request) (jobs.Status, error) {
+	found, err := find(q.Context(), q.jobs, q.PathValue("id"), spec.KindDeadLetter)
+	if err == nil && !isLetter(found) {
+		err = spec.NotDeadLetter(found.ID, stateOf(found, q.jobs.Now()))
+	}
+	return found, err
+}
+
+// getLetter answers GET /dead-letter/{id}.
+func getLetter(q request) (answer, error) {
+	found, err := findLetter(q)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: renderJob(found, q.jobs.Now())}, nil
+}
+
+// retryLetter answers POST /dead-letter/{id}/retry.
+func retryLetter(q request) (answer, error) {
+	override, err := spec.ParseRetry(q.body)
+	if err != nil {
+		return answer{}, err
+	}
+	dead, err := findLetter(q)
+	if err != nil {
+		return answer{}, err
+	}
+	how := jobs.Retry{Reason: reason("dead letter retried")}
+	if len(override) > 0 {
+		job, changes, err := spec.Override(dead.Payload, override)
+		if err != nil {
+			return answer{}, err
+		}
+		how = jobs.Retry{Reason: reason("dead letter retried with changes: " + changes), Of: dead.Run, Queue: job.Queue, Policy: &job.Policy, Payload: job.Stored}
+	}
+	after, err := q.jobs.DeadLetters().Retry(q.Context(), dead.ID, how)
+	if err != nil {
+		return answer{}, letterError(q, dead, err)
+	}
+	return answer{body: renderJob(after, q.jobs.Now())}, nil
+}
+
+// letterError returns the refusal of a change of a dead letter.
+func letterError(q request, dead jobs.Status, err error) error {
+	var conflict *jobs.ConflictError
+	var gate *refusal.RefusedError
+	switch {
+	case errors.As(err, &conflict):
+		return spec.NotDeadLetter(dead.ID, stateOf(conflict.Status, q.jobs.Now()))
+	case errors.As(err, &gate):
+		refused := spec.Conflict(gate.Gate.Meaning()).With("rule", string(gate.Gate)).With("job_id", dead.ID)
+		if gate.Gate != refusal.GateUniqueJobLive {
+			return refused
+		}
+		holder, err := q.jobs.DeadLetters().UniqueHolder(q.Context(), dead)
+		if err != nil {
+			return err
+		}
+		if holder != "" {
+			refused = refused.With("existing_job_id", holder)
+		}
+		return refused
+	}
+	return notFound(err, spec.KindDeadLetter, dead.ID)
+}
+
+func deleteLetter(q request) (id string, err error) {
+	dead, err := findLetter(q)
+	if err != nil {
+		return "", err
+	}
+	if err := q.jobs.DeadLetters().Delete(q.Context(), dead.ID, reason("dead letter deleted")); err != nil {
+		return "", letterError(q, dead, err)
+	}
+	return dead.ID, nil
+}
+
+// removeLetter answers DELETE /dead-letter/{id}.
+func removeLetter(q request) (answer, error) {
+	id, err := deleteLetter(q)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: marshal(struct {
+		Deleted bool   `json:"deleted"`
+		JobID   string `json:"job_id"`
+	}{true, id})}, nil
+}
+
+// removeLetterByAdmin answers DELETE /admin/dead-letter/{id}.
+func removeLetterByAdmin(q request) (answer, error) {
+	_, err := deleteLetter(q)
+	return answer{status: http.StatusNoContent}, err
+}
+
+// letterStats answers GET /dead-letter/stats.
+func letterStats(q request) (answer, error) {
+	if err := spec.ParseNone(q.URL.Query()); err != nil {
+		return answer{}, err
+	}
+	found, err := q.jobs.DeadLetters().Stats(q.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	type retention struct {
+		MaxAge      string `json:"max_age,omitempty"`
+		MaxCount    int    `json:"max_count,omitempty"`
+		NextPruneAt string `json:"next_prune_at,omitempty"`
+	}
+	out := struct {
+		Total       int64            `json:"total"`
+		ByQueue     map[string]int64 `json:"by_queue"`
+		ByType      map[string]int64 `json:"by_type"`
+		ByErrorType map[string]int64 `json:"by_error_type"`
+		OldestAt    string           `json:"oldest_at,omitempty"`
+		NewestAt    string           `json:"newest_at,omitempty"`
+		Retention   retention        `json:"retention"`
+	}{Total: found.Total, ByQueue: found.ByQueue, ByType: found.ByType, ByErrorType: found.ByErrorType, Retention: retention{MaxCount: found.MaxCount}}
+	if found.MaxAge > 0 {
+		out.Retention.MaxAge = spec.FormatDuration(found.MaxAge)
+	}
+	if !found.OldestAt.IsZero() {
+		out.OldestAt, out.NewestAt = spec.FormatTime(found.OldestAt), spec.FormatTime(found.NewestAt)
+	}
+	if !found.NextPruneAt.IsZero() {
+		out.Retention.NextPruneAt = spec.FormatTime(found.NextPruneAt)
+	}
+	return answer{body: marshal(out)}, nil
+}

@@ -1,0 +1,145 @@
+package ojs
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+const eventSource = "ojs://recourse/jobs"
+
+// listEvents answers GET /events. An event follows from a receipt, and some receipts have several: the id of an
+// event has the position of its receipt and its place among those of it.
+func listEvents(q request) (answer, error) {
+	asked, err := spec.ParseEvents(q.URL.Query())
+	if err != nil {
+		return answer{}, err
+	}
+	after := max(0, asked.After)
+	if after > 0 && asked.Place < spec.LastPlace { // its receipt may have more
+		after--
+	}
+	found, upTo, more, err := q.jobs.Events(q.Context(), after, jobs.MaxEvents)
+	var field *refusal.FieldError
+	switch {
+	case errors.As(err, &field):
+		return answer{}, spec.Invalid("after", "must be the id of an event")
+	case err != nil:
+		return answer{}, err
+	}
+	page := spec.EventPage{Events: []spec.Event{}, HasMore: more}
+	for _, e := range found {
+		for place, one := range eventsOf(e) {
+			switch {
+			case e.Position < asked.After, e.Position == asked.After && place <= asked.Place, !asked.Wants(one):
+				continue
+			case len(page.Events) == asked.Limit:
+				page.HasMore = true
+				page.Cursor = page.Events[len(page.Events)-1].ID
+				return answer{body: marshal(page)}, nil
+			}
+			one.ID = spec.EventID(e.At, e.Position, place)
+			page.Events = append(page.Events, one)
+		}
+	}
+	switch {
+	case more || len(page.Events) > 0 && upTo.Position > asked.After:
+		page.Cursor = spec.EventID(upTo.At, upTo.Position, spec.LastPlace)
+	case len(page.Events) > 0:
+		page.Cursor = page.Events[len(page.Events)-1].ID
+	case asked.After > 0:
+		page.Cursor = q.URL.Query().Get("after")
+	}
+	return answer{body: marshal(page)}, nil
+}
+
+// eventsOf returns the events that follow from a receipt, without their ids.
+func eventsOf(e jobs.Event) (out []spec.Event) {
+	add := func(kind string, state spec.State, data map[string]any) {
+		one := map[string]any{"job_id": e.ID, "type": e.Type, "job_type": e.Type, "queue": e.Queue, "timestamp": spec.FormatTime(e.At)}
+		if state != "" {
+			one["state"] = string(state)
+		}
+		for name, value := range data {
+			one[name] = value
+		}
+		out = append(out, spec.Event{SpecVersion: spec.Version, Type: kind, Source: eventSource, Time: spec.FormatTime(e.At), Subject: e.ID, Data: one})
+	}
+	failed := func(state spec.State) {
+		if e.Payload.AttemptClass != "" {
+			add("job.failed", state, map[string]any{"attempt": e.Attempt, "error": errorData(e)})
+		}
+	}
+	switch e.Subtype {
+	case receipts.Submitted:
+		submitted(e, add)
+	case receipts.AttemptStarted:
+		add("job.started", spec.Active, map[string]any{"attempt": e.Attempt, "worker_id": e.Payload.Worker})
+	case receipts.AttemptSucceeded:
+		add("job.completed", spec.Completed, map[string]any{"attempt": e.Attempt, "duration_ms": e.Payload.DurationUS / 1000})
+	case receipts.AttemptInterrupted:
+		if !e.Payload.HandedBack {
+			failed(spec.Available)
+		}
+	case receipts.RetryScheduled:
+		failed(spec.Retryable)
+		add("job.retrying", spec.Retryable, map[string]any{
+			"attempt": e.Attempt, "max_attempts": e.MaxAttempts, "next_retry_at": spec.FormatTime(e.Payload.NextRetryAt), "error": errorData(e),
+		})
+	case receipts.Discarded, receipts.DeadLettered:
+		if e.Payload.ReasonCode == background.ReasonExpired {
+			add("job.expired", spec.Discarded, nil)
+		}
+		failed(spec.Discarded)
+		add("job.discarded", spec.Discarded, map[string]any{"total_attempts": e.Attempt, "last_error": errorData(e)})
+		if e.Subtype == receipts.DeadLettered {
+			add("dead_letter.added", spec.Discarded, map[string]any{"attempt": e.Attempt, "discarded_at": spec.FormatTime(e.At), "actor": e.Actor})
+		}
+	case receipts.Cancelled:
+		add("job.cancelled", spec.Cancelled, map[string]any{"cancelled_by": e.Actor, "reason": e.Payload.Reason})
+	case receipts.Purged:
+		if !strings.HasPrefix(e.Actor, "system:") {
+			add("dead_letter.deleted", "", map[string]any{"actor": e.Actor})
+		}
+	case receipts.LettersPruned:
+		add("dead_letter.pruned", "", map[string]any{"count": e.Payload.Letters, "actor": e.Actor})
+	}
+	return out
+}
+
+// submitted adds the events of a new job, or of a dead letter that starts again.
+func submitted(e jobs.Event, add func(string, spec.State, map[string]any)) {
+	state := spec.Available
+	switch {
+	case e.Payload.Pending:
+		state = spec.Pending
+	case !e.Payload.NextRetryAt.IsZero():
+		state = spec.Scheduled
+	}
+	if !e.Payload.ParentRun.IsZero() {
+		kind := "dead_letter.retried"
+		if e.ByRule {
+			kind = "dead_letter.replayed"
+		}
+		add(kind, state, map[string]any{"attempt": 0, "actor": e.Actor})
+		return
+	}
+	add("job.enqueued", state, map[string]any{"priority": e.Payload.Priority})
+}
+
+func errorData(e jobs.Event) map[string]any {
+	f := failureOf(jobs.Failure{Type: e.Payload.Error.Type, Code: e.Payload.Error.Code, Message: e.Payload.Error.Message})
+	return map[string]any{"code": orElseText(f.Code, f.Type), "type": orElseText(f.Type, f.Code), "message": orElseText(f.Message, f.Code)}
+}
+
+func orElseText(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

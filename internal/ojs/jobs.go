@@ -1,0 +1,186 @@
+package ojs
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// enqueue answers POST /jobs.
+func (s *Server) enqueue(q request) (answer, error) {
+	if len(q.body) == 0 {
+		return answer{}, spec.InvalidPayload("is empty")
+	}
+	now := q.jobs.Now()
+	job, err := spec.ParseJob(q.body, now)
+	if err != nil {
+		return answer{}, err
+	}
+	enqueued, err := q.jobs.Enqueue(q.Context(), jobOf(job, now))
+	var duplicate *jobs.DuplicateError
+	switch {
+	case errors.As(err, &duplicate) && duplicate.Unique && job.Unique.OnConflict == spec.Ignore:
+		return s.existing(q, duplicate.Existing.ID)
+	case errors.As(err, &duplicate):
+		problem := "the id is taken"
+		if duplicate.Unique {
+			problem = "another job is unique in the same way"
+		}
+		return answer{}, spec.Duplicate(duplicate.Existing.ID, stateOf(duplicate.Existing, now), problem)
+	case err != nil:
+		return answer{}, err
+	}
+	return answer{http.StatusCreated, renderJob(enqueued, q.jobs.Now()), root + "/jobs/" + enqueued.ID}, nil
+}
+
+// existing returns the job that stands in the way of one that was not enqueued.
+func (s *Server) existing(q request, id string) (answer, error) {
+	found, err := q.jobs.Find(q.Context(), id)
+	if err != nil {
+		return answer{}, err
+	}
+	body := renderJob(found, q.jobs.Now())
+	return answer{body: append(body[:len(body)-1], `,"deduplicated":true}`...), location: root + "/jobs/" + id}, nil
+}
+
+// jobOf returns a job to enqueue.
+func jobOf(job spec.Job, now time.Time) jobs.Job {
+	out := jobs.Job{
+		ID: job.ID, Type: job.Type, Queue: job.Queue, Priority: job.Priority, NotBefore: job.NotBefore, ExpiresAt: job.ExpiresAt, Pending: job.Pending,
+		Policy: job.Policy, Payload: job.Stored,
+	}
+	if u := job.Unique; u != nil {
+		out.Unique = &jobs.Unique{Fingerprint: u.Fingerprint, OnConflict: jobs.Reject, KeepSchedule: u.OnConflict == spec.ReplaceExceptSchedule}
+		if u.Period > 0 {
+			out.Unique.Until = now.Add(u.Period)
+		}
+		if u.OnConflict == spec.Replace || u.OnConflict == spec.ReplaceExceptSchedule {
+			out.Unique.OnConflict = jobs.Replace
+		}
+		out.Unique.InTheWay = func(other jobs.Status) bool { return slices.Contains(u.States, stateOf(other, now)) }
+	}
+	return out
+}
+
+// find returns a job that is named in the path. A name that is no id is that of no job.
+func find(ctx context.Context, of jobs.Jobs, id, kind string) (jobs.Status, error) {
+	if !spec.ValidID(id) {
+		return jobs.Status{}, spec.NotFound(kind, id)
+	}
+	found, err := of.Find(ctx, id)
+	return found, notFound(err, kind, id)
+}
+
+// notFound names what is not found.
+func notFound(err error, kind, id string) error {
+	if errors.Is(err, refusal.ErrNotFound) {
+		return spec.NotFound(kind, id)
+	}
+	return err
+}
+
+// getJob answers GET /jobs/{id}.
+func getJob(q request) (answer, error) {
+	found, err := find(q.Context(), q.jobs, q.PathValue("id"), spec.KindJob)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: renderJob(found, q.jobs.Now())}, nil
+}
+
+// cancelJob answers DELETE /jobs/{id}.
+func cancelJob(q request) (answer, error) {
+	id := q.PathValue("id")
+	before, err := find(q.Context(), q.jobs, id, spec.KindJob)
+	if err != nil {
+		return answer{}, err
+	}
+	_, err = q.jobs.Cancel(q.Context(), id, reason("job cancelled"))
+	if err != nil {
+		return answer{}, changeError(q, err, spec.RequestCancel, id)
+	}
+	after, err := q.jobs.Find(q.Context(), id)
+	if err != nil {
+		return answer{}, notFound(err, spec.KindJob, id)
+	}
+	now := q.jobs.Now()
+	status := statusOf(after, now)
+	status.PreviousState = stateOf(before, now)
+	return answer{body: wrapJob(after, status)}, nil
+}
+
+// activateJob answers POST /jobs/{id}/activate.
+func activateJob(q request) (answer, error) {
+	id := q.PathValue("id")
+	if !spec.ValidID(id) {
+		return answer{}, spec.NotFound(spec.KindJob, id)
+	}
+	at := q.jobs.Now()
+	if _, err := q.jobs.Activate(q.Context(), id); err != nil {
+		return answer{}, changeError(q, err, spec.RequestActivate, id)
+	}
+	after, err := q.jobs.Find(q.Context(), id)
+	if err != nil {
+		return answer{}, notFound(err, spec.KindJob, id)
+	}
+	status := statusOf(after, q.jobs.Now())
+	status.ActivatedAt, status.PreviousState = at, spec.Pending
+	return answer{body: wrapJob(after, status)}, nil
+}
+
+// changeError returns the refusal of a request that the state of a job forbids.
+func changeError(q request, err error, asked spec.Request, id string) error {
+	var conflict *jobs.ConflictError
+	if !errors.As(err, &conflict) {
+		return notFound(err, spec.KindJob, id)
+	}
+	state := stateOf(conflict.Status, q.jobs.Now())
+	if refused := spec.CheckRequest(asked, id, state, isLetter(conflict.Status)); refused != nil {
+		return refused
+	}
+	return spec.Conflict(conflict.Reason).With("job_id", id).With("current_state", string(state))
+}
+
+// reason returns the reason of a change for its receipt.
+func reason(what string) string { return "Open Job Spec: " + what }
+
+// listQueues answers GET /queues. The default queue always exists.
+func listQueues(q request) (answer, error) {
+	page, err := spec.ParsePage(q.URL.Query())
+	if err != nil {
+		return answer{}, err
+	}
+	found, total, err := q.jobs.Queues(q.Context(), page.Offset, page.Limit)
+	if err != nil {
+		return answer{}, err
+	}
+	type queue struct {
+		Name      string `json:"name"`
+		Status    string `json:"status"`
+		CreatedAt string `json:"created_at"`
+	}
+	out := struct {
+		Queues     []queue    `json:"queues"`
+		Pagination pagination `json:"pagination"`
+	}{Queues: []queue{}}
+	for _, f := range found {
+		out.Queues = append(out.Queues, queue{f.Name, "active", spec.FormatTime(f.CreatedAt)})
+	}
+	out.Pagination = pagination{Total: int64(total), Limit: page.Limit, Offset: page.Offset, HasMore: page.Offset+len(found) < total}
+	return answer{body: marshal(out)}, nil
+}
+
+// pagination says which part of a list an answer has.
+type pagination struct {
+	Total      int64  `json:"total"`
+	HasMore    bool   `json:"has_more"`
+	Limit      int    `json:"limit"`
+	Offset     int    `json:"offset"`
+	NextCursor string `json:"next_cursor,omitempty"`
+}

@@ -1,0 +1,158 @@
+package ojs
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+)
+
+// Prefix is the path prefix of the door.
+const Prefix = "/ojs"
+
+const (
+	root        = Prefix + "/v1"
+	deadLetters = root + "/dead-letter"
+	byAdmin     = root + "/admin/dead-letter" // the same operations, as the admin document has them
+)
+
+// Config holds what a Server needs.
+type Config struct {
+	Service *postadjudication.Service // with Config.Jobs
+	Door    *door.Door
+	Log     *zap.Logger
+	Version string    // of the program
+	Test    *TestMode // nil: none
+}
+
+// Server serves /ojs. It is safe for concurrent use.
+type Server struct {
+	service *postadjudication.Service
+	door    *door.Door
+	log     *zap.Logger
+	version string
+	test    *TestMode
+	began   time.Time
+	mux     *door.Mux
+}
+
+// New returns a server of the jobs of a service.
+func New(c Config) *Server {
+	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now()}
+	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, ReadsJSON: true, WriteRefusal: s.writeRefusal})
+	s.mux.HandlePublic("GET "+Prefix+"/manifest", http.HandlerFunc(s.manifest))
+	s.mux.HandlePublic("GET "+root+"/health", http.HandlerFunc(s.health))
+	for _, o := range s.operations() {
+		s.handle(o)
+	}
+	return s
+}
+
+// operation is a request that the door answers.
+type operation struct {
+	pattern string // method and path
+	action  access.Action
+	also    access.Action // required too; empty: none
+	repeats bool          // harmless without an Idempotency-Key, so that no answer is stored
+	do      func(request) (answer, error)
+}
+
+// request is a request whose caller may make it.
+type request struct {
+	*http.Request
+	caller door.Caller
+	body   []byte
+	jobs   jobs.Jobs // of the caller's tenant, in the caller's name
+}
+
+// answer is the answer to a request that is not refused.
+type answer struct {
+	status   int // 0: 200
+	body     []byte
+	location string
+}
+
+func (s *Server) operations() []operation {
+	all := []operation{
+		{"GET " + root + "/queues", access.Read, "", false, listQueues},
+		{"POST " + root + "/jobs", access.Submit, "", false, s.enqueue},
+		{"GET " + root + "/jobs/{id}", access.Read, "", false, getJob},
+		{"DELETE " + root + "/jobs/{id}", access.Cancel, "", false, cancelJob},
+		{"POST " + root + "/jobs/{id}/activate", access.Submit, "", false, activateJob},
+		{"POST " + root + "/workers/fetch", access.Work, "", true, fetchJobs},
+		{"POST " + root + "/workers/ack", access.Work, "", true, ackJob},
+		{"POST " + root + "/workers/nack", access.Work, "", true, nackJob},
+		{"POST " + root + "/workers/heartbeat", access.Work, "", true, s.heartbeat},
+		{"GET " + root + "/events", access.Read, "", false, listEvents},
+		{"GET " + deadLetters, access.List, "", false, listLetters},
+		{"GET " + byAdmin, access.List, "", false, listLettersByAdmin},
+		{"POST " + root + "/admin/jobs/bulk/retry", access.BulkPlan, access.BulkRun, false, s.bulkRetry},
+		{"POST " + deadLetters + "/purge", access.Purge, "", false, s.purgeByCommandLine},
+	}
+	for _, path := range []string{deadLetters, byAdmin} {
+		remove := removeLetter
+		if path == byAdmin {
+			remove = removeLetterByAdmin
+		}
+		all = append(all,
+			operation{"GET " + path + "/stats", access.List, "", false, letterStats},
+			operation{"POST " + path + "/retry", access.BulkPlan, access.BulkRun, false, s.bulkRetry},
+			operation{"DELETE " + path, access.Purge, "", false, s.purge},
+			operation{"GET " + path + "/replay-rules", access.Read, "", false, s.rules},
+			operation{"POST " + path + "/replay-rules", access.Rules, "", false, s.setRule},
+			operation{"DELETE " + path + "/replay-rules/{rule}", access.Rules, "", false, s.deleteRule},
+			operation{"GET " + path + "/{id}", access.Read, "", false, getLetter},
+			operation{"POST " + path + "/{id}/retry", access.Fork, "", false, retryLetter},
+			operation{"DELETE " + path + "/{id}", access.Purge, "", false, remove},
+		)
+	}
+	return all
+}
+
+// handle registers an operation. Those that read share the reads of their tenant.
+func (s *Server) handle(o operation) {
+	route := door.Route{Action: o.action, Also: o.also, MaxBody: spec.MaxBody, Idempotent: o.repeats}
+	s.mux.Handle(o.pattern, route, func(w http.ResponseWriter, r *http.Request, c door.Caller, body []byte) error {
+		c.Tenant = s.test.tenant(c.Tenant)
+		q := request{r, c, body, s.service.As(c.Tenant, c.Principal).Jobs}
+		out, err := s.do(r.Context(), o, q)
+		if err != nil {
+			return refusalOf(err)
+		}
+		if out.location != "" {
+			w.Header().Set("Location", out.location)
+		}
+		s.write(w, out.status, out.body)
+		return nil
+	})
+}
+
+func (s *Server) do(ctx context.Context, o operation, q request) (out answer, err error) {
+	if q.Method != http.MethodGet && q.Method != http.MethodHead {
+		return o.do(q)
+	}
+	if waited := s.door.Read(ctx, q.caller.Tenant, func() { out, err = o.do(q) }); waited != nil {
+		return out, waited
+	}
+	return out, err
+}
+
+// ServeHTTP serves every path under Prefix.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := requestID(r)
+	setFrame(w.Header(), id)
+	if given := r.Header.Get(versionHeader); given != "" {
+		if err := spec.CheckVersion(versionHeader, given); err != nil {
+			s.mux.Refuse(w, r, refusalOf(err))
+			return
+		}
+	}
+	s.mux.ServeHTTP(w, r)
+}

@@ -1,0 +1,129 @@
+package ojs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/ojs/spec"
+)
+
+// TestPrefix is the path prefix of the requests that only a process in test mode answers.
+const TestPrefix = "/test"
+
+// maxAdvance bounds how far the clock of a process goes in all.
+const maxAdvance = 10 * 365 * 24 * time.Hour
+
+// TestMode lets a conformance test begin anew and let time pass. A nil TestMode is none. It is safe for
+// concurrent use.
+type TestMode struct {
+	mu       sync.Mutex
+	worlds   int
+	advanced time.Duration
+}
+
+// Now returns the time of a process in test mode.
+func (t *TestMode) Now() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Now().Add(t.advanced)
+}
+
+// tenant returns the tenant that stands for a caller's since the last reset.
+func (t *TestMode) tenant(of string) string {
+	if t == nil {
+		return of
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.worlds == 0 {
+		return of
+	}
+	return fmt.Sprintf("%.100s.%d", of, t.worlds)
+}
+
+func (t *TestMode) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.worlds++
+}
+
+// advance lets time pass. It returns false if it would be too much.
+func (t *TestMode) advance(by time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if by > maxAdvance-t.advanced {
+		return false
+	}
+	t.advanced += by
+	return true
+}
+
+// directive returns the state that a heartbeat asks of a worker: running, but for a job in test mode that
+// asks for another one.
+func (t *TestMode) directive(q request, ids []string) string {
+	if t == nil {
+		return spec.WorkerRunning
+	}
+	for _, id := range ids {
+		if found, err := q.jobs.Find(q.Context(), id); err == nil {
+			if asked := spec.DirectiveOf(found.Payload); asked != "" {
+				return asked
+			}
+		}
+	}
+	return spec.WorkerRunning
+}
+
+// Tests returns the handler of TestPrefix. prune makes a round of retention.
+func (s *Server) Tests(prune func(context.Context) error) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+TestPrefix+"/reset", func(w http.ResponseWriter, _ *http.Request) {
+		s.test.reset()
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST "+TestPrefix+"/clock", func(w http.ResponseWriter, r *http.Request) {
+		setFrame(w.Header(), requestID(r))
+		err := s.passTime(r, prune)
+		if err != nil {
+			s.mux.Refuse(w, r, refusalOf(err))
+			return
+		}
+		s.write(w, 0, marshal(map[string]string{"now": spec.FormatTime(s.test.Now())}))
+	})
+	return loopbackOnly(mux)
+}
+
+// passTime reads {"advance":"P181D"}, and prunes after it.
+func (s *Server) passTime(r *http.Request, prune func(context.Context) error) error {
+	var asked struct {
+		Advance string `json:"advance"`
+	}
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&asked); err != nil {
+		return spec.InvalidPayload("is not readable")
+	}
+	by, err := spec.ParseDuration(asked.Advance)
+	if err != nil {
+		return spec.Invalid("advance", "%s", err)
+	}
+	if !s.test.advance(by) {
+		return spec.Invalid("advance", "is too much")
+	}
+	return prune(r.Context())
+}
+
+// loopbackOnly refuses web pages that resolve their own name to this machine.
+func loopbackOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !door.IsLoopbackHost(r.Host) {
+			http.Error(w, "test mode is for this machine only", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

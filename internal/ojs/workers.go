@@ -1,0 +1,146 @@
+package ojs
+
+import (
+	"strings"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+)
+
+// fetchJobs answers POST /workers/fetch.
+func fetchJobs(q request) (answer, error) {
+	f, err := spec.ParseFetch(q.body)
+	if err != nil {
+		return answer{}, err
+	}
+	fetched, err := q.jobs.Fetch(q.Context(), jobs.Fetch{Queues: f.Queues, Count: f.Count, Worker: f.Worker, Visibility: f.Visibility})
+	if err != nil {
+		return answer{}, err
+	}
+	size := len(`{"jobs":[]}`)
+	for i := range fetched {
+		size += len(fetched[i].Payload) + maxServerMembers
+	}
+	body := append(make([]byte, 0, size), `{"jobs":[`...)
+	now := q.jobs.Now()
+	for i := range fetched {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		status := statusOf(fetched[i].Status, now)
+		status.RetryDelay, status.Visibility = fetched[i].RetryDelay, fetched[i].Visibility
+		body = append(body, spec.Render(fetched[i].Payload, status)...)
+	}
+	return answer{body: append(body, "]}"...)}, nil
+}
+
+// maxServerMembers is about how many bytes the members of the server add to a fetched job.
+const maxServerMembers = 512
+
+// answerOf returns what a worker says of a job. A name that is no id is that of no job.
+func answerOf(a spec.Answer) (jobs.Answer, error) {
+	if !spec.ValidID(a.JobID) {
+		return jobs.Answer{}, spec.NotFound(spec.KindJob, a.JobID)
+	}
+	return jobs.Answer{ID: a.JobID, Worker: a.Worker, Attempt: a.Attempt}, nil
+}
+
+// ackJob answers POST /workers/ack.
+func ackJob(q request) (answer, error) {
+	a, err := spec.ParseAck(q.body)
+	if err != nil {
+		return answer{}, err
+	}
+	of, err := answerOf(a.Answer)
+	if err != nil {
+		return answer{}, err
+	}
+	done, err := q.jobs.Ack(q.Context(), of, a.Result)
+	if err != nil {
+		return answer{}, changeError(q, err, spec.RequestAck, a.JobID)
+	}
+	return answer{body: marshal(struct {
+		Acknowledged bool       `json:"acknowledged"`
+		ID           string     `json:"id"`
+		JobID        string     `json:"job_id"`
+		State        spec.State `json:"state"`
+		CompletedAt  string     `json:"completed_at,omitempty"`
+	}{true, done.ID, done.ID, stateOf(done, done.EndedAt), spec.FormatTime(done.EndedAt)})}, nil
+}
+
+// nackJob answers POST /workers/nack.
+func nackJob(q request) (answer, error) {
+	n, err := spec.ParseNack(q.body)
+	if err != nil {
+		return answer{}, err
+	}
+	of, err := answerOf(n.Answer)
+	if err != nil {
+		return answer{}, err
+	}
+	var after jobs.Status
+	if n.Requeue {
+		after, err = q.jobs.HandBack(q.Context(), of)
+	} else {
+		why := background.Failure{Type: n.Type, Code: n.Code, Message: n.Message, Stack: strings.Join(n.Backtrace, "\n"), Details: string(n.Details)}
+		after, err = q.jobs.Nack(q.Context(), of, why, n.Retryable, orders[n.Order])
+	}
+	if err != nil {
+		return answer{}, changeError(q, err, spec.RequestNack, n.JobID)
+	}
+	return answer{body: nacked(after, q)}, nil
+}
+
+var orders = map[spec.Order]background.EndOrder{
+	spec.ByPolicy: background.EndByPolicy, spec.OrderDiscard: background.EndDiscarded, spec.OrderDeadLetter: background.EndDeadLettered,
+}
+
+// nacked returns the answer to a nack.
+func nacked(after jobs.Status, q request) []byte {
+	now := q.jobs.Now()
+	out := struct {
+		ID            string     `json:"id"`
+		JobID         string     `json:"job_id"`
+		State         spec.State `json:"state"`
+		Attempt       int        `json:"attempt"`
+		MaxAttempts   int        `json:"max_attempts"`
+		RetryDelay    int64      `json:"retry_delay_ms,omitempty"`
+		NextAttemptAt string     `json:"next_attempt_at,omitempty"`
+		NextRetryAt   string     `json:"next_retry_at,omitempty"`
+		DiscardedAt   string     `json:"discarded_at,omitempty"`
+		CompletedAt   string     `json:"completed_at,omitempty"`
+	}{ID: after.ID, JobID: after.ID, State: stateOf(after, now), Attempt: after.Attempt, MaxAttempts: after.Policy.MaxRetryAttempts}
+	switch {
+	case after.State == background.Scheduled && after.RetryDelay > 0:
+		out.State = spec.Retryable
+		out.RetryDelay, out.NextAttemptAt = after.RetryDelay.Milliseconds(), spec.FormatTime(after.DueAt)
+		out.NextRetryAt = out.NextAttemptAt
+	case out.State == spec.Discarded:
+		out.DiscardedAt = spec.FormatTime(after.EndedAt)
+		out.CompletedAt = out.DiscardedAt
+	}
+	return marshal(out)
+}
+
+// heartbeat answers POST /workers/heartbeat.
+func (s *Server) heartbeat(q request) (answer, error) {
+	h, err := spec.ParseHeartbeat(q.body)
+	if err != nil {
+		return answer{}, err
+	}
+	extended, err := q.jobs.Heartbeat(q.Context(), h.Worker, h.Jobs, h.Visibility)
+	if err != nil {
+		return answer{}, err
+	}
+	state, directive := s.test.directive(q, h.Jobs), ""
+	if state != spec.WorkerRunning {
+		directive = state
+	}
+	return answer{body: marshal(struct {
+		State     string   `json:"state"`
+		Directive string   `json:"directive"`
+		Extended  []string `json:"jobs_extended"`
+		At        string   `json:"server_time"`
+	}{state, directive, append([]string{}, extended...), spec.FormatTime(q.jobs.Now())})}, nil
+}
