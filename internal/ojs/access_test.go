@@ -1,0 +1,205 @@
+package ojs
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// fixture is a server that needs keys.
+type fixture struct {
+	*testing.T
+	service *postadjudication.Service
+	ojs     *Server
+	url     string
+	db      *sql.DB
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	_, redis := testkit.Redis(t)
+	database := testkit.Migrated(t)
+	service, err := postadjudication.Open(t.Context(), postadjudication.Config{DatabaseURL: database, Redis: redis, Jobs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	shared, err := door.New(door.Config{Service: service})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(shared.Stop)
+	server := New(Config{Service: service, Door: shared, Log: zap.NewNop(), Version: "test"})
+	web := httptest.NewServer(server)
+	t.Cleanup(web.Close)
+	return &fixture{t, service, server, web.URL, testkit.OpenAsOwner(t, database)}
+}
+
+func (f *fixture) key(tenant string, roles ...access.Role) string {
+	f.Helper()
+	token, _, err := f.service.As(tenant, "test").Keys.Create(context.Background(), postadjudication.NewKey{Principal: "service:" + string(roles[0]), Roles: roles, Reason: "test"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return token
+}
+
+// ask returns the status of the answer, and the refusal in it.
+func (f *fixture) ask(key, method, path, body string) (int, envelope) {
+	f.Helper()
+	r, err := http.NewRequestWithContext(f.Context(), method, f.url+path, strings.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if a.Header.Get("OJS-Version") != "1.0" || a.Header.Get("X-Request-Id") == "" || a.StatusCode != http.StatusNoContent && a.Header.Get("Content-Type") != mediaType {
+		f.Errorf("%s %s: %v", method, path, a.Header)
+	}
+	var out envelope
+	if err := json.Unmarshal(text, &out); err != nil && len(text) > 0 {
+		f.Errorf("%s %s: %s", method, path, text)
+	}
+	if a.StatusCode >= 400 && (out.Error.Code == "" || out.Error.Type != out.Error.Code || out.Error.Message == "" || out.Error.RequestID != a.Header.Get("X-Request-Id")) {
+		f.Errorf("%s %s: %d %s", method, path, a.StatusCode, text)
+	}
+	return a.StatusCode, out
+}
+
+type envelope struct {
+	Error struct {
+		Code      string         `json:"code"`
+		Type      string         `json:"type"`
+		Message   string         `json:"message"`
+		RequestID string         `json:"request_id"`
+		Details   map[string]any `json:"details"`
+	} `json:"error"`
+	Job struct {
+		ID string `json:"id"`
+	} `json:"job"`
+}
+
+// Each role at each operation: one that lacks an action is refused with a receipt, and changes nothing.
+func TestEveryRoleOfEveryOperation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	keys := map[access.Role]string{}
+	for _, role := range access.Roles() {
+		keys[role] = f.key("acme", role)
+	}
+	refusals := 0
+	for _, o := range f.ojs.operations() {
+		method, path, _ := strings.Cut(o.pattern, " ")
+		path = strings.NewReplacer("{id}", "0197a1c2-0000-7000-8000-000000000001", "{rule}", "none").Replace(path)
+		for _, role := range access.Roles() {
+			may := access.May([]access.Role{role}, o.action) && (o.also == "" || access.May([]access.Role{role}, o.also))
+			status, refused := f.ask(keys[role], method, path, "{}")
+			if forbidden := status == http.StatusForbidden; forbidden == may || forbidden && refused.Error.Code != "x_role_missing" || !forbidden && (status == http.StatusUnauthorized || status >= 500) {
+				t.Errorf("%s by %s: %d %s", o.pattern, role, status, refused.Error.Message)
+			}
+			if !may {
+				refusals++
+			}
+		}
+		if status, refused := f.ask("", method, path, ""); status != http.StatusUnauthorized && status != http.StatusTooManyRequests {
+			t.Errorf("%s without a key: %d %s", o.pattern, status, refused.Error.Code)
+		}
+	}
+	var recorded, runs int
+	if err := f.db.QueryRow(`SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND body LIKE '%role_missing%'), (SELECT count(*) FROM recourse.runs)`).Scan(&recorded, &runs); err != nil || recorded != refusals || refusals < 100 || runs != 0 {
+		t.Errorf("%d receipts of %d refusals, %d runs, %v", recorded, refusals, runs, err)
+	}
+}
+
+// The three programs of a tenant do their parts with keys of their own; another tenant sees nothing of it.
+func TestATenantKeepsItsJobsToItself(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	shop, worker, ada := f.key("acme", access.Submitter), f.key("acme", access.Worker), f.key("acme", access.Operator)
+	foreign := f.key("umbrella", access.Submitter, access.Worker, access.Operator, access.Approver, access.Auditor)
+	status, made := f.ask(shop, "POST", "/ojs/v1/jobs", `{"type":"a.b","args":[],"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}}`)
+	id := made.Job.ID
+	if status != http.StatusCreated || id == "" {
+		t.Fatalf("%d %+v", status, made)
+	}
+	visit := func(state string) {
+		t.Helper()
+		for _, path := range []string{"/jobs/", "/dead-letter/"} {
+			if status, refused := f.ask(foreign, "GET", "/ojs/v1"+path+id, ""); status != http.StatusNotFound || refused.Error.Details["current_state"] != nil {
+				t.Errorf("%s of another tenant, %s: %d %+v", path, state, status, refused)
+			}
+		}
+		for _, do := range []string{"ack", "nack"} {
+			if status, refused := f.ask(foreign, "POST", "/ojs/v1/workers/"+do, `{"job_id":"`+id+`","error":{}}`); status != http.StatusNotFound || refused.Error.Details["current_state"] != nil {
+				t.Errorf("%s by another tenant, %s: %d %+v", do, state, status, refused)
+			}
+		}
+		if status, _ := f.ask(foreign, "DELETE", "/ojs/v1/jobs/"+id, ""); status != http.StatusNotFound {
+			t.Errorf("cancel by another tenant, %s: %d", state, status)
+		}
+		if status, _ := f.ask(foreign, "POST", "/ojs/v1/dead-letter/"+id+"/retry", ""); status != http.StatusNotFound {
+			t.Errorf("retry by another tenant, %s: %d", state, status)
+		}
+	}
+	visit("available")
+	if status, _ := f.ask(worker, "POST", "/ojs/v1/workers/fetch", `{"queues":["default"]}`); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	visit("active")
+	if status, _ := f.ask(worker, "POST", "/ojs/v1/workers/nack", `{"job_id":"`+id+`","error":{}}`); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	visit("dead")
+	if status, got := f.ask(ada, "POST", "/ojs/v1/dead-letter/"+id+"/retry", ""); status != http.StatusOK || got.Job.ID != id {
+		t.Errorf("%d %+v", status, got)
+	}
+	if status, same := f.ask(foreign, "POST", "/ojs/v1/jobs", `{"type":"a.b","args":[],"id":"`+id+`"}`); status != http.StatusCreated || same.Job.ID != id {
+		t.Errorf("the same id in another tenant: %d %+v", status, same)
+	}
+	var actors []string
+	rows, err := f.db.Query(`SELECT DISTINCT body::json->>'actor' FROM recourse.receipts WHERE tenant = 'acme' AND subtype IN ('submitted', 'dead-lettered', 'manual-retry-requested') ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			t.Fatal(err)
+		}
+		actors = append(actors, one)
+	}
+	if want := []string{"service:operator", "service:submitter", "service:worker"}; rows.Err() != nil || !slices.Equal(actors, want) {
+		t.Errorf("%v, %v", actors, rows.Err())
+	}
+}
