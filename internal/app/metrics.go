@@ -28,6 +28,7 @@ type metrics struct {
 	outOfBandChanges   *prometheus.CounterVec
 	refusals           *prometheus.CounterVec
 	lateness           prometheus.Histogram
+	jobs               *jobMetrics
 }
 
 func newMetrics() *metrics {
@@ -36,10 +37,10 @@ func newMetrics() *metrics {
 		attempts: newCounters("recourse_attempts_total", "Attempts that ended, by outcome class.", "class",
 			string(background.Executed), string(background.NotExecuted), string(background.Unknown)),
 		stateEntries: newCounters("recourse_runs_entered_total", "Times that a run entered a state.", "state",
-			string(background.Running), string(background.Scheduled), string(background.Succeeded), string(background.DeadLettered), string(background.Cancelled)),
+			string(background.Running), string(background.Scheduled), string(background.Succeeded), string(background.DeadLettered), string(background.Discarded), string(background.Cancelled)),
 		deadLetters: newCounters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
 			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
-			background.ReasonRequestAltered, background.ReasonUnrecordable),
+			background.ReasonRequestAltered, background.ReasonUnrecordable, background.ReasonOrdered, background.ReasonExpired),
 		breakerTransitions: newCounters("recourse_breaker_transitions_total", "State changes of circuit breakers made by this process, by the new state.", "state",
 			string(circuit.Open), string(circuit.HalfOpen), string(circuit.Closed)),
 		outOfBandChanges: newCounters("recourse_out_of_band_changes_total", "Tasks changed in Redis by others, by kind of change as in the receipts.", "what",
@@ -57,6 +58,7 @@ func newMetrics() *metrics {
 	})
 	made.Set(1)
 	m.registry.MustRegister(made, m.attempts, m.stateEntries, m.deadLetters, m.breakerTransitions, m.outOfBandChanges, m.refusals, m.lateness)
+	m.jobs = newJobMetrics(m.registry)
 	return m
 }
 
@@ -75,7 +77,7 @@ func (m *metrics) countTransition(mv background.Transition, after background.Run
 	if mv.Run.State != after.State {
 		m.stateEntries.WithLabelValues(string(after.State)).Inc()
 	}
-	if mv.Event == receipts.AttemptStarted && mv.Run.Attempt > 0 {
+	if mv.Event == receipts.AttemptStarted && mv.Run.Attempt > 0 && !after.Remote { // remote workers come when they want
 		m.lateness.Observe(max(0, mv.At.Sub(mv.Run.DueAt)).Seconds())
 	}
 	if mv.Run.State == background.Running && after.State != background.Running {
@@ -84,6 +86,7 @@ func (m *metrics) countTransition(mv background.Transition, after background.Run
 	if mv.Event == receipts.OutOfBandChangeDetected {
 		m.outOfBandChanges.WithLabelValues(mv.Reason).Inc()
 	}
+	m.jobs.countTransition(mv, after)
 	if mv.Event == receipts.DeadLettered {
 		m.deadLetters.WithLabelValues(after.Reason).Inc()
 	}

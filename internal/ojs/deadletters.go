@@ -77,7 +77,7 @@ func getLetter(q request) (answer, error) {
 }
 
 // retryLetter answers POST /dead-letter/{id}/retry.
-func retryLetter(q request) (answer, error) {
+func (s *Server) retryLetter(q request) (answer, error) {
 	override, err := spec.ParseRetry(q.body)
 	if err != nil {
 		return answer{}, err
@@ -98,6 +98,7 @@ func retryLetter(q request) (answer, error) {
 	if err != nil {
 		return answer{}, letterError(q, dead, err)
 	}
+	s.retried(1)
 	return answer{body: renderJob(after, q.jobs.Now())}, nil
 }
 

@@ -30,6 +30,8 @@ type Config struct {
 	Log     *zap.Logger
 	Version string    // of the program
 	Test    *TestMode // nil: none
+
+	OnRetried func(letters int64) // called after dead letters were retried; must not block; may be nil
 }
 
 // Server serves /ojs. It is safe for concurrent use.
@@ -40,12 +42,16 @@ type Server struct {
 	version string
 	test    *TestMode
 	began   time.Time
+	retried func(int64)
 	mux     *door.Mux
 }
 
 // New returns a server of the jobs of a service.
 func New(c Config) *Server {
-	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now()}
+	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now(), retried: c.OnRetried}
+	if s.retried == nil {
+		s.retried = func(int64) {}
+	}
 	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, ReadsJSON: true, WriteRefusal: s.writeRefusal})
 	s.mux.HandlePublic("GET "+Prefix+"/manifest", http.HandlerFunc(s.manifest))
 	s.mux.HandlePublic("GET "+root+"/health", http.HandlerFunc(s.health))
@@ -109,7 +115,7 @@ func (s *Server) operations() []operation {
 			operation{"POST " + path + "/replay-rules", access.Rules, "", false, s.setRule},
 			operation{"DELETE " + path + "/replay-rules/{rule}", access.Rules, "", false, s.deleteRule},
 			operation{"GET " + path + "/{id}", access.Read, "", false, getLetter},
-			operation{"POST " + path + "/{id}/retry", access.Fork, "", false, retryLetter},
+			operation{"POST " + path + "/{id}/retry", access.Fork, "", false, s.retryLetter},
 			operation{"DELETE " + path + "/{id}", access.Purge, "", false, remove},
 		)
 	}

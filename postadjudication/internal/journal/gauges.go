@@ -15,6 +15,7 @@ import (
 type Gauges struct {
 	Runs           map[background.State]int64 // live runs that are delivered; under dead_lettered, open dead letters
 	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
+	JobLetters     map[string]int64           // open dead letters of jobs by queue; but for the maxJobQueues longest under OtherQueues
 	AtRisk         map[string]int64           // reserved by cases with an open dead letter: currency -> minor units
 	Held           int64                      // open dead letters with a hold
 	Breaches                                  // of conservation
@@ -30,12 +31,18 @@ type Gauges struct {
 // runs that have ended.
 const (
 	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live AND NOT remote GROUP BY state`
-	openLettersSQL = `SELECT coalesce(e.currency, ''), count(*), coalesce(sum(c.reserved), 0)
+	openLettersSQL = `SELECT coalesce(e.currency, ''), CASE WHEN r.remote THEN r.queue ELSE '' END, count(*), coalesce(sum(c.reserved), 0)
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
-		WHERE r.active AND r.letter = 'open' GROUP BY 1`
+		WHERE r.active AND r.letter = 'open' GROUP BY 1, 2 ORDER BY 3 DESC`
 	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
 	brokeGlassSQL    = `SELECT count(*) FROM recourse.bulks WHERE incident <> ''`
 	heldSQL          = `SELECT count(*) FROM recourse.annotations k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
+)
+
+const (
+	maxJobQueues = 100
+	// OtherQueues stands for the queues that Gauges.JobLetters does not name.
+	OtherQueues = "other"
 )
 
 // Metrics reads the numbers that are measured.
@@ -46,7 +53,7 @@ type Metrics struct {
 // Gauges measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
 // run that is delivered, and every open dead letter: call it rarely.
 func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
-	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}}
+	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}, JobLetters: map[string]int64{}}
 	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
 		l.Runs[s] = 0
 	}
@@ -112,14 +119,20 @@ func (l *Gauges) measureLetters(ctx context.Context, tx *sql.Tx) error {
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var currency string
+		var currency, queue string
 		var n, reserved int64
-		if err := rows.Scan(&currency, &n, &reserved); err != nil {
+		if err := rows.Scan(&currency, &queue, &n, &reserved); err != nil {
 			return err
 		}
 		l.Runs[background.DeadLettered] += n
 		if currency != "" {
-			l.AtRisk[currency] = reserved
+			l.AtRisk[currency] += reserved
+		}
+		if queue != "" {
+			if len(l.JobLetters) >= maxJobQueues {
+				queue = OtherQueues
+			}
+			l.JobLetters[queue] += n
 		}
 	}
 	return rows.Err()
