@@ -73,7 +73,7 @@ func getLetter(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{body: renderJob(found, q.jobs.Now())}, nil
+	return answer{body: renderJob(found, q.jobs.Now()), of: found.Case}, nil
 }
 
 // retryLetter answers POST /dead-letter/{id}/retry.
@@ -99,7 +99,7 @@ func (s *Server) retryLetter(q request) (answer, error) {
 		return answer{}, letterError(q, dead, err)
 	}
 	s.retried(1)
-	return answer{body: renderJob(after, q.jobs.Now())}, nil
+	return answer{body: renderJob(after, q.jobs.Now()), of: after.Case}, nil
 }
 
 // letterError returns the refusal of a change of a dead letter.

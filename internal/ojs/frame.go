@@ -48,7 +48,10 @@ func (s *Server) write(w http.ResponseWriter, status int, body []byte) {
 	if status != 0 {
 		w.WriteHeader(status)
 	}
-	if _, err := w.Write(body); err != nil && len(body) > 0 {
+	if len(body) == 0 {
+		return
+	}
+	if _, err := w.Write(append(body, '\n')); err != nil {
 		s.log.Debug("failed to write an answer", zap.Error(err))
 	}
 }
@@ -77,7 +80,7 @@ func (s *Server) writeRefusal(w http.ResponseWriter, _ *http.Request, refused *d
 		own = ofDoor(refused)
 	}
 	w.WriteHeader(own.Status)
-	_, err := w.Write(own.Body(w.Header().Get(requestIDHeader)))
+	_, err := w.Write(append(own.Body(w.Header().Get(requestIDHeader)), '\n'))
 	return err
 }
 

@@ -36,7 +36,7 @@ func (s *Server) enqueue(q request) (answer, error) {
 	case err != nil:
 		return answer{}, err
 	}
-	return answer{http.StatusCreated, renderJob(enqueued, q.jobs.Now()), root + "/jobs/" + enqueued.ID}, nil
+	return answer{http.StatusCreated, renderJob(enqueued, q.jobs.Now()), root + "/jobs/" + enqueued.ID, enqueued.Case}, nil
 }
 
 // existing returns the job that stands in the way of one that was not enqueued.
@@ -46,7 +46,7 @@ func (s *Server) existing(q request, id string) (answer, error) {
 		return answer{}, err
 	}
 	body := renderJob(found, q.jobs.Now())
-	return answer{body: append(body[:len(body)-1], `,"deduplicated":true}`...), location: root + "/jobs/" + id}, nil
+	return answer{body: append(body[:len(body)-1], `,"deduplicated":true}`...), location: root + "/jobs/" + id, of: found.Case}, nil
 }
 
 // jobOf returns a job to enqueue.
@@ -91,7 +91,7 @@ func getJob(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{body: renderJob(found, q.jobs.Now())}, nil
+	return answer{body: renderJob(found, q.jobs.Now()), of: found.Case}, nil
 }
 
 // cancelJob answers DELETE /jobs/{id}.
@@ -112,7 +112,7 @@ func cancelJob(q request) (answer, error) {
 	now := q.jobs.Now()
 	status := statusOf(after, now)
 	status.PreviousState = stateOf(before, now)
-	return answer{body: wrapJob(after, status)}, nil
+	return answer{body: wrapJob(after, status), of: after.Case}, nil
 }
 
 // activateJob answers POST /jobs/{id}/activate.
@@ -131,7 +131,7 @@ func activateJob(q request) (answer, error) {
 	}
 	status := statusOf(after, q.jobs.Now())
 	status.ActivatedAt, status.PreviousState = at, spec.Pending
-	return answer{body: wrapJob(after, status)}, nil
+	return answer{body: wrapJob(after, status), of: after.Case}, nil
 }
 
 // changeError returns the refusal of a request that the state of a job forbids.

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
@@ -16,6 +17,9 @@ import (
 
 // Prefix is the path prefix of the door.
 const Prefix = "/ojs"
+
+// CaseHeader is the header of answers about one job that names its case, whose receipts /api/v1 shows.
+const CaseHeader = "Recourse-Case"
 
 const (
 	root        = Prefix + "/v1"
@@ -83,6 +87,7 @@ type answer struct {
 	status   int // 0: 200
 	body     []byte
 	location string
+	of       background.CaseID // that a single job has; zero: none
 }
 
 func (s *Server) operations() []operation {
@@ -134,6 +139,9 @@ func (s *Server) handle(o operation) {
 		}
 		if out.location != "" {
 			w.Header().Set("Location", out.location)
+		}
+		if !out.of.IsZero() {
+			w.Header().Set(CaseHeader, out.of.String())
 		}
 		s.write(w, out.status, out.body)
 		return nil
