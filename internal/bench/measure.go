@@ -123,7 +123,7 @@ func (w *measurement) measureRun(ctx context.Context, before cost, worked chan e
 	switch w.job.Workload {
 	case precisionWorkload:
 		err = submitPaced(ctx, w.system, w.record, 10)
-	case drainWorkload:
+	case drainWorkload, jobsWorkload, jobs10Workload:
 	default:
 		err = submitAll(ctx, w.system, w.record, w.job.Submitters)
 	}

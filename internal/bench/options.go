@@ -32,6 +32,9 @@ Workloads:
   bulk       -n dead letters are forked by one plan, whose worker is killed twice meanwhile
   flush      Redis is emptied under -pending runs: how long until all are notified again
   soak       -n tasks are submitted and paid over HTTP while a worker is killed every 5 s
+  jobs       64 workers fetch jobs over HTTP, each alone, and acknowledge them; River executes them in its process
+  jobs10     the same, ten jobs a fetch
+  enqueue    jobs are enqueued over HTTP, and nobody fetches them
   memory     resident memory of a recourse worker with no and with many pending runs
 
 Flags:
@@ -47,7 +50,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 		f.PrintDefaults()
 	}
 	chosen := f.String("systems", strings.Join(systemNames, ","), "systems to measure, in this order in the first round")
-	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak")
+	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak,jobs,jobs10,enqueue")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; every system takes its turn in each")
 	f.IntVar(&o.tasks, "n", 10_000, "tasks of settle and drain; dead takes half, precision at most 100, idle at most 200")
 	f.IntVar(&o.pending, "pending", 200_000, "pending runs of memory and flush")

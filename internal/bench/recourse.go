@@ -32,6 +32,9 @@ func prepareRecourse(ctx context.Context, ownerURL string) error {
 }
 
 func openRecourse(ctx context.Context, j job, r *record) (system, error) {
+	if ofJobs(j.Workload) {
+		return openJobServer(ctx, j, r)
+	}
 	redis, err := asynq.ParseRedisURI(j.RedisURL)
 	if err != nil {
 		return nil, err
@@ -121,6 +124,9 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if ofJobs(j.Workload) {
+		return verifyJobs(ctx, j, db)
+	}
 	var runs, succeeded, died, disputes, settled, trail int
 	err = db.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE letter = 'open'),
 		(SELECT count(*) FROM recourse.cases WHERE progression = 'dispute-ready'), (SELECT count(*) FROM recourse.cases WHERE progression = 'settled'),

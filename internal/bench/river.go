@@ -19,6 +19,8 @@ import (
 // riverSystem is the system river: the same evidence as asynq's by hand, in the
 // transaction that inserts or completes the job.
 type riverSystem struct {
+	job    job
+	record *record
 	pool   *pgxpool.Pool
 	client *riverqueue.Client[pgx.Tx]
 }
@@ -63,7 +65,7 @@ func openRiver(ctx context.Context, j job, r *record) (system, error) {
 		pool.Close()
 		return nil, err
 	}
-	return &riverSystem{pool: pool, client: client}, nil
+	return &riverSystem{job: j, record: r, pool: pool, client: client}, nil
 }
 
 func (r *riverSystem) submit(ctx context.Context, i int) error {
@@ -73,7 +75,7 @@ func (r *riverSystem) submit(ctx context.Context, i int) error {
 		return err
 	}
 	now := time.Now()
-	return pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, insertSettlement, a.Settlement, "esc_"+a.Settlement, i+1, now); err != nil {
 			return err
 		}
@@ -83,12 +85,20 @@ func (r *riverSystem) submit(ctx context.Context, i int) error {
 		_, err := r.client.InsertTx(ctx, tx, a, nil)
 		return err
 	})
+	if err == nil && r.job.Workload == enqueueWorkload {
+		r.record.ended(i)
+	}
+	return err
 }
 
 // stopTimeout bounds the stop of River's client.
 const stopTimeout = 30 * time.Second
 
 func (r *riverSystem) work(ctx context.Context) error {
+	if r.job.Workload == enqueueWorkload {
+		<-ctx.Done()
+		return nil
+	}
 	if err := r.client.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
@@ -163,6 +173,11 @@ func verifyRiver(ctx context.Context, j job) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if j.Workload == enqueueWorkload {
+		var jobs int
+		err := db.QueryRowContext(ctx, `SELECT count(*) FROM river_job`).Scan(&jobs)
+		return errors.Join(err, equal("jobs", jobs, j.Tasks))
+	}
 	end := rivertype.JobStateCompleted
 	if allFail(j.Workload) {
 		end = rivertype.JobStateDiscarded

@@ -45,7 +45,7 @@ func columns(workload string) []column {
 		}
 	}
 	switch workload {
-	case settleWorkload, drainWorkload:
+	case settleWorkload, drainWorkload, jobsWorkload, jobs10Workload, enqueueWorkload:
 		add(speedColumns, latencyColumns, costColumns, memoryColumns)
 	case deadWorkload:
 		add(speedColumns, latencyColumns, retryColumns, costColumns, memoryColumns)

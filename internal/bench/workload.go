@@ -12,9 +12,12 @@ const (
 	bulkWorkload      = "bulk"
 	flushWorkload     = "flush"
 	soakWorkload      = "soak"
+	jobsWorkload      = "jobs"
+	jobs10Workload    = "jobs10"
+	enqueueWorkload   = "enqueue"
 )
 
-var workloadNames = []string{settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload}
+var workloadNames = []string{settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload}
 
 // Upper bounds of the workloads that run at a rate.
 const (
@@ -27,7 +30,12 @@ func allFail(workload string) bool { return workload == deadWorkload || workload
 
 // preloaded reports whether the tasks of a workload are submitted before.
 func preloaded(workload string) bool {
-	return workload == drainWorkload || workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload
+	return workload == drainWorkload || workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == jobsWorkload || workload == jobs10Workload
+}
+
+// ofJobs reports whether a workload is one of remote workers. The peers execute it in their own process.
+func ofJobs(workload string) bool {
+	return workload == jobsWorkload || workload == jobs10Workload || workload == enqueueWorkload
 }
 
 // sizes returns the numbers of tasks that a workload is measured with, one after the
@@ -67,7 +75,7 @@ func (o options) trials() []trial {
 		for _, w := range o.workloads {
 			for i := range o.systems {
 				s := o.systems[(i+round)%len(o.systems)]
-				if recourseOnly(w) && s != recourse {
+				if recourseOnly(w) && s != recourse || ofJobs(w) && s == byHand {
 					continue
 				}
 				for _, n := range o.sizes(w) {
