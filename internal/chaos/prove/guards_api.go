@@ -24,7 +24,7 @@ var apiGuards = []Guard{
 	},
 	{
 		Name:     "a key opens what its roles may do and nothing else",
-		Edits:    []Edit{{"internal/api/auth.go", "	if access.May(c.Roles, action) {", "	if access.May(c.Roles, action) || true {"}},
+		Edits:    []Edit{{"internal/door/auth.go", "	if access.May(c.Roles, action) {", "	if access.May(c.Roles, action) || true {"}},
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestARefusalAboutARunIsRecordedInItsCase"},
 	},
 	{
@@ -64,13 +64,13 @@ var apiGuards = []Guard{
 	},
 	{
 		Name:     "a key has its share of the streams",
-		Edits:    []Edit{{"internal/api/limits.go", "	case s.key > 0 && c.Key", "	case s.key < 0 && c.Key"}},
-		CaughtBy: Detector{Package: "./internal/api", Test: "TestQuotasAreDividedAmongKeysAndTenants"},
+		Edits:    []Edit{{"internal/door/limits.go", "	case s.key > 0 && c.Key", "	case s.key < 0 && c.Key"}},
+		CaughtBy: Detector{Package: "./internal/door", Test: "TestQuotasAreDividedAmongKeysAndTenants"},
 	},
 	{
 		Name:     "an address has few unknown keys looked up",
-		Edits:    []Edit{{"internal/api/auth.go", "if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) {", "if !a.keys.Uncached(token) || !a.keyFailures.exhausted(from) || true {"}},
-		CaughtBy: Detector{Package: "./internal/api", Test: "TestLookUpsOfKeysThatAreNotThereAreBounded"},
+		Edits:    []Edit{{"internal/door/auth.go", "if !d.keys.Uncached(token) || !d.keyFailures.exhausted(from) {", "if !d.keys.Uncached(token) || !d.keyFailures.exhausted(from) || true {"}},
+		CaughtBy: Detector{Package: "./internal/door", Test: "TestLookUpsOfKeysThatAreNotThereAreBounded"},
 	},
 	{
 		Name:     "an operator gives a fork no more attempts than the policy",

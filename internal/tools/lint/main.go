@@ -26,10 +26,11 @@ var noUse = []string{
 	"(*database/sql.Conn).Close",
 	"(*database/sql.DB).Close",
 	"(*database/sql.Rows).Close",
+	"(*database/sql.Stmt).Close",
 	"(*database/sql.Tx).Rollback",
 	"(io.Closer).Close",
 	"(io.ReadCloser).Close",
-	"(*github.com/recourse-dev/recourse/internal/api.Problem).withField", // returns its receiver, which is an error
+	"(*github.com/recourse-dev/recourse/internal/door.Refusal).WithField", // returns its receiver, which is an error
 }
 
 func main() {
