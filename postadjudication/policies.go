@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -118,7 +119,7 @@ func (s *policyStore) configured(family string) *retrypolicy.Policy {
 	if family == casework.Family {
 		return &s.base
 	}
-	if f, ok := s.plainFamilies[family]; ok {
+	if f, ok := s.plainFamilies[family]; ok && family != jobs.Family { // each job has a policy of its own
 		p := f.Policy.Normalize()
 		return &p
 	}
@@ -163,7 +164,9 @@ func (t TenantPolicies) List(ctx context.Context) ([]FamilyPolicy, error) {
 	}
 	families := []string{casework.Family}
 	for name := range t.s.policies.plainFamilies {
-		families = append(families, name)
+		if name != jobs.Family {
+			families = append(families, name)
+		}
 	}
 	for _, name := range families {
 		if !slices.ContainsFunc(set, func(p journal.Policy) bool { return p.Family == name }) {

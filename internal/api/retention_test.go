@@ -14,10 +14,10 @@ func TestRetentionIsReportedAsConfigured(t *testing.T) {
 		o.Retention = app.Retention{Archive: t.TempDir(), Rules: []string{"settlement=P90D", "settlement:0=P30D/10000"}}
 	})
 	answer := r.ask(r.key("acme", access.Auditor), http.MethodGet, "/api/v1/retention", "").is(http.StatusOK)["retention"].([]any)
-	if len(answer) != 2 {
+	if len(answer) != 3 || answer[0].(map[string]any)["family"] != "ojs" {
 		t.Fatalf("%v", answer)
 	}
-	family, queue := answer[0].(map[string]any), answer[1].(map[string]any)
+	family, queue := answer[1].(map[string]any), answer[2].(map[string]any)
 	if family["family"] != "settlement" || family["max_age"] != "90d" || family["max_count"] != nil || family["archived"] != true {
 		t.Errorf("%v", family)
 	}

@@ -18,7 +18,7 @@ func TestRetentionIsReportedByTheServerThatAppliesIt(t *testing.T) {
 		return p.Run("", append(append([]string{"dlq", "retention"}, args...), where...)...)
 	}
 	reported := ask(server, "--json").Object(t)["retention"].([]any)
-	if len(reported) != 2 || reported[0].(map[string]any)["max_age"] != "90d" || reported[1].(map[string]any)["max_count"] != 500.0 {
+	if len(reported) != 3 || reported[1].(map[string]any)["max_age"] != "90d" || reported[2].(map[string]any)["max_count"] != 500.0 {
 		t.Errorf("%v", reported)
 	}
 	for _, word := range []string{"90d", "unlimited", "settlement:1", "500 of each tenant", "archived"} {

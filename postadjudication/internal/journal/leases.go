@@ -150,7 +150,7 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 	var leases []lease.Lease
 	var of []pick
 	for _, p := range picks {
-		ch, held, err := requests[p.request].decide(&p.snapshot)
+		ch, held, err := requests[p.request].decide(&p.snapshot, latest(requests))
 		if err != nil {
 			if !errors.Is(err, background.ErrExpired) { // the loop that ends expired runs ends it
 				l.leaveOut.add(p.snapshot.Run.ID, time.Now())
@@ -188,9 +188,10 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 	return out, full, nil
 }
 
-// decide returns the change that claims a run, and the lease.
-func (c *Claim) decide(s *Snapshot) (*chainedChange, lease.Lease, error) {
+// decide returns the change that claims a run at a time, and the lease.
+func (c *Claim) decide(s *Snapshot, at time.Time) (*chainedChange, lease.Lease, error) {
 	tr := c.Start(s.Run)
+	tr.At, tr.Lease.At = at, at
 	change, err := c.Decide(tr, s)
 	if err != nil {
 		return nil, lease.Lease{}, err
@@ -220,7 +221,7 @@ func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (p
 		if len(queues) == 0 || bytesLeft <= 0 {
 			return picks, bytesLeft <= 0, nil
 		}
-		found, err := l.due(ctx, tx, queues, earliest(requests), bytesLeft)
+		found, err := l.due(ctx, tx, queues, latest(requests), bytesLeft)
 		if err != nil {
 			return nil, false, err
 		}
@@ -232,9 +233,10 @@ func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (p
 	}
 }
 
-// earliest returns the earliest time of the requests: what is due for it is due for all.
-func earliest(requests []*Claim) time.Time {
-	return slices.MinFunc(requests, func(a, b *Claim) int { return a.At.Compare(b.At) }).At
+// latest returns the latest time of the requests, which are all served after it: a run that was
+// submitted before one of them came is due for it.
+func latest(requests []*Claim) time.Time {
+	return slices.MaxFunc(requests, func(a, b *Claim) int { return a.At.Compare(b.At) }).At
 }
 
 // queueWant is how many runs are wanted of a queue, and by which requests.
