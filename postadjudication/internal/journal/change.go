@@ -103,6 +103,8 @@ type chainedChange struct {
 // errSharedAfter refuses a change whose After is its Before, which other goroutines read.
 var errSharedAfter = errors.New("journal: After of a change is its Before")
 
+// chain chains the receipts of a change behind the head that it was decided on. It sets Before if that
+// is nil, the head of After and, if the change opens a case with runs, the terms of its run.
 func chain(change *Change) (*chainedChange, error) {
 	switch change.Before {
 	case nil:
@@ -126,12 +128,17 @@ func chain(change *Change) (*chainedChange, error) {
 	return &chainedChange{Change: change, receipts: rs, head: head}, nil
 }
 
+// chainMarked is chain for a change that a caller asks for.
+func chainMarked(ctx context.Context, change *Change) (*chainedChange, error) {
+	markSelfDeclared(ctx, change.Drafts)
+	return chain(change)
+}
+
 func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
 	out := make([]*chainedChange, len(changes))
 	for i := range changes {
 		var err error
-		markSelfDeclared(ctx, changes[i].Drafts)
-		if out[i], err = chain(&changes[i]); err != nil {
+		if out[i], err = chainMarked(ctx, &changes[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -145,8 +152,8 @@ func (ch *chainedChange) hasOneReceipt() bool {
 
 type selfDeclaredKey struct{}
 
-// WithSelfDeclared returns a context in which every receipt is marked self-declared: no key
-// proves the actor's name.
+// WithSelfDeclared returns a context in which every receipt of what its caller asks for is marked
+// self-declared: no key proves the actor's name. The run that a death starts is asked for by nobody.
 func WithSelfDeclared(ctx context.Context) context.Context {
 	return context.WithValue(ctx, selfDeclaredKey{}, true)
 }

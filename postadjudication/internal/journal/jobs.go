@@ -58,13 +58,14 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 			return err
 		}
 		if change != nil {
-			res, err := j.chainAndWrite(ctx, change, func(ctx context.Context, ch *chainedChange) (result, error) {
-				return applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch)
-			})
+			ch, err := chainMarked(ctx, change)
 			if err != nil {
-				return err
+				return unrecordable(err)
 			}
-			if res != applied {
+			switch res, err := applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch); {
+			case err != nil:
+				return err
+			case res != applied:
 				return ErrBusy // the holder changed since it was read
 			}
 		}

@@ -271,9 +271,7 @@ func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts
 		return err
 	}
 	copy(before.Head.Link[:], link)
-	drafts := []receipts.Draft{draft}
-	markSelfDeclared(ctx, drafts)
-	ch, err := chain(&Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: drafts})
+	ch, err := chainMarked(ctx, &Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: []receipts.Draft{draft}})
 	if err != nil {
 		return err
 	}

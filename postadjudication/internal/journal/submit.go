@@ -69,12 +69,7 @@ func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submis
 		if err != nil {
 			return seen, err
 		}
-		res, err := j.chainAndWrite(ctx, &change, j.tryWrite)
-		if res == conflict && err == nil {
-			res, err = j.chainAndWrite(ctx, &change, func(ctx context.Context, ch *chainedChange) (result, error) {
-				return j.writeSerialized(ctx, j.opener.submitPath, lockName(&ch.After.Case), ch)
-			})
-		}
+		res, err := j.write(ctx, &change, j.opener.submitPath, lockName(&change.After.Case))
 		switch {
 		case err != nil:
 			return seen, err
@@ -121,7 +116,7 @@ type opener struct {
 const maxBatchedPayload = 64 << 10
 
 func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error) {
-	ch, err := chain(&change)
+	ch, err := chainMarked(ctx, &change)
 	if err != nil {
 		return new(Snapshot), err
 	}
@@ -267,13 +262,13 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return seen, err
 	}
-	res, err := j.chainAndWrite(ctx, &change, func(ctx context.Context, ch *chainedChange) (result, error) {
-		res, err := applyWideTransition(ctx, tx, withSkipLocked(wideTransitionSQL), ch)
-		return res, pg.Unavailable(err)
-	})
-	switch {
+	ch, err := chainMarked(ctx, &change)
+	if err != nil {
+		return seen, unrecordable(err)
+	}
+	switch res, err := applyWideTransition(ctx, tx, withSkipLocked(wideTransitionSQL), ch); {
 	case err != nil:
-		return seen, err
+		return seen, pg.Unavailable(err)
 	case res == exceedsHeld:
 		return seen, ErrExceedsHeld
 	case res != applied:
@@ -283,7 +278,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 }
 
 func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapshot, error) {
-	ch, err := chain(&change)
+	ch, err := chainMarked(ctx, &change)
 	if err != nil {
 		return new(Snapshot), err
 	}

@@ -112,15 +112,11 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 			}
 			return current, err
 		}
-		res, err := j.chainAndWrite(ctx, &change, j.tryWrite)
-		if res == conflict && err == nil && !cached {
-			if err = j.conflictReason(ctx, &change); err == nil {
-				res, err = j.writeWaiting(ctx, &change)
-			}
-			if res == conflict && err == nil {
-				err = j.conflictReason(ctx, &change)
-			}
+		var path *pg.SlowPath // what was decided on the cache does not wait: it is decided again
+		if !cached {
+			path = j.transitionPath
 		}
+		res, err := j.write(ctx, &change, path, change.After.Case.ID.String())
 		j.cacheSnapshot(id, change.After, res == applied)
 		switch {
 		case err != nil:
@@ -134,6 +130,31 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 		}
 		cached = false
 	}
+}
+
+// write chains and writes a change. If it lost its guard, another transaction may hold its rows:
+// then it is written after that one, on a slow path, unless path is nil. One change per lock waits
+// at a time.
+//
+// A claim also fails while its case is unchanged, for its session or a circuit breaker. That is
+// looked for before the wait, since no lock stands in its way, and after it, since the claim would be
+// decided and refused again for ever.
+func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, lock string) (result, error) {
+	ch, err := chainMarked(ctx, change)
+	if err != nil {
+		return conflict, unrecordable(err)
+	}
+	res, err := j.tryWrite(ctx, ch)
+	if res != conflict || err != nil || path == nil {
+		return res, err
+	}
+	if err := j.conflictReason(ctx, change); err != nil {
+		return conflict, err
+	}
+	if res, err = j.writeSerialized(ctx, path, lock, ch); res == conflict && err == nil {
+		err = j.conflictReason(ctx, change)
+	}
+	return res, err
 }
 
 // tryWrite writes a change without waiting for any lock, in a batch if it is batchable.
@@ -163,25 +184,6 @@ func singleResult(res result, err error) (result, error) {
 		return conflict, unrecordableOrUnavailable(err)
 	}
 	return res, nil
-}
-
-// chainAndWrite chains the receipts of a change, which sets its new head, and writes it.
-func (j *Journal) chainAndWrite(ctx context.Context, change *Change, write func(context.Context, *chainedChange) (result, error)) (result, error) {
-	markSelfDeclared(ctx, change.Drafts)
-	ch, err := chain(change)
-	if err != nil {
-		return conflict, unrecordable(err)
-	}
-	return write(ctx, ch)
-}
-
-// writeWaiting writes a change that lost its guard although it was decided on a fresh read:
-// another transaction may hold the row, so this one waits for it. One change per case waits
-// at a time.
-func (j *Journal) writeWaiting(ctx context.Context, change *Change) (result, error) {
-	return j.chainAndWrite(ctx, change, func(ctx context.Context, ch *chainedChange) (result, error) {
-		return j.writeSerialized(ctx, j.transitionPath, ch.After.Case.ID.String(), ch)
-	})
 }
 
 // writeSerialized writes a change after the transaction that holds its rows.
