@@ -2,12 +2,17 @@ package postadjudication_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Missing positions are reported by number. If one tenant is audited, the report says that
@@ -40,6 +45,35 @@ func TestAGapInTheOrderOfEventsIsReportedByItsNumbers(t *testing.T) {
 	reports(true, "number 2 is missing in the order of events; all tenants share these numbers", "acme")
 	reports(true, "receipt 1 (submitted) has no place in the order of events")
 	reports(false, "missing", "nobody")
+}
+
+// An audit of one case says that it did not look at the order of events. So does one of an operation
+// log.
+func TestAnAuditOfOneCaseSaysThatTheOrderIsNotChecked(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.WithoutRuleLoop)
+	ctx := context.Background()
+	s := r.MustSubmit(rig.Release(1))
+	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, postadjudication.PolicyChange{Family: postadjudication.Family, Reason: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.DrainEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var log receipts.CaseID
+	if err := r.DB.QueryRow(`SELECT id FROM recourse.cases WHERE kind = 'operations'`).Scan((*uuid.UUID)(&log)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Tamper(t, r.DB, `DELETE FROM recourse.event_log`)
+	for _, id := range []receipts.CaseID{s.Case, log} {
+		a, err := audit.Case(ctx, r.AuditReader(), "acme", id, r.AuditQuery())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !a.OK() || !slices.Equal(a.NotChecked, []string{audit.InvariantOrder}) || a.Verdict(audit.InvariantOrder) == "ok" || a.Verdict(audit.InvariantChains) != "ok" {
+			t.Errorf("case %s: %s, not checked: %q", id, a.Verdict(audit.InvariantOrder), a.NotChecked)
+		}
+	}
 }
 
 // A tenant of which only the positions of its receipts are left is audited with all tenants.

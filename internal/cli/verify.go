@@ -199,9 +199,6 @@ func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit
 	for _, name := range names {
 		v.Invariants[name] = report.Verdict(name)
 	}
-	if a.singleCase() {
-		v.Invariants[audit.InvariantOrder] = notCheckedForOne
-	}
 	if a.heads != "" {
 		broken, err := audit.CompareHeads(ctx, source, expected, report)
 		if err != nil {
@@ -290,11 +287,8 @@ func (a *verifyFlags) caseNotFound() error {
 	return shell.NotFound(refusal.ErrNotFound, a.tenant, shell.CaseName(a.caseID, "", a.transaction))
 }
 
-// Verdicts on invariants that were not checked begin so.
-const (
-	notChecked       = "not checked"
-	notCheckedForOne = notChecked + " for one case"
-)
+// notChecked begins the verdicts on invariants that were not checked.
+const notChecked = "not checked"
 
 // heads adds the result of comparing saved heads with the present ones.
 func (v *verifyAnswer) heads(noted, there receipts.Heads, broken []audit.Break) {

@@ -13,8 +13,9 @@ import (
 
 // Case reads the trail of one case of a tenant in one transaction and checks it against the
 // stored state: chain, fold, terms and digests, annotations of its letters, their entries in the
-// list of letters, and the sums of its escrow. It does not check its positions in the order of
-// events. ErrNotFound if the tenant has no such case. Query.Tenants and Query.Case are ignored.
+// list of letters, and the sums of its escrow. Its positions in the order of events are not checked,
+// and Report.NotChecked says so. ErrNotFound if the tenant has no such case. Query.Tenants and
+// Query.Case are ignored.
 func Case(ctx context.Context, r Reader, tenant string, id receipts.CaseID, q Query) (*Report, error) {
 	return newAuditor(r, q).auditSingleCase(ctx, tenant, id)
 }
@@ -31,7 +32,7 @@ func (s *auditor) auditSingleCase(ctx context.Context, tenant string, id receipt
 	case err != nil:
 		return nil, err
 	case len(c.Runs) > 0:
-		a := s.newReport()
+		a := s.newCaseReport()
 		a.add(auditCase(&c, rs, s.maxRecoveries))
 		return a, errors.Join(s.auditRelated(ctx, a, tenant, &c, rs), s.files.check(ctx, a, breakSubject{tenant: tenant, caseID: id}, rs))
 	}
@@ -42,7 +43,7 @@ func (s *auditor) auditSingleCase(ctx context.Context, tenant string, id receipt
 	case !found:
 		return nil, ErrNotFound
 	}
-	a := s.newReport()
+	a := s.newCaseReport()
 	return a, s.auditOperationLog(ctx, a, tenant, o)
 }
 
@@ -65,7 +66,7 @@ func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c 
 
 // auditCase compares the stored runs of one case with its receipts.
 func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report {
-	a, at := Empty(), breakSubject{tenant: c.Tenant, caseID: c.ID}
+	a, at := emptyReport(), breakSubject{tenant: c.Tenant, caseID: c.ID}
 	a.Cases, a.Runs, a.Receipts = 1, len(c.Runs), int64(len(rs))
 	a.auditChain(at, c.Head, rs)
 	history, at, ok := a.foldCase(at, rs)

@@ -145,7 +145,7 @@ func TestAFileHasTheReceiptsThatWereWritten(t *testing.T) {
 		t.Errorf("not checked: %q", a.NotChecked)
 	}
 	one, err := Case(ctx, f, "bank", ids[0], Query{})
-	if err != nil || !one.OK() || one.Chains != 1 || one.Heads[ids[0]] != a.Heads[ids[0]] {
+	if err != nil || !one.OK() || one.Chains != 1 || one.Heads[ids[0]] != a.Heads[ids[0]] || !slices.Equal(one.NotChecked, needRows) || one.Verdict(InvariantOrder) != NotCheckedForOneVerdict {
 		t.Errorf("%+v, %v", one, err)
 	}
 	if _, err := Case(ctx, f, "acme", ids[0], Query{}); !errors.Is(err, ErrNotFound) {

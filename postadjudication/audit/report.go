@@ -31,7 +31,7 @@ type Report struct {
 	Chains        int               `json:"chains_verified"`
 	EarlyAttempts int               `json:"early_attempts"`
 	Broken        map[string]string `json:"broken"`                // invariant -> first break of it
-	NotChecked    []string          `json:"not_checked,omitempty"` // invariants that need rows, if the reader has receipts only
+	NotChecked    []string          `json:"not_checked,omitempty"` // invariants that need rows, if the reader has receipts only; the order of events, of one case
 	Breaks        []Break           `json:"breaks"`                // at most MaxBreaks
 	TotalBreaks   int               `json:"breaks_in_all"`         // including those beyond MaxBreaks
 
@@ -42,6 +42,7 @@ type Report struct {
 	Heads    receipts.Heads            `json:"-"`
 	BrokenAt map[receipts.CaseID]int64 `json:"-"` // broken chains: the sequence of the first broken receipt
 
+	oneCase  bool                       // it is of one case
 	tenants  map[receipts.CaseID]string // tenant of each of Heads
 	reported map[string]bool            // texts of Breaks that are reported once
 }
@@ -124,18 +125,24 @@ func (a *Report) Omitted() int { return a.TotalBreaks - len(a.Breaks) }
 // OK reports whether nothing was broken, of what was checked.
 func (a *Report) OK() bool { return len(a.Broken) == 0 }
 
-// NotCheckedVerdict is the verdict on an invariant that Report.NotChecked names.
-const NotCheckedVerdict = "not checked: there are receipts only"
+// Verdicts on an invariant that Report.NotChecked names.
+const (
+	NotCheckedVerdict       = "not checked: there are receipts only"
+	NotCheckedForOneVerdict = "not checked for one case"
+)
 
-// Verdict returns "ok", the first break of the invariant, or NotCheckedVerdict.
+// Verdict returns "ok", the first break of the invariant, or why it was not checked.
 func (a *Report) Verdict(invariant string) string {
-	if what, ok := a.Broken[invariant]; ok {
+	what, broken := a.Broken[invariant]
+	switch {
+	case broken:
 		return what
+	case !slices.Contains(a.NotChecked, invariant):
+		return "ok"
+	case a.oneCase && invariant == InvariantOrder:
+		return NotCheckedForOneVerdict
 	}
-	if slices.Contains(a.NotChecked, invariant) {
-		return NotCheckedVerdict
-	}
-	return "ok"
+	return NotCheckedVerdict
 }
 
 func (a *Report) add(b *Report) {
@@ -158,8 +165,13 @@ func (a *Report) add(b *Report) {
 	a.TotalBreaks += b.Omitted()
 }
 
-// Empty returns a report without cases. Noted heads are compared with it if their case is
-// missing.
+// Empty returns the report of one case that is missing. Saved heads are compared with it.
 func Empty() *Report {
+	a := emptyReport()
+	a.oneCase, a.NotChecked = true, []string{InvariantOrder}
+	return a
+}
+
+func emptyReport() *Report {
 	return &Report{Broken: map[string]string{}, Breaks: []Break{}, Heads: receipts.Heads{}, BrokenAt: map[receipts.CaseID]int64{}, tenants: map[receipts.CaseID]string{}, reported: map[string]bool{}}
 }

@@ -78,7 +78,7 @@ func (s *auditor) auditSingleTrail(ctx context.Context, tenant string, id receip
 	if len(rs) == 0 {
 		return nil, ErrNotFound
 	}
-	a, at := s.newReport(), breakSubject{tenant: tenant, caseID: id}
+	a, at := s.newCaseReport(), breakSubject{tenant: tenant, caseID: id}
 	a.auditTrail(at, rs)
 	return a, s.files.check(ctx, a, at, rs)
 }
