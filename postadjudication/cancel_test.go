@@ -91,7 +91,7 @@ func TestCancelWhileWaitingInPlaceEndsTheWait(t *testing.T) {
 		if err == nil && st.State == background.Cancelled {
 			break
 		}
-		if err != nil || !st.CancelAsked || n == 20 {
+		if err != nil || !st.CancelRequested || n == 20 {
 			t.Fatalf("%+v, %v", st, err)
 		}
 	}
@@ -130,10 +130,10 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			})
 			s := r.StartWorkers().MustSubmit(rig.Release(1))
 			<-called
-			if st, err := rig.CancelRun(r, s); err != nil || !st.CancelAsked || st.State != background.Running {
+			if st, err := rig.CancelRun(r, s); err != nil || !st.CancelRequested || st.State != background.Running {
 				t.Fatalf("%+v, %v", st, err)
 			}
-			if st, err := r.As("acme", "user:bob").Cases.Cancel(context.Background(), s.Run, "me too"); err != nil || !st.CancelAsked {
+			if st, err := r.As("acme", "user:bob").Cases.Cancel(context.Background(), s.Run, "me too"); err != nil || !st.CancelRequested {
 				t.Fatalf("requested twice: %+v, %v", st, err)
 			}
 			close(answer)
@@ -174,7 +174,7 @@ func TestARequestToCancelAndARefusalAreMarkedSelfDeclared(t *testing.T) {
 	})
 	s := r.StartWorkers().MustSubmit(rig.Release(1))
 	<-called
-	if st, err := r.As("acme", "user:ada").Cases.Cancel(ctx, s.Run, "the parties agreed"); err != nil || !st.CancelAsked {
+	if st, err := r.As("acme", "user:ada").Cases.Cancel(ctx, s.Run, "the parties agreed"); err != nil || !st.CancelRequested {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{Reason: "too early"}); !errors.As(err, new(*refusal.RefusedError)) {

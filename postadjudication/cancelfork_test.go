@@ -138,7 +138,7 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-called
-	if st, err := rig.CancelRun(r, rig.AsSubmitted(fork)); err != nil || !st.CancelAsked {
+	if st, err := rig.CancelRun(r, rig.AsSubmitted(fork)); err != nil || !st.CancelRequested {
 		t.Errorf("%+v, %v", st, err)
 	}
 	close(answer)

@@ -45,9 +45,9 @@ func (h Head) NextHash(body [32]byte) Head {
 var bodyBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // Chain writes the bodies of drafts, chains them behind head in the order given, and returns the receipts to
-// store with the head after them. The caller holds the lock under which head is the case's newest, and
-// stores receipts and head in one commit; Chain itself stores nothing. The error wraps a *FieldError and names
-// the draft; no receipts are returned with it, and head is unchanged.
+// store with the head after them. Chain itself stores nothing. The caller stores receipts and head in one
+// commit, and only if the given head is still the case's newest: by a lock, or by a guard of the statement.
+// The error wraps a *FieldError and names the draft; no receipts are returned with it, and head is unchanged.
 func Chain(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head, error) {
 	rs := make([]Receipt, 0, len(drafts))
 	next := head

@@ -105,7 +105,7 @@ func (f *foldState) transition(run *RunHistory, e Entry) error {
 	case Reconciled:
 		return f.reconciled(run, e)
 	case CancelRequested:
-		return run.cancelAsked(e)
+		return run.requestCancel(e)
 	case ManualRetryRequested:
 		if e.Payload.NewRun.IsZero() {
 			return errors.New("new_run is not given")
@@ -118,7 +118,7 @@ func (f *foldState) transition(run *RunHistory, e Entry) error {
 	case ReservationFreed:
 		return f.freed(run)
 	}
-	return nil // a request to cancel, replayed, holds, marks, a warning and a breach change no state
+	return nil // replayed, holds, marks, a warning and a breach change no state
 }
 
 func (f *foldState) submitted(e Entry) error {
@@ -147,8 +147,8 @@ func (r *RunHistory) started(e Entry) error {
 	if !r.isWaiting() {
 		return errors.New("attempt starts while the run is " + r.State)
 	}
-	if e.Payload.Attempt != r.Attempts+1 {
-		return fmt.Errorf("attempt %d starts after attempt %d", e.Payload.Attempt, r.Attempts)
+	if e.Payload.Attempt != r.AttemptCount+1 {
+		return fmt.Errorf("attempt %d starts after attempt %d", e.Payload.Attempt, r.AttemptCount)
 	}
 	if r.Pending {
 		return errors.New("attempt starts before the run is activated")
@@ -159,9 +159,9 @@ func (r *RunHistory) started(e Entry) error {
 	if e.At.Before(r.NextRetryAt) {
 		return fmt.Errorf("attempt starts %s before its time", r.NextRetryAt.Sub(e.At))
 	}
-	r.Attempts++
+	r.AttemptCount++
 	r.State, r.NextRetryAt = StateRunning, time.Time{}
-	r.Attempt = append(r.Attempt, AttemptHistory{Number: r.Attempts, StartedAt: e.At})
+	r.Attempts = append(r.Attempts, AttemptHistory{Number: r.AttemptCount, StartedAt: e.At})
 	return nil
 }
 
@@ -177,10 +177,10 @@ func (r *RunHistory) activated(e Entry) error {
 // ended applies what ends an attempt, and what ends a run that waits for one.
 func (f *foldState) ended(run *RunHistory, e Entry) error {
 	if run.State == StateRunning {
-		if e.Payload.Attempt != run.Attempts {
-			return fmt.Errorf("ends attempt %d while attempt %d is open", e.Payload.Attempt, run.Attempts)
+		if e.Payload.Attempt != run.AttemptCount {
+			return fmt.Errorf("ends attempt %d while attempt %d is open", e.Payload.Attempt, run.AttemptCount)
 		}
-		a := &run.Attempt[run.Attempts-1]
+		a := &run.Attempts[run.AttemptCount-1]
 		a.EndedAt, a.EndedBy, a.Class, a.Call = e.At, e.Subtype, e.Payload.AttemptClass, e.Payload.Call
 		a.CutShort = e.Payload.Error.Type == FailureTimeout || e.Payload.Error.Type == FailureInterrupted
 	} else if !run.isWaiting() || (e.Subtype != DeadLettered && e.Subtype != Discarded && e.Subtype != Cancelled) {
@@ -224,10 +224,10 @@ func (f *foldState) ended(run *RunHistory, e Entry) error {
 
 func (f *foldState) answeredLate(run *RunHistory, e Entry) error {
 	n := e.Payload.Attempt
-	if n < 1 || n > run.Attempts || run.Attempt[n-1].EndedBy == "" {
+	if n < 1 || n > run.AttemptCount || run.Attempts[n-1].EndedBy == "" {
 		return fmt.Errorf("attempt %d has not ended", n)
 	}
-	run.Attempt[n-1].AnsweredLater = true
+	run.Attempts[n-1].AnsweredLater = true
 	if e.Payload.OutcomeClass == "" {
 		return nil
 	}
@@ -273,19 +273,19 @@ func (f *foldState) applyClass(run *RunHistory, p Payload) error {
 	}
 	run.Class, f.h.UnknownOpen = p.OutcomeClass, p.UnknownOpen
 	if p.Lookup == ClassNotExecuted || p.Finding == ClassNotExecuted {
-		for i := range run.Attempt {
-			run.Attempt[i].ProvenUnpaid = true
+		for i := range run.Attempts {
+			run.Attempts[i].ProvenUnpaid = true
 		}
 	}
 	return nil
 }
 
-// cancelAsked applies a request to end with the attempt that is open: the first one counts.
-func (r *RunHistory) cancelAsked(e Entry) error {
-	if r.State != StateRunning || r.CancelAsked {
+// requestCancel applies a request to end with the attempt that is open: the first one counts.
+func (r *RunHistory) requestCancel(e Entry) error {
+	if r.State != StateRunning || r.CancelRequested {
 		return errors.New("a cancel is asked for while the run is " + r.State)
 	}
-	r.CancelAsked, r.CancelBy, r.CancelFor = true, e.Actor, e.Payload.Reason
+	r.CancelRequested, r.CancelBy, r.CancelReason = true, e.Actor, e.Payload.Reason
 	return nil
 }
 

@@ -52,9 +52,9 @@ func TestFoldOfAWholeHistory(t *testing.T) {
 		Runs: map[RunID]RunHistory{
 			runA: {
 				Run: runA, Family: "post_adjudication", RetryKey: "txr_1:release", Queue: "settlement:3",
-				State: StateDeadLettered, Letter: LetterForked, Attempts: 2, BudgetSpent: 2, Class: ClassUnknown,
+				State: StateDeadLettered, Letter: LetterForked, AttemptCount: 2, BudgetSpent: 2, Class: ClassUnknown,
 				DeadAt: after(4 * time.Second), LastError: sampleDrafts()[2].Payload.Error,
-				Attempt: []AttemptHistory{
+				Attempts: []AttemptHistory{
 					{Number: 1, StartedAt: after(time.Second), EndedAt: after(2 * time.Second), EndedBy: RetryScheduled, Class: ClassUnknown, CutShort: true},
 					{Number: 2, StartedAt: after(3 * time.Second), EndedAt: after(4 * time.Second), EndedBy: DeadLettered, Class: ClassNotExecuted},
 				},

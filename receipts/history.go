@@ -43,29 +43,29 @@ type History struct {
 
 // RunHistory is the state of one run.
 type RunHistory struct {
-	Run         RunID
-	Family      string
-	RetryKey    string
-	Queue       string
-	State       string
-	Letter      string // "" until the run is dead-lettered
-	Attempts    int    // attempts started
-	BudgetSpent int
-	Recoveries  int
-	Class       string           // worst unresolved class, by the last receipt that has one
-	NextRetryAt time.Time        // no attempt starts before it; zero: at once
-	MovesMoney  bool             // it has an operation key
-	Remote      bool             // remote workers fetch it
-	Priority    int              // of a remote run
-	Pending     bool             // no attempt starts before it is activated
-	ExpiresAt   time.Time        // no attempt starts from then on; zero: never
-	HandedBack  int              // attempts that workers gave back
-	DeadAt      time.Time        // zero unless dead-lettered
-	LastError   Failure          // of the last receipt of the run that carried one
-	CancelAsked bool             // somebody asked that the run end with its attempt
-	CancelBy    string           // who asked
-	CancelFor   string           // and why
-	Attempt     []AttemptHistory // Attempt[i] has the Number i+1
+	Run             RunID
+	Family          string
+	RetryKey        string
+	Queue           string
+	State           string
+	Letter          string // "" until the run is dead-lettered
+	AttemptCount    int    // attempts started
+	BudgetSpent     int
+	Recoveries      int
+	Class           string           // worst unresolved class, by the last receipt that has one
+	NextRetryAt     time.Time        // no attempt starts before it; zero: at once
+	MovesMoney      bool             // it has an operation key
+	Remote          bool             // remote workers fetch it
+	Priority        int              // of a remote run
+	Pending         bool             // no attempt starts before it is activated
+	ExpiresAt       time.Time        // no attempt starts from then on; zero: never
+	HandedBack      int              // attempts that workers gave back
+	DeadAt          time.Time        // zero unless dead-lettered
+	LastError       Failure          // of the last receipt of the run that carried one
+	CancelRequested bool             // somebody asked that the run end with its attempt
+	CancelBy        string           // who asked
+	CancelReason    string           // and why
+	Attempts        []AttemptHistory // Attempts[i] has the Number i+1
 }
 
 // AttemptHistory is one call of the executor.
@@ -100,7 +100,7 @@ const legacyCallWindow = 63
 // OutstandingCalls returns the attempts whose call was out when they ended and has not come back,
 // ascending, as far as the receipts of their ends say.
 func (r *RunHistory) OutstandingCalls() (out []int) {
-	for _, a := range r.Attempt {
+	for _, a := range r.Attempts {
 		if a.Call == CallOut && !a.AnsweredLater && !a.ProvenUnpaid {
 			out = append(out, a.Number)
 		}
@@ -111,7 +111,7 @@ func (r *RunHistory) OutstandingCalls() (out []int) {
 // MayBeOutstanding reports whether the receipts allow for a call of an attempt to be outstanding: its end
 // says so, or was written by a version that did not say.
 func (r *RunHistory) MayBeOutstanding(attempt int) bool {
-	for _, a := range r.Attempt {
+	for _, a := range r.Attempts {
 		switch {
 		case a.AnsweredLater:
 		case a.Number == attempt && a.Call == CallOut:

@@ -19,7 +19,7 @@ type Subtype string
 // Of SourceRetry.
 const (
 	RetryScheduled       Subtype = "retry-scheduled"        // an attempt ended, another comes at next_retry_at
-	DeadLettered         Subtype = "dead-lettered"          // the run ended without success, its letter is open
+	DeadLettered         Subtype = "dead-lettered"          // the run failed for good, its letter waits for a decision
 	Discarded            Subtype = "discarded"              // the run failed for good and is not kept as a letter; only of runs that move no money
 	ManualRetryRequested Subtype = "manual-retry-requested" // an open letter was forked into new_run
 )

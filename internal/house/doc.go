@@ -31,7 +31,7 @@
 //	attempt              one call of the escrow service by a run
 //	retry                the next attempt of the same run; the receipt subtypes and the command "retry"
 //	                     that users know before the word fork stay
-//	dead letter, letter  a run that ended without success, until somebody decides what becomes of it
+//	dead letter, letter  a run that failed for good and waits for a decision
 //	fork                 a new run of a dead letter, with a new budget
 //	replay               a fork or mark by a rule, without a person; the receipt "replayed" and the counts of
 //	                     that name are also of forks by a plan

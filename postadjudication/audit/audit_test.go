@@ -63,7 +63,7 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 		{6, 8, "", true}, {9, 8, "", false}, {900, -1, "", true},
 	} {
 		run := StoredRun{ID: receipts.RunID(uuid.New()), State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost, Reason: c.reason}
-		history := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost}}}
+		history := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, AttemptCount: c.lost, Recoveries: c.lost}}}
 		a := Empty()
 		auditRuns(a, breakSubject{tenant: "acme"}, &StoredCase{Runs: []StoredRun{run}}, history, c.most)
 		if a.OK() != c.holds || !c.holds && !strings.Contains(a.Verdict(InvariantBudgets), "the limit is") {

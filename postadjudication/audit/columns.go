@@ -26,16 +26,16 @@ type recordedCase struct {
 
 // recordedRun holds what the receipts say about one run.
 type recordedRun struct {
-	submitted    receipts.Payload
-	submittedAt  time.Time
-	activatedAt  time.Time // zero: it was not, or need not be
-	terms        receipts.Terms
-	reason       string           // reason code of its death
-	failure      receipts.Failure // of the last attempt that ended with one
-	outputDigest string           // of what its worker returned
-	cancelAsked  bool
-	cancelBy     string // who requested cancellation after the current attempt
-	cancelReason string // why
+	submitted       receipts.Payload
+	submittedAt     time.Time
+	activatedAt     time.Time // zero: it was not, or need not be
+	terms           receipts.Terms
+	reason          string           // reason code of its death
+	failure         receipts.Failure // of the last attempt that ended with one
+	outputDigest    string           // of what its worker returned
+	cancelRequested bool
+	cancelBy        string // who requested cancellation after the current attempt
+	cancelReason    string // why
 }
 
 // dueAt returns from when on the first attempt may start.
@@ -72,7 +72,7 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 			case err != nil:
 				return nil, err
 			case run != nil:
-				run.cancelAsked, run.cancelBy, run.cancelReason = true, r.Actor, p.Reason
+				run.cancelRequested, run.cancelBy, run.cancelReason = true, r.Actor, p.Reason
 			}
 		case receipts.Activated:
 			if run != nil {
@@ -196,7 +196,7 @@ func compareSettlement(stored, recorded settlement.State) (d differences) {
 func compareRun(stored *StoredRun, recorded receipts.RunHistory) (d differences) {
 	d.compare("state", stored.State, recorded.State)
 	d.compare("letter", stored.Letter, recorded.Letter)
-	d.compare("attempts", stored.Attempts, recorded.Attempts)
+	d.compare("attempts", stored.Attempts, recorded.AttemptCount)
 	d.compare("attempts that spent budget", stored.BudgetSpent, recorded.BudgetSpent)
 	d.compare("lost workers", stored.Recoveries, recorded.Recoveries)
 	d.compare("attempts handed back", stored.HandedBack, recorded.HandedBack)
@@ -238,8 +238,8 @@ func (t *recordedRun) compare(c *StoredCase, r *StoredRun) (d differences) {
 	if r.Failure != (receipts.Failure{}) || t.failure.Type != "" {
 		d.compare("failure", r.Failure, receipts.Failure{Type: t.failure.Type, Code: t.failure.Code, Message: t.failure.Message})
 	}
-	if t.cancelAsked { // trail.CheckControl finds a request without a receipt
-		d.compare("request to cancel", r.CancelAsked, true)
+	if t.cancelRequested { // trail.CheckControl finds a request without a receipt
+		d.compare("request to cancel", r.CancelRequested, true)
 		d.compare("who asked to cancel", r.CancelBy, t.cancelBy)
 		d.compare("why to cancel", r.CancelReason, t.cancelReason)
 	}
@@ -317,7 +317,7 @@ func auditRuns(a *Report, at breakSubject, c *StoredCase, h receipts.History, ma
 			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s lost %d workers, the limit is %d", r.ID, r.Recoveries, limit)
 		}
 		deaths := 0
-		for _, at := range recorded.Attempt {
+		for _, at := range recorded.Attempts {
 			if at.EndedBy == receipts.DeadLettered {
 				deaths++
 			}

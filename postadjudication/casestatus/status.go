@@ -20,23 +20,23 @@ type Reader struct {
 
 // Status is a run as it is now, with the settlement of its case.
 type Status struct {
-	Run         background.RunID        `json:"run_id"`
-	Case        background.CaseID       `json:"case_id"`
-	Tenant      string                  `json:"tenant"`
-	Family      string                  `json:"family"`
-	RetryKey    string                  `json:"retry_key"`
-	Queue       string                  `json:"queue"`
-	State       background.State        `json:"state"`
-	Letter      background.LetterStatus `json:"letter,omitempty"`
-	Attempts    int                     `json:"attempt_count"`
-	BudgetSpent int                     `json:"budget_spent"`
-	Recoveries  int                     `json:"recoveries"`
-	NextRetryAt *time.Time              `json:"next_retry_at,omitempty"`
-	DeadAt      *time.Time              `json:"dead_lettered_at,omitempty"`
-	Class       background.Class        `json:"outcome_class,omitempty"`
-	ReasonCode  string                  `json:"reason_code,omitempty"`
-	Error       *background.Failure     `json:"error,omitempty"`
-	CancelAsked bool                    `json:"cancel_asked,omitempty"`
+	Run             background.RunID        `json:"run_id"`
+	Case            background.CaseID       `json:"case_id"`
+	Tenant          string                  `json:"tenant"`
+	Family          string                  `json:"family"`
+	RetryKey        string                  `json:"retry_key"`
+	Queue           string                  `json:"queue"`
+	State           background.State        `json:"state"`
+	Letter          background.LetterStatus `json:"letter,omitempty"`
+	Attempts        int                     `json:"attempt_count"`
+	BudgetSpent     int                     `json:"budget_spent"`
+	Recoveries      int                     `json:"recoveries"`
+	NextRetryAt     *time.Time              `json:"next_retry_at,omitempty"`
+	DeadAt          *time.Time              `json:"dead_lettered_at,omitempty"`
+	Class           background.Class        `json:"outcome_class,omitempty"`
+	ReasonCode      string                  `json:"reason_code,omitempty"`
+	Error           *background.Failure     `json:"error,omitempty"`
+	CancelRequested bool                    `json:"cancel_asked,omitempty"`
 	// OutstandingCalls are the attempts that ended before their call returned, and whose call
 	// has not returned since. With MaxOutstandingCalls of them the run is not claimed.
 	OutstandingCalls []int              `json:"outstanding_calls,omitempty"`
@@ -135,7 +135,7 @@ func StatusOf(r background.Run) Status {
 	out := Status{
 		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, State: r.State, Letter: r.Letter,
 		Attempts: r.Attempt, BudgetSpent: r.BudgetSpent, Recoveries: r.Recoveries, Class: r.Class, ReasonCode: r.Reason, Error: r.Failure,
-		CancelAsked: r.CancelRequested, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: casework.DispatchReference(r),
+		CancelRequested: r.CancelRequested, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: casework.DispatchReference(r),
 	}
 	if r.State.Waiting() {
 		out.NextRetryAt = &r.DueAt

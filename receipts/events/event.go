@@ -56,7 +56,7 @@ type Data struct {
 	Attempt          int            `json:"attempt,omitempty"`    // number of the attempt, from 1
 	Attempts         int            `json:"attempts,omitempty"`   // made in all
 	NextRetryAt      time.Time      `json:"nextRetryAt,omitzero"` // the next attempt does not start before it
-	Reason           string         `json:"reason,omitempty"`     // of a death: reason code and type of error, never its text
+	Reason           string         `json:"reason,omitempty"`     // of a death: reason code and type of error, never its text; else the words of the actor
 	Error            *Failure       `json:"error,omitempty"`      // what went wrong
 	FailedNodeID     string         `json:"failedNodeId,omitempty"`
 	OutcomeClass     string         `json:"outcomeClass,omitempty"` // "executed", "not_executed", "unknown"

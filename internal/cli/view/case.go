@@ -62,7 +62,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 		if r.Letter != "" {
 			state += ", letter " + string(r.Letter)
 		}
-		if r.CancelAsked {
+		if r.CancelRequested {
 			state += ", cancel requested"
 		}
 		state += outstandingCalls(r) + pausedBy(r) + waitingText(r)

@@ -90,7 +90,7 @@ func auditPlain(t testing.TB, j *journal.Journal, s journal.Snapshot) {
 		t.Fatal(err)
 	}
 	r, fromReceipts := runs[0].Run, h.Runs[s.Run.ID]
-	if fromReceipts.State != string(r.State) || fromReceipts.Attempts != r.Attempt || fromReceipts.BudgetSpent != r.BudgetSpent || fromReceipts.Recoveries != r.Recoveries {
+	if fromReceipts.State != string(r.State) || fromReceipts.AttemptCount != r.Attempt || fromReceipts.BudgetSpent != r.BudgetSpent || fromReceipts.Recoveries != r.Recoveries {
 		t.Errorf("stored %+v, from receipts %+v", r, fromReceipts)
 	}
 }

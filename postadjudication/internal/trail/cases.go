@@ -53,7 +53,7 @@ type Run struct {
 	Recoveries       int
 	Class            string
 	OutstandingCalls []int // attempts whose call was given up and may still be executed
-	CancelAsked      bool
+	CancelRequested  bool
 	CancelBy         string
 	CancelReason     string
 	DueAt            time.Time
@@ -96,7 +96,7 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 	s := &c.State
 	err = rows.Scan(
 		&id, &r.Family, &r.RetryKey, &key, &r.Queue, &r.Target, &r.Policy, &r.Request, &parent, &r.State, &r.Letter, &r.Attempts, &r.BudgetSpent, &r.Recoveries, &r.Class,
-		&outstanding, &r.CancelAsked, &r.CancelBy, &r.CancelReason, &r.DueAt, &dead, &r.Reason, &r.Failure.Type, &r.Failure.Code, &r.Failure.Message,
+		&outstanding, &r.CancelRequested, &r.CancelBy, &r.CancelReason, &r.DueAt, &dead, &r.Reason, &r.Failure.Type, &r.Failure.Code, &r.Failure.Message,
 		&r.Remote, &r.Priority, &expires, &r.HandedBack, &r.OutputDigest,
 		&caseID, &c.Kind, &c.Subject, &c.Escrow, &c.Reference, &c.Currency, &c.Held, &c.Submission, &content,
 		(*string)(&s.Progression), (*string)(&s.ReasonCode), &s.Reason, (*string)(&s.Lifecycle), (*string)(&s.Adjudication), &s.Generation, &s.Asked, &s.Moved, &s.Reserved, &s.Released, &s.Refunded,
