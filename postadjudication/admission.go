@@ -96,7 +96,7 @@ func (a admission) reply(s *journal.Snapshot) Reply {
 	switch {
 	case a.Generation < c.State.Generation:
 		return StaleGeneration // or Superseded: only the receipts show which
-	case a.Generation == c.State.Generation && a.Outcome == c.State.Adjudication && a.digest == c.Content:
+	case a.Generation == c.State.Generation && a.Outcome == c.State.Outcome && a.digest == c.Content:
 		return replyToRepeat(s)
 	case c.State.Progression.Ended():
 		return CaseEnded
@@ -104,7 +104,7 @@ func (a admission) reply(s *journal.Snapshot) Reply {
 		return EscrowMismatch
 	case a.Generation > c.State.Generation:
 		return replyToHigher(s)
-	case a.Outcome != c.State.Adjudication:
+	case a.Outcome != c.State.Outcome:
 		return Conflicting
 	}
 	return RetryKeyMismatch

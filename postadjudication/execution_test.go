@@ -64,7 +64,7 @@ func TestThreeFailuresEndAsADeadLetter(t *testing.T) {
 		t.Errorf("dead-lettered: %+v", last)
 	}
 	c := r.CaseOf(rig.Release(1))
-	want2 := settlement.State{Adjudication: settlement.Release, Progression: settlement.DisputeReady, ReasonCode: "escalate",
+	want2 := settlement.State{Outcome: settlement.Release, Progression: settlement.DisputeReady, ReasonCode: "escalate",
 		Reason: "post-adjudication execution dead-lettered", Lifecycle: "re-escalated", Generation: 1, Asked: 1000, Reserved: 1000}
 	if c.State != want2 || c.Runs[0].Letter != background.LetterOpen {
 		t.Errorf("case: %+v", c)

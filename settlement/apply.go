@@ -60,7 +60,7 @@ func unchangedMoney(s State, _ Event) (State, Effect) { return s, Effect{} }
 // reserve begins a generation. The reservation of an earlier one becomes part of it.
 func reserve(s State, e Event) (State, Effect) {
 	effect := Effect{Committed: e.Amount - s.Reserved}
-	s.Adjudication, s.Generation = e.Outcome, e.Generation
+	s.Outcome, s.Generation = e.Outcome, e.Generation
 	s.Asked, s.Moved, s.Reserved = e.Amount, 0, e.Amount
 	return s, effect
 }
@@ -142,14 +142,14 @@ func (s State) paid(e Event) State {
 // escrow was not changed.
 var ErrExceedsHeld = errors.New("settlement: the amount exceeds what the escrow holds and has free")
 
-// Escrow is what an escrow holds and what its cases have committed of it: reserved,
-// released and refunded together. Breached is by how much that was ever exceeded.
-// All are minor units, never negative, and Committed <= Held + Breached.
+// Escrow is the model that the statements of a store must equal: what an escrow holds and what its
+// cases have committed of it, reserved, released and refunded together. Breached is by how much that
+// was ever exceeded. All are minor units, never negative, and Committed <= Held + Breached.
 type Escrow struct{ Held, Committed, Breached int64 }
 
-// Add adds a decision that has not happened yet. It returns ErrExceedsHeld if the delta
-// does not fit. A delta below zero frees and always fits. The delta MUST come from an Effect of one of the
-// escrow's cases.
+// Add adds a decision that has not happened yet. It returns ErrExceedsHeld if the delta does not fit.
+// A delta below zero frees and always fits. The delta MUST come from an Effect of one of the escrow's
+// cases.
 func (e Escrow) Add(delta int64) (Escrow, error) {
 	if delta > 0 && delta > e.Held-e.Committed {
 		return e, ErrExceedsHeld
@@ -158,9 +158,8 @@ func (e Escrow) Add(delta int64) (Escrow, error) {
 	return e, nil
 }
 
-// Record adds a fact. A payment that does not fit is counted as well, and raises
-// Breached. The delta MUST come from an Effect of one of
-// the escrow's cases.
+// Record adds a fact. A payment that does not fit is counted as well, and raises Breached. The delta
+// MUST come from an Effect of one of the escrow's cases.
 func (e Escrow) Record(delta int64) Escrow {
 	e.Committed += delta
 	e.Breached = max(e.Breached, e.Committed-e.Held)

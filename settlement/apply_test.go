@@ -30,9 +30,9 @@ func TestPayments(t *testing.T) {
 		{"more than was freed", 100, 0, 0, 130, Release, Settled, Effect{130, 30, true}},
 		{"more reserved than asked is left", 100, 60, 100, 40, Release, Settled, Effect{-60, 0, true}},
 	} {
-		s := State{Adjudication: Release, Progression: InProgress, Lifecycle: HoldActive, Generation: 1, Asked: c.asked, Moved: c.moved, Reserved: c.reserved}
+		s := State{Outcome: Release, Progression: InProgress, Lifecycle: HoldActive, Generation: 1, Asked: c.asked, Moved: c.moved, Reserved: c.reserved}
 		got, effect, err := Apply(s, Event{Fact: Executed, Outcome: c.outcome, Paid: c.paid})
-		if err != nil || effect != c.effect || got.Progression != c.to || got.Moved != c.moved+c.paid || got.Reserved != 0 || got.Lifecycle != NoDispute || got.Adjudication != Release {
+		if err != nil || effect != c.effect || got.Progression != c.to || got.Moved != c.moved+c.paid || got.Reserved != 0 || got.Lifecycle != NoDispute || got.Outcome != Release {
 			t.Errorf("%s: %+v, %+v, %v; want %s, %+v", c.name, got, effect, err, c.to, c.effect)
 		}
 		paid := map[Outcome]int64{Release: got.Released, Refund: got.Refunded}
@@ -63,7 +63,7 @@ func TestPaymentsUnderAnOlderKey(t *testing.T) {
 		{"nothing is reserved, and there is no room", 0, 300, 0, 1000, 1000, 300, true},
 	} {
 		for _, from := range Statuses[1:] {
-			s := State{Adjudication: Refund, Progression: from, Reason: "before", Lifecycle: ReEscalated, Generation: 2, Asked: 1000, Reserved: c.reserved, Refunded: 5}
+			s := State{Outcome: Refund, Progression: from, Reason: "before", Lifecycle: ReEscalated, Generation: 2, Asked: 1000, Reserved: c.reserved, Refunded: 5}
 			got, effect, err := Apply(s, Event{Fact: ExecutedOlder, Outcome: Release, Paid: c.paid})
 			want := s
 			want.Reserved, want.Released = c.left, c.paid
@@ -103,7 +103,7 @@ func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
 		{"an older key took all of it", Executed, 1000, 1000, 1000, true, 1000},
 		{"another older key", ExecutedOlder, 400, 400, 700, true, 100},
 	} {
-		s := State{Adjudication: Release, Progression: ReviewNeeded, Generation: 2, Asked: 1000, Released: c.released}
+		s := State{Outcome: Release, Progression: ReviewNeeded, Generation: 2, Asked: 1000, Released: c.released}
 		_, effect, err := Apply(s, Event{Fact: c.fact, Outcome: Release, Paid: c.paid, OlderPaid: c.older})
 		if err != nil || effect.Committed != c.paid || effect.Excess != c.excess || s.NeedsOlderPaid() != c.needs {
 			t.Errorf("%s: %+v, %v, needs %v", c.name, effect, err, s.NeedsOlderPaid())
@@ -186,7 +186,7 @@ func TestAForkOfADeadLetterCanExecute(t *testing.T) {
 	s := play(t, State{}, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1, Amount: 10}, Event{Fact: AttemptStarted}, Event{Fact: RetryScheduled},
 		Event{Fact: AttemptStarted}, Event{Fact: DeadLettered})
 	want := State{
-		Adjudication: Refund, Progression: DisputeReady, ReasonCode: Escalate, Reason: "post-adjudication execution dead-lettered",
+		Outcome: Refund, Progression: DisputeReady, ReasonCode: Escalate, Reason: "post-adjudication execution dead-lettered",
 		Lifecycle: ReEscalated, Generation: 1, Asked: 10, Reserved: 10,
 	}
 	if s != want {
@@ -194,7 +194,7 @@ func TestAForkOfADeadLetterCanExecute(t *testing.T) {
 	}
 	s = play(t, s, Event{Fact: Reconciled}, Event{Fact: Forked}, Event{Fact: AttemptStarted}, Event{Fact: Executed, Outcome: Refund, Paid: 10})
 	want = State{
-		Adjudication: Refund, Progression: Refunded, ReasonCode: Approve, Reason: "post-adjudication execution completed",
+		Outcome: Refund, Progression: Refunded, ReasonCode: Approve, Reason: "post-adjudication execution completed",
 		Generation: 1, Asked: 10, Moved: 10, Refunded: 10,
 	}
 	if s != want {

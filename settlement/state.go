@@ -50,17 +50,17 @@ const (
 // currency and never negative. Asked and Moved are of the present generation;
 // Reserved, Released and Refunded are of the whole case.
 type State struct {
-	Adjudication Outcome    `json:"escrow_adjudication"`
-	Progression  Status     `json:"settlement_progression_status"`
-	ReasonCode   ReasonCode `json:"settlement_progression_reason_code"`
-	Reason       string     `json:"settlement_progression_reason"`
-	Lifecycle    Lifecycle  `json:"dispute_lifecycle_status"`
-	Generation   int        `json:"generation"`
-	Asked        int64      `json:"asked"`
-	Moved        int64      `json:"moved"`
-	Reserved     int64      `json:"reserved"`
-	Released     int64      `json:"released"`
-	Refunded     int64      `json:"refunded"`
+	Outcome     Outcome    `json:"escrow_adjudication"`
+	Progression Status     `json:"settlement_progression_status"`
+	ReasonCode  ReasonCode `json:"settlement_progression_reason_code"`
+	Reason      string     `json:"settlement_progression_reason"`
+	Lifecycle   Lifecycle  `json:"dispute_lifecycle_status"`
+	Generation  int        `json:"generation"`
+	Asked       int64      `json:"asked"`
+	Moved       int64      `json:"moved"`
+	Reserved    int64      `json:"reserved"`
+	Released    int64      `json:"released"`
+	Refunded    int64      `json:"refunded"`
 }
 
 // Underfunded reports whether a payment under another key took from the reservation of

@@ -75,7 +75,7 @@ var mayKeepReserved = map[Fact]bool{"cancelled": true, "closed": true}
 func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want string, kept bool) {
 	t.Helper()
 	s := State{
-		Adjudication: Release, Progression: from, ReasonCode: "reject", Reason: "before", Lifecycle: lifecycle,
+		Outcome: Release, Progression: from, ReasonCode: "reject", Reason: "before", Lifecycle: lifecycle,
 		Generation: 3, Asked: 100, Reserved: 100, Released: 7, Refunded: 5,
 	}
 	if from.Ended() || from == None {

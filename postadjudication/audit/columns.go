@@ -178,7 +178,7 @@ func valueOrNothing(value string) string { return cmp.Or(value, "nothing") }
 
 // compareSettlement compares a stored settlement with the fold of its receipts.
 func compareSettlement(stored, recorded settlement.State) (d differences) {
-	d.compare("adjudication", stored.Adjudication, recorded.Adjudication)
+	d.compare("adjudication", stored.Outcome, recorded.Outcome)
 	d.compare("progression", stored.Progression, recorded.Progression)
 	d.compare("reason code", stored.ReasonCode, recorded.ReasonCode)
 	d.compare("reason", stored.Reason, recorded.Reason)

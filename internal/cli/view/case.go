@@ -35,7 +35,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
 	s.Title("Transaction %s of %s", a.Transaction, a.Tenant)
 	rows := [][]string{
-		{"case", a.Case.Case.String()}, {"escrow", fmt.Sprintf("%s, holds %s", a.Escrow, money(a.Held))}, {"adjudication", fmt.Sprintf("%s %s, generation %d", a.Adjudication, money(a.Asked), a.Generation)},
+		{"case", a.Case.Case.String()}, {"escrow", fmt.Sprintf("%s, holds %s", a.Escrow, money(a.Held))}, {"adjudication", fmt.Sprintf("%s %s, generation %d", a.Outcome, money(a.Asked), a.Generation)},
 		{"settlement", string(a.Progression)}, {"reason", fmt.Sprintf("%s (%s)", a.Reason, a.ReasonCode)},
 	}
 	if a.Lifecycle != "" {

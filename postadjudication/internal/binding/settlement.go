@@ -133,7 +133,7 @@ func SettlementEvent(transition receipts.Subtype, executed bool, paid int64) (e 
 // SettlementSnapshot converts a settlement to its form in receipts.
 func SettlementSnapshot(s settlement.State) *receipts.SettlementSnapshot {
 	return &receipts.SettlementSnapshot{
-		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Adjudication), Generation: s.Generation,
+		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Outcome), Generation: s.Generation,
 		Moved: s.Moved, Refunded: s.Refunded, Released: s.Released, Reserved: s.Reserved, ProgressionReason: s.Reason,
 		ProgressionReasonCode: string(s.ReasonCode), ProgressionStatus: string(s.Progression),
 	}

@@ -154,7 +154,7 @@ func Freeing(actor, reason, reference string, at time.Time) LetterDecision {
 		}
 		return journal.Change{Before: &f.Snapshot, After: &after, Drafts: []receipts.Draft{{
 			Run: f.Run.ID, Subtype: receipts.ReservationFreed, Actor: actor, At: at, Payload: receipts.Payload{
-				Reason: reason, FindingReference: reference, Freed: f.Case.State.Reserved, Outcome: string(state.Adjudication), Settlement: binding.SettlementSnapshot(state)},
+				Reason: reason, FindingReference: reference, Freed: f.Case.State.Reserved, Outcome: string(state.Outcome), Settlement: binding.SettlementSnapshot(state)},
 		}}}, nil
 	}
 }

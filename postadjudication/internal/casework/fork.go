@@ -152,7 +152,7 @@ func (k Forking) applyToSettlement(s, after *journal.Snapshot, next *background.
 		next.Operation, next.FirstSentAt = newOperationKey(s, after.Case.Epoch), time.Time{}
 	}
 	submitted.Amount, submitted.Currency = s.Run.Terms.Amount, s.Run.Terms.Currency
-	submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Adjudication)
+	submitted.OperationKey, submitted.Outcome = hex.EncodeToString(next.Operation[:]), string(state.Outcome)
 	submitted.Generation, submitted.Epoch, submitted.TransactionReceiptID = state.Generation, after.Case.Epoch, s.Case.Subject
 	submitted.Settlement = binding.SettlementSnapshot(state)
 	return nil
@@ -287,6 +287,6 @@ func (f *SettlementFamily) keyExpired(r *background.Run, at time.Time) bool {
 
 func newOperationKey(s *journal.Snapshot, epoch int) escrow.OperationKey {
 	return binding.OperationKey(settlement.Instruction{
-		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Adjudication, Generation: s.Case.State.Generation,
+		Tenant: s.Run.Tenant, TransactionReceiptID: s.Case.Subject, Outcome: s.Case.State.Outcome, Generation: s.Case.State.Generation,
 	}, s.Run.Target, epoch)
 }

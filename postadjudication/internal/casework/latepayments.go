@@ -131,7 +131,7 @@ func decideLate(m background.Transition, s *journal.Snapshot, runs *caseRuns) (j
 		}
 		change.After.Case.State = state
 		p.UnderOlderKey = fact.Fact == settlement.ExecutedOlder
-		p.Outcome = string(state.Adjudication)
+		p.Outcome = string(state.Outcome)
 		if state != s.Case.State {
 			p.Settlement = binding.SettlementSnapshot(state)
 		}
@@ -227,7 +227,7 @@ func endUnpaidRun(m background.Transition, ch journal.Change, active background.
 		ch.After.Case.State = state
 		after.State, after.Letter, after.DeadAt, after.Reason = background.DeadLettered, background.LetterOpen, m.At, ReasonPaidUnderOlderKey
 		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, m.At, ReasonPaidUnderOlderKey, refusal.GatePaidUnderOlderKey.Meaning()
-		p.Outcome, p.DispatchReference, p.Settlement = string(state.Adjudication), DispatchReference(after), binding.SettlementSnapshot(state)
+		p.Outcome, p.DispatchReference, p.Settlement = string(state.Outcome), DispatchReference(after), binding.SettlementSnapshot(state)
 	}
 	ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})
 	ch.Drafts = append(ch.Drafts, draft)

@@ -154,7 +154,7 @@ func (f *SettlementFamily) decide(m background.Transition, s *journal.Snapshot, 
 	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
 	after := &journal.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
-	p.Outcome = string(state.Adjudication)
+	p.Outcome = string(state.Outcome)
 	if state != s.Case.State {
 		p.Settlement = binding.SettlementSnapshot(state)
 	}
@@ -267,7 +267,7 @@ func applySettlement(m *background.Transition, s *journal.Snapshot, runs *caseRu
 	e.KeepReserved = keepsReservation(m, s)
 	if e.Fact == settlement.Executed {
 		var err error
-		if e.Outcome = s.Case.State.Adjudication; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
+		if e.Outcome = s.Case.State.Outcome; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
 			e.Repeated, err = runs.paid(s)
 		} else {
 			e.Repeated = s.Run.Class == escrow.Executed

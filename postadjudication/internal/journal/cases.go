@@ -143,7 +143,7 @@ func scanCase(rows *sql.Rows) (c CaseRow, err error) {
 	err = rows.Scan(&id, &c.Subject, &c.Reference, &c.Currency, &progression, &code, &s.Reason, &lifecycle, &adjudication, &s.Generation, &s.Asked, &s.Moved,
 		&s.Reserved, &s.Released, &s.Refunded, &c.UnknownOpen, &run, &c.RunState, &c.Letter, &c.Class, &c.Held)
 	c.ID, c.ActiveRun = receipts.CaseID(id), background.RunID(run)
-	s.Progression, s.ReasonCode, s.Lifecycle, s.Adjudication = settlement.Status(progression), settlement.ReasonCode(code), settlement.Lifecycle(lifecycle), settlement.Outcome(adjudication)
+	s.Progression, s.ReasonCode, s.Lifecycle, s.Outcome = settlement.Status(progression), settlement.ReasonCode(code), settlement.Lifecycle(lifecycle), settlement.Outcome(adjudication)
 	return c, err
 }
 

@@ -199,7 +199,7 @@ func (r *snapshotRow) snapshot() (Snapshot, error) {
 		ID: run.Case, Tenant: r.Tenant, Kind: Kind(r.Kind), Subject: r.Subject, Escrow: r.EscrowID, Reference: r.Reference,
 		Currency: r.Currency, Held: r.Held, Submission: r.Submission, ActiveRun: background.RunID(r.RunID), Epoch: r.Epoch,
 		State: settlement.State{
-			Adjudication: settlement.Outcome(r.Adjudication), Progression: settlement.Status(r.Progression),
+			Outcome: settlement.Outcome(r.Adjudication), Progression: settlement.Status(r.Progression),
 			ReasonCode: settlement.ReasonCode(r.ReasonCode), Reason: r.Reason, Lifecycle: settlement.Lifecycle(r.Lifecycle),
 			Generation: r.Generation, Asked: r.Asked, Moved: r.Moved, Reserved: r.Reserved, Released: r.Released, Refunded: r.Refunded,
 		},

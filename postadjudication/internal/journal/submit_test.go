@@ -21,7 +21,7 @@ func settlementOf(escrow, subject string) journal.Submission {
 	run.Operation = [32]byte(append(run.ID[:], run.Case[:]...))
 	ch := journaltest.Opening(run, journaltest.Submitted(run))
 	ch.After.Case.Kind, ch.After.Case.Subject = journal.KindSettlement, subject
-	ch.After.Case.State = settlement.State{Adjudication: settlement.Release, Progression: settlement.ApprovedForSettlement, Asked: 1, Reserved: 1, Generation: 1}
+	ch.After.Case.State = settlement.State{Outcome: settlement.Release, Progression: settlement.ApprovedForSettlement, Asked: 1, Reserved: 1, Generation: 1}
 	ch.Opening, ch.Reserve = journal.Opening{Reference: escrow, Currency: "EUR", Held: 10}, true
 	return journal.Submission{
 		Tenant: "acme", Kind: journal.KindSettlement, Subject: subject, Run: run.ID,

@@ -169,7 +169,7 @@ func addCase(c *pg.Columns, ch *chainedChange) {
 	c.Str(string(s.ReasonCode))
 	c.Str(s.Reason)
 	c.Str(string(s.Lifecycle))
-	c.Str(string(s.Adjudication))
+	c.Str(string(s.Outcome))
 	c.Int(int64(s.Generation))
 	c.Int(s.Asked)
 	c.Int(s.Moved)
@@ -366,7 +366,7 @@ func (ch *chainedChange) fitsNarrowTransition() bool {
 
 // immutableState returns the part of a settlement that narrowTransitionSQL does not write.
 func immutableState(s *settlement.State) settlement.State {
-	return settlement.State{Adjudication: s.Adjudication, Generation: s.Generation, Asked: s.Asked}
+	return settlement.State{Outcome: s.Outcome, Generation: s.Generation, Asked: s.Asked}
 }
 
 // addNarrowTransitions adds transitions to c, and the sessions that claim to sessions.

@@ -99,7 +99,7 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 		&outstanding, &r.CancelRequested, &r.CancelBy, &r.CancelReason, &r.DueAt, &dead, &r.Reason, &r.Failure.Type, &r.Failure.Code, &r.Failure.Message,
 		&r.Remote, &r.Priority, &expires, &r.HandedBack, &r.OutputDigest,
 		&caseID, &c.Kind, &c.Subject, &c.Escrow, &c.Reference, &c.Currency, &c.Held, &c.Submission, &content,
-		(*string)(&s.Progression), (*string)(&s.ReasonCode), &s.Reason, (*string)(&s.Lifecycle), (*string)(&s.Adjudication), &s.Generation, &s.Asked, &s.Moved, &s.Reserved, &s.Released, &s.Refunded,
+		(*string)(&s.Progression), (*string)(&s.ReasonCode), &s.Reason, (*string)(&s.Lifecycle), (*string)(&s.Outcome), &s.Generation, &s.Asked, &s.Moved, &s.Reserved, &s.Released, &s.Refunded,
 		&active, &c.Epoch, &c.UnknownOpen, &firstSent, &c.Head.Seq, &link,
 	)
 	if err != nil {
