@@ -34,7 +34,7 @@ type Stats struct {
 	Lookups   casework.LookupStats
 }
 
-// Batches counts commits by how many rows they shared, with the bounds of BatchBounds.
+// Batches counts batches, each one commit, by how many rows they had, with the bounds of BatchBounds.
 type Batches = pg.BatchStats
 
 // BatchBounds are the upper bounds of Batches, in rows, ascending.

@@ -110,8 +110,8 @@ func (p *processCollector) Collect(to chan<- prometheus.Metric) {
 
 // batches returns a histogram of the rows in one commit.
 func batches(d *prometheus.Desc, b postadjudication.Batches) prometheus.Metric {
-	below, all := make(map[float64]uint64, len(b.Commits)), uint64(0)
-	for i, n := range b.Commits {
+	below, all := make(map[float64]uint64, len(b.Batches)), uint64(0)
+	for i, n := range b.Batches {
 		all += n
 		below[float64(postadjudication.BatchBounds[i])] = all
 	}

@@ -90,7 +90,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	of.stats.WriteFailures, of.stats.Abandoned = 7, 2
 	of.stats.PausedQueues, of.stats.ArchivedTasksRemoved = 1, 9
 	of.stats.Subscribers, of.stats.SubscriberCalls, of.stats.SubscriberPanics = 2, 11, 3
-	of.stats.Transitions.Commits[0], of.stats.Transitions.Commits[2], of.stats.Transitions.Rows = 3, 1, 7
+	of.stats.Transitions.Batches[0], of.stats.Transitions.Batches[2], of.stats.Transitions.Rows = 3, 1, 7
 	m := newMetrics()
 	m.registerCollectors(of, time.Now(), zap.NewNop())
 	expect(t, pageOf(t, m),

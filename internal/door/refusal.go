@@ -226,7 +226,9 @@ func fieldErrors(err error) (out []refusal.FieldError) {
 	return out
 }
 
-// isOutage reports whether a server could not be reached or closed the connection.
+// isOutage reports whether a server, Postgres or Redis, could not be reached, closed the connection
+// or did not answer in time. Unlike journal.IsUnavailable it takes contention for none: that is busy,
+// and the database works.
 func isOutage(err error) bool {
 	var network net.Error
 	var state interface{ SQLState() string }

@@ -25,7 +25,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other outcome of the same generation",
-		Edits:    []Edit{{"postadjudication/admission.go", "	case a.Outcome != c.State.Adjudication:\n		return Conflicting\n", ""}},
+		Edits:    []Edit{{"postadjudication/admission.go", "	case a.Outcome != c.State.Outcome:\n		return Conflicting\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestRepliesOfASubmission"},
 	},
 	{
@@ -196,7 +196,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name:     "one submission of an escrow waits for a transaction that holds it",
-		Edits:    []Edit{{"postadjudication/internal/journal/pg/slowpath.go", "if held, ok := t.byName[name]; ok {", "if held, ok := t.byName[name]; ok && t == nil {"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/pg/slowpath.go", "if held, ok := t.byLock[lock]; ok {", "if held, ok := t.byLock[lock]; ok && t == nil {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction"},
 	},
 	{

@@ -52,7 +52,7 @@ var letterRowsByIDSQL = letterRowsSQL(`WHERE r.id = ANY($1::uuid[])`)
 func (l *Letters) ByID(ctx context.Context, ids ...background.RunID) ([]LetterRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(1, 1)
+	c := pg.NewTextColumns(1, 1)
 	for _, id := range ids {
 		c.ID(id)
 	}
@@ -65,7 +65,7 @@ func (l *Letters) ByID(ctx context.Context, ids ...background.RunID) ([]LetterRo
 func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition, query string, args ...any) (out []LetterRow, last LetterRowPosition, err error) {
 	rows, err := l.readDB.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, after, pg.Unavailable(err)
+		return nil, after, pg.Wrap(err)
 	}
 	defer rows.Close()
 	last = after
@@ -75,7 +75,7 @@ func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition,
 		var ends sql.NullTime
 		s, err := scanned.read(rows, &d.Held, &d.HoldReason, &d.Reprocess, &d.Review, &d.MarkReason, &ends)
 		if scanned.ID == (uuid.UUID{}) {
-			return nil, after, pg.Unavailable(err)
+			return nil, after, pg.Wrap(err)
 		}
 		if ends.Valid {
 			d.RetentionEndsAt = ends.Time.UTC()
@@ -88,7 +88,7 @@ func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition,
 		out = append(out, LetterRow{s, d})
 	}
 	if err := rows.Err(); err != nil {
-		return nil, after, pg.Unavailable(err)
+		return nil, after, pg.Wrap(err)
 	}
 	return out, last, nil
 }
@@ -117,7 +117,7 @@ func upsertAnnotations(ctx context.Context, tx *sql.Tx, rows []AnnotationsRow) e
 	if len(rows) == 0 {
 		return nil
 	}
-	c := pg.NewColumns(9, len(rows))
+	c := pg.NewTextColumns(9, len(rows))
 	for _, d := range rows {
 		c.ID(d.Run)
 		c.Str(d.Tenant)
@@ -148,7 +148,7 @@ func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) erro
 	if len(runs) == 0 {
 		return nil
 	}
-	c := pg.NewColumns(1, len(runs))
+	c := pg.NewTextColumns(1, len(runs))
 	for _, id := range runs {
 		c.ID(id)
 	}
@@ -185,12 +185,12 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 	}
 	tx, err := j.txPath.DB.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	held, err := lockFingerprints(ctx, tx, chained...)
 	if err != nil {
-		return nil, busyOrUnavailable(err)
+		return nil, busyOrWrapped(err)
 	}
 	results, err := applyWideTransitions(ctx, tx, withSkipLocked(wideTransitionSQL), chained)
 	if err == nil {
@@ -200,7 +200,7 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 		err = writeSideEffects(ctx, tx, chained, results)
 	}
 	if err != nil {
-		return nil, busyOrUnavailable(err)
+		return nil, busyOrWrapped(err)
 	}
 	point := letterBatchFailpoint(chained)
 	failpoint.Hit(failpoint.JournalBefore, point)
@@ -208,7 +208,7 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, point)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	j.SignalCommitted()
 	for i := range chained {

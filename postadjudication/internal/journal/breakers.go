@@ -104,7 +104,7 @@ func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t circuit.Target) (
 	defer cancel()
 	var at sql.NullTime
 	err := b.readDB.QueryRowContext(ctx, `SELECT max(at) FROM recourse.circuit_breakers WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND version > 0`, t.Tenant, t.Family, t.Name).Scan(&at)
-	return at.Time.UTC(), pg.Unavailable(err)
+	return at.Time.UTC(), pg.Wrap(err)
 }
 
 // TargetBreakers lists the breakers of a target that are not closed, for its tenant and
@@ -118,13 +118,13 @@ func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, ar
 	defer cancel()
 	var rows []breakerRow
 	if err := sqlx.SelectContext(ctx, q, &rows, breakerSQL+where, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]circuit.Breaker, len(rows))
 	for i := range rows {
 		var err error
 		if out[i], err = rows[i].breaker(); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 	}
 	return out, nil
@@ -138,33 +138,33 @@ func (b *BreakerStore) UpdateBreaker(ctx context.Context, t circuit.Target, deci
 	defer cancel()
 	tx, err := b.txPath.DB.BeginTx(ctx, nil)
 	if err != nil {
-		return now, false, pg.Unavailable(err)
+		return now, false, pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	row, err := lockBreaker(ctx, tx, t)
 	if err != nil {
-		return now, false, busyOrUnavailable(err)
+		return now, false, busyOrWrapped(err)
 	}
 	previous, err := row.breaker()
 	if err != nil {
-		return now, false, pg.Unavailable(err)
+		return now, false, pg.Wrap(err)
 	}
 	next, changed := decide(previous)
 	if !changed {
 		return previous, false, nil
 	}
 	if err := updateBreakerRow(ctx, tx, next); err != nil {
-		return previous, false, busyOrUnavailable(err)
+		return previous, false, busyOrWrapped(err)
 	}
 	change := string(previous.State) + " to " + string(next.State)
 	if err := appendBreakerReceipt(ctx, tx, row, next, next.At, change); err != nil {
-		return previous, false, busyOrUnavailable(err)
+		return previous, false, busyOrWrapped(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Breaker)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Breaker)
 	if err != nil {
-		return previous, false, pg.Unavailable(err)
+		return previous, false, pg.Wrap(err)
 	}
 	b.SignalCommitted()
 	return next, true, nil
@@ -240,7 +240,7 @@ func (b *BreakerStore) RecordProbes(ctx context.Context, breaker circuit.Breaker
 		AND version = $4 - 1 AND state = $8`,
 		breaker.Tenant, breaker.Family, breaker.Name, breaker.Version, probeIDs(breaker), breaker.NewCasesProbed, breaker.Paused, string(breaker.State), breaker.FewSince)
 	if err != nil {
-		return false, busyOrUnavailable(err)
+		return false, busyOrWrapped(err)
 	}
 	n, err := done.RowsAffected()
 	return n == 1, err
@@ -287,7 +287,7 @@ func (b *BreakerStore) PausedRuns(ctx context.Context, q background.PausedQuery)
 		case errors.Is(err, sql.ErrNoRows):
 			return nil, nil
 		case err != nil:
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 	}
 	from := oldest.Add(time.Duration(q.StartFraction * float64(newest.Sub(oldest))))
@@ -301,7 +301,7 @@ func (b *BreakerStore) CountPausedRuns(ctx context.Context, t circuit.Target, ca
 	defer cancel()
 	count := func(called []string) (n int, err error) {
 		err = b.readDB.QueryRowContext(ctx, countPausedSQL, t.Tenant, t.Family, t.Name, pq.Array(called), most).Scan(&n)
-		return n, pg.Unavailable(err)
+		return n, pg.Wrap(err)
 	}
 	if all, err = count(nil); err != nil || called == nil || all == 0 {
 		return all, all, err

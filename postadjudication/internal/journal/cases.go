@@ -34,7 +34,7 @@ func (c *Cases) Find(ctx context.Context, id background.RunID) (background.Run, 
 func (c *Cases) Snapshot(ctx context.Context, id background.RunID) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	ids := pg.NewColumns(1, 1)
+	ids := pg.NewTextColumns(1, 1)
 	ids.ID(id)
 	return exactlyOne(snapshots(ctx, c.byRunsStmt, "", ids.Args()...))
 }
@@ -122,18 +122,18 @@ func (c *Cases) List(ctx context.Context, tenant string, f CaseFilter, after rec
 	defer cancel()
 	rows, err := c.readDB.QueryContext(ctx, caseListSQL, append(f.args(tenant), after.String(), limit)...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		row, err := scanCase(rows)
 		if err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		row.Tenant, row.Kind = tenant, KindSettlement
 		out = append(out, row)
 	}
-	return out, pg.Unavailable(rows.Err())
+	return out, pg.Wrap(rows.Err())
 }
 
 func scanCase(rows *sql.Rows) (c CaseRow, err error) {
@@ -153,24 +153,24 @@ func (c *Cases) Sums(ctx context.Context, tenant string, f CaseFilter) (out []Ca
 	defer cancel()
 	rows, err := c.readDB.QueryContext(ctx, caseSumsSQL, f.args(tenant)...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var s CaseSum
 		if err := rows.Scan(&s.Currency, &s.Cases, &s.Reserved, &s.Released, &s.Refunded); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		out = append(out, s)
 	}
-	return out, pg.Unavailable(rows.Err())
+	return out, pg.Wrap(rows.Err())
 }
 
 // CountRuns counts the runs of a tenant by state.
 func (c *Cases) CountRuns(ctx context.Context, tenant string) (map[background.State]int, error) {
 	rows, err := c.readDB.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	out := map[background.State]int{}
@@ -178,7 +178,7 @@ func (c *Cases) CountRuns(ctx context.Context, tenant string) (map[background.St
 		var s background.State
 		var n int
 		if err := rows.Scan(&s, &n); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		out[s] = n
 	}
@@ -189,14 +189,14 @@ func (c *Cases) CountRuns(ctx context.Context, tenant string) (map[background.St
 func (c *Cases) WithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
 	tx, err := c.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return nil, nil, pg.Unavailable(err)
+		return nil, nil, pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx.Tx)) }()
 	if runs, err = snapshots(ctx, tx, byCaseSQL, tenant, caseID.String()); err != nil {
-		return nil, nil, pg.Unavailable(err)
+		return nil, nil, pg.Wrap(err)
 	}
 	if trail, err = stored.CaseTrail(ctx, tx, tenant, caseID); err != nil {
-		return nil, nil, pg.Unavailable(err)
+		return nil, nil, pg.Wrap(err)
 	}
 	return runs, trail, nil
 }

@@ -164,7 +164,7 @@ const receiptColumns = stored.ReceiptColumns
 // newRunColumns are the columns of a new run that have no default.
 const newRunColumns = `id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,parent_id,state,live,active,due_at,remote,priority,expires_at,last_transition`
 
-func addNewRun(c *pg.Columns, r background.Run) {
+func addNewRun(c *pg.TextColumns, r background.Run) {
 	c.ID(r.ID)
 	c.ID(r.Case)
 	c.Str(r.Tenant)
@@ -197,7 +197,7 @@ func addNewRun(c *pg.Columns, r background.Run) {
 	}
 }
 
-func addReceipts(c *pg.Columns, rs []receipts.Receipt) {
+func addReceipts(c *pg.TextColumns, rs []receipts.Receipt) {
 	for i := range rs {
 		r := &rs[i]
 		c.ID(r.Case)

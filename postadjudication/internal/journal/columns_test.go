@@ -39,15 +39,15 @@ func TestARowHasAValueForEveryParameter(t *testing.T) {
 	}
 	texts := map[string]struct {
 		parameters parameters
-		add        func(c *pg.Columns)
+		add        func(c *pg.TextColumns)
 	}{
-		"case":    {caseParameters, func(c *pg.Columns) { addCase(c, ch) }},
-		"run":     {runParameters, func(c *pg.Columns) { addRun(c, &background.Run{}, &background.Run{}) }},
-		"new run": {newRunParameters, func(c *pg.Columns) { addNewRun(c, background.Run{}) }},
-		"receipt": {receiptParameters, func(c *pg.Columns) { addReceipts(c, ch.receipts) }},
+		"case":    {caseParameters, func(c *pg.TextColumns) { addCase(c, ch) }},
+		"run":     {runParameters, func(c *pg.TextColumns) { addRun(c, &background.Run{}, &background.Run{}) }},
+		"new run": {newRunParameters, func(c *pg.TextColumns) { addNewRun(c, background.Run{}) }},
+		"receipt": {receiptParameters, func(c *pg.TextColumns) { addReceipts(c, ch.receipts) }},
 	}
 	for name, b := range texts {
-		c := pg.NewColumns(len(b.parameters), 1)
+		c := pg.NewTextColumns(len(b.parameters), 1)
 		b.add(c)
 		if args := c.Args(); c.Rows != 1 || slices.Contains(args, any("{}")) {
 			t.Errorf("%s: %d rows: %v", name, c.Rows, args)

@@ -24,30 +24,31 @@ var (
 // ErrNoChange is returned by a decision that changes nothing.
 var ErrNoChange = errors.New("journal: nothing to change")
 
-// busyOrUnavailable returns ErrBusy after contention, when the transaction may be tried
-// again, else err as unavailable.
-func busyOrUnavailable(err error) error {
+// busyOrWrapped returns ErrBusy after contention, when the transaction may be tried again, else err
+// wrapped.
+func busyOrWrapped(err error) error {
 	if pg.IsContention(err) {
 		return ErrBusy
 	}
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
-// unrecordableOrUnavailable classifies the error of a statement with one row:
-// background.ErrUnrecordable if its values were refused, which is final, else unavailable.
-func unrecordableOrUnavailable(err error) error {
+// unrecordableOrWrapped classifies the error of a statement with one row: background.ErrUnrecordable
+// if its values were refused, which is final, else err wrapped.
+func unrecordableOrWrapped(err error) error {
 	if pg.IsDataError(err) {
 		return unrecordable(err)
 	}
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 func unrecordable(err error) error {
 	return fmt.Errorf("journal: %w: %w", background.ErrUnrecordable, err)
 }
 
-// IsUnavailable reports whether err means that the journal can't write at the moment, so
-// that retrying with fewer rows does not help. After a timeout fewer rows may help.
+// IsUnavailable reports whether err means that the journal can't write at the moment, so that trying
+// again with fewer rows does not help. Unlike the outage that the HTTP API answers with 503, that
+// includes contention and every read-only transaction, but no timeout: fewer rows may help after one.
 func IsUnavailable(err error) bool {
 	var broken *net.OpError
 	switch state := pg.SQLState(err); {

@@ -63,7 +63,7 @@ func (b *Breaches) read(ctx context.Context, q interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) error {
 	err := q.QueryRowContext(ctx, breachesSQL).Scan(&b.Excesses, &b.Escrows, &b.Overdrawn)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 // Breached lists escrows of all tenants that committed more than they hold, newest
@@ -72,7 +72,7 @@ func (e *Escrows) Breached(ctx context.Context, limit int) ([]Escrow, error) {
 	var out []Escrow
 	if err := e.readDB.SelectContext(ctx, &out, `SELECT tenant, reference, currency, held, committed, open, breached
 		FROM recourse.escrow_sums WHERE breached > 0 ORDER BY id DESC LIMIT $1`, limit); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	return out, nil
 }
@@ -106,7 +106,7 @@ func (e *Escrows) FoldDeltas(ctx context.Context) (folded int64, err error) {
 	for after := int64(0); ; {
 		var open []int64
 		if err := e.readDB.SelectContext(ctx, &open, unfoldedSQL, after, foldBatch); err != nil {
-			return folded, pg.Unavailable(err)
+			return folded, pg.Wrap(err)
 		}
 		if len(open) == 0 {
 			return folded, nil
@@ -124,7 +124,7 @@ func (e *Escrows) foldEscrows(ctx context.Context, escrows []int64) (folded int6
 	err = e.batchDB.QueryRowContext(ctx, foldDeltasSQL, pq.Array(escrows)).Scan(&folded)
 	failpoint.Hit(failpoint.JournalAfter, failpoint.FoldDeltas)
 	if err != nil {
-		return 0, busyOrUnavailable(err)
+		return 0, busyOrWrapped(err)
 	}
 	return folded, nil
 }

@@ -24,7 +24,7 @@ ORDER BY tenant, reference ON CONFLICT (tenant, reference) DO NOTHING`
 // because a statement cannot update a row that it inserts itself. It reports whether it
 // created any.
 func (o *opener) ensureEscrows(ctx context.Context, changes []*chainedChange) (created bool, err error) {
-	c := pg.NewColumns(4, 1)
+	c := pg.NewTextColumns(4, 1)
 	var names []escrowKey
 	for i := range changes {
 		opening := changes[i].Opening
@@ -73,7 +73,7 @@ UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
 func correctEscrow(ctx context.Context, q pg.Execer, tenant string, opening Opening) (bool, error) {
 	done, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, opening.Reference, opening.Held, opening.Currency)
 	if err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	n, err := done.RowsAffected()
 	return n > 0, err

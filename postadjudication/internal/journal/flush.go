@@ -72,7 +72,7 @@ func narrowThenWide[R any](changes []*chainedChange, eligible func(*chainedChang
 			rest = append(rest, first...)
 		default:
 			for _, i := range first {
-				out[i].Err = pg.Unavailable(err)
+				out[i].Err = pg.Wrap(err)
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func selectChanges(changes []*chainedChange, at []int) []*chainedChange {
 func (j *Journal) flushFinds(ids []background.RunID) []pg.Answer[Snapshot] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(1, 1)
+	c := pg.NewTextColumns(1, 1)
 	for _, id := range ids {
 		c.ID(id)
 	}
@@ -118,7 +118,7 @@ func (j *Journal) flushFinds(ids []background.RunID) []pg.Answer[Snapshot] {
 		case at >= 0:
 			out[i].Err = unreadables[at : at+1]
 		case err != nil:
-			out[i].Err = pg.Unavailable(err)
+			out[i].Err = pg.Wrap(err)
 		case !ok:
 			out[i].Err = background.ErrNotFound
 		default:
@@ -145,7 +145,7 @@ func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange
 		}
 	default:
 		for i := range out {
-			out[i].Err = unrecordableOrUnavailable(err)
+			out[i].Err = unrecordableOrWrapped(err)
 		}
 	}
 	return out

@@ -59,23 +59,23 @@ func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err erro
 	}
 	tx, err := m.readDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return l, pg.Unavailable(err)
+		return l, pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	if err := l.measureLive(ctx, tx, now); err != nil {
-		return l, pg.Unavailable(err)
+		return l, pg.Wrap(err)
 	}
 	if err := l.measureLetters(ctx, tx); err != nil {
-		return l, pg.Unavailable(err)
+		return l, pg.Wrap(err)
 	}
 	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
-		return l, pg.Unavailable(err)
+		return l, pg.Wrap(err)
 	}
 	if err := tx.QueryRowContext(ctx, brokeGlassSQL).Scan(&l.BrokeGlass); err != nil {
-		return l, pg.Unavailable(err)
+		return l, pg.Wrap(err)
 	}
 	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.ForLookup, &l.Unknown.ForPerson); err != nil {
-		return l, pg.Unavailable(err)
+		return l, pg.Wrap(err)
 	}
 	return l, l.measureEscrows(ctx, tx)
 }
@@ -83,7 +83,7 @@ func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err erro
 func (l *Gauges) measureEscrows(ctx context.Context, tx *sql.Tx) error {
 	var since sql.NullTime
 	if err := tx.QueryRowContext(ctx, unfoldedSinceSQL).Scan(&since); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	if since.Valid {
 		l.OldestUnfolded = since.Time.UTC()
@@ -145,7 +145,7 @@ func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n in
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	if err := c.readDB.QueryRowContext(ctx, beforeInQueueSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
-		return 0, pg.Unavailable(err)
+		return 0, pg.Wrap(err)
 	}
 	return n, nil
 }
@@ -160,7 +160,7 @@ func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) 
 	if errors.Is(err, sql.ErrNoRows) {
 		return true, nil
 	}
-	return false, pg.Unavailable(err)
+	return false, pg.Wrap(err)
 }
 
 // Unserved is the number of live runs in a queue that no process serves.
@@ -179,5 +179,5 @@ func (m *Metrics) Unserved(ctx context.Context, since time.Time) ([]Unserved, er
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var out []Unserved
-	return out, pg.Unavailable(m.readDB.SelectContext(ctx, &out, unservedSQL, since))
+	return out, pg.Wrap(m.readDB.SelectContext(ctx, &out, unservedSQL, since))
 }

@@ -41,24 +41,24 @@ func (l *Letters) Handlers(ctx context.Context, tenant string, letters []backgro
 	}
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(1, 1)
+	c := pg.NewTextColumns(1, 1)
 	for _, id := range letters {
 		c.ID(id)
 	}
 	rows, err := l.handlersStmt.QueryContext(ctx, "", append(c.Args(), tenant)...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	out := map[background.RunID]background.RunID{}
 	for rows.Next() {
 		var letter, run uuid.UUID
 		if err := rows.Scan(&letter, &run); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		out[background.RunID(letter)] = background.RunID(run)
 	}
-	return out, pg.Unavailable(rows.Err())
+	return out, pg.Wrap(rows.Err())
 }
 
 // flushDeaths writes a batch of deaths with their handlers, in one commit. A batch that
@@ -79,7 +79,7 @@ func (j *Journal) flushDeaths(changes []*chainedChange) []pg.Answer[result] {
 		case errors.Is(err, ErrHandlerExists):
 			out[i].Err = err
 		default:
-			out[i].Err = unrecordableOrUnavailable(err)
+			out[i].Err = unrecordableOrWrapped(err)
 		}
 	}
 	return out
@@ -124,7 +124,7 @@ const linkHandlersSQL = `INSERT INTO recourse.handlers (letter, run, tenant) SEL
 // it.
 func openHandlers(ctx context.Context, tx *sql.Tx, q pg.Querier, statement string, all []Handler) error {
 	changes := make([]*chainedChange, len(all))
-	links := pg.NewColumns(3, len(all))
+	links := pg.NewTextColumns(3, len(all))
 	for i, h := range all {
 		var err error
 		if changes[i], err = chain(&h.Opens); err != nil {

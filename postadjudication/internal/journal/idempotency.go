@@ -61,7 +61,7 @@ func (r *IdempotentRequests) Begin(ctx context.Context, q IdempotentRequest, aba
 	defer cancel()
 	done, err := pg.Exec(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
 	if err != nil {
-		return before, false, busyOrUnavailable(err)
+		return before, false, busyOrWrapped(err)
 	}
 	switch n, err := done.RowsAffected(); {
 	case err != nil:
@@ -82,7 +82,7 @@ func (r *IdempotentRequests) Has(ctx context.Context, tenant, key string, expire
 	defer cancel()
 	err = r.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.requests WHERE tenant = $1 AND key = $2 AND began >= $3)`, tenant, key, expiredBefore).Scan(&has)
 	if err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	return has, nil
 }
@@ -97,7 +97,7 @@ func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequ
 		return before, holder, ErrBusy // it was deleted just now
 	}
 	if err != nil {
-		return before, holder, pg.Unavailable(err)
+		return before, holder, pg.Wrap(err)
 	}
 	copy(before.Digest[:], digest)
 	before.Status = int(status.Int64)
@@ -110,7 +110,7 @@ func (r *IdempotentRequests) Answer(ctx context.Context, q IdempotentRequest, re
 	defer cancel()
 	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
 		q.Tenant, q.Key, q.Token, response.Status, response.Headers, append([]byte{}, response.Body...))
-	return busyOrUnavailable(err)
+	return busyOrWrapped(err)
 }
 
 // Drop deletes a request that changed nothing, so that its key is free again.
@@ -118,5 +118,5 @@ func (r *IdempotentRequests) Drop(ctx context.Context, q IdempotentRequest) erro
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `DELETE FROM recourse.requests WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token)
-	return busyOrUnavailable(err)
+	return busyOrWrapped(err)
 }

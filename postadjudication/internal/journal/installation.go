@@ -45,7 +45,7 @@ func (d *Database) Installation(ctx context.Context) (i Installation, err error)
 	var since sql.NullTime
 	err = d.readDB.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.RecordedTimeline, &i.PreviousTimeline, &since, &i.Demonstration)
 	if err != nil {
-		return i, pg.Unavailable(err)
+		return i, pg.Wrap(err)
 	}
 	if since.Valid {
 		i.RecordedSince = since.Time.UTC()
@@ -58,7 +58,7 @@ func (d *Database) Installation(ctx context.Context) (i Installation, err error)
 // the identity.
 func (d *Database) Install(ctx context.Context, demonstration bool) (Installation, error) {
 	if _, err := pg.Exec(ctx, d.readDB, failpoint.Install, `INSERT INTO recourse.installation (demonstration) SELECT $1 AND NOT EXISTS (SELECT FROM recourse.cases) ON CONFLICT DO NOTHING`, demonstration); err != nil {
-		return Installation{}, pg.Unavailable(err)
+		return Installation{}, pg.Wrap(err)
 	}
 	return d.Installation(ctx)
 }
@@ -86,11 +86,11 @@ func (d *Database) RecordTimeline(ctx context.Context, i Installation, at time.T
 	res, err := pg.Exec(ctx, d.readDB, failpoint.Timeline, `UPDATE recourse.installation SET timeline = $1, timeline_before = timeline, timeline_seen = CASE WHEN timeline > 0 THEN $2::timestamptz END
 		WHERE timeline = $3 AND timeline <> $1`, i.Timeline, at, i.RecordedTimeline)
 	if err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	n, err := res.RowsAffected()
 	if err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	return n == 1 && i.RecordedTimeline > 0, nil
 }
@@ -122,19 +122,19 @@ func (d *Database) FailoverExposures(ctx context.Context, from, to time.Time) ([
 	defer cancel()
 	rows, err := d.readDB.QueryContext(ctx, failoverExposureSQL, from, to)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	var out []FailoverExposure
 	for rows.Next() {
 		var u FailoverExposure
 		if err := rows.Scan(&u.Tenant, &u.Unknown, &u.Findings); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		out = append(out, u)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	return out, nil
 }
@@ -160,17 +160,17 @@ var (
 func (d *Database) CheckNotPooled(ctx context.Context) error {
 	first, err := d.readDB.Conn(ctx)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	defer first.Close()
 	second, err := d.readDB.Conn(ctx)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	defer second.Close()
 	for range poolingRounds {
 		if pooled, err := pooledRound(ctx, first, second); err != nil {
-			return pg.Unavailable(err)
+			return pg.Wrap(err)
 		} else if pooled {
 			return ErrPooled
 		}

@@ -82,7 +82,7 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 	if errors.Is(err, errCaseExists) {
 		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
 		if err != nil {
-			return seen, pg.Unavailable(err)
+			return seen, pg.Wrap(err)
 		}
 		if seen.Run.ID == s.Run {
 			return seen, nil
@@ -114,7 +114,7 @@ type fingerprints struct {
 // lockFingerprints locks the fingerprints of the forks of remote runs among changes, before they are
 // written. No other transaction adds or forks a job with one of them until the commit.
 func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange) (out fingerprints, err error) {
-	ids := pg.NewColumns(1, len(changes))
+	ids := pg.NewTextColumns(1, len(changes))
 	n := 0
 	for _, ch := range changes {
 		if ch.forksRemoteRun() {
@@ -144,7 +144,7 @@ type tenantFingerprint struct {
 	fingerprint []byte
 }
 
-func forkedFingerprints(ctx context.Context, tx *sql.Tx, cases *pg.Columns) (out []tenantFingerprint, err error) {
+func forkedFingerprints(ctx context.Context, tx *sql.Tx, cases *pg.TextColumns) (out []tenantFingerprint, err error) {
 	rows, err := tx.QueryContext(ctx, forkedFingerprintsSQL, cases.Args()...)
 	if err != nil {
 		return nil, err
@@ -179,13 +179,13 @@ func (f fingerprints) check(ctx context.Context, tx *sql.Tx) error {
 func (c *Cases) FingerprintHolder(ctx context.Context, id receipts.CaseID, at time.Time) (subject string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	ids := pg.NewColumns(1, 1)
+	ids := pg.NewTextColumns(1, 1)
 	ids.ID(id)
 	err = c.readDB.QueryRowContext(ctx, `SELECT c.subject `+liveHolderSQL+` ORDER BY c.id LIMIT 1`, ids.Args()[0], at).Scan(&subject)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
-	return subject, pg.Unavailable(err)
+	return subject, pg.Wrap(err)
 }
 
 const activeRunsSQL = `SELECT c.subject, c.run_id FROM recourse.cases c WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = ANY($3)`
@@ -194,26 +194,26 @@ const activeRunsSQL = `SELECT c.subject, c.run_id FROM recourse.cases c WHERE c.
 func (c *Cases) ActiveRuns(ctx context.Context, tenant string, kind Kind, subjects []string) (map[string]background.RunID, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	texts := pg.NewColumns(1, len(subjects))
+	texts := pg.NewTextColumns(1, len(subjects))
 	for _, s := range subjects {
 		texts.Str(s)
 	}
 	rows, err := c.readDB.QueryContext(ctx, activeRunsSQL, tenant, string(kind), texts.Args()[0])
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	out := make(map[string]background.RunID, len(subjects))
 	for rows.Next() {
 		var subject, id string
 		if err := rows.Scan(&subject, &id); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		if out[subject], err = receipts.ParseRunID(id); err != nil {
 			return nil, err
 		}
 	}
-	return out, pg.Unavailable(rows.Err())
+	return out, pg.Wrap(rows.Err())
 }
 
 const outputSQL = `SELECT output FROM recourse.runs WHERE id = $1 AND tenant = $2`
@@ -226,7 +226,7 @@ func (c *Cases) Output(ctx context.Context, tenant string, id background.RunID) 
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, background.ErrNotFound
 	}
-	return output, pg.Unavailable(err)
+	return output, pg.Wrap(err)
 }
 
 // JobLabel is what a receipt of a job's run does not say.
@@ -241,13 +241,13 @@ const jobLabelsSQL = `SELECT id, family, retry_key, target, queue, policy, hande
 func (c *Cases) JobLabels(ctx context.Context, tenant string, ids []background.RunID) (map[background.RunID]JobLabel, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	columns := pg.NewColumns(1, len(ids))
+	columns := pg.NewTextColumns(1, len(ids))
 	for _, id := range ids {
 		columns.ID(id)
 	}
 	rows, err := c.readDB.QueryContext(ctx, jobLabelsSQL, append([]any{tenant}, columns.Args()...)...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	out := make(map[background.RunID]JobLabel, len(ids))
@@ -255,11 +255,11 @@ func (c *Cases) JobLabels(ctx context.Context, tenant string, ids []background.R
 		var id uuid.UUID
 		var l JobLabel
 		if err := rows.Scan(&id, &l.Family, &l.ID, &l.Type, &l.Queue, &l.Policy, &l.HandedBack); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		out[background.RunID(id)] = l
 	}
-	return out, pg.Unavailable(rows.Err())
+	return out, pg.Wrap(rows.Err())
 }
 
 // JobQueue is a queue that jobs were enqueued to.
@@ -275,7 +275,7 @@ func (c *Cases) AddJobQueue(ctx context.Context, tenant, name string, at time.Ti
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, c.batchDB, failpoint.JobQueue, addJobQueueSQL, tenant, name, at)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 // JobQueues lists queues of a tenant by name, and counts all of them.
@@ -283,8 +283,8 @@ func (c *Cases) JobQueues(ctx context.Context, tenant string, offset, limit int)
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	if err := c.readDB.GetContext(ctx, &total, `SELECT count(*) FROM recourse.job_queues WHERE tenant = $1`, tenant); err != nil {
-		return nil, 0, pg.Unavailable(err)
+		return nil, 0, pg.Wrap(err)
 	}
 	err = c.readDB.SelectContext(ctx, &queues, `SELECT name, created_at FROM recourse.job_queues WHERE tenant = $1 ORDER BY name OFFSET $2 LIMIT $3`, tenant, offset, limit)
-	return queues, total, pg.Unavailable(err)
+	return queues, total, pg.Wrap(err)
 }

@@ -60,9 +60,11 @@ type shared struct {
 	// were skipped. Set it before use. By default it does nothing.
 	Warn func(error)
 
-	batchDB     *sql.DB         // batches: one statement at a time per kind, generic plans that use indexes
-	readDB      *sqlx.DB        // queries of people
-	txPath      *pg.SlowPath    // transactions with side effects
+	batchDB *sql.DB  // batches: one statement at a time per kind, generic plans that use indexes
+	readDB  *sqlx.DB // queries of people
+	// Transactions of more than one statement: side effects, settings, receipts of refusals. They
+	// may wait for a case, LockTimeout at most.
+	txPath      *pg.SlowPath
 	IdleTimeout *pg.IdleTimeout // of all connections of this process to the database
 	committed   chan struct{}   // signalled when this process has written receipts
 
@@ -131,17 +133,28 @@ func newJournal() *Journal {
 	return j
 }
 
+// How long the first change that waits for a lock keeps others waiting that need the same lock.
+const (
+	// submitBusyAfter is longer than statements of other processes hold the lock of an escrow.
+	// Whoever holds it for longer is a caller's transaction, which may hold it for any time.
+	submitBusyAfter     = pg.LockTimeout / 2
+	transitionBusyAfter = 2 * pg.LockTimeout
+)
+
+// openPools opens the connections. There are three slow paths, so that none queues behind another:
+// submissions that wait for another transaction, transitions that do, and transactions of more than
+// one statement.
 func (j *Journal) openPools(databaseURL string) (err error) {
 	if j.batchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "batches", MaxConns: 6, Settings: pg.PlannerSettings, Binary: true, Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
 		return err
 	}
-	if j.opener.submitPath, err = pg.NewSlowPath(databaseURL, "waiting submissions", j.IdleTimeout, pg.SubmitBusyAfter, ErrBusy); err != nil {
+	if j.opener.submitPath, err = pg.NewSlowPath(databaseURL, "waiting submissions", j.IdleTimeout, submitBusyAfter, ErrBusy); err != nil {
 		return err
 	}
-	if j.transitionPath, err = pg.NewSlowPath(databaseURL, "waiting transitions", j.IdleTimeout, pg.TransitionBusyAfter, ErrBusy); err != nil {
+	if j.transitionPath, err = pg.NewSlowPath(databaseURL, "waiting transitions", j.IdleTimeout, transitionBusyAfter, ErrBusy); err != nil {
 		return err
 	}
-	if j.txPath, err = pg.NewSlowPath(databaseURL, "transactions", j.IdleTimeout, pg.TransitionBusyAfter, ErrBusy); err != nil {
+	if j.txPath, err = pg.NewSlowPath(databaseURL, "transactions", j.IdleTimeout, transitionBusyAfter, ErrBusy); err != nil {
 		return err
 	}
 	reads, err := pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "queries", MaxConns: 10, Dialer: j.IdleTimeout.Dialer(pg.ReadIdleLimit)})

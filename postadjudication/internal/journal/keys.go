@@ -93,7 +93,7 @@ func (k *Keys) selectKeys(ctx context.Context, where string, args ...any) ([]acc
 	defer cancel()
 	var rows []keyRow
 	if err := k.readDB.SelectContext(ctx, &rows, keySQL+where, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]access.Key, len(rows))
 	for i := range rows {
@@ -108,7 +108,7 @@ func (k *Keys) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
 	defer cancel()
 	_, err := pg.Exec(ctx, k.batchDB, failpoint.KeyUse, `UPDATE recourse.keys SET last_used_at = $2
 		WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2::timestamptz - interval '1 minute')`, id, at)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 // Create stores a new key, with its receipt in the same commit. Errors:

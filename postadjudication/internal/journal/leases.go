@@ -110,7 +110,7 @@ func (l *LeaseStore) flushOnce(requests []*Claim) []pg.Answer[[]background.Claim
 					without = append(without, i)
 				}
 			case !pg.IsContention(err): // else nothing was claimed, and the worker asks again
-				out[i].Err = pg.Unavailable(err)
+				out[i].Err = pg.Wrap(err)
 			}
 		}
 		if left = without; !full || len(left) == 0 {
@@ -260,13 +260,13 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 
 // due executes dueRemoteSQL and gives the runs of each queue to its requests, in order.
 func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at time.Time, maxBytes int) ([]pick, error) {
-	c := pg.NewColumns(3, len(queues))
+	c := pg.NewTextColumns(3, len(queues))
 	for _, q := range queues {
 		c.Str(q.tenant)
 		c.Str(q.queue)
 		c.Int(int64(q.wanted))
 	}
-	out := pg.NewColumns(1, 0)
+	out := pg.NewTextColumns(1, 0)
 	for _, id := range l.leaveOut.now(time.Now()) {
 		out.ID(id)
 	}
@@ -323,18 +323,18 @@ func (l *LeaseStore) FindLease(ctx context.Context, tenant string, id background
 	defer cancel()
 	rows, err := l.j.readDB.QueryContext(ctx, findLeaseSQL, id.String(), tenant)
 	if err != nil {
-		return background.Run{}, lease.Lease{}, pg.Unavailable(err)
+		return background.Run{}, lease.Lease{}, pg.Wrap(err)
 	}
 	defer rows.Close()
 	if !rows.Next() {
-		return background.Run{}, lease.Lease{}, errors.Join(pg.Unavailable(rows.Err()), background.ErrNotFound)
+		return background.Run{}, lease.Lease{}, errors.Join(pg.Wrap(rows.Err()), background.ErrNotFound)
 	}
 	var scanned snapshotRow
 	var held leaseRow
 	s, err := scanned.read(rows, held.destinations()...)
 	switch {
 	case scanned.ID == (uuid.UUID{}):
-		return background.Run{}, lease.Lease{}, pg.Unavailable(err)
+		return background.Run{}, lease.Lease{}, pg.Wrap(err)
 	case err != nil:
 		err = unreadable{{id: id, err: err, partial: s}}
 	}
@@ -368,17 +368,17 @@ func (r *leaseRow) lease() lease.Lease {
 func queryLeases(ctx context.Context, q pg.Querier, query string, args ...any) (out []lease.Lease, err error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r leaseRow
 		if err := rows.Scan(r.destinations()...); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		out = append(out, r.lease())
 	}
-	return out, pg.Unavailable(rows.Err())
+	return out, pg.Wrap(rows.Err())
 }
 
 // Leases lists all leases.
@@ -392,7 +392,7 @@ func (l *LeaseStore) Leases(ctx context.Context) ([]lease.Lease, error) {
 func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(3, len(held))
+	c := pg.NewTextColumns(3, len(held))
 	for _, h := range held {
 		c.ID(h.Run)
 		c.Str(h.Tenant)
@@ -408,7 +408,7 @@ func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length
 func (l *LeaseStore) EndLease(ctx context.Context, id background.RunID, version int64, cause lease.End) (bool, error) {
 	done, err := pg.Exec(ctx, l.j.batchDB, failpoint.LeaseEnd, endLeaseSQL, id.String(), version, string(cause))
 	if err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	n, err := done.RowsAffected()
 	return n == 1, err

@@ -74,7 +74,7 @@ func (l *Lookups) selectUnknownLetters(ctx context.Context, query string, args .
 		Paused bool      `db:"paused"`
 	}
 	if err := l.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]UnknownLetter, len(rows))
 	for i, r := range rows {
@@ -116,7 +116,7 @@ func (l *Lookups) Find(ctx context.Context, tenant string, id background.RunID) 
 	case errors.Is(err, sql.ErrNoRows):
 		return out, nil
 	case err != nil:
-		return out, pg.Unavailable(err)
+		return out, pg.Wrap(err)
 	}
 	out.LookedUpAt = out.LookedUpAt.UTC()
 	if absent.Valid {
@@ -137,7 +137,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (run_id) DO UPDATE SET asked = excluded.asked, asked_at = excluded.asked_at, answer = excluded.answer, why = excluded.why, moved = excluded.moved,
   absent_at = excluded.absent_at, next_at = excluded.next_at, waits_for = excluded.waits_for WHERE l.asked = excluded.asked - 1`,
 		r.Run.String(), r.Tenant, r.Count, r.LookedUpAt, string(r.Answer), r.FailureType, r.Moved, nullTime(r.NotExecutedAt), nullTime(r.NextAt), r.ManualReason)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 func nullTime(t time.Time) sql.NullTime { return sql.NullTime{Time: t, Valid: !t.IsZero()} }
@@ -149,7 +149,7 @@ func (l *Lookups) DeleteResolved(ctx context.Context) error {
 	defer cancel()
 	_, err := pg.Exec(ctx, l.readDB, failpoint.Lookup, `DELETE FROM recourse.lookups l WHERE NOT EXISTS (
   SELECT FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.id = l.run_id AND r.letter = 'open' AND c.unknown_open > 0)`)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 // Unresolved counts open dead letters of unknown outcome: those for automatic lookup, and

@@ -50,7 +50,7 @@ func (n *Notifications) DueRuns(ctx context.Context, after background.Cursor, du
 func (s *shared) selectWaiting(ctx context.Context, query string, args ...any) ([]background.Run, error) {
 	var rows []waitingRow
 	if err := s.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]background.Run, len(rows))
 	for i, r := range rows {
@@ -73,7 +73,7 @@ RETURNING r.id, r.notification_number`
 func (n *Notifications) AdvanceNotifications(ctx context.Context, rs []background.Run) ([]background.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(2, 1)
+	c := pg.NewTextColumns(2, 1)
 	byID := make(map[string]background.Run, len(rs))
 	for _, r := range rs {
 		c.ID(r.ID)
@@ -83,7 +83,7 @@ func (n *Notifications) AdvanceNotifications(ctx context.Context, rs []backgroun
 	failpoint.Hit(failpoint.JournalBefore, failpoint.AdvanceNotification)
 	rows, err := n.batchDB.QueryContext(ctx, advanceNotificationSQL, c.Args()...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	var out []background.Run
@@ -91,7 +91,7 @@ func (n *Notifications) AdvanceNotifications(ctx context.Context, rs []backgroun
 		var id string
 		var number int
 		if err := rows.Scan(&id, &number); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		r := byID[id]
 		r.NotificationNumber = number
@@ -106,13 +106,13 @@ const runStatusesSQL = `SELECT id, family, queue, state, letter, attempt_count, 
 // RunStatuses reads the fields by which an archived task is checked. See
 // background.ArchiveStore.
 func (n *Notifications) RunStatuses(ctx context.Context, ids []background.RunID) ([]background.Run, error) {
-	c := pg.NewColumns(1, 1)
+	c := pg.NewTextColumns(1, 1)
 	for _, id := range ids {
 		c.ID(id)
 	}
 	rows, err := n.readDB.QueryContext(ctx, runStatusesSQL, c.Args()...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	out := make([]background.Run, 0, len(ids))
@@ -120,13 +120,13 @@ func (n *Notifications) RunStatuses(ctx context.Context, ids []background.RunID)
 		var id uuid.UUID
 		var r background.Run
 		if err := rows.Scan(&id, &r.Family, &r.Queue, &r.State, &r.Letter, &r.Attempt, &r.NotificationNumber); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		r.ID = background.RunID(id)
 		out = append(out, r)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	return out, nil
 }
@@ -139,7 +139,7 @@ WHERE case_id = $1 AND run_id = $2 AND subtype = $3 AND body::json -> 'payload' 
 func (r *Receipts) HasDeliveryReceipt(ctx context.Context, run background.Run, subtype receipts.Subtype, dispatch string) (found bool, err error) {
 	err = r.readDB.QueryRowContext(ctx, deliveryReceiptSQL, run.Case.String(), run.ID.String(), string(subtype), dispatch).Scan(&found)
 	if err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	return found, nil
 }

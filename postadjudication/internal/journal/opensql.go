@@ -98,7 +98,7 @@ const subjectLockSQL = `hashtextextended(b.tenant || chr(31) || b.kind || chr(31
 
 func wideOpenArgs(changes []*chainedChange) []any {
 	n := len(changes)
-	cases, runs, trail := pg.NewColumns(len(wideOpenParameters), n), pg.NewColumns(len(newRunParameters), n), pg.NewColumns(len(receiptParameters), n)
+	cases, runs, trail := pg.NewTextColumns(len(wideOpenParameters), n), pg.NewTextColumns(len(newRunParameters), n), pg.NewTextColumns(len(receiptParameters), n)
 	for i := range changes {
 		ch := changes[i]
 		k := ch.After.Case

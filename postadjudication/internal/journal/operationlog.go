@@ -29,7 +29,7 @@ type OperationLogs struct {
 func (o *OperationLogs) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
 	draft.Subtype = receipts.Refused
 	if recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since); recorded || err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	record := func(ctx context.Context, tx *sql.Tx) error {
 		lock := withSkipLocked(lockCaseSQL)
@@ -69,7 +69,7 @@ func (o *OperationLogs) RefusalRecorded(ctx context.Context, tenant string, id r
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since)
-	return recorded, pg.Unavailable(err)
+	return recorded, pg.Wrap(err)
 }
 
 // RecordAccessRefusalOnce is RecordRefusalOnce for requests that name no case: it writes to
@@ -114,7 +114,7 @@ func (o *OperationLogs) Case(ctx context.Context, tenant, subject string) (id re
 	case errors.Is(err, sql.ErrNoRows):
 		return id, false, nil
 	case err != nil:
-		return id, false, pg.Unavailable(err)
+		return id, false, pg.Wrap(err)
 	}
 	return receipts.CaseID(caseID), true, nil
 }
@@ -175,7 +175,7 @@ func (o *OperationLogs) Log(ctx context.Context, tenant string, r OperationLog) 
 	case errors.Is(err, sql.ErrNoRows):
 		return id, false, nil
 	case err != nil:
-		return id, false, pg.Unavailable(err)
+		return id, false, pg.Wrap(err)
 	}
 	return receipts.CaseID(caseID), true, nil
 }
@@ -241,7 +241,7 @@ func (s *shared) InTx(ctx context.Context, db *sql.DB, point string, do func(con
 	defer cancel()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	if err := do(ctx, tx); err != nil {
@@ -254,7 +254,7 @@ func (s *shared) InTx(ctx context.Context, db *sql.DB, point string, do func(con
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, point)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	s.SignalCommitted()
 	return nil

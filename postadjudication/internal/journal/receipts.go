@@ -22,7 +22,7 @@ type Receipts struct {
 // case selects all of the tenant's cases.
 func (r *Receipts) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
 	out, err := stored.Trail(ctx, r.readDB, tenant, caseID, after, limit)
-	return out, pg.Unavailable(err)
+	return out, pg.Wrap(err)
 }
 
 // OfCase reads the receipts of a tenant's case with one of some subtypes, in order.
@@ -36,7 +36,7 @@ func (r *Receipts) OfCase(ctx context.Context, tenant string, id receipts.CaseID
 	var rows []stored.ReceiptRow
 	err := r.readDB.SelectContext(ctx, &rows, `SELECT `+receiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = ANY($3) ORDER BY seq`, tenant, id.String(), texts)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]receipts.Receipt, len(rows))
 	for i := range rows {
@@ -51,7 +51,7 @@ const breachReceiptsSQL = `SELECT ` + receiptColumns + ` FROM recourse.receipts 
 func (r *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.CaseID) (excess int64, err error) {
 	var rows []stored.ReceiptRow
 	if err := r.readDB.SelectContext(ctx, &rows, breachReceiptsSQL, tenant, caseID.String()); err != nil {
-		return 0, pg.Unavailable(err)
+		return 0, pg.Wrap(err)
 	}
 	for i := range rows {
 		receipt := rows[i].Receipt()
@@ -102,7 +102,7 @@ ORDER BY n.number`
 func (r *Receipts) From(ctx context.Context, tenant string, from int64, limit int) ([]NumberedReceipt, error) {
 	var rows []numberedRow
 	if err := r.readDB.SelectContext(ctx, &rows, eventPageSQL, tenant, from, limit); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]NumberedReceipt, len(rows))
 	for i := range rows {
@@ -114,7 +114,7 @@ func (r *Receipts) From(ctx context.Context, tenant string, from int64, limit in
 // LastNumberOf returns the greatest number of a tenant's receipts; 0 if none is numbered.
 func (r *Receipts) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
 	if err := r.readDB.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
-		return 0, pg.Unavailable(err)
+		return 0, pg.Wrap(err)
 	}
 	return last, nil
 }
@@ -133,7 +133,7 @@ type DeathEvent struct {
 // none.
 func (r *Receipts) LastPosition(ctx context.Context) (last int64, err error) {
 	if err := r.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
-		return 0, pg.Unavailable(err)
+		return 0, pg.Wrap(err)
 	}
 	return last, nil
 }
@@ -166,14 +166,14 @@ func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (fou
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	if err := r.readDB.QueryRowContext(ctx, deathsUntilSQL, after, statements).Scan(&next); err != nil {
-		return nil, after, pg.Unavailable(err)
+		return nil, after, pg.Wrap(err)
 	}
 	if next == after {
 		return nil, after, nil
 	}
 	var rows []deathRow
 	if err := r.readDB.SelectContext(ctx, &rows, deathsSQL, after, next); err != nil {
-		return nil, after, pg.Unavailable(err)
+		return nil, after, pg.Wrap(err)
 	}
 	found = make([]DeathEvent, len(rows))
 	for i, row := range rows {
@@ -191,14 +191,14 @@ const recentReceiptsSQL = `SELECT t.* FROM unnest($2::uuid[],$3::bigint[]) AS c(
 func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newest int64) (map[receipts.CaseID][]receipts.Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(2, len(cases))
+	c := pg.NewTextColumns(2, len(cases))
 	for i := range cases {
 		c.ID(cases[i].ID)
 		c.Int(max(0, cases[i].Head.Seq-newest))
 	}
 	var rows []stored.ReceiptRow
 	if err := r.readDB.SelectContext(ctx, &rows, recentReceiptsSQL, append([]any{tenant}, c.Args()...)...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make(map[receipts.CaseID][]receipts.Receipt, len(cases))
 	for i := range rows {

@@ -94,7 +94,7 @@ func (l *Letters) CountExpired(ctx context.Context, s RetentionScope, diedBy tim
 	defer cancel()
 	err = l.readDB.QueryRowContext(ctx, countExpiredSQL, s.Family, s.Queue, pq.Array(pg.NonNil(s.Except)), diedBy).Scan(&n)
 	if err != nil {
-		return 0, pg.Unavailable(err)
+		return 0, pg.Wrap(err)
 	}
 	return n, nil
 }

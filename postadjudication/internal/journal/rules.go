@@ -63,7 +63,7 @@ func (r *Rules) selectRules(ctx context.Context, where string, args ...any) ([]R
 	defer cancel()
 	var found []Rule
 	if err := r.readDB.SelectContext(ctx, &found, ruleSQL+where, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	for i := range found {
 		found[i].At = found[i].At.UTC()
@@ -192,7 +192,7 @@ func writeRuleActions(ctx context.Context, tx *sql.Tx, all []RuleAction) error {
 		return err
 	}
 	var annotations []AnnotationsRow
-	roots := pg.NewColumns(1, len(all))
+	roots := pg.NewTextColumns(1, len(all))
 	for _, next := range all {
 		if next.Tenant != b.Tenant || next.Rule != b.Rule || next.Version != b.Version {
 			return errMixedRules
@@ -252,13 +252,13 @@ func (r *Rules) LineageReplays(ctx context.Context, tenant string, runs []backgr
 	}
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(1, len(runs))
+	c := pg.NewTextColumns(1, len(runs))
 	for _, id := range runs {
 		c.ID(id)
 	}
 	rows, err := r.readDB.QueryContext(ctx, lineageReplaysSQL, append(c.Args(), tenant)...)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	out := make(map[background.RunID]LineageReplays, len(runs))
@@ -267,7 +267,7 @@ func (r *Rules) LineageReplays(ctx context.Context, tenant string, runs []backgr
 		var by RuleReplayCount
 		var last sql.NullTime
 		if err := rows.Scan(&run, &root, &by.Rule, &by.Replays, &last); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		lineage := out[background.RunID(run)]
 		lineage.Root = background.RunID(root)
@@ -276,5 +276,5 @@ func (r *Rules) LineageReplays(ctx context.Context, tenant string, runs []backgr
 		}
 		out[background.RunID(run)] = lineage
 	}
-	return out, pg.Unavailable(rows.Err())
+	return out, pg.Wrap(rows.Err())
 }

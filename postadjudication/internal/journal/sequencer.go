@@ -86,7 +86,7 @@ func (s *Sequencer) Step(ctx context.Context) (Step, error) {
 	defer cancel()
 	step, err := s.step(ctx)
 	if err != nil {
-		return Step{}, errors.Join(pg.Unavailable(err), s.Release())
+		return Step{}, errors.Join(pg.Wrap(err), s.Release())
 	}
 	return step, nil
 }
@@ -170,14 +170,14 @@ const drainPause = 10 * time.Millisecond
 func (o *Outbox) Drain(ctx context.Context) (err error) {
 	var last int64
 	if err := o.readDB.QueryRowContext(ctx, `SELECT coalesce(max(id), 0) FROM recourse.outbox`).Scan(&last); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	s := o.Sequencer()
 	defer func() { err = errors.Join(err, s.Release()) }()
 	for {
 		var waiting bool
 		if err := o.readDB.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.outbox WHERE id <= $1)`, last).Scan(&waiting); err != nil {
-			return pg.Unavailable(err)
+			return pg.Wrap(err)
 		}
 		if !waiting {
 			return nil

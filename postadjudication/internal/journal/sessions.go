@@ -50,7 +50,7 @@ func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bo
 	case errors.Is(err, sql.ErrNoRows):
 		return false, now, nil
 	case err != nil:
-		return false, now, pg.Unavailable(err)
+		return false, now, pg.Wrap(err)
 	}
 	return true, now, nil
 }
@@ -58,7 +58,7 @@ func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bo
 // Clock reads the database's clock.
 func (s *SessionStore) Clock(ctx context.Context) (background.ClockReading, error) {
 	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL))
-	return now, pg.Unavailable(err)
+	return now, pg.Wrap(err)
 }
 
 func readClock(row *sql.Row) (r background.ClockReading, err error) {
@@ -85,7 +85,7 @@ func (s *SessionStore) Sessions(ctx context.Context) ([]background.Session, erro
 		Targets   pq.StringArray `db:"targets"`
 	}
 	if err := s.readDB.SelectContext(ctx, &rows, `SELECT id, worker, beat, lost, started_at, clock_offset_us, queues, barred, beat_at, redis, targets FROM recourse.sessions`); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]background.Session, len(rows))
 	for i, r := range rows {
@@ -104,7 +104,7 @@ func (s *SessionStore) Sessions(ctx context.Context) ([]background.Session, erro
 func (s *SessionStore) MarkLost(ctx context.Context, session background.Session) (bool, error) {
 	done, err := pg.Exec(ctx, s.heartbeatDB, failpoint.MarkLost, `UPDATE recourse.sessions SET lost = true WHERE id = $1 AND beat = $2`, session.ID, session.Beat)
 	if err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	n, err := done.RowsAffected()
 	return n == 1, err
@@ -140,14 +140,14 @@ func (s *SessionStore) MissingSessions(ctx context.Context, after background.Cur
 	defer cancel()
 	rows, err := s.readDB.QueryContext(ctx, missingSessionsSQL, after.DueAt, after.ID.String(), limit)
 	if err != nil {
-		return nil, next, pg.Unavailable(err)
+		return nil, next, pg.Wrap(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var session, run uuid.NullUUID
 		var due sql.NullTime
 		if err := rows.Scan(&session, &due, &run); err != nil {
-			return nil, next, pg.Unavailable(err)
+			return nil, next, pg.Wrap(err)
 		}
 		if session.Valid {
 			ids = append(ids, session.UUID)
@@ -156,7 +156,7 @@ func (s *SessionStore) MissingSessions(ctx context.Context, after background.Cur
 		next = background.Cursor{DueAt: due.Time.UTC(), ID: background.RunID(run.UUID)}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, next, pg.Unavailable(err)
+		return nil, next, pg.Wrap(err)
 	}
 	return ids, next, nil
 }
@@ -172,18 +172,18 @@ const (
 func (s *SessionStore) Remove(ctx context.Context, id background.SessionID) (err error) {
 	tx, err := s.heartbeatDB.BeginTx(ctx, nil)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	if _, err := tx.ExecContext(ctx, lockSessionSQL, id); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.RemoveSession)
 	if _, err := tx.ExecContext(ctx, removeSessionSQL, id); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	if err := tx.Commit(); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	failpoint.Hit(failpoint.JournalAfter, failpoint.RemoveSession)
 	return nil

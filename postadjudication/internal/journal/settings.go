@@ -83,7 +83,7 @@ func (p *Policies) selectPolicies(ctx context.Context, where string, args ...any
 	defer cancel()
 	var rows []policyRow
 	if err := p.readDB.SelectContext(ctx, &rows, policySQL+where, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]Policy, 0, len(rows))
 	for i := range rows {
@@ -106,11 +106,11 @@ func (p *Policies) Update(ctx context.Context, tenant, family string, decide fun
 	defer cancel()
 	tx, err := p.txPath.DB.BeginTx(ctx, nil)
 	if err != nil {
-		return now, pg.Unavailable(err)
+		return now, pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	if now, err = lockPolicy(ctx, tx, tenant, family); err != nil {
-		return now, busyOrUnavailable(err)
+		return now, busyOrWrapped(err)
 	}
 	next, changes, err := decide(now)
 	if err != nil {
@@ -118,13 +118,13 @@ func (p *Policies) Update(ctx context.Context, tenant, family string, decide fun
 	}
 	next.Tenant, next.Family, next.Case, next.Version = tenant, family, now.Case, now.Version+1
 	if err := updatePolicyRow(ctx, tx, next, changes); err != nil {
-		return now, busyOrUnavailable(err)
+		return now, busyOrWrapped(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Policy)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Policy)
 	if err != nil {
-		return now, pg.Unavailable(err)
+		return now, pg.Wrap(err)
 	}
 	p.SignalCommitted()
 	return next, nil
@@ -168,7 +168,7 @@ func (c *Cases) HasTasks(ctx context.Context, tenant, family string) (has bool, 
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	if err := c.readDB.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
-		return false, pg.Unavailable(err)
+		return false, pg.Wrap(err)
 	}
 	return has, nil
 }
@@ -214,7 +214,7 @@ func (p *PeopleStore) selectPeople(ctx context.Context, where string, args ...an
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	if err := p.readDB.SelectContext(ctx, &found, peopleSQL+where, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	for i := range found {
 		found[i].At = found[i].At.UTC()

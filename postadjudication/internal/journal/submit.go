@@ -48,7 +48,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		case errors.Is(err, background.ErrNotFound):
 			continue
 		case err != nil:
-			return seen, pg.Unavailable(err)
+			return seen, pg.Wrap(err)
 		case seen.Run.ID == s.Run:
 			return seen, nil
 		}
@@ -82,7 +82,7 @@ func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submis
 			return seen, ctx.Err()
 		}
 		if seen, err = snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject); err != nil {
-			return seen, pg.Unavailable(err)
+			return seen, pg.Wrap(err)
 		}
 		if seen.Run.ID == s.Run {
 			return seen, nil
@@ -153,7 +153,7 @@ func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error)
 func (o *opener) checkAbsent(ctx context.Context, q pg.Querier, c Case) error {
 	switch seen, err := snapshots(ctx, q, bySubjectSQL, c.Tenant, string(c.Kind), c.Subject); {
 	case err != nil:
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	case len(seen) > 0:
 		return errCaseExists
 	}
@@ -182,7 +182,7 @@ func openOutcome(ch *chainedChange, opened openResult) (*Snapshot, error) {
 // retries a deferred row, which did not fit into its escrow after others of its batch.
 func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened openResult) (openResult, error) {
 	if _, err := o.recreateEscrow(ctx, ch); err != nil {
-		return openResult{}, pg.Unavailable(err)
+		return openResult{}, pg.Wrap(err)
 	}
 	reopen := func() (res result, err error) {
 		opened, err = o.opens.Do(ch)
@@ -193,7 +193,7 @@ func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened op
 		if opened.result == deferred {
 			_, err = reopen()
 		} else {
-			_, err = pg.Serialize(ctx, o.submitPath, lockName(&ch.After.Case), reopen, func() (res result, err error) {
+			_, err = pg.WaitForLock(ctx, o.submitPath, lockName(&ch.After.Case), reopen, func() (res result, err error) {
 				if opened, err = o.openWaiting(ctx, ch); err == nil && opened.result == exceedsHeld {
 					return reopen() // its snapshot does not show what was freed while it waited
 				}
@@ -223,7 +223,7 @@ func (o *opener) openWaiting(ctx context.Context, ch *chainedChange) (openResult
 	defer cancel()
 	defer o.SignalCommitted()
 	opened, err := applyWideOpen(ctx, o.submitPath.DB, withSubjectLock(wideOpenSQL), ch)
-	return opened, busyOrUnavailable(err)
+	return opened, busyOrWrapped(err)
 }
 
 // lockName identifies what the transaction of a submission locks for others: its escrow, or
@@ -256,7 +256,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 		return new(Snapshot), ErrBusy
 	}
 	if err != nil {
-		return new(Snapshot), pg.Unavailable(err)
+		return new(Snapshot), pg.Wrap(err)
 	}
 	change, err := s.Decide(seen)
 	if err != nil {
@@ -268,7 +268,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	}
 	switch res, err := applyWideTransition(ctx, tx, withSkipLocked(wideTransitionSQL), ch); {
 	case err != nil:
-		return seen, pg.Unavailable(err)
+		return seen, pg.Wrap(err)
 	case res == exceedsHeld:
 		return seen, ErrExceedsHeld
 	case res != applied:
@@ -283,7 +283,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		return new(Snapshot), err
 	}
 	if _, err := o.ensureEscrows(ctx, []*chainedChange{ch}); err != nil {
-		return new(Snapshot), pg.Unavailable(err)
+		return new(Snapshot), pg.Wrap(err)
 	}
 	opened, err := applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
 	retry := false
@@ -300,7 +300,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		opened, err = applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
 	}
 	if err != nil {
-		return new(Snapshot), pg.Unavailable(err)
+		return new(Snapshot), pg.Wrap(err)
 	}
 	if res := opened.result; res == exceedsHeld || res == escrowMismatch {
 		if err := o.checkAbsent(ctx, tx, change.After.Case); err != nil {
@@ -313,7 +313,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 func readCommitted(ctx context.Context, tx *sql.Tx) error {
 	var level string
 	if err := tx.QueryRowContext(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	if level != "read committed" && level != "read uncommitted" {
 		return ErrIsolation

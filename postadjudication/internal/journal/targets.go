@@ -76,7 +76,7 @@ func targetArgs(family string, breakers map[string]string, since time.Time) []an
 }
 
 func selectTargetDifferences(ctx context.Context, q sqlx.QueryerContext, args []any) (out []targetDifference, err error) {
-	return out, pg.Unavailable(sqlx.SelectContext(ctx, q, &out, targetDifferencesSQL, args...))
+	return out, pg.Wrap(sqlx.SelectContext(ctx, q, &out, targetDifferencesSQL, args...))
 }
 
 // Targets keeps the names of configured targets and their circuit breakers.
@@ -114,11 +114,11 @@ func (t *Targets) Record(ctx context.Context, family string, breakers map[string
 	}
 	tx, err := t.readDB.BeginTxx(ctx, nil)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx.Tx)) }()
 	if _, err := tx.ExecContext(ctx, lockTargetsSQL); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	if differences, err = selectTargetDifferences(ctx, tx, args); err != nil {
 		return err
@@ -129,12 +129,12 @@ func (t *Targets) Record(ctx context.Context, family string, breakers map[string
 		}
 	}
 	if _, err := tx.ExecContext(ctx, recordTargetsSQL, args[:3]...); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Targets)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Targets)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 // BreakerOf returns the target whose breaker applies to a target of a family, as
@@ -150,7 +150,7 @@ func breakerOf(ctx context.Context, q pg.RowQuerier, family, target string) (bre
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
-	return breaker, pg.Unavailable(err)
+	return breaker, pg.Wrap(err)
 }
 
 // SettledBreakerOf is BreakerOf, but waits for a concurrent Record: the result
@@ -160,11 +160,11 @@ func (t *Targets) SettledBreakerOf(ctx context.Context, family, target string) (
 	defer cancel()
 	tx, err := t.readDB.BeginTxx(ctx, nil)
 	if err != nil {
-		return "", pg.Unavailable(err)
+		return "", pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx.Tx)) }()
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE recourse.targets IN ROW EXCLUSIVE MODE`); err != nil {
-		return "", pg.Unavailable(err)
+		return "", pg.Wrap(err)
 	}
 	return breakerOf(ctx, tx, family, target)
 }
@@ -187,5 +187,5 @@ func (m *Metrics) Uncalled(ctx context.Context, family string, since time.Time) 
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var out []Uncalled
-	return out, pg.Unavailable(m.readDB.SelectContext(ctx, &out, uncalledSQL, family, since))
+	return out, pg.Wrap(m.readDB.SelectContext(ctx, &out, uncalledSQL, family, since))
 }

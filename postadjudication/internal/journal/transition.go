@@ -181,14 +181,14 @@ func singleResult(res result, err error) (result, error) {
 	case errors.Is(err, ErrFingerprintHeld):
 		return conflict, err
 	case err != nil:
-		return conflict, unrecordableOrUnavailable(err)
+		return conflict, unrecordableOrWrapped(err)
 	}
 	return res, nil
 }
 
 // writeSerialized writes a change after the transaction that holds its rows.
 func (j *Journal) writeSerialized(ctx context.Context, path *pg.SlowPath, name string, ch *chainedChange) (result, error) {
-	return pg.Serialize(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, ch) }, func() (result, error) {
+	return pg.WaitForLock(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, ch) }, func() (result, error) {
 		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(wideTransitionSQL), ch))
 	})
 }
@@ -216,14 +216,14 @@ func (j *Journal) conflictReason(ctx context.Context, change *Change) error {
 	alive, err := j.Sessions.sessionAlive(ctx, change.After.Run.Session)
 	switch {
 	case err != nil:
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	case !alive:
 		return background.ErrSessionLost
 	}
 	blocked, err := j.Breakers.blockedByBreaker(ctx, change.After.Run.ID)
 	switch {
 	case err != nil:
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	case blocked:
 		return background.ErrBreakerOpen
 	}

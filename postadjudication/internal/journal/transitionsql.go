@@ -131,8 +131,8 @@ var (
 
 func wideTransitionArgs(changes []*chainedChange) []any {
 	n := len(changes)
-	cases, runs, newRuns, trail := pg.NewColumns(len(caseParameters), n), pg.NewColumns(len(runParameters), n), pg.NewColumns(len(newRunParameters), 0), pg.NewColumns(len(receiptParameters), n)
-	classes := pg.NewColumns(1, 0)
+	cases, runs, newRuns, trail := pg.NewTextColumns(len(caseParameters), n), pg.NewTextColumns(len(runParameters), n), pg.NewTextColumns(len(newRunParameters), 0), pg.NewTextColumns(len(receiptParameters), n)
+	classes := pg.NewTextColumns(1, 0)
 	for i := range changes {
 		ch := changes[i]
 		addCase(cases, ch)
@@ -152,7 +152,7 @@ func wideTransitionArgs(changes []*chainedChange) []any {
 	return append(append(append(args, newRuns.Args()...), trail.Args()...), classes.Args()...)
 }
 
-func addCase(c *pg.Columns, ch *chainedChange) {
+func addCase(c *pg.TextColumns, ch *chainedChange) {
 	before, after := &ch.Before.Case, &ch.After.Case
 	acting := &ch.After.Run
 	if ch.NewRun != nil {
@@ -191,7 +191,7 @@ func addCase(c *pg.Columns, ch *chainedChange) {
 	c.Bool(ch.Reserve)
 }
 
-func addRun(c *pg.Columns, before, after *background.Run) {
+func addRun(c *pg.TextColumns, before, after *background.Run) {
 	c.ID(after.ID)
 	c.ID(after.Case)
 	c.Str(string(before.State))

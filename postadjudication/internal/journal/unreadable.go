@@ -83,7 +83,7 @@ func (s *shared) readableRuns(ss []Snapshot, err error) ([]background.Run, unrea
 	if errors.As(err, &unreadables) {
 		s.warnUnreadable(unreadables)
 	} else if err != nil {
-		return nil, nil, pg.Unavailable(err)
+		return nil, nil, pg.Wrap(err)
 	}
 	out := make([]background.Run, len(ss))
 	for i, snapshot := range ss {
@@ -133,7 +133,7 @@ func (c *Cases) CountUnreadable(ctx context.Context) (n int64, err error) {
 		Runs   int64  `db:"runs"`
 	}
 	if err := c.readDB.SelectContext(ctx, &policies, `SELECT policy, count(*) AS runs FROM recourse.runs WHERE active GROUP BY policy`); err != nil {
-		return 0, pg.Unavailable(err)
+		return 0, pg.Wrap(err)
 	}
 	for _, p := range policies {
 		if _, err := retrypolicy.Parse(p.Policy); err != nil {

@@ -180,15 +180,15 @@ func (b *Batcher[T, K, R]) recordSize(rows int) {
 // larger than the last.
 var BatchSizeBuckets = [...]int{1, 2, 4, 8, 16, 32, 64, 128, maxBatch}
 
-// BatchStats counts batches by the rows that shared a commit, since the journal was opened.
+// BatchStats counts the batches of a Batcher by size, since it was made.
 type BatchStats struct {
-	Commits [len(BatchSizeBuckets)]uint64 // by bucket, not cumulative
+	Batches [len(BatchSizeBuckets)]uint64 // by bucket, not cumulative
 	Rows    uint64
 }
 
 // sizeHistogram counts batches by size. It is safe for concurrent use.
 type sizeHistogram struct {
-	commits [len(BatchSizeBuckets)]atomic.Uint64
+	batches [len(BatchSizeBuckets)]atomic.Uint64
 	rows    atomic.Uint64
 }
 
@@ -197,14 +197,14 @@ func (s *sizeHistogram) record(rows int) {
 	for BatchSizeBuckets[i] < rows {
 		i++
 	}
-	s.commits[i].Add(1)
+	s.batches[i].Add(1)
 	s.rows.Add(uint64(rows))
 }
 
 func (s *sizeHistogram) stats() BatchStats {
 	out := BatchStats{Rows: s.rows.Load()}
-	for i := range s.commits {
-		out.Commits[i] = s.commits[i].Load()
+	for i := range s.batches {
+		out.Batches[i] = s.batches[i].Load()
 	}
 	return out
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/lib/pq/oid"
 )
 
-// BinaryColumns collects rows like columns, but as arrays in the server's binary format,
-// which the server need not parse. Only connections of a pool with binary set accept them.
+// BinaryColumns collects rows like TextColumns, but as arrays in the server's binary format, which
+// the server need not parse. Only connections of a pool with PoolConfig.Binary accept them.
 type BinaryColumns struct {
 	cols []binaryColumn
 	next int
@@ -54,7 +54,7 @@ type BinaryLayout struct {
 // NewBinaryLayout returns the layout of columns of the given element types.
 func NewBinaryLayout(types ...oid.Oid) *BinaryLayout { return &BinaryLayout{types: types} }
 
-// Get returns columns without rows. The caller puts them back with put.
+// Get returns columns without rows. The caller puts them back with Put.
 func (l *BinaryLayout) Get() *BinaryColumns {
 	if c, ok := l.spare.Get().(*BinaryColumns); ok {
 		return c

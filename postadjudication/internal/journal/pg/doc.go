@@ -1,7 +1,7 @@
 // Package pg is what the journal needs of Postgres, without a word about runs: pools of connections
 // with settings and idle time-outs, batches of rows that share a statement and a commit, rows as
-// arrays for unnest, slow paths for rows that wait for a lock, session locks, and the classes of
-// errors.
+// arrays for unnest, slow paths for statements that may wait for a lock, session locks, and the
+// classes of errors.
 //
 // # Promise
 //
@@ -10,8 +10,8 @@
 //   - A connection that receives no byte within the limit of its pool is closed, and with it every
 //     connection of the same IdleTimeout that has been silent for as long: none blocks for ever on a
 //     peer that was lost.
-//   - On a SlowPath one row per lock waits, for LockTimeout at most, and no row waits for a
-//     connection.
+//   - WaitForLock lets one row per lock wait, for LockTimeout at most, and no row wait for a
+//     connection. Acquire waits for a connection of a SlowPath, for LockTimeout at most.
 //   - Exec passes the two failpoints of a statement.
 //
 // # House

@@ -36,8 +36,8 @@ func IsContention(err error) bool {
 	return false
 }
 
-// Unavailable wraps the error of a statement or a connection; nil stays nil.
-func Unavailable(err error) error {
+// Wrap returns the error of a statement or a connection as the journal's; nil stays nil.
+func Wrap(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -29,7 +29,7 @@ const lockTries = 5
 func TryLock(ctx context.Context, db *sql.DB, tryLockSQL string, args ...any) (*sql.Conn, error) {
 	conn, acquired, err := ConnectAndLock(ctx, db, tryLockSQL, args...)
 	if err != nil || acquired {
-		return conn, Unavailable(err)
+		return conn, Wrap(err)
 	}
 	return nil, ReleaseLocks(ctx, conn)
 }
@@ -69,5 +69,5 @@ func ReleaseLocks(ctx context.Context, conn *sql.Conn) error {
 	if errors.Is(drop, driver.ErrBadConn) || errors.Is(drop, sql.ErrConnDone) {
 		return nil
 	}
-	return errors.Join(Unavailable(err), drop)
+	return errors.Join(Wrap(err), drop)
 }

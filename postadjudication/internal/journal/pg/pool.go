@@ -150,3 +150,19 @@ func RowsAffected(res sql.Result, err error) (int, error) {
 	n, err := res.RowsAffected()
 	return int(n), err
 }
+
+// NonNil keeps an empty list from becoming NULL.
+func NonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// UTCOrZero returns a time in UTC; NULL is the zero time.
+func UTCOrZero(t sql.NullTime) time.Time {
+	if !t.Valid {
+		return time.Time{}
+	}
+	return t.Time.UTC()
+}

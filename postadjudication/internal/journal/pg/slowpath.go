@@ -4,37 +4,31 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 )
 
-// A SlowPath is a few connections for rows that are written alone, whose statements give up
-// after LockTimeout on a lock that another transaction holds. There are three, so that none
-// queues behind another: submissions that wait for another transaction, transitions that
-// do, and transactions with side effects, which wait for no case.
+// A SlowPath is a few connections of one purpose for statements that may wait for a lock, and give
+// up after LockTimeout on one that another transaction holds. Purposes that must not queue behind
+// each other have one each.
 type SlowPath struct {
 	DB        *sql.DB
 	slots     chan struct{}
 	waiters   lockWaiters
-	busyAfter time.Duration // how long the first waiter of a name may wait before the others get errBusy
+	busyAfter time.Duration // how long the first waiter for a lock may wait before the others get errBusy
 	errBusy   error         // of a row that was not written, because another transaction holds its lock
 }
 
 const (
 	slowPathConns = 4
 	LockTimeout   = 2 * time.Second // also the lock_timeout of its connections
-
-	// SubmitBusyAfter is longer than statements of other processes hold the lock of an
-	// escrow. Whoever holds it for longer is a caller's transaction, which may hold it for
-	// any time.
-	SubmitBusyAfter     = LockTimeout / 2
-	TransitionBusyAfter = 2 * LockTimeout
 )
 
 // NewSlowPath opens the connections of a slow path. Rows that are not written because another
 // transaction holds their lock get errBusy.
 func NewSlowPath(databaseURL, purpose string, idle *IdleTimeout, busyAfter time.Duration, errBusy error) (*SlowPath, error) {
-	settings := map[string]string{"lock_timeout": "2000"}
+	settings := map[string]string{"lock_timeout": strconv.FormatInt(LockTimeout.Milliseconds(), 10)}
 	for k, v := range PlannerSettings {
 		settings[k] = v
 	}
@@ -64,13 +58,13 @@ func (path *SlowPath) Release() { <-path.slots }
 // without waiting for the lock.
 const noSlotPause = 20 * time.Millisecond
 
-// Serialize writes a row whose lock another transaction holds; name identifies the lock.
-// One row per name waits for the lock, by calling wait. Rows that arrive meanwhile return
-// errBusy if the first does not get the lock within busyAfter, and call try when it does.
-// No row waits for a slot: without a free slot the first row calls try after a pause, so
-// that an open transaction keeps only the rows for the lock it holds waiting.
-func Serialize[R any](ctx context.Context, path *SlowPath, name string, try, wait func() (R, error)) (v R, err error) {
-	w, first := path.waiters.join(name)
+// WaitForLock writes a row whose lock another transaction holds. One row per lock waits for it, by
+// calling wait. Rows that arrive meanwhile return errBusy if the first does not get the lock within
+// busyAfter, and call try when it does. No row waits for a slot here, as Acquire does: without a free
+// slot the first row calls try after a pause, so that an open transaction keeps only the rows for the
+// lock it holds waiting.
+func WaitForLock[R any](ctx context.Context, path *SlowPath, lock string, try, wait func() (R, error)) (v R, err error) {
+	w, first := path.waiters.join(lock)
 	if !first {
 		if !w.await(ctx, path.busyAfter) {
 			return v, path.errBusy
@@ -92,39 +86,39 @@ func Serialize[R any](ctx context.Context, path *SlowPath, name string, try, wai
 	}
 }
 
-// lockWaiters admits one waiter per name at a time.
+// lockWaiters admits one waiter per lock at a time.
 type lockWaiters struct {
 	mu     sync.Mutex
-	byName map[string]*lockWaiter
+	byLock map[string]*lockWaiter
 }
 
-// lockWaiter is the wait for one name.
+// lockWaiter is the wait for one lock.
 type lockWaiter struct {
-	name      string
+	lock      string
 	startedAt time.Time
 	done      chan struct{}
 	succeeded bool // the first waiter got the lock; set before done is closed
 }
 
-// join returns the waiter of a name, and reports true if the caller is the first and has to
+// join returns the waiter for a lock, and reports true if the caller is the first and has to
 // finish it.
-func (t *lockWaiters) join(name string) (*lockWaiter, bool) {
+func (t *lockWaiters) join(lock string) (*lockWaiter, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if held, ok := t.byName[name]; ok {
+	if held, ok := t.byLock[lock]; ok {
 		return held, false
 	}
-	if t.byName == nil {
-		t.byName = map[string]*lockWaiter{}
+	if t.byLock == nil {
+		t.byLock = map[string]*lockWaiter{}
 	}
-	w := &lockWaiter{name: name, startedAt: time.Now(), done: make(chan struct{})}
-	t.byName[name] = w
+	w := &lockWaiter{lock: lock, startedAt: time.Now(), done: make(chan struct{})}
+	t.byLock[lock] = w
 	return w, true
 }
 
 func (t *lockWaiters) finish(w *lockWaiter, succeeded bool) {
 	t.mu.Lock()
-	delete(t.byName, w.name)
+	delete(t.byLock, w.lock)
 	t.mu.Unlock()
 	w.succeeded = succeeded
 	close(w.done)

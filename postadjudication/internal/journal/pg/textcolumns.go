@@ -1,25 +1,24 @@
 package pg
 
 import (
-	"database/sql"
 	"encoding/hex"
 	"strconv"
 	"time"
 )
 
-// Columns collects rows as array literals, one per column, for unnest. A row is written by
+// TextColumns collects rows as array literals, one per column, for unnest. A row is written by
 // calling one method per column, in order; then the next row follows. It uses no reflection
 // and does not allocate per value: every transition takes this path.
-type Columns struct {
+type TextColumns struct {
 	text [][]byte
 	next int
 	Rows int
 }
 
-// NewColumns returns n columns, with capacity for so many rows of ordinary width.
-func NewColumns(n, rows int) *Columns {
+// NewTextColumns returns n columns, with capacity for so many rows of ordinary width.
+func NewTextColumns(n, rows int) *TextColumns {
 	const width = 40
-	c := &Columns{text: make([][]byte, n)}
+	c := &TextColumns{text: make([][]byte, n)}
 	buf := make([]byte, n*rows*width)
 	for i := range c.text {
 		c.text[i] = buf[i*rows*width : i*rows*width : (i+1)*rows*width]
@@ -28,7 +27,7 @@ func NewColumns(n, rows int) *Columns {
 }
 
 // Args returns the literals as statement arguments.
-func (c *Columns) Args() []any {
+func (c *TextColumns) Args() []any {
 	out := make([]any, len(c.text))
 	for i, t := range c.text {
 		if len(t) == 0 {
@@ -40,7 +39,7 @@ func (c *Columns) Args() []any {
 	return out
 }
 
-func (c *Columns) cell() *[]byte {
+func (c *TextColumns) cell() *[]byte {
 	if c.next == len(c.text) {
 		c.next = 0
 	}
@@ -58,13 +57,13 @@ func (c *Columns) cell() *[]byte {
 }
 
 // Null writes NULL.
-func (c *Columns) Null() { b := c.cell(); *b = append(*b, "NULL"...) }
+func (c *TextColumns) Null() { b := c.cell(); *b = append(*b, "NULL"...) }
 
 // Int writes a number.
-func (c *Columns) Int(v int64) { b := c.cell(); *b = strconv.AppendInt(*b, v, 10) }
+func (c *TextColumns) Int(v int64) { b := c.cell(); *b = strconv.AppendInt(*b, v, 10) }
 
 // Ints writes an array as one value; an empty one is NULL.
-func (c *Columns) Ints(vs []int) {
+func (c *TextColumns) Ints(vs []int) {
 	if len(vs) == 0 {
 		c.Null()
 		return
@@ -81,10 +80,10 @@ func (c *Columns) Ints(vs []int) {
 }
 
 // Bool writes a bool.
-func (c *Columns) Bool(v bool) { b := c.cell(); *b = strconv.AppendBool(*b, v) }
+func (c *TextColumns) Bool(v bool) { b := c.cell(); *b = strconv.AppendBool(*b, v) }
 
 // BoolOrNull writes a bool, or NULL for nil.
-func (c *Columns) BoolOrNull(v *bool) {
+func (c *TextColumns) BoolOrNull(v *bool) {
 	if v == nil {
 		c.Null()
 		return
@@ -93,7 +92,7 @@ func (c *Columns) BoolOrNull(v *bool) {
 }
 
 // Str writes a text.
-func (c *Columns) Str(s string) {
+func (c *TextColumns) Str(s string) {
 	b := c.cell()
 	*b = append(*b, '"')
 	for i := range len(s) {
@@ -106,7 +105,7 @@ func (c *Columns) Str(s string) {
 }
 
 // Bytes writes a bytea.
-func (c *Columns) Bytes(v []byte) {
+func (c *TextColumns) Bytes(v []byte) {
 	b := c.cell()
 	*b = append(*b, `"\\x`...)
 	*b = hex.AppendEncode(*b, v)
@@ -114,7 +113,7 @@ func (c *Columns) Bytes(v []byte) {
 }
 
 // ID writes a UUID; the zero id is NULL.
-func (c *Columns) ID(v [16]byte) {
+func (c *TextColumns) ID(v [16]byte) {
 	if v == [16]byte{} {
 		c.Null()
 		return
@@ -124,7 +123,7 @@ func (c *Columns) ID(v [16]byte) {
 }
 
 // Time writes an instant; the zero time is NULL.
-func (c *Columns) Time(t time.Time) {
+func (c *TextColumns) Time(t time.Time) {
 	if t.IsZero() {
 		c.Null()
 		return
@@ -133,20 +132,4 @@ func (c *Columns) Time(t time.Time) {
 	*b = append(*b, '"')
 	*b = t.UTC().AppendFormat(*b, "2006-01-02T15:04:05.999999Z07:00")
 	*b = append(*b, '"')
-}
-
-// NonNil keeps an empty list from becoming NULL.
-func NonNil(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
-}
-
-// UTCOrZero returns a time in UTC; NULL is the zero time.
-func UTCOrZero(t sql.NullTime) time.Time {
-	if !t.Valid {
-		return time.Time{}
-	}
-	return t.Time.UTC()
 }

@@ -27,10 +27,10 @@ SELECT $1, * FROM unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::bigint[], $6:
 // acted on.
 func (p *Store) CreateOf(ctx context.Context, b Plan, items []Item, staleBefore time.Time) (Plan, error) {
 	if err := p.deleteStalePlan(ctx, b.Tenant, staleBefore, b.PlannedAt); err != nil {
-		return b, pg.Unavailable(err)
+		return b, pg.Wrap(err)
 	}
 	builder := planBuilder{bulk: b.ID, items: int64(len(items)), hasSettlements: true, counts: map[[2]string]Count{}}
-	c := pg.NewColumns(8, len(items))
+	c := pg.NewTextColumns(8, len(items))
 	for i := range items {
 		item := &items[i]
 		c.Int(item.Position)
@@ -71,7 +71,7 @@ func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, plan *search
 	if err != nil {
 		return false, err
 	}
-	selected := pg.NewColumns(2, 0)
+	selected := pg.NewTextColumns(2, 0)
 	for _, l := range letters {
 		if scope.Limit > 0 && p.items+int64(selected.Rows) == scope.Limit {
 			break
@@ -195,16 +195,16 @@ func (p *Store) Create(ctx context.Context, b Plan, scope Scope) (Plan, error) {
 func storePlanItems(ctx context.Context, db *sql.DB, b *Plan, scope Scope) (err error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	unprojected, err := unprojectedCases(ctx, tx, b.Tenant)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	plan, err := search.PlanSearch(ctx, tx, b.Tenant, scope.Filter, search.Order{Column: search.ByDeath}, search.Position{}, int(scope.BatchSize))
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	builder := planBuilder{bulk: b.ID, gateOf: scope.GateOf, unprojected: unprojected, counts: map[[2]string]Count{}}
 	for more := !plan.Empty(); more; {
@@ -218,7 +218,7 @@ func storePlanItems(ctx context.Context, db *sql.DB, b *Plan, scope Scope) (err 
 			more, err = builder.addBatch(ctx, tx, &plan, size)
 		}
 		if err != nil {
-			return pg.Unavailable(err)
+			return pg.Wrap(err)
 		}
 		more = more && (scope.Limit == 0 || builder.items < scope.Limit)
 	}
@@ -232,12 +232,12 @@ func storePlanItems(ctx context.Context, db *sql.DB, b *Plan, scope Scope) (err 
 		}
 	}
 	if err := builder.insertCounts(ctx, tx, b); err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.BulkItems)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.BulkItems)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 // planBuilder is a plan that is being built.
@@ -282,7 +282,7 @@ func (p *planBuilder) insertLetters(ctx context.Context, tx *sql.Tx, query strin
 		return inserted, err
 	}
 	defer rows.Close()
-	gates := pg.NewColumns(2, 0)
+	gates := pg.NewTextColumns(2, 0)
 	for ; rows.Next(); inserted++ {
 		l, died, err := scanPlannedLetter(rows)
 		if err != nil {

@@ -89,7 +89,7 @@ func (p *Store) selectItems(ctx context.Context, query string, args ...any) ([]I
 	defer cancel()
 	var rows []itemRow
 	if err := p.readDB.SelectContext(ctx, &rows, query, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]Item, len(rows))
 	for i := range rows {
@@ -104,18 +104,18 @@ func (p *Store) EachItem(ctx context.Context, id uuid.UUID, visit func(*Item)) e
 	defer cancel()
 	rows, err := p.readDB.QueryxContext(ctx, itemSQL+`ORDER BY position`, id)
 	if err != nil {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r itemRow
 		if err := rows.StructScan(&r); err != nil {
-			return pg.Unavailable(err)
+			return pg.Wrap(err)
 		}
 		i := r.item()
 		visit(&i)
 	}
-	return pg.Unavailable(rows.Err())
+	return pg.Wrap(rows.Err())
 }
 
 // recordItemsSQL writes outcomes of items, and counts those it wrote. An existing
@@ -142,7 +142,7 @@ ON CONFLICT (bulk_id, ran, word, currency) DO UPDATE SET items = c.items + exclu
 func (p *Store) RecordItems(ctx context.Context, id uuid.UUID, items []Item) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
-	c := pg.NewColumns(4, len(items))
+	c := pg.NewTextColumns(4, len(items))
 	for _, i := range items {
 		c.Int(i.Position)
 		c.Str(i.Outcome)
@@ -150,7 +150,7 @@ func (p *Store) RecordItems(ctx context.Context, id uuid.UUID, items []Item) err
 		c.Str(i.Error)
 	}
 	_, err := pg.Exec(ctx, p.readDB.DB, failpoint.BulkItem, recordItemsSQL, append([]any{id}, c.Args()...)...)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }
 
 // lockCheckTimeout bounds the query by which a holder checks its lock; if it takes longer,

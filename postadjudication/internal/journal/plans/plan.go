@@ -148,7 +148,7 @@ func selectPlans(ctx context.Context, q sqlx.QueryerContext, where string, args 
 	defer cancel()
 	var rows []planRow
 	if err := sqlx.SelectContext(ctx, q, &rows, planSQL+where, args...); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	out := make([]Plan, len(rows))
 	for i := range rows {
@@ -179,7 +179,7 @@ func (p *Store) Counts(ctx context.Context, id uuid.UUID) ([]Count, error) {
 	defer cancel()
 	var out []Count
 	err := p.readDB.SelectContext(ctx, &out, `SELECT ran, word, currency, items, amount FROM recourse.bulk_counts WHERE bulk_id = $1 ORDER BY ran, word, currency`, id)
-	return out, pg.Unavailable(err)
+	return out, pg.Wrap(err)
 }
 
 const forksSQL = `SELECT CASE WHEN r.live THEN 'live' ELSE r.state END, count(*) FROM recourse.bulk_items i JOIN recourse.runs r ON r.id = i.new_run
@@ -192,7 +192,7 @@ func (p *Store) CountForks(ctx context.Context, id uuid.UUID) (map[string]int64,
 	defer cancel()
 	rows, err := p.readDB.QueryContext(ctx, forksSQL, id)
 	if err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
 	forks := map[string]int64{}
@@ -200,12 +200,12 @@ func (p *Store) CountForks(ctx context.Context, id uuid.UUID) (map[string]int64,
 		var state string
 		var n int64
 		if err := rows.Scan(&state, &n); err != nil {
-			return nil, pg.Unavailable(err)
+			return nil, pg.Wrap(err)
 		}
 		forks[state] = n
 	}
 	if err := rows.Err(); err != nil {
-		return nil, pg.Unavailable(err)
+		return nil, pg.Wrap(err)
 	}
 	return forks, nil
 }

@@ -95,7 +95,7 @@ func (p *Store) deleteAbandonedItems(ctx context.Context, staleBefore time.Time)
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
 	case err != nil:
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	return p.journal.InSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
 }
@@ -129,7 +129,7 @@ func (l *Lock) State(ctx context.Context) (s State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockCheckTimeout)
 	defer cancel()
 	err = l.conn.QueryRowContext(ctx, `SELECT state FROM recourse.bulks WHERE id = $1`, l.id).Scan(&s)
-	return s, pg.Unavailable(err)
+	return s, pg.Wrap(err)
 }
 
 // Release releases the lock.
@@ -195,5 +195,5 @@ func (p *Store) MarkOutcomesKnown(ctx context.Context, id uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, p.readDB.DB, failpoint.BulkSettled, `UPDATE recourse.bulks SET settled = true WHERE id = $1 AND state = 'cancelled'`, id)
-	return pg.Unavailable(err)
+	return pg.Wrap(err)
 }

@@ -73,7 +73,7 @@ func (i *Index) Analyze(ctx context.Context, tenant string, f Filter, largest in
 func (i *Index) inReadSnapshot(ctx context.Context, tenant string, read func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	return i.Do(ctx, tenant, func(db *sql.DB) error { return pg.Unavailable(inSnapshotOf(ctx, db, read)) })
+	return i.Do(ctx, tenant, func(db *sql.DB) error { return pg.Wrap(inSnapshotOf(ctx, db, read)) })
 }
 
 func inSnapshotOf(ctx context.Context, db *sql.DB, read func(context.Context, *sql.Tx) error) (err error) {

@@ -215,7 +215,7 @@ func (d *DeathHistogram) count(ctx context.Context, tx *sql.Tx, p Plan) (err err
 // order of death, those of some groups group by group.
 func (p *Plan) histogramStatement(edges []time.Time) (string, []any) {
 	var c conditions
-	times := pg.NewColumns(1, len(edges))
+	times := pg.NewTextColumns(1, len(edges))
 	for _, e := range edges {
 		times.Time(e)
 	}

@@ -92,7 +92,7 @@ func (i *Index) Close() {
 // of work, or that ctx ended before the tenant's turn.
 func (i *Index) Do(ctx context.Context, tenant string, work func(*sql.DB) error) (err error) {
 	if waitErr := i.searches.Do(ctx, tenant, func() { err = work(i.searchDB) }); waitErr != nil {
-		return pg.Unavailable(waitErr)
+		return pg.Wrap(waitErr)
 	}
 	return err
 }
@@ -103,10 +103,10 @@ func (i *Index) Project(ctx context.Context) (ProjectionStep, error) {
 	defer cancel()
 	behind, _, err := i.projectionLag(ctx)
 	if err != nil || !behind {
-		return ProjectionStep{}, pg.Unavailable(err)
+		return ProjectionStep{}, pg.Wrap(err)
 	}
 	done, err := i.projectStep(ctx, lockProjectionSQL+` SKIP LOCKED`, false)
-	return done, pg.Unavailable(err)
+	return done, pg.Wrap(err)
 }
 
 // CatchUp returns when everything that was committed before the call can be found by
@@ -115,7 +115,7 @@ func (i *Index) Project(ctx context.Context) (ProjectionStep, error) {
 func (i *Index) CatchUp(ctx context.Context) error {
 	behind, waiting, err := i.projectionLag(ctx)
 	if err != nil || !behind && waiting == 0 {
-		return pg.Unavailable(err)
+		return pg.Wrap(err)
 	}
 	if waiting > maxPendingOutbox {
 		if err := i.journal.Outbox.Drain(ctx); err != nil {
@@ -125,7 +125,7 @@ func (i *Index) CatchUp(ctx context.Context) error {
 	for {
 		done, err := i.projectStep(ctx, lockProjectionSQL, true)
 		if err != nil || !done.More {
-			return pg.Unavailable(err)
+			return pg.Wrap(err)
 		}
 	}
 }
@@ -309,7 +309,7 @@ WHERE case_id = ANY($1::uuid[]) AND subtype IN ('manual-retry-requested', 'repla
 // own fork, and who did it last.
 func setReplays(ctx context.Context, tx *sql.Tx, found []deadRun) error {
 	byID := make(map[uuid.UUID]*deadRun, len(found))
-	cases, requested := pg.NewColumns(1, 0), map[uuid.UUID]bool{}
+	cases, requested := pg.NewTextColumns(1, 0), map[uuid.UUID]bool{}
 	for i := range found {
 		d := &found[i]
 		byID[d.ID] = d

@@ -103,7 +103,7 @@ func writeLetters(ctx context.Context, tx *sql.Tx, found []deadRun) (w writeResu
 	if err != nil {
 		return w, err
 	}
-	removed, kept, substrings := pg.NewColumns(1, 0), pg.NewColumns(15, len(found)), shortSubstrings{}
+	removed, kept, substrings := pg.NewTextColumns(1, 0), pg.NewTextColumns(15, len(found)), shortSubstrings{}
 	for i := range found {
 		d := &found[i]
 		if background.LetterStatus(d.Letter) == background.LetterPurged {
@@ -149,7 +149,7 @@ func facetGroupIDs(ctx context.Context, tx *sql.Tx, found []deadRun, facets []fa
 			wanted[facets[i].digest()] = &facets[i]
 		}
 	}
-	c := pg.NewColumns(1, len(wanted))
+	c := pg.NewTextColumns(1, len(wanted))
 	for d := range wanted {
 		c.Bytes(d[:])
 	}
@@ -157,7 +157,7 @@ func facetGroupIDs(ctx context.Context, tx *sql.Tx, found []deadRun, facets []fa
 	if err := scanFacetGroupIDs(ctx, tx, ids, facetGroupIDsSQL, c.Args()...); err != nil {
 		return nil, err
 	}
-	added := pg.NewColumns(19, 0)
+	added := pg.NewTextColumns(19, 0)
 	for d, s := range wanted {
 		if _, exists := ids[d]; exists {
 			continue

@@ -56,7 +56,7 @@ const yieldEvery = 25
 // ReadAt reads the letters at positions, in their order. Runs that are no longer dead
 // letters are left out.
 func ReadAt(ctx context.Context, q pg.Querier, positions []Position) ([]Letter, error) {
-	c := pg.NewColumns(1, len(positions))
+	c := pg.NewTextColumns(1, len(positions))
 	for _, p := range positions {
 		c.ID(p.Run)
 	}
@@ -183,18 +183,18 @@ func (i *Index) Search(ctx context.Context, tenant string, f Filter, o Order, af
 func (i *Index) search(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (found []Letter, more bool, last Position, err error) {
 	plan, err := i.plan(ctx, tenant, f, o, after, skip+limit+1)
 	if err != nil || plan.Empty() {
-		return nil, false, after, pg.Unavailable(err)
+		return nil, false, after, pg.Wrap(err)
 	}
 	positions, err := i.findPositions(ctx, plan, after, skip+limit+1)
 	if err != nil || len(positions) <= skip {
-		return nil, false, after, pg.Unavailable(err)
+		return nil, false, after, pg.Wrap(err)
 	}
 	positions = positions[skip:]
 	if more = len(positions) > limit; more {
 		positions = positions[:limit]
 	}
 	found, err = ReadAt(ctx, i.searchDB, positions)
-	return found, more, positions[len(positions)-1], pg.Unavailable(err)
+	return found, more, positions[len(positions)-1], pg.Wrap(err)
 }
 
 // findPositions finds positions after one, at most limit: by trigrams where the text allows

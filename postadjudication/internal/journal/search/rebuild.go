@@ -89,11 +89,11 @@ func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildPosition
 	defer cancel()
 	tx, err := i.projectionDB.BeginTx(ctx, nil)
 	if err != nil {
-		return done, from, pg.Unavailable(err)
+		return done, from, pg.Wrap(err)
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
 	if done, next, err = rebuildStep(ctx, tx, tenant, from, limit); err != nil {
-		return done, from, pg.Unavailable(err)
+		return done, from, pg.Wrap(err)
 	}
 	if done.Repaired() == 0 {
 		return done, next, nil
@@ -101,13 +101,13 @@ func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildPosition
 	draft := receiptOf(done)
 	draft.Subtype = receipts.DeadLettersRebuilt
 	if err := journal.AppendOperation(ctx, tx, tenant, journal.IndexLog, draft); err != nil {
-		return done, from, pg.Unavailable(err)
+		return done, from, pg.Wrap(err)
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Rebuild)
 	err = tx.Commit()
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Rebuild)
 	if err != nil {
-		return done, from, pg.Unavailable(err)
+		return done, from, pg.Wrap(err)
 	}
 	i.journal.SignalCommitted()
 	return done, next, nil
@@ -178,7 +178,7 @@ func readRebuildPage(ctx context.Context, tx *sql.Tx, query, tenant string, afte
 
 // write brings the letters of the page up to date, as the projection does.
 func (p *rebuildPage) write(ctx context.Context, tx *sql.Tx) (done RebuildResult, err error) {
-	cases := pg.NewColumns(1, len(p.rows))
+	cases := pg.NewTextColumns(1, len(p.rows))
 	for _, r := range p.rows {
 		if !r.skip {
 			cases.ID(r.caseID)
@@ -199,7 +199,7 @@ func (p *rebuildPage) write(ctx context.Context, tx *sql.Tx) (done RebuildResult
 
 // repairGroups corrects the facet values of groups. Their digests identify them.
 func repairGroups(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error) {
-	seen, c := map[facetDigest]bool{}, pg.NewColumns(19, 0)
+	seen, c := map[facetDigest]bool{}, pg.NewTextColumns(19, 0)
 	for i := range found {
 		s := found[i].facetKey()
 		d := s.digest()
@@ -220,7 +220,7 @@ func repairGroups(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 
 // remove deletes the rows of runs that are not dead letters.
 func (p *rebuildPage) remove(ctx context.Context, tx *sql.Tx) (int, error) {
-	extra := pg.NewColumns(1, 0)
+	extra := pg.NewTextColumns(1, 0)
 	for _, r := range p.rows {
 		if !r.skip {
 			extra.ID(r.run)

@@ -193,7 +193,7 @@ func (p *Plan) countStatement() (string, []any) {
 // joinGroups restricts l to the group s, and returns the groups as a table s.
 func (sel *selection) joinGroups(c *conditions) string {
 	n := len(sel.groups)
-	ids, checks, until := make([]int64, n), make([]bool, n), pg.NewColumns(1, n)
+	ids, checks, until := make([]int64, n), make([]bool, n), pg.NewTextColumns(1, n)
 	for i := range sel.groups {
 		s := &sel.groups[i]
 		ids[i], checks[i] = s.id, s.checkText
@@ -259,7 +259,7 @@ func (sel *selection) restrictToDeathBounds(c *conditions) {
 	if !sel.hasDeathBounds() {
 		return
 	}
-	ids, until := make([]int64, len(sel.groups)), pg.NewColumns(1, len(sel.groups))
+	ids, until := make([]int64, len(sel.groups)), pg.NewTextColumns(1, len(sel.groups))
 	for i := range sel.groups {
 		ids[i] = sel.groups[i].id
 		until.Time(sel.groups[i].diedBy)

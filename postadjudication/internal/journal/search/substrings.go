@@ -86,7 +86,7 @@ func (t shortSubstrings) store(ctx context.Context, tx *sql.Tx) error {
 	if len(t) == 0 {
 		return nil
 	}
-	keys := pg.NewColumns(2, len(t))
+	keys := pg.NewTextColumns(2, len(t))
 	for key := range t {
 		keys.Str(key.tenant)
 		keys.Str(key.constant)
