@@ -207,10 +207,10 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Tracer("github.com/recourse-dev/recourse/postadjudication")
 	}
-	h := &casework.Handlers{Cases: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler}
+	h := &casework.LetterHandlers{Applier: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler}
 	s.settlements = &casework.SettlementFamily{
 		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), DefaultInFlight: c.InFlight,
-		Now: s.now, Handlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
+		Now: s.now, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
 	}
 	s.applier.Settlements = s.settlements
 	families := []background.Family{s.settlements}
@@ -220,7 +220,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 		families = append(families, f)
 	}
 	for _, p := range c.Families {
-		f := &casework.PlainFamily{FamilyName: p.Name, Policy: p.Policy, AttemptTimeLimit: p.TimeLimit, Run: p.Handle, Journal: s.journal, Handlers: h}
+		f := &casework.PlainFamily{FamilyName: p.Name, Policy: p.Policy, AttemptTimeLimit: p.TimeLimit, Run: p.Handle, Journal: s.journal, LetterHandlers: h}
 		s.applier.PlainFamilies[p.Name], s.settlements.Served.Local[p.Name] = f, true
 		families = append(families, f)
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // NewFamily returns the family of jobs.
-func NewFamily(j *journal.Journal, handlers *casework.Handlers) *casework.PlainFamily {
-	return &casework.PlainFamily{FamilyName: Family, Run: refuseDelivery, LeaseTerms: leaseTerms, Journal: j, Handlers: handlers}
+func NewFamily(j *journal.Journal, handlers *casework.LetterHandlers) *casework.PlainFamily {
+	return &casework.PlainFamily{FamilyName: Family, Run: refuseDelivery, LeaseTerms: leaseTerms, Journal: j, LetterHandlers: handlers}
 }
 
 // refuseDelivery answers for the handler that jobs do not have: no claim of a delivery is made for a

@@ -33,7 +33,7 @@ type PlainFamily struct {
 	Run              func(ctx context.Context, a background.Attempt) background.Result
 	LeaseTerms       func(payload []byte) (length, limit time.Duration) // of a family of remote runs: what a payload asks for, 0 where it does not
 	Journal          *journal.Journal
-	Handlers         *Handlers
+	LetterHandlers   *LetterHandlers
 }
 
 // Name implements background.Family.
@@ -63,7 +63,7 @@ func (f *PlainFamily) Record(ctx context.Context, m background.Transition) (back
 	if m.Event == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, m)
 	}
-	s, err := f.Handlers.applyWithHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(m, s) })
+	s, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(m, s) })
 	return s.Run, err
 }
 
@@ -76,7 +76,7 @@ func (f *PlainFamily) decide(m background.Transition, s *journal.Snapshot) (jour
 	}
 	run, err := m.Apply(s.Run)
 	if err != nil {
-		return journal.Change{}, unrecordableUnlessAnswered(err)
+		return journal.Change{}, unrecordableUnlessKnown(err)
 	}
 	return journal.Change{
 		Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},

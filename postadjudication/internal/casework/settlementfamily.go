@@ -3,6 +3,7 @@ package casework
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -17,14 +18,14 @@ import (
 // SettlementFamily is the family of settlements. Its handler calls the escrow service; Record
 // changes settlement, escrow and evidence in the commit that changes the run.
 type SettlementFamily struct {
-	Journal       *journal.Journal
-	Executor      escrow.Executor // of escrow.DefaultTarget and its aliases; nil: nothing is executed
-	Targets       Targets
-	CallTimeLimit time.Duration
-	Now           func() time.Time
-	Handlers      *Handlers
-	OnExcess      func(of *journal.Case, run background.RunID, excess int64) // raises the alarm
-	Served        *ServedFamilies
+	Journal        *journal.Journal
+	Executor       escrow.Executor // of escrow.DefaultTarget and its aliases; nil: nothing is executed
+	Targets        Targets
+	CallTimeLimit  time.Duration
+	Now            func() time.Time
+	LetterHandlers *LetterHandlers
+	OnExcess       func(of *journal.Case, run background.RunID, excess int64) // raises the alarm
+	Served         *ServedFamilies
 
 	CallBound       time.Duration // maximum age of a claim when its call is sent
 	DefaultInFlight time.Duration // how long a call may be in flight, unless its executor states it
@@ -91,14 +92,14 @@ func (f *SettlementFamily) record(ctx context.Context, m background.Transition, 
 	var runs *caseRuns
 	var excess int64
 	for {
-		s, err := f.Handlers.applyWithHandler(ctx, f.Journal, m, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
+		s, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
 			if m.Event == receipts.AnsweredLate || m.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
 				ch, err = decideLate(m, s, runs)
 			} else {
 				ch, err = f.decide(m, s, runs)
 			}
 			excess = excessIn(&ch)
-			return ch, unrecordableUnlessAnswered(err)
+			return ch, unrecordableUnlessKnown(err)
 		}))
 		if err == nil && excess > 0 {
 			f.OnExcess(&s.Case, s.Run.ID, excess)
@@ -113,6 +114,15 @@ func (f *SettlementFamily) record(ctx context.Context, m background.Transition, 
 			return s.Run, err
 		}
 	}
+}
+
+// unrecordableUnlessKnown marks an unexpected error of a decision as ErrUnrecordable: it is
+// about the values of the transition, so that a retry would not help.
+func unrecordableUnlessKnown(err error) error {
+	if err == nil || background.WriteOutcomeKnown(err) || errors.Is(err, errCaseRunsStale) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", background.ErrUnrecordable, err)
 }
 
 // decide returns the change that a transition makes to a case.

@@ -61,12 +61,17 @@ func (c *Change) isClaim() bool {
 // isOpening reports whether the change opens its case.
 func (c *Change) isOpening() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
 
-// batchable reports whether a change shares its commit with others: changes without a side
-// effect do, and so do deaths whose handlers begin. Any other side effect, and the fork of a remote
-// run, which may be unique, has a transaction of its own.
+// batchable reports whether a change shares its commit with others: one without a side effect does,
+// and so does one that begins a letter handler. Any other side effect, and the fork of a remote run,
+// which may be unique, has a transaction of its own.
 func (c *Change) batchable() bool {
-	_, isDeath := c.SideEffect.(Handler)
-	return (c.SideEffect == nil || isDeath) && !c.forksRemoteRun()
+	return (c.SideEffect == nil || c.beginsLetterHandler()) && !c.forksRemoteRun()
+}
+
+// beginsLetterHandler reports whether a run dies of the change and its handler begins.
+func (c *Change) beginsLetterHandler() bool {
+	_, begins := c.SideEffect.(LetterHandler)
+	return begins
 }
 
 // forksRemoteRun reports whether the change forks a remote run: its case may be that of a unique job.

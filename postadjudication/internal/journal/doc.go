@@ -27,7 +27,7 @@
 //
 // A change with a SideEffect writes more than its case, in one transaction: both are
 // committed, or neither. The transaction runs alone on a connection of a slow path; deaths
-// whose handlers begin share one transaction (handlers.go).
+// whose handlers begin share one transaction (letterhandlers.go).
 //
 // Each statement that writes receipts adds a row to the outbox. One process at a time, the
 // holder of a session lock, numbers what is committed (sequencer.go). The result is one
@@ -49,7 +49,7 @@
 // # A row
 //
 // Record of a family calls Apply, which decides, chains the receipts and gives the change to a
-// pg.Batcher (transition.go, change.go). A flush (flush.go; handlers.go for deaths that begin handlers)
+// pg.Batcher (transition.go, change.go). A flush (flush.go; letterhandlers.go for deaths that begin handlers)
 // writes the usual changes with the narrow statement, and the rest with the wide one (transitionsql.go).
 // What becomes of a row:
 //

@@ -160,7 +160,7 @@ func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, 
 // tryWrite writes a change without waiting for any lock, in a batch if it is batchable.
 func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, error) {
 	switch {
-	case ch.batchable() && ch.SideEffect != nil:
+	case ch.batchable() && ch.beginsLetterHandler():
 		return j.deaths.Do(ch)
 	case ch.batchable() && ch.endsLease():
 		return j.leaseEnds.Do(ch)

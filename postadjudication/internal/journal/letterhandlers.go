@@ -16,20 +16,20 @@ import (
 // its subject exists. Nothing was written.
 var ErrHandlerExists = errors.New("journal: the dead letter has a handler")
 
-// Handler is the run that handles a dead letter. As the SideEffect of a death it begins in
+// LetterHandler is the run that handles a dead letter. As the SideEffect of a death it begins in
 // the same commit: there is exactly one for each death. Concurrent deaths share that commit
 // (flushDeaths).
-type Handler struct {
+type LetterHandler struct {
 	Letter background.RunID // the run that dies
 	Opens  Change           // the handler's case with its run
 }
 
-func (Handler) failpointName() string { return failpoint.LetterHandler }
+func (LetterHandler) failpointName() string { return failpoint.LetterHandler }
 
 // write never waits for a lock: a handler's subject contains the id of its dead letter,
 // whose case this transaction has locked.
-func (h Handler) write(ctx context.Context, tx *sql.Tx) error {
-	return openHandlers(ctx, tx, tx, withSubjectLock(wideOpenSQL), []Handler{h})
+func (h LetterHandler) write(ctx context.Context, tx *sql.Tx) error {
+	return openLetterHandlers(ctx, tx, tx, withSubjectLock(wideOpenSQL), []LetterHandler{h})
 }
 
 const handlersSQL = `SELECT letter, run FROM recourse.handlers WHERE letter = ANY($1::uuid[]) AND tenant = $2`
@@ -73,7 +73,7 @@ func (j *Journal) flushDeaths(changes []*chainedChange) []pg.Answer[result] {
 		switch {
 		case err == nil:
 			out[i].Value = results[i]
-		case pg.IsContention(err) || errors.Is(err, errOpenConflict): // conflict: each row is tried again, alone
+		case pg.IsContention(err) || errors.Is(err, errOpenConflict): // conflict: Apply decides each row again
 		case len(changes) > 1 && (pg.IsDataError(err) || errors.Is(err, ErrHandlerExists)):
 			out[i] = j.flushDeaths(changes[i : i+1])[0]
 		case errors.Is(err, ErrHandlerExists):
@@ -99,16 +99,16 @@ func (j *Journal) applyDeathBatch(ctx context.Context, changes []*chainedChange)
 	if results, err = applyWideTransitions(ctx, preparedStmt{tx.StmtContext(ctx, j.wideTransitionStmt.stmt)}, "", changes); err != nil {
 		return nil, err
 	}
-	var handlers []Handler
+	var handlers []LetterHandler
 	for i, res := range results {
 		if res == applied {
-			handlers = append(handlers, changes[i].SideEffect.(Handler))
+			handlers = append(handlers, changes[i].SideEffect.(LetterHandler))
 		}
 	}
 	if len(handlers) == 0 {
 		return results, nil
 	}
-	if err := openHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.opener.wideOpenStmt.stmt)}, "", handlers); err != nil {
+	if err := openLetterHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.opener.wideOpenStmt.stmt)}, "", handlers); err != nil {
 		return nil, err
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.LetterHandler)
@@ -117,12 +117,12 @@ func (j *Journal) applyDeathBatch(ctx context.Context, changes []*chainedChange)
 	return results, err
 }
 
-const linkHandlersSQL = `INSERT INTO recourse.handlers (letter, run, tenant) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[])`
+const linkLetterHandlersSQL = `INSERT INTO recourse.handlers (letter, run, tenant) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[])`
 
-// openHandlers opens the cases of handlers, all or none, and links them with their dead
+// openLetterHandlers opens the cases of handlers, all or none, and links them with their dead
 // letters. statement is the text of the open statement; q may ignore it if it has prepared
 // it.
-func openHandlers(ctx context.Context, tx *sql.Tx, q pg.Querier, statement string, all []Handler) error {
+func openLetterHandlers(ctx context.Context, tx *sql.Tx, q pg.Querier, statement string, all []LetterHandler) error {
 	changes := make([]*chainedChange, len(all))
 	links := pg.NewTextColumns(3, len(all))
 	for i, h := range all {
@@ -148,6 +148,6 @@ func openHandlers(ctx context.Context, tx *sql.Tx, q pg.Querier, statement strin
 			return ErrHandlerExists
 		}
 	}
-	_, err = tx.ExecContext(ctx, linkHandlersSQL, links.Args()...)
+	_, err = tx.ExecContext(ctx, linkLetterHandlersSQL, links.Args()...)
 	return err
 }

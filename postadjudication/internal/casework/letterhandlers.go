@@ -1,0 +1,107 @@
+package casework
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// HandlerKeyPrefix begins the retry key of a run that handles a dead letter; the id of the dead
+// run follows. No other task may have such a key.
+const HandlerKeyPrefix = "dlq:"
+
+// HandledRun returns the run whose letter r handles. Forks of r handle it too.
+func HandledRun(r background.Run) (letter background.RunID, ok bool) {
+	text, found := strings.CutPrefix(r.RetryKey, HandlerKeyPrefix)
+	if !found || r.Family == Family {
+		return letter, false
+	}
+	letter, err := receipts.ParseRunID(text)
+	return letter, err == nil
+}
+
+// LetterHandlers creates the run that handles a letter in the commit in which the letter's run
+// dies: it exists exactly once, whatever happens to this process.
+//
+//	family.Record ──▶ decide: the run dies ──▶ with a handler ──▶ one commit ──▶ notification
+type LetterHandlers struct {
+	Applier   *Applier
+	FamilyFor map[string]string // the handler's family, by the family of the dead run
+	// Open returns the change that opens the case of the run that handles a dead letter. It is called
+	// within the decision, since only that shows which run dies and of which tenant. Its
+	// ids and time are new in each call, and the policy is the cached one, which it reads again
+	// when that is old; if it can't be read, the last known one stays. Only the last change is
+	// written.
+	Open func(ctx context.Context, family *PlainFamily, dead journal.Snapshot) (journal.Change, error)
+}
+
+// applyWithLetterHandler commits a transition of a run, and creates the handler if the run dies of it.
+func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (*journal.Snapshot, error) {
+	if h == nil || len(h.FamilyFor) == 0 {
+		return j.Apply(ctx, m.Run.ID, m.ID, decide)
+	}
+	for withoutHandler := false; ; withoutHandler = true {
+		var handler *background.Run
+		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
+			handler = nil
+			if ch, err = decide(s); err != nil || withoutHandler {
+				return ch, err
+			}
+			ch, handler, err = h.attachHandler(ctx, ch)
+			return ch, unrecordableUnlessKnown(err)
+		})
+		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {
+			h.Applier.Log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", m.Run.ID))
+			continue
+		}
+		if err == nil && handler != nil {
+			h.Applier.NotifyRuns(ctx, handler)
+		}
+		return s, err
+	}
+}
+
+// newlyDeadRun returns the run that dies in a change: the run of the transition, or the active run of
+// its case; nil if none does.
+func newlyDeadRun(ch *journal.Change) *background.Run {
+	if ch.After.Run.Letter == background.LetterOpen && ch.Before.Run.Letter != background.LetterOpen {
+		return &ch.After.Run
+	}
+	for i := range ch.Others {
+		if r := &ch.Others[i]; r.After.Letter == background.LetterOpen && r.Before.Letter != background.LetterOpen {
+			return &r.After
+		}
+	}
+	return nil
+}
+
+// attachHandler returns a change with the handler of the run that dies in it, and the handler; nil
+// without one. A run that handles a letter gets no handler itself, so that there is no loop.
+func (h *LetterHandlers) attachHandler(ctx context.Context, ch journal.Change) (journal.Change, *background.Run, error) {
+	dead := newlyDeadRun(&ch)
+	if dead == nil {
+		return ch, nil, nil
+	}
+	family := h.Applier.PlainFamilies[h.FamilyFor[dead.Family]]
+	if _, is := HandledRun(*dead); is || family == nil {
+		return ch, nil, nil
+	}
+	opening, err := h.Open(ctx, family, journal.Snapshot{Case: ch.After.Case, Run: *dead})
+	if err != nil {
+		return ch, nil, err
+	}
+	run := opening.After.Run
+	for i, d := range ch.Drafts {
+		if d.Subtype == receipts.DeadLettered && d.Run == dead.ID {
+			ch.Drafts[i].Payload.NewRun = run.ID
+		}
+	}
+	ch.SideEffect = journal.LetterHandler{Letter: dead.ID, Opens: opening}
+	return ch, &run, nil
+}
