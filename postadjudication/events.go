@@ -75,7 +75,7 @@ func (e *eventLog) checkPosition(ctx context.Context, tenant string, after Posit
 	if after == 0 {
 		return nil
 	}
-	last, err := e.journal.Receipts.LastNumberOf(ctx, tenant)
+	last, err := e.journal.Receipts.LastNumberOfTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *eventLog) eventsAfter(ctx context.Context, tenant string, after Positio
 			if err != nil {
 				return nil, after, err
 			}
-			first := Position(r.Position * positionsPerReceipt)
+			first := Position(r.Number * positionsPerReceipt)
 			for i, e := range public {
 				at := first + Position(i)
 				if at <= after {

@@ -72,7 +72,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 
 // Answer stores the response to the request.
 func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error {
-	return r.journal.Requests.Answer(ctx, r.entry, journal.Response{Status: a.Status, Headers: a.Headers, Body: a.Body})
+	return r.journal.Requests.Answer(ctx, r.entry, journal.StoredRequest{Status: a.Status, Headers: a.Headers, Body: a.Body})
 }
 
 // Drop frees the key of a request that changed nothing.

@@ -45,14 +45,14 @@ type subscribers struct {
 }
 
 func newSubscribers(ctx context.Context, j *journal.Journal, log *zap.Logger) (*subscribers, error) {
-	last, err := j.Receipts.LastPosition(ctx)
+	last, err := j.Receipts.LastNumber(ctx)
 	return &subscribers{journal: j, log: log, startNumber: last, all: map[*subscriber]struct{}{}}, err
 }
 
 func (u *subscribers) add(fn func(context.Context, DeadLetter)) (unsubscribe func()) {
 	readCtx, cancel := context.WithTimeout(context.Background(), subscribeTimeout)
 	defer cancel()
-	last, err := u.journal.Receipts.LastPosition(readCtx)
+	last, err := u.journal.Receipts.LastNumber(readCtx)
 	if err != nil {
 		u.log.Warn("can't read the current position, a subscriber receives all dead letters since the start", zap.Error(err))
 		last = u.startNumber

@@ -207,7 +207,7 @@ func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 		if _, _, err := r.BeginRequest(t.Context(), "acme", key, same); !errors.Is(err, postadjudication.ErrRequestBusy) {
 			t.Errorf("not answered yet: %v", err)
 		}
-		if err := r.Journal().Requests.Answer(t.Context(), entry, journal.Response{Status: 201, Headers: "{}", Body: []byte("paid")}); err != nil {
+		if err := r.Journal().Requests.Answer(t.Context(), entry, journal.StoredRequest{Status: 201, Headers: "{}", Body: []byte("paid")}); err != nil {
 			t.Fatal(err)
 		}
 		if before, _, err := r.BeginRequest(t.Context(), "acme", key, same); err != nil || before == nil || string(before.Body) != "paid" {

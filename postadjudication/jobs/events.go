@@ -46,7 +46,7 @@ func (j Jobs) Events(ctx context.Context, after int64, limit int) (found []Event
 	if limit < 1 || limit > MaxEvents {
 		return nil, upTo, false, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", MaxEvents)}
 	}
-	last, err := j.s.journal.Receipts.LastNumberOf(ctx, j.tenant)
+	last, err := j.s.journal.Receipts.LastNumberOfTenant(ctx, j.tenant)
 	if err != nil {
 		return nil, upTo, false, err
 	}
@@ -65,7 +65,7 @@ func (j Jobs) Events(ctx context.Context, after int64, limit int) (found []Event
 		}
 		found = append(found, part...)
 		if read > 0 {
-			upTo.Position, upTo.At = page[read-1].Position, page[read-1].At
+			upTo.Position, upTo.At = page[read-1].Number, page[read-1].At
 		}
 		if read < len(page) || len(found) == limit {
 			return found, upTo, read < len(page) || len(page) == eventPage, nil
@@ -100,7 +100,7 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 				return nil, 0, err
 			}
 			e := Event{
-				Position: r.Position, Subtype: r.Subtype, At: r.At, Actor: r.Actor, Payload: p, ID: label.ID, Type: label.Type, Queue: label.Queue,
+				Position: r.Number, Subtype: r.Subtype, At: r.At, Actor: r.Actor, Payload: p, ID: label.ID, Type: label.Type, Queue: label.Queue,
 				Attempt: p.Attempt, ByRule: strings.HasPrefix(r.Actor, "rule:"),
 			}
 			if policy, err := retrypolicy.Parse(label.Policy); err == nil {

@@ -180,7 +180,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name: "the fold adds only the deltas that it deleted itself",
-		Edits: []Edit{{"postadjudication/internal/journal/escrow.go", "FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s",
+		Edits: []Edit{{"postadjudication/internal/journal/escrows.go", "FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s",
 			"FROM (SELECT y.escrow_id, sum(y.delta)::bigint AS delta FROM recourse.escrow_deltas y JOIN e ON e.id = y.escrow_id GROUP BY 1) s"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestTheSumOfAnEscrowIsRightAtEveryMoment"},
 	},
@@ -191,7 +191,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name:     "the fold waits for no lock of an escrow",
-		Edits:    []Edit{{"postadjudication/internal/journal/escrow.go", "FOR NO KEY UPDATE OF e SKIP LOCKED", "FOR NO KEY UPDATE OF e"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/escrows.go", "FOR NO KEY UPDATE OF e SKIP LOCKED", "FOR NO KEY UPDATE OF e"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestATransitionNeverWaitsForItsEscrow"},
 	},
 	{
@@ -201,7 +201,7 @@ var escrowGuards = []Guard{
 	},
 	{
 		Name: "naming an escrow waits for no lock of it",
-		Edits: []Edit{{"postadjudication/internal/journal/escrowcreation.go",
+		Edits: []Edit{{"postadjudication/internal/journal/escrows.go",
 			"WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting"},
 	},

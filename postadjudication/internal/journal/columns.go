@@ -212,16 +212,3 @@ func addReceipts(c *pg.TextColumns, rs []receipts.Receipt) {
 		c.Bytes(r.Link[:])
 	}
 }
-
-// The two forms of a statement: withSkipLocked never waits for another transaction, for
-// batches and callers' transactions; withLockWait waits, for the slow paths.
-func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
-
-func withLockWait(text string) string { return strings.ReplaceAll(text, "/*skip*/", "") }
-
-// outboxSQL inserts the receipts of a statement, in i, into the outbox for the sequencer:
-// one row per tenant. Its id is drawn while the rows of the cases are locked, so that of
-// two transitions of one case the later has the higher id.
-const outboxSQL = `
-  INSERT INTO recourse.outbox (tenant, case_ids, seqs)
-  SELECT i.tenant, array_agg(i.case_id), array_agg(i.seq) FROM i GROUP BY i.tenant`

@@ -14,13 +14,15 @@
 // Concurrent callers share statements (pg.Batcher). Batches and callers' transactions
 // skip rows that another transaction has locked. Of the skipped rows, one per case or
 // escrow waits for the lock, for two seconds at most, on a connection of a slow path
-// (pg.SlowPath); no row waits for a free connection there. Statements that wait lock in one order:
-// session, cases, runs, escrows, each by id. A row of settings is locked before the case of its
-// receipts. The narrow statements wait for nothing.
+// (pg.WaitForLock), and none waits for a free connection there. A transaction of more than one
+// statement does wait for a connection, for two seconds at most (pg.SlowPath). Statements that wait
+// lock in one order: session, cases, runs, escrows, each by id. A row of settings is locked before the
+// case of its receipts. The narrow statements wait for no lock of a row; only an INSERT of a new
+// escrow waits for another of the same, for the length of that statement.
 //
 // Only a reservation locks an escrow. Every other transition inserts what it adds to or
 // frees from the committed sum as a delta. Whoever locks the escrow's row folds the deltas,
-// and counts only those its own DELETE returned (escrow.go). The sum of an escrow is its
+// and counts only those its own DELETE returned (escrows.go). The sum of an escrow is its
 // row and its open deltas together, at one moment.
 //
 //	transition ─same commit─▶ escrow_deltas ─folded by a reservation or by the loop─▶ escrows

@@ -57,8 +57,8 @@ func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 			t.Fatalf("%d receipts, %v", len(page), err)
 		}
 		for i, r := range page {
-			if want := int64(7 + i); r.Position != want || r.Seq != (want-1)%each+1 {
-				t.Fatalf("receipt %d is number %d, %d of its case", i, r.Position, r.Seq)
+			if want := int64(7 + i); r.Number != want || r.Seq != (want-1)%each+1 {
+				t.Fatalf("receipt %d is number %d, %d of its case", i, r.Number, r.Seq)
 			}
 		}
 	}

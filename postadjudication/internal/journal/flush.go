@@ -2,11 +2,9 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
@@ -89,41 +87,6 @@ func selectChanges(changes []*chainedChange, at []int) []*chainedChange {
 	out := make([]*chainedChange, len(at))
 	for n, i := range at {
 		out[n] = changes[i]
-	}
-	return out
-}
-
-func (j *Journal) flushFinds(ids []background.RunID) []pg.Answer[Snapshot] {
-	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
-	defer cancel()
-	c := pg.NewTextColumns(1, 1)
-	for _, id := range ids {
-		c.ID(id)
-	}
-	out := make([]pg.Answer[Snapshot], len(ids))
-	found, err := snapshots(ctx, j.findStmt, "", c.Args()...)
-	byID := make(map[background.RunID]Snapshot, len(found))
-	for _, s := range found {
-		byID[s.Run.ID] = s
-	}
-	var unreadables unreadable
-	if errors.As(err, &unreadables) {
-		err = nil
-		j.warnUnreadable(unreadables)
-	}
-	for i, id := range ids {
-		s, ok := byID[id]
-		at := slices.IndexFunc(unreadables, func(u unreadableRun) bool { return u.id == id })
-		switch {
-		case at >= 0:
-			out[i].Err = unreadables[at : at+1]
-		case err != nil:
-			out[i].Err = pg.Wrap(err)
-		case !ok:
-			out[i].Err = background.ErrNotFound
-		default:
-			out[i].Value = s
-		}
 	}
 	return out
 }

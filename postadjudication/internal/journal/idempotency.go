@@ -18,12 +18,12 @@ type IdempotentRequest struct {
 	Tenant string
 	Key    string
 	Digest [32]byte  // of everything that identifies the request
-	Token  uuid.UUID // of the process that handles it
+	Token  uuid.UUID // of the call of Begin
 	Began  time.Time
 }
 
-// Response is the stored response of a request. Status is 0 while there is none.
-type Response struct {
+// StoredRequest is a request as it is stored, with its response. Status is 0 while there is none.
+type StoredRequest struct {
 	Digest  [32]byte
 	Status  int
 	Headers string
@@ -56,7 +56,7 @@ type IdempotentRequests struct {
 // is the request with the same key, with its response if there is one. A request that began
 // before abandonedBefore without a response is taken over; one from before expiredBefore is
 // replaced.
-func (r *IdempotentRequests) Begin(ctx context.Context, q IdempotentRequest, abandonedBefore, expiredBefore time.Time) (before Response, begun bool, err error) {
+func (r *IdempotentRequests) Begin(ctx context.Context, q IdempotentRequest, abandonedBefore, expiredBefore time.Time) (before StoredRequest, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	done, err := pg.Exec(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
@@ -88,7 +88,7 @@ func (r *IdempotentRequests) Has(ctx context.Context, tenant, key string, expire
 }
 
 // selectRequest reads the request of a key, and the token of its handler.
-func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequest) (before Response, holder uuid.UUID, err error) {
+func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequest) (before StoredRequest, holder uuid.UUID, err error) {
 	var digest []byte
 	var status sql.NullInt64
 	err = r.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
@@ -105,7 +105,7 @@ func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequ
 }
 
 // Answer stores the response of a request, unless another process took it over.
-func (r *IdempotentRequests) Answer(ctx context.Context, q IdempotentRequest, response Response) error {
+func (r *IdempotentRequests) Answer(ctx context.Context, q IdempotentRequest, response StoredRequest) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `UPDATE recourse.requests SET status = $4, headers = $5, body = $6 WHERE tenant = $1 AND key = $2 AND token = $3`,
@@ -113,7 +113,8 @@ func (r *IdempotentRequests) Answer(ctx context.Context, q IdempotentRequest, re
 	return busyOrWrapped(err)
 }
 
-// Drop deletes a request that changed nothing, so that its key is free again.
+// Drop deletes a request that has no response, so that its key is free again. If its outcome is
+// unknown, the guards of what it asked for keep a repeated request from acting twice.
 func (r *IdempotentRequests) Drop(ctx context.Context, q IdempotentRequest) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()

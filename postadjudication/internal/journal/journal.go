@@ -51,7 +51,7 @@ type Journal struct {
 	narrowTransitionStmt preparedStmt
 	findStmt             preparedStmt
 
-	cache *lru.Cache[background.RunID, *Snapshot] // what this process last read or wrote; may be stale
+	cache *lru.Cache[background.RunID, *Snapshot] // what this process last wrote; may be stale
 }
 
 // shared is what all parts of a Journal use.
@@ -64,9 +64,9 @@ type shared struct {
 	readDB  *sqlx.DB // queries of people
 	// Transactions of more than one statement: side effects, settings, receipts of refusals. They
 	// may wait for a case, LockTimeout at most.
-	txPath      *pg.SlowPath
-	IdleTimeout *pg.IdleTimeout // of all connections of this process to the database
-	committed   chan struct{}   // signalled when this process has written receipts
+	txPath          *pg.SlowPath
+	IdleTimeout     *pg.IdleTimeout // of all connections of this process to the database
+	receiptsWritten chan struct{}   // signalled when this process has written receipts
 
 	unreadableRuns unreadableTracker
 }
@@ -114,13 +114,13 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j.opener.opens = pg.NewBatcher(func(ch *chainedChange) subjectKey {
 		return subjectKey{ch.After.Case.Tenant, ch.After.Case.Kind, ch.After.Case.Subject}
 	}, j.opener.flushOpens)
-	j.finds = pg.NewBatcher(func(id background.RunID) background.RunID { return id }, j.flushFinds)
+	j.finds = pg.NewBatcher(func(id background.RunID) background.RunID { return id }, j.findBatch)
 	return j, nil
 }
 
 // newJournal makes a Journal without connections.
 func newJournal() *Journal {
-	s := &shared{committed: make(chan struct{}, 1), Warn: func(error) {}, IdleTimeout: pg.NewIdleTimeout()}
+	s := &shared{receiptsWritten: make(chan struct{}, 1), Warn: func(error) {}, IdleTimeout: pg.NewIdleTimeout()}
 	cases, outbox := &Cases{shared: s}, &Outbox{shared: s}
 	j := &Journal{
 		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{shared: s}, Lookups: &Lookups{s, cases},
@@ -259,6 +259,6 @@ func prepareStmt(ctx context.Context, db *sql.DB, query string) (preparedStmt, e
 	return preparedStmt{stmt}, nil
 }
 
-func (b preparedStmt) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
-	return b.stmt.QueryContext(ctx, args...)
+func (s preparedStmt) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
+	return s.stmt.QueryContext(ctx, args...)
 }

@@ -69,12 +69,12 @@ func (r *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.Ca
 // except before and between those of rows without a number of the tenant's own: these have
 // the number that all tenants share.
 type NumberedReceipt struct {
-	Position int64
+	Number int64
 	receipts.Receipt
 }
 
 type numberedRow struct {
-	Position int64 `db:"number"`
+	Number int64 `db:"number"`
 	stored.ReceiptRow
 }
 
@@ -106,13 +106,13 @@ func (r *Receipts) From(ctx context.Context, tenant string, from int64, limit in
 	}
 	out := make([]NumberedReceipt, len(rows))
 	for i := range rows {
-		out[i] = NumberedReceipt{rows[i].Position, rows[i].Receipt()}
+		out[i] = NumberedReceipt{rows[i].Number, rows[i].Receipt()}
 	}
 	return out, nil
 }
 
-// LastNumberOf returns the greatest number of a tenant's receipts; 0 if none is numbered.
-func (r *Receipts) LastNumberOf(ctx context.Context, tenant string) (last int64, err error) {
+// LastNumberOfTenant returns the greatest number of a tenant's receipts; 0 if none is numbered.
+func (r *Receipts) LastNumberOfTenant(ctx context.Context, tenant string) (last int64, err error) {
 	if err := r.readDB.GetContext(ctx, &last, `SELECT coalesce((SELECT coalesce(tenant_last, last) FROM recourse.event_log WHERE tenant = $1 ORDER BY coalesce(tenant_last, last) DESC LIMIT 1), 0)`, tenant); err != nil {
 		return 0, pg.Wrap(err)
 	}
@@ -129,9 +129,9 @@ type DeathEvent struct {
 	Subject  string
 }
 
-// LastPosition returns the number of the last receipt in the order of events; 0 if there is
+// LastNumber returns the number of the last receipt in the order of events; 0 if there is
 // none.
-func (r *Receipts) LastPosition(ctx context.Context) (last int64, err error) {
+func (r *Receipts) LastNumber(ctx context.Context) (last int64, err error) {
 	if err := r.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {
 		return 0, pg.Wrap(err)
 	}
@@ -160,7 +160,7 @@ type deathRow struct {
 }
 
 // Deaths reads the deaths of all tenants in the order of events, after a number that
-// LastPosition or Deaths returned. It reads the receipts of at most so many statements.
+// LastNumber or Deaths returned. It reads the receipts of at most so many statements.
 // next is the number to go on from; it equals after if there is nothing new.
 func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
@@ -177,7 +177,7 @@ func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (fou
 	}
 	found = make([]DeathEvent, len(rows))
 	for i, row := range rows {
-		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{row.Position, row.Receipt()}, Family: row.Family, RetryKey: row.RetryKey, Kind: Kind(row.Kind), Subject: row.Subject}
+		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{row.Number, row.Receipt()}, Family: row.Family, RetryKey: row.RetryKey, Kind: Kind(row.Kind), Subject: row.Subject}
 	}
 	return found, next, nil
 }

@@ -164,8 +164,8 @@ type RuleReplay struct {
 
 func (RuleAction) failpointName() string { return failpoint.RuleAction }
 
-func (b RuleAction) write(ctx context.Context, tx *sql.Tx) error {
-	return writeRuleActions(ctx, tx, []RuleAction{b})
+func (a RuleAction) write(ctx context.Context, tx *sql.Tx) error {
+	return writeRuleActions(ctx, tx, []RuleAction{a})
 }
 
 // countReplaysSQL counts one replay for each of several lineages, for those below their

@@ -79,6 +79,13 @@ SELECT before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id), own.last + s
   o.tenant, o.case_ids, o.seqs FROM before, o JOIN own ON own.tenant = o.tenant
 RETURNING tenant`
 
+// outboxSQL inserts the receipts of a statement, in i, into the outbox for the sequencer:
+// one row per tenant. Its id is drawn while the rows of the cases are locked, so that of
+// two transitions of one case the later has the higher id.
+const outboxSQL = `
+  INSERT INTO recourse.outbox (tenant, case_ids, seqs)
+  SELECT i.tenant, array_agg(i.case_id), array_agg(i.seq) FROM i GROUP BY i.tenant`
+
 // Step takes the lock if it is free. As the holder it numbers what is committed, up to
 // maxSequenceRows outbox rows. After an error it holds no lock.
 func (s *Sequencer) Step(ctx context.Context) (Step, error) {
@@ -153,12 +160,12 @@ func SequencerSettings() map[string]string {
 }
 
 // Committed receives, at least once, after this process has written receipts.
-func (j *Journal) Committed() <-chan struct{} { return j.committed }
+func (j *Journal) Committed() <-chan struct{} { return j.receiptsWritten }
 
 // SignalCommitted signals Committed; it never blocks.
 func (s *shared) SignalCommitted() {
 	select {
-	case s.committed <- struct{}{}:
+	case s.receiptsWritten <- struct{}{}:
 	default:
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -290,4 +291,39 @@ func exactlyOne(s []Snapshot, err error) (Snapshot, error) {
 		return Snapshot{}, background.ErrNotFound
 	}
 	return s[0], nil
+}
+
+func (j *Journal) findBatch(ids []background.RunID) []pg.Answer[Snapshot] {
+	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewTextColumns(1, 1)
+	for _, id := range ids {
+		c.ID(id)
+	}
+	out := make([]pg.Answer[Snapshot], len(ids))
+	found, err := snapshots(ctx, j.findStmt, "", c.Args()...)
+	byID := make(map[background.RunID]Snapshot, len(found))
+	for _, s := range found {
+		byID[s.Run.ID] = s
+	}
+	var unreadables unreadable
+	if errors.As(err, &unreadables) {
+		err = nil
+		j.warnUnreadable(unreadables)
+	}
+	for i, id := range ids {
+		s, ok := byID[id]
+		at := slices.IndexFunc(unreadables, func(u unreadableRun) bool { return u.id == id })
+		switch {
+		case at >= 0:
+			out[i].Err = unreadables[at : at+1]
+		case err != nil:
+			out[i].Err = pg.Wrap(err)
+		case !ok:
+			out[i].Err = background.ErrNotFound
+		default:
+			out[i].Value = s
+		}
+	}
+	return out
 }

@@ -2,96 +2,21 @@ package journal
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
-	"github.com/recourse-dev/recourse/receipts"
 )
-
-// applyWithSideEffect writes a change and its side effect in one commit, on a connection of
-// a slow path. The fork of a job is written only while no other one with its fingerprint is live. text is wideTransitionSQL in the form that waits for locks or in the one that does
-// not.
-func (j *Journal) applyWithSideEffect(ctx context.Context, path *pg.SlowPath, text string, ch *chainedChange) (res result, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
-	defer cancel()
-	defer j.SignalCommitted()
-	if ch.SideEffect == nil && !ch.forksRemoteRun() {
-		return applyWideTransition(ctx, path.DB, text, ch)
-	}
-	tx, err := path.DB.BeginTx(ctx, nil)
-	if err != nil {
-		return conflict, err
-	}
-	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	held, err := lockFingerprints(ctx, tx, ch)
-	if err != nil {
-		return conflict, err
-	}
-	if res, err = applyWideTransition(ctx, tx, text, ch); err != nil || res != applied {
-		return res, err
-	}
-	if err := held.check(ctx, tx); err != nil {
-		return conflict, err
-	}
-	point := failpoint.UniqueJob
-	if ch.SideEffect != nil {
-		point = ch.SideEffect.failpointName()
-		if err := ch.SideEffect.write(ctx, tx); err != nil {
-			return conflict, err
-		}
-	}
-	failpoint.Hit(failpoint.JournalBefore, point)
-	err = tx.Commit()
-	failpoint.Hit(failpoint.JournalAfter, point)
-	if err != nil {
-		return conflict, err
-	}
-	return applied, nil
-}
-
-const requestCancelSQL = `
-UPDATE recourse.runs SET cancel_requested = true, cancel_by = $3, cancel_reason = $4
-WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_requested`
-
-// RequestCancel marks a running run to be cancelled when its attempt ends, and writes the
-// receipt with actor and reason, in one commit. It reports whether it set the mark; false
-// if the run no longer runs or is marked already: then nothing is written. The mark is a
-// guard of every transition that ends the attempt.
-func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft receipts.Draft) (bool, error) {
-	draft.Run, draft.Subtype = run.ID, receipts.CancelRequested
-	err := j.InSlowPathTx(ctx, failpoint.CancelRequest, func(ctx context.Context, tx *sql.Tx) error {
-		// The receipt comes first: it locks the case, and cases are locked before runs.
-		if err := appendCaseReceipt(ctx, tx, run.Tenant, run.Case, draft); err != nil {
-			return err
-		}
-		done, err := tx.ExecContext(ctx, requestCancelSQL, run.ID.String(), run.Tenant, draft.Actor, draft.Payload.Reason)
-		if err != nil {
-			return err
-		}
-		if n, err := done.RowsAffected(); n == 1 || err != nil {
-			return err
-		}
-		return errCancelNotMarked
-	})
-	if errors.Is(err, errCancelNotMarked) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// errCancelNotMarked rolls back the receipt of a request that came too late or repeats
-// another.
-var errCancelNotMarked = errors.New("journal: the run is not running or has a cancel request")
 
 // Apply makes one transition of a run: it decides on the cached or stored snapshot, writes
 // the change with its receipts in one commit, and decides again on a new snapshot if the
 // case has changed. If the transition is written already, it returns the run as it is. An
 // error of decide is returned together with the run as it is now.
 //
-// After any other error the outcome is unknown: the same transition may be applied again.
+// After ErrBusy, ErrExceedsHeld, ErrHandlerExists, ErrFingerprintHeld, pg.ErrClosed,
+// background.ErrSessionLost, ErrBreakerOpen and ErrUnrecordable nothing was written. After any other error
+// the outcome is unknown: the same transition may be applied again.
 func (j *Journal) Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
 	current, cached := j.cache.Get(id)
 	for {
@@ -151,7 +76,7 @@ func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, 
 	if err := j.conflictReason(ctx, change); err != nil {
 		return conflict, err
 	}
-	if res, err = j.writeSerialized(ctx, path, lock, ch); res == conflict && err == nil {
+	if res, err = j.writeAfterLock(ctx, path, lock, ch); res == conflict && err == nil {
 		err = j.conflictReason(ctx, change)
 	}
 	return res, err
@@ -170,7 +95,7 @@ func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, erro
 		return conflict, ErrBusy
 	}
 	defer j.txPath.Release()
-	return singleResult(j.applyWithSideEffect(ctx, j.txPath, withSkipLocked(wideTransitionSQL), ch))
+	return singleResult(j.writeAlone(ctx, j.txPath, withSkipLocked(wideTransitionSQL), ch))
 }
 
 // singleResult returns the result of a change that was written alone.
@@ -186,10 +111,10 @@ func singleResult(res result, err error) (result, error) {
 	return res, nil
 }
 
-// writeSerialized writes a change after the transaction that holds its rows.
-func (j *Journal) writeSerialized(ctx context.Context, path *pg.SlowPath, name string, ch *chainedChange) (result, error) {
+// writeAfterLock writes a change after the transaction that holds its rows.
+func (j *Journal) writeAfterLock(ctx context.Context, path *pg.SlowPath, name string, ch *chainedChange) (result, error) {
 	return pg.WaitForLock(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, ch) }, func() (result, error) {
-		return singleResult(j.applyWithSideEffect(ctx, path, withLockWait(wideTransitionSQL), ch))
+		return singleResult(j.writeAlone(ctx, path, withLockWait(wideTransitionSQL), ch))
 	})
 }
 
@@ -228,4 +153,46 @@ func (j *Journal) conflictReason(ctx context.Context, change *Change) error {
 		return background.ErrBreakerOpen
 	}
 	return nil
+}
+
+// writeAlone writes a change without others, with its side effect in the same commit if it has one,
+// on a connection of a slow path. The fork of a job is written only while no other one with its
+// fingerprint is live. text is wideTransitionSQL in the form that waits for locks or in the one that
+// does not.
+func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, text string, ch *chainedChange) (res result, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	defer j.SignalCommitted()
+	if ch.SideEffect == nil && !ch.forksRemoteRun() {
+		return applyWideTransition(ctx, path.DB, text, ch)
+	}
+	tx, err := path.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return conflict, err
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	held, err := lockFingerprints(ctx, tx, ch)
+	if err != nil {
+		return conflict, err
+	}
+	if res, err = applyWideTransition(ctx, tx, text, ch); err != nil || res != applied {
+		return res, err
+	}
+	if err := held.check(ctx, tx); err != nil {
+		return conflict, err
+	}
+	point := failpoint.UniqueJob
+	if ch.SideEffect != nil {
+		point = ch.SideEffect.failpointName()
+		if err := ch.SideEffect.write(ctx, tx); err != nil {
+			return conflict, err
+		}
+	}
+	failpoint.Hit(failpoint.JournalBefore, point)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, point)
+	if err != nil {
+		return conflict, err
+	}
+	return applied, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lib/pq/oid"
 
@@ -105,6 +106,12 @@ WITH b AS MATERIALIZED (
 ` + outboxSQL + `
 )
 SELECT id, 'applied' FROM c UNION ALL SELECT case_id, 'exceeds_held' FROM fit WHERE NOT fits`
+
+// The two forms of a statement: withSkipLocked never waits for another transaction, for
+// batches and callers' transactions; withLockWait waits, for the slow paths.
+func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*skip*/", "SKIP LOCKED") }
+
+func withLockWait(text string) string { return strings.ReplaceAll(text, "/*skip*/", "") }
 
 // caseParameters and runParameters are the parameters of wideTransitionSQL, as addCase and
 // addRun write them. The count of runs, what is committed of the escrow and whether that is
@@ -359,13 +366,13 @@ var (
 func (ch *chainedChange) fitsNarrowTransition() bool {
 	before, after := &ch.Before.Case, &ch.After.Case
 	return ch.hasOneReceipt() && len(ch.Others) == 0 && ch.NewRun == nil && !ch.Reserve &&
-		immutableState(&before.State) == immutableState(&after.State) && before.ActiveRun == after.ActiveRun && before.Epoch == after.Epoch &&
+		decisionState(&before.State) == decisionState(&after.State) && before.ActiveRun == after.ActiveRun && before.Epoch == after.Epoch &&
 		before.Content == after.Content && before.Submission == after.Submission &&
 		slices.Equal(ch.Before.Run.OutstandingCalls, ch.After.Run.OutstandingCalls)
 }
 
-// immutableState returns the part of a settlement that narrowTransitionSQL does not write.
-func immutableState(s *settlement.State) settlement.State {
+// decisionState returns the part of a settlement that narrowTransitionSQL does not write.
+func decisionState(s *settlement.State) settlement.State {
 	return settlement.State{Outcome: s.Outcome, Generation: s.Generation, Asked: s.Asked}
 }
 
