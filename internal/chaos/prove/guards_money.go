@@ -181,7 +181,7 @@ var escrowGuards = []Guard{
 	{
 		Name: "the fold adds only the deltas that it deleted itself",
 		Edits: []Edit{{"postadjudication/internal/journal/escrows.go", "FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s",
-			"FROM (SELECT y.escrow_id, sum(y.delta)::bigint AS delta FROM recourse.escrow_deltas y JOIN e ON e.id = y.escrow_id GROUP BY 1) s"}},
+			"FROM (SELECT y.escrow_id, sum(y.delta)::bigint AS delta FROM recourse.escrow_deltas y JOIN locked_escrows e ON e.id = y.escrow_id GROUP BY 1) s"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestTheSumOfAnEscrowIsRightAtEveryMoment"},
 	},
 	{

@@ -86,11 +86,11 @@ const unfoldedSQL = `SELECT DISTINCT escrow_id FROM recourse.escrow_deltas WHERE
 // waited for the row. It never waits, and skips an escrow that is locked: the next fold
 // takes it.
 const foldDeltasSQL = `
-WITH e AS MATERIALIZED (
+WITH locked_escrows AS MATERIALIZED (
   SELECT e.id FROM recourse.escrows e WHERE e.id = ANY($1) ORDER BY e.id FOR NO KEY UPDATE OF e SKIP LOCKED
 ), fold AS (
-  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
-), x AS (
+  DELETE FROM recourse.escrow_deltas x USING locked_escrows e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), escrow_write AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
   FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM fold GROUP BY 1) s WHERE e.id = s.escrow_id
 )

@@ -43,7 +43,7 @@ SELECT ` + snapshotColumns + `, ` + termsColumns + `, first.at, p.n` + snapshotT
 var leaseClaimSQL = `WITH ` + narrowTransition{
 	parameters: leaseClaimParameters, first: 1,
 	guard: `r.remote AND b.new_state = 'running'`,
-	more: `, l AS (
+	more: `, new_lease AS (
   INSERT INTO recourse.leases (run_id, tenant, worker, attempt, at, length_ms, limit_ms) SELECT run, tenant, holder, attempt_count, at, length_ms, limit_ms FROM ok
 )`,
 }.sql()
@@ -54,7 +54,7 @@ var leaseEndSQL = `WITH ` + narrowTransition{
 	parameters: leaseEndParameters, first: 1,
 	guard: `b.new_state <> 'running'`,
 	runs:  `, handed_back = b.handed_back, output = b.output`,
-	more: `, l AS (
+	more: `, lease_end AS (
   DELETE FROM recourse.leases l USING ok b WHERE l.run_id = b.run
 )`,
 }.sql()

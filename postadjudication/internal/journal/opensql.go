@@ -23,20 +23,20 @@ import (
 // The parameters are those of cases, of new runs and of receipts, one after the other.
 // returns the result of each row, by its number, and the id of its escrow or 0
 var wideOpenSQL = `
-WITH b AS MATERIALIZED (
+WITH given AS MATERIALIZED (
   SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + wideOpenParameters.arrays(1) + `) WITH ORDINALITY
   AS b(` + wideOpenParameters.names() + `,n)
-), mine AS MATERIALIZED (
-  SELECT b.*, /*lock*/ AS locked FROM b
-), seen AS MATERIALIZED (
-  SELECT m.n FROM mine m JOIN recourse.cases c ON c.tenant = m.tenant AND c.kind = m.kind AND c.subject = m.subject WHERE m.locked
-), e AS MATERIALIZED (
+), locked_subjects AS MATERIALIZED (
+  SELECT b.*, /*lock*/ AS locked FROM given b
+), existing AS MATERIALIZED (
+  SELECT m.n FROM locked_subjects m JOIN recourse.cases c ON c.tenant = m.tenant AND c.kind = m.kind AND c.subject = m.subject WHERE m.locked
+), locked_escrows AS MATERIALIZED (
   SELECT e.* FROM recourse.escrows e
-  WHERE (e.tenant, e.reference) IN (SELECT tenant, reference FROM mine WHERE locked AND reference <> '' AND n NOT IN (SELECT n FROM seen))
+  WHERE (e.tenant, e.reference) IN (SELECT tenant, reference FROM locked_subjects WHERE locked AND reference <> '' AND n NOT IN (SELECT n FROM existing))
   ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
 ), fold AS (
-  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
-), d AS MATERIALIZED (
+  DELETE FROM recourse.escrow_deltas x USING locked_escrows e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+), room AS MATERIALIZED (
   SELECT m.*, e.id AS escrow_id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free,
     CASE WHEN NOT m.locked THEN 'conflict'
       WHEN s.n IS NOT NULL THEN 'case_exists'
@@ -44,40 +44,40 @@ WITH b AS MATERIALIZED (
       WHEN e.id IS NULL THEN 'conflict'
       WHEN e.held <> m.held OR e.currency <> m.currency THEN 'escrow_mismatch'
       ELSE 'applied' END AS guarded
-  FROM mine m LEFT JOIN seen s ON s.n = m.n LEFT JOIN e ON e.tenant = m.tenant AND e.reference = m.reference
-), v AS MATERIALIZED (
+  FROM locked_subjects m LEFT JOIN existing s ON s.n = m.n LEFT JOIN locked_escrows e ON e.tenant = m.tenant AND e.reference = m.reference
+), fit AS MATERIALIZED (
   SELECT d.*, CASE WHEN d.guarded <> 'applied' OR d.escrow_id IS NULL THEN d.guarded
       WHEN d.amount > d.free THEN 'exceeds_held'
       WHEN sum(CASE WHEN d.guarded = 'applied' AND d.amount <= d.free THEN d.amount ELSE 0 END) OVER (PARTITION BY d.escrow_id ORDER BY d.n) > d.free THEN 'deferred'
-      ELSE d.guarded END AS result FROM d
-), nc AS (
+      ELSE d.guarded END AS result FROM room d
+), new_case AS (
   INSERT INTO recourse.cases AS c (` + newCaseColumns + `)
   SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
     generation,amount,amount,run_id,1,link
-  FROM v WHERE result = 'applied' ON CONFLICT DO NOTHING RETURNING c.id
-), nr AS (
+  FROM fit WHERE result = 'applied' ON CONFLICT DO NOTHING RETURNING c.id
+), new_run AS (
   INSERT INTO recourse.runs (` + newRunColumns + `)
   SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.remote,t.priority,t.expires_at,t.last_transition
   FROM unnest(` + newRunParameters.arrays(openedRunsAt) + `) AS t(` + newRunParameters.names() + `)
-  JOIN nc ON nc.id = t.case_id
-), o AS (
+  JOIN new_case c ON c.id = t.case_id
+), operation AS (
   INSERT INTO recourse.operations (key, case_id, request)
   SELECT t.key, t.case_id, t.request FROM unnest(` + newRunParameters.array("operation_key", openedRunsAt) + `,` + newRunParameters.array("case_id", openedRunsAt) + `,` + newRunParameters.array("request", openedRunsAt) + `) AS t(key,case_id,request)
-  JOIN nc ON nc.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
-), x AS (
+  JOIN new_case c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
+), escrow_write AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
   FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM (
-      SELECT escrow_id, delta FROM fold UNION ALL SELECT v.escrow_id, v.amount FROM v JOIN nc ON nc.id = v.case_id WHERE v.escrow_id IS NOT NULL) d GROUP BY 1) s
+      SELECT escrow_id, delta FROM fold UNION ALL SELECT f.escrow_id, f.amount FROM fit f JOIN new_case c ON c.id = f.case_id WHERE f.escrow_id IS NOT NULL) d GROUP BY 1) s
   WHERE e.id = s.escrow_id
-), i AS (
+), receipt AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT t.* FROM unnest(` + receiptParameters.arrays(openedRunsAt+len(newRunParameters)) + `) AS t(` + receiptColumns + `) JOIN nc ON nc.id = t.case_id
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(openedRunsAt+len(newRunParameters)) + `) AS t(` + receiptColumns + `) JOIN new_case c ON c.id = t.case_id
   RETURNING case_id, seq, tenant
-), p AS (
+), outbox AS (
 ` + outboxSQL + `
 )
-SELECT v.n, CASE WHEN v.result = 'applied' AND nc.id IS NULL THEN 'case_exists' ELSE v.result END, coalesce(v.escrow_id, 0)
-FROM v LEFT JOIN nc ON nc.id = v.case_id ORDER BY v.n`
+SELECT f.n, CASE WHEN f.result = 'applied' AND c.id IS NULL THEN 'case_exists' ELSE f.result END, coalesce(f.escrow_id, 0)
+FROM fit f LEFT JOIN new_case c ON c.id = f.case_id ORDER BY f.n`
 
 // wideOpenParameters are the parameters of the cases of wideOpenSQL, as wideOpenArgs writes them.
 var wideOpenParameters = slices.Concat(
@@ -189,31 +189,31 @@ func withSubjectLock(text string) string {
 // The parameters are those of a case with its escrow, run, request and receipt.
 // returns the numbers of the rows that were written, and their escrows
 var narrowOpenSQL = `
-WITH f AS MATERIALIZED (
+WITH ok AS MATERIALIZED (
   SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
   FROM unnest(` + narrowOpenParameters.arrays(1) + `) WITH ORDINALITY AS b(` + narrowOpenParameters.names() + `,n)
   WHERE pg_try_advisory_xact_lock(` + subjectLockSQL + `)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.tenant = b.tenant AND c.kind = b.kind AND c.subject = b.subject)
     AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = b.tenant AND e.reference = b.reference)
-), e AS (
+), new_escrow AS (
   INSERT INTO recourse.escrows (id,tenant,reference,currency,held,committed) OVERRIDING SYSTEM VALUE
-  SELECT escrow_id,tenant,reference,currency,held,amount FROM f WHERE reference <> '' ORDER BY tenant, reference
-), c AS (
+  SELECT escrow_id,tenant,reference,currency,held,amount FROM ok WHERE reference <> '' ORDER BY tenant, reference
+), new_case AS (
   INSERT INTO recourse.cases (` + newCaseColumns + `)
   SELECT case_id,tenant,kind,subject,escrow_id,submission,content,progression,reason_code,reason,lifecycle,adjudication,
-    generation,amount,amount,run,1,link FROM f
-), r AS (
+    generation,amount,amount,run,1,link FROM ok
+), new_run AS (
   INSERT INTO recourse.runs (id,case_id,tenant,family,retry_key,operation_key,queue,target,policy,payload,state,live,active,due_at,remote,priority,expires_at,last_transition)
-  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,remote,priority,expires_at,last_transition FROM f
-), o AS (
-  INSERT INTO recourse.operations (key, case_id, request) SELECT operation_key, case_id, payload FROM f WHERE operation_key IS NOT NULL
-), i AS (
+  SELECT run,case_id,tenant,family,retry_key,operation_key,queue,target,policy,CASE WHEN operation_key IS NULL THEN payload END,'pending',true,true,due_at,remote,priority,expires_at,last_transition FROM ok
+), operation AS (
+  INSERT INTO recourse.operations (key, case_id, request) SELECT operation_key, case_id, payload FROM ok WHERE operation_key IS NOT NULL
+), receipt AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT case_id, 1, run, tenant, source, subtype, actor, at, body, link FROM f
-), p AS (
-  INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(1::bigint) FROM f GROUP BY tenant
+  SELECT case_id, 1, run, tenant, source, subtype, actor, at, body, link FROM ok
+), outbox AS (
+  INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(1::bigint) FROM ok GROUP BY tenant
 )
-SELECT n, coalesce(escrow_id, 0) FROM f`
+SELECT n, coalesce(escrow_id, 0) FROM ok`
 
 // narrowOpenParameters are the parameters of narrowOpenSQL, as addNarrowOpen writes them; the widest
 // first, as in narrowTransitionSQL.

@@ -79,12 +79,12 @@ SELECT before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id), own.last + s
   o.tenant, o.case_ids, o.seqs FROM before, o JOIN own ON own.tenant = o.tenant
 RETURNING tenant`
 
-// outboxSQL inserts the receipts of a statement, in i, into the outbox for the sequencer:
+// outboxSQL inserts the receipts of a statement, in receipt, into the outbox for the sequencer:
 // one row per tenant. Its id is drawn while the rows of the cases are locked, so that of
 // two transitions of one case the later has the higher id.
 const outboxSQL = `
   INSERT INTO recourse.outbox (tenant, case_ids, seqs)
-  SELECT i.tenant, array_agg(i.case_id), array_agg(i.seq) FROM i GROUP BY i.tenant`
+  SELECT tenant, array_agg(case_id), array_agg(seq) FROM receipt GROUP BY tenant`
 
 // Step takes the lock if it is free. As the holder it numbers what is committed, up to
 // maxSequenceRows outbox rows. After an error it holds no lock.

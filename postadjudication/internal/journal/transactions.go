@@ -78,11 +78,11 @@ func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts
 
 // appendCaseReceiptSQL adds a receipt to a case in which nothing else changes.
 const appendCaseReceiptSQL = `
-WITH c AS (
+WITH case_write AS (
   UPDATE recourse.cases SET last_seq = $2::bigint, last_link = $10::bytea WHERE id = $1::uuid RETURNING id
-), i AS (
+), receipt AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT $1::uuid, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::timestamptz, $9::text, $10::bytea FROM c RETURNING case_id, seq, tenant
+  SELECT $1::uuid, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::timestamptz, $9::text, $10::bytea FROM case_write RETURNING case_id, seq, tenant
 )` + outboxSQL
 
 // appendCaseReceipt adds a receipt to a case with runs. It returns sql.ErrNoRows if the

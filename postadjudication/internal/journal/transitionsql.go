@@ -18,8 +18,8 @@ import (
 // wideTransitionSQL writes transitions of existing cases: the case, its runs, a new run, the
 // receipts, and the committed sum of the escrow, all or nothing per case.
 //
-// Every guard is in kc and kr, which lock the newest rows: cases, then runs, then escrows,
-// each by id. The only further condition is room in the escrow for a reservation, decided
+// Every guard is in locked_cases and locked_runs, which lock the newest rows: cases, then runs,
+// then escrows, each by id. The only further condition is room in the escrow for a reservation, decided
 // in fit on the locked row. A reservation that would fit alone, but not together with
 // earlier rows of the batch, is not returned, just as a row whose guard failed. After fit
 // nothing can fail for a single row. Only a reservation locks the escrow, and folds its
@@ -27,8 +27,8 @@ import (
 // A claim also needs its session, not lost, and locked so that it is not removed before the claim is
 // committed. The session may be marked lost meanwhile: a lost session is searched until nothing runs
 // under it. A claim needs no circuit breaker that blocks the run, as its snapshot shows breakers.
-// Its parts: b the cases and u their runs as given; kc and kr the locked ones; ok what is as it was read;
-// e, fold, room and fit the room in escrows; c, r, nr, o, x, nd, i and p the writes.
+// After ok, in which is what is as it was read, come the parts that find the room in escrows, up
+// to fit, and then the writes.
 // With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
 // for its locks.
 //
@@ -36,76 +36,76 @@ import (
 // then the classes of the new runs.
 // returns the ids of cases with their results: applied or exceeds_held; any other is a conflict
 var wideTransitionSQL = `
-WITH b AS MATERIALIZED (
+WITH given AS MATERIALIZED (
   SELECT * FROM unnest(` + caseParameters.arrays(1) + `) WITH ORDINALITY AS t(` + caseParameters.names() + `,n)
-), u AS MATERIALIZED (
+), given_runs AS MATERIALIZED (
   SELECT * FROM unnest(` + runParameters.arrays(changedRunsAt) + `) AS t(` + runParameters.names() + `)
 ), alive AS MATERIALIZED (
-  SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM u WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
+  SELECT s.id FROM recourse.sessions s WHERE s.id IN (SELECT session FROM given_runs WHERE new_state = 'running' AND state <> 'running') AND NOT s.lost FOR KEY SHARE OF s /*skip*/
 ), open_breakers AS MATERIALIZED (
   SELECT k.* FROM recourse.circuit_breakers k WHERE k.state <> 'closed'
 ), claimed AS MATERIALIZED (
-  SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM open_breakers)
+  SELECT r.id, r.tenant, r.family, r.target, r.due_at FROM given_runs u JOIN recourse.runs r ON r.id = u.run WHERE u.new_state = 'running' AND u.state <> 'running' AND EXISTS (SELECT FROM open_breakers)
 ), blocked AS MATERIALIZED (
   SELECT r.id FROM claimed r JOIN open_breakers k ON ` + blocksClaimSQL + `
-), kc AS MATERIALIZED (
-  SELECT c.id FROM recourse.cases c JOIN b ON b.case_id = c.id
+), locked_cases AS MATERIALIZED (
+  SELECT c.id FROM recourse.cases c JOIN given b ON b.case_id = c.id
   WHERE c.last_seq = b.seq AND c.last_link = b.link
   ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/
-), kr AS MATERIALIZED (
-  SELECT r.id, r.case_id FROM u JOIN kc ON kc.id = u.case_id JOIN recourse.runs r ON r.id = u.run
+), locked_runs AS MATERIALIZED (
+  SELECT r.id, r.case_id FROM given_runs u JOIN locked_cases k ON k.id = u.case_id JOIN recourse.runs r ON r.id = u.run
   WHERE r.state = u.state AND r.attempt_count = u.attempt AND r.token IS NOT DISTINCT FROM u.token AND r.cancel_requested = u.cancel_seen
     AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM blocked))
   ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
 ), ok AS MATERIALIZED (
-  SELECT b.* FROM b JOIN kc ON kc.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM kr GROUP BY 1) l ON l.case_id = b.case_id
+  SELECT b.* FROM given b JOIN locked_cases k ON k.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM locked_runs GROUP BY 1) l ON l.case_id = b.case_id
   WHERE coalesce(l.locked, 0) = b.runs
-), e AS MATERIALIZED (
+), locked_escrows AS MATERIALIZED (
   SELECT e.id, e.held, e.committed FROM recourse.escrows e
-  WHERE e.id IN (SELECT escrow_id FROM ok WHERE reserve AND commits > 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
+  WHERE e.id IN (SELECT escrow_id FROM ok WHERE reserve AND delta > 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
 ), fold AS (
-  DELETE FROM recourse.escrow_deltas x USING e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
+  DELETE FROM recourse.escrow_deltas x USING locked_escrows e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
 ), room AS MATERIALIZED (
-  SELECT e.id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free FROM e
+  SELECT e.id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free FROM locked_escrows e
 ), fit AS MATERIALIZED (
-  SELECT ok.*, CASE WHEN NOT (ok.reserve AND ok.commits > 0) THEN true WHEN ok.commits > room.free THEN false
-      WHEN sum(CASE WHEN ok.reserve AND ok.commits BETWEEN 1 AND room.free THEN ok.commits ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free THEN true END AS fits
-  FROM ok LEFT JOIN room ON room.id = ok.escrow_id WHERE NOT (ok.reserve AND ok.commits > 0) OR room.id IS NOT NULL
-), c AS (
+  SELECT ok.*, CASE WHEN NOT (ok.reserve AND ok.delta > 0) THEN true WHEN ok.delta > room.free THEN false
+      WHEN sum(CASE WHEN ok.reserve AND ok.delta BETWEEN 1 AND room.free THEN ok.delta ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free THEN true END AS fits
+  FROM ok LEFT JOIN room ON room.id = ok.escrow_id WHERE NOT (ok.reserve AND ok.delta > 0) OR room.id IS NOT NULL
+), case_write AS (
   UPDATE recourse.cases c SET last_seq = f.new_seq, last_link = f.new_link, ` + settlementParameters.assignments("f") + `,
     ` + decisionParameters.assignments("f") + `
   FROM fit f WHERE c.id = f.case_id AND f.fits RETURNING c.id
-), r AS (
+), run_write AS (
   UPDATE recourse.runs r SET state = u.new_state, live = u.new_state IN ('pending','running','scheduled'), active = u.new_state IN ('pending','running','scheduled') OR u.letter = 'open',
     token = u.new_token, session_id = u.session, reason = u.why, outstanding_calls = u.outstanding_calls::int[], handed_back = u.handed_back, output = coalesce(u.output, r.output), ` + progressParameters.assignments("u") + `
-  FROM u JOIN c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
-), el AS (
-  DELETE FROM recourse.leases l USING u JOIN c ON c.id = u.case_id WHERE l.run_id = u.run AND u.state = 'running' AND u.new_state <> 'running'
-), nr AS (
+  FROM given_runs u JOIN case_write c ON c.id = u.case_id WHERE r.id = u.run RETURNING r.id
+), lease_end AS (
+  DELETE FROM recourse.leases l USING given_runs u JOIN case_write c ON c.id = u.case_id WHERE l.run_id = u.run AND u.state = 'running' AND u.new_state <> 'running'
+), new_run AS (
   INSERT INTO recourse.runs (` + newRunColumns + `,class)
   SELECT t.id,t.case_id,t.tenant,t.family,t.retry_key,t.operation_key,t.queue,t.target,t.policy,t.payload,t.parent_id,'pending',true,true,t.due_at,t.remote,t.priority,t.expires_at,t.last_transition,t.class
   FROM unnest(` + newRunParameters.arrays(newRunsAt) + fmt.Sprintf(`,$%d::text[])`, receiptsAt+len(receiptParameters)) + ` AS t(` + newRunParameters.names() + `,class)
-  JOIN c ON c.id = t.case_id WHERE (SELECT count(*) FROM r) >= 0 -- after r: a case has one active run
-), o AS (
+  JOIN case_write c ON c.id = t.case_id WHERE (SELECT count(*) FROM run_write) >= 0 -- after run_write: a case has one active run
+), operation AS (
   INSERT INTO recourse.operations (key, case_id, request)
   SELECT t.key, t.case_id, t.request FROM unnest(` + newRunParameters.array("operation_key", newRunsAt) + `,` + newRunParameters.array("case_id", newRunsAt) + `,` + newRunParameters.array("request", newRunsAt) + `) AS t(key,case_id,request)
-  JOIN c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
-), x AS (
+  JOIN case_write c ON c.id = t.case_id WHERE t.key IS NOT NULL ON CONFLICT DO NOTHING
+), escrow_write AS (
   UPDATE recourse.escrows e SET committed = e.committed + s.delta, breached = greatest(e.breached, e.committed + s.delta - e.held)
   FROM (SELECT escrow_id, sum(delta)::bigint AS delta FROM (
-      SELECT escrow_id, delta FROM fold UNION ALL SELECT f.escrow_id, f.commits FROM fit f WHERE f.fits AND f.reserve AND f.commits > 0) d GROUP BY 1) s
+      SELECT escrow_id, delta FROM fold UNION ALL SELECT f.escrow_id, f.delta FROM fit f WHERE f.fits AND f.reserve AND f.delta > 0) d GROUP BY 1) s
   WHERE e.id = s.escrow_id
-), nd AS (
+), delta AS (
   INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta)
-  SELECT f.escrow_id, f.case_id, f.seq + 1, f.commits FROM fit f WHERE f.commits <> 0 AND NOT (f.reserve AND f.commits > 0)
-), i AS (
+  SELECT f.escrow_id, f.case_id, f.seq + 1, f.delta FROM fit f WHERE f.delta <> 0 AND NOT (f.reserve AND f.delta > 0)
+), receipt AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
-  SELECT t.* FROM unnest(` + receiptParameters.arrays(receiptsAt) + `) AS t(` + receiptColumns + `) JOIN c ON c.id = t.case_id
+  SELECT t.* FROM unnest(` + receiptParameters.arrays(receiptsAt) + `) AS t(` + receiptColumns + `) JOIN case_write c ON c.id = t.case_id
   RETURNING case_id, seq, tenant
-), p AS (
+), outbox AS (
 ` + outboxSQL + `
 )
-SELECT id, 'applied' FROM c UNION ALL SELECT case_id, 'exceeds_held' FROM fit WHERE NOT fits`
+SELECT id, 'applied' FROM case_write UNION ALL SELECT case_id, 'exceeds_held' FROM fit WHERE NOT fits`
 
 // The two forms of a statement: withSkipLocked never waits for another transaction, for
 // batches and callers' transactions; withLockWait waits, for the slow paths.
@@ -121,7 +121,7 @@ var (
 		casesTable.of("id AS case_id", "last_seq AS seq", "last_link AS link"), parameters{{"runs", oid.T_int4}}, casesTable.of("last_seq AS new_seq", "last_link AS new_link",
 			"progression", "reason_code", "reason", "lifecycle", "adjudication", "generation", "asked", "moved", "reserved", "released", "refunded",
 			"run_id", "unknown_open", "epoch", "first_sent_at", "content", "submission", "escrow_id"),
-		parameters{{"commits", oid.T_int8}, {"reserve", oid.T_bool}},
+		parameters{{"delta", oid.T_int8}, {"reserve", oid.T_bool}},
 	)
 	runParameters = runsTable.of("id AS run", "case_id", "state", "attempt_count AS attempt", "token", "cancel_requested AS cancel_seen",
 		"state AS new_state", "letter", "attempt_count", "budget_spent", "recoveries", "class", "token AS new_token", "last_transition", "due_at", "dead_at",
@@ -325,19 +325,19 @@ func (n narrowTransition) sql() string {
     AND r.state = b.state AND r.attempt_count = b.attempt AND r.token IS NOT DISTINCT FROM b.token AND r.cancel_requested = b.cancel_seen
     AND (` + n.guard + `)
   ORDER BY c.id FOR NO KEY UPDATE OF c, r SKIP LOCKED
-), c AS (
+), case_write AS (
   UPDATE recourse.cases c SET last_seq = b.seq + 1, last_link = b.new_link, ` + settlementParameters.assignments("b") + `
   FROM ok b WHERE c.id = b.case_id
-), r AS (
+), run_write AS (
   UPDATE recourse.runs r SET state = b.new_state, live = b.new_state IN ('pending','running','scheduled'), active = b.new_state IN ('pending','running','scheduled') OR b.letter = 'open',
     token = b.new_token, session_id = b.session, reason = b.why, ` + progressParameters.assignments("b") + n.runs + `
   FROM ok b WHERE r.id = b.run
-), i AS (
+), receipt AS (
   INSERT INTO recourse.receipts (` + receiptColumns + `)
   SELECT case_id, seq + 1, run, tenant, source, subtype, actor, at, body, new_link FROM ok
-), p AS (
+), outbox AS (
   INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, array_agg(case_id), array_agg(seq + 1) FROM ok GROUP BY tenant
-), d AS (
+), delta AS (
   INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta) SELECT escrow_id, case_id, seq + 1, delta FROM ok WHERE delta <> 0
 )` + n.more + `
 SELECT n, seq FROM ok`
