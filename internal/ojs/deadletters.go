@@ -23,13 +23,22 @@ func listLetters(q request) (answer, error) {
 	}
 	found, err := q.jobs.DeadLetters().List(q.Context(), jobs.Query{Filter: filterOf(f), After: page.After, Offset: page.Offset, Limit: page.Limit})
 	if err != nil {
-		return answer{}, err
+		return answer{}, cursorError(err)
 	}
 	return answer{body: marshal(struct {
 		Jobs       json.RawMessage `json:"jobs"`
 		Total      int64           `json:"total"`
 		Pagination pagination      `json:"pagination"`
 	}{rendered(q, found), found.Total, pagination{found.Total, found.Next != "", page.Limit, page.Offset, found.Next}})}, nil
+}
+
+// cursorError returns the refusal of a cursor under the name of its parameter.
+func cursorError(err error) error {
+	var field *refusal.FieldError
+	if errors.As(err, &field) && field.Field == "after" {
+		return spec.Invalid("cursor", "must be a next_cursor of this list")
+	}
+	return err
 }
 
 // listLettersByAdmin answers GET /admin/dead-letter.

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -311,11 +310,4 @@ func between(t *testing.T, what string, from, at time.Time, bound time.Duration)
 	if late := at.Sub(from); late > bound+slack {
 		t.Errorf("%s: %v after its time, want at most %v and %v for a busy machine", what, late, bound, slack)
 	}
-}
-
-func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-
-// seconds returns a duration of ISO 8601.
-func seconds(d time.Duration) string {
-	return "PT" + strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "S"
 }

@@ -28,8 +28,8 @@ func (f Filter) problem() (field, problem string) {
 		return "type", typeFilter
 	case isPrefix && prefix != "" && !ValidType(strings.TrimSuffix(prefix, ".")):
 		return "type", typeFilter
-	case !f.Since.IsZero() && !f.Until.IsZero() && f.Until.Before(f.Since):
-		return "until", "must not be before since"
+	case !f.Since.IsZero() && !f.Until.IsZero() && !f.Until.After(f.Since):
+		return "until", "must be after since"
 	}
 	return "", ""
 }

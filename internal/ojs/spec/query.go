@@ -153,8 +153,8 @@ func (q *query) purge(now time.Time) Filter {
 		}
 		t = now.Add(-age)
 	}
-	if f.Until = t; !f.Since.IsZero() && t.Before(f.Since) {
-		q.wrong("older_than", "must not be before since")
+	if f.Until = t; !f.Since.IsZero() && !t.After(f.Since) {
+		q.wrong("older_than", "must be after since")
 	}
 	return f
 }

@@ -26,7 +26,7 @@ SELECT $1, * FROM unnest($2::bigint[], $3::uuid[], $4::uuid[], $5::bigint[], $6:
 // Their heads are those that the caller read: an item whose case has changed since is not
 // acted on.
 func (p *Store) CreateOf(ctx context.Context, b Plan, items []Item, staleBefore time.Time) (Plan, error) {
-	if err := p.deleteStalePlan(ctx, b.Tenant, staleBefore, b.PlannedAt); err != nil {
+	if err := p.deleteStalePlan(ctx, &b, staleBefore); err != nil {
 		return b, pg.Wrap(err)
 	}
 	builder := planBuilder{bulk: b.ID, items: int64(len(items)), hasSettlements: true, counts: map[[2]string]Count{}}
@@ -182,7 +182,7 @@ func (p *Store) Create(ctx context.Context, b Plan, scope Scope) (Plan, error) {
 	if scope.Matches != nil {
 		scope.BatchSize = min(scope.BatchSize, matchPage)
 	}
-	if err := p.deleteStalePlan(ctx, b.Tenant, scope.StaleBefore, b.PlannedAt); err != nil {
+	if err := p.deleteStalePlan(ctx, &b, scope.StaleBefore); err != nil {
 		return b, err
 	}
 	if err := p.index.Do(ctx, b.Tenant, func(db *sql.DB) error { return storePlanItems(ctx, db, &b, scope) }); err != nil {

@@ -56,8 +56,8 @@ func receiptOf(b Plan, actor string, at time.Time, reason, changes string) recei
 
 // deleteStalePlan deletes a plan that nobody started, with a receipt: nothing was done for
 // it. It also deletes the items of a plan that was never stored, of any tenant.
-func (p *Store) deleteStalePlan(ctx context.Context, tenant string, staleBefore, now time.Time) error {
-	stale, err := selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1`, tenant, staleBefore)
+func (p *Store) deleteStalePlan(ctx context.Context, planned *Plan, staleBefore time.Time) error {
+	stale, err := selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND started_at IS NULL AND planned_at < $2 ORDER BY id LIMIT 1`, planned.Tenant, staleBefore)
 	if err != nil {
 		return err
 	}
@@ -70,13 +70,13 @@ func (p *Store) deleteStalePlan(ctx context.Context, tenant string, staleBefore,
 			if err := deleteItems(ctx, tx, b.ID); err != nil {
 				return err
 			}
-			return journal.AppendOperation(ctx, tx, tenant, Log, receiptOf(b, systemActor, now, "nobody started it", string(b.State)+" to "+Forgotten))
+			return journal.AppendOperation(ctx, tx, planned.Tenant, Log, receiptOf(b, systemActor, planned.PlannedAt, "nobody started it", string(b.State)+" to "+Forgotten))
 		})
 		if err != nil && !errors.Is(err, journal.ErrBusy) { // it is deleted with the next plan
 			return err
 		}
 	}
-	return p.deleteAbandonedItems(ctx, staleBefore)
+	return p.deleteAbandonedItems(ctx, planned, planned.PlannedAt.Sub(staleBefore))
 }
 
 func deleteItems(ctx context.Context, tx *sql.Tx, id uuid.UUID) error {
@@ -87,10 +87,12 @@ func deleteItems(ctx context.Context, tx *sql.Tx, id uuid.UUID) error {
 const abandonedPlanSQL = `SELECT c.bulk_id FROM recourse.bulk_counts c WHERE c.bulk_id < $1 AND NOT EXISTS (SELECT FROM recourse.bulks b WHERE b.id = c.bulk_id) LIMIT 1`
 
 // deleteAbandonedItems deletes the items of a plan that was never stored, because its
-// process died. The ids of plans contain their time.
-func (p *Store) deleteAbandonedItems(ctx context.Context, staleBefore time.Time) error {
+// process died. The ids of plans contain the times at which they were made, by another clock
+// than that of the plan in a simulation: a plan is abandoned if its id is that much older.
+func (p *Store) deleteAbandonedItems(ctx context.Context, planned *Plan, older time.Duration) error {
 	var before, id uuid.UUID
-	binary.BigEndian.PutUint64(before[:8], uint64(staleBefore.UnixMilli())<<16)
+	made := int64(binary.BigEndian.Uint64(planned.ID[:8]) >> 16)
+	binary.BigEndian.PutUint64(before[:8], uint64(max(0, made-older.Milliseconds()))<<16)
 	switch err := p.readDB.QueryRowContext(ctx, abandonedPlanSQL, before).Scan(&id); {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
