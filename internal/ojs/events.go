@@ -24,38 +24,46 @@ func listEvents(q request) (answer, error) {
 	if after > 0 && asked.Place < spec.LastPlace { // its receipt may have more
 		after--
 	}
-	found, upTo, more, err := q.jobs.Events(q.Context(), after, jobs.MaxEvents)
-	var field *refusal.FieldError
-	switch {
-	case errors.As(err, &field):
-		return answer{}, spec.Invalid("after", "must be the id of an event")
-	case err != nil:
-		return answer{}, err
+	page := spec.EventPage{Events: []spec.Event{}, HasMore: true, Cursor: q.URL.Query().Get("after")}
+	for reads := 0; page.HasMore && reads < eventReads; reads++ {
+		found, upTo, more, err := q.jobs.Events(q.Context(), after, jobs.MaxEvents)
+		var field *refusal.FieldError
+		switch {
+		case errors.As(err, &field):
+			return answer{}, spec.Invalid("after", "must be the id of an event")
+		case err != nil:
+			return answer{}, err
+		}
+		if full := addEvents(&page, asked, found); full {
+			page.Cursor = page.Events[len(page.Events)-1].ID
+			break
+		}
+		if page.HasMore = more; upTo.Position > asked.After {
+			page.Cursor = spec.EventID(upTo.At, upTo.Position, spec.LastPlace)
+		}
+		after = upTo.Position
 	}
-	page := spec.EventPage{Events: []spec.Event{}, HasMore: more}
+	return answer{body: marshal(page)}, nil
+}
+
+// eventReads bounds how often a request reads on because its filters leave out what it read.
+const eventReads = 8
+
+// addEvents adds events that are asked for to a page. It returns true if there is one too many.
+func addEvents(page *spec.EventPage, asked spec.EventQuery, found []jobs.Event) bool {
 	for _, e := range found {
 		for place, one := range eventsOf(e) {
 			switch {
 			case e.Position < asked.After, e.Position == asked.After && place <= asked.Place, !asked.Wants(one):
 				continue
 			case len(page.Events) == asked.Limit:
-				page.HasMore = true
-				page.Cursor = page.Events[len(page.Events)-1].ID
-				return answer{body: marshal(page)}, nil
+				return true
 			}
 			one.ID = spec.EventID(e.At, e.Position, place)
 			page.Events = append(page.Events, one)
 		}
 	}
-	switch {
-	case more || len(page.Events) > 0 && upTo.Position > asked.After:
-		page.Cursor = spec.EventID(upTo.At, upTo.Position, spec.LastPlace)
-	case len(page.Events) > 0:
-		page.Cursor = page.Events[len(page.Events)-1].ID
-	case asked.After > 0:
-		page.Cursor = q.URL.Query().Get("after")
-	}
-	return answer{body: marshal(page)}, nil
+	return false
 }
 
 // eventsOf returns the events that follow from a receipt, without their ids.

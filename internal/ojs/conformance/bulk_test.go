@@ -123,6 +123,9 @@ func TestDLQ_R003_ARuleReplaysUpToItsLimit(t *testing.T) {
 	}
 	<-time.After(5 * time.Second) // longer than rules take to come round
 	letter(t, id)
+	if n := len(readEvents(t, "types=dead_letter.replayed&queues="+q.name)); n != 2 {
+		t.Errorf("%d events of replays", n)
+	}
 	retry(t, id) // a person may, and it does not count
 	q.fail()
 	find(t, id).object("meta").is("ojs.replay_count", 2)

@@ -230,7 +230,7 @@ func (q *queue) deadMany(n int) map[string]bool {
 	for len(ids) < n && !q.t.Failed() {
 		job := q.fetch(members{"count": 1})
 		ids = append(ids, job.text("id"))
-		for _, more := range q.take(members{"count": 50}) {
+		for _, more := range q.take(members{"count": 100}) {
 			ids = append(ids, more.text("id"))
 		}
 	}

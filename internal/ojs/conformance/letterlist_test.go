@@ -110,7 +110,7 @@ func TestLST_02_Limits(t *testing.T) {
 	get(t, letters+"?offset=5&queue="+q.name).must(200).are(members{"jobs": []any{}, "total": 1})
 	for query, field := range map[string]string{
 		"limit=0": "limit", "limit=-1": "limit", "limit=x": "limit", "limit=1.5": "limit", "limit=1&limit=2": "limit", "offset=-1": "offset", "offset=x": "offset", "cursor=x": "cursor",
-		"sinse=2026-01-01T00:00:00Z": "sinse", "since=2026-01-01": "since", "since=2026-01-01T00:00:00": "since", "until=7d": "until", "queue=Q": "queue", "type=A": "type", "Queue=q": "Queue", "page=1": "page",
+		"since_=2026-01-01T00:00:00Z": "since_", "since=2026-01-01": "since", "since=2026-01-01T00:00:00": "since", "until=7d": "until", "queue=Q": "queue", "type=A": "type", "Queue=q": "Queue", "page=1": "page",
 	} {
 		get(t, letters+"?"+query).refused(400, "invalid_request").field(field)
 	}

@@ -102,6 +102,11 @@ func launch(dir string) (*process, error) {
 	defer log.Close()
 	p := &process{cmd: exec.Command(binary, serveArguments...), ended: make(chan error, 1)}
 	p.cmd.Dir, p.cmd.Stderr = dir, log
+	for _, variable := range os.Environ() { // which may name servers of other tests
+		if !strings.HasPrefix(variable, "RECOURSE_") {
+			p.cmd.Env = append(p.cmd.Env, variable)
+		}
+	}
 	stdout, write, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -184,6 +184,25 @@ func TestSTA_09_ACancelEndsAnActiveJob(t *testing.T) {
 	find(t, id).is("state", "cancelled")
 }
 
+// A job that expires before its first attempt is discarded on the next look, and never completed.
+func TestSTA_14_AnExpiredJobIsNeverFetched(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"dead_letter", "discard"} {
+		q := newQueue(t)
+		id := q.enqueue(members{"expires_at": "+PT0.2S", "scheduled_at": "+PT0.1S", "retry": members{"on_exhaustion": end}}).text("id")
+		job := becomes(t, id, "discarded")
+		job.is("attempt", 0)
+		job.instant("discarded_at")
+		job.lacks("completed_at", "started_at")
+		q.isEmpty()
+		if end == "discard" {
+			noLetter(t, id)
+		} else {
+			letter(t, id)
+		}
+	}
+}
+
 func TestSTA_10_NoOtherStateExists(t *testing.T) {
 	t.Parallel()
 	for _, s := range situations {

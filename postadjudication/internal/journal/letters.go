@@ -128,11 +128,11 @@ var (
 )
 
 // letterRowsOverCountSQL returns the query for the dead letters that are not among the newest of their
-// partition.
+// partition. They are ranked once for a page, whatever the server knows of the table.
 func letterRowsOverCountSQL(partition string) string {
-	return letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.id IN (
-    SELECT id FROM (SELECT r.id, row_number() OVER (PARTITION BY ` + partition + ` ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + inScopeSQL + `) p
-    WHERE place > $7)` + letterRowPageSQL)
+	return letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.id = ANY(ARRAY(
+    SELECT id FROM (SELECT r.id, r.dead_at, row_number() OVER (PARTITION BY ` + partition + ` ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + inScopeSQL + `) p
+    WHERE place > $7 AND (p.dead_at, p.id) > ($4, $5)))` + letterRowPageSQL)
 }
 
 // Expired lists the dead letters of a scope that died by a time, whose announced end has
