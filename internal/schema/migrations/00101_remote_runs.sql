@@ -5,13 +5,16 @@
 -- remote runs have no notification. priority and expires_at are of remote runs; a higher priority is
 -- fetched first, and no attempt starts from expires_at on. handed_back counts the attempts that
 -- workers handed back. output is what the worker returned with its success; the receipt has its
--- digest. A run that waits to be activated is due at the end of the year 9999.
+-- digest. A run that waits to be activated is due at the end of the year 9999. fetchable is what the
+-- indexes of remote runs are of: a state in their predicates would keep the update of any run from
+-- being heap-only.
 ALTER TABLE recourse.runs
     ADD COLUMN remote      bool NOT NULL DEFAULT false,
     ADD COLUMN priority    int  NOT NULL DEFAULT 0,
     ADD COLUMN expires_at  timestamptz,
     ADD COLUMN handed_back int  NOT NULL DEFAULT 0,
     ADD COLUMN output      bytea,
+    ADD COLUMN fetchable   bool NOT NULL GENERATED ALWAYS AS (live AND remote AND state <> 'running') STORED,
     DROP CONSTRAINT runs_state_check,
     DROP CONSTRAINT runs_payload_check,
     DROP CONSTRAINT budgets_in_attempts,
@@ -33,9 +36,9 @@ DROP INDEX recourse.runs_due;
 -- Read by sweeps, which notify due runs again, and by the search for sessions that are missing.
 CREATE INDEX runs_due ON recourse.runs (due_at, id) WHERE live AND NOT remote;
 -- Read by fetches, priority by priority: each stops at the first run that is not due yet.
-CREATE INDEX runs_fetch ON recourse.runs (tenant, queue, priority DESC, due_at, id) WHERE live AND remote AND state <> 'running';
+CREATE INDEX runs_fetch ON recourse.runs (tenant, queue, priority DESC, due_at, id) WHERE fetchable;
 -- Read by the loop that ends runs which expired.
-CREATE INDEX runs_expiring ON recourse.runs (expires_at, id) WHERE live AND expires_at IS NOT NULL AND state <> 'running';
+CREATE INDEX runs_expiring ON recourse.runs (expires_at, id) WHERE fetchable AND expires_at IS NOT NULL;
 
 -- A lease is written in the commit of the claim and removed in the commit that ends the attempt. A
 -- heartbeat raises version and touches no other row. A process marks in ended why the lease is over,

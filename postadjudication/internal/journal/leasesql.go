@@ -22,14 +22,14 @@ WITH RECURSIVE w AS MATERIALIZED (
   SELECT * FROM unnest($1::text[],$2::text[],$3::int[]) WITH ORDINALITY AS w(tenant,queue,wanted,n)
 ), level AS (
   SELECT w.n, w.tenant, w.queue, w.wanted, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue
-    AND r.live AND r.remote AND r.state <> 'running' ORDER BY r.priority DESC LIMIT 1) AS priority FROM w
+    AND r.fetchable ORDER BY r.priority DESC LIMIT 1) AS priority FROM w
   UNION ALL
   SELECT v.n, v.tenant, v.queue, v.wanted, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority < v.priority
-    AND r.live AND r.remote AND r.state <> 'running' ORDER BY r.priority DESC LIMIT 1) FROM level v WHERE v.priority IS NOT NULL
+    AND r.fetchable ORDER BY r.priority DESC LIMIT 1) FROM level v WHERE v.priority IS NOT NULL
 ), picked AS MATERIALIZED (
   SELECT w.n, x.* FROM w CROSS JOIN LATERAL (
     SELECT y.* FROM level v CROSS JOIN LATERAL (
-      SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.live AND r.remote AND r.state <> 'running'
+      SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.fetchable
         AND r.due_at <= $4 AND (r.expires_at IS NULL OR r.expires_at > $4) AND r.id <> ALL ($5::uuid[]) AND NOT ` + pausedByBreakerSQL + `
       ORDER BY r.due_at, r.id LIMIT v.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
     WHERE v.n = w.n LIMIT w.wanted) x
@@ -139,5 +139,5 @@ WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
 
 	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND version = $2`
 
-	expiredRunsSQL = snapshotWithoutTermsSQL + `WHERE r.live AND r.expires_at IS NOT NULL AND r.state <> 'running' AND r.expires_at <= $1 ORDER BY r.expires_at, r.id LIMIT $2`
+	expiredRunsSQL = snapshotWithoutTermsSQL + `WHERE r.fetchable AND r.expires_at IS NOT NULL AND r.expires_at <= $1 ORDER BY r.expires_at, r.id LIMIT $2`
 )
