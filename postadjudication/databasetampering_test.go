@@ -2,6 +2,7 @@ package postadjudication_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -133,7 +134,19 @@ func (s *tamperedDatabase) backup(as string) {
 // restoreSQL returns the statements that restore everything.
 func (s *tamperedDatabase) restoreSQL(as string) (out []string) {
 	for _, name := range s.tables() {
-		out = append(out, `DELETE FROM recourse.`+name, fmt.Sprintf(`INSERT INTO recourse.%s OVERRIDING SYSTEM VALUE TABLE %s.%s`, name, as, name))
+		columns := storedColumns(s.T, s.DB, name)
+		out = append(out, `DELETE FROM recourse.`+name, fmt.Sprintf(`INSERT INTO recourse.%s (%s) OVERRIDING SYSTEM VALUE SELECT %s FROM %s.%s`, name, columns, columns, as, name))
+	}
+	return out
+}
+
+// storedColumns lists the columns of a table that are written, with commas: all but those that the server
+// computes.
+func storedColumns(t testing.TB, db *sql.DB, table string) (out string) {
+	t.Helper()
+	err := db.QueryRow(`SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = ('recourse.' || $1)::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`, table).Scan(&out)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
