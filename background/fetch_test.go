@@ -196,13 +196,13 @@ func TestFailuresOfRemoteRunsFollowThePolicy(t *testing.T) {
 	r := h.remote()
 	for attempt := 1; ; attempt++ {
 		var claimed []background.Claimed
-		for len(claimed) == 0 {
-			time.Sleep(time.Millisecond)
+		h.awaitTrue("the run is fetched", func() bool {
 			var err error
 			if claimed, err = f.Fetch(t.Context(), wantMail(1)); err != nil {
 				t.Fatal(err)
 			}
-		}
+			return len(claimed) > 0
+		})
 		if early := time.Until(claimed[0].Run.DueAt); early > 0 {
 			t.Errorf("attempt %d was given %s early", attempt, early)
 		}
@@ -227,24 +227,18 @@ func TestFailuresOfRemoteRunsFollowThePolicy(t *testing.T) {
 // awaitArchived waits until asynq has archived the task of a remote run.
 func (h *fixture) awaitArchived(r background.Run) {
 	h.t.Helper()
-	inspector := h.inspector()
-	for ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second); ; {
+	h.awaitTrue("the task of the dead letter is archived", func() bool {
 		for _, queue := range []string{family + ":0", family + ":1"} {
-			tasks, err := inspector.ListArchivedTasks(queue)
+			tasks, err := h.inspector().ListArchivedTasks(queue)
 			if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
 				h.t.Fatal(err)
 			}
 			if slices.ContainsFunc(tasks, func(i *asynq.TaskInfo) bool { return string(i.Payload) == r.ID.String() }) {
-				cancel()
-				return
+				return true
 			}
 		}
-		if ctx.Err() != nil {
-			cancel()
-			h.t.Fatal("the task of the dead letter is not archived")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return false
+	})
 }
 
 // What a worker hands back can be fetched at once, and spends no budget.
@@ -314,12 +308,14 @@ func TestHeartbeatsExtendALease(t *testing.T) {
 	want := wantMail(1)
 	want.Length = 2 * time.Second
 	h.fetch(f, want, r)
-	for began := time.Now(); time.Since(began) < want.Length*3/2; time.Sleep(50 * time.Millisecond) {
+	began := time.Now()
+	h.awaitTrue("the lease would have ended", func() bool {
 		extended, err := f.Extend(t.Context(), []lease.Held{heldBy(workerA, r)}, 0)
 		if err != nil || len(extended) != 1 {
 			t.Fatalf("%v, %v", extended, err)
 		}
-	}
+		return time.Since(began) > want.Length*3/2
+	})
 	if now := h.journal.Run(r.ID); now.State != background.Running || now.Attempt != 1 {
 		t.Errorf("%+v", now)
 	}
@@ -333,12 +329,12 @@ func TestATimeLimitEndsAnAttemptWhoseWorkerIsAlive(t *testing.T) {
 	h.journal.SetLeaseLimit(400 * time.Millisecond)
 	r := h.remote()
 	h.fetch(f, wantMail(1), r)
-	for h.journal.Run(r.ID).State == background.Running {
+	h.awaitTrue("the attempt has ended", func() bool {
 		if _, err := f.Extend(t.Context(), []lease.Held{heldBy(workerA, r)}, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return h.journal.Run(r.ID).State != background.Running
+	})
 	if now := h.journal.Run(r.ID); now.Failure == nil || now.Failure.Type != background.FailureTimeout || now.BudgetSpent != 1 {
 		t.Errorf("%+v", now)
 	}

@@ -122,24 +122,21 @@ func retryJobs(s *fixture, h *workerProcess) {
 func finishJobs(s *fixture, h *workerProcess) {
 	s.t.Helper()
 	s.askJob(h, worker.Command{Do: worker.ActivateJob, RetryKey: theJob})
-	var live bool
-	for deadline := time.Now().Add(s.limit); ; {
+	for deadline := time.Now().Add(s.limit); time.Now().Before(deadline); {
+		s.until("a job can be fetched, or none is left", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE family = 'ojs' AND live) OR EXISTS (SELECT FROM recourse.runs WHERE fetchable AND due_at <= now())`)
+		if id, attempt := s.fetchJob(h, time.Minute); id != "" {
+			s.askJob(h, worker.Command{Do: worker.AckJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
+			continue
+		}
+		var live bool
 		if err := s.db.QueryRow(`SELECT EXISTS (SELECT FROM recourse.runs WHERE family = 'ojs' AND live)`).Scan(&live); err != nil {
 			s.t.Fatal(err)
 		}
 		if !live {
 			return
 		}
-		if time.Now().After(deadline) {
-			s.t.Fatal("jobs are left")
-		}
-		id, attempt := s.fetchJob(h, time.Minute)
-		if id == "" {
-			time.Sleep(20 * time.Millisecond)
-			continue
-		}
-		s.askJob(h, worker.Command{Do: worker.AckJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
 	}
+	s.t.Fatal("jobs are left")
 }
 
 // A process that is killed while it answers loses no answer that it gave, and gives no job twice at once.

@@ -62,9 +62,17 @@ func listLettersByAdmin(q request) (answer, error) {
 	}{rendered(q, found), numbered{found.Total, page.Number, page.Limit}})}, nil
 }
 
+// rendered returns the jobs of a page as a JSON list.
 func rendered(q request, page jobs.Page) json.RawMessage {
 	now := q.jobs.Now()
-	return renderJobs(page.Jobs, func(j jobs.Status) json.RawMessage { return spec.Render(j.Payload, statusOf(j, now)) })
+	out := []byte{'['}
+	for i, j := range page.Jobs {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, spec.Render(j.Payload, statusOf(j, now))...)
+	}
+	return append(out, ']')
 }
 
 // findLetter returns a job that is an open dead letter.

@@ -1,6 +1,7 @@
 package ojs
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -104,7 +105,11 @@ func eventsOf(e jobs.Event) (out []spec.Event) {
 			add("job.expired", spec.Discarded, nil)
 		}
 		failed(spec.Discarded)
-		add("job.discarded", spec.Discarded, map[string]any{"total_attempts": e.Attempt, "last_error": errorData(e)})
+		data := map[string]any{"total_attempts": e.Attempt}
+		if last := errorData(e); last != nil { // none of a job that expired before its first attempt
+			data["last_error"] = last
+		}
+		add("job.discarded", spec.Discarded, data)
 		if e.Subtype == receipts.DeadLettered {
 			add("dead_letter.added", spec.Discarded, map[string]any{"attempt": e.Attempt, "discarded_at": spec.FormatTime(e.At), "actor": e.Actor})
 		}
@@ -140,14 +145,11 @@ func submitted(e jobs.Event, add func(string, spec.State, map[string]any)) {
 	add("job.enqueued", state, map[string]any{"priority": e.Payload.Priority})
 }
 
+// errorData returns the failure that a receipt states; nil if it states none.
 func errorData(e jobs.Event) map[string]any {
-	f := failureOf(jobs.Failure{Type: e.Payload.Error.Type, Code: e.Payload.Error.Code, Message: e.Payload.Error.Message})
-	return map[string]any{"code": orElseText(f.Code, f.Type), "type": orElseText(f.Type, f.Code), "message": orElseText(f.Message, f.Code)}
-}
-
-func orElseText(s, otherwise string) string {
-	if s == "" {
-		return otherwise
+	f := e.Payload.Error
+	if f == (receipts.Failure{}) {
+		return nil
 	}
-	return s
+	return map[string]any{"code": cmp.Or(f.Code, f.Type), "type": cmp.Or(f.Type, f.Code), "message": cmp.Or(f.Message, f.Code, f.Type)}
 }

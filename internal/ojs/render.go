@@ -74,18 +74,6 @@ func wrapJob(s jobs.Status, status spec.Status) []byte {
 	return append(append([]byte(`{"job":`), spec.Render(s.Payload, status)...), '}')
 }
 
-// renderJobs returns a list of jobs as JSON, rendered by f.
-func renderJobs[T any](all []T, f func(T) json.RawMessage) json.RawMessage {
-	out := []byte{'['}
-	for i, one := range all {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, f(one)...)
-	}
-	return append(out, ']')
-}
-
 // marshal returns an answer as JSON. It can't fail: answers are texts, numbers, and JSON that was checked.
 // What clients wrote stays as they wrote it, but for blanks.
 func marshal(v any) []byte {

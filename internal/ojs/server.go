@@ -47,6 +47,7 @@ type Server struct {
 	test    *TestMode
 	began   time.Time
 	retried func(int64)
+	store   storeCheck
 	mux     *door.Mux
 }
 

@@ -42,8 +42,9 @@ func TestBAD_02_TextsThatMeanTwoThings(t *testing.T) {
 	for name, body := range map[string]any{
 		"nothing": nil, "blanks": "  ", "half": `{"type":`, "a list": `[]`, "a text": `"x"`, "two": around("") + around(""), "not UTF-8": []byte("{\"type\":\"\xff\"}"), "a byte order mark": "\ufeff" + around(""), "deep": around(`,"meta":{"a":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`),
 	} {
-		post(t, root+"/jobs", body).refused(400, "invalid_payload")
-		_ = name
+		a := post(t, root+"/jobs", body)
+		a.name = name
+		a.refused(400, "invalid_payload")
 	}
 	q.isEmpty()
 }
