@@ -29,7 +29,8 @@ type ending struct {
 	reason string
 	next   time.Time
 
-	handedBack bool
+	handedBack  bool
+	outstanding bool // the call goes on
 }
 
 // decide returns how an attempt ends, from the result of its call and from what is known of the
@@ -56,7 +57,7 @@ func decide(run Run, res Result, lookup *Result, now time.Time) (end ending, nee
 	if isDiscarded(run, res.End) {
 		deadLetter.event = receipts.Discarded
 	}
-	if unpaid {
+	if unpaid || run.Remote { // nobody can look up what a remote worker called
 		return deadLetter, false
 	}
 	return resolve(run, deadLetter, lookup)
@@ -73,10 +74,13 @@ func isDiscarded(run Run, order EndOrder) bool {
 // leaseEnding returns how an attempt ends whose remote worker did not answer in time. An attempt
 // that exceeded its time limit failed like any other. Where only the lease ended, the next
 // attempt may start at once.
-func leaseEnding(run Run, cause lease.End, now time.Time) ending {
+func leaseEnding(run Run, cause lease.End, maxRecoveries int, now time.Time) ending {
 	res := unknownResult(string(cause), "the worker did not answer while it held its lease")
 	if cause == lease.OverLimit {
 		res.Failure.Message = "no answer within the time limit"
+	}
+	if run.MovesMoney() {
+		return lostPaymentEnding(run, res, maxRecoveries, now)
 	}
 	end, _ := decide(run, res, nil, now)
 	if cause == lease.Expired && end.event == receipts.RetryScheduled {
@@ -85,11 +89,23 @@ func leaseEnding(run Run, cause lease.End, now time.Time) ending {
 	return end
 }
 
+// lostPaymentEnding returns how the attempt of a remote worker ends that may pay and does not answer:
+// as that of a lost process. Its call is outstanding.
+func lostPaymentEnding(run Run, res Result, maxRecoveries int, now time.Time) ending {
+	switch {
+	case run.Class == Executed:
+		return ending{event: receipts.AttemptSucceeded, result: res, lookup: Executed}
+	case run.Recoveries+1 > maxRecoveries:
+		return ending{event: receipts.DeadLettered, result: res, reason: ReasonPoisonPill, outstanding: true}
+	}
+	return ending{event: receipts.AttemptInterrupted, charge: ChargeRecovery, result: res, next: now, outstanding: true}
+}
+
 // handBackEnding returns how an attempt ends that its remote worker hands back: it spends
 // nothing, and the next one may start at once.
 func handBackEnding(run Run, now time.Time) ending {
 	res := Result{Class: NotExecuted}
-	if run.CancelRequested {
+	if run.CancelRequested && provenUnpaid(run, res) {
 		return ending{event: receipts.Cancelled, result: res}
 	}
 	return ending{event: receipts.AttemptInterrupted, result: res, next: now, handedBack: true}

@@ -157,7 +157,7 @@ func TestTheEndOfALeaseIsAFailedAttempt(t *testing.T) {
 		"the last one ends the run":               {Run{Policy: slow, BudgetSpent: 2}, lease.Expired, receipts.DeadLettered, time.Time{}},
 		"and so after a time-out":                 {Run{Policy: slow, BudgetSpent: 2}, lease.OverLimit, receipts.DeadLettered, time.Time{}},
 	} {
-		end := leaseEnding(c.run, c.cause, noon)
+		end := leaseEnding(c.run, c.cause, 5, noon)
 		if end.event != c.event || !end.next.Equal(c.next) || end.charge != ChargeAttempt || end.result.Failure.Type != string(c.cause) || end.result.Class != Unknown {
 			t.Errorf("%s: %+v", name, end)
 		}
@@ -167,6 +167,54 @@ func TestTheEndOfALeaseIsAFailedAttempt(t *testing.T) {
 	}
 	if end := handBackEnding(Run{CancelRequested: true}, noon); end.event != receipts.Cancelled {
 		t.Errorf("%+v", end)
+	}
+}
+
+// The worker of a lease that ended may have paid, or may yet.
+func TestTheEndOfALeaseOfMoneyIsALostWorker(t *testing.T) {
+	t.Parallel()
+	money := Run{Remote: true, Operation: [32]byte{1}}
+	with := func(change func(*Run)) Run {
+		r := money
+		change(&r)
+		return r
+	}
+	for name, c := range map[string]struct {
+		run    Run
+		event  receipts.Subtype
+		charge BudgetCharge
+		reason string
+	}{
+		"the run waits":                 {money, receipts.AttemptInterrupted, ChargeRecovery, ""},
+		"the attempt budget is apart":   {with(func(r *Run) { r.BudgetSpent = 2 }), receipts.AttemptInterrupted, ChargeRecovery, ""},
+		"the recovery budget is spent":  {with(func(r *Run) { r.Recoveries = 5 }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
+		"a cancel can't be granted":     {with(func(r *Run) { r.CancelRequested = true }), receipts.AttemptInterrupted, ChargeRecovery, ""},
+		"an earlier attempt has paid":   {with(func(r *Run) { r.Class = Executed }), receipts.AttemptSucceeded, ChargeNothing, ""},
+		"nothing is discarded by order": {with(func(r *Run) { r.Policy.OnExhaustion = retrypolicy.Discard; r.Recoveries = 5 }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
+	} {
+		for _, cause := range []lease.End{lease.Expired, lease.OverLimit} {
+			end := leaseEnding(c.run, cause, 5, noon)
+			paid := c.event == receipts.AttemptSucceeded
+			if end.event != c.event || end.charge != c.charge || end.reason != c.reason || end.result.Class != Unknown || end.outstanding == paid {
+				t.Errorf("%s, %s: %+v", name, cause, end)
+			}
+		}
+	}
+}
+
+// What a remote worker could not say, nobody can look up.
+func TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup(t *testing.T) {
+	t.Parallel()
+	res := Result{Class: Unknown, Failure: failure}
+	for retry, want := range map[bool]receipts.Subtype{true: receipts.RetryScheduled, false: receipts.DeadLettered} {
+		res.Retry = retry
+		end, needsLookup := decide(Run{Remote: true, Operation: [32]byte{1}}, res, nil, noon)
+		if end.event != want || needsLookup || end.lookup != NoClass {
+			t.Errorf("%v: %+v, %v", retry, end, needsLookup)
+		}
+	}
+	if end := handBackEnding(Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, noon); end.event != receipts.AttemptInterrupted {
+		t.Errorf("cancelled although an earlier attempt may have paid: %+v", end)
 	}
 }
 

@@ -81,7 +81,7 @@ func (f *Fetcher) Fetch(ctx context.Context, want lease.Want) (claimed []Claimed
 			f.leases.onClaimed(c)
 			claimed = append(claimed, c)
 		}
-		if refused == 0 || len(claimed) == want.Count {
+		if refused == 0 || len(claimed) == want.Count || len(claimed) > 0 && want.Key != (lease.FetchKey{}) {
 			break
 		}
 	}
@@ -99,29 +99,46 @@ func (f *Fetcher) claim(r Run, want lease.Want, at time.Time) Transition {
 // workerName returns the name of a remote worker in receipts.
 func workerName(given string) string {
 	if given == "" {
-		return "unnamed"
+		return lease.Unnamed
 	}
 	return given
 }
 
 // onRefused ends a run that can't be executed as it is, so that it is not picked again.
 func (f *Fetcher) onRefused(ctx context.Context, c Claimed) {
-	family := f.m.families[c.Run.Family]
 	reason := ""
+	var unclaimable *lease.UnclaimableError
 	switch {
+	case errors.As(c.Err, &unclaimable):
+		reason = unclaimable.Reason
+	case errors.Is(c.Err, ErrKeyExpired):
+		reason = ReasonOutcomeUnknown
 	case errors.Is(c.Err, ErrRequestAltered):
 		reason = ReasonRequestAltered
 	case errors.Is(c.Err, ErrUnrecordable):
 		reason = ReasonUnrecordable
 	}
-	if reason == "" || family == nil {
+	if reason == "" {
 		return // changed meanwhile, paused, or unreadable: the store leaves it out for a while
 	}
-	tr := f.m.recorder.newTransition(receipts.DeadLettered, c.Run)
-	tr.Reason = reason
-	if _, err := f.record(ctx, family, tr); err != nil && !errors.Is(err, ErrConflict) {
+	if _, err := f.endWaiting(ctx, c.Run, reason); err != nil {
 		f.m.log.Warn("run that cannot be fetched could not be ended", zap.Stringer("run", c.Run.ID), zap.String("reason", reason), zap.Error(err))
 	}
+}
+
+// endWaiting ends a waiting run of which no attempt may start as a dead letter.
+func (f *Fetcher) endWaiting(ctx context.Context, run Run, reason string) (Run, error) {
+	family := f.m.families[run.Family]
+	if family == nil {
+		return run, nil // a process that has the family ends it
+	}
+	tr := f.m.recorder.newTransition(receipts.DeadLettered, run)
+	tr.Reason = reason
+	after, err := f.record(ctx, family, tr)
+	if errors.Is(err, ErrConflict) {
+		err = nil // it changed meanwhile
+	}
+	return after, err
 }
 
 // Ended is a run after an attempt of it ended, and when the attempt did.
@@ -137,10 +154,14 @@ type Ended struct {
 //   - ErrNotHolder: the lease is another worker's or of another attempt
 //   - ErrConflict: the attempt ended meanwhile; the run is as it is now
 //
+// Of a run that moves money, held must name the attempt. What is answered for one that has ended is
+// recorded as a late answer, unless it adds nothing, and the error is ErrConflict: a payment is a fact
+// whenever it is told.
+//
 // After any other error it is not known whether the outcome is recorded; Finish may be repeated.
 func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Ended, error) {
 	res = normalizeResult(res)
-	return f.end(ctx, held, func(run Run, now time.Time) ending {
+	return f.endOrRecordLate(ctx, held, res, func(run Run, now time.Time) ending {
 		end, _ := decide(run, res, nil, now)
 		return end
 	})
@@ -149,7 +170,37 @@ func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Ende
 // HandBack ends a leased attempt that its worker will not make: the run may be fetched again at
 // once, and the attempt spends no budget. Errors are those of Finish.
 func (f *Fetcher) HandBack(ctx context.Context, held lease.Held) (Ended, error) {
-	return f.end(ctx, held, handBackEnding)
+	return f.endOrRecordLate(ctx, held, normalizeResult(Result{Class: NotExecuted}), handBackEnding)
+}
+
+// endOrRecordLate ends a leased attempt. If it has ended, it records what is known late.
+func (f *Fetcher) endOrRecordLate(ctx context.Context, held lease.Held, res Result, decide func(Run, time.Time) ending) (Ended, error) {
+	ended, err := f.end(ctx, held, decide)
+	if late := errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotHolder) || errors.Is(err, ErrConflict); !late || held.Attempt == 0 {
+		return ended, err
+	}
+	return f.recordLate(ctx, held, res, err)
+}
+
+// recordLate records what a worker answers for an attempt of a run that moves money after the attempt
+// ended. It returns cause for any other answer.
+func (f *Fetcher) recordLate(ctx context.Context, held lease.Held, res Result, cause error) (Ended, error) {
+	run, err := f.m.cfg.Store.Find(ctx, held.Run)
+	if err != nil {
+		return Ended{}, err
+	}
+	family := f.m.families[run.Family]
+	runs := run.State == Running && run.Attempt == held.Attempt
+	if run.Tenant != held.Tenant || !run.Remote || !run.MovesMoney() || held.Attempt > run.Attempt || runs || res.Class == Unknown || family == nil {
+		return Ended{Run: run}, cause
+	}
+	tr := f.m.recorder.newTransition(receipts.AnsweredLate, run)
+	tr.Run.Attempt, tr.Result, tr.Worker, tr.Actor = held.Attempt, res, workerName(held.Worker), held.Actor
+	after, err := f.record(ctx, family, tr)
+	if err == nil {
+		err = ErrConflict
+	}
+	return Ended{after, tr.At}, err
 }
 
 // Extend restarts the leases that a worker holds, and sets their length unless it is 0. It
@@ -184,13 +235,13 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 		return Ended{}, ErrNoRemoteRuns
 	}
 	run, by, known := f.leases.claimedHere(held.Run)
-	if !known || run.Tenant != held.Tenant || held.Attempt != 0 && held.Attempt != by.Attempt {
+	if !known || run.Tenant != held.Tenant || held.Attempt != 0 && held.Attempt != attemptName(run, by) {
 		var err error
 		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
 			return Ended{Run: run}, err
 		}
 	}
-	if held.Worker != "" && by.Worker != "" && held.Worker != by.Worker || held.Attempt != 0 && held.Attempt != by.Attempt {
+	if held.Worker != "" && by.Worker != "" && held.Worker != by.Worker || held.Attempt != 0 && held.Attempt != attemptName(run, by) || held.Attempt == 0 && run.MovesMoney() {
 		return Ended{Run: run}, ErrNotHolder
 	}
 	family := f.m.families[run.Family]
@@ -200,6 +251,15 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 	return f.endLeased(ctx, family, run, func(run Run, now time.Time) Transition {
 		return f.ending(run, by, held.Actor, decide(run, now), now)
 	})
+}
+
+// attemptName returns the number by which the worker of a lease knows its attempt. Those that were
+// handed back don't count for workers, except where money moves: there each has a number of its own.
+func attemptName(run Run, by lease.Lease) int {
+	if run.MovesMoney() {
+		return by.Attempt
+	}
+	return by.Attempt - run.HandedBack
 }
 
 // endLeased records the end of a leased attempt. The decision is made again when a cancel was

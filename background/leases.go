@@ -43,6 +43,8 @@ type LeaseStore interface {
 	EndLease(ctx context.Context, id RunID, version int64, cause lease.End) (bool, error)
 	// ExpiredRuns lists waiting runs that expired by the given time.
 	ExpiredRuns(ctx context.Context, at time.Time, limit int) ([]Run, error)
+	// NoRepeats lists waiting runs that ErrKeyExpired refuses to claim.
+	NoRepeats(ctx context.Context, at time.Time, limit int) ([]Run, error)
 }
 
 const (
@@ -172,7 +174,7 @@ func (r *leaseReaper) scan(ctx context.Context) (watched int, err error) {
 		})
 	}
 	all.Wait()
-	return len(leases), r.endExpired(ctx)
+	return len(leases), errors.Join(r.endExpired(ctx), r.endUnrepeatable(ctx))
 }
 
 // observe compares the leases with those seen before and returns those that are over, with why.
@@ -240,7 +242,7 @@ func (r *leaseReaper) end(ctx context.Context, l lease.Lease) error {
 		return nil // a process that has the family ends it
 	}
 	_, err = r.m.fetcher.endLeased(ctx, f, run, func(run Run, at time.Time) Transition {
-		return r.m.fetcher.ending(run, now, ObserverActor+r.m.cfg.Worker, leaseEnding(run, now.Ended, at), at)
+		return r.m.fetcher.ending(run, now, ObserverActor+r.m.cfg.Worker, leaseEnding(run, now.Ended, r.m.cfg.MaxRecoveries, at), at)
 	})
 	return err
 }
@@ -251,16 +253,34 @@ func (r *leaseReaper) endExpired(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for chunk := range slices.Chunk(expired, endLeasesAtOnce) {
+	r.endAll(ctx, expired, r.m.fetcher.Expire)
+	return nil
+}
+
+// endUnrepeatable ends runs that wait although no attempt may follow the last one, whose outcome is
+// unknown.
+func (r *leaseReaper) endUnrepeatable(ctx context.Context) error {
+	over, err := r.store.NoRepeats(ctx, r.m.now(), expiredPage)
+	if err != nil {
+		return err
+	}
+	r.endAll(ctx, over, func(ctx context.Context, run Run) (Run, error) {
+		return r.m.fetcher.endWaiting(ctx, run, ReasonOutcomeUnknown)
+	})
+	return nil
+}
+
+// endAll ends runs, a few at a time.
+func (r *leaseReaper) endAll(ctx context.Context, runs []Run, end func(context.Context, Run) (Run, error)) {
+	for chunk := range slices.Chunk(runs, endLeasesAtOnce) {
 		var all sync.WaitGroup
 		for _, run := range chunk {
 			all.Go(func() {
-				if _, err := r.m.fetcher.Expire(ctx, run); err != nil && ctx.Err() == nil {
-					r.m.log.Warn("expired run could not be ended yet", zap.Stringer("run", run.ID), zap.Error(err))
+				if _, err := end(ctx, run); err != nil && ctx.Err() == nil {
+					r.m.log.Warn("run that no worker may fetch any more could not be ended yet", zap.Stringer("run", run.ID), zap.Error(err))
 				}
 			})
 		}
 		all.Wait()
 	}
-	return nil
 }

@@ -231,7 +231,7 @@ func (r *recorder) endTransition(run Run, end ending, done callOutcome, now time
 	tr.At = now
 	tr.Charge, tr.Result, tr.Lookup, tr.Reason, tr.NextRetryAt = end.charge, end.result, end.lookup, end.reason, end.next
 	tr.HandedBack = end.handedBack
-	tr.Duration, tr.CallStillRunning, tr.Trace = done.took, done.lateAnswer != nil, done.trace
+	tr.Duration, tr.CallStillRunning, tr.Trace = done.took, done.lateAnswer != nil || end.outstanding, done.trace
 	return tr
 }
 

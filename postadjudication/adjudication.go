@@ -27,8 +27,9 @@ const MaxPayload = 16 << 10
 // Adjudication is a decision about an escrow, submitted for execution.
 type Adjudication struct {
 	settlement.Instruction
-	// Target names the escrow service, one of Config.Targets; empty means escrow.DefaultTarget. The
-	// operation key depends on it.
+	// Target names the escrow service, one of Config.Targets; empty means escrow.DefaultTarget.
+	// escrow.RemotePrefix and the name of a queue means that remote workers fetch the adjudication
+	// from it and call their payment service. The operation key depends on Target.
 	Target string
 	// Payload is the caller's JSON object, passed on to the escrow service. It must hold no
 	// secrets: a payload with a card or account number, a token or a password is refused with
@@ -63,7 +64,7 @@ func (a Adjudication) problems() problems {
 	if a.Tenant == AllTenants {
 		p.addMalformed(errTenantRequired)
 	}
-	p.checkText("target", a.Target, 0, 64)
+	p.checkText("target", a.Target, 0, escrow.MaxTarget)
 	p.checkText("actor", a.Actor, 0, 128)
 	for _, id := range [...]struct{ field, value string }{
 		{"tenant", a.Tenant}, {"transaction_receipt_id", a.TransactionReceiptID}, {"submission_receipt_id", a.SubmissionReceiptID},

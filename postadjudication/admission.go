@@ -46,7 +46,7 @@ func (s *submissions) admission(ctx context.Context, a Adjudication) (admission,
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
 	problem := wrong.unsafe()
-	if _, known := s.applier.Settlements.Targets[a.target()]; !known {
+	if !s.applier.Settlements.Targets.Knows(a.target()) {
 		problem = errors.Join(problem, unknownTargetError(s.applier.Settlements.Targets))
 	}
 	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
@@ -54,8 +54,16 @@ func (s *submissions) admission(ctx context.Context, a Adjudication) (admission,
 	}
 	return admission{
 		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
-		queue: s.applier.Manager.Queue(casework.Family, a.RetryKey()), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
+		queue: s.queueOf(&a), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
 	}, nil
+}
+
+// queueOf returns the queue of an adjudication: that of its remote target, or one of asynq.
+func (s *submissions) queueOf(a *Adjudication) string {
+	if queue, remote := escrow.RemoteQueue(a.Target); remote {
+		return queue
+	}
+	return s.applier.Manager.Queue(casework.Family, a.RetryKey())
 }
 
 func (a admission) submission() journal.Submission {
@@ -167,7 +175,7 @@ func (a admission) newRun(caseID background.CaseID, epoch int) background.Run {
 	return background.Run{
 		ID: a.run, Case: caseID, Tenant: a.Tenant, Family: casework.Family, RetryKey: a.RetryKey(), Queue: a.queue, Target: a.target(),
 		Policy: a.policy, Payload: a.request, Operation: a.operationKey(epoch), State: background.Pending,
-		LastTransition: a.transition, DueAt: a.at, NotificationNumber: 1,
+		LastTransition: a.transition, DueAt: a.at, NotificationNumber: 1, Remote: escrow.IsRemote(a.Target),
 	}
 }
 
@@ -177,7 +185,7 @@ func (a admission) submitted(run background.Run, c journal.Case, readjudicated b
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: escrow.OperationKey(run.Operation).String(),
 		Family: casework.Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
-		Epoch: c.Epoch, Readjudicated: readjudicated, Settlement: binding.SettlementSnapshot(c.State),
+		Epoch: c.Epoch, Readjudicated: readjudicated, Remote: run.Remote, Settlement: binding.SettlementSnapshot(c.State),
 	}}
 }
 

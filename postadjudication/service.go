@@ -71,6 +71,7 @@ type Config struct {
 	Archive    retention.Archive   // required to prune letters of settlements
 	PruneEvery time.Duration       // how often retention is applied; 5m when 0
 	RuleEvery  time.Duration       // how often rules for dead letters are applied; 3s when 0
+	Remote     RemoteWorkers       // of adjudications that remote workers execute
 	Lookups    casework.LookupRule // how the lookup loop asks the escrow service about dead letters of unknown outcome; see its fields for the defaults
 
 	Logger *zap.Logger      // none when nil; every entry is redacted first
@@ -98,6 +99,10 @@ type Config struct {
 
 // Family is the name of the settlement family.
 const Family = casework.Family
+
+// RemoteWorkers is what an operator states about the payment services of remote workers. The zero
+// value states nothing: no attempt follows one of unknown outcome.
+type RemoteWorkers = casework.RemoteWorkers
 
 // LookupRule configures the lookup loop, which asks the escrow service about open letters of
 // unknown outcome. The zero rule is the default: on if the executor is a Lookuper.
@@ -209,7 +214,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	}
 	h := &casework.LetterHandlers{Applier: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler}
 	s.settlements = &casework.SettlementFamily{
-		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), DefaultInFlight: c.InFlight,
+		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), Remote: c.Remote, CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), DefaultInFlight: c.InFlight,
 		Now: s.now, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
 	}
 	s.applier.Settlements = s.settlements
@@ -253,7 +258,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 func (s *Service) openManager(c *Config, databaseID string, families []background.Family) (err error) {
 	var leases background.LeaseStore
 	if c.Jobs {
-		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies}
+		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies, Settlements: s.settlements}
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Leases: leases, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,

@@ -38,6 +38,8 @@ func (c *Config) checkTargets() error {
 		switch {
 		case t.Name == "" || len(t.Name) > 64 || !validate.PlainText(t.Name):
 			return fmt.Errorf("postadjudication: Config.Targets names %q: want at most 64 bytes of plain text", t.Name)
+		case escrow.IsRemote(t.Name):
+			return fmt.Errorf("postadjudication: Config.Targets names %q: %s begins the targets of remote workers, which need no configuration", t.Name, escrow.RemotePrefix)
 		case names[t.Name]:
 			return fmt.Errorf("postadjudication: Config.Targets names %q, which is the name of another target or of a family", t.Name)
 		case t.Executor != nil && c.Executor == nil:
@@ -114,7 +116,7 @@ func (t TenantBreakers) find(ctx context.Context, target string) (of circuit.Tar
 
 // unknownTargetError is the error for an adjudication of a target that this process does not know.
 func unknownTargetError(t casework.Targets) error {
-	return &refusal.FieldError{Field: "target", Problem: fmt.Sprintf("must be a configured target: %q", t.Names())}
+	return &refusal.FieldError{Field: "target", Problem: fmt.Sprintf("must be a configured target: %q, or %s and the name of a queue", t.Names(), escrow.RemotePrefix)}
 }
 
 // answerUnaccepted answers an adjudication that is no longer acceptable: this process does not know

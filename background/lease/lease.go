@@ -44,13 +44,28 @@ type Want struct {
 	Worker string        // the name that the worker gives itself; may be empty
 	Actor  string        // who it is, for the receipts; empty: the worker
 	Length time.Duration // of the leases; 0: as the runs say, or the default
+	Key    FetchKey      // zero: none
 }
+
+// FetchKey is the digest of what identifies a fetch. A fetch with the key of an earlier one gets the
+// leases that one got, as long as any of them is held.
+type FetchKey [32]byte
 
 // Held names a lease by what its worker knows of it.
 type Held struct {
 	Run     receipts.RunID
 	Tenant  string
 	Worker  string // empty: any worker's
-	Attempt int    // 0: any
+	Attempt int    // without those handed back, except of a run that moves money; 0: any
 	Actor   string // who answers, for the receipts; empty: the worker
+}
+
+// Unnamed is the name in receipts of a worker that gave none.
+const Unnamed = "unnamed"
+
+// UnclaimableError refuses a claim of a run for good: the run ends with the reason.
+type UnclaimableError struct{ Reason string }
+
+func (e *UnclaimableError) Error() string {
+	return "lease: the run cannot be claimed any more: " + e.Reason
 }

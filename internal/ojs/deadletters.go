@@ -104,6 +104,9 @@ func (s *Server) retryLetter(q request) (answer, error) {
 		return answer{}, err
 	}
 	how := jobs.Retry{Reason: reason("dead letter retried")}
+	if isAdjudication(dead) && len(override) > 0 {
+		return answer{}, spec.Unsupported("changes", "must be absent: the order to the payment service can't be changed")
+	}
 	if len(override) > 0 {
 		job, changes, err := spec.Override(dead.Payload, override)
 		if err != nil {
@@ -140,7 +143,7 @@ func letterError(q request, dead jobs.Status, err error) error {
 		}
 		return refused
 	}
-	return notFound(err, spec.KindDeadLetter, dead.ID)
+	return adjudicationError(notFound(err, spec.KindDeadLetter, dead.ID))
 }
 
 func deleteLetter(q request) (id string, err error) {

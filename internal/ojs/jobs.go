@@ -22,6 +22,9 @@ func (s *Server) enqueue(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if job.Type == jobs.AdjudicationType {
+		return s.submit(q, job)
+	}
 	enqueued, err := q.jobs.Enqueue(q.Context(), jobOf(job, now))
 	var duplicate *jobs.DuplicateError
 	switch {
@@ -138,9 +141,12 @@ func activateJob(q request) (answer, error) {
 func changeError(q request, err error, asked spec.Request, id string) error {
 	var conflict *jobs.ConflictError
 	if !errors.As(err, &conflict) {
-		return notFound(err, spec.KindJob, id)
+		return adjudicationError(notFound(err, spec.KindJob, id))
 	}
 	state := stateOf(conflict.Status, q.jobs.Now())
+	if conflict.Status.CancelRequested && asked == spec.RequestCancel {
+		return spec.Conflict(conflict.Reason).With("job_id", id).With("current_state", string(state)).With("cancel_asked", true)
+	}
 	if refused := spec.CheckRequest(asked, id, state, isLetter(conflict.Status)); refused != nil {
 		return refused
 	}

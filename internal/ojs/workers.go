@@ -14,7 +14,11 @@ func fetchJobs(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	fetched, err := q.jobs.Fetch(q.Context(), jobs.Fetch{Queues: f.Queues, Count: f.Count, Worker: f.Worker, Visibility: f.Visibility})
+	key, err := fetchKey(q)
+	if err != nil {
+		return answer{}, err
+	}
+	fetched, err := q.jobs.Fetch(q.Context(), jobs.Fetch{Queues: f.Queues, Count: f.Count, Worker: f.Worker, Visibility: f.Visibility, Key: key})
 	if err != nil {
 		return answer{}, err
 	}
@@ -80,10 +84,10 @@ func nackJob(q request) (answer, error) {
 		return answer{}, err
 	}
 	var after jobs.Status
+	why := background.Failure{Type: n.Type, Code: n.Code, Message: n.Message, Stack: strings.Join(n.Backtrace, "\n"), Details: string(n.Details)}
 	if n.Requeue {
-		after, err = q.jobs.HandBack(q.Context(), of)
+		after, err = q.jobs.HandBack(q.Context(), of, why)
 	} else {
-		why := background.Failure{Type: n.Type, Code: n.Code, Message: n.Message, Stack: strings.Join(n.Backtrace, "\n"), Details: string(n.Details)}
 		after, err = q.jobs.Nack(q.Context(), of, why, n.Retryable, orders[n.Order])
 	}
 	if err != nil {

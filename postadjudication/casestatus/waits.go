@@ -25,6 +25,7 @@ const (
 	WaitsForRedis       = "redis_unreachable" // this process can't reach Redis, so perhaps no process is notified
 	WaitsForPausedQueue = "queue_paused"      // a person paused its queue in asynq
 	WaitsForCaseLock    = "case_locked"       // another transaction, such as a caller's, holds its case
+	WaitsForWorker      = "remote_worker"     // a remote worker has to fetch it from its queue
 	WaitsForTurn        = "turn"              // nothing blocks it: Ahead runs of its queue are before it
 )
 
@@ -49,6 +50,9 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 		return nil
 	case r.DueAt.After(now):
 		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
+		return nil
+	case r.Remote:
+		st.setWait(WaitsForWorker, "a remote worker has to fetch it from queue %s", r.Queue)
 		return nil
 	}
 	sessions, err := s.Applier.Sessions.Running(ctx)

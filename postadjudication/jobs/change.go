@@ -8,15 +8,27 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Cancel cancels a job that has not ended, also one that a worker holds: its answer is refused then.
+// Cancel cancels a job that has not ended, also one that a worker holds: its answer is refused then. An
+// adjudication that a worker holds is asked for: it is cancelled at the end of its attempt if that paid
+// nothing, and the *ConflictError has Status.CancelRequested set.
 //
-// Errors: refusal.ErrNotFound; *ConflictError if the job has ended; *refusal.FieldError.
+// Errors: refusal.ErrNotFound; *ConflictError if the job has ended; background.ErrReconcileFirst for an
+// adjudication of unknown outcome; *refusal.FieldError.
 func (j Jobs) Cancel(ctx context.Context, id, reason string) (Status, error) {
-	return j.transition(ctx, id, receipts.Cancelled, reason, func(r background.Run) bool { return r.State.Live() }, "only a job that has not ended can be cancelled")
+	switch snap, err := j.adjudications().newest(ctx, id); {
+	case err == nil:
+		return j.adjudications().cancel(ctx, snap, reason)
+	case !errors.Is(err, refusal.ErrNotFound):
+		return Status{}, err
+	}
+	return j.transition(ctx, id, receipts.Cancelled, reason, func(r background.Run) bool { return r.State.Live() }, onlyLiveCancelled)
 }
+
+const onlyLiveCancelled = "only a job that has not ended can be cancelled"
 
 // Activate lets a job be fetched that was enqueued as pending.
 //
@@ -70,8 +82,16 @@ func (j Jobs) runsOf(ctx context.Context, ids []string) (map[string]background.R
 		return out, nil
 	}
 	found, err := j.s.journal.Cases.ActiveRuns(ctx, j.tenant, journal.KindPlain, unknown)
-	for name, run := range found {
-		out[name[len(Family)+1:]] = run
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	for _, name := range unknown {
+		id := name[len(Family)+1:]
+		if run, isJob := found[name]; isJob {
+			out[id] = run
+		} else if run, err := receipts.ParseRunID(id); err == nil { // an adjudication, if it is leased
+			out[id] = run
+		}
+	}
+	return out, nil
 }

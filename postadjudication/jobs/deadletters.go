@@ -7,6 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -15,7 +16,7 @@ import (
 // Filter selects open dead letters of jobs. Zero members select all.
 type Filter struct {
 	Queue     string
-	Type      string // with a * at its end: all types that begin so
+	Type      string // with a * at its end: all types that begin so. AdjudicationType selects adjudications, any other no such job
 	ErrorType string // of the last failure
 	Since     time.Time
 	Until     time.Time // exclusive
@@ -23,9 +24,13 @@ type Filter struct {
 
 // Letters returns the filter of dead letters that selects the same.
 func (f Filter) Letters() deadletter.Filter {
-	return deadletter.Filter{
+	out := deadletter.Filter{
 		Status: background.LetterOpen, Family: Family, Queue: f.Queue, JobType: f.Type, ErrorType: f.ErrorType, From: f.Since, To: f.Until,
 	}
+	if f.Type == AdjudicationType {
+		out.Family, out.JobType = casework.Family, escrow.RemotePrefix+"*"
+	}
+	return out
 }
 
 // Query selects a page of dead letters of jobs, the newest death first.

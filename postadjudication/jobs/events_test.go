@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -39,7 +40,7 @@ func TestEventsSayWhatBecameOfJobs(t *testing.T) {
 	f.MustSubmit(rig.Release(1)) // of another family
 	job := f.mustEnqueue(attempts(2, retrypolicy.DeadLetter))
 	f.mustFetch(job)
-	if _, err := f.HandBack(ctx, by(job)); err != nil {
+	if _, err := f.HandBack(ctx, by(job), background.Failure{}); err != nil {
 		t.Fatal(err)
 	}
 	f.mustFetch(job)

@@ -100,6 +100,7 @@ func (j Jobs) problems(job Job) error {
 			all = append(all, &refusal.FieldError{Field: field, Problem: fmt.Sprintf(problem, args...)})
 		}
 	}
+	wrong(job.Type == AdjudicationType, "type", "is that of adjudications, which are submitted")
 	wrong(len(job.ID) > 128 || !validate.PlainText(job.ID) || strings.ContainsAny(job.ID, " \t"), "id", "must be at most 128 bytes of plain text without spaces")
 	wrong(job.Priority < -MaxPriority || job.Priority > MaxPriority, "priority", "must be between -%d and %d", MaxPriority, MaxPriority)
 	wrong(len(job.Payload) > MaxPayload || !json.Valid(job.Payload), "payload", "must be JSON of at most %d bytes", MaxPayload)

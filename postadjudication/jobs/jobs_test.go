@@ -163,7 +163,7 @@ func TestAHandedBackAttemptDoesNotCount(t *testing.T) {
 		if got := f.mustFetch(s); got.Attempt != 1 {
 			t.Errorf("%+v", got)
 		}
-		if after, err := f.HandBack(ctx, by(s)); err != nil || after.State != background.Scheduled || after.Attempt != 0 {
+		if after, err := f.HandBack(ctx, by(s), background.Failure{}); err != nil || after.State != background.Scheduled || after.Attempt != 0 {
 			t.Fatalf("%+v, %v", after, err)
 		}
 	}

@@ -25,6 +25,9 @@ type Retry struct {
 	Payload json.RawMessage     // nil: the same
 }
 
+// ErrNeedsPlan refuses to delete the dead letter of an adjudication alone.
+var ErrNeedsPlan = errors.New("jobs: the dead letter of an adjudication is purged by a plan, which takes two people")
+
 const notDeadLettered = "only an open dead letter can be retried or deleted"
 
 // Retry starts a dead-lettered job again: it keeps its id and its history, and can be fetched at once,
@@ -53,16 +56,19 @@ func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, err
 	if err != nil {
 		return Status{}, err
 	}
+	if isAdjudication(&snap.Run) {
+		return l.Find(ctx, id)
+	}
 	out := statusOf(snap)
 	out.Retried = true
-	return out, l.addHistory(ctx, &out)
+	return out, l.addHistory(ctx, &out, nil)
 }
 
 // Delete removes a dead letter: the job is not found from then on, and its envelope is erased. Its id
 // stays taken; its receipts and its case stay.
 //
-// Errors: refusal.ErrNotFound; *ConflictError if the job is not an open dead letter;
-// *refusal.RefusedError with the gate held; *refusal.FieldError.
+// Errors: refusal.ErrNotFound; *ConflictError if the job is not an open dead letter; ErrNeedsPlan for an
+// adjudication; *refusal.RefusedError with the gate held; *refusal.FieldError.
 func (l DeadLetters) Delete(ctx context.Context, id, reason string) (err error) {
 	if err := validate.Actor(l.actor, reason); err != nil {
 		return err
@@ -70,6 +76,9 @@ func (l DeadLetters) Delete(ctx context.Context, id, reason string) (err error) 
 	letter, err := l.openLetter(ctx, id, background.RunID{})
 	if err != nil {
 		return err
+	}
+	if isAdjudication(&letter.Run) {
+		return ErrNeedsPlan
 	}
 	defer func() {
 		err = l.s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "purge", Run: letter.Run.ID, Actor: l.actor, Reason: reason}, err)

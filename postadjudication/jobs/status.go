@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -46,6 +47,11 @@ type Status struct {
 	Failures   []Failure // of all attempts of all runs, oldest first
 	Output     json.RawMessage
 	Replays    Replays // by rules
+
+	// Of adjudications only.
+
+	OutcomeUnknown  bool // whether money moved is unknown: a person has to find out
+	CancelRequested bool // while a worker holds it
 }
 
 // Failure is how an attempt failed.
@@ -65,6 +71,9 @@ type Failure struct {
 // statusOf returns the status of a job, without what its receipts say.
 func statusOf(s journal.Snapshot) Status {
 	r := s.Run
+	if isAdjudication(&r) {
+		return adjudicationStatus(s)
+	}
 	out := Status{
 		ID: r.RetryKey, Run: r.ID, Case: r.Case, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Letter: r.Letter,
 		Attempt: r.Attempt - r.HandedBack, DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, DeadAt: r.DeadAt, Policy: r.Policy, Payload: r.Payload, Failure: r.Failure,
@@ -99,7 +108,14 @@ func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 			}
 		}
 		out := statusOf(snap)
-		err = j.addHistory(ctx, &out)
+		line := []background.RunID(nil)
+		if isAdjudication(&snap.Run) {
+			out.ID = id
+			if line, err = j.adjudications().lineage(ctx, &snap.Run); err != nil {
+				return Status{}, err
+			}
+		}
+		err = j.addHistory(ctx, &out, line)
 		if n := len(out.Failures); n > 0 && out.State == background.Scheduled && out.DueAt.After(out.Failures[n-1].At) {
 			out.RetryDelay = out.DueAt.Sub(out.Failures[n-1].At)
 		}
@@ -109,7 +125,11 @@ func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 
 // snapshot reads the newest run of a job.
 func (j Jobs) snapshot(ctx context.Context, id string) (journal.Snapshot, error) {
-	snap, err := j.s.journal.Cases.SubjectSnapshot(ctx, j.tenant, journal.KindPlain, subject(id))
+	snap, err := j.adjudications().newest(ctx, id)
+	if !errors.Is(err, refusal.ErrNotFound) {
+		return snap, err
+	}
+	snap, err = j.s.journal.Cases.SubjectSnapshot(ctx, j.tenant, journal.KindPlain, subject(id))
 	if errors.Is(err, background.ErrNotFound) || err == nil && snap.Run.Letter == background.LetterPurged {
 		return snap, refusal.ErrNotFound
 	}
@@ -119,8 +139,9 @@ func (j Jobs) snapshot(ctx context.Context, id string) (journal.Snapshot, error)
 // historyPage is how many receipts are read at once.
 const historyPage = 1000
 
-// addHistory adds what the receipts of a job say.
-func (j Jobs) addHistory(ctx context.Context, s *Status) error {
+// addHistory adds what the receipts of a job say. Of a case with other runs than those of the job, the
+// runs of the job are given.
+func (j Jobs) addHistory(ctx context.Context, s *Status, of []background.RunID) error {
 	h := newHistory()
 	for after := int64(0); ; {
 		page, err := j.s.journal.Receipts.Trail(ctx, j.tenant, s.Case, journal.TrailPosition{Case: s.Case, Seq: after}, historyPage)
@@ -128,10 +149,13 @@ func (j Jobs) addHistory(ctx context.Context, s *Status) error {
 			return err
 		}
 		for _, r := range page {
+			after = r.Seq
+			if of != nil && !slices.Contains(of, r.Run) {
+				continue
+			}
 			if err := h.add(s, r); err != nil {
 				return err
 			}
-			after = r.Seq
 		}
 		if len(page) < historyPage {
 			break
@@ -166,7 +190,7 @@ func (h *history) add(s *Status, r receipts.Receipt) error {
 	case receipts.Submitted:
 		h.cycle++
 		h.cycles[r.Run] = h.cycle
-		if r.Seq == 1 {
+		if p.ParentRun.IsZero() {
 			s.CreatedAt = r.At
 		}
 		if newest {

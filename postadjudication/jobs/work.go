@@ -26,6 +26,9 @@ type Fetch struct {
 	Count      int
 	Worker     string        // may be empty
 	Visibility time.Duration // of the leases; 0: as the jobs say, or casework.DefaultLease
+	// Key identifies the fetch, so that its answer can be asked for again: the same jobs are returned
+	// while the worker holds any of them. Zero: none.
+	Key lease.FetchKey
 }
 
 // Fetched is a job that a worker holds until its lease ends.
@@ -44,10 +47,14 @@ func (j Jobs) Fetch(ctx context.Context, f Fetch) ([]Fetched, error) {
 		return nil, err
 	}
 	claimed, err := j.s.applier.Manager.Fetcher().Fetch(ctx, lease.Want{
-		Tenant: j.tenant, Queues: f.Queues, Count: f.Count, Worker: f.Worker, Actor: j.actor, Length: f.Visibility,
+		Tenant: j.tenant, Queues: f.Queues, Count: f.Count, Worker: f.Worker, Actor: j.actor, Length: f.Visibility, Key: f.Key,
 	})
 	out := make([]Fetched, len(claimed))
 	for i, c := range claimed {
+		if isAdjudication(&c.Run) {
+			out[i] = fetchedAdjudication(c)
+			continue
+		}
 		j.s.runs.Add(jobName{j.tenant, c.Run.RetryKey}, c.Run.ID)
 		out[i] = fetched(c)
 	}
@@ -95,44 +102,75 @@ func checkWorker(name string) error {
 type Answer struct {
 	ID      string
 	Worker  string // empty: whoever holds it
-	Attempt int    // as fetched; 0: any
+	Attempt int    // as fetched; 0: any. An adjudication needs it where several can be meant
 }
 
 // Ack records that a job was done, with what the worker returns, as JSON of at most
-// background.MaxOutput bytes. The job has succeeded when Ack returns.
+// background.MaxOutput bytes. The job has succeeded when Ack returns. Of an adjudication the output has to
+// say what was paid: {"moved":{"minor","currency"},"reference"}; anything else changes nothing.
 //
 // Errors: refusal.ErrNotFound; *ConflictError if the job is not held, or is held by another worker;
-// *refusal.FieldError. After any other error it is unknown whether the answer is recorded.
+// *refusal.FieldError. After any other error it is unknown whether the answer is recorded. What is
+// answered for an adjudication after its lease is recorded as late, and is a *ConflictError all the same.
 func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status, error) {
 	if len(output) > background.MaxOutput || len(output) > 0 && !json.Valid(output) {
 		return Status{}, &refusal.FieldError{Field: "result", Problem: "must be JSON of at most 65536 bytes"}
 	}
-	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Ended, error) {
-		return f.Finish(ctx, held, background.Result{Class: background.Executed, Output: output})
+	return j.answer(ctx, a, func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+		res := background.Result{Class: background.Executed, Output: output}
+		if adjudication != nil {
+			var err error
+			if res, err = paymentOf(adjudication, output); err != nil {
+				return background.Ended{}, err
+			}
+		}
+		return f.Finish(ctx, held, res)
 	})
 }
 
 // Nack records that an attempt failed. What becomes of the job is decided by its policy, unless end
-// orders otherwise. Errors are those of Ack.
+// orders otherwise. The outcome for an adjudication is unknown, unless why states that it was not
+// executed: by a code that begins with x_not_executed, or by outcome_class not_executed in its details.
+// Errors are those of Ack.
 func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retryable bool, end background.EndOrder) (Status, error) {
-	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Ended, error) {
+	return j.answer(ctx, a, func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+		if adjudication != nil {
+			return f.Finish(ctx, held, failureOf(why, retryable, end))
+		}
 		return f.Finish(ctx, held, background.Result{Class: background.NotExecuted, Retry: retryable, Failure: &why, End: end})
 	})
 }
 
 // HandBack returns a job that the worker will not do: it can be fetched at once, and the attempt does
-// not count. Errors are those of Ack.
-func (j Jobs) HandBack(ctx context.Context, a Answer) (Status, error) {
-	return j.answer(ctx, a, func(f *background.Fetcher, held lease.Held) (background.Ended, error) { return f.HandBack(ctx, held) })
+// not count. An adjudication counts as handed back only if why states that it was not executed, as with
+// Nack. Errors are those of Ack.
+func (j Jobs) HandBack(ctx context.Context, a Answer, why background.Failure) (Status, error) {
+	return j.answer(ctx, a, func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+		if adjudication != nil && !statesNotExecuted(why) {
+			return f.Finish(ctx, held, failureOf(why, true, background.EndByPolicy))
+		}
+		return f.HandBack(ctx, held)
+	})
 }
 
+// endAttempt ends an attempt. The run is that of an adjudication; nil for any other job.
+type endAttempt func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error)
+
 // answer ends the lease of a job. The run of the job is cached: after a retry it is another one.
-func (j Jobs) answer(ctx context.Context, a Answer, end func(*background.Fetcher, lease.Held) (background.Ended, error)) (Status, error) {
+func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, error) {
 	if err := checkWorker(a.Worker); err != nil {
 		return Status{}, err
 	}
 	f := j.s.applier.Manager.Fetcher()
 	run, cached := j.s.runs.Get(jobName{j.tenant, a.ID})
+	if !cached {
+		switch snap, err := j.adjudications().find(ctx, a.ID); {
+		case err == nil:
+			return j.adjudications().answer(ctx, snap, a, end)
+		case !errors.Is(err, refusal.ErrNotFound):
+			return Status{}, err
+		}
+	}
 	for {
 		if !cached {
 			snap, err := j.snapshot(ctx, a.ID)
@@ -141,7 +179,7 @@ func (j Jobs) answer(ctx context.Context, a Answer, end func(*background.Fetcher
 			}
 			run = snap.Run.ID
 		}
-		after, err := end(f, lease.Held{Run: run, Tenant: j.tenant, Worker: a.Worker, Attempt: a.Attempt, Actor: j.actor})
+		after, err := end(f, nil, lease.Held{Run: run, Tenant: j.tenant, Worker: a.Worker, Attempt: a.Attempt, Actor: j.actor})
 		switch {
 		case err == nil:
 			j.s.runs.Remove(jobName{j.tenant, a.ID})

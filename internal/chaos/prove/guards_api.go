@@ -4,7 +4,7 @@ package prove
 var apiGuards = []Guard{
 	{
 		Name:     "a target that is not configured is refused at submission",
-		Edits:    []Edit{{"postadjudication/admission.go", "; !known {\n		problem = errors.Join(problem, unknownTargetError", "; !known && false {\n		problem = errors.Join(problem, unknownTargetError"}},
+		Edits:    []Edit{{"postadjudication/admission.go", "if !s.applier.Settlements.Targets.Knows(a.target()) {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestATargetThatIsNotConfiguredIsRefused"},
 	},
 	{

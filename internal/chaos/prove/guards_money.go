@@ -105,7 +105,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "an amount that makes no sense proves nothing",
-		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "a.Moved >= 1 && a.Moved <= max(asked, maxBelievableMoved)", "a.Moved >= 1"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "moved >= 1 && moved <= max(asked, maxBelievableMoved)", "moved >= 1"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAbsurdAmountIsAnUnknownOutcome"},
 	},
 	{

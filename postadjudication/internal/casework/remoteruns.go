@@ -23,7 +23,8 @@ const MaxLease = 24 * time.Hour
 // background.LeaseStore.
 type RemoteRuns struct {
 	*journal.LeaseStore
-	Families map[string]*PlainFamily // by name
+	Families    map[string]*PlainFamily // by name
+	Settlements *SettlementFamily
 }
 
 var _ background.LeaseStore = RemoteRuns{}
@@ -34,6 +35,9 @@ func (r RemoteRuns) ClaimDue(_ context.Context, at time.Time, want lease.Want, s
 }
 
 func (r RemoteRuns) decide(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+	if s.Run.Family == Family {
+		return r.decideSettlement(redactTransition(tr), s)
+	}
 	f := r.Families[s.Run.Family]
 	if f == nil || f.LeaseTerms == nil {
 		return journal.Change{}, background.ErrUnknownFamily
@@ -42,4 +46,16 @@ func (r RemoteRuns) decide(tr background.Transition, s *journal.Snapshot) (journ
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, length, DefaultLease), MaxLease)
 	tr.Lease.Limit = min(limit, MaxLease)
 	return f.decide(redactTransition(tr), s)
+}
+
+// decideSettlement returns the change that claims an adjudication for a worker.
+func (r RemoteRuns) decideSettlement(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+	f := r.Settlements
+	tr.Lease.Limit = f.leaseLimit(&s.Run, tr.At)
+	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, DefaultLease), MaxLease)
+	ch, err := f.decide(tr, s, nil)
+	if err == nil && ch.After.Run.State != background.Running {
+		err = unclaimable(ch.After.Run.Reason) // see onPaidUnderOlderKey
+	}
+	return ch, err
 }

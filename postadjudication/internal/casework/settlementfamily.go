@@ -21,6 +21,7 @@ type SettlementFamily struct {
 	Journal        *journal.Journal
 	Executor       escrow.Executor // of escrow.DefaultTarget and its aliases; nil: nothing is executed
 	Targets        Targets
+	Remote         RemoteWorkers // of remote targets
 	CallTimeLimit  time.Duration
 	Now            func() time.Time
 	LetterHandlers *LetterHandlers
@@ -58,12 +59,18 @@ func (f *SettlementFamily) Handle(ctx context.Context, a background.Attempt) bac
 // move. An overpayment is a fact, but sums must stay exact whatever the executor answers.
 const maxBelievableMoved = settlement.MaxMinor / 1024
 
+// IsBelievable reports whether an executor may have moved a sum when it was asked for another. Less is
+// a partial payment, and somewhat more an overpayment.
+func IsBelievable(moved, asked int64) bool {
+	return moved >= 1 && moved <= max(asked, maxBelievableMoved)
+}
+
 // resultOf turns an executor's answer into a result. An unknown class, or Executed without a
 // plausible amount, counts as an unknown outcome.
 func resultOf(a escrow.Answer, asked int64) background.Result {
 	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference}
 	switch {
-	case a.Class == escrow.Executed && a.Moved >= 1 && a.Moved <= max(asked, maxBelievableMoved):
+	case a.Class == escrow.Executed && IsBelievable(a.Moved, asked):
 		r.Moved = a.Moved
 		return r
 	case a.Class == escrow.Executed:

@@ -47,8 +47,12 @@ func (t Targets) SharedBreakers() map[circuit.Target]string {
 	return out
 }
 
-// ExecutorOf returns the executor of a target; nil if this process does not call it.
+// ExecutorOf returns the executor of a target; nil if this process does not call it. Remote workers
+// need no process that calls.
 func (f *SettlementFamily) ExecutorOf(target string) escrow.Executor {
+	if escrow.IsRemote(target) {
+		return remoteExecutor{f.Remote}
+	}
 	executor, known := f.Targets[target]
 	if !known {
 		return nil

@@ -30,6 +30,9 @@ type LeaseStore struct {
 	claim    *sql.Stmt
 	endStmt  preparedStmt
 	leaveOut leftOut
+
+	unknownMu    sync.Mutex
+	unknownAfter uuid.UUID // the last case that UnknownRuns read
 }
 
 // Claim is one worker's request for due runs.
@@ -74,12 +77,16 @@ const (
 	maxPickedBytes = 8 << 20
 )
 
+// isKeyed reports whether a repeated claim gets what this one got. Such a claim has a transaction of
+// its own, in which it waits for others with its key.
+func (c *Claim) isKeyed() bool { return c.Want.Key != lease.FetchKey{} }
+
 // flush answers requests in order, in as many transactions as their runs need.
 func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] {
 	var out []pg.Answer[[]background.Claimed]
 	for len(requests) > 0 {
 		n, wanted := 0, 0
-		for n < len(requests) && (n == 0 || wanted+requests[n].Want.Count <= maxPicked) {
+		for n < len(requests) && (n == 0 || wanted+requests[n].Want.Count <= maxPicked && !requests[n].isKeyed() && !requests[0].isKeyed()) {
 			wanted += requests[n].Want.Count
 			n++
 		}
@@ -142,12 +149,17 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	if requests[0].isKeyed() {
+		if out[0], err = l.givenBefore(ctx, tx, requests[0].Want); err != nil || len(out[0]) > 0 {
+			return out, false, err
+		}
+	}
 	picks, full, err := l.pick(ctx, tx, requests)
 	if err != nil || len(picks) == 0 {
 		return out, full, err
 	}
 	var changes []*chainedChange
-	var leases []lease.Lease
+	var leases []givenLease
 	var of []pick
 	for _, p := range picks {
 		ch, held, err := requests[p.request].decide(&p.snapshot, latest(requests))
@@ -158,7 +170,7 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 			out[p.request] = append(out[p.request], background.Claimed{Run: p.snapshot.Run, Err: err})
 			continue
 		}
-		changes, leases, of = append(changes, ch), append(leases, held), append(of, p)
+		changes, leases, of = append(changes, ch), append(leases, givenLease{held, requests[p.request].Want.Key}), append(of, p)
 	}
 	if len(changes) == 0 {
 		return out, full, nil
@@ -179,13 +191,41 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 		}
 		l.j.cacheSnapshot(ch.After.Run.ID, ch.After, true)
 		run := ch.After.Run
-		claimed := background.Claimed{Run: run, Lease: leases[i], OpenedAt: of[i].openedAt}
-		if run.Terms != nil {
-			claimed.SubmittedAt = run.Terms.At
-		}
-		out[of[i].request] = append(out[of[i].request], claimed)
+		out[of[i].request] = append(out[of[i].request], claimedRun(run, leases[i].Lease, of[i].openedAt))
 	}
 	return out, full, nil
+}
+
+func claimedRun(run background.Run, held lease.Lease, openedAt time.Time) background.Claimed {
+	claimed := background.Claimed{Run: run, Lease: held, OpenedAt: openedAt}
+	if run.Terms != nil {
+		claimed.SubmittedAt = run.Terms.At
+	}
+	return claimed
+}
+
+// givenBefore returns the runs that a fetch with the same key got and whose leases are still held. It
+// waits until no other one is being answered.
+func (l *LeaseStore) givenBefore(ctx context.Context, tx *sql.Tx, want lease.Want) (out []background.Claimed, err error) {
+	if _, err := tx.ExecContext(ctx, fetchKeyLockSQL, want.Tenant, want.Key[:]); err != nil {
+		return nil, err
+	}
+	rows, err := tx.QueryContext(ctx, keyedLeasesSQL, want.Tenant, want.Key[:])
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var scanned snapshotRow
+		var held leaseRow
+		var opened sql.NullTime
+		s, err := scanned.read(rows, append(held.destinations(), &opened)...)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, claimedRun(s.Run, held.lease(), opened.Time.UTC()))
+	}
+	return out, rows.Err()
 }
 
 // decide returns the change that claims a run at a time, and the lease.
@@ -315,112 +355,6 @@ func compareFetched(a, b *background.Run) int {
 		return by
 	}
 	return slices.Compare(a.ID[:], b.ID[:])
-}
-
-// FindLease reads a running run with its lease. See background.LeaseStore.
-func (l *LeaseStore) FindLease(ctx context.Context, tenant string, id background.RunID) (background.Run, lease.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	rows, err := l.j.readDB.QueryContext(ctx, findLeaseSQL, id.String(), tenant)
-	if err != nil {
-		return background.Run{}, lease.Lease{}, pg.Wrap(err)
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return background.Run{}, lease.Lease{}, errors.Join(pg.Wrap(rows.Err()), background.ErrNotFound)
-	}
-	var scanned snapshotRow
-	var held leaseRow
-	s, err := scanned.read(rows, held.destinations()...)
-	switch {
-	case scanned.ID == (uuid.UUID{}):
-		return background.Run{}, lease.Lease{}, pg.Wrap(err)
-	case err != nil:
-		err = unreadable{{id: id, err: err, partial: s}}
-	}
-	return s.Run, held.lease(), err
-}
-
-// leaseRow is a row of leaseColumns.
-type leaseRow struct {
-	run           uuid.UUID
-	tenant        string
-	worker        string
-	attempt       int
-	at            time.Time
-	length, limit int64
-	version       int64
-	ended         string
-}
-
-func (r *leaseRow) destinations() []any {
-	return []any{&r.run, &r.tenant, &r.worker, &r.attempt, &r.at, &r.length, &r.limit, &r.version, &r.ended}
-}
-
-func (r *leaseRow) lease() lease.Lease {
-	return lease.Lease{
-		Run: background.RunID(r.run), Tenant: r.tenant, Worker: r.worker, Attempt: r.attempt, At: r.at.UTC(),
-		Length: time.Duration(r.length) * time.Millisecond, Limit: time.Duration(r.limit) * time.Millisecond, Version: r.version, Ended: lease.End(r.ended),
-	}
-}
-
-// queryLeases executes a statement that returns leaseColumns.
-func queryLeases(ctx context.Context, q pg.Querier, query string, args ...any) (out []lease.Lease, err error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, pg.Wrap(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var r leaseRow
-		if err := rows.Scan(r.destinations()...); err != nil {
-			return nil, pg.Wrap(err)
-		}
-		out = append(out, r.lease())
-	}
-	return out, pg.Wrap(rows.Err())
-}
-
-// Leases lists all leases.
-func (l *LeaseStore) Leases(ctx context.Context) ([]lease.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	return queryLeases(ctx, l.j.readDB, allLeasesSQL)
-}
-
-// ExtendLeases raises the version of leases. See background.LeaseStore.
-func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	c := pg.NewTextColumns(3, len(held))
-	for _, h := range held {
-		c.ID(h.Run)
-		c.Str(h.Tenant)
-		c.Str(h.Worker)
-	}
-	failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseExtension)
-	out, err := queryLeases(ctx, l.j.batchDB, extendLeasesSQL, append(c.Args(), length.Milliseconds())...)
-	failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseExtension)
-	return out, err
-}
-
-// EndLease marks why a lease is over. See background.LeaseStore.
-func (l *LeaseStore) EndLease(ctx context.Context, id background.RunID, version int64, cause lease.End) (bool, error) {
-	done, err := pg.Exec(ctx, l.j.batchDB, failpoint.LeaseEnd, endLeaseSQL, id.String(), version, string(cause))
-	if err != nil {
-		return false, pg.Wrap(err)
-	}
-	n, err := done.RowsAffected()
-	return n == 1, err
-}
-
-// ExpiredRuns lists waiting runs that expired, without those that this program can't read.
-func (l *LeaseStore) ExpiredRuns(ctx context.Context, at time.Time, limit int) ([]background.Run, error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	found, err := snapshots(ctx, l.j.readDB, expiredRunsSQL, at, limit)
-	runs, _, err := l.j.readableRuns(found, err)
-	return runs, err
 }
 
 // leftOut are the runs that could not be claimed although they are due, such as those of a newer

@@ -2,7 +2,11 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
@@ -44,7 +48,7 @@ var leaseClaimSQL = `WITH ` + narrowTransition{
 	parameters: leaseClaimParameters, first: 1,
 	guard: `r.remote AND b.new_state = 'running'`,
 	more: `, new_lease AS (
-  INSERT INTO recourse.leases (run_id, tenant, worker, attempt, at, length_ms, limit_ms) SELECT run, tenant, holder, attempt_count, at, length_ms, limit_ms FROM ok
+  INSERT INTO recourse.leases (run_id, tenant, worker, attempt, at, length_ms, limit_ms, fetch_key) SELECT run, tenant, holder, attempt_count, at, length_ms, limit_ms, fetch_key FROM ok
 )`,
 }.sql()
 
@@ -60,7 +64,7 @@ var leaseEndSQL = `WITH ` + narrowTransition{
 }.sql()
 
 var (
-	leaseClaimParameters = slices.Concat(narrowTransitionParameters, leasesTable.of("worker AS holder", "length_ms", "limit_ms"))
+	leaseClaimParameters = slices.Concat(narrowTransitionParameters, leasesTable.of("worker AS holder", "length_ms", "limit_ms", "fetch_key"))
 	leaseEndParameters   = slices.Concat(narrowTransitionParameters, runsTable.of("handed_back", "output"))
 
 	leaseClaimColumns = leaseClaimParameters.layout()
@@ -72,8 +76,14 @@ func (c *Change) endsLease() bool {
 	return c.After.Run.Remote && c.Before.Run.State == background.Running && c.After.Run.State != background.Running
 }
 
+// givenLease is a lease with the key of the fetch that gives it; the key is zero if it has none.
+type givenLease struct {
+	lease.Lease
+	key lease.FetchKey
+}
+
 // applyLeaseClaims executes leaseClaimSQL and returns the result of each row.
-func applyLeaseClaims(ctx context.Context, q pg.Querier, changes []*chainedChange, leases []lease.Lease) ([]result, error) {
+func applyLeaseClaims(ctx context.Context, q pg.Querier, changes []*chainedChange, leases []givenLease) ([]result, error) {
 	out := make([]result, len(changes))
 	c := leaseClaimColumns.Get()
 	for i, ch := range changes {
@@ -81,6 +91,11 @@ func applyLeaseClaims(ctx context.Context, q pg.Querier, changes []*chainedChang
 		c.Str(leases[i].Worker)
 		c.Int4(int(leases[i].Length.Milliseconds()))
 		c.Int4(int(leases[i].Limit.Milliseconds()))
+		if leases[i].key == (lease.FetchKey{}) {
+			c.Null()
+		} else {
+			c.Bytes(leases[i].key[:])
+		}
 	}
 	err := scanRowNumbers(ctx, q, len(changes), c.Args(), func(n int, _ int64) { out[n-1] = applied })
 	leaseClaimColumns.Put(c)
@@ -129,6 +144,11 @@ var (
 	findLeaseSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
 WHERE l.run_id = $1 AND l.tenant = $2 AND r.state = 'running'`
 
+	fetchKeyLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))`
+
+	keyedLeasesSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + `, first.at` + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
+WHERE l.tenant = $1 AND l.fetch_key = $2 AND l.ended = '' AND r.state = 'running' ORDER BY r.id`
+
 	allLeasesSQL = `SELECT ` + leaseColumns + ` FROM recourse.leases l`
 
 	extendLeasesSQL = `
@@ -139,5 +159,149 @@ WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
 
 	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND version = $2`
 
+	// unknownCasesSQL reads a page of cases_unknown. A case has an active run, or one that ended.
+	unknownCasesSQL = `SELECT id, run_id FROM recourse.cases WHERE unknown_open > 0 AND kind = 'settlement' AND id > $1 ORDER BY id LIMIT $2`
+
+	fetchableRunsSQL = snapshotWithoutTermsSQL + `WHERE r.fetchable AND r.id = ANY ($1::uuid[]) ORDER BY r.id`
+
 	expiredRunsSQL = snapshotWithoutTermsSQL + `WHERE r.fetchable AND r.expires_at IS NOT NULL AND r.expires_at <= $1 ORDER BY r.expires_at, r.id LIMIT $2`
 )
+
+// FindLease reads a running run with its lease. See background.LeaseStore.
+func (l *LeaseStore) FindLease(ctx context.Context, tenant string, id background.RunID) (background.Run, lease.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := l.j.readDB.QueryContext(ctx, findLeaseSQL, id.String(), tenant)
+	if err != nil {
+		return background.Run{}, lease.Lease{}, pg.Wrap(err)
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return background.Run{}, lease.Lease{}, errors.Join(pg.Wrap(rows.Err()), background.ErrNotFound)
+	}
+	var scanned snapshotRow
+	var held leaseRow
+	s, err := scanned.read(rows, held.destinations()...)
+	switch {
+	case scanned.ID == (uuid.UUID{}):
+		return background.Run{}, lease.Lease{}, pg.Wrap(err)
+	case err != nil:
+		err = unreadable{{id: id, err: err, partial: s}}
+	}
+	return s.Run, held.lease(), err
+}
+
+// leaseRow is a row of leaseColumns.
+type leaseRow struct {
+	run           uuid.UUID
+	tenant        string
+	worker        string
+	attempt       int
+	at            time.Time
+	length, limit int64
+	version       int64
+	ended         string
+}
+
+func (r *leaseRow) destinations() []any {
+	return []any{&r.run, &r.tenant, &r.worker, &r.attempt, &r.at, &r.length, &r.limit, &r.version, &r.ended}
+}
+
+func (r *leaseRow) lease() lease.Lease {
+	return lease.Lease{
+		Run: background.RunID(r.run), Tenant: r.tenant, Worker: r.worker, Attempt: r.attempt, At: r.at.UTC(),
+		Length: time.Duration(r.length) * time.Millisecond, Limit: time.Duration(r.limit) * time.Millisecond, Version: r.version, Ended: lease.End(r.ended),
+	}
+}
+
+// queryLeases executes a statement that returns leaseColumns.
+func queryLeases(ctx context.Context, q pg.Querier, query string, args ...any) (out []lease.Lease, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r leaseRow
+		if err := rows.Scan(r.destinations()...); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		out = append(out, r.lease())
+	}
+	return out, pg.Wrap(rows.Err())
+}
+
+// Leases lists all leases.
+func (l *LeaseStore) Leases(ctx context.Context) ([]lease.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	return queryLeases(ctx, l.j.readDB, allLeasesSQL)
+}
+
+// ExtendLeases raises the version of leases. See background.LeaseStore.
+func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewTextColumns(3, len(held))
+	for _, h := range held {
+		c.ID(h.Run)
+		c.Str(h.Tenant)
+		c.Str(h.Worker)
+	}
+	failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseExtension)
+	out, err := queryLeases(ctx, l.j.batchDB, extendLeasesSQL, append(c.Args(), length.Milliseconds())...)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseExtension)
+	return out, err
+}
+
+// EndLease marks why a lease is over. See background.LeaseStore.
+func (l *LeaseStore) EndLease(ctx context.Context, id background.RunID, version int64, cause lease.End) (bool, error) {
+	done, err := pg.Exec(ctx, l.j.batchDB, failpoint.LeaseEnd, endLeaseSQL, id.String(), version, string(cause))
+	if err != nil {
+		return false, pg.Wrap(err)
+	}
+	n, err := done.RowsAffected()
+	return n == 1, err
+}
+
+// UnknownRuns lists waiting remote runs of settlements of unknown outcome, without those that this
+// program can't read. It reads limit such cases, beginning after those of the last call: it costs as
+// little where many wait for a person.
+func (l *LeaseStore) UnknownRuns(ctx context.Context, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	l.unknownMu.Lock()
+	defer l.unknownMu.Unlock()
+	rows, err := l.j.readDB.QueryContext(ctx, unknownCasesSQL, l.unknownAfter.String(), limit)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	ids, read := pg.NewTextColumns(1, 0), 0
+	for ; rows.Next(); read++ {
+		var id, run uuid.UUID
+		if err := rows.Scan(&id, &run); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		ids.ID(run)
+		l.unknownAfter = id
+	}
+	if read < limit {
+		l.unknownAfter = uuid.UUID{}
+	}
+	if err := rows.Err(); err != nil || read == 0 {
+		return nil, pg.Wrap(err)
+	}
+	found, err := snapshots(ctx, l.j.readDB, fetchableRunsSQL, ids.Args()...)
+	runs, _, err := l.j.readableRuns(found, err)
+	return runs, err
+}
+
+// ExpiredRuns lists waiting runs that expired, without those that this program can't read.
+func (l *LeaseStore) ExpiredRuns(ctx context.Context, at time.Time, limit int) ([]background.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	found, err := snapshots(ctx, l.j.readDB, expiredRunsSQL, at, limit)
+	runs, _, err := l.j.readableRuns(found, err)
+	return runs, err
+}

@@ -1,0 +1,81 @@
+package prove
+
+// remoteGuards is what guards adjudications that remote workers execute: what an answer may say of the
+// money, whose it is, and when nobody may pay again.
+var remoteGuards = []Guard{
+	{
+		Name:     "the end of a lease is an unknown outcome",
+		Edits:    []Edit{{"background/decide.go", "	if run.MovesMoney() {\n		return lostPaymentEnding", "	if run.MovesMoney() {\n		res.Class = NotExecuted\n		return lostPaymentEnding"}},
+		CaughtBy: Detector{Package: "./background", Test: "TestTheEndOfALeaseOfMoneyIsALostWorker"},
+	},
+	{
+		Name:     "the call of a lease that ended is outstanding",
+		Edits:    []Edit{{"background/decide.go", "charge: ChargeRecovery, result: res, next: now, outstanding: true}", "charge: ChargeRecovery, result: res, next: now}"}},
+		CaughtBy: Detector{Package: "./background", Test: "TestTheEndOfALeaseOfMoneyIsALostWorker"},
+	},
+	{
+		Name:     "a handed back attempt is cancelled only if nothing was paid",
+		Edits:    []Edit{{"background/decide.go", "	if run.CancelRequested && provenUnpaid(run, res) {\n		return ending{event: receipts.Cancelled, result: res}\n	}\n	return ending{event: receipts.AttemptInterrupted, result: res, next: now, handedBack", "	if run.CancelRequested {\n		return ending{event: receipts.Cancelled, result: res}\n	}\n	return ending{event: receipts.AttemptInterrupted, result: res, next: now, handedBack"}},
+		CaughtBy: Detector{Package: "./background", Test: "TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup"},
+	},
+	{
+		Name:     "what a worker pays after its lease is recorded",
+		Edits:    []Edit{{"background/fetch.go", "; !late || held.Attempt == 0 {", "; !late || held.Attempt == 0 || true {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestALateAckSettles"},
+	},
+	{
+		Name:     "an attempt is named where another can be meant",
+		Edits:    []Edit{{"postadjudication/jobs/adjudications.go", "	switch len(meant) {\n	case 1:", "	switch len(meant) {\n	case 1, 2:"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnOrderIsRepeatedWithinTheLifetimeOfItsKey"},
+	},
+	{
+		Name:     "a late answer is the worker's that had the attempt",
+		Edits:    []Edit{{"postadjudication/jobs/adjudications.go", "(a.Worker == \"\" || p.Worker == a.Worker || p.Worker == lease.Unnamed)", "(a.Worker == \"\" || p.Worker != \"\")"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestALateAckSettles"},
+	},
+	{
+		Name:     "a nack is unknown unless it says not executed",
+		Edits:    []Edit{{"postadjudication/jobs/adjudications.go", "	if statesNotExecuted(why) {\n		out.Class", "	if statesNotExecuted(why) || retryable {\n		out.Class"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestANackIsUnknownUnlessItSaysNotExecuted"},
+	},
+	{
+		Name:     "an order is handed back only with the word that it was not executed",
+		Edits:    []Edit{{"postadjudication/jobs/work.go", "		if adjudication != nil && !statesNotExecuted(why) {", "		if adjudication != nil && !statesNotExecuted(why) && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestANackIsUnknownUnlessItSaysNotExecuted"},
+	},
+	{
+		Name:     "an ack is in the currency of its adjudication",
+		Edits:    []Edit{{"postadjudication/jobs/adjudications.go", "	case *said.Moved.Currency != t.Currency:", "	case *said.Moved.Currency != t.Currency && false:"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnAckThatDoesNotSayWhatWasPaidIsRefused"},
+	},
+	{
+		Name:     "an ack names a sum that makes sense",
+		Edits:    []Edit{{"postadjudication/jobs/adjudications.go", "	case !casework.IsBelievable(*said.Moved.Minor, t.Amount):", "	case *said.Moved.Minor == 0:"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnAckThatDoesNotSayWhatWasPaidIsRefused"},
+	},
+	{
+		Name:     "no order follows an unknown outcome beyond the lifetime of its key",
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "func (e remoteExecutor) KeyLifetime() time.Duration { return e.RemoteWorkers.KeyLifetime }", "func (e remoteExecutor) KeyLifetime() time.Duration { return escrow.Forever }"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASilentWorkerLeavesAnUnknownOutcome"},
+	},
+	{
+		Name:     "nobody can say for how long a remote worker may pay",
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	if e.RemoteWorkers.InFlight <= 0 {\n		return escrow.Forever", "	if e.RemoteWorkers.InFlight <= 0 {\n		return 0"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASilentWorkerLeavesAnUnknownOutcome"},
+	},
+	{
+		Name:     "a run that nobody may fetch any more does not wait",
+		Edits:    []Edit{{"background/leases.go", "errors.Join(r.endExpired(ctx), r.endUnrepeatable(ctx))", "r.endExpired(ctx)"}, {"background/leases.go", "// endUnrepeatable ends runs that wait", "var _ = (*leaseReaper).endUnrepeatable\n\n// endUnrepeatable ends runs that wait"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASilentWorkerLeavesAnUnknownOutcome"},
+	},
+	{
+		Name:     "the dead letter of an adjudication is not deleted by one person",
+		Edits:    []Edit{{"postadjudication/jobs/retry.go", "	if isAdjudication(&letter.Run) {\n		return ErrNeedsPlan", "	if isAdjudication(&letter.Run) && false {\n		return ErrNeedsPlan"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASilentWorkerLeavesAnUnknownOutcome"},
+	},
+	{
+		Name:     "a repeated fetch gets what the first one got",
+		Edits:    []Edit{{"postadjudication/internal/journal/leases.go", "	if requests[0].isKeyed() {\n", "	if requests[0].isKeyed() && false {\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchGetsTheSameLeases"},
+	},
+}

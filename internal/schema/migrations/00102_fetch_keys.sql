@@ -1,0 +1,11 @@
+-- +goose Up
+
+-- fetch_key is the digest of the Idempotency-Key of the fetch that gave the lease, and of whose it is.
+-- A repeated fetch gives the leases of its key again while they are held.
+ALTER TABLE recourse.leases
+    ADD COLUMN fetch_key bytea CHECK (length(fetch_key) = 32);
+-- Read by fetches that have a key.
+CREATE INDEX leases_fetch_key ON recourse.leases (tenant, fetch_key) WHERE fetch_key IS NOT NULL;
+
+-- +goose Down
+SELECT 1 / 0 AS migrations_go_forward_only;

@@ -1,0 +1,80 @@
+package casework
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+)
+
+// RemoteWorkers is what an operator states about the payment services that remote workers call.
+type RemoteWorkers struct {
+	// KeyLifetime is how long after the first call they recognise an operation key. After it no
+	// attempt follows one of unknown outcome; 0: none ever does.
+	KeyLifetime time.Duration
+	// InFlight is how long after its lease a worker may still pay. 0: nobody can say. Then "not
+	// executed" is a finding only of a person who confirms it.
+	InFlight time.Duration
+}
+
+// remoteExecutor stands for the workers of a remote target. It calls nothing: a remote run is
+// fetched, and never delivered.
+type remoteExecutor struct{ RemoteWorkers }
+
+func (remoteExecutor) Execute(context.Context, escrow.Call) escrow.Answer {
+	return escrow.Answer{Class: escrow.NotExecuted, Retry: true, Type: "executor.remote", Message: "remote workers fetch this adjudication; it is never delivered"}
+}
+
+func (e remoteExecutor) KeyLifetime() time.Duration { return e.RemoteWorkers.KeyLifetime }
+
+// InFlight implements escrow.InFlighter.
+func (e remoteExecutor) InFlight() time.Duration {
+	if e.RemoteWorkers.InFlight <= 0 {
+		return escrow.Forever
+	}
+	return e.RemoteWorkers.InFlight
+}
+
+// Knows reports whether adjudications may name a target.
+func (t Targets) Knows(target string) bool {
+	if escrow.IsRemote(target) {
+		_, valid := escrow.RemoteQueue(target)
+		return valid
+	}
+	_, known := t[target]
+	return known
+}
+
+// leaseLimit returns the time limit of a remote attempt that is claimed now. Heartbeats don't extend
+// it: an attempt after one of unknown outcome has to end while its key is recognised.
+func (f *SettlementFamily) leaseLimit(r *background.Run, at time.Time) time.Duration {
+	life := f.Remote.KeyLifetime
+	if r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || life == escrow.Forever {
+		return MaxLease
+	}
+	return min(MaxLease, r.FirstSentAt.Add(f.trustedLifetime(life)).Sub(at))
+}
+
+// unclaimable returns why a change that was to claim a remote run does not: the case ends the run.
+func unclaimable(reason string) error {
+	return &lease.UnclaimableError{Reason: reason}
+}
+
+// NoRepeats lists waiting remote runs of which no attempt may follow: the outcome of one is unknown,
+// and the operation key may have expired.
+func (r RemoteRuns) NoRepeats(ctx context.Context, at time.Time, limit int) ([]background.Run, error) {
+	waiting, err := r.LeaseStore.UnknownRuns(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	over := waiting[:0]
+	for i := range waiting {
+		if err := r.Settlements.checkKeyLifetime(&waiting[i], at); errors.Is(err, background.ErrKeyExpired) {
+			over = append(over, waiting[i])
+		}
+	}
+	return over, nil
+}
