@@ -56,14 +56,16 @@ type Options struct {
 	Embedded            bool
 	KeyLifetime         Lifetime // how long the escrow service recognises an operation key; required with EscrowURL
 	// LookupLifetime is how long a lookup knows an operation key; KeyLifetime if not given.
-	LookupLifetime Lifetime
-	InFlight       time.Duration                // how long an abandoned call may still be executed; 0: escrowhttp.DefaultInFlight, negative: never
-	TimeLimit      time.Duration                // time limit of one call of the escrow service
-	Private        bool                         // Postgres and Redis without a URL are started, and removed by Close
-	Breaker        postadjudication.BreakerRule // when circuit breakers open by themselves
-	Retention      Retention                    // retention of dead letters
-	Lookups        postadjudication.LookupRule  // lookups about dead letters of unknown outcome
-	MaxRecoveries  Recoveries                   // lost workers after which a run is still recovered
+	LookupLifetime    Lifetime
+	InFlight          time.Duration                // how long an abandoned call may still be executed; 0: escrowhttp.DefaultInFlight, negative: never
+	TimeLimit         time.Duration                // time limit of one call of the escrow service
+	WorkerKeyLifetime Lifetime                     // how long the payment services of remote workers recognise an operation key; none if not given
+	WorkerInFlight    time.Duration                // how long after its lease a remote worker may still pay; 0: nobody can say
+	Private           bool                         // Postgres and Redis without a URL are started, and removed by Close
+	Breaker           postadjudication.BreakerRule // when circuit breakers open by themselves
+	Retention         Retention                    // retention of dead letters
+	Lookups           postadjudication.LookupRule  // lookups about dead letters of unknown outcome
+	MaxRecoveries     Recoveries                   // lost workers after which a run is still recovered
 }
 
 // ErrOptions marks errors that other options or another environment fix.
@@ -99,6 +101,13 @@ func (o *Options) BindEscrowTimes(f *pflag.FlagSet) {
 	f.Var(&o.LookupLifetime, "lookup-lifetime", "how long after the first call a lookup that finds nothing proves that nothing was executed (minimum and default: --key-lifetime)")
 	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "how long an abandoned call may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: never executed)")
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "time limit of one call of the escrow service")
+	f.Var(&o.WorkerKeyLifetime, "worker-key-lifetime", `how long the payment services of remote workers recognise an operation key: a duration, "unlimited" or "none" (default none: a person decides after an unknown outcome)`)
+	f.DurationVar(&o.WorkerInFlight, "worker-in-flight", 0, "how long after the end of its lease a remote worker may still pay; 0: nobody can say, and a finding of not executed has to confirm that no call is on its way")
+}
+
+// RemoteWorkers returns what is stated about the payment services of remote workers.
+func (o *Options) RemoteWorkers() postadjudication.RemoteWorkers {
+	return postadjudication.RemoteWorkers{KeyLifetime: o.WorkerKeyLifetime.Span, InFlight: o.WorkerInFlight}
 }
 
 // CheckEscrowTimes returns ErrOptions if the lookup lifetime is shorter than the key lifetime:

@@ -31,11 +31,15 @@ type fixture struct {
 	db      *sql.DB
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T, change ...func(*postadjudication.Config)) *fixture {
 	t.Helper()
 	_, redis := testkit.Redis(t)
 	database := testkit.Migrated(t)
-	service, err := postadjudication.Open(t.Context(), postadjudication.Config{DatabaseURL: database, Redis: redis, Jobs: true})
+	config := postadjudication.Config{DatabaseURL: database, Redis: redis, Jobs: true}
+	for _, c := range change {
+		c(&config)
+	}
+	service, err := postadjudication.Open(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
@@ -16,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // submit answers POST /jobs with a job that is an adjudication: args[0], as /api/v1 reads it. Its target
@@ -27,6 +29,9 @@ func (s *Server) submit(q request, job spec.Job) (answer, error) {
 	}
 	a.Actor = q.caller.Principal
 	out, err := s.service.Submit(q.Context(), a)
+	if field := (*refusal.FieldError)(nil); errors.As(err, &field) {
+		return answer{}, spec.Invalid(firstArgument+field.Field, "%s", field.Problem)
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -77,15 +82,21 @@ func adjudicationOf(q request, job spec.Job) (postadjudication.Adjudication, err
 	}
 	a, problems := intake.ParseObject(args[0], q.caller.Tenant)
 	if len(problems) > 0 {
-		return none, spec.Invalid("args[0]."+problems[0].Field, "%s", problems[0].Problem)
+		return none, spec.Invalid(firstArgument+problems[0].Field, "%s", problems[0].Problem)
 	}
 	target := escrow.RemotePrefix + job.Queue
+	if _, valid := escrow.RemoteQueue(target); !valid {
+		return none, spec.Invalid("queue", "must be at most %d bytes for an adjudication", escrow.MaxTarget-len(escrow.RemotePrefix))
+	}
 	if a.Target != "" && a.Target != target {
-		return none, spec.Invalid("args[0].target", "must be absent, or %q and the queue of the job", escrow.RemotePrefix)
+		return none, spec.Invalid(firstArgument+"target", "must be absent, or %q and the queue of the job", escrow.RemotePrefix)
 	}
 	a.Target = target
 	return a, nil
 }
+
+// firstArgument begins the path of a member of the adjudication.
+const firstArgument = "args[0]."
 
 // checkExhaustion refuses a retry policy: the policy of an adjudication is its tenant's, and it becomes a
 // dead letter when its attempts are used up.
@@ -125,7 +136,12 @@ func fetchKey(q request) (key lease.FetchKey, err error) {
 // adjudicationError returns the refusal of a change of an adjudication.
 func adjudicationError(err error) error {
 	var second *bulk.SecondPersonError
+	var field *refusal.FieldError
 	switch {
+	case errors.As(err, &field) && strings.HasPrefix(field.Field, jobs.PaymentField):
+		unclear := spec.Own(http.StatusUnprocessableEntity, "payment_unclear", field.Field+" "+field.Problem)
+		unclear.Field = field.Field
+		return unclear
 	case errors.Is(err, background.ErrReconcileFirst):
 		return spec.Conflict("whether money moved is unknown: a person has to find out first").With("rule", string(postadjudication.ReconcileFirst))
 	case errors.Is(err, jobs.ErrNeedsPlan):

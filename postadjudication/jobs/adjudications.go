@@ -25,6 +25,10 @@ import (
 // of an earlier run of the same lineage is answered with the newest one.
 const AdjudicationType = "settlement.execute"
 
+// PaymentField is the member of an ack that says what was paid. The *refusal.FieldError of one that does
+// not say it names that member, or one in it.
+const PaymentField = "result"
+
 // Prefixes of failures by which a worker states that it did not execute an adjudication.
 const (
 	notExecutedCode  = "x_not_executed"
@@ -49,7 +53,8 @@ func adjudicationStatus(s journal.Snapshot) Status {
 }
 
 // envelopeOf returns what a worker gets of an adjudication: the request, byte for byte, and under meta
-// what identifies the order and bounds it. notAfter is zero where there is no lease.
+// what identifies the order and bounds it. notAfter is zero where there is no lease. It is written so that
+// times compare as texts.
 func envelopeOf(r *background.Run, notAfter time.Time) json.RawMessage {
 	b := make([]byte, 0, 512+len(r.Payload))
 	member := func(name, value string) { b = receipts.AppendText(append(b, name...), value) }
@@ -69,7 +74,7 @@ func envelopeOf(r *background.Run, notAfter time.Time) json.RawMessage {
 	numbers, _ := json.Marshal(attempt) // two numbers
 	b = append(append(b, ','), numbers[1:len(numbers)-1]...)
 	if !notAfter.IsZero() {
-		member(`,"recourse.not_after":`, notAfter.UTC().Format(time.RFC3339Nano))
+		member(`,"recourse.not_after":`, notAfter.UTC().Truncate(time.Millisecond).Format("2006-01-02T15:04:05.000Z"))
 	}
 	return append(b, "}}"...)
 }
@@ -151,15 +156,15 @@ func paymentOf(r *background.Run, output json.RawMessage) (background.Result, er
 	t := r.Terms
 	switch err := strictjson.Decode(output, &said); {
 	case len(output) == 0 || err != nil || said.Moved == nil || said.Moved.Minor == nil || said.Moved.Currency == nil:
-		return wrong("result", `must be {"moved":{"minor":1,"currency":"EUR"},"reference":"..."}: what was paid, as a whole number of minor units`)
+		return wrong(PaymentField, `must be {"moved":{"minor":1,"currency":"EUR"},"reference":"..."}: what was paid, as a whole number of minor units`)
 	case t == nil:
 		return background.Result{}, refusal.ErrUnreadable
 	case *said.Moved.Currency != t.Currency:
-		return wrong("result.moved.currency", "must be the currency of the adjudication")
+		return wrong(PaymentField+".moved.currency", "must be the currency of the adjudication")
 	case !casework.IsBelievable(*said.Moved.Minor, t.Amount):
-		return wrong("result.moved.minor", "must be a sum that was paid: at least 1")
+		return wrong(PaymentField+".moved.minor", "must be a sum that was paid: at least 1")
 	case said.Reference == nil || *said.Reference == "" || len(*said.Reference) > casework.MaxReference:
-		return wrong("result.reference", "must be the reference of the payment, 1 to 255 bytes")
+		return wrong(PaymentField+".reference", "must be the reference of the payment, 1 to 255 bytes")
 	}
 	return background.Result{Class: background.Executed, Moved: *said.Moved.Minor, Reference: *said.Reference}, nil
 }

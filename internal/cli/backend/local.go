@@ -36,7 +36,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 		return Backend{}, err
 	}
 	config.AllowUnsuitable = !o.Mutates
-	config.TimeLimit, config.InFlight = o.TimeLimit, o.InFlight
+	config.TimeLimit, config.InFlight, config.Remote = o.TimeLimit, o.InFlight, o.RemoteWorkers()
 	l := &local{}
 	if o.EscrowURL != "" {
 		if l.escrow, err = o.OpenEscrow(); err != nil {
