@@ -349,7 +349,7 @@ func TestAMarkedLeaseIsEndedByWhoeverFindsIt(t *testing.T) {
 	r := h.remote()
 	h.fetch(f.Fetcher(), wantMail(1), r)
 	f.stop()
-	if marked, err := h.journal.Leases().EndLease(t.Context(), r.ID, 0, lease.Expired); err != nil || !marked {
+	if marked, err := h.journal.Leases().EndLease(t.Context(), lease.Lease{Run: r.ID, Attempt: 1, Ended: lease.Expired}); err != nil || !marked {
 		t.Fatal(marked, err)
 	}
 	if extended, err := f.Fetcher().Extend(t.Context(), []lease.Held{heldBy(workerA, r)}, 0); err != nil || len(extended) != 0 {

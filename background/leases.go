@@ -38,9 +38,9 @@ type LeaseStore interface {
 	ExtendLeases(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error)
 	// Leases lists all leases.
 	Leases(ctx context.Context) ([]lease.Lease, error)
-	// EndLease marks why a lease ended, if it still has the given version, and reports whether
-	// it did. A marked lease is not extended any more.
-	EndLease(ctx context.Context, id RunID, version int64, cause lease.End) (bool, error)
+	// EndLease marks why a lease ended, as l.Ended says, if it is still that of the attempt and has
+	// the version of l, and reports whether it did. A marked lease is not extended any more.
+	EndLease(ctx context.Context, l lease.Lease) (bool, error)
 	// ExpiredRuns lists waiting runs that expired by the given time.
 	ExpiredRuns(ctx context.Context, at time.Time, limit int) ([]Run, error)
 	// NoRepeats lists waiting runs that ErrKeyExpired refuses to claim.
@@ -226,7 +226,7 @@ func (o leaseObservation) over(now time.Time) lease.End {
 
 // end marks the end of a lease and ends its attempt.
 func (r *leaseReaper) end(ctx context.Context, l lease.Lease) error {
-	marked, err := r.store.EndLease(ctx, l.Run, l.Version, l.Ended)
+	marked, err := r.store.EndLease(ctx, l)
 	if err != nil || !marked {
 		return err // a heartbeat was first, or the attempt has ended
 	}

@@ -39,6 +39,16 @@ type StoredResponse struct {
 type IdempotentRequest struct {
 	journal *journal.Journal
 	entry   journal.IdempotentRequest
+	first   time.Time
+}
+
+// FirstBegan returns when the same request began first, if a process that died left it without a response;
+// else zero.
+func (r *IdempotentRequest) FirstBegan() time.Time {
+	if r.first.IsZero() || !r.first.Before(r.entry.Began) {
+		return time.Time{}
+	}
+	return r.first
 }
 
 // BeginRequest records a request under a tenant's idempotency key. digest covers
@@ -61,7 +71,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 	case err != nil:
 		return nil, nil, err
 	case begun:
-		return nil, &IdempotentRequest{s.journal, entry}, nil
+		return nil, &IdempotentRequest{s.journal, entry, before.FirstBegan}, nil
 	case before.Digest != digest:
 		return nil, nil, ErrRequestMismatch
 	case before.Status == 0:

@@ -112,15 +112,15 @@ func (s leaseStore) Leases(context.Context) (out []lease.Lease, err error) {
 }
 
 // EndLease implements background.LeaseStore.
-func (s leaseStore) EndLease(_ context.Context, id background.RunID, version int64, cause lease.End) (bool, error) {
+func (s leaseStore) EndLease(_ context.Context, of lease.Lease) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, leased := s.leases[id]
-	if !leased || l.Version != version {
+	l, leased := s.leases[of.Run]
+	if !leased || l.Attempt != of.Attempt || l.Version != of.Version {
 		return false, s.down
 	}
-	l.Ended = cmp.Or(l.Ended, cause)
-	s.leases[id] = l
+	l.Ended = cmp.Or(l.Ended, of.Ended)
+	s.leases[of.Run] = l
 	return true, s.down
 }
 

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"net/http"
+	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -43,11 +45,23 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 		return m.writeStored(w, stored)
 	}
 	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) {
+		if first := begun.FirstBegan(); !first.IsZero() {
+			r = r.WithContext(context.WithValue(r.Context(), firstBeganKey{}, first))
+		}
 		if err := do(w, r, c, body); err != nil {
 			m.Refuse(w, r, err)
 		}
 	})
 	return nil
+}
+
+type firstBeganKey struct{}
+
+// FirstBegan returns when a request with the same Idempotency-Key began first, whose process died before
+// it stored an answer: it may have done what was asked. Zero if this is the first.
+func FirstBegan(ctx context.Context) time.Time {
+	first, _ := ctx.Value(firstBeganKey{}).(time.Time)
+	return first
 }
 
 // doAndStore handles a request, and stores its answer before the caller gets it.
@@ -57,7 +71,7 @@ func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, be
 		ctx := context.WithoutCancel(r.Context()) // the request was handled, so its answer is stored even if the caller left
 		var err error
 		if recorded.status >= 200 && recorded.status < 300 {
-			err = begun.Answer(ctx, recorded.response(route.Secret))
+			err = begun.Answer(ctx, recorded.response(route.Secret, m.format.Headers))
 		} else {
 			err = begun.Drop(ctx)
 		}
@@ -124,9 +138,9 @@ func (t *recorder) Write(b []byte) (int, error) {
 }
 
 // response returns the answer to store, without the member that may be shown only once.
-func (t *recorder) response(secret string) postadjudication.StoredResponse {
+func (t *recorder) response(secret string, more []string) postadjudication.StoredResponse {
 	headers := map[string]string{}
-	for _, k := range storedHeaders {
+	for _, k := range slices.Concat(storedHeaders, more) {
 		if v := t.header.Get(k); v != "" {
 			headers[k] = v
 		}

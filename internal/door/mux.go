@@ -16,6 +16,7 @@ import (
 type Format struct {
 	MediaTypes  []string // of bodies, in UTF-8; the first is that of a body that names none
 	Description string   // path that refusals of an unknown path or method point to; empty: none
+	Headers     []string // of answers, that are repeated with a stored one besides Content-Type and Location
 	ReadsJSON   bool     // handlers check the JSON of bodies themselves; else a body is one strict JSON object
 	// WriteRefusal writes a status and a body. Headers of Refusal.Headers are set before.
 	WriteRefusal func(w http.ResponseWriter, r *http.Request, refused *Refusal) error

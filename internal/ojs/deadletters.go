@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -100,6 +101,9 @@ func (s *Server) retryLetter(q request) (answer, error) {
 		return answer{}, err
 	}
 	dead, err := findLetter(q)
+	if done, retried, doneErr := retriedBefore(q); doneErr != nil || retried {
+		return done, doneErr
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -113,6 +117,9 @@ func (s *Server) retryLetter(q request) (answer, error) {
 			return answer{}, err
 		}
 		how = jobs.Retry{Reason: reason("dead letter retried with changes: " + changes), Of: dead.Run, Queue: job.Queue, Policy: &job.Policy, Payload: job.Stored}
+		if job.Unique != nil {
+			how.Fingerprint = &job.Unique.Fingerprint
+		}
 	}
 	after, err := q.jobs.DeadLetters().Retry(q.Context(), dead.ID, how)
 	if err != nil {
@@ -120,6 +127,20 @@ func (s *Server) retryLetter(q request) (answer, error) {
 	}
 	s.retried(1)
 	return answer{body: renderJob(after, q.jobs.Now()), of: after.Case}, nil
+}
+
+// retriedBefore returns the job as the answer if the same request began before, its process died, and the
+// job was retried since.
+func retriedBefore(q request) (answer, bool, error) {
+	first := door.FirstBegan(q.Context())
+	if first.IsZero() {
+		return answer{}, false, nil
+	}
+	found, err := find(q.Context(), q.jobs, q.PathValue("id"), spec.KindDeadLetter)
+	if err != nil || !found.Retried || found.EnqueuedAt.Before(first) {
+		return answer{}, false, err
+	}
+	return answer{body: renderJob(found, q.jobs.Now()), of: found.Case}, true, nil
 }
 
 // letterError returns the refusal of a change of a dead letter.

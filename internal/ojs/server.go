@@ -57,7 +57,7 @@ func New(c Config) *Server {
 	if s.retried == nil {
 		s.retried = func(int64) {}
 	}
-	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, ReadsJSON: true, WriteRefusal: s.writeRefusal})
+	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, ReadsJSON: true, Headers: []string{CaseHeader}, WriteRefusal: s.writeRefusal})
 	s.mux.HandlePublic("GET "+Prefix+"/manifest", http.HandlerFunc(s.manifest))
 	s.mux.HandlePublic("GET "+root+"/health", http.HandlerFunc(s.health))
 	for _, o := range s.operations() {

@@ -17,8 +17,10 @@ type Fork struct {
 	Reason string              // required
 	Policy *retrypolicy.Policy // nil: the letter's
 	Queue  string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
-	// Payload is the envelope of a job, for a retry with changes; nil: the letter's.
-	Payload []byte
+	// Payload is the envelope of a job, for a retry with changes; nil: the letter's. Fingerprint is what
+	// the job is unique by then; nil: what it was unique by.
+	Payload     []byte
+	Fingerprint *[32]byte
 }
 
 // Forked is the fork of a dead letter, as it was committed.
@@ -52,7 +54,7 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forke
 		if err != nil {
 			return journal.Change{}, err
 		}
-		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
+		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
 	})
 	if err != nil {
 		return Forked{}, err

@@ -67,27 +67,31 @@ func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype,
 // runStatus returns the status of a job as a transition left it.
 func runStatus(r background.Run) Status { return statusOf(journal.Snapshot{Run: r}) }
 
-// runsOf returns the newest runs of jobs, by id. Jobs that do not exist are left out.
-func (j Jobs) runsOf(ctx context.Context, ids []string) (map[string]background.RunID, error) {
+// cachedRuns returns the runs in which this process gave jobs to workers, by id. Another process may
+// have given a later one since.
+func (j Jobs) cachedRuns(ids []string) map[string]background.RunID {
 	out := make(map[string]background.RunID, len(ids))
-	var unknown []string
 	for _, id := range ids {
 		if run, cached := j.s.runs.Get(jobName{j.tenant, id}); cached {
 			out[id] = run
-		} else {
-			unknown = append(unknown, subject(id))
 		}
 	}
-	if len(unknown) == 0 {
-		return out, nil
+	return out
+}
+
+// runsOf reads the newest runs of jobs, by id. Jobs that do not exist are left out.
+func (j Jobs) runsOf(ctx context.Context, ids []string) (map[string]background.RunID, error) {
+	subjects := make([]string, len(ids))
+	for i, id := range ids {
+		subjects[i] = subject(id)
 	}
-	found, err := j.s.journal.Cases.ActiveRuns(ctx, j.tenant, journal.KindPlain, unknown)
+	found, err := j.s.journal.Cases.ActiveRuns(ctx, j.tenant, journal.KindPlain, subjects)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range unknown {
-		id := name[len(Family)+1:]
-		if run, isJob := found[name]; isJob {
+	out := make(map[string]background.RunID, len(ids))
+	for i, id := range ids {
+		if run, isJob := found[subjects[i]]; isJob {
 			out[id] = run
 		} else if run, err := receipts.ParseRunID(id); err == nil { // an adjudication, if it is leased
 			out[id] = run

@@ -105,14 +105,14 @@ type Unique struct {
 	Until       time.Time           // when the claim of this job ends; zero: never
 	InTheWay    func(s Status) bool // whether a job with the fingerprint stands in the way, as it is
 	OnConflict  OnConflict
-	// KeepSchedule: with Replace, the new job is due when the one it replaces was.
+	// KeepSchedule: with Replace, the new job is due when the one it replaces was, the oldest of several.
 	KeepSchedule bool
 }
 
 // OnConflict is what happens to a unique job while another stands in its way.
 type OnConflict string
 
-// What happens. Replace cancels the other job, unless a worker holds it.
+// What happens. Replace cancels the jobs in the way, unless a worker holds one of them.
 const (
 	Reject  OnConflict = "reject"
 	Replace OnConflict = "replace"
@@ -122,24 +122,24 @@ func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submissio
 	var holder *journal.Snapshot
 	snap, err := j.s.journal.SubmitUnique(ctx, journal.UniqueSubmission{
 		Submission: sub, Fingerprint: job.Unique.Fingerprint, Until: wholeMicroseconds(job.Unique.Until), At: j.s.now(),
-		Judge: func(holders []journal.Snapshot) (*journal.Change, error) {
-			holder = nil
+		Judge: func(holders []journal.Snapshot) (replaced []journal.Change, err error) {
 			for i := range holders {
-				if job.Unique.InTheWay(statusOf(holders[i])) {
-					holder = &holders[i]
-					break
+				if holders[i].Run.Letter == background.LetterPurged || !job.Unique.InTheWay(statusOf(holders[i])) {
+					continue
 				}
+				if holder = &holders[i]; job.Unique.OnConflict != Replace || !holder.Run.State.Waiting() {
+					return nil, errDuplicate
+				}
+				if job.Unique.KeepSchedule && !holder.Run.AwaitsActivation() {
+					job.NotBefore = holder.Run.DueAt
+				}
+				change, err := j.replace(*holder, sub.Run)
+				if err != nil {
+					return nil, err
+				}
+				replaced = append(replaced, *change)
 			}
-			switch {
-			case holder == nil:
-				return nil, nil
-			case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting():
-				return nil, errDuplicate
-			}
-			if job.Unique.KeepSchedule && !holder.Run.AwaitsActivation() {
-				job.NotBefore = holder.Run.DueAt
-			}
-			return j.replace(*holder, sub.Run)
+			return replaced, nil
 		},
 	})
 	if errors.Is(err, errDuplicate) && holder != nil {

@@ -23,6 +23,8 @@ type Retry struct {
 	Queue   string              // empty: the same
 	Policy  *retrypolicy.Policy // nil: the same
 	Payload json.RawMessage     // nil: the same
+	// Fingerprint is what a unique job is unique by with the Payload; nil: the same.
+	Fingerprint *[32]byte
 }
 
 // ErrNeedsPlan refuses to delete the dead letter of an adjudication alone.
@@ -48,7 +50,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, err
 			return Status{}, err
 		}
 	}
-	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload})
+	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint})
 	if err != nil {
 		return Status{}, l.letterError(ctx, id, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -236,13 +237,34 @@ func (j Jobs) Heartbeat(ctx context.Context, worker string, ids []string, visibi
 	if len(ids) > MaxHeartbeat {
 		return nil, &refusal.FieldError{Field: "active_jobs", Problem: "must be at most 1000 jobs"}
 	}
-	runs, err := j.runsOf(ctx, ids)
-	if err != nil || len(runs) == 0 {
+	extended, err := j.extend(ctx, worker, ids, visibility, j.cachedRuns(ids))
+	if err != nil {
 		return nil, err
+	}
+	left := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(extended, id) })
+	if len(left) == 0 {
+		return extended, nil
+	}
+	runs, err := j.runsOf(ctx, left) // not given by this process, or retried since
+	if err != nil {
+		return nil, err
+	}
+	more, err := j.extend(ctx, worker, left, visibility, runs)
+	return append(extended, more...), err
+}
+
+// extend extends the leases of jobs that are held as their given runs.
+func (j Jobs) extend(ctx context.Context, worker string, ids []string, visibility time.Duration, runs map[string]background.RunID) ([]string, error) {
+	if len(runs) == 0 {
+		return nil, nil
 	}
 	names := make(map[background.RunID]string, len(runs))
 	held := make([]lease.Held, 0, len(runs))
-	for id, run := range runs {
+	for _, id := range ids {
+		run, known := runs[id]
+		if !known || names[run] != "" {
+			continue
+		}
 		names[run] = id
 		held = append(held, lease.Held{Run: run, Tenant: j.tenant, Worker: worker})
 	}

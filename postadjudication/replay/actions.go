@@ -89,7 +89,7 @@ func (s *Replayer) applyRuleToDue(ctx context.Context, w *action, due []journal.
 func skippedByRule(err error) bool {
 	var refused *refusal.RefusedError
 	return err == nil || errors.As(err, &refused) || slices.ContainsFunc([]error{
-		casework.ErrLetterChanged, casework.ErrNotTried, journal.ErrRuleChanged, journal.ErrRuleExhausted, journal.ErrBusy, refusal.ErrNotFound,
+		casework.ErrLetterChanged, casework.ErrNotTried, journal.ErrRuleChanged, journal.ErrRuleExhausted, journal.ErrBusy, journal.ErrFingerprintHeld, refusal.ErrNotFound,
 	}, func(target error) bool { return errors.Is(err, target) })
 }
 

@@ -7,5 +7,10 @@ ALTER TABLE recourse.leases
 -- Read by fetches that have a key.
 CREATE INDEX leases_fetch_key ON recourse.leases (tenant, fetch_key) WHERE fetch_key IS NOT NULL;
 
+-- first_began is when the first request with the key began, whose process may have died after it did what
+-- was asked. began is when the last one did.
+ALTER TABLE recourse.requests
+    ADD COLUMN first_began timestamptz;
+
 -- +goose Down
 SELECT 1 / 0 AS migrations_go_forward_only;

@@ -23,15 +23,17 @@ import (
 
 // Forking forks an open letter as a new run of its case.
 type Forking struct {
-	Facts    ForkFacts
-	Actor    string
-	Reason   string
-	Policy   *retrypolicy.Policy // nil: the letter's
-	Queue    string              // empty: the letter's
-	Queues   func(family string) []string
-	Payload  []byte           // of a job; nil: the letter's
-	Run      background.RunID // id of the fork
-	Replayed bool             // a receipt of the replay precedes those of the fork
+	Facts   ForkFacts
+	Actor   string
+	Reason  string
+	Policy  *retrypolicy.Policy // nil: the letter's
+	Queue   string              // empty: the letter's
+	Queues  func(family string) []string
+	Payload []byte           // of a job; nil: the letter's
+	Run     background.RunID // id of the fork
+	// Fingerprint is that of a unique job with the Payload; nil: the letter's.
+	Fingerprint *[32]byte
+	Replayed    bool // a receipt of the replay precedes those of the fork
 }
 
 // ForkFacts are what forks are decided on besides their letters. A call that was outstanding may
@@ -132,7 +134,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	if !k.Replayed {
 		drafts = drafts[1:]
 	}
-	return journal.Change{Before: s, After: &after, NewRun: &next, Drafts: drafts}, nil
+	return journal.Change{Before: s, After: &after, NewRun: &next, Drafts: drafts, Fingerprint: k.Fingerprint}, nil
 }
 
 // applyToSettlement sets what a fork changes in the case of a settlement, and a new operation

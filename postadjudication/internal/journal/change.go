@@ -24,6 +24,9 @@ type Change struct {
 	Reserve    bool            // what it adds to the committed sum is a reservation, and must fit into what the escrow has left
 	Drafts     []receipts.Draft
 	SideEffect SideEffect // nil unless the change writes more than its case
+
+	// Fingerprint is that of the new run, the fork of a unique job with other content; nil: the job's.
+	Fingerprint *[32]byte
 }
 
 // RunChange is the change of another run than that of After.

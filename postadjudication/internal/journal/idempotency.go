@@ -28,6 +28,8 @@ type StoredRequest struct {
 	Status  int
 	Headers string
 	Body    []byte
+	// FirstBegan is when a request with the key began first.
+	FirstBegan time.Time
 }
 
 // expiredPerRequest is the number of expired requests that each new one deletes.
@@ -37,9 +39,11 @@ const expiredPerRequest = 20
 // or if the same request began before $6 and has no response. It locks that one row and no
 // other.
 const beginRequestSQL = `
-INSERT INTO recourse.requests AS r (tenant, key, digest, token, began) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL
-WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest`
+INSERT INTO recourse.requests AS r (tenant, key, digest, token, began, first_began) VALUES ($1, $2, $3, $4, $5, $5)
+ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL,
+  first_began = CASE WHEN r.status IS NULL AND r.digest = excluded.digest THEN coalesce(r.first_began, r.began) ELSE excluded.began END
+WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest
+RETURNING first_began`
 
 // deleteExpiredSQL deletes a few expired requests. It is a separate statement, executed
 // afterwards, and skips locked rows: otherwise two requests whose keys have both expired
@@ -59,18 +63,17 @@ type IdempotentRequests struct {
 func (r *IdempotentRequests) Begin(ctx context.Context, q IdempotentRequest, abandonedBefore, expiredBefore time.Time) (before StoredRequest, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	done, err := pg.Exec(ctx, r.batchDB, failpoint.Request, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore)
-	if err != nil {
-		return before, false, busyOrWrapped(err)
-	}
-	switch n, err := done.RowsAffected(); {
-	case err != nil:
-		return before, false, err
-	case n == 1:
+	failpoint.Hit(failpoint.JournalBefore, failpoint.Request)
+	err = r.batchDB.QueryRowContext(ctx, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore).Scan(&before.FirstBegan)
+	failpoint.Hit(failpoint.JournalAfter, failpoint.Request)
+	switch {
+	case err == nil:
 		if _, err := pg.Exec(ctx, r.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
 			r.Warn(fmt.Errorf("journal: delete expired requests: %w", err))
 		}
 		return before, true, nil
+	case !errors.Is(err, sql.ErrNoRows):
+		return before, false, busyOrWrapped(err)
 	}
 	before, holder, err := r.selectRequest(ctx, q)
 	return before, holder == q.Token, err // its own token: the row was inserted, but the answer to that was lost

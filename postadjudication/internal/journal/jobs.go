@@ -1,9 +1,12 @@
 package journal
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,17 +23,20 @@ type UniqueSubmission struct {
 	Fingerprint [32]byte
 	At          time.Time // now
 	Until       time.Time // when its own claim to the fingerprint ends; zero: never
-	// Judge gets the cases of the tenant with that fingerprint, the newest first, each with its
-	// active run. It returns the change that takes the holder out of the way, or nil, or an error
-	// that refuses the submission.
-	Judge func(holders []Snapshot) (*Change, error)
+	// Judge gets cases of the tenant with that fingerprint, each with its active run, in pages, the
+	// newest first. It returns the changes that take those in the way out of it, or an error that
+	// refuses the submission.
+	Judge func(holders []Snapshot) ([]Change, error)
 }
 
 const (
 	fingerprintLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 11))`
 
 	holdersSQL = snapshotSQL + `JOIN recourse.unique_jobs u ON u.case_id = c.id
-WHERE u.tenant = $1 AND u.fingerprint = $2 AND (u.until IS NULL OR u.until > $3) AND r.id = c.run_id ORDER BY u.case_id DESC LIMIT 100`
+WHERE u.tenant = $1 AND u.fingerprint = $2 AND (u.until IS NULL OR u.until > $3) AND r.id = c.run_id AND u.case_id < $4 ORDER BY u.case_id DESC LIMIT $5`
+
+	// holdersPage is how many holders of a fingerprint are read at once.
+	holdersPage = 100
 
 	claimFingerprintSQL = `INSERT INTO recourse.unique_jobs (tenant, fingerprint, case_id, until) VALUES ($1, $2, $3, $4)`
 )
@@ -44,21 +50,12 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 		if _, err := tx.ExecContext(ctx, fingerprintLockSQL, s.Tenant, s.Fingerprint[:]); err != nil {
 			return err
 		}
-		holders, err := snapshots(ctx, tx, holdersSQL, s.Tenant, s.Fingerprint[:], s.At)
-		var unreadables unreadable
-		if errors.As(err, &unreadables) {
-			for _, u := range unreadables { // it holds its fingerprint, whatever its policy is
-				holders = append(holders, u.partial)
-			}
-		} else if err != nil {
-			return err
-		}
-		change, err := s.Judge(holders)
+		changes, err := s.judge(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if change != nil {
-			ch, err := chainMarked(ctx, change)
+		for i := range changes {
+			ch, err := chainMarked(ctx, &changes[i])
 			if err != nil {
 				return unrecordable(err)
 			}
@@ -93,12 +90,40 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 	return snap, err
 }
 
+// judge reads the holders of the fingerprint, and returns the changes that take them out of the way.
+func (s *UniqueSubmission) judge(ctx context.Context, tx *sql.Tx) (changes []Change, err error) {
+	for before := uuid.Max; ; {
+		holders, err := snapshots(ctx, tx, holdersSQL, s.Tenant, s.Fingerprint[:], s.At, before.String(), holdersPage)
+		var unreadables unreadable
+		if errors.As(err, &unreadables) {
+			for _, u := range unreadables { // it holds its fingerprint, whatever its policy is
+				holders = append(holders, u.partial)
+			}
+		} else if err != nil {
+			return nil, err
+		}
+		more, err := s.Judge(holders)
+		if err != nil {
+			return nil, err
+		}
+		if changes = append(changes, more...); len(holders) < holdersPage {
+			return changes, nil
+		}
+		for i := range holders {
+			if id := uuid.UUID(holders[i].Case.ID); bytes.Compare(id[:], before[:]) < 0 {
+				before = id
+			}
+		}
+	}
+}
+
 // ErrFingerprintHeld means that another live run holds the fingerprint of the case.
 var ErrFingerprintHeld = errors.New("journal: another run holds the fingerprint")
 
 const (
-	// The locks are taken in one order, so that two transactions do not block each other.
-	forkedFingerprintsSQL = `SELECT tenant, fingerprint FROM recourse.unique_jobs WHERE case_id = ANY($1::uuid[]) ORDER BY tenant, fingerprint`
+	forkedFingerprintsSQL = `SELECT tenant, fingerprint FROM recourse.unique_jobs WHERE case_id = ANY($1::uuid[])`
+
+	changeFingerprintSQL = `UPDATE recourse.unique_jobs SET fingerprint = $1 WHERE case_id = $2`
 
 	liveHolderSQL = `FROM recourse.unique_jobs own JOIN recourse.unique_jobs u ON u.tenant = own.tenant AND u.fingerprint = own.fingerprint AND u.case_id <> own.case_id
 JOIN recourse.cases c ON c.id = u.case_id JOIN recourse.runs r ON r.id = c.run_id
@@ -112,26 +137,40 @@ type fingerprints struct {
 }
 
 // lockFingerprints locks the fingerprints of the forks of remote runs among changes, before they are
-// written. No other transaction adds or forks a job with one of them until the commit.
+// written, and gives their cases those that the forks change. No other transaction adds or forks a job
+// with one of them until the commit.
 func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange) (out fingerprints, err error) {
 	ids := pg.NewTextColumns(1, len(changes))
+	var names, changed []tenantFingerprint
 	n := 0
 	for _, ch := range changes {
-		if ch.forksRemoteRun() {
-			ids.ID(ch.After.Case.ID)
-			out.at = ch.NewRun.DueAt
-			n++
+		if !ch.forksRemoteRun() {
+			continue
+		}
+		ids.ID(ch.After.Case.ID)
+		out.at = ch.NewRun.DueAt
+		n++
+		if ch.Fingerprint != nil {
+			changed = append(changed, tenantFingerprint{ch.NewRun.Tenant, ch.Fingerprint[:], ch.After.Case.ID})
 		}
 	}
 	if n == 0 {
 		return fingerprints{}, nil
 	}
-	names, err := forkedFingerprints(ctx, tx, ids)
-	if err != nil || len(names) == 0 {
+	if names, err = forkedFingerprints(ctx, tx, ids); err != nil || len(names) == 0 {
 		return fingerprints{}, err
 	}
+	names = append(names, changed...)
+	slices.SortFunc(names, func(a, b tenantFingerprint) int {
+		return cmp.Or(cmp.Compare(a.tenant, b.tenant), bytes.Compare(a.fingerprint, b.fingerprint))
+	})
 	for _, next := range names {
 		if _, err := tx.ExecContext(ctx, fingerprintLockSQL, next.tenant, next.fingerprint); err != nil {
+			return out, err
+		}
+	}
+	for _, next := range changed {
+		if _, err := tx.ExecContext(ctx, changeFingerprintSQL, next.fingerprint, next.of.String()); err != nil {
 			return out, err
 		}
 	}
@@ -142,6 +181,7 @@ func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange
 type tenantFingerprint struct {
 	tenant      string
 	fingerprint []byte
+	of          receipts.CaseID
 }
 
 func forkedFingerprints(ctx context.Context, tx *sql.Tx, cases *pg.TextColumns) (out []tenantFingerprint, err error) {

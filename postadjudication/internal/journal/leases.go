@@ -261,7 +261,7 @@ func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (p
 		if len(queues) == 0 || bytesLeft <= 0 {
 			return picks, bytesLeft <= 0, nil
 		}
-		found, err := l.due(ctx, tx, queues, latest(requests), bytesLeft)
+		found, err := l.due(ctx, tx, queues, latest(requests), bytesLeft, picks)
 		if err != nil {
 			return nil, false, err
 		}
@@ -298,8 +298,9 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 	return all
 }
 
-// due executes dueRemoteSQL and gives the runs of each queue to its requests, in order.
-func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at time.Time, maxBytes int) ([]pick, error) {
+// due executes dueRemoteSQL and gives the runs of each queue to its requests, in order. It leaves out
+// those that were picked in an earlier round: the transaction's own locks do not hide them.
+func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at time.Time, maxBytes int, earlier []pick) ([]pick, error) {
 	c := pg.NewTextColumns(3, len(queues))
 	for _, q := range queues {
 		c.Str(q.tenant)
@@ -309,6 +310,9 @@ func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at
 	out := pg.NewTextColumns(1, 0)
 	for _, id := range l.leaveOut.now(time.Now()) {
 		out.ID(id)
+	}
+	for i := range earlier {
+		out.ID(earlier[i].snapshot.Run.ID)
 	}
 	stmt := tx.StmtContext(ctx, l.dueStmt)
 	defer stmt.Close()

@@ -157,7 +157,7 @@ FROM (SELECT x.run_id FROM recourse.leases x JOIN unnest($1::uuid[],$2::text[],$
   WHERE x.tenant = h.tenant AND x.ended = '' AND (h.worker = '' OR x.worker = '' OR x.worker = h.worker) ORDER BY x.run_id FOR NO KEY UPDATE OF x SKIP LOCKED) k
 WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
 
-	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND version = $2`
+	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND attempt = $4 AND version = $2`
 
 	// unknownCasesSQL reads a page of cases_unknown. A case has an active run, or one that ended.
 	unknownCasesSQL = `SELECT id, run_id FROM recourse.cases WHERE unknown_open > 0 AND kind = 'settlement' AND id > $1 ORDER BY id LIMIT $2`
@@ -255,8 +255,8 @@ func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length
 }
 
 // EndLease marks why a lease is over. See background.LeaseStore.
-func (l *LeaseStore) EndLease(ctx context.Context, id background.RunID, version int64, cause lease.End) (bool, error) {
-	done, err := pg.Exec(ctx, l.j.batchDB, failpoint.LeaseEnd, endLeaseSQL, id.String(), version, string(cause))
+func (l *LeaseStore) EndLease(ctx context.Context, of lease.Lease) (bool, error) {
+	done, err := pg.Exec(ctx, l.j.batchDB, failpoint.LeaseEnd, endLeaseSQL, of.Run.String(), of.Version, string(of.Ended), of.Attempt)
 	if err != nil {
 		return false, pg.Wrap(err)
 	}
