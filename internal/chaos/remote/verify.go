@@ -74,7 +74,7 @@ type verifier struct {
 // Verify compares what workers and callers know with what became of the jobs.
 func Verify(e Evidence) *Verdict {
 	v := &verifier{
-		Verdict:  &Verdict{Places: map[string]int{}, Lies: map[Lie]int{}, Acts: map[string]int{}, Broken: slices.Clone(e.Broken)},
+		Verdict:  &Verdict{Places: map[string]int{}, Lies: map[Lie]int{}, Acts: map[string]int{}, Broken: append([]string{}, e.Broken...)},
 		evidence: e, stories: map[string]*story{}, asks: map[string]*ask{},
 	}
 	v.read()
