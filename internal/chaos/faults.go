@@ -121,7 +121,8 @@ func workerFailpoint(_ context.Context, a *testbed, rng *rand.Rand) (string, err
 		failpoint.Point(failpoint.CallBefore, failpoint.Executor), failpoint.Point(failpoint.CallAfter, failpoint.Executor),
 	}
 	for _, m := range []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter} {
-		for _, what := range []string{failpoint.Open, failpoint.AdvanceNotification, failpoint.Sequence, failpoint.MarkLost, failpoint.Breaker, failpoint.BreakerProbes, failpoint.BreakerTenantReceipt} {
+		for _, what := range []string{failpoint.Open, failpoint.AdvanceNotification, failpoint.Sequence, failpoint.MarkLost, failpoint.Breaker, failpoint.BreakerProbes, failpoint.BreakerTenantReceipt,
+			failpoint.LeaseClaim, failpoint.LeaseExtension, failpoint.LeaseEnd, failpoint.UniqueJob} {
 			points = append(points, failpoint.Point(m, what))
 		}
 		for _, s := range []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered,
