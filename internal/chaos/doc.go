@@ -10,8 +10,11 @@
 // schedule that depends on the seed only injects faults (faults.go, workerfaults.go,
 // tampering.go). Another one has people act (people.go) while machines are dead or frozen:
 // they record findings, decide the other way or again, cancel, fork, plan, and open
-// breakers, always correctly by the escrow service's ledger. At the end everything is
-// healed, all unknown outcomes are looked up, and when no run is live the result is
+// breakers, always correctly by the escrow service's ledger. Beside that, jobs of Open Job
+// Spec are enqueued over HTTP at the workers' /ojs, through a proxy of their own, and remote
+// workers, which are processes too, fetch them (remotejobs.go, package remote): they die,
+// freeze past their leases, answer late or twice, fail, and lie, and people cancel jobs and retry
+// and delete their dead letters. At the end everything is healed, all unknown outcomes are looked up, and when no run is live the result is
 // verified.
 //
 // # What is verified
@@ -33,6 +36,18 @@
 //     call of a process whose clock was far off;
 //   - whatever package audit finds.
 //
+// Jobs are judged by the ledger of the remote workers and by what those who enqueued them were
+// answered (package remote). It counts each job
+//
+//   - that was accepted, and is not completed, cancelled, discarded, a dead letter, or deleted by
+//     somebody's act in the end; that was refused, and exists;
+//   - that was acknowledged with success more than once, or by another answer than the one that
+//     counts, or by a lie that can be noticed; that is completed, and nobody did its work;
+//   - that two workers held at once; that was given before its time, after its end, or
+//     without a receipt; whose holder was refused;
+//   - whose accepted retries are not the retries in its receipts;
+//   - that was unique, and live while another one with its key was.
+//
 // Each fault and each act is written to stderr as it happens; -only NAME runs it alone. The
 // result is one JSON object on stdout. The exit code is 1 when an invariant is broken; then
 // the data directory is kept, and its path is printed.
@@ -41,6 +56,6 @@
 // the verification a broken state for each thing that it counts. Package prove removes the
 // product's guards, one by one, and checks that a test fails without each.
 //
-// It uses what every user of the library can use, the private servers, and package
-// prove. Nothing imports it.
+// It uses what every user of the library can use, the private servers, and packages remote
+// and prove. Nothing imports it.
 package main

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -82,6 +83,8 @@ var machines = []fault{
 	{name: "operator-deletes", weight: 1, inject: tamperAllQueues(deletePending)},
 	{name: "operator-archives", weight: 1, inject: tamperAllQueues(archivePending)},
 	{name: "operator-runs-letters", weight: 1, inject: tamperAllQueues(runArchived)},
+	{name: "remote-kill", weight: 2, inject: remoteSignal(syscall.SIGKILL)},
+	{name: "remote-freeze", weight: 2, inject: remoteSignal(syscall.SIGSTOP)},
 	{name: "operator-deletes-letters", weight: 1, inject: tamperAllQueues(deleteArchived)},
 }
 
@@ -118,7 +121,8 @@ func workerFailpoint(_ context.Context, a *testbed, rng *rand.Rand) (string, err
 		failpoint.Point(failpoint.CallBefore, failpoint.Executor), failpoint.Point(failpoint.CallAfter, failpoint.Executor),
 	}
 	for _, m := range []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter} {
-		for _, what := range []string{failpoint.Open, failpoint.AdvanceNotification, failpoint.Sequence, failpoint.MarkLost, failpoint.Breaker, failpoint.BreakerProbes, failpoint.BreakerTenantReceipt} {
+		for _, what := range []string{failpoint.Open, failpoint.AdvanceNotification, failpoint.Sequence, failpoint.MarkLost, failpoint.Breaker, failpoint.BreakerProbes, failpoint.BreakerTenantReceipt,
+			failpoint.LeaseClaim, failpoint.LeaseExtension, failpoint.LeaseEnd, failpoint.UniqueJob} {
 			points = append(points, failpoint.Point(m, what))
 		}
 		for _, s := range []receipts.Subtype{receipts.AttemptStarted, receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered,
@@ -163,7 +167,7 @@ func bothKill(_ context.Context, a *testbed, _ *rand.Rand) (string, error) {
 // network disturbs the connections to one of the servers.
 func network(degrade func(*proxy, *rand.Rand) string) func(context.Context, *testbed, *rand.Rand) (string, error) {
 	return func(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-		name := []string{"postgres", "redis", "escrow"}[rng.IntN(3)]
+		name := []string{"postgres", "redis", "escrow", jobsProxy}[rng.IntN(4)]
 		detail := degrade(a.proxies[name], rng)
 		return "to " + name + " " + detail, nil
 	}

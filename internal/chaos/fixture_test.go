@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/recourse-dev/recourse/background/circuit"
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/testkit"
@@ -26,6 +27,9 @@ import (
 
 func TestMain(m *testing.M) {
 	if code, is := worker.Main(); is {
+		os.Exit(code)
+	}
+	if code, is := remote.Main(); is {
 		os.Exit(code)
 	}
 	flag.Parse()

@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/chaos/prove"
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 )
 
@@ -22,6 +24,8 @@ type options struct {
 	minutes        float64
 	workers        int
 	rate           int
+	remotes        int // processes of remote workers
+	jobRate        int // jobs a second; 0: none
 	maxFaultMillis int // milliseconds that a fault lasts at most, beyond the first half second
 	freeze         time.Duration
 	lostAfter      time.Duration
@@ -38,6 +42,9 @@ type options struct {
 
 func main() {
 	if code, is := worker.Main(); is {
+		os.Exit(code)
+	}
+	if code, is := remote.Main(); is {
 		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -78,6 +85,8 @@ func parse(args []string, progress io.Writer) (options, error) {
 	f.Float64Var(&o.minutes, "minutes", 5, "for how long faults are injected")
 	f.IntVar(&o.workers, "workers", 3, "worker processes")
 	f.IntVar(&o.rate, "rate", 25, "submissions a second")
+	f.IntVar(&o.remotes, "remotes", 3, "processes of remote workers, which fetch jobs")
+	f.IntVar(&o.jobRate, "jobs", 4, "jobs a second; 0: none")
 	f.IntVar(&o.maxFaultMillis, "longest", 7500, "milliseconds that a fault lasts at most")
 	f.DurationVar(&o.freeze, "freeze", time.Minute, "for how long a worker is frozen")
 	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "as of postadjudication.Config")
@@ -91,8 +100,8 @@ func parse(args []string, progress io.Writer) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if o.workers < 1 || o.rate < 1 || o.maxFaultMillis < 1 || f.NArg() > 0 {
-		err := errors.New("chaos: workers, rate and longest are at least 1, and there are no arguments")
+	if o.workers < 1 || o.rate < 1 || o.remotes < 1 || o.jobRate < 0 || o.maxFaultMillis < 1 || f.NArg() > 0 {
+		err := errors.New("chaos: workers, rate, remotes and longest are at least 1, jobs is not negative, and there are no arguments")
 		fmt.Fprintln(progress, err)
 		return o, err
 	}
@@ -118,6 +127,7 @@ type report struct {
 	Released      int                    `json:"breakers_released_at_the_end"` // only failing cases waited behind them
 	LeftOpen      int                    `json:"unknown_after_the_lookups"`
 	ByHand        int                    `json:"found_by_people_at_the_end"`
+	Jobs          *remote.Verdict        `json:"jobs,omitempty"`
 	*verification
 }
 
@@ -142,11 +152,13 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 
 	faultsCtx, end := context.WithTimeout(ctx, time.Duration(o.minutes*float64(time.Minute)))
 	defer end()
-	submitted := make(chan struct{})
-	go func() {
-		defer close(submitted)
-		l.run(faultsCtx, o.rate, o.settleTimeout)
-	}()
+	jobs, err := a.startJobs(o)
+	if err != nil {
+		return nil, err
+	}
+	var submitted sync.WaitGroup
+	submitted.Go(func() { l.run(faultsCtx, o.rate, o.settleTimeout) })
+	submitted.Go(func() { jobs.run(faultsCtx, o, s.logf) })
 	if err := s.runAll(faultsCtx); err != nil {
 		return nil, err
 	}
@@ -155,8 +167,11 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 	}
 	s.logf("the faults are over")
 	healed := time.Now()
-	<-submitted
+	submitted.Wait()
 	l.open.Wait()
+	if err := jobs.settle(); err != nil {
+		return nil, err
+	}
 	live, released, err := a.awaitNoneLive(ctx, o.settleTimeout, alarmDelay)
 	if err != nil {
 		return nil, err
@@ -167,8 +182,14 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 	if err := a.resolve(ctx, o, s, r); err != nil {
 		return nil, err
 	}
+	if r.Jobs, err = jobs.verify(ctx); err != nil {
+		return nil, err
+	}
 	if r.verification, err = a.stopAndVerify(ctx, l); err != nil {
 		return nil, err
+	}
+	if r.Jobs != nil {
+		r.Broken = append(r.Broken, r.Jobs.Broken...)
 	}
 	if live > 0 {
 		r.fail("%d runs did not come to rest within %s of the last fault", live, o.settleTimeout)

@@ -11,7 +11,7 @@ import (
 // proxy forwards connections to a server and disturbs them.
 type proxy struct {
 	listener net.Listener
-	target   string
+	target   func() string // the address of a server; empty: there is none now
 	serving  sync.WaitGroup
 
 	mu       sync.Mutex
@@ -40,6 +40,11 @@ type link struct {
 }
 
 func newProxy(target string) (*proxy, error) {
+	return newProxyTo(func() string { return target })
+}
+
+// newProxyTo returns a proxy that chooses a server for each connection.
+func newProxyTo(target func() string) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -63,7 +68,7 @@ func (p *proxy) accept() {
 }
 
 func (p *proxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.target)
+	server, err := net.Dial("tcp", p.target())
 	if err != nil {
 		reset(client)
 		return

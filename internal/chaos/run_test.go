@@ -25,6 +25,28 @@ func TestAShortRunLosesNothing(t *testing.T) {
 	}
 }
 
+// Jobs under faults of servers and remote workers, from the first fault to the verification.
+//
+// One process serves them: a process that finds the end of a lease late marks the next lease of the job
+// instead, as long as that mark does not name the attempt. Two processes break the promise of one holder so.
+func TestAShortRunLosesNoJob(t *testing.T) {
+	t.Parallel()
+	chosen, err := parseFaults("worker-kill,worker-restart,postgres-immediate,network-cut,remote-kill,remote-freeze")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	o := options{seed: 5, minutes: 0.3, workers: 1, rate: 1, remotes: 2, jobRate: 8, maxFaultMillis: 1500, freeze: time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 90 * time.Second, faults: chosen}
+	r, err := run(t.Context(), o, &progress)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	j := r.Jobs
+	if len(r.Broken) > 0 || j.Accepted < 60 || j.Leases < 60 || j.Acks < 20 || j.Refused < 5 || len(j.Lies) < 3 || j.Acts["retry"] < 1 || j.Acts["cancel"] < 1 || j.Places["dead letter"] < 1 {
+		t.Errorf("%+v; broken: %q\n%s", j, r.Broken, progress.String())
+	}
+}
+
 func TestTheSeedAloneDecidesTheFaults(t *testing.T) {
 	t.Parallel()
 	draws := func(o options) [2]weightedFaults { s := newSchedule(o); return [2]weightedFaults{s.machines, s.people} }
@@ -63,7 +85,7 @@ func TestEveryFaultCanBeNamed(t *testing.T) {
 
 func TestBadOptionsAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--workers", "0"}, {"--rate", "0"}, {"--seed", "-1"}, {"--minutes", "x"}, {"now"}, {"--only", "peace"}} {
+	for _, args := range [][]string{{"--workers", "0"}, {"--rate", "0"}, {"--remotes", "0"}, {"--jobs", "-1"}, {"--seed", "-1"}, {"--minutes", "x"}, {"now"}, {"--only", "peace"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%q was accepted", args)
 		}

@@ -34,9 +34,10 @@ type testbed struct {
 	postgres         *localpg.Server
 	redis            *localredis.Server
 	escrow           *fakeescrow.Service
-	proxies          map[string]*proxy // postgres, redis, escrow
+	proxies          map[string]*proxy // postgres, redis, escrow, jobs
 	log              *os.File          // of the workers
 	fleet            *fleet
+	jobs             *remoteJobs // nil: there are none
 	tampering        *tamperLog
 	load             *load
 	clockFaults      []clockFault              // when a worker's clock was far off
@@ -87,7 +88,10 @@ func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
 		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.proxies["escrow"].addr(),
 		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight,
 	})
-	return a, err
+	if err != nil {
+		return a, err
+	}
+	return a, a.openJobsProxy(o.seed)
 }
 
 func (a *testbed) openServers(ctx context.Context, o options) (err error) {
@@ -211,7 +215,7 @@ func (a *testbed) restoreRedis(ctx context.Context) error {
 
 // close closes everything in reverse order. The directory stays.
 func (a *testbed) close() error {
-	var errs []error
+	errs := []error{a.jobs.stop()}
 	if a.fleet != nil {
 		errs = append(errs, a.fleet.kill())
 	}

@@ -23,6 +23,7 @@ type workerProcess struct {
 	process *child.Process
 	in      *os.File
 	ready   chan struct{} // closed when the worker is open
+	jobs    string        // address of /ojs, once it is
 	ended   chan struct{} // closed after its last reply
 
 	mu      sync.Mutex
@@ -70,6 +71,7 @@ func (h *workerProcess) listen(out *os.File) {
 			return // the end, or half a line of a worker that was killed
 		}
 		if r.ID == 0 {
+			h.jobs = r.Address
 			close(h.ready)
 			continue
 		}
@@ -125,9 +127,12 @@ func (h *workerProcess) send(c worker.Command, reply chan worker.Reply) error {
 func (h *workerProcess) stop() error { return h.process.Signal(syscall.SIGTERM) }
 
 // stopped reports whether the worker is stopped by SIGSTOP.
-func (h *workerProcess) stopped() (bool, error) {
+func (h *workerProcess) stopped() (bool, error) { return isStopped(h.process) }
+
+// isStopped reports whether a child is stopped by SIGSTOP.
+func isStopped(p *child.Process) (bool, error) {
 	var info unix.Siginfo // WNOWAIT: the wait for the end of the process must still see every change
-	err := unix.Waitid(unix.P_PID, h.process.PID(), &info, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
+	err := unix.Waitid(unix.P_PID, p.PID(), &info, unix.WSTOPPED|unix.WNOWAIT|unix.WNOHANG, nil)
 	if errors.Is(err, unix.ECHILD) {
 		return false, nil
 	}

@@ -75,6 +75,7 @@ type Reply struct {
 	State   string                 `json:",omitempty"`
 	Running int                    `json:",omitempty"` // of Stats: calls going on; of FetchJob: the attempt
 	Error   string                 `json:",omitempty"`
+	Address string                 `json:",omitempty"` // of the first one: where /ojs is served
 }
 
 // Operator is the actor of a worker's commands.

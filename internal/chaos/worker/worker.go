@@ -57,6 +57,7 @@ type process struct {
 	offset   atomic.Int64
 	service  *postadjudication.Service
 	db       *sql.DB
+	log      *zap.Logger
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -77,7 +78,11 @@ func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err err
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	commands := make(chan error, 1)
-	if err := p.answer(Reply{}); err != nil {
+	address, stopJobs, err := p.serveJobs(p.log)
+	if err != nil {
+		return err
+	}
+	if err := p.answer(Reply{Address: address}); err != nil {
 		return err
 	}
 	go func() {
@@ -89,6 +94,7 @@ func run(ctx context.Context, text string, in io.Reader, out io.Writer) (err err
 	} else {
 		err = p.service.Run(ctx)
 	}
+	err = errors.Join(err, stopJobs())
 	select {
 	case cause := <-commands:
 		err = errors.Join(err, cause)
@@ -120,8 +126,9 @@ func (p *process) open(ctx context.Context) error {
 		return err
 	}
 	s := p.settings
+	p.log = logger.Named(s.Name)
 	c := postadjudication.Config{
-		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: logger.Named(s.Name),
+		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: p.log,
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
 		Families: []postadjudication.PlainFamily{PlainFamily()}, Jobs: true, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
