@@ -162,7 +162,7 @@ func listQueues(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	found, total, err := q.jobs.Queues(q.Context(), page.Offset, page.Limit)
+	found, total, err := q.jobs.Queues(q.Context(), spec.DefaultQueue, page.Offset, page.Limit)
 	if err != nil {
 		return answer{}, err
 	}

@@ -120,11 +120,32 @@ func TestQueuesAreListedFromTheirFirstJobOn(t *testing.T) {
 	if _, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, jobs.Retry{Reason: "r", Queue: "d"}); err != nil {
 		t.Fatal(err)
 	}
-	queues, total, err := f.Queues(ctx, 1, 3)
+	queues, total, err := f.Queues(ctx, "a", 1, 3)
 	if err != nil || total != 5 || len(queues) != 3 || queues[0].Name != "b" || queues[1].Name != "c" || queues[2].Name != "d" || queues[0].CreatedAt.IsZero() {
 		t.Errorf("%+v of %d, %v", queues, total, err)
 	}
-	if queues, total, err := f.other().Queues(ctx, 0, 100); err != nil || total != 5 || queues[4].Name != mail {
+	if queues, total, err := f.other().Queues(ctx, "a", 0, 100); err != nil || total != 5 || queues[4].Name != mail {
 		t.Errorf("%+v of %d, %v", queues, total, err)
+	}
+	// One queue is there before its first job, and once after it.
+	names := func(tenant, always string, offset, limit int) (names []string) {
+		t.Helper()
+		queues, total, err := f.As(tenant, "ada").Jobs.Queues(ctx, always, offset, limit)
+		if err != nil || total != map[string]int{"acme": 6, "nobody": 1}[tenant] {
+			t.Errorf("%v of %d, %v", queues, total, err)
+		}
+		for _, q := range queues {
+			names = append(names, q.Name)
+			if q.CreatedAt.IsZero() {
+				t.Errorf("%s has no time", q.Name)
+			}
+		}
+		return names
+	}
+	if got := names("acme", "bb", 1, 3); !slices.Equal(got, []string{"b", "bb", "c"}) {
+		t.Errorf("%v", got)
+	}
+	if got := names("nobody", "default", 0, 100); !slices.Equal(got, []string{"default"}) {
+		t.Errorf("%v", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
-// Queue is a queue that jobs were enqueued to.
+// Queue is a queue of jobs.
 type Queue = journal.JobQueue
 
 type numbered = journal.NumberedReceipt
@@ -16,8 +16,9 @@ type numbered = journal.NumberedReceipt
 // maxQueuePage bounds the queues of a page.
 const maxQueuePage = 1000
 
-// Queues lists the queues of the tenant by name, and returns how many there are in all.
-func (j Jobs) Queues(ctx context.Context, offset, limit int) ([]Queue, int, error) {
+// Queues lists the queues of the tenant by name, and returns how many there are in all: those that jobs were
+// enqueued to, and the one that always exists.
+func (j Jobs) Queues(ctx context.Context, always string, offset, limit int) ([]Queue, int, error) {
 	switch {
 	case limit < 1 || limit > maxQueuePage:
 		return nil, 0, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", maxQueuePage)}
@@ -26,7 +27,7 @@ func (j Jobs) Queues(ctx context.Context, offset, limit int) ([]Queue, int, erro
 	case j.tenant == "":
 		return nil, 0, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
 	}
-	return j.s.journal.Cases.JobQueues(ctx, j.tenant, offset, limit)
+	return j.s.journal.Cases.JobQueues(ctx, j.tenant, always, offset, limit)
 }
 
 // rememberQueue makes a queue one of those that Queues lists.

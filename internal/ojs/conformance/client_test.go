@@ -47,11 +47,14 @@ type answer struct {
 	object object
 }
 
-func authorize(r *http.Request) {
-	if tested.key != "" {
-		r.Header.Set("Authorization", "Bearer "+tested.key)
+func (s server) authorize(r *http.Request) {
+	if key := s.keyFor(r); key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
 	}
 }
+
+// requiresKeys reports whether requests without a key are refused.
+func (s server) requiresKeys() bool { return s.key != "" || s.keys != nil }
 
 func get(t *testing.T, path string) *answer {
 	t.Helper()
@@ -72,15 +75,16 @@ func remove(t *testing.T, path string) *answer {
 // may be called from any goroutine.
 func send(t *testing.T, r request) *answer {
 	t.Helper()
-	a := exchange(t, tested.base, r)
+	s := serverOf(t)
+	a := exchange(t, s, s.base, r)
 	if a.status != 0 {
 		a.checkFrame(r)
 	}
 	return a
 }
 
-// exchange sends a request, and reads the answer.
-func exchange(t *testing.T, base string, r request) *answer {
+// exchange sends a request to a path below base, and reads the answer.
+func exchange(t *testing.T, s server, base string, r request) *answer {
 	t.Helper()
 	a := &answer{t: t, name: r.method + " " + r.path}
 	a.object = object{t: t, name: a.name}
@@ -94,7 +98,7 @@ func exchange(t *testing.T, base string, r request) *answer {
 		t.Errorf("%s: %v", a.name, err)
 		return a
 	}
-	authorize(req)
+	s.authorize(req)
 	if r.body != nil {
 		req.Header.Set("Content-Type", mediaType)
 	}
@@ -254,7 +258,8 @@ func advance(t *testing.T, by string) {
 
 func ofTestMode(t *testing.T, path string, body any) {
 	t.Helper()
-	a := exchange(t, tested.reset, request{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": "application/json"}})
+	s := serverOf(t)
+	a := exchange(t, s, s.reset, request{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": "application/json"}})
 	if a.status < 200 || a.status > 299 {
 		t.Fatalf("%s: %d %s", a.name, a.status, shortened(a.raw))
 	}

@@ -11,7 +11,15 @@
 //
 // OJS_URL is the base of the server under test, such as http://127.0.0.1:8080. OJS_RESET_URL is the base of
 // its test mode, OJS_URL if it is not given. OJS_KEY is an access key, for servers that require one. Without
-// OJS_URL the tests build cmd/recourse and start it with servers of its own.
+// OJS_URL the tests build cmd/recourse and start it in its test mode, with servers of its own.
+//
+// A server in test mode requires no keys. So TestKEY_01 starts cmd/recourse a second time, as production has
+// it: with keys, and a Postgres and a Redis that are named. It runs every test there that needs no test mode,
+// as TestKEY_01_.../TestDLQ_003_...: each request has the key of the program, or the person, that makes such
+// requests. servers_test.go lists the tests that need the test mode, 11, and those that run against both
+// servers, 121, and checks that none is left out. The other TestKEY tests, 7, are of keys themselves: what a
+// key may not do, and that no refusal tells whether a job exists. To test a server of somebody else alone,
+// add -skip TestKEY_.
 //
 // Beyond the specification a server must have in its test mode
 //

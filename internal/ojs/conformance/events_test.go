@@ -185,11 +185,11 @@ func TestMET_01_MetricsOfDeadLetters(t *testing.T) {
 
 func metrics(t *testing.T) string {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tested.base+"/metrics", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, serverOf(t).base+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	authorize(r)
+	serverOf(t).authorize(r)
 	a, err := transport.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -318,13 +318,21 @@ func (c *Cases) AddJobQueue(ctx context.Context, tenant, name string, at time.Ti
 	return pg.Wrap(err)
 }
 
-// JobQueues lists queues of a tenant by name, and counts all of them.
-func (c *Cases) JobQueues(ctx context.Context, tenant string, offset, limit int) (queues []JobQueue, total int, err error) {
+// jobQueuesSQL has $2 as a queue whether or not a job was enqueued to it. Until then it is as old as the
+// tenant's first queue.
+const jobQueuesSQL = `WITH found AS (
+	SELECT name, created_at FROM recourse.job_queues WHERE tenant = $1
+	UNION ALL
+	SELECT $2, coalesce((SELECT min(created_at) FROM recourse.job_queues WHERE tenant = $1), now())
+	WHERE NOT EXISTS (SELECT FROM recourse.job_queues WHERE tenant = $1 AND name = $2))`
+
+// JobQueues lists queues of a tenant by name, one of which always exists, and counts all of them.
+func (c *Cases) JobQueues(ctx context.Context, tenant, always string, offset, limit int) (queues []JobQueue, total int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	if err := c.readDB.GetContext(ctx, &total, `SELECT count(*) FROM recourse.job_queues WHERE tenant = $1`, tenant); err != nil {
+	if err := c.readDB.GetContext(ctx, &total, jobQueuesSQL+` SELECT count(*) FROM found`, tenant, always); err != nil {
 		return nil, 0, pg.Wrap(err)
 	}
-	err = c.readDB.SelectContext(ctx, &queues, `SELECT name, created_at FROM recourse.job_queues WHERE tenant = $1 ORDER BY name OFFSET $2 LIMIT $3`, tenant, offset, limit)
+	err = c.readDB.SelectContext(ctx, &queues, jobQueuesSQL+` SELECT name, created_at FROM found ORDER BY name OFFSET $3 LIMIT $4`, tenant, always, offset, limit)
 	return queues, total, pg.Wrap(err)
 }
