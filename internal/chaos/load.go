@@ -9,8 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -25,6 +27,7 @@ type load struct {
 	fleet    *fleet
 	accepted *accepted
 	seed     uint64
+	remote   bool // every fifth adjudication is for remote workers
 
 	sent, unanswered atomic.Int64
 	replies          sync.Map // postadjudication.Reply or error text: *atomic.Int64
@@ -79,20 +82,20 @@ func (l *load) run(ctx context.Context, rate int, limit time.Duration) {
 // step does the nth thing by the seed.
 func (l *load) step(ctx context.Context, n int) {
 	rng := rand.New(rand.NewPCG(l.seed, uint64(n)))
-	c := worker.Command{Do: worker.Submit, Tenant: tenant, Adjudication: drawAdjudication(rng, n)}
+	c := worker.Command{Do: worker.Submit, Tenant: tenant, Adjudication: l.draw(rng, n)}
 	switch roll := rng.IntN(100); {
 	case roll < 5:
 		c.Do = worker.SubmitTx
 	case roll < 13 && n > 0: // the same again
 		m := rng.IntN(n)
-		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication = l.draw(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 	case roll < 16 && n > 0: // the other way
 		m := rng.IntN(n)
-		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication = l.draw(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 		c.Adjudication.Outcome = settlement.Refund
 	case roll < 20 && n > 0: // again, in a higher generation
 		m := max(0, n-1-rng.IntN(200))
-		c.Adjudication = drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
+		c.Adjudication = l.draw(rand.New(rand.NewPCG(l.seed, uint64(m))), m)
 		c.Adjudication.Generation, c.Adjudication.AdjudicationID = 2, fmt.Sprintf("adj_%d_2", n)
 	case roll < 23:
 		c = worker.Command{Do: worker.SubmitTask, RetryKey: fmt.Sprint("chore_", rng.IntN(n+1))}
@@ -108,6 +111,15 @@ func (l *load) step(ctx context.Context, n int) {
 	l.untilAnswered(ctx, rng, c)
 }
 
+// draw returns the nth adjudication.
+func (l *load) draw(rng *rand.Rand, n int) postadjudication.Adjudication {
+	a := drawAdjudication(rng, n)
+	if l.remote && n%5 == 4 {
+		a.Target = escrow.RemotePrefix + remote.PayQueue
+	}
+	return a
+}
+
 // drawAdjudication returns the nth adjudication. Its escrow holds three times as much, so that lack
 // of funds does not hide a second payment. Some share an escrow.
 func drawAdjudication(rng *rand.Rand, n int) postadjudication.Adjudication {
@@ -119,15 +131,15 @@ func drawAdjudication(rng *rand.Rand, n int) postadjudication.Adjudication {
 			break
 		}
 	}
-	escrow, held := fmt.Sprintf("esc_%d", n), int64(3000)
+	reference, held := fmt.Sprintf("esc_%d", n), int64(3000)
 	if n%10 < 3 {
-		escrow, held = sharedEscrow(n), sharedHeld // of three, each of whom may move a part only
+		reference, held = sharedEscrow(n), sharedHeld // of three, each of whom may move a part only
 	}
 	money := func(minor int64) settlement.Money { return settlement.Money{Minor: minor, Currency: "EUR"} }
 	return postadjudication.Adjudication{
 		Instruction: settlement.Instruction{
 			Tenant: tenant, TransactionReceiptID: fmt.Sprintf("txr_%d", n), SubmissionReceiptID: fmt.Sprintf("sub_%d", n),
-			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: escrow, Outcome: settlement.Release,
+			AdjudicationID: fmt.Sprintf("adj_%d", n), EscrowReference: reference, Outcome: settlement.Release,
 			Generation: 1, Amount: money(1000), Held: money(held),
 		},
 		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q,"lookup":%q}`, words, executor, lookupMix[rng.IntN(len(lookupMix))]),

@@ -286,5 +286,5 @@ func (l *load) adjudicationOf(transaction string) (postadjudication.Adjudication
 	if err != nil || n >= firstExtra {
 		return postadjudication.Adjudication{}, false
 	}
-	return drawAdjudication(rand.New(rand.NewPCG(l.seed, uint64(n))), n), true
+	return l.draw(rand.New(rand.NewPCG(l.seed, uint64(n))), n), true
 }

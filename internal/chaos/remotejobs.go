@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/chaos/remote"
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/child"
 )
 
@@ -75,7 +76,10 @@ func (a *testbed) startJobs(o options) (*remoteJobs, error) {
 	door := "http://" + a.proxies[jobsProxy].addr()
 	a.jobs = &remoteJobs{
 		load: remote.NewLoad(door, o.seed), ledger: ledger, log: a.log,
-		settings: remote.Settings{Door: door, Ledger: ledger.URL(), Seed: o.seed, Workers: workersOfRemote}, seats: make([]*child.Process, o.remotes),
+		settings: remote.Settings{
+			Door: door, Ledger: ledger.URL(), Seed: o.seed, Workers: workersOfRemote,
+			Pay: "http://" + a.proxies["escrow"].addr(), PayTenant: tenant, Misreporting: worker.Misreports,
+		}, seats: make([]*child.Process, o.remotes),
 	}
 	for i := range a.jobs.seats {
 		a.jobs.loops.Go(func() { a.jobs.supervise(i) })

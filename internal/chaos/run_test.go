@@ -25,10 +25,8 @@ func TestAShortRunLosesNothing(t *testing.T) {
 	}
 }
 
-// Jobs under faults of servers and remote workers, from the first fault to the verification.
-//
-// One process serves them: a process that finds the end of a lease late marks the next lease of the job
-// instead, as long as that mark does not name the attempt. Two processes break the promise of one holder so.
+// Jobs and adjudications of remote workers, under faults of servers and workers, from the first fault to
+// the verification.
 func TestAShortRunLosesNoJob(t *testing.T) {
 	t.Parallel()
 	chosen, err := parseFaults("worker-kill,worker-restart,postgres-immediate,network-cut,remote-kill,remote-freeze")
@@ -36,7 +34,7 @@ func TestAShortRunLosesNoJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	var progress bytes.Buffer
-	o := options{seed: 5, minutes: 0.3, workers: 1, rate: 1, remotes: 2, jobRate: 8, maxFaultMillis: 1500, freeze: time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 90 * time.Second, faults: chosen}
+	o := options{seed: 5, minutes: 0.3, workers: 2, rate: 4, remotes: 2, jobRate: 8, maxFaultMillis: 1500, freeze: time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 90 * time.Second, faults: chosen}
 	r, err := run(t.Context(), o, &progress)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())

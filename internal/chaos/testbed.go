@@ -86,7 +86,7 @@ func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
 	a.closers = append(a.closers, a.operatorService.Close)
 	a.fleet, err = openFleet(o.workers, a.log, worker.Settings{
 		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.proxies["escrow"].addr(),
-		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight,
+		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight, RemoteKeyLifetime: o.remoteKeyLifetime(),
 	})
 	if err != nil {
 		return a, err
@@ -146,6 +146,7 @@ func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadju
 	return postadjudication.Open(ctx, postadjudication.Config{
 		DatabaseURL: a.postgres.AppURL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
 		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
+		Remote: postadjudication.RemoteWorkers{KeyLifetime: o.remoteKeyLifetime()},
 	})
 }
 

@@ -119,6 +119,9 @@ func restoreRows(ctx context.Context, a *testbed) error {
 	for id, policy := range a.originalPolicies {
 		ids, policies = append(ids, id), append(policies, policy)
 	}
+	if err := a.restorePostgres(ctx); err != nil { // another fault of the same time may have ended it
+		return err
+	}
 	for ctx.Err() == nil {
 		_, err := a.db.ExecContext(ctx, `UPDATE recourse.runs r SET policy = t.policy FROM unnest($1::uuid[], $2::text[]) AS t(id, policy) WHERE r.id = t.id`,
 			pq.Array(ids), pq.Array(policies))

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/ojs"
 )
 
 // serverInfo is what serve writes once it is ready.
@@ -21,7 +22,9 @@ type serverInfo struct {
 	Metrics  string `json:"metrics"`
 	Asynqmon string `json:"asynqmon"`
 	API      string `json:"api"`
+	Jobs     string `json:"jobs,omitempty"` // Open Job Spec
 	Keys     bool   `json:"keys_needed"`      // the API and asynqmon require an access key
+	Database string `json:"database,omitempty"` // URL of a private Postgres, with its password
 	Tenant   string `json:"tenant,omitempty"` // of requests that have no key and name no tenant
 	Escrow   string `json:"escrow"`
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
@@ -74,6 +77,12 @@ func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.MetricsURL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.KeysRequired, Tenant: m.Options.Tenant,
 		Escrow: m.EscrowURL, Embedded: m.EmbeddedEscrow != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
+	if !m.Options.NoOJS {
+		info.Jobs = m.URL + ojs.Prefix + "/v1"
+	}
+	if m.Options.Private && m.Options.DatabaseURL == "" {
+		info.Database = m.DatabaseURL
+	}
 	if err := showServerInfo(sh, info); err != nil {
 		return err
 	}
@@ -89,9 +98,17 @@ func showServerInfo(sh *shell.Shell, info serverInfo) error {
 	if info.Embedded {
 		escrow += " (for demonstrations: it loses all state at exit)"
 	}
-	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, [][]string{
-		{"HTTP API", info.API}, {"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"access", info.accessText()},
-	})
+	rows := [][]string{{"HTTP API", info.API}}
+	if info.Jobs != "" {
+		rows = append(rows, []string{"jobs", info.Jobs + " (Open Job Spec)"})
+	}
+	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, append(rows, [][]string{
+		{"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"access", info.accessText()},
+	}...))
+	if info.Database != "" {
+		s.Text("Postgres and Redis are private, and end with this process. Commands beside it need their URL:")
+		s.Command(app.DatabaseVariable + "='" + info.Database + "' recourse receipts verify --tenant " + cmp.Or(info.Tenant, "TENANT"))
+	}
 	return s.Err()
 }
 

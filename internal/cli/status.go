@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -19,10 +20,10 @@ func statusCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
 	var tenant string
 	cmd := &cobra.Command{
-		Use: "status RUN|TRANSACTION", Short: "Show a case: settlement, runs, attempts", Args: shell.Exactly("RUN or TRANSACTION"),
-		Long: `Show a case: its settlement, its runs and their attempts. Name the case by the id of one
-of its runs or by its transaction receipt id. An argument in the form of a run id is read
-as a run id.`,
+		Use: "status RUN|CASE|JOB|TRANSACTION", Short: "Show a case: settlement, runs, attempts", Args: shell.Exactly("RUN, CASE, JOB or TRANSACTION"),
+		Long: `Show a case: its settlement, its runs and their attempts. Name the case by its id, by the
+id of one of its runs or of its job, or by its transaction receipt id. An argument in the
+form of an id is read as one.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := shell.NeedTenant(cmd, tenant); err != nil {
 				return err
@@ -47,15 +48,9 @@ as a run id.`,
 	return cmd
 }
 
-// findCase returns the case of a run id or a transaction receipt id.
+// findCase returns the case of the id of a run, a case or a job, or of a transaction receipt id.
 func findCase(ctx context.Context, service *postadjudication.Service, tenant, what string) (view.CaseAnswer, error) {
-	transaction := what
-	if run, err := receipts.ParseRunID(what); err == nil {
-		if transaction, err = transactionOf(ctx, service, tenant, run); err != nil {
-			return view.CaseAnswer{}, shell.NotFound(err, tenant, what)
-		}
-	}
-	status, err := service.Case(ctx, tenant, transaction)
+	status, err := caseOf(ctx, service, tenant, what)
 	if err != nil {
 		return view.CaseAnswer{}, shell.NotFound(err, tenant, what)
 	}
@@ -63,21 +58,25 @@ func findCase(ctx context.Context, service *postadjudication.Service, tenant, wh
 	return view.CaseAnswer{Case: status, Attempts: attemptsOf(trail)}, err
 }
 
-// transactionOf returns the transaction receipt id of a run, from the first receipt of its case.
-func transactionOf(ctx context.Context, service *postadjudication.Service, tenant string, run receipts.RunID) (string, error) {
-	status, err := service.Status(ctx, tenant, run)
+func caseOf(ctx context.Context, service *postadjudication.Service, tenant, what string) (casestatus.Case, error) {
+	run, err := receipts.ParseRunID(what)
 	if err != nil {
-		return "", err
+		return service.Case(ctx, tenant, what)
 	}
-	first, err := service.Receipts(ctx, tenant, status.Case, 0, 1)
+	if status, err := service.Status(ctx, tenant, run); !errors.Is(err, refusal.ErrNotFound) {
+		if err != nil {
+			return casestatus.Case{}, err
+		}
+		return service.CaseByID(ctx, tenant, status.Case)
+	}
+	if found, err := service.CaseByID(ctx, tenant, receipts.CaseID(run)); !errors.Is(err, refusal.ErrNotFound) {
+		return found, err
+	}
+	job, err := service.As(tenant, "").Jobs.Find(ctx, what)
 	if err != nil {
-		return "", err
+		return casestatus.Case{}, err
 	}
-	if len(first) == 0 {
-		return "", fmt.Errorf("case %s has no receipts", status.Case)
-	}
-	p, err := first[0].Payload()
-	return p.TransactionReceiptID, err
+	return service.CaseByID(ctx, tenant, job.Case)
 }
 
 const receiptPageSize = 1000

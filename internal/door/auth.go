@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -77,7 +79,10 @@ func (d *Door) authenticateLocal(r *http.Request) (Caller, error) {
 	if tenant == "" {
 		tenant = d.keyless.Tenant
 	}
-	if tenant == "" || len(tenant) > 128 {
+	if !utf8.ValidString(tenant) || strings.ContainsFunc(tenant, unicode.IsControl) || len(tenant) > 128 {
+		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_missing", "%s must be at most 128 bytes of text", TenantHeader)
+	}
+	if tenant == "" {
 		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_missing", "name the tenant: %s: NAME", TenantHeader)
 	}
 	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil

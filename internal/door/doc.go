@@ -17,5 +17,5 @@
 // # Dependencies
 //
 // It imports internal/access for keys and roles, and the service for its keys, stored answers and
-// errors. It must not know a format: problem+json, Open Job Spec and OpenWOP are those of their doors.
+// errors. It must not know a format: problem+json and Open Job Spec are those of their doors.
 package door

@@ -104,9 +104,9 @@ func checkQuery(r *http.Request) error {
 	for name, given := range values {
 		switch {
 		case len(given) > 1:
-			refused.WithField(name, "is given twice")
+			refused.WithField(redact.Text(name), "is given twice")
 		case given[0] == "":
-			refused.WithField(name, "is empty: leave it out")
+			refused.WithField(redact.Text(name), "is empty: leave it out")
 		}
 	}
 	if len(refused.Fields) == 0 {

@@ -29,10 +29,10 @@ const (
 
 	// So many requests read at the same time, and so many of one tenant; more wait. The database
 	// connections of reads are ten. Retention, rules and lookups hold one each while they work:
-	// with one to spare for the process itself, such as for the look-up of keys, no tenant can
+	// with one to spare for the process itself, such as for the look-up of keys, no two tenants can
 	// keep them all.
 	maxReads       = 6
-	maxTenantReads = 3
+	maxTenantReads = 2
 
 	// Open streams and long polls of this process at once.
 	maxStreams       = 256
@@ -40,7 +40,7 @@ const (
 	maxKeyStreams    = 8
 
 	// Bytes of batches in work at once.
-	maxProcessBatchBytes = 48 << 20
+	maxProcessBatchBytes = 64 << 20
 	maxTenantBatchBytes  = 16 << 20
 
 	// limiterCacheSize is how many addresses and keys are remembered; the least recently used

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/redact"
 )
 
 // Format is how one door reads bodies and renders refusals.
@@ -91,11 +92,24 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		panic(http.ErrAbortHandler)
 	}()
-	w, logRequest := m.door.access.recordStatus(w, r)
+	w, logRequest := m.record(w, r)
 	defer logRequest()
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	m.handler.ServeHTTP(w, r)
+}
+
+// ServeRefusal answers a request with a refusal, before its key and route are looked at.
+func (m *Mux) ServeRefusal(w http.ResponseWriter, r *http.Request, err error) {
+	w, logRequest := m.record(w, r)
+	defer logRequest()
+	m.Refuse(w, r, err)
+}
+
+// record sets the headers of every answer. The returned function logs the request.
+func (m *Mux) record(w http.ResponseWriter, r *http.Request) (recorded http.ResponseWriter, log func()) {
+	recorded, log = m.door.access.recordStatus(w, r)
+	recorded.Header().Set("Cache-Control", "no-store")
+	recorded.Header().Set("X-Content-Type-Options", "nosniff")
+	return recorded, log
 }
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request) {
@@ -169,9 +183,9 @@ func (m *Mux) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 func (m *Mux) noRoute(handler http.Handler, r *http.Request) *Refusal {
 	answer := &headRecorder{header: http.Header{}}
 	handler.ServeHTTP(answer, r)
-	refused := NewRefusal(http.StatusNotFound, "no_such_path", "there is no path %s", r.URL.Path)
+	refused := NewRefusal(http.StatusNotFound, "no_such_path", "there is no path %s", redact.Text(r.URL.Path))
 	if answer.status == http.StatusMethodNotAllowed {
-		refused = NewRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not allow %s", r.URL.Path, r.Method)
+		refused = NewRefusal(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not allow %s", redact.Text(r.URL.Path), r.Method)
 		refused.Allow = answer.header.Get("Allow")
 	}
 	if m.format.Description != "" {

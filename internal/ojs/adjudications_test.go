@@ -235,7 +235,7 @@ func TestTheWorkerOfTheGuidePays(t *testing.T) {
 		change := `"payload":{"note":"größer <b>"}`
 		switch {
 		case n == 0:
-			change = `"payload":{"simulate":["late","ok"]}`
+			change = `"payload":{"simulate":["hang","ok"]}`
 		case n%2 == 1:
 			change = `"outcome":"refund"`
 		}

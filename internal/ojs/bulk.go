@@ -1,6 +1,7 @@
 package ojs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -145,6 +146,9 @@ func (s *Server) purgeByCommandLine(q request) (answer, error) {
 type parsePurge func(url.Values, time.Time) (spec.Filter, error)
 
 func (s *Server) purgeBy(q request, parse parsePurge) (answer, error) {
+	if body := bytes.TrimSpace(q.body); len(body) > 0 && string(body) != "{}" {
+		return answer{}, spec.InvalidRequest("a purge takes its filter from the query, and has no body")
+	}
 	f, err := parse(q.URL.Query(), q.jobs.Now())
 	if err != nil {
 		return answer{}, err

@@ -27,7 +27,7 @@ func listEvents(q request) (answer, error) {
 	}
 	page := spec.EventPage{Events: []spec.Event{}, HasMore: true, Cursor: q.URL.Query().Get("after")}
 	for reads := 0; page.HasMore && reads < eventReads; reads++ {
-		found, upTo, more, err := q.jobs.Events(q.Context(), after, jobs.MaxEvents)
+		found, upTo, more, err := q.jobs.Events(q.Context(), after, min(jobs.MaxEvents, max(eventsAtOnce, 2*asked.Limit)))
 		var field *refusal.FieldError
 		switch {
 		case errors.As(err, &field):
@@ -47,8 +47,11 @@ func listEvents(q request) (answer, error) {
 	return answer{body: marshal(page)}, nil
 }
 
+// eventsAtOnce is how many events are read at least.
+const eventsAtOnce = 100
+
 // eventReads bounds how often a request reads on because its filters leave out what it read.
-const eventReads = 8
+const eventReads = 16
 
 // addEvents adds events that are asked for to a page. It returns true if there is one too many.
 func addEvents(page *spec.EventPage, asked spec.EventQuery, found []jobs.Event) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
@@ -79,8 +80,10 @@ func (s *Server) writeRefusal(w http.ResponseWriter, _ *http.Request, refused *d
 	if !errors.As(refused, &own) {
 		own = ofDoor(refused)
 	}
-	w.WriteHeader(own.Status)
-	_, err := w.Write(append(own.Body(w.Header().Get(requestIDHeader)), '\n'))
+	safe := *own // names of members and parameters are the client's
+	safe.Message, safe.Field = redact.Text(own.Message), redact.Text(own.Field)
+	w.WriteHeader(safe.Status)
+	_, err := w.Write(append(safe.Body(w.Header().Get(requestIDHeader)), '\n'))
 	return err
 }
 
@@ -105,6 +108,7 @@ func ofDoor(refused *door.Refusal) *spec.Error {
 		own = spec.RateLimited(refused.Detail)
 	case refused.Status == http.StatusConflict:
 		own = spec.Conflict(refused.Detail).With("rule", refused.Code)
+		own.Retryable = refused.RetryAfter > 0
 	case refused.Status == http.StatusServiceUnavailable:
 		own = spec.Unavailable(refused.Detail)
 	case refused.Status >= http.StatusInternalServerError:

@@ -163,9 +163,9 @@ func (s *Server) do(ctx context.Context, o operation, q request) (out answer, er
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r)
 	setFrame(w.Header(), id)
-	if given := r.Header.Get(versionHeader); given != "" {
+	for _, given := range r.Header.Values(versionHeader) {
 		if err := spec.CheckVersion(versionHeader, given); err != nil {
-			s.mux.Refuse(w, r, refusalOf(err))
+			s.mux.ServeRefusal(w, r, refusalOf(err))
 			return
 		}
 	}

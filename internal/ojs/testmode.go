@@ -2,7 +2,6 @@ package ojs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 )
 
 // TestPrefix is the path prefix of the requests that only a process in test mode answers.
@@ -96,7 +96,16 @@ func (s *Server) Tests(prune func(context.Context) error) http.Handler {
 		}
 		s.write(w, 0, marshal(map[string]string{"now": spec.FormatTime(s.test.Now())}))
 	})
-	return loopbackOnly(mux)
+	return loopbackOnly(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// readClock reads the body that sets the clock.
+func readClock(body io.Reader, asked any) error {
+	text, err := io.ReadAll(io.LimitReader(body, 1<<10))
+	if err != nil {
+		return err
+	}
+	return strictjson.Decode(text, asked)
 }
 
 // passTime reads {"advance":"P181D"}, and prunes after it.
@@ -104,7 +113,7 @@ func (s *Server) passTime(r *http.Request, prune func(context.Context) error) er
 	var asked struct {
 		Advance string `json:"advance"`
 	}
-	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&asked); err != nil {
+	if err := readClock(r.Body, &asked); err != nil {
 		return spec.InvalidPayload("is not readable")
 	}
 	by, err := spec.ParseDuration(asked.Advance)

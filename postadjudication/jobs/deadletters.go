@@ -49,10 +49,13 @@ type Page struct {
 }
 
 const (
-	// maxPageBytes bounds the envelopes of a page. A page with more of them ends early.
+	// maxPageBytes bounds the envelopes of a page, and what its receipts say of failures. A page with
+	// more of either ends early.
 	maxPageBytes = 8 << 20
 	// payloadsAtOnce is how many envelopes are read first. Each may be as large as MaxPayload.
 	payloadsAtOnce = 8
+	// historiesAtOnce is how many histories are read first. Each may have listedReceipts of 16 KiB.
+	historiesAtOnce = 4
 	// listedReceipts bounds the receipts of a job that a list reads.
 	listedReceipts = 100
 )
@@ -86,7 +89,11 @@ func (l DeadLetters) List(ctx context.Context, q Query) (Page, error) {
 			continue
 		}
 		page := Page{Total: count.Total, Next: found.Next}
-		page.Jobs, err = l.statuses(ctx, rows, found.Letters)
+		shown := 0
+		if page.Jobs, shown, err = l.statuses(ctx, rows, found.Letters); err == nil && shown < len(rows) {
+			limit = shown
+			continue
+		}
 		return page, err
 	}
 }
@@ -127,8 +134,44 @@ func (l DeadLetters) readLetters(ctx context.Context, letters []deadletter.Lette
 	return rows, true, nil
 }
 
-// statuses returns the jobs of letters that are still open.
-func (l DeadLetters) statuses(ctx context.Context, rows []journal.LetterRow, letters []deadletter.Letter) ([]Status, error) {
+// statuses returns the jobs of letters that are still open. It stops at maxPageBytes of receipts, and
+// returns how many rows it has shown, at least one.
+func (l DeadLetters) statuses(ctx context.Context, rows []journal.LetterRow, letters []deadletter.Letter) (out []Status, shown int, err error) {
+	size := 0
+	for n := historiesAtOnce; shown < len(rows); {
+		part := rows[shown:min(shown+n, len(rows))]
+		trails, err := l.trails(ctx, part)
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range part {
+			trail, open := trails[part[i].Case.ID]
+			if !open {
+				continue
+			}
+			for _, r := range trail {
+				size += len(r.Body)
+			}
+			if size > maxPageBytes && shown+i > 0 {
+				return out, shown + i, nil
+			}
+			s := statusOf(part[i].Snapshot)
+			s.Replays = letters[shown+i].RuleReplays
+			if err := addRecent(&s, trail, letters[shown+i].Replays); err != nil {
+				return nil, 0, err
+			}
+			out = append(out, s)
+		}
+		shown += len(part)
+		if size < maxPageBytes/16 { // they are small
+			n *= 4
+		}
+	}
+	return out, shown, nil
+}
+
+// trails returns the newest receipts of the letters that are still open, by case.
+func (l DeadLetters) trails(ctx context.Context, rows []journal.LetterRow) (map[receipts.CaseID][]receipts.Receipt, error) {
 	var cases []journal.Case
 	for i := range rows {
 		if casework.OpenGate(rows[i].Snapshot) == "" {
@@ -138,23 +181,7 @@ func (l DeadLetters) statuses(ctx context.Context, rows []journal.LetterRow, let
 	if len(cases) == 0 {
 		return nil, nil
 	}
-	trails, err := l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Status, 0, len(cases))
-	for i := range rows {
-		if casework.OpenGate(rows[i].Snapshot) != "" {
-			continue
-		}
-		s := statusOf(rows[i].Snapshot)
-		s.Replays = letters[i].RuleReplays
-		if err := addRecent(&s, trails[rows[i].Case.ID], letters[i].Replays); err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
+	return l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts)
 }
 
 // addRecent adds what the newest receipts of a job say, and its first one.

@@ -17,6 +17,6 @@
 //
 // # Dependencies
 //
-// The payload of a job is its envelope as Open Job Spec has it: internal/ojs/spec reads what a lease
-// needs of it. The package must not know HTTP.
+// The payload of a job is its envelope as Open Job Spec has it: family.go reads
+// from it what a lease needs, and knows no more of it. The package must not know HTTP.
 package jobs

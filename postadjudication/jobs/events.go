@@ -89,6 +89,7 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 	if err != nil {
 		return nil, 0, err
 	}
+	backs := j.newHandBacks()
 	for _, r := range page {
 		label, ofJob := labels[r.Run]
 		if ofJob = ofJob && label.Family == Family; ofJob || r.Subtype == receipts.LettersPruned {
@@ -107,7 +108,7 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 				e.MaxAttempts = policy.Normalize().MaxRetryAttempts
 			}
 			if label.HandedBack > 0 && p.Attempt > 0 {
-				if e.Attempt, err = j.countedAttempt(ctx, r); err != nil {
+				if e.Attempt, err = backs.countedAttempt(ctx, r); err != nil {
 					return nil, 0, err
 				}
 			}
@@ -118,23 +119,51 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 	return out, read, nil
 }
 
+// handBacks has the receipts of attempts that were handed back, by case. It reads each case once.
+type handBacks struct {
+	Jobs
+	of map[receipts.CaseID][]receipts.Receipt
+}
+
+func (j Jobs) newHandBacks() handBacks {
+	return handBacks{j, map[receipts.CaseID][]receipts.Receipt{}}
+}
+
+func (h handBacks) read(ctx context.Context, id receipts.CaseID) ([]receipts.Receipt, error) {
+	if found, read := h.of[id]; read {
+		return found, nil
+	}
+	interrupted, err := h.s.journal.Receipts.OfCase(ctx, h.tenant, id, receipts.AttemptInterrupted)
+	if err != nil {
+		return nil, err
+	}
+	found := interrupted[:0]
+	for _, r := range interrupted {
+		p, err := r.Known()
+		if err != nil {
+			return nil, err
+		}
+		if p.HandedBack {
+			found = append(found, r)
+		}
+	}
+	h.of[id] = found
+	return found, nil
+}
+
 // countedAttempt returns the number of an attempt without those before it that were handed back.
-func (j Jobs) countedAttempt(ctx context.Context, r numbered) (int, error) {
+func (h handBacks) countedAttempt(ctx context.Context, r numbered) (int, error) {
 	p, err := r.Known()
 	if err != nil {
 		return 0, err
 	}
-	interrupted, err := j.s.journal.Receipts.OfCase(ctx, j.tenant, r.Case, receipts.AttemptInterrupted)
+	before, err := h.read(ctx, r.Case)
 	if err != nil {
 		return 0, err
 	}
 	n := p.Attempt
-	for _, before := range interrupted {
-		q, err := before.Known()
-		if err != nil {
-			return 0, err
-		}
-		if before.Run == r.Run && before.Seq < r.Seq && q.HandedBack {
+	for _, one := range before {
+		if one.Run == r.Run && one.Seq < r.Seq {
 			n--
 		}
 	}

@@ -44,12 +44,19 @@ func (r reply) unknown() bool { return r.status == 0 || r.status >= http.StatusI
 func (r reply) ok() bool { return r.status >= 200 && r.status < 300 }
 
 // send sends a request. The body may be nil.
-func (c client) send(ctx context.Context, method, path string, body any) (r reply) {
+func (c client) send(ctx context.Context, method, path string, body any) reply {
+	return c.sendWith(ctx, method, path, body, nil)
+}
+
+func (c client) sendWith(ctx context.Context, method, path string, body any, headers map[string]string) (r reply) {
 	var text io.Reader
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			panic(err) // it is ours
+		b, asItIs := body.(json.RawMessage)
+		if !asItIs {
+			var err error
+			if b, err = json.Marshal(body); err != nil {
+				panic(err) // it is ours
+			}
 		}
 		text = bytes.NewReader(b)
 	}
@@ -59,6 +66,9 @@ func (c client) send(ctx context.Context, method, path string, body any) (r repl
 	}
 	if body != nil {
 		q.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range headers {
+		q.Header.Set(name, value)
 	}
 	r.sent = time.Now()
 	defer func() { r.received = time.Now() }()

@@ -8,17 +8,16 @@ import (
 
 // Verdict is the result of Verify: counts, and what is broken.
 type Verdict struct {
-	Accepted     int            `json:"accepted"`
-	Places       map[string]int `json:"places"` // where the accepted jobs are
-	Leases       int            `json:"leases"`
-	Effects      int            `json:"effects"`
-	Acks         int            `json:"acks_accepted"`
-	Unknown      int            `json:"answers_without_reply"`
-	Refused      int            `json:"answers_refused"`
-	Lies         map[Lie]int    `json:"lies"`
-	Acts         map[string]int `json:"acts_done"`
-	KnownRefused int            `json:"holders_refused_after_a_hand_back"` // see knownRefusal
-	Broken       []string       `json:"broken"`
+	Accepted int            `json:"accepted"`
+	Places   map[string]int `json:"places"` // where the accepted jobs are
+	Leases   int            `json:"leases"`
+	Effects  int            `json:"effects"`
+	Acks     int            `json:"acks_accepted"`
+	Unknown  int            `json:"answers_without_reply"`
+	Refused  int            `json:"answers_refused"`
+	Lies     map[Lie]int    `json:"lies"`
+	Acts     map[string]int `json:"acts_done"`
+	Broken   []string       `json:"broken"`
 }
 
 // The final states of jobs.

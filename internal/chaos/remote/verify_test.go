@@ -279,21 +279,3 @@ func TestARefusalMayBeRight(t *testing.T) {
 		}
 	}
 }
-
-// The known fault is counted, and hides no other refusal.
-func TestAKnownRefusalIsCounted(t *testing.T) {
-	t.Parallel()
-	e := goodRun()
-	e.answered(17, 409) // after a hand-back, without naming the attempt
-	if v := Verify(e.Evidence); v.KnownRefused != 0 || !slices.ContainsFunc(v.Broken, func(b string) bool {
-		return strings.Contains(b, "job handed was held by w2, whose answer key 17 was refused")
-	}) {
-		t.Errorf("%d known; %q", v.KnownRefused, v.Broken)
-	}
-	for i := range e.Entries {
-		e.Entries[i].Named = e.Entries[i].Key == "key 17"
-	}
-	if v := Verify(e.Evidence); v.KnownRefused != 1 || slices.ContainsFunc(v.Broken, func(b string) bool { return strings.Contains(b, "was held by w2, whose answer") }) {
-		t.Errorf("%d known; %q", v.KnownRefused, v.Broken)
-	}
-}

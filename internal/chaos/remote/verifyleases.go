@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"slices"
 	"time"
 )
 
@@ -95,18 +94,8 @@ func (v *verifier) checkRefusals(s *story) {
 		if s.surelyHeld(l).Before(first.replied.Received) {
 			continue
 		}
-		if s.knownRefusal(first) {
-			v.KnownRefused++
-			continue
-		}
 		v.fail("job %s was held by %s, whose answer %s was refused with %d", s.ID, l.Worker, first.Key, first.replied.Status)
 	}
-}
-
-// knownRefusal reports a known fault of the product: who names its attempt, as it was fetched, is refused
-// if another worker has handed the job back.
-func (s *story) knownRefusal(a *ask) bool {
-	return a.Named && slices.ContainsFunc(s.asks, func(b *ask) bool { return b.Verb == HandBack && b.mayHaveCounted() && b.At.Before(a.At) })
 }
 
 // checkEnd checks that nothing happened to a job after its end.

@@ -24,6 +24,10 @@ type Settings struct {
 	Seed    uint64
 	Workers int  // in the process
 	Honest  bool // each attempt is made as it should be
+
+	Pay          string // URL of the payment service at which one more worker pays adjudications; empty: none does
+	PayTenant    string // of the adjudications
+	Misreporting string // payload.executor of those of which twice the sum is reported
 }
 
 // Environment returns the variable that makes a program such a process.
@@ -55,7 +59,7 @@ func Main() (code int, isRemote bool) {
 
 // run has workers fetch and execute jobs until ctx ends. What they have begun they finish.
 func run(ctx context.Context, s Settings) error {
-	failed := make(chan error, s.Workers)
+	failed := make(chan error, s.Workers+1)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var all sync.WaitGroup
@@ -63,6 +67,18 @@ func run(ctx context.Context, s Settings) error {
 		w := &process{
 			name: fmt.Sprintf("%s.%d", s.Name, i), honest: s.Honest, rng: rand.New(rand.NewPCG(s.Seed, uint64(i))),
 			door: newClient(s.Door, requestTimeout), ledger: newClient(s.Ledger, time.Minute),
+		}
+		all.Go(func() {
+			if err := w.run(ctx); err != nil {
+				failed <- err
+				end()
+			}
+		})
+	}
+	if s.Pay != "" {
+		w := &payer{
+			name: s.Name + ".pay", honest: s.Honest, rng: rand.New(rand.NewPCG(s.Seed, 1<<32)), door: newClient(s.Door, requestTimeout), pay: newClient(s.Pay, requestTimeout),
+			tenant: s.PayTenant, misreporting: s.Misreporting,
 		}
 		all.Go(func() {
 			if err := w.run(ctx); err != nil {

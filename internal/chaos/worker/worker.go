@@ -129,6 +129,7 @@ func (p *process) open(ctx context.Context) error {
 	p.log = logger.Named(s.Name)
 	c := postadjudication.Config{
 		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: p.log,
+		Remote:    postadjudication.RemoteWorkers{KeyLifetime: s.RemoteKeyLifetime},
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
 		Families: []postadjudication.PlainFamily{PlainFamily()}, Jobs: true, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
@@ -182,21 +183,23 @@ type Settings struct {
 	RedisURL    string
 	EscrowURL   string
 
-	Failpoint     string        // none when empty
-	LostAfter     time.Duration // as of postadjudication.Config, and the next five
-	TimeLimit     time.Duration
-	Grace         time.Duration
-	BaseDelay     time.Duration
-	Slots         int
-	ClockOffset   time.Duration // of this process from the machine's clock
-	KeyLifetime   time.Duration // of the executor
-	InFlight      time.Duration // of the executor; longer than any fault delays a call
-	Handled       bool          // dead letters of settlements have a handler, which succeeds
-	Archive       string        // directory of archived letters; none when empty
-	Retain        string        // how long letters of settlements and jobs are kept, as ISO 8601; needs Archive
-	Shards        int           // as of postadjudication.Config
-	NoPlainFamily bool          // without the plain family
-	CommandsOnly  bool          // answer commands, execute nothing
+	Failpoint   string        // none when empty
+	LostAfter   time.Duration // as of postadjudication.Config, and the next five
+	TimeLimit   time.Duration
+	Grace       time.Duration
+	BaseDelay   time.Duration
+	Slots       int
+	ClockOffset time.Duration // of this process from the machine's clock
+	KeyLifetime time.Duration // of the executor
+	// RemoteKeyLifetime is as stated of the payment services of remote workers.
+	RemoteKeyLifetime time.Duration
+	InFlight          time.Duration // of the executor; longer than any fault delays a call
+	Handled           bool          // dead letters of settlements have a handler, which succeeds
+	Archive           string        // directory of archived letters; none when empty
+	Retain            string        // how long letters of settlements and jobs are kept, as ISO 8601; needs Archive
+	Shards            int           // as of postadjudication.Config
+	NoPlainFamily     bool          // without the plain family
+	CommandsOnly      bool          // answer commands, execute nothing
 }
 
 // Environment returns the variable that makes a program such a worker.

@@ -33,6 +33,11 @@ type CaseAnswer struct {
 // Case writes a case: settlement, runs, attempts.
 func Case(s *screen.Screen, a CaseAnswer) error {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
+	if a.Escrow == "" { // a job, or another task that moves no money
+		s.Title("%s of %s", a.Transaction, a.Tenant)
+		s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, [][]string{{"case", a.Case.Case.String()}, {"receipts", strconv.FormatInt(a.Receipts, 10)}})
+		return runsOfCase(s, a)
+	}
 	s.Title("Transaction %s of %s", a.Transaction, a.Tenant)
 	rows := [][]string{
 		{"case", a.Case.Case.String()}, {"escrow", fmt.Sprintf("%s, holds %s", a.Escrow, money(a.Held))}, {"adjudication", fmt.Sprintf("%s %s, generation %d", a.Outcome, money(a.Asked), a.Generation)},
@@ -52,8 +57,13 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 		rows = append(rows, []string{s.Bad("unknown"), shell.Plural(a.UnknownOpen, "attempt") + " for which it is unknown whether money moved"})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"receipts", strconv.FormatInt(a.Receipts, 10)}))
+	return runsOfCase(s, a)
+}
+
+// runsOfCase writes the runs of a case, and their attempts.
+func runsOfCase(s *screen.Screen, a CaseAnswer) error {
 	s.Title("Runs")
-	rows = nil
+	var rows [][]string
 	for _, r := range a.Runs {
 		state := string(r.State)
 		if r.ReasonCode != "" {

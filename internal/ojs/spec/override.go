@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/recourse-dev/recourse/internal/strictjson"
 )
@@ -137,11 +138,19 @@ func (o *overrider) applyArgs() {
 // maxNames bounds the names that a change shows.
 const maxNames = 3
 
+// plainName returns the name of a member as a receipt may have it: quoted if it is no plain text.
+func plainName(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		name = strconv.QuoteToASCII(name)
+	}
+	return strictjson.Name(name)
+}
+
 // namesOf returns the names of some members.
 func namesOf(o object) string {
 	names := make([]string, 0, maxNames)
 	for _, m := range o[:min(len(o), maxNames)] {
-		names = append(names, strictjson.Name(m.name))
+		names = append(names, plainName(m.name))
 	}
 	out := "(" + strings.Join(names, ", ")
 	if more := len(o) - maxNames; more > 0 {
