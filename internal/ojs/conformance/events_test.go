@@ -173,7 +173,16 @@ func TestMET_01_MetricsOfDeadLetters(t *testing.T) {
 		page = metrics(t)
 		return strings.Contains(page, `ojs_dead_letter_total{queue="`+q.name+`"} 1`)
 	})
-	for _, want := range []string{`ojs_dead_letter_depth{queue="` + q.name + `"} 1`, `ojs_dead_letter_added_total{queue="` + q.name + `",type="` + q.kind + `"} 2`, "\nojs_dead_letter_retried_total ", "\nojs_dead_letter_pruned_total "} {
+	for _, want := range []string{`ojs_dead_letter_depth{queue="` + q.name + `"} 1`, `ojs_dead_letter_added_total{queue="` + q.name + `",type="` + q.kind + `"} 2`, `ojs_dead_letter_retried_total{queue="` + q.name + `"} 1`, `ojs_dead_letter_pruned_total{queue="` + q.name + `"} 0`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	post(t, letters+"/retry", members{"filter": members{"queue": q.name}, "confirm": true}).must(200).is("succeeded", 1)
+	q.fail()
+	advance(t, "P181D")
+	page = metrics(t)
+	for _, want := range []string{`ojs_dead_letter_retried_total{queue="` + q.name + `"} 2`, `ojs_dead_letter_pruned_total{queue="` + q.name + `"} 1`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
 		}
