@@ -31,6 +31,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -83,6 +84,9 @@ type Config struct {
 	Tracer       trace.TracerProvider                        // nothing is traced when nil
 	OnTransition func(background.Transition, background.Run) // called after each transition that this process committed
 	OnBreaker    func(circuit.Breaker)                       // called after this process changed a circuit breaker
+	// OnLetterReceipt is called for each receipt that this process wrote about a dead letter that existed
+	// before, such as of its fork or its end by retention. It must not block.
+	OnLetterReceipt func(letter background.Run, subtype receipts.Subtype, actor string)
 
 	// Demonstration means that Executor pays nothing real. Such a Service executes only on a
 	// database that was empty when a demonstration first opened it. That database is marked for
@@ -205,7 +209,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	s.escrows = newEscrowMaintainer(s.journal, c.Logger)
 	s.applier = &casework.Applier{
 		Letters: casework.LettersOf{Journal: s.journal}, Journal: s.journal, PlainFamilies: map[string]*casework.PlainFamily{}, Sessions: sessions, WithoutRedis: s.withoutRedis, Now: s.now, Log: c.Logger,
-		Refusals: &casework.Refusals{Journal: s.journal, Now: s.now},
+		Refusals: &casework.Refusals{Journal: s.journal, Now: s.now}, OnReceipt: c.OnLetterReceipt,
 	}
 	s.policies = &policyStore{policyCache: &policyCache{journal: s.journal, log: c.Logger}, base: c.Policy.Normalize(), plainFamilies: s.applier.PlainFamilies}
 	s.submissions = &submissions{journal: s.journal, applier: s.applier, policies: s.policies, now: s.now}

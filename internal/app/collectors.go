@@ -31,7 +31,7 @@ type processCollector struct {
 	staleClaims *prometheus.Desc // claims that were too old to call the escrow service
 	clockOffset *prometheus.Desc
 
-	running, waiting, abandoned, failures, renotified, uptime, transitions, newCases, unreadable, unrecordable, breakersNotClosed, pausedDeliveries, stalledBreakers, stalledRuns, pausedQueues, archivedTasksRemoved, pruned, jobsPruned, pruneFailures, unarchived *prometheus.Desc
+	running, waiting, abandoned, failures, renotified, uptime, transitions, newCases, unreadable, unrecordable, breakersNotClosed, pausedDeliveries, stalledBreakers, stalledRuns, pausedQueues, archivedTasksRemoved, pruned, pruneFailures, unarchived *prometheus.Desc
 
 	lookups *prometheus.Desc // about dead letters of unknown outcome
 }
@@ -53,7 +53,6 @@ func newProcessCollector(service measuredService, started time.Time) *processCol
 		pausedQueues:         newDesc("recourse_queues_paused", "Queues paused in asynq: their runs are not delivered."),
 		archivedTasksRemoved: newDesc("recourse_archived_tasks_removed_total", "Archived tasks of dead letters removed from asynq."),
 		pruned:               newDesc("recourse_dead_letters_pruned_total", "Dead letters removed because their retention expired."),
-		jobsPruned:           newDesc("ojs_dead_letter_pruned_total", "Dead letters of jobs removed by retention, by this process."),
 		pruneFailures:        newDesc("recourse_dead_letters_prune_failures_total", "Failures to announce the expiry of a dead letter, or to remove it."),
 		unarchived:           newDesc("recourse_dead_letters_unarchived", "Dead letters of settlements kept beyond their retention because there is no archive."),
 		subscribers:          newDesc("recourse_dead_letter_subscribers", "Subscribers of dead letters in this process."),
@@ -99,7 +98,6 @@ func (p *processCollector) Collect(to chan<- prometheus.Metric) {
 	count(p.pausedDeliveries, s.PausedDeliveries)
 	count(p.archivedTasksRemoved, s.ArchivedTasksRemoved)
 	count(p.pruned, s.Retention.Pruned)
-	count(p.jobsPruned, s.Retention.PrunedJobs)
 	count(p.pruneFailures, s.Retention.Failed)
 	for result, n := range map[string]uint64{"asked": s.Lookups.Asked, "cleared": s.Lookups.Cleared, "closed": s.Lookups.Closed} {
 		to <- prometheus.MustNewConstMetric(p.lookups, prometheus.CounterValue, float64(n), result)

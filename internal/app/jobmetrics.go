@@ -1,6 +1,7 @@
 package app
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,25 +13,48 @@ import (
 
 // jobMetrics counts dead letters of jobs, under the names of Open Job Spec.
 type jobMetrics struct {
-	added   *prometheus.CounterVec
-	retried prometheus.Counter
-	labels  boundedLabels
+	added           *prometheus.CounterVec
+	retried, pruned *prometheus.CounterVec
+	pairs, queues   boundedLabels
 }
 
 func newJobMetrics(r *prometheus.Registry) *jobMetrics {
-	m := &jobMetrics{
-		added:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ojs_dead_letter_added_total", Help: "Dead letters of jobs opened by this process, by queue and type of job; from the hundredth pair on as " + otherLabels + "."}, []string{"queue", "type"}),
-		retried: prometheus.NewCounter(prometheus.CounterOpts{Name: "ojs_dead_letter_retried_total", Help: "Dead letters of jobs that requests to /ojs retried at this process."}),
-		labels:  boundedLabels{seen: map[[2]string]struct{}{}},
+	const bound = "; from the hundredth on as " + otherLabels + "."
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help + bound}, labels)
 	}
-	r.MustRegister(m.added, m.retried)
+	m := &jobMetrics{
+		added:   counter("ojs_dead_letter_added_total", "Dead letters of jobs opened by this process, by queue and type of job", "queue", "type"),
+		retried: counter("ojs_dead_letter_retried_total", "Dead letters of jobs retried by this process, alone or by a plan but not by a rule, by the queue in which they died", "queue"),
+		pruned:  counter("ojs_dead_letter_pruned_total", "Dead letters of jobs removed by retention, by this process, by queue", "queue"),
+		pairs:   boundedLabels{seen: map[[2]string]struct{}{}},
+		queues:  boundedLabels{seen: map[[2]string]struct{}{}},
+	}
+	r.MustRegister(m.added, m.retried, m.pruned)
 	return m
 }
 
 func (m *jobMetrics) countTransition(tr background.Transition, after background.Run) {
 	if tr.Event == receipts.DeadLettered && after.Remote {
-		labels := m.labels.bound(after.Queue, after.Target)
+		labels := m.pairs.bound(after.Queue, after.Target)
 		m.added.WithLabelValues(labels[0], labels[1]).Inc()
+		queue := m.queues.bound(after.Queue, "")[0]
+		m.retried.WithLabelValues(queue) // exported from here on, so that a rate over its first count is defined
+		m.pruned.WithLabelValues(queue)
+	}
+}
+
+// countReceipt counts a receipt of a dead letter. What a rule retries is a replay, which the events of jobs
+// tell apart as well.
+func (m *jobMetrics) countReceipt(letter background.Run, subtype receipts.Subtype, actor string) {
+	if !letter.Remote {
+		return
+	}
+	switch {
+	case subtype == receipts.ManualRetryRequested && !strings.HasPrefix(actor, "rule:"):
+		m.retried.WithLabelValues(m.queues.bound(letter.Queue, "")[0]).Inc()
+	case subtype == receipts.RetentionExpired:
+		m.pruned.WithLabelValues(m.queues.bound(letter.Queue, "")[0]).Inc()
 	}
 }
 

@@ -58,7 +58,7 @@ func (m *Main) routes(monitor http.Handler, apiServer *api.API) *http.ServeMux {
 
 // serveJobs adds the pages of Open Job Spec.
 func (m *Main) serveJobs(pages *http.ServeMux, shared *door.Door) {
-	server := ojs.New(ojs.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Test: m.testMode, OnRetried: func(n int64) { m.metrics.jobs.retried.Add(float64(n)) }})
+	server := ojs.New(ojs.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Test: m.testMode})
 	pages.Handle(ojs.Prefix+"/", server)
 	if m.testMode != nil {
 		pages.Handle(ojs.TestPrefix+"/", server.Tests(func(ctx context.Context) error {

@@ -31,7 +31,6 @@ func (s *Server) bulkRetry(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	s.retried(done.Progress.Done)
 	type failure struct {
 		JobID string `json:"job_id"`
 		Error string `json:"error"`

@@ -125,7 +125,6 @@ func (s *Server) retryLetter(q request) (answer, error) {
 	if err != nil {
 		return answer{}, letterError(q, dead, err)
 	}
-	s.retried(1)
 	return answer{body: renderJob(after, q.jobs.Now()), of: after.Case}, nil
 }
 

@@ -2,6 +2,7 @@ package ojs
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -12,7 +13,10 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-const eventSource = "ojs://recourse/jobs"
+const (
+	eventSource = "ojs://recourse/jobs"
+	completed   = "job.completed"
+)
 
 // listEvents answers GET /events. An event follows from a receipt, and some receipts have several: the id of an
 // event has the position of its receipt and its place among those of it.
@@ -26,6 +30,7 @@ func listEvents(q request) (answer, error) {
 		after--
 	}
 	page := spec.EventPage{Events: []spec.Event{}, HasMore: true, Cursor: q.URL.Query().Get("after")}
+	succeeded := map[string]background.RunID{} // by their jobs, each of which succeeds once
 	for reads := 0; page.HasMore && reads < eventReads; reads++ {
 		found, upTo, more, err := q.jobs.Events(q.Context(), after, min(jobs.MaxEvents, max(eventsAtOnce, 2*asked.Limit)))
 		var field *refusal.FieldError
@@ -34,6 +39,11 @@ func listEvents(q request) (answer, error) {
 			return answer{}, spec.Invalid("after", "must be the id of an event")
 		case err != nil:
 			return answer{}, err
+		}
+		for _, e := range found {
+			if e.Subtype == receipts.AttemptSucceeded {
+				succeeded[e.ID] = e.Run
+			}
 		}
 		if full := addEvents(&page, asked, found); full {
 			page.Cursor = page.Events[len(page.Events)-1].ID
@@ -44,11 +54,42 @@ func listEvents(q request) (answer, error) {
 		}
 		after = upTo.Position
 	}
+	if err := addResults(q, &page, succeeded); err != nil {
+		return answer{}, err
+	}
 	return answer{body: marshal(page)}, nil
 }
 
 // eventsAtOnce is how many events are read at least.
 const eventsAtOnce = 100
+
+// maxResultBytes bounds the results of a page of events. A page with more of them ends early.
+const maxResultBytes = 8 << 20
+
+// addResults adds their results to the events of completed jobs, all by one query.
+func addResults(q request, page *spec.EventPage, succeeded map[string]background.RunID) error {
+	var places []int
+	var runs []background.RunID
+	for i, e := range page.Events {
+		if e.Type == completed {
+			places, runs = append(places, i), append(runs, succeeded[e.Subject])
+		}
+	}
+	outputs, read, err := q.jobs.Outputs(q.Context(), runs, maxResultBytes)
+	if err != nil {
+		return err
+	}
+	for i, run := range runs[:read] {
+		if output := outputs[run]; len(output) > 0 && string(output) != "null" {
+			page.Events[places[i]].Data["result"] = json.RawMessage(output)
+		}
+	}
+	if read < len(runs) {
+		page.Events = page.Events[:places[read]]
+		page.HasMore, page.Cursor = true, page.Events[len(page.Events)-1].ID
+	}
+	return nil
+}
 
 // eventReads bounds how often a request reads on because its filters leave out what it read.
 const eventReads = 16
@@ -93,7 +134,7 @@ func eventsOf(e jobs.Event) (out []spec.Event) {
 	case receipts.AttemptStarted:
 		add("job.started", spec.Active, map[string]any{"attempt": e.Attempt, "worker_id": e.Payload.Worker})
 	case receipts.AttemptSucceeded:
-		add("job.completed", spec.Completed, map[string]any{"attempt": e.Attempt, "duration_ms": e.Payload.DurationUS / 1000})
+		add(completed, spec.Completed, map[string]any{"attempt": e.Attempt, "duration_ms": e.Payload.DurationUS / 1000})
 	case receipts.AttemptInterrupted:
 		if !e.Payload.HandedBack {
 			failed(spec.Available)

@@ -34,8 +34,6 @@ type Config struct {
 	Log     *zap.Logger
 	Version string    // of the program
 	Test    *TestMode // nil: none
-
-	OnRetried func(letters int64) // called after dead letters were retried; must not block; may be nil
 }
 
 // Server serves /ojs. It is safe for concurrent use.
@@ -46,17 +44,13 @@ type Server struct {
 	version string
 	test    *TestMode
 	began   time.Time
-	retried func(int64)
 	store   storeCheck
 	mux     *door.Mux
 }
 
 // New returns a server of the jobs of a service.
 func New(c Config) *Server {
-	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now(), retried: c.OnRetried}
-	if s.retried == nil {
-		s.retried = func(int64) {}
-	}
+	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now()}
 	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, ReadsJSON: true, Headers: []string{CaseHeader}, WriteRefusal: s.writeRefusal})
 	s.mux.HandlePublic("GET "+Prefix+"/manifest", http.HandlerFunc(s.manifest))
 	s.mux.HandlePublic("GET "+root+"/health", http.HandlerFunc(s.health))

@@ -20,6 +20,7 @@ type Event struct {
 	At          time.Time
 	Actor       string
 	Payload     receipts.Payload
+	Run         background.RunID
 	ID          string
 	Type        string
 	Queue       string
@@ -101,7 +102,7 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 				return nil, 0, err
 			}
 			e := Event{
-				Position: r.Number, Subtype: r.Subtype, At: r.At, Actor: r.Actor, Payload: p, ID: label.ID, Type: label.Type, Queue: label.Queue,
+				Position: r.Number, Subtype: r.Subtype, At: r.At, Actor: r.Actor, Payload: p, Run: r.Run, ID: label.ID, Type: label.Type, Queue: label.Queue,
 				Attempt: p.Attempt, ByRule: strings.HasPrefix(r.Actor, "rule:"),
 			}
 			if policy, err := retrypolicy.Parse(label.Policy); err == nil {
@@ -149,6 +150,16 @@ func (h handBacks) read(ctx context.Context, id receipts.CaseID) ([]receipts.Rec
 	}
 	h.of[id] = found
 	return found, nil
+}
+
+// Outputs returns what workers returned with the success of runs, in the order of the runs, and of how many of
+// them: it ends once it has read most bytes, with one output at least. A run whose worker returned nothing has
+// none.
+func (j Jobs) Outputs(ctx context.Context, runs []background.RunID, most int) (outputs map[background.RunID][]byte, read int, err error) {
+	if len(runs) == 0 {
+		return nil, 0, nil
+	}
+	return j.s.journal.Cases.Outputs(ctx, j.tenant, runs, most)
 }
 
 // countedAttempt returns the number of an attempt without those before it that were handed back.

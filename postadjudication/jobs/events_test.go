@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
@@ -147,5 +148,43 @@ func TestQueuesAreListedFromTheirFirstJobOn(t *testing.T) {
 	}
 	if got := names("nobody", "default", 0, 100); !slices.Equal(got, []string{"default"}) {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestOutputsAreReadInOrderUpToABound(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	var runs []background.RunID
+	for _, output := range []string{`"aaaa"`, ``, `"bbbb"`, `"cccc"`} {
+		s := f.mustEnqueue()
+		f.mustFetch(s)
+		done, err := f.Ack(ctx, by(s), json.RawMessage(output))
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, done.Run)
+	}
+	for most, want := range map[int]struct {
+		read  int
+		found []string
+	}{
+		1: {2, []string{`"aaaa"`, ``}}, 7: {3, []string{`"aaaa"`, ``, `"bbbb"`}}, 12: {3, []string{`"aaaa"`, ``, `"bbbb"`}}, 13: {4, []string{`"aaaa"`, ``, `"bbbb"`, `"cccc"`}},
+	} {
+		outputs, read, err := f.Outputs(ctx, runs, most)
+		if err != nil || read != want.read {
+			t.Errorf("%d bytes: %d read, %v", most, read, err)
+		}
+		for i, run := range runs {
+			if i < read && string(outputs[run]) != want.found[i] {
+				t.Errorf("%d bytes: %q at %d", most, outputs[run], i)
+			}
+		}
+	}
+	if outputs, read, err := f.As("umbrella", "ada").Jobs.Outputs(ctx, runs, 100); err != nil || len(outputs) != 0 || read != len(runs) {
+		t.Errorf("another tenant: %v, %d, %v", outputs, read, err)
+	}
+	if outputs, read, err := f.Outputs(ctx, nil, 100); err != nil || len(outputs) != 0 || read != 0 {
+		t.Errorf("%v, %d, %v", outputs, read, err)
 	}
 }

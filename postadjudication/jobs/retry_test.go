@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -262,4 +265,51 @@ func TestReplacingAJobKeepsItsSchedule(t *testing.T) {
 		t.Errorf("%+v", third)
 	}
 	f.MustAudit()
+}
+
+// What this process does with dead letters is reported once it is committed, and only then.
+func TestReceiptsOfDeadLettersAreReported(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var reported []string
+	report := func(c *postadjudication.Config) {
+		c.OnLetterReceipt = func(letter background.Run, subtype receipts.Subtype, actor string) {
+			mu.Lock()
+			defer mu.Unlock()
+			reported = append(reported, strings.Join([]string{letter.Queue, string(subtype), actor}, " "))
+		}
+	}
+	want := func(all ...string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(reported, all) {
+			t.Errorf("%q, want %q", reported, all)
+		}
+		reported = nil
+	}
+	f := newFixture(t, report)
+	ctx := context.Background()
+	first, second, third := f.mustDie(), f.mustDie(), f.mustDie()
+	want()
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, first.ID, jobs.Retry{Reason: "r", Queue: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	want("mail manual-retry-requested service:shop")
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, first.ID, jobs.Retry{Reason: "r"}); err == nil {
+		t.Error("retried twice")
+	}
+	want()
+	if err := f.Jobs.DeadLetters().Delete(ctx, second.ID, "r"); err != nil {
+		t.Fatal(err)
+	}
+	want("mail purged service:shop")
+	p := f.NewPruner(withJobs, report).At(181 * 24 * time.Hour)
+	if _, err := p.Prune(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want("mail retention-expired system:retention")
+	if _, err := f.Find(ctx, third.ID); !errors.Is(err, refusal.ErrNotFound) {
+		t.Error(err)
+	}
 }

@@ -41,8 +41,8 @@ type Report struct {
 
 // pruneCounts counts the pruner's work in one process.
 type pruneCounts struct {
-	rounds, announced, pruned, prunedJobs, failed atomic.Uint64
-	unarchived                                    atomic.Int64
+	rounds, announced, pruned, failed atomic.Uint64
+	unarchived                        atomic.Int64
 }
 
 // Stats counts the pruner's work in one process. Unarchived is that of the last round.
@@ -50,7 +50,6 @@ type Stats struct {
 	Rounds     uint64 // completed rounds
 	Announced  uint64 // letters whose expiry was announced
 	Pruned     uint64 // letters purged
-	PrunedJobs uint64 // of these, letters of jobs
 	Failed     uint64 // failures to announce or purge a letter
 	Unarchived int64  // expired letters of settlements that are kept because there is no archive
 }
@@ -58,7 +57,7 @@ type Stats struct {
 // Stats returns what this process did.
 func (k *Keeper) Stats() Stats {
 	p := &k.counts
-	return Stats{Rounds: p.rounds.Load(), Announced: p.announced.Load(), Pruned: p.pruned.Load(), PrunedJobs: p.prunedJobs.Load(), Failed: p.failed.Load(), Unarchived: p.unarchived.Load()}
+	return Stats{Rounds: p.rounds.Load(), Announced: p.announced.Load(), Pruned: p.pruned.Load(), Failed: p.failed.Load(), Unarchived: p.unarchived.Load()}
 }
 
 // Keeper keeps dead letters as long as their retention says, and purges them.
@@ -220,7 +219,6 @@ func (p *pruneRound) purgeExpired(ctx context.Context, rule parsedRule, why stri
 	p.counts.pruned.Add(uint64(n))
 	if n > 0 && rule.unannounced() {
 		p.prunedJobs[letters[0].Run.Tenant] += n
-		p.counts.prunedJobs.Add(uint64(n))
 	}
 	return results, err
 }

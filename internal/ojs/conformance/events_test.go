@@ -45,7 +45,7 @@ func TestEVT_01_EventsSayWhatBecomesOfAJob(t *testing.T) {
 	q.fail()
 	retry(t, id)
 	q.fetch()
-	q.ack(id)
+	q.ack(id, members{"result": literal(`{"amount":1.50,"to":"<ada>"}`)})
 	found := eventsOf(q, "job.completed")
 	var kinds []string
 	seen := map[string]bool{}
@@ -76,6 +76,7 @@ func TestEVT_01_EventsSayWhatBecomesOfAJob(t *testing.T) {
 	found[6].object("data").object("last_error").is("code", "handler_error")
 	found[7].object("data").instant("discarded_at")
 	found[10].object("data").whole("duration_ms")
+	found[10].object("data").is("result", literal(`{"amount":1.50,"to":"<ada>"}`))
 	again := eventsOf(q, "job.completed")
 	if !slices.EqualFunc(found, again, func(a, b object) bool { return text(a.members) == text(b.members) }) {
 		t.Error("a second reading differs")
@@ -137,6 +138,44 @@ func TestEVT_03_PagesContinueAfterTheirCursor(t *testing.T) {
 	}
 }
 
+// However large the results are, each is in the event of its job, and a job without one has none.
+func TestEVT_04_CompletedJobsHaveTheirResults(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	const jobs = 150
+	want := map[string]string{}
+	for n := range jobs {
+		id := q.enqueue().text("id")
+		want[id] = "null"
+		if n%10 > 0 {
+			want[id] = text(strings.Repeat("x", 60<<10) + id)
+		}
+	}
+	for range jobs {
+		id := q.fetch().text("id")
+		result := members{}
+		if want[id] != "null" {
+			result["result"] = literal(want[id])
+		}
+		q.ack(id, result)
+	}
+	var found []object
+	wait(t, "all events can be read", func() bool {
+		found = readEvents(t, "types=job.completed&limit=1000&queues="+q.name)
+		return len(found) >= jobs
+	})
+	for _, e := range found {
+		data := e.object("data")
+		if got := text(data.members["result"]); got != want[e.text("subject")] || got == "null" && data.has("result") {
+			t.Errorf("%s: %.80s", e.text("subject"), got)
+		}
+		delete(want, e.text("subject"))
+	}
+	if len(found) != jobs || len(want) > 0 {
+		t.Errorf("%d events, and none of %d jobs", len(found), len(want))
+	}
+}
+
 func TestMAN_01_TheManifestClaimsWhatHolds(t *testing.T) {
 	t.Parallel()
 	m := get(t, "/ojs/manifest").must(200)
@@ -173,7 +212,16 @@ func TestMET_01_MetricsOfDeadLetters(t *testing.T) {
 		page = metrics(t)
 		return strings.Contains(page, `ojs_dead_letter_total{queue="`+q.name+`"} 1`)
 	})
-	for _, want := range []string{`ojs_dead_letter_depth{queue="` + q.name + `"} 1`, `ojs_dead_letter_added_total{queue="` + q.name + `",type="` + q.kind + `"} 2`, "\nojs_dead_letter_retried_total ", "\nojs_dead_letter_pruned_total "} {
+	for _, want := range []string{`ojs_dead_letter_depth{queue="` + q.name + `"} 1`, `ojs_dead_letter_added_total{queue="` + q.name + `",type="` + q.kind + `"} 2`, `ojs_dead_letter_retried_total{queue="` + q.name + `"} 1`, `ojs_dead_letter_pruned_total{queue="` + q.name + `"} 0`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	post(t, letters+"/retry", members{"filter": members{"queue": q.name}, "confirm": true}).must(200).is("succeeded", 1)
+	q.fail()
+	advance(t, "P181D")
+	page = metrics(t)
+	for _, want := range []string{`ojs_dead_letter_retried_total{queue="` + q.name + `"} 2`, `ojs_dead_letter_pruned_total{queue="` + q.name + `"} 1`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
 		}

@@ -70,6 +70,7 @@ var runOnBoth = []func(*testing.T){
 	TestEVT_01_EventsSayWhatBecomesOfAJob,
 	TestEVT_02_EndsHaveTheirEvents,
 	TestEVT_03_PagesContinueAfterTheirCursor,
+	TestEVT_04_CompletedJobsHaveTheirResults,
 	TestMAN_01_TheManifestClaimsWhatHolds,
 	TestMAN_02_Health,
 	TestFRA_01_AnswersHaveTheMediaTypeWhateverIsAccepted,
@@ -189,7 +190,7 @@ func checkServers(t *testing.T, tests []*ast.FuncDecl) {
 			t.Errorf("%s must be either in needTestMode or in runOnBoth", name)
 		}
 	}
-	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{121, 11, 8, 140}; got != want {
+	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{122, 11, 8, 141}; got != want {
 		t.Errorf("%d tests run against both servers, %d only in test mode, %d only with keys, of %d; want %d", got[0], got[1], got[2], got[3], want)
 	}
 }

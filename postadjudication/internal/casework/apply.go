@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Applier applies decisions to dead letters. All that people, plans, rules and retention do with a
@@ -27,6 +28,10 @@ type Applier struct {
 	WithoutRedis  bool
 	Now           func() time.Time
 	Log           *zap.Logger
+
+	// OnReceipt is called for each receipt of a dead letter that this process committed, with the letter as
+	// it was before; may be nil.
+	OnReceipt func(letter background.Run, subtype receipts.Subtype, actor string)
 }
 
 // ErrLetterChanged means that the letter is not as it was read or planned.
@@ -165,7 +170,22 @@ func (c *Applier) write(ctx context.Context, f journal.LetterRow, ch journal.Cha
 		}
 		return ch, nil
 	})
+	if err == nil {
+		c.reportReceipts(f, ch)
+	}
 	return refusedByCommit(f, err)
+}
+
+// reportReceipts calls OnReceipt for a change of a letter that was committed.
+func (c *Applier) reportReceipts(f journal.LetterRow, ch journal.Change) {
+	if c.OnReceipt == nil {
+		return
+	}
+	for _, d := range ch.Drafts {
+		if d.Run == f.Run.ID {
+			c.OnReceipt(f.Run, d.Subtype, d.Actor)
+		}
+	}
 }
 
 // refusedByCommit returns the error of a write of a change of f, with the gate of a guard that the

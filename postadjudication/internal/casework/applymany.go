@@ -146,6 +146,7 @@ func (b *letterBatch) applyPart(ctx context.Context, part []*Result) (failed []*
 		switch {
 		case err == nil && written[n]:
 			d.Change, d.Err = changes[n], nil
+			b.reportReceipts(d.Letter, changes[n])
 		case err == nil:
 			d.Err = ErrLetterChanged
 		case len(due) == 1:

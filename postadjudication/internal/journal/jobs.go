@@ -269,6 +269,40 @@ func (c *Cases) Output(ctx context.Context, tenant string, id background.RunID) 
 	return output, pg.Wrap(err)
 }
 
+// outputsSQL reads no output that begins $3 bytes or more after the first.
+const outputsSQL = `SELECT n, CASE WHEN before < $3 THEN output END FROM (
+	SELECT a.n, r.output, sum(length(r.output)) OVER (ORDER BY a.n) - length(r.output) AS before
+	FROM unnest($2::uuid[]) WITH ORDINALITY a (id, n) JOIN recourse.runs r ON r.id = a.id AND r.tenant = $1 AND r.output IS NOT NULL) found ORDER BY n`
+
+// Outputs reads what the remote workers of runs returned with their success, in the order of the runs. It
+// returns of how many runs it has read it: it ends once it has read most bytes.
+func (c *Cases) Outputs(ctx context.Context, tenant string, ids []background.RunID, most int) (outputs map[background.RunID][]byte, read int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	columns := pg.NewTextColumns(1, len(ids))
+	for _, id := range ids {
+		columns.ID(id)
+	}
+	rows, err := c.readDB.QueryContext(ctx, outputsSQL, tenant, columns.Args()[0], most)
+	if err != nil {
+		return nil, 0, pg.Wrap(err)
+	}
+	defer rows.Close()
+	outputs = map[background.RunID][]byte{}
+	for rows.Next() {
+		var n int
+		var output []byte
+		if err := rows.Scan(&n, &output); err != nil {
+			return nil, 0, pg.Wrap(err)
+		}
+		if output == nil {
+			return outputs, n - 1, nil
+		}
+		outputs[ids[n-1]] = output
+	}
+	return outputs, len(ids), pg.Wrap(rows.Err())
+}
+
 // JobLabel is what a receipt of a job's run does not say.
 type JobLabel struct {
 	Family, ID, Type, Queue, Policy string
