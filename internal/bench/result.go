@@ -31,6 +31,13 @@ const (
 
 	renotifiedSeconds = "renotified_s" // from the flush of Redis until every live run has a notification
 
+	// Of a queue in which no more jobs wait, beside a full one.
+	fewPerSecond        = "few_tasks_per_second"
+	fewP50              = "few_fetch_p50_ms"
+	fewP99              = "few_fetch_p99_ms"
+	waitingRatio        = "ratio_to_few"
+	waitingLatencyRatio = "latency_ratio_to_few"
+
 	planSeconds      = "plan_s"
 	bulkSeconds      = "bulk_s"        // from the start of the plan to its end
 	submittedSeconds = "handed_over_s" // from the start to the last submission

@@ -32,6 +32,11 @@ var (
 		{submittedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
 		{killCount, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
+	waitingColumns = []column{
+		{perSecond, "jobs/s", "%.0f"}, {fewPerSecond, "of few", "%.0f"}, {waitingRatio, "ratio", "%.2f"},
+		{latencyP50, "fetch p50 ms", "%.1f"}, {fewP50, "of few", "%.1f"}, {waitingLatencyRatio, "ratio", "%.2f"}, {latencyP99, "p99 ms", "%.1f"}, {fewP99, "of few", "%.1f"},
+		{clientShare, "idle server %", "%.1f"}, {submittedSeconds, "made in s", "%.0f"},
+	}
 	flushColumns  = []column{{renotifiedSeconds, "renotified s", "%.2f"}}
 	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
@@ -55,6 +60,8 @@ func columns(workload string) []column {
 		add(idleColumns, memoryColumns)
 	case flushWorkload:
 		add(flushColumns)
+	case jobsWaitingWorkload:
+		add(waitingColumns, memoryColumns)
 	case memoryWorkload:
 		add(memoryColumns)
 	case bulkWorkload:
