@@ -28,6 +28,8 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 		return j.soak(ctx)
 	case jobsWaitingWorkload:
 		return j.jobsWaiting(ctx)
+	case jobsLatencyWorkload:
+		return j.jobsLatency(ctx)
 	case bulkWorker:
 		return nil, j.runWorker(ctx)
 	}

@@ -18,11 +18,12 @@ const (
 
 	// The workloads of the server of jobs, in a process of its own.
 	jobsWaitingWorkload = "jobs-waiting"
+	jobsLatencyWorkload = "jobs-latency"
 )
 
 var workloadNames = []string{
 	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
-	jobsWaitingWorkload,
+	jobsWaitingWorkload, jobsLatencyWorkload,
 }
 
 // Upper bounds of the workloads that run at a rate.
@@ -46,7 +47,7 @@ func ofJobs(workload string) bool {
 
 // ofServer reports whether a workload is measured at a process of recourse serve.
 func ofServer(workload string) bool {
-	return workload == jobsWaitingWorkload
+	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload
 }
 
 // sizes returns the numbers of tasks that a workload is measured with, one after the
