@@ -20,7 +20,7 @@ const bulkWorkerKills = 2
 // SIGKILL again and again.
 func (j job) bulk(ctx context.Context) (m metrics, err error) {
 	if j.Preload {
-		return nil, j.deadLetterAll(ctx)
+		return nil, j.endAll(ctx, refusingExecutor{}, func(s *postadjudication.Service, r *record) system { return &recourseSystem{s, r} }) // each dies of its first attempt
 	}
 	redis, err := asynq.ParseRedisURI(j.RedisURL)
 	if err != nil {
@@ -72,37 +72,50 @@ func (j job) forkUnderKills(ctx context.Context, s *postadjudication.Service, pl
 	if err != nil {
 		return err
 	}
-	defer func() { w.kill() }()
+	stop, err := underKills(ctx, s, plan, begun, w, func() (killable, error) { return j.startWorker(ctx) }, m)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	return j.untilSettled(ctx, db, begun, m)
+}
+
+// killable is a process that works on a plan.
+type killable interface {
+	kill() // with SIGKILL; it returns when the process has ended
+}
+
+// underKills waits until a plan is done, and kills the process that works on it bulkWorkerKills times, each
+// time starting another. stop ends the last one.
+func underKills(ctx context.Context, s *postadjudication.Service, plan bulk.Plan, begun time.Time, w killable, start func() (killable, error), m metrics) (stop func(), err error) {
+	stop = func() { w.kill() }
 	for {
 		b, err := s.As("bench", "").Bulk.Get(ctx, plan.ID)
 		switch {
 		case err != nil:
-			return err
+			return stop, err
 		case b.State == bulk.Done:
 			took := time.Since(begun)
-			m[bulkSeconds], m[perSecond] = took.Seconds(), float64(j.Tasks)/took.Seconds()
-			return errors.Join(equal("kills", int(m[killCount]), bulkWorkerKills), j.untilSettled(ctx, db, begun, m))
+			m[bulkSeconds], m[perSecond] = took.Seconds(), float64(plan.Items)/took.Seconds()
+			return stop, equal("kills", int(m[killCount]), bulkWorkerKills)
 		case m[killCount] < bulkWorkerKills && float64(b.Progress.Done) >= float64(plan.Items)*(m[killCount]+1)/(bulkWorkerKills+1):
 			w.kill()
 			m[killCount]++
-			if w, err = j.startWorker(ctx); err != nil {
-				return err
+			next, err := start()
+			if err != nil {
+				return stop, err
 			}
+			w = next
 		}
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {
-			return err
+			return stop, err
 		}
 	}
 }
 
 func (j job) untilSettled(ctx context.Context, db *sql.DB, begun time.Time, m metrics) error {
-	for live := true; live; {
-		if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.runs WHERE live)`).Scan(&live); err != nil {
-			return err
-		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
+	if err := untilNone(ctx, db, `SELECT EXISTS (SELECT FROM recourse.runs WHERE live)`); err != nil {
+		return err
 	}
 	m[settledSeconds] = time.Since(begun).Seconds()
 	return nil

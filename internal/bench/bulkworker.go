@@ -82,10 +82,10 @@ func (j job) openWith(ctx context.Context, e escrow.Executor, onTransition func(
 	})
 }
 
-// deadLetterAll submits all tasks, each of which dies of its first attempt.
-func (j job) deadLetterAll(ctx context.Context) (err error) {
+// endAll submits all tasks to a system on a service, and executes each to its end.
+func (j job) endAll(ctx context.Context, e escrow.Executor, on func(*postadjudication.Service, *record) system) (err error) {
 	r := newRecord(j.Tasks)
-	s, err := j.openWith(ctx, refusingExecutor{}, func(m background.Transition, after background.Run) { recordEnd(r, m, after) })
+	s, err := j.openWith(ctx, e, func(m background.Transition, after background.Run) { recordEnd(r, m, after) })
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (j job) deadLetterAll(ctx context.Context) (err error) {
 	working, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
 	go func() { worked <- s.Run(working) }()
-	err = submitAll(ctx, &recourseSystem{s, r}, r, preloaders)
+	err = submitAll(ctx, on(s, r), r, preloaders)
 	if err == nil {
 		err = (&measurement{job: j, record: r}).await(ctx, worked)
 	}

@@ -26,6 +26,7 @@ type job struct {
 	OwnerURL                   string // of the database, for statements that the role of DatabaseURL may not run
 	EscrowURL                  string // that workers call; empty when they pay themselves
 	PostgresPID, RedisPID      int
+	Binary                     string // the command recourse; for the workloads of a server
 	Profile                    string // file for the CPU profile; none when empty
 }
 
@@ -76,7 +77,7 @@ func (j job) timeout() time.Duration {
 	if j.Preload {
 		return 10*time.Minute + time.Duration(j.Tasks)*time.Millisecond
 	}
-	if j.Workload == lettersWorkload || j.Workload == soakWorkload || j.Workload == bulkWorker {
+	if ofServer(j.Workload) || j.Workload == lettersWorkload || j.Workload == soakWorkload || j.Workload == bulkWorker {
 		return 10*time.Minute + time.Duration(j.Tasks)*5*time.Millisecond
 	}
 	return 10 * time.Minute

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -29,13 +27,12 @@ const remoteWorkers = 64
 // jobServer is the system recourse for jobs: a server of Open Job Spec, with its clients and its workers
 // in the same process, over HTTP on loopback. A job is done by acknowledging it.
 type jobServer struct {
+	jobClient
 	job     job
 	record  *record
 	service *postadjudication.Service
 	door    *door.Door
 	server  *http.Server
-	url     string
-	client  *http.Client
 	serving sync.WaitGroup
 }
 
@@ -48,7 +45,7 @@ func openJobServer(ctx context.Context, j job, r *record) (*jobServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &jobServer{job: j, record: r, service: s, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: preloaders}}}
+	out := &jobServer{job: j, record: r, service: s}
 	if out.door, err = door.New(door.Config{Service: s, Keyless: &door.Keyless{Tenant: "bench"}}); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -56,32 +53,10 @@ func openJobServer(ctx context.Context, j job, r *record) (*jobServer, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	out.url = "http://" + listener.Addr().String() + ojs.Prefix + "/v1"
+	out.jobClient = newJobClient("http://" + listener.Addr().String())
 	out.server = &http.Server{Handler: ojs.New(ojs.Config{Service: s, Door: out.door, Log: zap.NewNop()}), ReadHeaderTimeout: time.Minute}
 	out.serving.Go(func() { _ = out.server.Serve(listener) }) // it ends with close
 	return out, nil
-}
-
-// post sends a request and decodes the answer.
-func (s *jobServer) post(ctx context.Context, path string, body []byte, status int, answer any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	a, err := s.client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
-	if err != nil {
-		return err
-	}
-	if a.StatusCode != status {
-		return fmt.Errorf("%s: %d %s", path, a.StatusCode, text)
-	}
-	return json.Unmarshal(text, answer)
 }
 
 func (s *jobServer) submit(ctx context.Context, i int) error {
@@ -123,30 +98,23 @@ func (s *jobServer) fetchAll(ctx context.Context, worker int) error {
 	}
 	want := fmt.Appendf(nil, `{"queues":["settlement"],"count":%d,"worker_id":"w%d"}`, count, worker)
 	for ctx.Err() == nil && s.record.left.Load() > 0 {
-		var fetched struct {
-			Jobs []struct {
-				ID      string            `json:"id"`
-				Args    []json.RawMessage `json:"args"`
-				Attempt int               `json:"attempt"`
-			} `json:"jobs"`
-		}
-		if err := s.post(ctx, "/workers/fetch", want, http.StatusOK, &fetched); err != nil {
+		fetched, err := s.fetch(ctx, want)
+		if err != nil {
 			return err
 		}
-		if len(fetched.Jobs) == 0 {
+		if len(fetched) == 0 {
 			if err := sleep(ctx, s.job.Poll); err != nil {
 				return nil // the measurement ends
 			}
 		}
-		for _, one := range fetched.Jobs {
+		for _, one := range fetched {
 			i, err := strconv.Atoi(string(one.Args[0]))
 			if err != nil {
 				return err
 			}
 			s.record.began(i, one.Attempt)
 			s.record.returned(i, one.Attempt)
-			var answer json.RawMessage
-			if err := s.post(ctx, "/workers/ack", fmt.Appendf(nil, `{"job_id":%q,"worker_id":"w%d"}`, one.ID, worker), http.StatusOK, &answer); err != nil {
+			if err := s.ack(ctx, one.ID, worker); err != nil {
 				return err
 			}
 			s.record.ended(i)

@@ -79,10 +79,10 @@ SELECT kase, 7, run, tenant, 'post_adjudication_retry', CASE letter WHEN 'forked
 SELECT run, tenant, n % 100 = 3, CASE WHEN n % 100 = 3 THEN 'a court asks' ELSE '' END, CASE WHEN n % 300 = 3 THEN true END, CASE WHEN n % 300 = 3 THEN 'mended' ELSE '' END
 FROM drawn WHERE letter = 'open' AND n % 100 = 3`,
 	`INSERT INTO recourse.event_log (last, tenant, case_ids, seqs)
-SELECT sum(count(*)) OVER (ORDER BY n / 500, tenant), tenant, array_agg(kase), array_agg(7::bigint) FROM drawn GROUP BY n / 500, tenant ORDER BY 1`,
+SELECT (SELECT coalesce(max(last), 0) FROM recourse.event_log) + sum(count(*)) OVER (ORDER BY n / 500, tenant), tenant, array_agg(kase), array_agg(7::bigint) FROM drawn GROUP BY n / 500, tenant ORDER BY 1`,
 }
 
-// makeLetters makes a number of letters in an empty journal.
+// makeLetters makes a number of letters.
 func makeLetters(ctx context.Context, databaseURL string, n int) (err error) {
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {

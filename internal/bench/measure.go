@@ -26,6 +26,10 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 		return j.bulk(ctx)
 	case soakWorkload:
 		return j.soak(ctx)
+	case jobsWaitingWorkload:
+		return j.jobsWaiting(ctx)
+	case jobsLatencyWorkload:
+		return j.jobsLatency(ctx)
 	case bulkWorker:
 		return nil, j.runWorker(ctx)
 	}
@@ -193,7 +197,7 @@ func (w *measurement) measureIdle(ctx context.Context) error {
 }
 
 func (w *measurement) measureMemory() error {
-	now, peak, err := resident()
+	now, peak, err := resident(os.Getpid())
 	w.metrics[residentMB], w.metrics[peakMB] = float64(now)/(1<<20), float64(peak)/(1<<20)
 	return err
 }
@@ -217,20 +221,31 @@ func submitAll(ctx context.Context, s system, r *record, goroutines int) error {
 
 // submitPaced submits every task of the record, at a rate per second.
 func submitPaced(ctx context.Context, s system, r *record, perSecond int) error {
-	beat := time.NewTicker(time.Second / time.Duration(perSecond))
-	defer beat.Stop()
-	for i := range r.tasks {
-		select {
-		case <-beat.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	return offer(ctx, len(r.tasks), perSecond, 1, func(i int) error {
 		r.submitting(i)
-		if err := s.submit(ctx, i); err != nil {
-			return err
-		}
+		return s.submit(ctx, i)
+	})
+}
+
+// offer calls do for each of n tasks, at a rate per second. Calls that take longer than the time between two
+// run at the same time, as many as there are goroutines.
+func offer(ctx context.Context, n, perSecond, goroutines int, do func(i int) error) error {
+	var next atomic.Int64
+	failures := make([]error, goroutines)
+	var all sync.WaitGroup
+	began := time.Now()
+	for g := range goroutines {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && failures[g] == nil; i = int(next.Add(1)) - 1 {
+				at := began.Add(time.Duration(i+1) * time.Second / time.Duration(perSecond))
+				if failures[g] = sleep(ctx, time.Until(at)); failures[g] == nil {
+					failures[g] = do(i)
+				}
+			}
+		})
 	}
-	return nil
+	all.Wait()
+	return errors.Join(failures...)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

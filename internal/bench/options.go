@@ -35,6 +35,10 @@ Workloads:
   jobs       64 workers fetch jobs over HTTP, each alone, and acknowledge them; River executes them in its process
   jobs10     the same, ten jobs a fetch
   enqueue    jobs are enqueued over HTTP, and nobody fetches them
+  jobs-waiting  jobs are taken from a queue in which -n more wait, half of them due tomorrow, beside one without them;
+             memory of the server, and CPU while it is idle and 64 workers poll once a second
+  jobs-latency  -n jobs at 500 a second: how long a fetch takes that finds one, and until its event can be read;
+             how late jobs come that are due at a time, retries, and jobs whose lease ended
   memory     resident memory of a recourse worker with no and with many pending runs
 
 Flags:
@@ -50,7 +54,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 		f.PrintDefaults()
 	}
 	chosen := f.String("systems", strings.Join(systemNames, ","), "systems to measure, in this order in the first round")
-	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak,jobs,jobs10,enqueue")
+	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak,jobs,jobs10,enqueue,jobs-waiting,jobs-latency")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; every system takes its turn in each")
 	f.IntVar(&o.tasks, "n", 10_000, "tasks of settle and drain; dead takes half, precision at most 100, idle at most 200")
 	f.IntVar(&o.pending, "pending", 200_000, "pending runs of memory and flush")

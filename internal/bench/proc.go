@@ -90,9 +90,9 @@ func ownCPU() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// resident returns the resident memory of this process, now and at its peak, in bytes.
-func resident() (now, peak int64, err error) {
-	text, err := os.ReadFile("/proc/self/status")
+// resident returns the resident memory of a process, now and at its peak, in bytes.
+func resident(pid int) (now, peak int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, err
 	}

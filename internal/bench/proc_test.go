@@ -50,7 +50,7 @@ func TestKilobytes(t *testing.T) {
 
 func TestThisProcessIsMeasured(t *testing.T) {
 	t.Parallel()
-	now, peak, err := resident()
+	now, peak, err := resident(os.Getpid())
 	if err != nil || now <= 1<<20 || peak < now/2 {
 		t.Errorf("resident %d, peak %d, %v", now, peak, err)
 	}

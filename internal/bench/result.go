@@ -31,6 +31,22 @@ const (
 
 	renotifiedSeconds = "renotified_s" // from the flush of Redis until every live run has a notification
 
+	// Of a queue in which no more jobs wait, beside a full one.
+	fewPerSecond        = "few_tasks_per_second"
+	fewP50              = "few_fetch_p50_ms"
+	fewP99              = "few_fetch_p99_ms"
+	waitingRatio        = "ratio_to_few"
+	waitingLatencyRatio = "latency_ratio_to_few"
+
+	// How long until an event can be read, and how late workers get what is due: a scheduled job, one whose
+	// lease ended.
+	eventP50     = "event_p50_ms"
+	eventP99     = "event_p99_ms"
+	scheduledP50 = "scheduled_late_p50_ms"
+	scheduledP99 = "scheduled_late_p99_ms"
+	leaseEndP50  = "lease_end_late_p50_ms"
+	leaseEndP99  = "lease_end_late_p99_ms"
+
 	planSeconds      = "plan_s"
 	bulkSeconds      = "bulk_s"        // from the start of the plan to its end
 	submittedSeconds = "handed_over_s" // from the start to the last submission

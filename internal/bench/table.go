@@ -32,6 +32,16 @@ var (
 		{submittedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
 		{killCount, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
+	waitingColumns = []column{
+		{perSecond, "jobs/s", "%.0f"}, {fewPerSecond, "of few", "%.0f"}, {waitingRatio, "ratio", "%.2f"},
+		{latencyP50, "fetch p50 ms", "%.1f"}, {fewP50, "of few", "%.1f"}, {waitingLatencyRatio, "ratio", "%.2f"}, {latencyP99, "p99 ms", "%.1f"}, {fewP99, "of few", "%.1f"},
+		{clientShare, "idle server %", "%.1f"}, {submittedSeconds, "made in s", "%.0f"},
+	}
+	jobsLatencyColumns = []column{
+		{perSecond, "offered/s", "%.0f"}, {latencyP50, "fetch p50 ms", "%.1f"}, {latencyP99, "p99", "%.1f"}, {eventP50, "event p50", "%.1f"}, {eventP99, "p99", "%.1f"},
+		{scheduledP50, "scheduled p50", "%+.1f"}, {scheduledP99, "p99", "%+.1f"}, {gapP50, "retry p50", "%+.1f"}, {gapP99, "p99", "%+.1f"},
+		{leaseEndP50, "lease end p50", "%+.1f"}, {leaseEndP99, "p99", "%+.1f"}, {earlyAttempts, "early", "%.0f"},
+	}
 	flushColumns  = []column{{renotifiedSeconds, "renotified s", "%.2f"}}
 	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
 )
@@ -55,6 +65,10 @@ func columns(workload string) []column {
 		add(idleColumns, memoryColumns)
 	case flushWorkload:
 		add(flushColumns)
+	case jobsWaitingWorkload:
+		add(waitingColumns, memoryColumns)
+	case jobsLatencyWorkload:
+		add(jobsLatencyColumns)
 	case memoryWorkload:
 		add(memoryColumns)
 	case bulkWorkload:

@@ -15,9 +15,16 @@ const (
 	jobsWorkload      = "jobs"
 	jobs10Workload    = "jobs10"
 	enqueueWorkload   = "enqueue"
+
+	// The workloads of the server of jobs, in a process of its own.
+	jobsWaitingWorkload = "jobs-waiting"
+	jobsLatencyWorkload = "jobs-latency"
 )
 
-var workloadNames = []string{settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload}
+var workloadNames = []string{
+	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
+	jobsWaitingWorkload, jobsLatencyWorkload,
+}
 
 // Upper bounds of the workloads that run at a rate.
 const (
@@ -36,6 +43,11 @@ func preloaded(workload string) bool {
 // ofJobs reports whether a workload is one of remote workers. The peers execute it in their own process.
 func ofJobs(workload string) bool {
 	return workload == jobsWorkload || workload == jobs10Workload || workload == enqueueWorkload
+}
+
+// ofServer reports whether a workload is measured at a process of recourse serve.
+func ofServer(workload string) bool {
+	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload
 }
 
 // sizes returns the numbers of tasks that a workload is measured with, one after the
@@ -58,7 +70,7 @@ func (o options) sizes(workload string) []int {
 
 // recourseOnly reports whether a workload is for recourse only.
 func recourseOnly(workload string) bool {
-	return workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == soakWorkload
+	return workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == soakWorkload || ofServer(workload)
 }
 
 // trial is one measurement of a run.
