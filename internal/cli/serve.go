@@ -22,10 +22,10 @@ type serverInfo struct {
 	Metrics  string `json:"metrics"`
 	Asynqmon string `json:"asynqmon"`
 	API      string `json:"api"`
-	Jobs     string `json:"jobs,omitempty"` // Open Job Spec
-	Keys     bool   `json:"keys_needed"`      // the API and asynqmon require an access key
+	Jobs     string `json:"jobs,omitempty"`     // Open Job Spec
+	Keys     bool   `json:"keys_needed"`        // the API and asynqmon require an access key
 	Database string `json:"database,omitempty"` // URL of a private Postgres, with its password
-	Tenant   string `json:"tenant,omitempty"` // of requests that have no key and name no tenant
+	Tenant   string `json:"tenant,omitempty"`   // of requests that have no key and name no tenant
 	Escrow   string `json:"escrow"`
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
 	// KeyLifetime is how long the escrow service recognises an operation key: a duration, "unlimited" or "none".

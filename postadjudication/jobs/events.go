@@ -90,7 +90,7 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 	if err != nil {
 		return nil, 0, err
 	}
-	backs := j.newHandBacks()
+	backs := handBacks{j, map[receipts.CaseID][]receipts.Receipt{}}
 	for _, r := range page {
 		label, ofJob := labels[r.Run]
 		if ofJob = ofJob && label.Family == Family; ofJob || r.Subtype == receipts.LettersPruned {
@@ -124,10 +124,6 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 type handBacks struct {
 	Jobs
 	of map[receipts.CaseID][]receipts.Receipt
-}
-
-func (j Jobs) newHandBacks() handBacks {
-	return handBacks{j, map[receipts.CaseID][]receipts.Receipt{}}
 }
 
 func (h handBacks) read(ctx context.Context, id receipts.CaseID) ([]receipts.Receipt, error) {
