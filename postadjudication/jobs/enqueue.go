@@ -57,10 +57,11 @@ func duplicate(seen *journal.Snapshot, err error, unique bool) error {
 
 // submission returns the submission of a job, whose case is new. The job is read when it is opened.
 func (j Jobs) submission(job *Job) journal.Submission {
-	now, id := j.s.now(), background.RunID(casework.NewID())
+	id := background.RunID(casework.NewID())
 	return journal.Submission{
 		Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Run: id,
 		Open: func() (journal.Change, error) {
+			now := j.s.now() // a unique job begins after those that it replaces have ended
 			run, submitted := job.run(j.tenant, id, now)
 			newCase := journal.Case{ID: run.Case, Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Content: sha256.Sum256(job.Payload), ActiveRun: id}
 			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run},
