@@ -114,7 +114,7 @@ func TestReadsOfATenantLeaveConnectionsToOthers(t *testing.T) {
 	if _, err := tx.Exec(`LOCK TABLE recourse.annotations`); err != nil { // lists of cases read it
 		t.Fatal(err)
 	}
-	const reads, ofTenant = 20, 3
+	const reads, ofTenant = 20, 2
 	listed := make(chan int, reads)
 	for range reads {
 		go func() {

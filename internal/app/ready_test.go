@@ -80,11 +80,11 @@ func TestABreachIsShownAndNotUnready(t *testing.T) {
 	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(50*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
-	for m.Service.Health().Breaches().Escrows == 0 {
+	for status := 0; m.Service.Health().Breaches().Escrows == 0 || status != http.StatusOK; status, _ = get(t, m.URL+"/readyz") {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatal("the breach is not seen")
+			t.Fatal("the breach is not seen, or the process is not ready")
 		}
 	}
 	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "1 escrows that committed more than they hold") {

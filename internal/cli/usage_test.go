@@ -23,7 +23,7 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"events --tenant t --after foo", "--after takes a whole number of up to 64 bits, not foo"},
 		{"dlq list --tenant t --limit 0", "--limit is not between 1 and 1000"},
 		{"dlq reconcile " + clitest.AnyRun + " --tenant t --actor a --reason b --moved -5", "--moved is negative"},
-		{"status", "RUN or TRANSACTION is missing"},
+		{"status", "RUN, CASE, JOB or TRANSACTION is missing"},
 		{"status a b --tenant t", "one argument too many: b"},
 		{"status txr_1", "--tenant is missing"},
 		{"status txr_1 --tenant t --colour", "--colour"},

@@ -33,7 +33,7 @@ type CaseAnswer struct {
 // Case writes a case: settlement, runs, attempts.
 func Case(s *screen.Screen, a CaseAnswer) error {
 	money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: a.Currency}.String() }
-	if a.Escrow == "" { // a job, or another task that moves no money
+	if a.Escrow == "" && a.Currency == "" { // a job, or another task that moves no money
 		s.Title("%s of %s", a.Transaction, a.Tenant)
 		s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, [][]string{{"case", a.Case.Case.String()}, {"receipts", strconv.FormatInt(a.Receipts, 10)}})
 		return runsOfCase(s, a)
