@@ -25,6 +25,9 @@ func (e *Escrows) Sums(ctx context.Context, tenant, reference string) (committed
 // EventPageSQL is the statement of From.
 const EventPageSQL = eventPageSQL
 
+// DueRemoteSQL is the statement by which remote workers fetch.
+const DueRemoteSQL = dueRemoteSQL
+
 // DescribedColumns returns the columns of the tables that statements are derived from, by
 // table: name and type of each, in order.
 func DescribedColumns() map[string][][2]string {
