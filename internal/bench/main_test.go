@@ -30,7 +30,7 @@ func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 		"in pages":      "-n 300 -workloads letters",
 		"by a plan":     "-n 1500 -workloads bulk",
 		"to the end":    "-n 1000 -workloads soak",
-		"by a server":   "-n 300 -workloads jobs-waiting,jobs-latency",
+		"by a server":   "-n 300 -workloads jobs-waiting,jobs-latency,jobs-dead",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,6 +94,8 @@ func mustMeasure(workload string) []string {
 		return []string{submittedSeconds, settledSeconds, perSecond}
 	case jobsWaitingWorkload:
 		return []string{perSecond, fewPerSecond, latencyP99, fewP99, waitingRatio, waitingLatencyRatio, residentMB, peakMB}
+	case jobsDeadWorkload:
+		return []string{slowestPage, bulkSeconds, killCount}
 	case jobsLatencyWorkload:
 		return []string{perSecond, latencyP50, latencyP99, eventP99, scheduledP99, gapP99, leaseEndP99}
 	case idleWorkload:

@@ -30,6 +30,8 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 		return j.jobsWaiting(ctx)
 	case jobsLatencyWorkload:
 		return j.jobsLatency(ctx)
+	case jobsDeadWorkload:
+		return j.jobsDead(ctx)
 	case bulkWorker:
 		return nil, j.runWorker(ctx)
 	}

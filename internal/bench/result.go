@@ -47,6 +47,9 @@ const (
 	leaseEndP50  = "lease_end_late_p50_ms"
 	leaseEndP99  = "lease_end_late_p99_ms"
 
+	slowestPage   = "slowest_page_p95_ms" // of dead jobs
+	listedSeconds = "listed_s"            // until all of them are in the list of dead letters
+
 	planSeconds      = "plan_s"
 	bulkSeconds      = "bulk_s"        // from the start of the plan to its end
 	submittedSeconds = "handed_over_s" // from the start to the last submission

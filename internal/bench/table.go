@@ -67,6 +67,8 @@ func columns(workload string) []column {
 		add(flushColumns)
 	case jobsWaitingWorkload:
 		add(waitingColumns, memoryColumns)
+	case jobsDeadWorkload:
+		add([]column{{slowestPage, "slowest page p95 ms", "%.1f"}}, bulkColumns)
 	case jobsLatencyWorkload:
 		add(jobsLatencyColumns)
 	case memoryWorkload:
@@ -87,6 +89,11 @@ func writeTables(out io.Writer, o options, all []result) error {
 				return err
 			}
 			continue
+		}
+		if w == jobsDeadWorkload {
+			if err := writeDeadPages(out, all); err != nil {
+				return err
+			}
 		}
 		t := table.NewWriter()
 		t.SetTitle(fmt.Sprintf("%s, medians of %d", w, o.rounds))

@@ -19,11 +19,12 @@ const (
 	// The workloads of the server of jobs, in a process of its own.
 	jobsWaitingWorkload = "jobs-waiting"
 	jobsLatencyWorkload = "jobs-latency"
+	jobsDeadWorkload    = "jobs-dead"
 )
 
 var workloadNames = []string{
 	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
-	jobsWaitingWorkload, jobsLatencyWorkload,
+	jobsWaitingWorkload, jobsLatencyWorkload, jobsDeadWorkload,
 }
 
 // Upper bounds of the workloads that run at a rate.
@@ -47,7 +48,7 @@ func ofJobs(workload string) bool {
 
 // ofServer reports whether a workload is measured at a process of recourse serve.
 func ofServer(workload string) bool {
-	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload
+	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload || workload == jobsDeadWorkload
 }
 
 // sizes returns the numbers of tasks that a workload is measured with, one after the
