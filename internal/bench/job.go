@@ -77,7 +77,7 @@ func (j job) timeout() time.Duration {
 	if j.Preload {
 		return 10*time.Minute + time.Duration(j.Tasks)*time.Millisecond
 	}
-	if ofServer(j.Workload) || j.Workload == lettersWorkload || j.Workload == soakWorkload || j.Workload == bulkWorker {
+	if ofServer(j.Workload) || j.Workload == migrateWorkload || j.Workload == lettersWorkload || j.Workload == soakWorkload || j.Workload == bulkWorker {
 		return 10*time.Minute + time.Duration(j.Tasks)*5*time.Millisecond
 	}
 	return 10 * time.Minute

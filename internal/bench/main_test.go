@@ -25,12 +25,13 @@ func TestMain(m *testing.M) {
 func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 	t.Parallel()
 	for name, line := range map[string]string{
-		"at full speed": "-n 50 -pending 500 -workloads settle,drain,dead,memory,flush",
-		"by the clock":  "-n 10 -workloads precision,idle",
-		"in pages":      "-n 300 -workloads letters",
-		"by a plan":     "-n 1500 -workloads bulk",
-		"to the end":    "-n 1000 -workloads soak",
-		"by a server":   "-n 300 -workloads jobs-waiting,jobs-latency,jobs-dead",
+		"at full speed":   "-n 50 -pending 500 -workloads settle,drain,dead,memory,flush",
+		"by the clock":    "-n 10 -workloads precision,idle",
+		"in pages":        "-n 300 -workloads letters",
+		"by a plan":       "-n 1500 -workloads bulk",
+		"to the end":      "-n 1000 -workloads soak",
+		"to a new schema": "-n 500 -workloads migrate",
+		"by a server":     "-n 300 -workloads jobs-waiting,jobs-latency,jobs-dead",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,6 +95,8 @@ func mustMeasure(workload string) []string {
 		return []string{submittedSeconds, settledSeconds, perSecond}
 	case jobsWaitingWorkload:
 		return []string{perSecond, fewPerSecond, latencyP99, fewP99, waitingRatio, waitingLatencyRatio, residentMB, peakMB}
+	case migrateWorkload:
+		return []string{migratedSeconds}
 	case jobsDeadWorkload:
 		return []string{slowestPage, bulkSeconds, killCount}
 	case jobsLatencyWorkload:

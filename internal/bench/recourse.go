@@ -127,7 +127,7 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	switch {
-	case ofServer(j.Workload):
+	case ofServer(j.Workload), j.Workload == migrateWorkload:
 		return nil // each has verified it, for it knows what it asked for
 	case ofJobs(j.Workload):
 		return verifyJobs(ctx, j, db)

@@ -50,6 +50,11 @@ const (
 	slowestPage   = "slowest_page_p95_ms" // of dead jobs
 	listedSeconds = "listed_s"            // until all of them are in the list of dead letters
 
+	migratedSeconds  = "migrated_s"
+	exclusiveSeconds = "runs_locked_s"  // in which nobody else could read or write runs
+	blockedSeconds   = "read_blocked_s" // the longest that a reader of runs waited
+	rewritten        = "runs_rewritten" // 1: the table was written anew
+
 	planSeconds      = "plan_s"
 	bulkSeconds      = "bulk_s"        // from the start of the plan to its end
 	submittedSeconds = "handed_over_s" // from the start to the last submission

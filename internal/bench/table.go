@@ -28,7 +28,8 @@ var (
 		{planSeconds, "plan s", "%.2f"}, {bulkSeconds, "forked s", "%.1f"}, {perSecond, "forks/s", "%.0f"}, {settledSeconds, "settled s", "%.1f"},
 		{killCount, "kills", "%.0f"}, {duplicates, "duplicates", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
-	soakColumns = []column{
+	migrateColumns = []column{{migratedSeconds, "migrated s", "%.1f"}, {exclusiveSeconds, "runs locked s", "%.1f"}, {blockedSeconds, "read blocked s", "%.1f"}, {rewritten, "rewritten", "%.0f"}}
+	soakColumns    = []column{
 		{submittedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
 		{killCount, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
 	}
@@ -67,6 +68,8 @@ func columns(workload string) []column {
 		add(flushColumns)
 	case jobsWaitingWorkload:
 		add(waitingColumns, memoryColumns)
+	case migrateWorkload:
+		add(migrateColumns)
 	case jobsDeadWorkload:
 		add([]column{{slowestPage, "slowest page p95 ms", "%.1f"}}, bulkColumns)
 	case jobsLatencyWorkload:

@@ -15,6 +15,7 @@ const (
 	jobsWorkload      = "jobs"
 	jobs10Workload    = "jobs10"
 	enqueueWorkload   = "enqueue"
+	migrateWorkload   = "migrate"
 
 	// The workloads of the server of jobs, in a process of its own.
 	jobsWaitingWorkload = "jobs-waiting"
@@ -25,6 +26,7 @@ const (
 var workloadNames = []string{
 	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
 	jobsWaitingWorkload, jobsLatencyWorkload, jobsDeadWorkload,
+	migrateWorkload,
 }
 
 // Upper bounds of the workloads that run at a rate.
@@ -71,7 +73,7 @@ func (o options) sizes(workload string) []int {
 
 // recourseOnly reports whether a workload is for recourse only.
 func recourseOnly(workload string) bool {
-	return workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == soakWorkload || ofServer(workload)
+	return workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == soakWorkload || workload == migrateWorkload || ofServer(workload)
 }
 
 // trial is one measurement of a run.
