@@ -85,11 +85,17 @@ func newLeaseReaper(m *Manager, store LeaseStore) *leaseReaper {
 	return &leaseReaper{m: m, store: store, seen: map[RunID]leaseObservation{}}
 }
 
-// onClaimed watches a lease that this process gave.
+// onClaimed watches a lease that this process gave. One that a repeated fetch returns again is watched
+// from when it was seen first.
 func (r *leaseReaper) onClaimed(c Claimed) {
 	now, run := time.Now(), c.Run
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if o, known := r.seen[c.Run.ID]; known && o.lease.Attempt == c.Lease.Attempt {
+		o.claimed = &run
+		r.seen[c.Run.ID] = o
+		return
+	}
 	r.seen[c.Run.ID] = leaseObservation{lease: c.Lease, since: now, began: now, claimed: &run}
 }
 

@@ -44,12 +44,7 @@ type IdempotentRequest struct {
 
 // FirstBegan returns when the same request began first, if a process that died left it without a response;
 // else zero.
-func (r *IdempotentRequest) FirstBegan() time.Time {
-	if r.first.IsZero() || !r.first.Before(r.entry.Began) {
-		return time.Time{}
-	}
-	return r.first
-}
+func (r *IdempotentRequest) FirstBegan() time.Time { return r.first }
 
 // BeginRequest records a request under a tenant's idempotency key. digest covers
 // everything that makes two requests the same. It returns the stored response if the same

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -38,5 +39,25 @@ func TestRequestsWithOutdatedKeysDoNotStandInEachOthersWay(t *testing.T) {
 			})
 		}
 		all.Wait()
+	}
+}
+
+// A request that takes over from one whose process died knows when that began; no other one does.
+func TestARequestKnowsWhenItBeganFirst(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	ctx := context.Background()
+	for n := range 50 {
+		if _, q, err := r.BeginRequest(ctx, "acme", fmt.Sprint("new-", n), [32]byte{1}); err != nil || !q.FirstBegan().IsZero() {
+			t.Fatalf("the first one began first at %v, %v", q.FirstBegan(), err)
+		}
+	}
+	dead := r.NewPruner().At(-time.Hour)
+	if _, _, err := dead.BeginRequest(ctx, "acme", "key", [32]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	_, q, err := r.BeginRequest(ctx, "acme", "key", [32]byte{1})
+	if err != nil || time.Since(q.FirstBegan()) < 50*time.Minute {
+		t.Errorf("%v, %v", q.FirstBegan(), err)
 	}
 }

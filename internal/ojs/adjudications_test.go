@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,28 +40,12 @@ func adjudication(n int, change string) string {
 // answerTo returns the whole answer to a request.
 func (f *fixture) answerTo(key, method, path, body string, headers ...string) (int, map[string]any) {
 	f.Helper()
-	r, err := http.NewRequestWithContext(f.Context(), method, f.url+path, strings.NewReader(body))
-	if err != nil {
-		f.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+key)
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	a, err := http.DefaultClient.Do(r)
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
-	if err != nil {
-		f.Fatal(err)
-	}
+	status, _, text := f.raw(f.url, key, method, path, body, headers...)
 	out := map[string]any{}
 	if err := json.Unmarshal(text, &out); err != nil {
-		f.Fatalf("%s %s: %d %s", method, path, a.StatusCode, text)
+		f.Fatalf("%s %s: %d %s", method, path, status, text)
 	}
-	return a.StatusCode, out
+	return status, out
 }
 
 // at returns what is at a path of names and numbers; nil if nothing is.

@@ -2,10 +2,9 @@ package jobs
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -60,19 +60,13 @@ func envelopeOf(r *background.Run, notAfter time.Time) json.RawMessage {
 	member := func(name, value string) { b = receipts.AppendText(append(b, name...), value) }
 	member(`{"specversion":"1.0","type":"`+AdjudicationType+`","queue":`, r.Queue)
 	b = append(append(append(b, `,"args":[`...), r.Payload...), ']')
-	digest := sha256.Sum256(r.Payload)
 	member(`,"meta":{"recourse.operation_key":`, escrow.OperationKey(r.Operation).String())
-	member(`,"recourse.request_sha256":`, hex.EncodeToString(digest[:]))
+	member(`,"recourse.request_sha256":`, binding.RequestDigest(r.Payload))
 	member(`,"recourse.run_id":`, r.ID.String())
-	attempt := struct {
-		Attempt    int `json:"recourse.attempt"`
-		Generation int `json:"recourse.generation,omitempty"`
-	}{Attempt: r.Attempt}
+	b = strconv.AppendInt(append(b, `,"recourse.attempt":`...), int64(r.Attempt), 10)
 	if r.Terms != nil {
-		attempt.Generation = r.Terms.Generation
+		b = strconv.AppendInt(append(b, `,"recourse.generation":`...), int64(r.Terms.Generation), 10)
 	}
-	numbers, _ := json.Marshal(attempt) // two numbers
-	b = append(append(b, ','), numbers[1:len(numbers)-1]...)
 	if !notAfter.IsZero() {
 		member(`,"recourse.not_after":`, notAfter.UTC().Truncate(time.Millisecond).Format("2006-01-02T15:04:05.000Z"))
 	}
@@ -218,9 +212,10 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 // answeredAttempt returns the number of the attempt that a worker answers. One that it does not name is
 // known only where no other can be meant: the run had one, or the worker one of them.
 func (j adjudications) answeredAttempt(ctx context.Context, r *background.Run, a Answer) (int, error) {
-	if r.Attempt == 1 && a.Attempt <= 1 && (a.Worker == "" || r.State == background.Running) {
-		return 1, nil // a lease names its worker
+	if r.Attempt == 1 && a.Attempt <= 1 && a.Worker == "" {
+		return 1, nil
 	}
+	// Not by the lease: it may end before the answer is recorded, and then nothing else says whose it was.
 	started, err := j.s.journal.Receipts.OfCase(ctx, j.tenant, r.Case, receipts.AttemptStarted)
 	if err != nil {
 		return 0, err

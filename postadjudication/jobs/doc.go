@@ -1,4 +1,5 @@
-// Package jobs has jobs: tasks that move no money and that remote workers execute, in any language.
+// Package jobs has jobs, which remote workers execute in any language: tasks that move no money, and
+// adjudications, which they pay.
 //
 // # Promise
 //
@@ -13,10 +14,13 @@
 //	Find, Failures ◀── journal   Retry, Delete: a dead letter by the id of its job ──▶ casework
 //
 // A job has an id that its client gives or that is made for it. It is unique in its tenant, for good,
-// and stays when the job is retried: its case is named by it, and each retry is a run of that case.
+// and stays when the job is retried: its case is named by it, and each retry is a run of that case. An
+// adjudication has the id of its run, so that a worker answers for one run only; the id of an earlier
+// run leads to the newest one.
 //
 // # Dependencies
 //
 // The payload of a job is its envelope as Open Job Spec has it: family.go reads
-// from it what a lease needs, and knows no more of it. The package must not know HTTP.
+// from it what a lease needs, and knows no more of it. That of an adjudication is made from its request.
+// The package must not know HTTP.
 package jobs

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,6 +92,58 @@ func TestALateAckSettles(t *testing.T) {
 	wantConflict(t, err, background.DeadLettered)
 	f.wantSubtypes(job, receipts.Submitted, receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.AnsweredLate, receipts.Reconciled)
 	f.MustAudit()
+}
+
+// Whatever another worker says around the end of a lease is not the holder's answer.
+func TestAnotherWorkerIsNotTakenForALateHolder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.StartWorkers()
+	s, job := f.submitRemote(1)
+	f.mustFetchOrder("w1", shortLease)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				var conflict *jobs.ConflictError
+				if _, err := f.Ack(context.Background(), jobs.Answer{ID: job.ID, Worker: "w2"}, payment(1000, "EUR")); !errors.As(err, &conflict) {
+					t.Errorf("%v", err)
+					return
+				}
+			}
+		})
+	}
+	f.WaitLetter(s.Run)
+	close(stop)
+	all.Wait()
+	f.wantPaid(s, 0)
+	f.wantSubtypes(job, receipts.Submitted, receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.DeadLettered)
+	f.MustAudit()
+}
+
+// A fetch that is repeated again and again does not keep its lease: only heartbeats do.
+func TestARepeatedFetchDoesNotKeepItsLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.StartWorkers()
+	f.submitRemote(1)
+	fetch := func() int {
+		got, err := f.Fetch(context.Background(), jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1", Key: lease.FetchKey{1}, Visibility: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got)
+	}
+	if fetch() != 1 {
+		t.Fatal("nothing was fetched")
+	}
+	f.Wait("the lease ends although its fetch is repeated", func() bool { return fetch() == 0 })
 }
 
 // With a stated key lifetime another worker repeats the order under the same key, and the attempts are

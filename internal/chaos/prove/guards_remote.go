@@ -78,4 +78,14 @@ var remoteGuards = []Guard{
 		Edits:    []Edit{{"postadjudication/internal/journal/leases.go", "	if requests[0].isKeyed() {\n", "	if requests[0].isKeyed() && false {\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchGetsTheSameLeases"},
 	},
+	{
+		Name:     "a repeated fetch does not keep its lease",
+		Edits:    []Edit{{"background/leases.go", "known && o.lease.Attempt == c.Lease.Attempt {", "known && o.lease.Attempt == c.Lease.Attempt && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchDoesNotKeepItsLease"},
+	},
+	{
+		Name:     "the mark of an ended lease names its attempt",
+		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "WHERE run_id = $1 AND attempt = $4 AND version = $2", "WHERE run_id = $1 AND $4::int IS NOT NULL AND version = $2"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheEndOfALeaseIsNotThatOfTheNextAttempt"},
+	},
 }

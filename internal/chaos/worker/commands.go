@@ -44,9 +44,10 @@ const (
 	PendingJob     = "job-later" // the same, to be activated
 	UniqueJob      = "job-once"  // the same, unique
 	ActivateJob    = "job-now"   // RetryKey
-	FetchJob       = "job-fetch" // by the remote worker Run, under a lease of Offset; the reply has its id as Run and its attempt as Running
+	FetchJob       = "job-fetch" // by the remote worker Run, under a lease of Offset, and under Key if given; the reply has its id as Run and its attempt as Running
 	BeatJob        = "job-beat"  // RetryKey and Run
 	AckJob         = "job-ack"   // RetryKey, Run and Attempts: the attempt; the reply is created, or has the state of the job
+	PaidJob        = "job-paid"  // the same, of an adjudication that was paid as Adjudication says
 	NackJob        = "job-nack"  // the same
 	DieJob         = "job-die"   // the same; it is a dead letter then
 	RetryJob       = "job-retry" // RetryKey, a dead letter
@@ -65,6 +66,7 @@ type Command struct {
 	Run          string                        `json:",omitempty"`
 	Offset       time.Duration                 `json:",omitempty"`
 	Attempts     int                           `json:",omitempty"`
+	Key          string                        `json:",omitempty"`
 }
 
 // Reply is one line of its output. The first one has no ID: the worker is open.
@@ -127,7 +129,7 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		_, err = p.service.As(c.Tenant, actor).People.Set(ctx, postadjudication.PeopleChange{People: c.Attempts, Reason: reason})
 	case Rule:
 		err = p.rule(ctx, c)
-	case EnqueueJob, PendingJob, UniqueJob, ActivateJob, FetchJob, BeatJob, AckJob, NackJob, DieJob, RetryJob, CancelJob:
+	case EnqueueJob, PendingJob, UniqueJob, ActivateJob, FetchJob, BeatJob, AckJob, PaidJob, NackJob, DieJob, RetryJob, CancelJob:
 		err = p.job(ctx, c, &r)
 	case UseKeys, Refuse, Request:
 		err = p.access(ctx, c)

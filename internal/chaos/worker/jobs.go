@@ -29,13 +29,19 @@ func (p *process) job(ctx context.Context, c Command, r *Reply) (err error) {
 		_, err = all.Activate(ctx, c.RetryKey)
 	case FetchJob:
 		var got []jobs.Fetched
-		if got, err = all.Fetch(ctx, jobs.Fetch{Queues: []string{JobQueue}, Count: 1, Worker: c.Run, Visibility: c.Offset}); len(got) > 0 {
+		fetch := jobs.Fetch{Queues: []string{JobQueue}, Count: 1, Worker: c.Run, Visibility: c.Offset}
+		if c.Key != "" {
+			fetch.Key = sha256.Sum256([]byte(c.Key))
+		}
+		if got, err = all.Fetch(ctx, fetch); len(got) > 0 {
 			r.Run, r.Running = got[0].ID, got[0].Attempt
 		}
 	case BeatJob:
 		_, err = all.Heartbeat(ctx, c.Run, []string{c.RetryKey}, 0)
 	case AckJob:
 		_, err = all.Ack(ctx, answer, json.RawMessage(`{"by":"`+c.Run+`"}`))
+	case PaidJob:
+		_, err = all.Ack(ctx, answer, fmt.Appendf(nil, `{"moved":{"minor":%d,"currency":%q},"reference":"chaos"}`, c.Adjudication.Amount.Minor, c.Adjudication.Amount.Currency))
 	case NackJob:
 		_, err = all.Nack(ctx, answer, background.Failure{Type: "chaos", Message: "refused"}, true, background.EndByPolicy)
 	case DieJob:

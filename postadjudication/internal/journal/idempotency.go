@@ -28,7 +28,7 @@ type StoredRequest struct {
 	Status  int
 	Headers string
 	Body    []byte
-	// FirstBegan is when a request with the key began first.
+	// FirstBegan is when a request with the key began first; zero if that is this one.
 	FirstBegan time.Time
 }
 
@@ -43,7 +43,7 @@ INSERT INTO recourse.requests AS r (tenant, key, digest, token, began, first_beg
 ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL,
   first_began = CASE WHEN r.status IS NULL AND r.digest = excluded.digest THEN coalesce(r.first_began, r.began) ELSE excluded.began END
 WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest
-RETURNING first_began`
+RETURNING CASE WHEN first_began < began THEN first_began END`
 
 // deleteExpiredSQL deletes a few expired requests. It is a separate statement, executed
 // afterwards, and skips locked rows: otherwise two requests whose keys have both expired
@@ -63,11 +63,13 @@ type IdempotentRequests struct {
 func (r *IdempotentRequests) Begin(ctx context.Context, q IdempotentRequest, abandonedBefore, expiredBefore time.Time) (before StoredRequest, begun bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
+	var first sql.NullTime
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Request)
-	err = r.batchDB.QueryRowContext(ctx, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore).Scan(&before.FirstBegan)
+	err = r.batchDB.QueryRowContext(ctx, beginRequestSQL, q.Tenant, q.Key, q.Digest[:], q.Token, q.Began, abandonedBefore, expiredBefore).Scan(&first)
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Request)
 	switch {
 	case err == nil:
+		before.FirstBegan = first.Time
 		if _, err := pg.Exec(ctx, r.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
 			r.Warn(fmt.Errorf("journal: delete expired requests: %w", err))
 		}

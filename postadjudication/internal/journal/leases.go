@@ -19,7 +19,8 @@ import (
 // LeaseStore claims remote runs for workers, and keeps their leases.
 //
 // Concurrent claims share a transaction, which picks the runs, reads them, and writes their claims
-// with their receipts and leases. It never waits for another transaction.
+// with their receipts and leases. It never waits for another transaction, but for those with the same
+// key: a claim that has a key has a transaction of its own.
 //
 //	ClaimDue ──▶ batch ──▶ BEGIN · dueRemoteSQL ──▶ Decide each ──▶ leaseClaimSQL · COMMIT
 type LeaseStore struct {
@@ -215,16 +216,22 @@ func (l *LeaseStore) givenBefore(ctx context.Context, tx *sql.Tx, want lease.Wan
 		return nil, err
 	}
 	defer rows.Close()
+	var unreadables unreadable
 	for rows.Next() {
 		var scanned snapshotRow
 		var held leaseRow
 		var opened sql.NullTime
 		s, err := scanned.read(rows, append(held.destinations(), &opened)...)
-		if err != nil {
+		switch {
+		case scanned.ID == (uuid.UUID{}):
 			return nil, err
+		case err != nil:
+			unreadables = append(unreadables, unreadableRun{id: background.RunID(scanned.ID), err: err})
+			continue
 		}
 		out = append(out, claimedRun(s.Run, held.lease(), opened.Time.UTC()))
 	}
+	l.j.warnUnreadable(unreadables)
 	return out, rows.Err()
 }
 
