@@ -267,7 +267,7 @@ func (s *submissions) answerUnsafeTask(ctx context.Context, t Task, unsafe error
 	case err != nil:
 		return Submitted{}, err
 	}
-	reply := replyToTask(&seen)
+	reply := replyToTask(&seen, t.Once)
 	if reply == Created {
 		return Submitted{}, unsafe
 	}

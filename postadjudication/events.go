@@ -75,15 +75,25 @@ func (e *eventLog) checkPosition(ctx context.Context, tenant string, after Posit
 	if after == 0 {
 		return nil
 	}
-	last, err := e.journal.Receipts.LastNumberOfTenant(ctx, tenant)
+	newest, err := e.NewestPosition(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	if newest := Position(last*positionsPerReceipt + positionsPerReceipt - 1); after > newest {
+	if after > newest {
 		return &refusal.FieldError{Field: "after", Problem: fmt.Sprintf(
 			"is beyond %d, the newest position of the tenant: it is from another tenant, an older version or a database that was restored since; start from a position known to be valid, or from 0", newest)}
 	}
 	return nil
+}
+
+// NewestPosition returns the last position of a tenant's events that is readable now: Events after it
+// are those that become readable later.
+func (e *eventLog) NewestPosition(ctx context.Context, tenant string) (Position, error) {
+	last, err := e.journal.Receipts.LastNumberOfTenant(ctx, tenant)
+	if err != nil || last == 0 {
+		return 0, err
+	}
+	return Position(last*positionsPerReceipt + positionsPerReceipt - 1), nil
 }
 
 // eventsAfter is Events without validation.

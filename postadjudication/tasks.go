@@ -36,6 +36,7 @@ type Task struct {
 	Tenant   string
 	Family   string
 	RetryKey string // tasks with equal keys are the same task; empty: a task of its own
+	Once     bool   // a task with the same RetryKey that has ended answers for it, however it ended: AlreadyExecuted
 	Payload  json.RawMessage
 	Actor    string
 }
@@ -54,7 +55,8 @@ func (p PlainFamily) validate() error {
 
 // SubmitTask hands over a task of a plain family. When it returns Created, the run is committed
 // and will execute. If a task with the same retry key is live, the reply is Deduplicated; if it is
-// an open dead letter, DeadLettered; a task that ended otherwise is replaced by the new one.
+// an open dead letter, DeadLettered; a task that ended otherwise is replaced by the new one, unless Once
+// is set.
 //
 // Errors: a *FieldError for bad input (joined, one per field), background.ErrUnknownFamily. After
 // any other error it is unknown whether the run was created.
@@ -102,12 +104,14 @@ func (t Task) subject() string { return t.Family + ":" + t.RetryKey }
 
 // replyToTask returns the reply to a task whose retry key an earlier task has: Created if the new
 // task replaces it.
-func replyToTask(seen *journal.Snapshot) Reply {
+func replyToTask(seen *journal.Snapshot, once bool) Reply {
 	switch {
 	case seen.Run.State.Live():
 		return Deduplicated
 	case seen.Run.Letter == background.LetterOpen:
 		return DeadLettered
+	case once:
+		return AlreadyExecuted
 	}
 	return Created
 }
@@ -138,7 +142,7 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run}, Drafts: draft(run)}, nil
 		},
 		Decide: func(seen *journal.Snapshot) (journal.Change, error) {
-			if reply := replyToTask(seen); reply != Created {
+			if reply := replyToTask(seen, t.Once); reply != Created {
 				return journal.Change{}, replyError(reply)
 			}
 			next, after := run, *seen

@@ -19,7 +19,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/internal/door"
-	"github.com/recourse-dev/recourse/internal/ojs"
+	"github.com/recourse-dev/recourse/internal/openwop"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -57,7 +57,8 @@ type Main struct {
 	KeyLifetime, LookupLifetime Lifetime
 
 	metrics          *metrics
-	testMode         *ojs.TestMode          // nil: none
+	testMode         *door.TestMode         // nil: none
+	fixtures         openwop.Fixtures       // in test mode
 	tracesConfigured bool                   // the environment sets where traces are exported
 	gcConfigured     bool                   // the environment sets GOGC
 	unreadyReason    atomic.Pointer[string] // the last logged reasons for not being ready
@@ -81,7 +82,8 @@ func (m *Main) Parse(getenv func(string) string) error {
 // it. Call Close also after an error.
 func (m *Main) Start(ctx context.Context) error {
 	if m.Options.TestMode {
-		m.testMode = &ojs.TestMode{}
+		m.testMode = &door.TestMode{}
+		m.Options.Breaker.Disabled = true // workflows that always fail must not hold up each other's runs
 		m.Now, m.Options.Tenant = m.testMode.Now, cmp.Or(m.Options.Tenant, "test")
 	}
 	redisLog.set(m.Log)
@@ -120,6 +122,9 @@ func (m *Main) Start(ctx context.Context) error {
 			}
 		},
 	}
+	if m.testMode != nil {
+		config.Families = m.fixtures.Families()
+	}
 	if err := m.Options.Retention.apply(&config); err != nil {
 		return err
 	}
@@ -127,6 +132,7 @@ func (m *Main) Start(ctx context.Context) error {
 		return err
 	}
 	m.onClose(m.Service.Close)
+	m.fixtures.Service = m.Service
 	if err := m.Service.Health().MayRun(); err != nil {
 		return optionError("%w", err)
 	}
@@ -180,6 +186,11 @@ func (m *Main) startHTTP(ctx context.Context) error {
 	pages := m.routes(monitor, apiServer)
 	if !m.Options.NoOJS {
 		m.serveJobs(pages, shared)
+	}
+	if !m.Options.NoOpenWOP {
+		if err := m.serveRuns(ctx, pages, shared); err != nil {
+			return err
+		}
 	}
 	if m.URL, err = m.serve(ctx, m.Options.Listen, forbidFraming(pages), shared.Stop); err != nil {
 		return err

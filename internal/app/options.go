@@ -52,6 +52,7 @@ type Options struct {
 	RequireKeys         bool     // access keys are required also on loopback with the embedded escrow service
 	Tenant              string   // tenant of requests that have no key and name no tenant
 	NoOJS               bool     // no jobs, and no /ojs
+	NoOpenWOP           bool     // no /v1 and no /.well-known/openwop
 	TestMode            bool     // /test/reset and /test/clock; with Private and Embedded only
 	Embedded            bool
 	KeyLifetime         Lifetime // how long the escrow service recognises an operation key; required with EscrowURL
@@ -134,6 +135,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics and a /readyz with all reasons, both without a key; --listen then has no /metrics (default $"+MetricsListenVariable+", else --listen)")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; access keys are then sent unencrypted: put a TLS proxy in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "require access keys also on loopback with the escrow service for demonstrations")
+	f.BoolVar(&o.NoOpenWOP, "no-openwop", false, "serve no /v1 and no /.well-known/openwop (OpenWOP)")
 	f.BoolVar(&o.NoOJS, "no-ojs", false, "serve no jobs and no /ojs (Open Job Spec)")
 	if DemoBuild {
 		f.BoolVar(&o.Private, "private", false, "start a Postgres and a Redis of its own if none is named, and remove them at exit")
@@ -181,8 +183,8 @@ func (o *Options) check() error {
 		return optionError("no escrow service is named: set %s or --escrow%s", EscrowVariable, embeddedHint)
 	case o.EscrowURL != "" && !o.KeyLifetime.Given:
 		return optionError(KeyLifetimeMissing)
-	case o.TestMode && (!o.Private || !o.Embedded || o.DatabaseURL != "" || o.RedisURL != "" || !o.loopback() || o.NoOJS || o.RequireKeys):
-		return optionError("--test-mode needs --private and --embedded, a --listen on loopback, no named servers, and neither --no-ojs nor --require-keys")
+	case o.TestMode && (!o.Private || !o.Embedded || o.DatabaseURL != "" || o.RedisURL != "" || !o.loopback() || o.NoOJS || o.NoOpenWOP || o.RequireKeys):
+		return optionError("--test-mode needs --private and --embedded, a --listen on loopback, no named servers, and neither --no-ojs, --no-openwop nor --require-keys")
 	case len(o.Tenant) > 128:
 		return optionError("--tenant must be at most 128 bytes")
 	case o.TimeLimit <= 0:

@@ -3,8 +3,11 @@ package app
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/hibiken/asynqmon"
@@ -15,6 +18,9 @@ import (
 	"github.com/recourse-dev/recourse/internal/build"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs"
+	"github.com/recourse-dev/recourse/internal/openwop"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
 const (
@@ -26,6 +32,7 @@ const (
 ` + metricsIndexLine + `/asynqmon  queues and tasks, read-only
 /api/v1    the HTTP API, described by /api/v1/openapi.json
 /ojs       jobs, as Open Job Spec has them
+/v1        runs, as OpenWOP has them, discovered by /.well-known/openwop
 `
 )
 
@@ -66,6 +73,62 @@ func (m *Main) serveJobs(pages *http.ServeMux, shared *door.Door) {
 			return err
 		}))
 	}
+}
+
+// serveRuns adds the pages of OpenWOP.
+func (m *Main) serveRuns(ctx context.Context, pages *http.ServeMux, shared *door.Door) error {
+	config := openwop.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Now: m.now()}
+	if m.testMode != nil {
+		config.Workflows = m.fixtures.Workflows()
+		config.Test = &openwop.TestMode{Door: m.testMode, Fixtures: m.fixtures.Advertised()}
+	}
+	families := []string{postadjudication.Family}
+	for _, w := range config.Workflows {
+		families = append(families, w.ID)
+	}
+	rules, err := m.Service.As("", "").DeadLetters.Retention(ctx)
+	if err != nil {
+		return err
+	}
+	if config.RetentionDays, err = retentionDays(rules, families); err != nil {
+		return err
+	}
+	server, err := openwop.New(config)
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{openwop.DiscoveryPath, openwop.Prefix + "/", "/runs", "/runs/", "/workflows/"} {
+		pages.Handle(path, server)
+	}
+	return nil
+}
+
+// retentionDays returns for how many whole days the rules keep every dead letter of some families.
+// OpenWOP promises that time, which a rule by number can't keep.
+func retentionDays(rules []retention.Effective, families []string) (int, error) {
+	least := time.Duration(math.MaxInt64)
+	for _, r := range rules {
+		if !slices.Contains(families, r.Family) {
+			continue
+		}
+		if r.MaxCount > 0 {
+			return 0, optionError("--retain keeps dead letters of %s by number: OpenWOP promises a time for which they can be forked; leave the number out, or give --no-openwop", r.Family)
+		}
+		least = min(least, time.Duration(r.MaxAge))
+	}
+	days := int(least / (24 * time.Hour))
+	if days < 1 {
+		return 0, optionError("--retain keeps dead letters for less than a day: OpenWOP promises whole days for which they can be forked; keep them longer, or give --no-openwop")
+	}
+	return days, nil
+}
+
+// now returns the clock of the service.
+func (m *Main) now() func() time.Time {
+	if m.Now != nil {
+		return m.Now
+	}
+	return time.Now
 }
 
 // metricsRoutes returns the pages of MetricsListen. They require no key: everyone who can reach the

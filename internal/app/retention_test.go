@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
@@ -49,5 +51,27 @@ func TestRetentionThatCannotBeReadIsAWrongOption(t *testing.T) {
 	o.Retention.Archive = filepath.Join(file, "x")
 	if err := o.Retention.apply(&postadjudication.Config{}); !errors.Is(err, ErrOptions) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestTheDaysThatOpenWOPPromises(t *testing.T) {
+	t.Parallel()
+	day := deadletter.Duration(24 * time.Hour)
+	settlements := []string{"settlement"}
+	for name, c := range map[string]struct {
+		rules []retention.Effective
+		days  int // 0: refused
+	}{
+		"one rule":               {[]retention.Effective{{Family: "settlement", MaxAge: 180 * day}}, 180},
+		"the shortest counts":    {[]retention.Effective{{Family: "settlement", MaxAge: 180 * day}, {Family: "settlement", Queue: "settlement:1", MaxAge: 30*day + day/2}}, 30},
+		"others do not count":    {[]retention.Effective{{Family: "settlement", MaxAge: 180 * day}, {Family: "ojs", MaxAge: day, MaxCount: 10}}, 180},
+		"by number":              {[]retention.Effective{{Family: "settlement", MaxAge: 180 * day, MaxCount: 10}}, 0},
+		"less than a day":        {[]retention.Effective{{Family: "settlement", MaxAge: day - 1}}, 0},
+		"a day, and not an hour": {[]retention.Effective{{Family: "settlement", MaxAge: day}}, 1},
+	} {
+		days, err := retentionDays(c.rules, settlements)
+		if days != c.days || (err != nil) != (c.days == 0) || err != nil && !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %d, %v", name, days, err)
+		}
 	}
 }

@@ -43,11 +43,12 @@ finish. The process also serves:
 
   /api/v1          the HTTP API
   /ojs             jobs for remote workers, as Open Job Spec has them
+  /v1              runs, as OpenWOP has them, discovered by /.well-known/openwop
   /asynqmon        queues and tasks, read-only
   /livez, /readyz  health, without an access key
   /metrics         metrics for Prometheus
 
-/api/v1, /ojs and /asynqmon require an access key (recourse keys create), except on loopback
+/api/v1, /ojs, /v1 and /asynqmon require an access key (recourse keys create), except on loopback
 with the escrow service for demonstrations. /metrics requires a key with the role platform,
 except for requests on loopback. --metrics-listen serves it at another address, without a
 key.`,

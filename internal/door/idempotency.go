@@ -2,9 +2,11 @@ package door
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -15,14 +17,33 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// ReplayedHeader marks an answer that repeats an earlier one.
+// ReplayedHeader marks an answer that repeats an earlier one, unless its door has another header for it.
 const ReplayedHeader = "Idempotency-Replayed"
+
+// Idempotency is what a door does with an Idempotency-Key that other doors do otherwise.
+type Idempotency struct {
+	ReplayedHeader string                 // marks an answer that repeats an earlier one; empty: ReplayedHeader
+	CheckKey       func(key string) error // refuses a key that is not of the door's form; may be nil
+	PerRoute       bool                   // the keys of each route are apart: one key may be used at two
+	// KeepRefusals also stores refusals that are final: 404, 409, 410 and 422 without Retry-After.
+	// Otherwise a refusal frees the key.
+	KeepRefusals bool
+}
+
+// keeps reports whether an answer is stored.
+func (i Idempotency) keeps(answer *recorder) bool {
+	switch answer.status {
+	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity:
+		return i.KeepRefusals && answer.header.Get("Retry-After") == ""
+	}
+	return answer.status >= 200 && answer.status < 300
+}
 
 // storedHeaders are the headers that are stored with an answer and repeated with it.
 var storedHeaders = []string{"Content-Type", "Location"}
 
 // doOnce handles a request once per Idempotency-Key and repeats the stored answer. A refusal
-// changed nothing, so it frees the key. If the process dies during the request, the same
+// changed nothing, so it frees the key, unless the door keeps it. If the process dies during the request, the same
 // request can run again after two minutes at the earliest; the guard of the action keeps it
 // from acting twice.
 func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys []string, body []byte, do Handler) error {
@@ -32,9 +53,18 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 	if len(keys[0]) > 255 {
 		return NewRefusal(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").WithField("Idempotency-Key", "must be 1 to 255 bytes of plain text")
 	}
+	if check := m.format.Idempotency.CheckKey; check != nil {
+		if err := check(keys[0]); err != nil {
+			return err
+		}
+	}
 	c := CallerOf(r.Context())
 	key := keys[0] // empty: BeginRequest refuses it
-	if key != "" {
+	switch {
+	case key != "" && m.format.Idempotency.PerRoute:
+		scope := sha256.Sum256([]byte(r.Pattern + "\n" + key))
+		key = c.Principal + " " + hex.EncodeToString(scope[:])
+	case key != "":
 		key = c.Principal + " " + key // principals don't share keys
 	}
 	stored, begun, err := m.door.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, body))
@@ -70,7 +100,7 @@ func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, be
 	defer func() {
 		ctx := context.WithoutCancel(r.Context()) // the request was handled, so its answer is stored even if the caller left
 		var err error
-		if recorded.status >= 200 && recorded.status < 300 {
+		if m.format.Idempotency.keeps(recorded) {
 			err = begun.Answer(ctx, recorded.response(route.Secret, m.format.Headers))
 		} else {
 			err = begun.Drop(ctx)
@@ -109,7 +139,7 @@ func (m *Mux) writeStored(w http.ResponseWriter, stored *postadjudication.Stored
 	for k, v := range headers {
 		w.Header().Set(k, v)
 	}
-	w.Header().Set(ReplayedHeader, "true")
+	w.Header().Set(cmp.Or(m.format.Idempotency.ReplayedHeader, ReplayedHeader), "true")
 	w.WriteHeader(stored.Status)
 	if _, err := w.Write(stored.Body); err != nil {
 		m.door.log.Debug("failed to write an answer", zap.Error(err))

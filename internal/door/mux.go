@@ -19,6 +19,7 @@ type Format struct {
 	Description string   // path that refusals of an unknown path or method point to; empty: none
 	Headers     []string // of answers, that are repeated with a stored one besides Content-Type and Location
 	ReadsJSON   bool     // handlers check the JSON of bodies themselves; else a body is one strict JSON object
+	Idempotency Idempotency
 	// WriteRefusal writes a status and a body. Headers of Refusal.Headers are set before.
 	WriteRefusal func(w http.ResponseWriter, r *http.Request, refused *Refusal) error
 }

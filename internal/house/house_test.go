@@ -36,8 +36,11 @@ var arrows = map[string][]string{
 	"internal/chaos/worker":                         {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow", "postadjudication/deadletter", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention", "postadjudication/jobs", "postadjudication/refusal", "internal/door", "internal/ojs"},
 	"internal/chaos/remote":                         {},
 	"internal/access":                               {},
-	"internal/app":                                  {"background", "background/circuit", "internal/access", "internal/api", "internal/build", "internal/door", "internal/fakeescrow", "internal/localpg", "internal/pgurl", "postadjudication", "postadjudication/casestatus", "postadjudication/escrow", "postadjudication/escrowhttp", "postadjudication/retention", "receipts", "internal/ojs"},
+	"internal/app":                                  {"background", "background/circuit", "internal/access", "internal/api", "internal/build", "internal/door", "internal/fakeescrow", "internal/localpg", "internal/ojs", "internal/openwop", "internal/pgurl", "postadjudication", "postadjudication/casestatus", "postadjudication/escrow", "postadjudication/escrowhttp", "postadjudication/retention", "receipts"},
 	"internal/ojs/spec":                             {"internal/strictjson", "retrypolicy"},
+	"internal/openwop":                              {"background", "internal/access", "internal/door", "internal/intake", "internal/openwop/spec", "internal/redact", "postadjudication", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/refusal", "receipts", "retrypolicy"},
+	"internal/openwop/spec":                         {"internal/strictjson", "receipts", "receipts/events"},
+	"internal/testkit/program":                      {},
 	"internal/intake":                               {"postadjudication", "postadjudication/refusal", "settlement", "internal/redact", "internal/strictjson"},
 	"internal/fakeescrow":                           {"postadjudication/escrow", "settlement"},
 	"internal/chaos/prove":                          {"internal/localpg"},
@@ -45,7 +48,7 @@ var arrows = map[string][]string{
 	"internal/cli/doctor":                           {"postadjudication", "internal/pgurl"},
 	"internal/cli/demo":                             {"internal/app", "internal/cli/screen", "internal/fakeescrow", "internal/intake", "postadjudication", "postadjudication/audit", "postadjudication/casestatus", "postadjudication/escrow", "background", "receipts", "settlement"},
 	"internal/door":                                 {"background", "internal/access", "internal/redact", "internal/strictjson", "internal/tenantlimit", "postadjudication", "postadjudication/bulk", "postadjudication/deadletter", "postadjudication/refusal", "receipts"},
-	"internal/ojs":                                  {"background", "internal/access", "internal/door", "internal/ojs/spec", "postadjudication", "postadjudication/bulk", "postadjudication/deadletter", "postadjudication/jobs", "postadjudication/refusal", "postadjudication/replay", "receipts", "background/lease", "internal/intake", "postadjudication/escrow", "internal/redact", "internal/strictjson"},
+	"internal/ojs":                                  {"background", "background/lease", "internal/access", "internal/door", "internal/intake", "internal/ojs/spec", "internal/redact", "internal/strictjson", "postadjudication", "postadjudication/bulk", "postadjudication/deadletter", "postadjudication/escrow", "postadjudication/jobs", "postadjudication/refusal", "postadjudication/replay", "receipts"},
 	"internal/api":                                  {"background", "internal/access", "internal/door", "internal/intake", "internal/redact", "internal/strictjson", "internal/tenantlimit", "postadjudication", "postadjudication/audit", "postadjudication/bulk", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/deadletter/report", "postadjudication/escrow", "postadjudication/refusal", "postadjudication/replay", "postadjudication/retention", "receipts", "retrypolicy"},
 	"internal/cli/screen":                           {},
 	"internal/cli/shell":                            {"internal/cli/screen", "internal/app", "internal/intake", "internal/access", "postadjudication", "settlement", "postadjudication/refusal", "postadjudication/retention"},
@@ -65,12 +68,12 @@ var arrows = map[string][]string{
 	"background":                                    {"retrypolicy", "receipts", "internal/failpoint", "background/circuit", "background/lease", "background/internal/asynqredis"},
 	"background/backgroundtest":                     {"background", "receipts", "background/circuit", "background/lease"},
 	"internal/schema":                               {"internal/schema/migrations", "internal/schema/stored", "internal/pgurl"},
-	"postadjudication/internal/journal":             {"postadjudication/internal/journal/pg", "internal/schema/migrations", "internal/schema/stored", "background", "settlement", "receipts", "retrypolicy", "internal/failpoint", "internal/access", "background/circuit", "background/lease"},
+	"postadjudication/internal/journal":             {"background", "background/circuit", "background/lease", "internal/access", "internal/failpoint", "internal/schema/migrations", "internal/schema/stored", "postadjudication/internal/journal/pg", "receipts", "retrypolicy", "settlement"},
 	"postadjudication/internal/journal/pg":          {"internal/failpoint", "internal/pgurl"},
 	"postadjudication/internal/journal/search":      {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "settlement", "receipts", "internal/failpoint", "internal/signature", "internal/tenantlimit"},
 	"postadjudication/internal/journal/plans":       {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "internal/schema/stored", "background", "receipts", "internal/failpoint"},
 	"postadjudication/internal/journal/journaltest": {"postadjudication/internal/journal", "background", "receipts"},
-	"postadjudication":                              {"postadjudication/audit", "receipts/events", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/trail", "background", "settlement", "receipts", "retrypolicy", "postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "postadjudication/internal/journal/plans", "internal/schema", "internal/redact", "internal/access", "internal/strictjson", "internal/tenantlimit", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/deadletter/report", "postadjudication/internal/casework", "postadjudication/internal/validate", "postadjudication/refusal", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention", "background/circuit", "postadjudication/jobs"},
+	"postadjudication":                              {"background", "background/circuit", "internal/access", "internal/redact", "internal/schema", "internal/strictjson", "internal/tenantlimit", "postadjudication/audit", "postadjudication/bulk", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/deadletter/report", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/plans", "postadjudication/internal/journal/search", "postadjudication/internal/trail", "postadjudication/internal/validate", "postadjudication/jobs", "postadjudication/refusal", "postadjudication/replay", "postadjudication/retention", "receipts", "receipts/events", "retrypolicy", "settlement"},
 	"postadjudication/escrow":                       {"background", "settlement", "postadjudication/internal/binding"},
 	"postadjudication/escrowhttp":                   {"postadjudication/escrow", "settlement", "internal/strictjson", "internal/redact"},
 
@@ -182,7 +185,7 @@ func TestPurePackagesHaveNoClockAndNoDice(t *testing.T) {
 	t.Parallel()
 	forbidden := map[string][]string{"time": {"Now", "Sleep", "After", "NewTimer", "Since", "Until"}}
 	banned := []string{"os", "net", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "database/sql"}
-	clockless := append(slices.Clone(pure), "postadjudication/internal/binding", "internal/ojs/spec")
+	clockless := append(slices.Clone(pure), "postadjudication/internal/binding", "internal/ojs/spec", "internal/openwop/spec")
 	for _, s := range sources(t) {
 		if !slices.Contains(clockless, s.dir) || strings.HasSuffix(s.name, "_test.go") {
 			continue

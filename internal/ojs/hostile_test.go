@@ -73,7 +73,7 @@ func (unused) Execute(context.Context, escrow.Call) escrow.Answer { return escro
 func (unused) KeyLifetime() time.Duration                         { return escrow.Forever }
 
 // keyless starts a server that requires no keys.
-func (f *fixture) keyless(test *TestMode) string {
+func (f *fixture) keyless(test *door.TestMode) string {
 	f.Helper()
 	shared, err := door.New(door.Config{Service: f.service, Keyless: &door.Keyless{Tenant: "acme"}})
 	if err != nil {
@@ -271,7 +271,7 @@ func TestATenantThatIsNoTextIsRefused(t *testing.T) {
 func TestTestModeRefusesPagesOfOtherOrigins(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	url := f.keyless(&TestMode{})
+	url := f.keyless(&door.TestMode{})
 	for _, path := range []string{"/test/reset", "/test/clock"} {
 		if status, _, _ := f.raw(url, "", "POST", path, `{"advance":"PT1S"}`, "Origin", "http://evil.example", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"); status != http.StatusForbidden {
 			t.Errorf("%s: %d", path, status)

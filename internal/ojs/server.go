@@ -32,8 +32,8 @@ type Config struct {
 	Service *postadjudication.Service // with Config.Jobs
 	Door    *door.Door
 	Log     *zap.Logger
-	Version string    // of the program
-	Test    *TestMode // nil: none
+	Version string         // of the program
+	Test    *door.TestMode // nil: none
 }
 
 // Server serves /ojs. It is safe for concurrent use.
@@ -42,7 +42,7 @@ type Server struct {
 	door    *door.Door
 	log     *zap.Logger
 	version string
-	test    *TestMode
+	test    *door.TestMode
 	began   time.Time
 	store   storeCheck
 	mux     *door.Mux
@@ -126,7 +126,7 @@ func (s *Server) operations() []operation {
 func (s *Server) handle(o operation) {
 	route := door.Route{Action: o.action, Also: o.also, MaxBody: spec.MaxBody, Idempotent: o.repeats}
 	s.mux.Handle(o.pattern, route, func(w http.ResponseWriter, r *http.Request, c door.Caller, body []byte) error {
-		c.Tenant = s.test.tenant(c.Tenant)
+		c.Tenant = s.test.Tenant(c.Tenant)
 		q := request{r, c, body, s.service.As(c.Tenant, c.Principal).Jobs}
 		out, err := s.do(r.Context(), o, q)
 		if err != nil {

@@ -2,10 +2,8 @@ package ojs
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/door"
@@ -16,58 +14,10 @@ import (
 // TestPrefix is the path prefix of the requests that only a process in test mode answers.
 const TestPrefix = "/test"
 
-// maxAdvance bounds how far the clock of a process goes in all.
-const maxAdvance = 10 * 365 * 24 * time.Hour
-
-// TestMode lets a conformance test begin anew and let time pass. A nil TestMode is none. It is safe for
-// concurrent use.
-type TestMode struct {
-	mu       sync.Mutex
-	worlds   int
-	advanced time.Duration
-}
-
-// Now returns the time of a process in test mode.
-func (t *TestMode) Now() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return time.Now().Add(t.advanced)
-}
-
-// tenant returns the tenant that stands for a caller's since the last reset.
-func (t *TestMode) tenant(of string) string {
-	if t == nil {
-		return of
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.worlds == 0 {
-		return of
-	}
-	return fmt.Sprintf("%.100s.%d", of, t.worlds)
-}
-
-func (t *TestMode) reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.worlds++
-}
-
-// advance lets time pass. It returns false if it would be too much.
-func (t *TestMode) advance(by time.Duration) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if by > maxAdvance-t.advanced {
-		return false
-	}
-	t.advanced += by
-	return true
-}
-
 // directive returns the state that a heartbeat asks of a worker: running, but for a job in test mode that
 // asks for another one.
-func (t *TestMode) directive(q request, ids []string) string {
-	if t == nil {
+func (s *Server) directive(q request, ids []string) string {
+	if s.test == nil {
 		return spec.WorkerRunning
 	}
 	for _, id := range ids {
@@ -84,7 +34,7 @@ func (t *TestMode) directive(q request, ids []string) string {
 func (s *Server) Tests(prune func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+TestPrefix+"/reset", func(w http.ResponseWriter, _ *http.Request) {
-		s.test.reset()
+		s.test.Reset()
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("POST "+TestPrefix+"/clock", func(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +72,7 @@ func (s *Server) passTime(r *http.Request, prune func(context.Context) error) er
 	if err != nil {
 		return spec.Invalid("advance", "%s", err)
 	}
-	if !s.test.advance(by) {
+	if !s.test.Advance(by) {
 		return spec.Invalid("advance", "is too much")
 	}
 	return prune(r.Context())

@@ -137,7 +137,7 @@ func (s *Server) heartbeat(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	state, directive := s.test.directive(q, h.Jobs), ""
+	state, directive := s.directive(q, h.Jobs), ""
 	if state != spec.WorkerRunning {
 		directive = state
 	}

@@ -59,7 +59,7 @@ func Main() (code int, isRemote bool) {
 
 // run has workers fetch and execute jobs until ctx ends. What they have begun they finish.
 func run(ctx context.Context, s Settings) error {
-	failed := make(chan error, s.Workers+1)
+	failed := make(chan error, 2*s.Workers)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var all sync.WaitGroup
@@ -75,10 +75,13 @@ func run(ctx context.Context, s Settings) error {
 			}
 		})
 	}
-	if s.Pay != "" {
+	for i := range s.Workers {
+		if s.Pay == "" {
+			break
+		}
 		w := &payer{
-			name: s.Name + ".pay", honest: s.Honest, rng: rand.New(rand.NewPCG(s.Seed, 1<<32)), door: newClient(s.Door, requestTimeout), pay: newClient(s.Pay, requestTimeout),
-			tenant: s.PayTenant, misreporting: s.Misreporting,
+			name: fmt.Sprintf("%s.pay%d", s.Name, i), honest: s.Honest, rng: rand.New(rand.NewPCG(s.Seed, 1<<32+uint64(i))),
+			door: newClient(s.Door, requestTimeout), pay: newClient(s.Pay, requestTimeout), tenant: s.PayTenant, misreporting: s.Misreporting,
 		}
 		all.Go(func() {
 			if err := w.run(ctx); err != nil {

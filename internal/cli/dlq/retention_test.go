@@ -11,7 +11,7 @@ import (
 func TestRetentionIsReportedByTheServerThatAppliesIt(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
-	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--archive", t.TempDir(), "--retain", "settlement=P90D", "--retain", "settlement:1=P30D/500", "--json")
+	v, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--archive", t.TempDir(), "--retain", "settlement=P90D", "--retain", "settlement:1=P30D/500", "--no-openwop", "--json")
 	defer stop()
 	server := []string{"--server", v["url"].(string), "--tenant", "acme"}
 	ask := func(where []string, args ...string) clitest.Result {

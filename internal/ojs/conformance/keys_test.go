@@ -44,16 +44,16 @@ exec "$0" serve --escrow http://127.0.0.1:9 --key-lifetime none --listen 127.0.0
 
 // withKeys starts the server with keys, once.
 var withKeys = sync.OnceValues(func() (server, error) {
-	p, err := launch("keys", binary("sandbox"), append([]string{"-durable=false", "/bin/sh", "-c", serveWithKeys, binary("recourse")}, rolesOfKeys...)...)
+	p, err := programs.Launch("keys", programs.Path("sandbox"), append([]string{"-durable=false", "/bin/sh", "-c", serveWithKeys, programs.Path("recourse")}, rolesOfKeys...)...)
 	if err != nil {
 		return server{}, err
 	}
-	if len(p.tokens) != len(rolesOfKeys) {
-		return server{}, fmt.Errorf("%d keys were made, want %d", len(p.tokens), len(rolesOfKeys))
+	if len(p.Tokens) != len(rolesOfKeys) {
+		return server{}, fmt.Errorf("%d keys were made, want %d", len(p.Tokens), len(rolesOfKeys))
 	}
-	s := server{base: p.url, keys: map[string]string{}}
+	s := server{base: p.URL, keys: map[string]string{}}
 	for i, roles := range rolesOfKeys {
-		s.keys[roles] = p.tokens[i]
+		s.keys[roles] = p.Tokens[i]
 	}
 	return s, nil
 })

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/internal/testkit/program"
 )
 
 // server is a server under test.
@@ -20,6 +22,9 @@ type server struct {
 
 // tested is the server of all tests but those of withKeys.
 var tested server
+
+// programs has the program under test.
+var programs *program.Programs
 
 // serverOf returns the server that a test is about.
 func serverOf(t *testing.T) server {
@@ -46,17 +51,20 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	tested = server{base: strings.TrimRight(os.Getenv("OJS_URL"), "/"), reset: strings.TrimRight(os.Getenv("OJS_RESET_URL"), "/"), key: os.Getenv("OJS_KEY")}
 	var err error
-	if folder, err = os.MkdirTemp("", "ojs-conformance"); err != nil {
+	if programs, err = program.New(); err != nil {
 		return report(err)
 	}
-	defer os.RemoveAll(folder)
-	defer stopAll()
+	defer func() {
+		if err := programs.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
 	if tested.base == "" {
-		p, err := launch("test-mode", binary("recourse"), serveArguments...)
+		p, err := programs.Launch("test-mode", programs.Path("recourse"), serveArguments...)
 		if err != nil {
 			return report(err)
 		}
-		tested.base, tested.reset = p.url, p.url
+		tested.base, tested.reset = p.URL, p.URL
 	}
 	if tested.reset == "" {
 		tested.reset = tested.base

@@ -17,7 +17,7 @@ type Submission struct {
 	Kind    Kind
 	Subject string
 	Run     background.RunID // of the run to create; identifies it after a commit of unknown outcome
-	// Open returns the change that opens the case, decided as if there were no case.
+	// Open returns the change that opens the case, decided as if there were no case; nil: the case exists.
 	Open func() (Change, error)
 	// Decide returns the change of an existing case. Its error means that there is nothing
 	// to change; Submit then returns the snapshot with it.
@@ -31,6 +31,13 @@ type Submission struct {
 //   - ErrExceedsHeld, ErrEscrowMismatch, ErrBusy: nothing was written;
 //   - any other: the outcome is unknown; submit again with the same run id.
 func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
+	if s.Open == nil {
+		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
+		if err != nil {
+			return new(Snapshot), pg.Wrap(err)
+		}
+		return j.submitToExisting(ctx, seen, s)
+	}
 	opening, err := s.Open()
 	if err != nil {
 		return new(Snapshot), err

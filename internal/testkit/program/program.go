@@ -1,4 +1,8 @@
-package conformance_test
+// Package program builds the commands of this repository and starts them as servers, for tests that see
+// nothing of them but their answers.
+//
+// A server that Launch started ends with Close, or with the tests, should they die.
+package program
 
 import (
 	"encoding/json"
@@ -17,48 +21,68 @@ import (
 // launchLimit bounds the start of a server.
 const launchLimit = 5 * time.Minute
 
-// folder has the programs and what the servers write.
-var folder string
+// Programs builds commands into a folder of its own, and stops what was started of them. It is safe for
+// concurrent use.
+type Programs struct {
+	folder string
+	build  func() error
 
-func binary(name string) string { return filepath.Join(folder, name) }
-
-// build builds the programs, once.
-var build = sync.OnceValue(func() error {
-	const commands = "github.com/recourse-dev/recourse/cmd/"
-	if out, err := exec.Command("go", "build", "-o", folder+"/", commands+"recourse", commands+"sandbox").CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return nil
-})
-
-// launched are the servers that stopAll stops.
-var launched struct {
-	sync.Mutex
-	all []*process
+	mu  sync.Mutex
+	all []*Server
 }
 
-// process is a server that the tests have started.
-type process struct {
-	url      string
-	tokens   []string // of keys that were made before it started
+// New returns Programs with an empty folder. The commands are built with the first Launch.
+func New() (*Programs, error) {
+	folder, err := os.MkdirTemp("", "recourse-programs")
+	if err != nil {
+		return nil, err
+	}
+	return &Programs{folder: folder, build: sync.OnceValue(func() error {
+		const commands = "github.com/recourse-dev/recourse/cmd/"
+		if out, err := exec.Command("go", "build", "-o", folder+"/", commands+"recourse", commands+"sandbox").CombinedOutput(); err != nil {
+			return fmt.Errorf("build: %w\n%s", err, out)
+		}
+		return nil
+	})}, nil
+}
+
+// Path returns the path of a command: recourse or sandbox.
+func (ps *Programs) Path(name string) string { return filepath.Join(ps.folder, name) }
+
+// Close stops the servers and removes the folder.
+func (ps *Programs) Close() error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.all {
+		p.stop()
+	}
+	return os.RemoveAll(ps.folder)
+}
+
+// Server is a server that Launch started.
+type Server struct {
+	URL      string   // without a slash at the end
+	Tokens   []string // of keys that were made before it started
 	cmd      *exec.Cmd
 	watchdog *exec.Cmd
 	lifeline io.WriteCloser // the watchdog's input
 	ended    chan error
 }
 
-// launch builds the programs, starts a server, and returns once the server has written its address.
-func launch(name, program string, arguments ...string) (*process, error) {
-	if err := build(); err != nil {
+// Launch starts a program with arguments, and returns once it has written its address. With --json its
+// first output is an object with url; objects with token, which recourse keys create writes, may precede
+// it. The name is that of its log.
+func (ps *Programs) Launch(name, program string, arguments ...string) (*Server, error) {
+	if err := ps.build(); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(folder, name+".log"))
+	log, err := os.Create(filepath.Join(ps.folder, name+".log"))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	p := &process{cmd: exec.Command(program, arguments...), ended: make(chan error, 1)}
-	p.cmd.Dir, p.cmd.Stderr = folder, log
+	p := &Server{cmd: exec.Command(program, arguments...), ended: make(chan error, 1)}
+	p.cmd.Dir, p.cmd.Stderr = ps.folder, log
 	for _, variable := range os.Environ() { // which may name servers of other tests
 		if !strings.HasPrefix(variable, "RECOURSE_") {
 			p.cmd.Env = append(p.cmd.Env, variable)
@@ -83,27 +107,19 @@ func launch(name, program string, arguments ...string) (*process, error) {
 		text, _ := os.ReadFile(log.Name())
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(p.cmd.Args, " "), err, text)
 	}
-	launched.Lock()
-	defer launched.Unlock()
-	launched.all = append(launched.all, p)
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.all = append(ps.all, p)
 	return p, nil
-}
-
-func stopAll() {
-	launched.Lock()
-	defer launched.Unlock()
-	for _, p := range launched.all {
-		p.stop()
-	}
 }
 
 // readAddress reads the address that a server writes once it is ready, and the keys before it. What is
 // written later is discarded.
-func (p *process) readAddress(stdout *os.File) error {
+func (p *Server) readAddress(stdout *os.File) error {
 	if err := stdout.SetReadDeadline(time.Now().Add(launchLimit)); err != nil {
 		return err
 	}
-	for output := json.NewDecoder(stdout); p.url == ""; {
+	for output := json.NewDecoder(stdout); p.URL == ""; {
 		var written struct {
 			URL   string `json:"url"`
 			Token string `json:"token"`
@@ -113,11 +129,11 @@ func (p *process) readAddress(stdout *os.File) error {
 		}
 		switch {
 		case written.Token != "":
-			p.tokens = append(p.tokens, written.Token)
+			p.Tokens = append(p.Tokens, written.Token)
 		case written.URL == "":
 			return errors.New("its output is neither its address nor a key")
 		}
-		p.url = strings.TrimRight(written.URL, "/")
+		p.URL = strings.TrimRight(written.URL, "/")
 	}
 	if err := stdout.SetReadDeadline(time.Time{}); err != nil {
 		return err
@@ -130,7 +146,7 @@ func (p *process) readAddress(stdout *os.File) error {
 }
 
 // watch starts a process that ends the server should the tests die, as they do at the time limit of go test.
-func (p *process) watch() (err error) {
+func (p *Server) watch() (err error) {
 	p.watchdog = exec.Command("/bin/sh", "-c", "cat >/dev/null; kill "+strconv.Itoa(p.cmd.Process.Pid))
 	if p.lifeline, err = p.watchdog.StdinPipe(); err != nil {
 		return err
@@ -139,7 +155,7 @@ func (p *process) watch() (err error) {
 }
 
 // stop ends the server: first politely, so that it stops the servers that it has started.
-func (p *process) stop() {
+func (p *Server) stop() {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		fmt.Fprintln(os.Stderr, "the server under test:", err)
 	}

@@ -1,0 +1,56 @@
+package door
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// maxAdvance bounds how far the clock of a process goes in all.
+const maxAdvance = 10 * 365 * 24 * time.Hour
+
+// TestMode lets conformance tests begin anew and let time pass. All doors of a process share it. A nil
+// TestMode is none. It is safe for concurrent use.
+type TestMode struct {
+	mu       sync.Mutex
+	resets   int
+	advanced time.Duration
+}
+
+// Now returns the time of a process in test mode.
+func (t *TestMode) Now() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return time.Now().Add(t.advanced)
+}
+
+// Tenant returns the tenant that stands for a caller's since the last reset.
+func (t *TestMode) Tenant(of string) string {
+	if t == nil {
+		return of
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.resets == 0 {
+		return of
+	}
+	return fmt.Sprintf("%.100s.%d", of, t.resets)
+}
+
+// Reset gives every caller a tenant that has nothing.
+func (t *TestMode) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.resets++
+}
+
+// Advance lets time pass. It returns false if it would be too much.
+func (t *TestMode) Advance(by time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if by > maxAdvance-t.advanced {
+		return false
+	}
+	t.advanced += by
+	return true
+}

@@ -1,0 +1,228 @@
+package openwop
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// frame is one server-sent event.
+type frame struct {
+	id, event, data string
+}
+
+// streamOf opens a stream of a run and returns its frames until it ends. The function is called after each.
+func (f *fixture) streamOf(key, run, query, last string, each func(frame)) (out []frame) {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+"/v1/runs/"+run+"/events"+query, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "text/event-stream" {
+		f.Fatalf("%d %s", a.StatusCode, a.Header.Get("Content-Type"))
+	}
+	var now frame
+	lines := bufio.NewScanner(a.Body)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "id":
+			now.id = value
+		case "event":
+			now.event = value
+		case "data":
+			now.data = value
+		}
+		if lines.Text() == "" && now.event != "" {
+			out = append(out, now)
+			if each != nil {
+				each(now)
+			}
+			now = frame{}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		f.Error(err)
+	}
+	return out
+}
+
+func framed(all []frame) string {
+	var out []string
+	for _, one := range all {
+		out = append(out, one.id+" "+one.event)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestAStreamShowsWhatItsModeShows(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	run := f.create(key, `{"workflowId":"chores","inputs":{"fails":true}}`)
+	f.finished(key, run)
+	for _, c := range []struct{ query, last, want string }{
+		{"", "", "0 run.started, 4 node.failed, 5 run.dead_lettered, 6 run.failed"},
+		{"", "4", "5 run.dead_lettered, 6 run.failed"},
+		{"", "6", ""},
+		{"", "99", ""},
+		{"?streamMode=debug", "", "0 run.started, 1 node.started, 2 node.retried, 3 node.started, 4 node.failed, 5 run.dead_lettered, 6 run.failed"},
+		{"?streamMode=messages", "", ""},
+		{"?streamMode=updates,messages", "4", "5 updates, 6 updates"},
+		{"?bufferMs=10", "", "6 batch"},
+		{"?streamMode=values", "5", "5 state.snapshot, 6 state.snapshot"},
+	} {
+		if got := framed(f.streamOf(key, run, c.query, c.last, nil)); got != c.want {
+			t.Errorf("%s after %q: %s, want %s", c.query, c.last, got, c.want)
+		}
+	}
+}
+
+func TestASnapshotOfAStreamIsTheRunAsItWas(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	run := f.create(key, `{"workflowId":"chores"}`)
+	f.finished(key, run)
+	var states []string
+	for _, one := range f.streamOf(key, run, "?streamMode=values", "", nil) {
+		var e struct {
+			Payload struct {
+				Run    string `json:"runId"`
+				Status string `json:"status"`
+			} `json:"payload"`
+		}
+		if err := json.Unmarshal([]byte(one.data), &e); err != nil || e.Payload.Run != run || one.event != "state.snapshot" {
+			t.Fatalf("%v %v", one, err)
+		}
+		states = append(states, e.Payload.Status)
+	}
+	if got := strings.Join(states, " "); got != "running running running completed" {
+		t.Error(got)
+	}
+}
+
+// Readers that come and go while runs end miss no event and have none twice.
+func TestReadersSeeEachEventOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	var all sync.WaitGroup
+	for n := range 6 {
+		all.Go(func() {
+			run := f.create(key, fmt.Sprintf(`{"workflowId":"chores","inputs":{"n":%d,"fails":%t}}`, n, n%2 == 0))
+			var seen []string
+			for last := ""; ; {
+				frames := f.streamOf(key, run, "?streamMode=debug", last, nil)
+				for i, one := range frames {
+					seen, last = append(seen, one.id), one.id
+					if n%3 == 0 && i == 1 && len(seen) == 2 {
+						break // as a reader that loses its connection
+					}
+				}
+				if e := frames[len(frames)-1].event; last == frames[len(frames)-1].id && (e == "run.completed" || e == "run.failed") {
+					break
+				}
+			}
+			whole := f.finished(key, run)
+			want := make([]string, len(whole.Events))
+			for i := range want {
+				want[i] = fmt.Sprint(i)
+			}
+			if strings.Join(seen, " ") != strings.Join(want, " ") {
+				t.Errorf("run %d: read %v of %d events", n, seen, len(want))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A poll that waits is answered when its run has news, and no earlier by news of others.
+func TestAPollWaitsForNewsOfItsRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	run := f.create(key, `{"workflowId":"waits"}`)
+	started := f.want(http.StatusOK, key, "GET", "/v1/runs/"+run+"/events/poll?timeout=60&lastSequence=0", "")
+	if !strings.Contains(string(started.text), `"node.started"`) || !strings.Contains(string(started.text), `"isComplete":false`) {
+		t.Errorf("%s", started.text)
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		a, err := f.send(f.url, key, "GET", "/v1/runs/"+run+"/events/poll?timeout=60&lastSequence=1", "")
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- a
+	}()
+	f.finished(key, f.create(key, `{"workflowId":"chores"}`))
+	select {
+	case a := <-answered:
+		t.Errorf("answered by news of another run: %s", a.text)
+	default:
+	}
+	close(f.block)
+	if a := <-answered; !strings.Contains(string(a.text), `"run.completed"`) && !strings.Contains(string(a.text), `"node.completed"`) {
+		t.Errorf("%s", a.text)
+	}
+	if a := f.want(http.StatusOK, key, "GET", "/v1/runs/"+run+"/events/poll?timeout=1&lastSequence=99", ""); string(a.text) != `{"events":[],"isComplete":true}`+"\n" {
+		t.Errorf("%s", a.text)
+	}
+}
+
+func TestAStreamEndsWithTheServer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	run := f.create(key, `{"workflowId":"waits"}`)
+	began := make(chan struct{}, 16)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.streamOf(key, run, "?streamMode=debug", "", func(frame) { began <- struct{}{} })
+	}()
+	<-began
+	close(f.block)
+	<-ended
+}
+
+func TestBadParametersAreRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	run := f.create(key, `{"workflowId":"chores"}`)
+	path := "/v1/runs/" + run
+	for _, bad := range []string{"/events/poll?timeout=0", "/events/poll?timeout=61", "/events/poll?lastSequence=x", "/events/poll?after=1", "/events?bufferMs=-1", "/events?mode=debug", "?x=1", "/events/poll?timeout=1&timeout=2"} {
+		f.refused(http.StatusBadRequest, "validation_error", key, "GET", path+bad, "")
+	}
+	for _, bad := range []string{"everything", "values,updates", "updates,", "UPDATES"} {
+		if got := f.refused(http.StatusBadRequest, "unsupported_stream_mode", key, "GET", path+"/events?streamMode="+bad, ""); fmt.Sprint(got.detail("supported")) != "[updates values messages debug]" {
+			t.Errorf("%s", got.text)
+		}
+	}
+	f.refused(http.StatusBadRequest, "validation_error", key, "GET", path+"/events", "", "Last-Event-ID", "x")
+	f.refused(http.StatusBadRequest, "validation_error", key, "GET", "/runs", "")
+	f.refused(http.StatusNotFound, "not_found", key, "GET", "/v1/nothing", "")
+	f.refused(http.StatusMethodNotAllowed, "method_not_allowed", key, "DELETE", path, "")
+	f.refused(http.StatusUnsupportedMediaType, "unsupported_media_type", key, "POST", "/v1/runs", `{"workflowId":"chores"}`, "Content-Type", "text/plain")
+	f.refused(http.StatusRequestEntityTooLarge, "payload_too_large", key, "POST", "/v1/runs", `{"workflowId":"`+strings.Repeat("x", maxBody)+`"}`)
+	f.refused(http.StatusBadRequest, "validation_error", key, "POST", "/v1/runs", `{"workflowId":"chores","inputs":{"password":"hunter2secret"}}`)
+	f.refused(http.StatusBadRequest, "validation_error", key, "POST", "/v1/runs", strings.Repeat("[", 10_000))
+	f.refused(http.StatusBadRequest, "validation_error", key, "POST", "/v1/runs", `{"workflowId":"settlement","inputs":{"outcome":"both"}}`)
+}

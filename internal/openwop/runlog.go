@@ -1,0 +1,63 @@
+package openwop
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/openwop/spec"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// runLog is the log of a run, which grows with each call of read.
+type runLog struct {
+	spec.Log
+	service *postadjudication.Service
+	tenant  string
+	of      background.CaseID
+	after   int64 // the sequence up to which the receipts of the case were read
+}
+
+// receiptPage is how many receipts of a case are read at once.
+const receiptPage = 200
+
+// openRun reads a run and its log. A run that the door does not show is refusal.ErrNotFound.
+func (s *Server) openRun(ctx context.Context, tenant, id string) (log *runLog, status casestatus.Status, err error) {
+	run, err := receipts.ParseRunID(id)
+	if err != nil {
+		return nil, status, refusal.ErrNotFound
+	}
+	err = s.inReadSlot(ctx, tenant, func() error {
+		if status, err = s.Service.Status(ctx, tenant, run); err != nil {
+			return err
+		}
+		workflow, visible := s.visible(status)
+		if !visible {
+			return refusal.ErrNotFound
+		}
+		log = &runLog{Log: spec.Log{Workflow: workflow, Run: run}, service: s.Service, tenant: tenant, of: status.Case}
+		return log.read(ctx)
+	})
+	return log, status, err
+}
+
+// read appends what was committed since the last call.
+func (l *runLog) read(ctx context.Context) error {
+	for {
+		page, err := l.service.Receipts(ctx, l.tenant, l.of, l.after, receiptPage)
+		if err != nil {
+			return err
+		}
+		if err := l.Add(page); err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			l.after = page[len(page)-1].Seq
+		}
+		if len(page) < receiptPage || l.Ended() {
+			return nil
+		}
+	}
+}

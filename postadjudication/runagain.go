@@ -1,0 +1,77 @@
+package postadjudication
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Task returns the task that a run of a plain family carries. Errors: refusal.ErrNotFound if the tenant
+// has no such run, background.ErrUnknownFamily if it is of no plain family of this process.
+func (s *submissions) Task(ctx context.Context, tenant string, run background.RunID) (Task, error) {
+	seen, err := s.applier.OwnRun(ctx, tenant, run)
+	if err != nil {
+		return Task{}, err
+	}
+	if s.applier.PlainFamilies[seen.Run.Family] == nil || seen.Run.Family == jobs.Family {
+		return Task{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, seen.Run.Family)
+	}
+	return Task{Tenant: tenant, Family: seen.Run.Family, RetryKey: seen.Run.RetryKey, Payload: seen.Run.Payload}, nil
+}
+
+// RunAgain commits a new run of a plain family's task whose newest run has ended and is no open dead
+// letter: Letters.Fork forks those. The new run is a fork of the newest run, with its payload, policy and
+// queue; the receipt has the actor and the reason. The reply is Created, Deduplicated if the newest run
+// is live, or DeadLettered if it is an open letter; Run is then that run.
+//
+// Errors: as of Task; a *refusal.FieldError for bad input.
+func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, reason string) (Submitted, error) {
+	s := t.operator.s
+	if err := validate.Actor(t.actor, reason); err != nil {
+		return Submitted{}, err
+	}
+	if _, err := s.Task(ctx, t.operator.tenant, run); err != nil {
+		return Submitted{}, err
+	}
+	seen, err := s.applier.OwnRun(ctx, t.operator.tenant, run)
+	if err != nil {
+		return Submitted{}, err
+	}
+	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
+		return Submitted{}, err
+	}
+	return s.submit(ctx, s.repetition(seen, t.actor, validate.Clean(reason, 1024)), nil)
+}
+
+// repetition submits the task of a run once more.
+func (s *submissions) repetition(of journal.Snapshot, actor, reason string) journal.Submission {
+	id := background.RunID(casework.NewID())
+	again := func(seen *journal.Snapshot) (journal.Change, error) {
+		if reply := replyToTask(seen, false); reply != Created {
+			return journal.Change{}, replyError(reply)
+		}
+		now, last := s.now(), seen.Run
+		next := background.Run{
+			ID: id, Case: last.Case, Tenant: last.Tenant, Family: last.Family, RetryKey: last.RetryKey, Queue: last.Queue, Target: last.Target,
+			Parent: last.ID, Policy: last.Policy, Payload: last.Payload, State: background.Pending, DueAt: now, NotificationNumber: 1, LastTransition: casework.NewID(),
+		}
+		letter, _ := casework.HandledRun(next)
+		after := *seen
+		after.Case.ActiveRun, after.Run.LastTransition = id, next.LastTransition
+		return journal.Change{Transition: next.LastTransition, Before: seen, After: &after, NewRun: &next, Drafts: []receipts.Draft{{
+			Run: id, Subtype: receipts.Submitted, Actor: actor, At: now, Payload: receipts.Payload{
+				Family: next.Family, RetryKey: next.RetryKey, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), LetterOf: letter,
+				RequestDigest: binding.RequestDigest(next.Payload), ParentRun: last.ID, Reason: reason},
+		}}}, nil
+	}
+	return journal.Submission{
+		Tenant: of.Run.Tenant, Kind: of.Case.Kind, Subject: of.Case.Subject, Run: id, Decide: again,
+	}
+}
