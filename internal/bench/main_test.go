@@ -31,7 +31,7 @@ func TestEverySystemDoesEveryWorkloadExactly(t *testing.T) {
 		"by a plan":       "-n 1500 -workloads bulk",
 		"to the end":      "-n 1000 -workloads soak",
 		"to a new schema": "-n 500 -workloads migrate",
-		"by a server":     "-n 300 -workloads jobs-waiting,jobs-latency,jobs-dead",
+		"by a server":     "-n 300 -workloads jobs-waiting,jobs-latency,jobs-dead,polls",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -95,6 +95,8 @@ func mustMeasure(workload string) []string {
 		return []string{submittedSeconds, settledSeconds, perSecond}
 	case jobsWaitingWorkload:
 		return []string{perSecond, fewPerSecond, latencyP99, fewP99, waitingRatio, waitingLatencyRatio, residentMB, peakMB}
+	case pollsWorkload:
+		return []string{residentMB, pollsMB, eventP99}
 	case migrateWorkload:
 		return []string{migratedSeconds}
 	case jobsDeadWorkload:

@@ -32,6 +32,8 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 		return j.jobsLatency(ctx)
 	case jobsDeadWorkload:
 		return j.jobsDead(ctx)
+	case pollsWorkload:
+		return j.polls(ctx)
 	case migrateWorkload:
 		return j.migrate(ctx)
 	case bulkWorker:

@@ -41,6 +41,7 @@ Workloads:
              how late jobs come that are due at a time, retries, and jobs whose lease ended
   jobs-dead  -n dead jobs: pages with every filter over HTTP, the first and deep ones; then 10,000 are retried at
              once while the server is killed twice
+  polls      256 long polls of OpenWOP wait at a server, each for the first event of its run: memory, and how late it comes
   migrate    a database of -n runs, of the version before there were jobs, is migrated
   memory     resident memory of a recourse worker with no and with many pending runs
 
@@ -57,7 +58,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 		f.PrintDefaults()
 	}
 	chosen := f.String("systems", strings.Join(systemNames, ","), "systems to measure, in this order in the first round")
-	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak,jobs,jobs10,enqueue,jobs-waiting,jobs-latency,jobs-dead,migrate")
+	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak,jobs,jobs10,enqueue,jobs-waiting,jobs-latency,jobs-dead,polls,migrate")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; every system takes its turn in each")
 	f.IntVar(&o.tasks, "n", 10_000, "tasks of settle and drain; dead takes half, precision at most 100, idle at most 200")
 	f.IntVar(&o.pending, "pending", 200_000, "pending runs of memory and flush")

@@ -47,6 +47,7 @@ func productOf(ctx context.Context, o options) (binary string, remove func() err
 // serverProcess is a process of recourse serve, as users run it, with an escrow service for demonstrations.
 type serverProcess struct {
 	*child.Process
+	url    string
 	client jobClient
 }
 
@@ -76,7 +77,7 @@ func (j job) startServer(ctx context.Context, flags ...string) (*serverProcess, 
 		_, _ = io.Copy(io.Discard, stdout)
 		_ = stdout.Close()
 	}()
-	return &serverProcess{p, newJobClient(serving.URL)}, nil
+	return &serverProcess{p, serving.URL, newJobClient(serving.URL)}, nil
 }
 
 // serverEnvironment is this process's without what would configure the server, such as the GOGC of

@@ -68,6 +68,8 @@ func columns(workload string) []column {
 		add(flushColumns)
 	case jobsWaitingWorkload:
 		add(waitingColumns, memoryColumns)
+	case pollsWorkload:
+		add([]column{{residentMB, "MB at rest", "%.0f"}, {pollsMB, "MB for 256 polls", "%.1f"}, {eventP50, "event p50 ms", "%.1f"}, {eventP99, "p99", "%.1f"}})
 	case migrateWorkload:
 		add(migrateColumns)
 	case jobsDeadWorkload:

@@ -17,15 +17,16 @@ const (
 	enqueueWorkload   = "enqueue"
 	migrateWorkload   = "migrate"
 
-	// The workloads of the server of jobs, in a process of its own.
+	// The workloads of a server, in a process of its own.
 	jobsWaitingWorkload = "jobs-waiting"
 	jobsLatencyWorkload = "jobs-latency"
 	jobsDeadWorkload    = "jobs-dead"
+	pollsWorkload       = "polls"
 )
 
 var workloadNames = []string{
 	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
-	jobsWaitingWorkload, jobsLatencyWorkload, jobsDeadWorkload,
+	jobsWaitingWorkload, jobsLatencyWorkload, jobsDeadWorkload, pollsWorkload,
 	migrateWorkload,
 }
 
@@ -50,7 +51,7 @@ func ofJobs(workload string) bool {
 
 // ofServer reports whether a workload is measured at a process of recourse serve.
 func ofServer(workload string) bool {
-	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload || workload == jobsDeadWorkload
+	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload || workload == jobsDeadWorkload || workload == pollsWorkload
 }
 
 // sizes returns the numbers of tasks that a workload is measured with, one after the

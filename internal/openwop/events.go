@@ -55,7 +55,7 @@ func (s *Server) pollUntil(q request, log *runLog, asked spec.Poll) error {
 	follow := s.follow(ctx, q.caller, log)
 	defer follow.done()
 	for len(log.After(asked.After)) == 0 && !log.Ended() && ctx.Err() == nil {
-		if err := follow.next(ctx); err != nil && ctx.Err() == nil {
+		if _, err := follow.next(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -81,21 +81,23 @@ func (s *Server) follow(ctx context.Context, c door.Caller, log *runLog) *follow
 const idle = 15 * time.Second
 
 // next waits for news of the run and reads its log. It reads at once when it is called first: what was
-// committed between the last reading and the beginning of follow would wake nobody.
-func (f *follow) next(ctx context.Context) error {
+// committed between the last reading and the beginning of follow would wake nobody. It reports whether
+// there was no news for as long as idle.
+func (f *follow) next(ctx context.Context) (quiet bool, err error) {
 	if f.began {
 		select {
 		case <-f.news:
 		case <-time.After(idle):
 			if err := f.server.Door.CheckKey(ctx, f.caller); err != nil {
-				return err
+				return true, err
 			}
+			quiet = true
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 	f.began = true
-	return f.server.inReadSlot(ctx, f.caller.Tenant, func() error { return f.log.read(ctx) })
+	return quiet, f.server.inReadSlot(ctx, f.caller.Tenant, func() error { return f.log.read(ctx) })
 }
 
 // stream answers GET /v1/runs/{runId}/events with server-sent events. It ends after the last event of
@@ -154,7 +156,8 @@ func (t *stream) run(ctx context.Context, f *follow) error {
 			return err
 		}
 		before := len(t.log.Events)
-		if err := f.next(ctx); err != nil {
+		quiet, err := f.next(ctx)
+		if err != nil {
 			return err
 		}
 		if wait := t.asked.Buffer; wait > 0 && len(t.log.Events) > before && !t.log.Ended() {
@@ -164,7 +167,7 @@ func (t *stream) run(ctx context.Context, f *follow) error {
 				return ctx.Err()
 			}
 		}
-		if len(t.log.Events) == before {
+		if quiet {
 			if err := t.send([]byte(":keepalive\n\n")); err != nil {
 				return err
 			}
