@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/openwop/spec"
 )
 
 // frame is one server-sent event.
@@ -225,4 +228,29 @@ func TestBadParametersAreRefused(t *testing.T) {
 	f.refused(http.StatusBadRequest, "validation_error", key, "POST", "/v1/runs", `{"workflowId":"chores","inputs":{"password":"hunter2secret"}}`)
 	f.refused(http.StatusBadRequest, "validation_error", key, "POST", "/v1/runs", strings.Repeat("[", 10_000))
 	f.refused(http.StatusBadRequest, "validation_error", key, "POST", "/v1/runs", `{"workflowId":"settlement","inputs":{"outcome":"both"}}`)
+}
+
+// What is committed after a poll has read its log, and before it waits, must not be waited for.
+func TestWhatIsCommittedBeforeAPollWaitsWakesIt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	run := f.create(key, `{"workflowId":"chores"}`)
+	stale, _, err := f.server.openRun(t.Context(), "acme", run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.Events, stale.after = nil, 0 // as it was read before anything happened
+	stale.Log = spec.Log{Workflow: stale.Workflow, Run: stale.Run}
+	f.finished(key, run)
+	if err := f.service.DrainEvents(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	news := f.server.follow(t.Context(), door.Caller{Tenant: "acme"}, stale)
+	defer news.done()
+	ctx, cancel := context.WithTimeout(t.Context(), idle/2)
+	defer cancel()
+	if quiet, err := news.next(ctx); err != nil || quiet || !stale.Ended() {
+		t.Errorf("it waited for what had happened: %v, quiet %t, ended %t", err, quiet, stale.Ended())
+	}
 }

@@ -90,6 +90,7 @@ type fixture struct {
 	payer   *payer
 	clock   *door.TestMode
 	url     string
+	server  *Server
 	db      *sql.DB
 	stop    func() // stops executing
 	block   chan struct{}
@@ -169,6 +170,7 @@ func (f *fixture) serve() string {
 	if err != nil {
 		f.Fatal(err)
 	}
+	f.server = server
 	web := httptest.NewServer(server)
 	f.Cleanup(web.Close)
 	return web.URL

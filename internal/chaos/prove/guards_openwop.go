@@ -1,0 +1,36 @@
+package prove
+
+// openwopGuards is what guards the runs of OpenWOP: nothing is made twice, a log ends once, and nobody sees
+// a run whose days are over.
+var openwopGuards = []Guard{
+	{
+		Name:     "a run is gone when its days are over",
+		Edits:    []Edit{{"internal/openwop/workflows.go", "known && !over && run.Letter", "known && run.Letter"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestADeadRunIsGoneWhenItsDaysAreOver"},
+	},
+	{
+		Name:     "a create that is repeated after a crash makes no second task",
+		Edits:    []Edit{{"internal/openwop/create.go", "taskKey(q), !door.FirstBegan(q.Context()).IsZero()", "taskKey(q), false && !door.FirstBegan(q.Context()).IsZero()"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestARepeatedRequestFindsWhatItMade"},
+	},
+	{
+		Name:     "a fork that is repeated after a crash makes no second fork",
+		Edits:    []Edit{{"internal/openwop/fork.go", "err := s.forkedBefore(q, newest); err != nil || made {", "err := s.forkedBefore(q, newest); err != nil || made && false {"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestARepeatedRequestFindsWhatItMade"},
+	},
+	{
+		Name:     "a log has nothing after its end",
+		Edits:    []Edit{{"internal/openwop/spec/event.go", "r.Run != l.Run || l.ended {", "r.Run != l.Run {"}},
+		CaughtBy: Detector{Package: "./internal/openwop/spec", Test: "TestALogOnlyGrowsAndEndsOnce"},
+	},
+	{
+		Name:     "a follower begins before the log is read",
+		Edits:    []Edit{{"internal/openwop/events.go", "	if f.began {\n		select {", "	if f.began || true {\n		select {"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestWhatIsCommittedBeforeAPollWaitsWakesIt"},
+	},
+	{
+		Name:     "a task that has a live run is not run again",
+		Edits:    []Edit{{"postadjudication/runagain.go", "reply := replyToTask(seen, false); reply != Created", "reply := replyToTask(seen, false); reply == DeadLettered"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestATaskRunsAgainOnce"},
+	},
+}
