@@ -235,13 +235,13 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 		return Ended{}, ErrNoRemoteRuns
 	}
 	run, by, known := f.leases.claimedHere(held.Run)
-	if !known || run.Tenant != held.Tenant || held.Attempt != 0 && held.Attempt != attemptName(run, by) {
+	if !known || run.Tenant != held.Tenant || held.Attempt != 0 && held.Attempt != attemptNumberForWorker(run, by) {
 		var err error
 		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
 			return Ended{Run: run}, err
 		}
 	}
-	if held.Worker != "" && by.Worker != "" && held.Worker != by.Worker || held.Attempt != 0 && held.Attempt != attemptName(run, by) || held.Attempt == 0 && run.MovesMoney() {
+	if held.Worker != "" && by.Worker != "" && held.Worker != by.Worker || held.Attempt != 0 && held.Attempt != attemptNumberForWorker(run, by) || held.Attempt == 0 && run.MovesMoney() {
 		return Ended{Run: run}, ErrNotHolder
 	}
 	family := f.m.families[run.Family]
@@ -253,13 +253,13 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 	})
 }
 
-// attemptName returns the number by which the worker of a lease knows its attempt. Those that were
-// handed back don't count for workers, except where money moves: there each has a number of its own.
-func attemptName(run Run, by lease.Lease) int {
+// attemptNumberForWorker returns the number of the attempt that the worker of a lease was given. Of runs that
+// move no money, attempts that were handed back are not counted.
+func attemptNumberForWorker(run Run, held lease.Lease) int {
 	if run.MovesMoney() {
-		return by.Attempt
+		return held.Attempt
 	}
-	return by.Attempt - run.HandedBack
+	return held.Attempt - run.HandedBack
 }
 
 // endLeased records the end of a leased attempt. The decision is made again when a cancel was

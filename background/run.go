@@ -80,7 +80,7 @@ type Run struct {
 	Family    string
 	RetryKey  string
 	Queue     string // asynq queue of its notifications, chosen once at submit; of a remote run, the queue that its workers fetch it from
-	Target    string // the service that the handler calls; circuit breakers are per target
+	Target    string // the service that the handler calls; of a job, its type. Circuit breakers are per target
 	Parent    RunID  // the run that was forked into this one
 	Policy    retrypolicy.Policy
 	Payload   []byte   // input of the handler; the stored request bytes for settlements

@@ -228,7 +228,7 @@ func (s *tamperedDatabase) deleteCaseSQL(name string) []string {
 		`DELETE FROM recourse.cases WHERE id = '` + s.cases[name].String() + `'`, recountSQL}
 }
 
-// tamperings lists what an owner of the tables can do. Those that only a noted head detects are
+// tamperings lists what an owner of the tables can do. Those that only a saved head detects are
 // marked.
 func (s *tamperedDatabase) tamperings() []tampering {
 	of := func(name string) string { return ` WHERE case_id = '` + s.cases[name].String() + `'` }
@@ -271,14 +271,14 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"what a plan did can't be read", unreadable(receipts.Replayed), detectedByAudit, audit.InvariantFold, "could not be made"},
 		{"1a a receipt's body is edited", []string{`UPDATE recourse.receipts SET body = replace(body, '"moved":1000', '"moved":9000')` + of("settled") + ` AND subtype = 'attempt-succeeded'`}, detectedByAudit, audit.InvariantChains, "link does not follow"},
 		{"1a' a receipt's column is edited", []string{`UPDATE recourse.receipts SET at = at - interval '1 hour'` + of("settled") + ` AND seq = 2`}, detectedByAudit, audit.InvariantChains, "column at differs"},
-		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
-		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
+		{"1b a body is edited and relinked", s.rewriteTrailSQL("settled", changeEach(receipts.AttemptSucceeded, func(d *receipts.Draft) { d.Payload.Reference = "pay_other" })), detectedByHeads, audit.InvariantHeads, "differs from the saved head"},
+		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, audit.InvariantHeads, "differs from the saved head"},
 		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, audit.InvariantChains, "sequence 3 stands in its place"},
 		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewriteTrailSQL("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
 			`UPDATE recourse.annotations SET held = false, hold_reason = ''`+run("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
 		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, audit.InvariantChains, "the trail ends at"},
 		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
-		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the noted head is at"},
+		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the saved head is at"},
 		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the trail ends at 0"},
 		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, audit.InvariantOrder, "and there is none"},
 		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
@@ -291,11 +291,11 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"7 a receipt of 2020 is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Subtype: receipts.Refused, Actor: "user:bob", At: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}})),
 			detectedByAudit, audit.InvariantOrder, "has no place"},
 		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
-			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, audit.InvariantHeads, "differs from the noted head"},
+			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, audit.InvariantHeads, "differs from the saved head"},
 		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, audit.InvariantOrder, "has no place"},
 		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, audit.InvariantOrder, "has no place"},
 		{"8b places are spliced", []string{events("settled")}, detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
-		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, audit.InvariantHeads, "the noted head is at"},
+		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, audit.InvariantHeads, "the saved head is at"},
 		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, audit.InvariantFold, s.executedPlan.ID.String()},
 		{"12' a plan that never ran is removed", plan(s.unstartedPlan, all...), detectedByAudit, audit.InvariantFold, s.unstartedPlan.ID.String()},
 		{"12'' a circuit breaker is removed", []string{`DELETE FROM recourse.circuit_breakers WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "breaker:settlement:"},
@@ -332,7 +332,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 }
 
 // What an owner of the tables can change, with triggers off and SHA-256 links recomputed where
-// that hides it better, and what detects it: the audit alone, only noted heads, or only heads
+// that hides it better, and what detects it: the audit alone, only saved heads, or only heads
 // newer than the removed part. The table is in receipts/README.md.
 func TestTamperingAndWhatDetectsIt(t *testing.T) {
 	t.Parallel()

@@ -42,9 +42,9 @@ type IdempotentRequest struct {
 	first   time.Time
 }
 
-// FirstBegan returns when the same request began first, if a process that died left it without a response;
+// InterruptedAt returns when the same request began first, if a process that died left it without a response;
 // else zero.
-func (r *IdempotentRequest) FirstBegan() time.Time { return r.first }
+func (r *IdempotentRequest) InterruptedAt() time.Time { return r.first }
 
 // BeginRequest records a request under a tenant's idempotency key. digest covers
 // everything that makes two requests the same. It returns the stored response if the same
@@ -66,7 +66,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 	case err != nil:
 		return nil, nil, err
 	case begun:
-		return nil, &IdempotentRequest{s.journal, entry, before.FirstBegan}, nil
+		return nil, &IdempotentRequest{s.journal, entry, before.InterruptedAt}, nil
 	case before.Digest != digest:
 		return nil, nil, ErrRequestMismatch
 	case before.Status == 0:

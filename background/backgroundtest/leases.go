@@ -136,8 +136,8 @@ func (s leaseStore) ExpiredRuns(_ context.Context, at time.Time, limit int) (out
 	return out, s.down
 }
 
-// NoRepeats implements background.LeaseStore. The keys of this store never expire.
-func (s leaseStore) NoRepeats(context.Context, time.Time, int) ([]background.Run, error) {
+// UnrepeatableRuns implements background.LeaseStore. The keys of this store never expire.
+func (s leaseStore) UnrepeatableRuns(context.Context, time.Time, int) ([]background.Run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return nil, s.down

@@ -1,5 +1,6 @@
-// Package lease has what a remote worker asks for, what it holds while it executes an attempt, and
-// by what it names it.
+// Package lease has the types that the requests of remote workers are made of: Want, the runs that a worker
+// asks for; Lease, what it holds while it executes an attempt; and Held, how it names that lease when it
+// answers.
 //
 // The package is pure: it imports receipts and the standard library only. Package background gives
 // leases and ends them, and its store keeps them.
@@ -56,7 +57,7 @@ type Held struct {
 	Run     receipts.RunID
 	Tenant  string
 	Worker  string // empty: any worker's
-	Attempt int    // without those handed back, except of a run that moves money; 0: any
+	Attempt int    // the number that the worker was given: attempts handed back are not counted, unless the run moves money; 0: any
 	Actor   string // who answers, for the receipts; empty: the worker
 }
 

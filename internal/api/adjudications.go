@@ -97,12 +97,12 @@ type adjudicationAPI struct{ *API }
 
 func (a adjudicationAPI) operations(h huma.API) {
 	register(a.API, h, operation{
-		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, maxBody: maxItemBytes, idempotent: true, raw: true,
+		id: "submit", method: http.MethodPost, path: "/adjudications", action: access.Submit, status: http.StatusCreated, maxBody: maxItemBytes, repeatable: true, raw: true,
 		summary:     "Submit an adjudication",
 		description: "201 if it is new; 200 if it was accepted before and is being executed, was executed or was superseded; 409 with the reply as code and the blocking run if it contradicts the case, is dead-lettered or was cancelled. Safe to repeat.",
 	}, a.submit)
 	register(a.API, h, operation{
-		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, maxBody: maxBatchBytes, idempotent: true, raw: true, itemized: true,
+		id: "submit-batch", method: http.MethodPost, path: "/adjudications/batch", action: access.Submit, maxBody: maxBatchBytes, repeatable: true, raw: true, itemized: true,
 		summary:     "Submit up to 1000 adjudications",
 		description: "Each is decided separately, and its result has the same position as in the request; those of one transaction are decided in order. Safe to repeat. An item has at most 64 KiB, a batch 16 MiB; 429 too_many_batches while 16 MiB of the tenant are being processed.",
 	}, a.submitBatch)

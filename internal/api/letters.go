@@ -78,7 +78,7 @@ func (a letterAPI) operations(h huma.API) {
 	}, a.fork)
 	register(a.API, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
-		summary: "Fork the newest run of a job, named by any of its runs", description: "The gates are those of fork-dead-letter.",
+		summary: "Fork the newest run of a lineage, named by any of its runs", description: "The gates are those of fork-dead-letter.",
 	}, a.retry)
 	register(a.API, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, plannable: true,

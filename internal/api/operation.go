@@ -20,7 +20,7 @@ type operation struct {
 	action                                 access.Action
 	status                                 int    // on success; 0: 200
 	maxBody                                int64  // in bytes; 0: door.DefaultMaxBody
-	idempotent                             bool   // safe to repeat without an Idempotency-Key
+	repeatable                             bool   // safe to repeat without an Idempotency-Key
 	secret                                 string // member of its answer that must not be stored
 	raw                                    bool   // reads its body itself
 	itemized                               bool   // its body is a list, read item by item: see batchItems
@@ -38,7 +38,7 @@ var outageOfSubmit = door.Outage{Done: door.DoneUnknown, Detail: "it is not know
 
 // route returns how the door reads the requests of the operation.
 func (o operation) route() door.Route {
-	route := door.Route{Action: o.action, MaxBody: o.maxBody, CheckBody: rejectNulls, ReadsBody: o.itemized, Idempotent: o.idempotent, Secret: o.secret}
+	route := door.Route{Action: o.action, MaxBody: o.maxBody, CheckBody: rejectNulls, ReadsBody: o.itemized, Repeatable: o.repeatable, Secret: o.secret}
 	if o.raw { // package intake checks it
 		route.CheckBody = nil
 	}
@@ -57,7 +57,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 		Metadata:         map[string]any{"operation": o},
 		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
 	}
-	if !o.idempotent && o.method == http.MethodPost {
+	if !o.repeatable && o.method == http.MethodPost {
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours",
 			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},

@@ -239,7 +239,7 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 	everybody("--heads", heads+".all").Check(t, "a cut tail among everybody's", 1, "broken")
 	cut := verify("--heads", heads)
 	cut.Check(t, "a cut tail", 1, "broken")
-	if v := cut.Object(t); v["ok"] != false || !strings.Contains(v["invariants"].(map[string]any)["no trail is cut off or rewritten before its expected head"].(string), "ends at 1, the noted head is at 2") {
+	if v := cut.Object(t); v["ok"] != false || !strings.Contains(v["invariants"].(map[string]any)["no trail is cut off or rewritten before its expected head"].(string), "ends at 1, the saved head is at 2") {
 		t.Errorf("%v", v)
 	}
 	p.Exec(`UPDATE recourse.receipts SET body = replace(body, '12500', '12501') WHERE seq = 1`)

@@ -401,7 +401,7 @@ func loadHeads(name string) (receipts.Heads, error) {
 // would look like a truncated chain. It does not skip them, because a case moved to another
 // tenant must be reported, which a comparison of all tenants does.
 func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, heads receipts.Heads) error {
-	cases, tenants, err := audit.OthersHeads(ctx, source, tenant, heads)
+	cases, tenants, err := audit.HeadsOfOtherTenants(ctx, source, tenant, heads)
 	if err != nil || cases == 0 {
 		return err
 	}

@@ -97,7 +97,7 @@ func TestACaseInTheHeadsThatIsGoneOrMovedIsABreak(t *testing.T) {
 	broken("moved", "stored under tenant other")
 	broken("moved, alone", "stored under tenant other", "--case", caseID)
 	testkit.Tamper(t, db, `DELETE FROM recourse.receipts`+of, `DELETE FROM recourse.operations`+of, `DELETE FROM recourse.runs`+of, `DELETE FROM recourse.cases WHERE id = '`+caseID+`'`)
-	broken("gone", "the trail ends at 0, the noted head is at 1")
-	broken("gone, alone", "the trail ends at 0, the noted head is at 1", "--case", caseID)
+	broken("gone", "the trail ends at 0, the saved head is at 1")
+	broken("gone, alone", "the trail ends at 0, the saved head is at 1", "--case", caseID)
 	p.Run("", "receipts", "verify", "--tenant", "acme", "--case", caseID).Check(t, "without heads", 1, "has no case")
 }

@@ -29,8 +29,8 @@ type Config struct {
 	OnRefusal    func(code string) // called for each request refused with 401, 403 or 429; must not block; may be nil
 }
 
-// Door is what the HTTP doors of a process share: access keys, limits and quotas. It is safe for
-// concurrent use.
+// Door has what the HTTP doors of a process share: access keys, limits and quotas. Each of them is a Mux
+// of it. It is safe for concurrent use.
 type Door struct {
 	service      *postadjudication.Service
 	keyless      *Keyless

@@ -75,8 +75,8 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 		return m.writeStored(w, stored)
 	}
 	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) {
-		if first := begun.FirstBegan(); !first.IsZero() {
-			r = r.WithContext(context.WithValue(r.Context(), firstBeganKey{}, first))
+		if first := begun.InterruptedAt(); !first.IsZero() {
+			r = r.WithContext(context.WithValue(r.Context(), interruptedKey{}, first))
 		}
 		if err := do(w, r, c, body); err != nil {
 			m.Refuse(w, r, err)
@@ -85,12 +85,12 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 	return nil
 }
 
-type firstBeganKey struct{}
+type interruptedKey struct{}
 
-// FirstBegan returns when a request with the same Idempotency-Key began first, whose process died before
-// it stored an answer: it may have done what was asked. Zero if this is the first.
-func FirstBegan(ctx context.Context) time.Time {
-	first, _ := ctx.Value(firstBeganKey{}).(time.Time)
+// InterruptedAt returns when an earlier request with the same Idempotency-Key began whose process died before
+// an answer was stored: what it asked for may be done. Zero: there was none.
+func InterruptedAt(ctx context.Context) time.Time {
+	first, _ := ctx.Value(interruptedKey{}).(time.Time)
 	return first
 }
 

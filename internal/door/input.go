@@ -46,7 +46,7 @@ func (m *Mux) readBody(w http.ResponseWriter, r *http.Request, route Route, do f
 	if len(body) == 0 {
 		return do(nil)
 	}
-	if !m.format.ReadsJSON {
+	if !m.format.HandlersCheckJSON {
 		if err := strictjson.CheckObject(body); err != nil {
 			return malformed(err)
 		}

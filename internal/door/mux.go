@@ -15,11 +15,11 @@ import (
 
 // Format is how one door reads bodies and renders refusals.
 type Format struct {
-	MediaTypes  []string // of bodies, in UTF-8; the first is that of a body that names none
-	Description string   // path that refusals of an unknown path or method point to; empty: none
-	Headers     []string // of answers, that are repeated with a stored one besides Content-Type and Location
-	ReadsJSON   bool     // handlers check the JSON of bodies themselves; else a body is one strict JSON object
-	Idempotency Idempotency
+	MediaTypes        []string // of bodies, in UTF-8; the first is that of a body that names none
+	Description       string   // path that refusals of an unknown path or method point to; empty: none
+	Headers           []string // of answers, that are repeated with a stored one besides Content-Type and Location
+	HandlersCheckJSON bool     // false: the Mux takes only one strict JSON object as a body
+	Idempotency       Idempotency
 	// WriteRefusal writes a status and a body. Headers of Refusal.Headers are set before.
 	WriteRefusal func(w http.ResponseWriter, r *http.Request, refused *Refusal) error
 }
@@ -31,7 +31,7 @@ type Route struct {
 	MaxBody    int64                   // in bytes; 0: DefaultMaxBody
 	CheckBody  func(body []byte) error // called with a body that is not empty; may be nil
 	ReadsBody  bool                    // the handler reads the body itself: it gets none, and no answer is stored
-	Idempotent bool                    // safe to repeat without an Idempotency-Key: no answer is stored
+	Repeatable bool                    // safe to repeat without an Idempotency-Key: no answer is stored
 	Secret     string                  // member of the answer that is left out of the stored answer
 	Outage     Outage                  // what is known after an outage; zero: OutageNothingDone of a GET, else OutageOfAction
 }
@@ -151,7 +151,7 @@ func (m *Mux) admit(w http.ResponseWriter, r *http.Request, route Route, do Hand
 		return do(w, r, admitted.caller, nil)
 	}
 	return m.readBody(w, r, route, func(body []byte) error {
-		if keys := r.Header.Values("Idempotency-Key"); len(keys) > 0 && !route.Idempotent {
+		if keys := r.Header.Values("Idempotency-Key"); len(keys) > 0 && !route.Repeatable {
 			return m.doOnce(w, r, route, keys, body, do)
 		}
 		return do(w, r, admitted.caller, body)

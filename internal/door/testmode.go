@@ -24,17 +24,17 @@ func (t *TestMode) Now() time.Time {
 	return time.Now().Add(t.advanced)
 }
 
-// Tenant returns the tenant that stands for a caller's since the last reset.
-func (t *TestMode) Tenant(of string) string {
+// Tenant returns the tenant whose data a caller sees: its own, or an empty one for each Reset.
+func (t *TestMode) Tenant(tenant string) string {
 	if t == nil {
-		return of
+		return tenant
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.resets == 0 {
-		return of
+		return tenant
 	}
-	return fmt.Sprintf("%.100s.%d", of, t.resets)
+	return fmt.Sprintf("%.100s.%d", tenant, t.resets)
 }
 
 // Reset gives every caller a tenant that has nothing.

@@ -22,23 +22,24 @@
 //
 //	adjudication         a decision to release or refund money of an escrow, handed over for execution
 //	generation           which decision about one transaction it is, from 1
-//	case                 everything about one transaction; its runs share one settlement
-//	run                  one task that carries one adjudication, with its own budget of attempts
+//	case                 everything about one transaction, or about one task; its runs share one settlement, if any
+//	run                  one task, such as to carry out an adjudication, with its own budget of attempts
 //	family               a kind of task: its handler, its policy, and how its transitions are recorded
 //	handler              the function of a family that makes an attempt; a letter handler is the run that a
 //	                     death starts
-//	target               the name of a service that a family's handler calls
-//	attempt              one call of the escrow service by a run
+//	target               the name of a service that a family's handler calls; of a job, its type
+//	attempt              one execution of a run: one call of a handler, or one lease of a remote worker
 //	retry                the next attempt of the same run; the receipt subtypes and the command "retry"
 //	                     that users know before the word fork stay
 //	dead letter, letter  a run that failed for good and waits for a decision
 //	fork                 a new run of a dead letter, with a new budget
 //	replay               a fork or mark by a rule, without a person; the receipt "replayed" and the counts of
 //	                     that name are also of forks by a plan
-//	lineage              a run with its forks and ancestors; users know it as a job
+//	lineage              a run with its forks and ancestors
 //	operation key        the idempotency key of the escrow service, the same on all attempts of a decision
 //	epoch                which operation key of a generation it is, from 0; a fork with a new key raises it
-//	claim                the right of one process to make the next attempt, written before the call
+//	claim                the right to make the next attempt, of one process or of one remote worker, written
+//	                     before the attempt starts
 //	transition           one change of a run and its case, with its receipts, in one commit
 //	outstanding call     a call that was given up and may still be executed
 //	slot                 the right to make one handler call; a process has a fixed number of them
@@ -66,6 +67,37 @@
 //	sweep                a pass over runs that are due and have no notification; it notifies again
 //	recovery             what a live process does with the runs of a lost session
 //
+// Jobs and remote workers:
+//
+//	job                  what Open Job Spec calls a job: a remote run with its retries, under one id
+//	envelope             the JSON of a job, as its client gave it and as workers get it
+//	remote run           a run that remote workers fetch; asynq does not deliver it
+//	remote worker        a program outside, in any language, that fetches runs and answers for them
+//	fetch                the request of a remote worker for due runs of some queues
+//	lease                what a remote worker holds while it executes an attempt; it ends if no heartbeat comes
+//	                     for its length
+//	holder               of a lease, the remote worker that fetched it; of a fingerprint, the job that has it
+//	answer               what a remote worker says of a leased attempt: ack, nack or hand back
+//	ack, nack            the attempt succeeded, failed
+//	hand back            to give up a leased attempt without making it: it spends nothing, and the run can be
+//	                     fetched at once
+//	late answer          an answer for an attempt that has ended; recorded where it adds a fact about money
+//	discard              to end a run that failed for good without a dead letter; never a run that moves money
+//	activate             to let a job be fetched that was enqueued as pending
+//	expire               to end a waiting run because no attempt of it started in time
+//	fingerprint          the digest of the parts of a job that make it unique
+//	queue                of asynq: where notifications wait; of remote runs: what remote workers fetch from
+//
+// HTTP:
+//
+//	door                 one HTTP API of a process: /api/v1, /ojs or /v1; package door has what all share
+//	caller               who makes a request: tenant, principal and roles of the key, or local
+//	refusal              why a request is refused, before its door renders it: a status, a code, a detail
+//	outage               what is known of a request whose servers could not be reached
+//	test mode            of a process with private servers: resets, and a clock that tests move
+//	workflow             of OpenWOP: a family whose runs can be created there
+//	log of a run         of OpenWOP: the events that follow from the receipts of one run
+//
 // Escrow services:
 //
 //	lookup               a question to the escrow service what became of an operation key
@@ -88,11 +120,15 @@
 //
 //	receipt              one append-only fact about a case: who, what, when, why
 //	chain                the receipts of a case, each with the hash of the one before
+//	trail                all receipts of a case or tenant, as an auditor reads them
+//	fold                 to derive the state of a case from its receipts; of escrow deltas: to add them to their sum
+//	order of events      the position of each receipt among all receipts of its tenant
+//	terms                what the submitted receipt of a run states
 //	head                 the last link of a chain, to be kept elsewhere
-//	store                what keeps data, behind an interface: of the engine's runs (background.Store), of
-//	                     access keys, of plans, of archive files
+//	store                what keeps data, behind an interface: of the engine's runs (background.Store), of leases
+//	                     (background.LeaseStore), of access keys, of plans, of archive files
 //	engine               package background, with background.Manager
-//	journal              its implementation on Postgres (postadjudication/internal/journal)
+//	journal              the engine's store on Postgres (postadjudication/internal/journal)
 //	operation            of HTTP: one method of one path; of the escrow service: what has an operation key
 //	operation log        a chain of receipts about settings: policies, keys, rules, circuit breakers
 //	audit                the comparison of everything stored with what the receipts say

@@ -1,7 +1,6 @@
 package ojs
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -114,23 +112,6 @@ func checkExhaustion(retry json.RawMessage) error {
 		}
 	}
 	return nil
-}
-
-// fetchKey returns the key of a fetch that can be repeated: of the caller, its Idempotency-Key and the body.
-func fetchKey(q request) (key lease.FetchKey, err error) {
-	given := q.Header.Values("Idempotency-Key")
-	switch {
-	case len(given) == 0:
-		return key, nil
-	case len(given) > 1 || given[0] == "" || len(given[0]) > 255:
-		return key, spec.Invalid("Idempotency-Key", "must be given once, of 1 to 255 bytes")
-	}
-	h := sha256.New()
-	for _, part := range []string{"recourse fetch 1", q.caller.Principal, given[0], string(q.body)} {
-		digest := sha256.Sum256([]byte(part))
-		h.Write(digest[:])
-	}
-	return lease.FetchKey(h.Sum(nil)), nil
 }
 
 // adjudicationError returns the refusal of a change of an adjudication.

@@ -91,7 +91,7 @@ func getLetter(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{body: renderJob(found, q.jobs.Now()), of: found.Case}, nil
+	return answer{body: renderJob(found, q.jobs.Now()), caseID: found.Case}, nil
 }
 
 // retryLetter answers POST /dead-letter/{id}/retry.
@@ -125,13 +125,13 @@ func (s *Server) retryLetter(q request) (answer, error) {
 	if err != nil {
 		return answer{}, letterError(q, dead, err)
 	}
-	return answer{body: renderJob(after, q.jobs.Now()), of: after.Case}, nil
+	return answer{body: renderJob(after, q.jobs.Now()), caseID: after.Case}, nil
 }
 
 // retriedBefore returns the job as the answer if the same request began before, its process died, and the
 // job was retried since.
 func retriedBefore(q request) (answer, bool, error) {
-	first := door.FirstBegan(q.Context())
+	first := door.InterruptedAt(q.Context())
 	if first.IsZero() {
 		return answer{}, false, nil
 	}
@@ -139,7 +139,7 @@ func retriedBefore(q request) (answer, bool, error) {
 	if err != nil || !found.Retried || found.EnqueuedAt.Before(first) {
 		return answer{}, false, err
 	}
-	return answer{body: renderJob(found, q.jobs.Now()), of: found.Case}, true, nil
+	return answer{body: renderJob(found, q.jobs.Now()), caseID: found.Case}, true, nil
 }
 
 // letterError returns the refusal of a change of a dead letter.

@@ -13,7 +13,7 @@
 //	        ──▶ spec.Render ──▶ answer
 //
 // Reasons that receipts keep begin with "Open Job Spec: ". In test mode, which only a process with private
-// servers has, /test/reset gives an empty world and /test/clock lets time pass.
+// servers has, /test/reset gives each caller an empty tenant, and /test/clock moves the clock forward.
 //
 // # Dependencies
 //

@@ -49,7 +49,7 @@ func (s *Server) existing(q request, id string) (answer, error) {
 		return answer{}, err
 	}
 	body := renderJob(found, q.jobs.Now())
-	return answer{body: append(body[:len(body)-1], `,"deduplicated":true}`...), location: root + "/jobs/" + id, of: found.Case}, nil
+	return answer{body: append(body[:len(body)-1], `,"deduplicated":true}`...), location: root + "/jobs/" + id, caseID: found.Case}, nil
 }
 
 // jobOf returns a job to enqueue.
@@ -66,12 +66,12 @@ func jobOf(job spec.Job, now time.Time) jobs.Job {
 		if u.OnConflict == spec.Replace || u.OnConflict == spec.ReplaceExceptSchedule {
 			out.Unique.OnConflict = jobs.Replace
 		}
-		out.Unique.InTheWay = func(other jobs.Status) bool { return slices.Contains(u.States, stateOf(other, now)) }
+		out.Unique.Conflicts = func(other jobs.Status) bool { return slices.Contains(u.States, stateOf(other, now)) }
 	}
 	return out
 }
 
-// find returns a job that is named in the path. A name that is no id is that of no job.
+// find returns a job that is named in the path. An id that is not valid is answered with not found.
 func find(ctx context.Context, of jobs.Jobs, id, kind string) (jobs.Status, error) {
 	if !spec.ValidID(id) {
 		return jobs.Status{}, spec.NotFound(kind, id)
@@ -94,7 +94,7 @@ func getJob(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{body: renderJob(found, q.jobs.Now()), of: found.Case}, nil
+	return answer{body: renderJob(found, q.jobs.Now()), caseID: found.Case}, nil
 }
 
 // cancelJob answers DELETE /jobs/{id}.
@@ -115,7 +115,7 @@ func cancelJob(q request) (answer, error) {
 	now := q.jobs.Now()
 	status := statusOf(after, now)
 	status.PreviousState = stateOf(before, now)
-	return answer{body: wrapJob(after, status), of: after.Case}, nil
+	return answer{body: wrapJob(after, status), caseID: after.Case}, nil
 }
 
 // activateJob answers POST /jobs/{id}/activate.
@@ -134,7 +134,7 @@ func activateJob(q request) (answer, error) {
 	}
 	status := statusOf(after, q.jobs.Now())
 	status.ActivatedAt, status.PreviousState = at, spec.Pending
-	return answer{body: wrapJob(after, status), of: after.Case}, nil
+	return answer{body: wrapJob(after, status), caseID: after.Case}, nil
 }
 
 // changeError returns the refusal of a request that the state of a job forbids.

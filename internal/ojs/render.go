@@ -13,7 +13,7 @@ import (
 
 // stateOf returns the state of a job at a time.
 func stateOf(s jobs.Status, now time.Time) spec.State {
-	return spec.StateOf(spec.Facts{RunState: string(s.State), NotBefore: s.DueAt, Attempt: s.Attempt, Pending: s.Awaits}, now)
+	return spec.StateOf(spec.Facts{RunState: string(s.State), NotBefore: s.DueAt, Attempt: s.Attempt, Pending: s.AwaitsActivation}, now)
 }
 
 // isLetter reports whether a job is an open dead letter.
@@ -48,7 +48,7 @@ func statusOf(s jobs.Status, now time.Time) spec.Status {
 	case spec.Cancelled:
 		out.CancelledAt = s.EndedAt
 	case spec.Discarded:
-		if out.DiscardedAt = s.EndedAt; s.EndedWith {
+		if out.DiscardedAt = s.EndedAt; s.EndedByAttempt {
 			out.CompletedAt = s.EndedAt
 		}
 	case spec.Retryable:

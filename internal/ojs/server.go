@@ -24,7 +24,7 @@ const CaseHeader = "Recourse-Case"
 const (
 	root        = Prefix + "/v1"
 	deadLetters = root + "/dead-letter"
-	byAdmin     = root + "/admin/dead-letter" // the same operations, as the admin document has them
+	adminPath   = root + "/admin/dead-letter" // the same operations, as the admin document has them
 )
 
 // Config holds what a Server needs.
@@ -51,7 +51,7 @@ type Server struct {
 // New returns a server of the jobs of a service.
 func New(c Config) *Server {
 	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now()}
-	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, ReadsJSON: true, Headers: []string{CaseHeader}, WriteRefusal: s.writeRefusal})
+	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, HandlersCheckJSON: true, Headers: []string{CaseHeader}, WriteRefusal: s.writeRefusal})
 	s.mux.HandlePublic("GET "+Prefix+"/manifest", http.HandlerFunc(s.manifest))
 	s.mux.HandlePublic("GET "+root+"/health", http.HandlerFunc(s.health))
 	for _, o := range s.operations() {
@@ -62,11 +62,11 @@ func New(c Config) *Server {
 
 // operation is a request that the door answers.
 type operation struct {
-	pattern string // method and path
-	action  access.Action
-	also    access.Action // required too; empty: none
-	repeats bool          // harmless without an Idempotency-Key, so that no answer is stored
-	do      func(request) (answer, error)
+	pattern    string // method and path
+	action     access.Action
+	also       access.Action // required too; empty: none
+	repeatable bool          // safe to repeat without an Idempotency-Key: no answer is stored
+	do         func(request) (answer, error)
 }
 
 // request is a request whose caller may make it.
@@ -82,7 +82,7 @@ type answer struct {
 	status   int // 0: 200
 	body     []byte
 	location string
-	of       background.CaseID // that a single job has; zero: none
+	caseID   background.CaseID // of the job that the answer is about: sent as CaseHeader; zero: none
 }
 
 func (s *Server) operations() []operation {
@@ -98,13 +98,13 @@ func (s *Server) operations() []operation {
 		{"POST " + root + "/workers/heartbeat", access.Work, "", true, s.heartbeat},
 		{"GET " + root + "/events", access.Read, "", false, listEvents},
 		{"GET " + deadLetters, access.List, "", false, listLetters},
-		{"GET " + byAdmin, access.List, "", false, listLettersByAdmin},
+		{"GET " + adminPath, access.List, "", false, listLettersByAdmin},
 		{"POST " + root + "/admin/jobs/bulk/retry", access.BulkPlan, access.BulkRun, false, s.bulkRetry},
 		{"POST " + deadLetters + "/purge", access.Purge, "", false, s.purgeByCommandLine},
 	}
-	for _, path := range []string{deadLetters, byAdmin} {
+	for _, path := range []string{deadLetters, adminPath} {
 		remove := removeLetter
-		if path == byAdmin {
+		if path == adminPath {
 			remove = removeLetterByAdmin
 		}
 		all = append(all,
@@ -124,7 +124,7 @@ func (s *Server) operations() []operation {
 
 // handle registers an operation. Those that read share the reads of their tenant.
 func (s *Server) handle(o operation) {
-	route := door.Route{Action: o.action, Also: o.also, MaxBody: spec.MaxBody, Idempotent: o.repeats}
+	route := door.Route{Action: o.action, Also: o.also, MaxBody: spec.MaxBody, Repeatable: o.repeatable}
 	s.mux.Handle(o.pattern, route, func(w http.ResponseWriter, r *http.Request, c door.Caller, body []byte) error {
 		c.Tenant = s.test.Tenant(c.Tenant)
 		q := request{r, c, body, s.service.As(c.Tenant, c.Principal).Jobs}
@@ -135,8 +135,8 @@ func (s *Server) handle(o operation) {
 		if out.location != "" {
 			w.Header().Set("Location", out.location)
 		}
-		if !out.of.IsZero() {
-			w.Header().Set(CaseHeader, out.of.String())
+		if !out.caseID.IsZero() {
+			w.Header().Set(CaseHeader, out.caseID.String())
 		}
 		s.write(w, out.status, out.body)
 		return nil

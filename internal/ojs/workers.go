@@ -1,9 +1,11 @@
 package ojs
 
 import (
+	"crypto/sha256"
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
@@ -42,7 +44,7 @@ func fetchJobs(q request) (answer, error) {
 // maxServerMembers is about how many bytes the members of the server add to a fetched job.
 const maxServerMembers = 512
 
-// answerOf returns what a worker says of a job. A name that is no id is that of no job.
+// answerOf returns what a worker says of a job. An id that is not valid is answered with not found.
 func answerOf(a spec.Answer) (jobs.Answer, error) {
 	if !spec.ValidID(a.JobID) {
 		return jobs.Answer{}, spec.NotFound(spec.KindJob, a.JobID)
@@ -147,4 +149,21 @@ func (s *Server) heartbeat(q request) (answer, error) {
 		Extended  []string `json:"jobs_extended"`
 		At        string   `json:"server_time"`
 	}{state, directive, append([]string{}, extended...), spec.FormatTime(q.jobs.Now())})}, nil
+}
+
+// fetchKey returns the key of a fetch that can be repeated: of the caller, its Idempotency-Key and the body.
+func fetchKey(q request) (key lease.FetchKey, err error) {
+	given := q.Header.Values("Idempotency-Key")
+	switch {
+	case len(given) == 0:
+		return key, nil
+	case len(given) > 1 || given[0] == "" || len(given[0]) > 255:
+		return key, spec.Invalid("Idempotency-Key", "must be given once, of 1 to 255 bytes")
+	}
+	h := sha256.New()
+	for _, part := range []string{"recourse fetch 1", q.caller.Principal, given[0], string(q.body)} {
+		digest := sha256.Sum256([]byte(part))
+		h.Write(digest[:])
+	}
+	return lease.FetchKey(h.Sum(nil)), nil
 }

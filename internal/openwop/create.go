@@ -8,25 +8,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
-
-// created is the answer to a create and, with what only a fork has, to a fork.
-type created struct {
-	Run       string        `json:"runId"`
-	Source    string        `json:"sourceRunId,omitempty"`
-	FromSeq   *int          `json:"fromSeq,omitempty"`
-	Mode      spec.ForkMode `json:"mode,omitempty"`
-	Status    spec.Status   `json:"status"`
-	EventsURL string        `json:"eventsUrl"`
-	StatusURL string        `json:"statusUrl,omitempty"`
-}
 
 // create answers POST /v1/runs.
 func (s *Server) create(w http.ResponseWriter, q request) error {
@@ -85,7 +72,7 @@ func (s *Server) createSettlement(q request, asked spec.Create) (postadjudicatio
 func (s *Server) createTask(q request, asked spec.Create) (postadjudication.Submitted, error) {
 	t := postadjudication.Task{Tenant: q.caller.Tenant, Family: asked.Workflow, Payload: asked.Inputs, Actor: q.caller.Principal}
 	if q.Header.Get("Idempotency-Key") != "" {
-		t.RetryKey, t.Once = taskKey(q), !door.FirstBegan(q.Context()).IsZero()
+		t.RetryKey, t.Once = taskKey(q), !door.InterruptedAt(q.Context()).IsZero()
 	}
 	return s.Service.SubmitTask(q.Context(), t)
 }
@@ -95,21 +82,6 @@ func (s *Server) createTask(q request, asked spec.Create) (postadjudication.Subm
 func taskKey(q request) string {
 	sum := sha256.Sum256([]byte(q.caller.Principal + "\n" + q.Header.Get("Idempotency-Key")))
 	return "openwop-request:" + hex.EncodeToString(sum[:])
-}
-
-// madeBefore reports whether a run was made by this request when it came before under the same
-// Idempotency-Key, to a process that died before it stored the answer.
-func (s *Server) madeBefore(ctx context.Context, q request, run background.RunID) (bool, error) {
-	first := door.FirstBegan(q.Context())
-	if first.IsZero() || run.IsZero() {
-		return false, nil
-	}
-	log, _, err := s.openRun(ctx, q.caller.Tenant, run.String())
-	if err != nil {
-		return false, err
-	}
-	receipt := log.Submission()
-	return receipt.Actor == q.caller.Principal && !receipt.At.Before(first.Truncate(time.Microsecond)), nil
 }
 
 // notCreated returns the refusal of a run that was not created.

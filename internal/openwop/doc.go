@@ -5,8 +5,9 @@
 // # Promise
 //
 // A run that is answered 201 is committed. The log of a run is the same at every reading and only grows.
-// A run whose attempts are used up has run.dead_lettered before its run.failed, and can be forked until
-// the days of the advertisement are over; from then on it is not found, whatever is kept behind this door.
+// A run whose attempts are used up has run.dead_lettered before its run.failed. It can be read and forked
+// for the number of days in the discovery document (deadLetter.retentionDays); after that it is not found
+// here, even if it is still stored.
 // A fork keeps the operation key of its source: a settlement that was paid is not paid again. A refusal is
 // an envelope of OpenWOP, changes nothing, and does not tell whether another tenant has such a run.
 //
@@ -15,7 +16,8 @@
 //	receipts of the run's case ──▶ spec.Log ──▶ snapshot, poll, stream
 //
 // Reasons that receipts keep begin with "OpenWOP: ". In test mode, which only a process with private
-// servers has, there are workflows for conformance tests and a seam that exhausts the attempts of a run.
+// servers has, there are workflows for conformance tests, and a test endpoint that dead-letters a run
+// (ExhaustPath).
 //
 // # Dependencies
 //

@@ -81,8 +81,8 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 	return background.RunID{}, door.NewRefusal(http.StatusServiceUnavailable, "busy", "other requests changed the run meanwhile: try again").WithRetryAfter(1)
 }
 
-// forkedBefore reports whether the newest run is the fork that this request made when it came before under
-// the same Idempotency-Key, to a process that died before it stored the answer.
+// forkedBefore reports whether the newest run was created by an earlier request with this Idempotency-Key
+// that was interrupted. See door.InterruptedAt.
 func (s *Server) forkedBefore(q request, newest casestatus.Status) (bool, error) {
 	if len(newest.Parents) == 0 {
 		return false, nil

@@ -61,3 +61,11 @@ func (l *runLog) read(ctx context.Context) error {
 		}
 	}
 }
+
+// visible returns the workflow of a run, and false if the door does not show the run: it is a job, its
+// dead letter was purged, or it was dead-lettered more than RetentionDays ago.
+func (s *Server) visible(run casestatus.Status) (spec.Workflow, bool) {
+	w, known := s.workflows[run.Family]
+	over := run.DeadAt != nil && !s.Now().Before(run.DeadAt.AddDate(0, 0, s.RetentionDays))
+	return w, known && !over && run.Letter != background.LetterPurged
+}

@@ -84,9 +84,6 @@ func (s *Server) cancel(w http.ResponseWriter, q request) error {
 	return s.write(w, http.StatusOK, cancelled{log.Run.String(), statusOf(after)})
 }
 
-// reasonPrefix begins the reasons that receipts of this door's requests have.
-const reasonPrefix = "OpenWOP: "
-
 // statusOf returns the status of a run whose log is not read.
 func statusOf(run casestatus.Status) spec.Status {
 	switch run.State {
@@ -106,12 +103,4 @@ func statusOf(run casestatus.Status) spec.Status {
 		return spec.Running
 	}
 	return spec.Pending
-}
-
-// noParameters refuses query parameters where there are none. It returns nil if there is none.
-func noParameters(q request) error {
-	for name := range q.URL.Query() {
-		return spec.Invalid(spec.Problem{Field: name, Problem: "is no parameter here"})
-	}
-	return nil
 }

@@ -34,11 +34,11 @@ type Config struct {
 	Version       string           // of the program
 	RetentionDays int              // for how many days a dead-lettered run can be read and forked; at least 1
 	Now           func() time.Time // the clock of Service
-	Workflows     []spec.Workflow  // of plain families, by whose names they go
+	Workflows     []spec.Workflow  // one for each plain family; the id of a workflow is the name of its family
 	Test          *TestMode        // nil: none
 }
 
-// TestMode is what a process in test mode has besides.
+// TestMode configures a process in test mode.
 type TestMode struct {
 	Door     *door.TestMode
 	Fixtures []string // workflows for conformance tests
@@ -74,7 +74,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.mux = c.Door.NewMux(door.Format{
-		MediaTypes: []string{"application/json"}, ReadsJSON: true, WriteRefusal: writeRefusal, Headers: []string{"Recourse-Case"},
+		MediaTypes: []string{"application/json"}, HandlersCheckJSON: true, WriteRefusal: writeRefusal, Headers: []string{"Recourse-Case"},
 		Idempotency: door.Idempotency{ReplayedHeader: "openwop-Idempotent-Replay", CheckKey: func(key string) error { return refusalOf(spec.CheckKey(key)) }, PerRoute: true, KeepRefusals: true},
 	})
 	s.mux.HandlePublic("GET "+DiscoveryPath, s.discovery)
@@ -90,14 +90,6 @@ type operation struct {
 	pattern string // method and path
 	action  access.Action
 	do      func(http.ResponseWriter, request) error
-}
-
-// request is a request whose caller may make it.
-type request struct {
-	*http.Request
-	caller   door.Caller
-	body     []byte
-	operator postadjudication.Operator // of the caller's tenant, in the caller's name
 }
 
 // forkSegment is the last segment of the path that a request for /v1/runs/{runId}:fork is routed to: a

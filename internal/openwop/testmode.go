@@ -15,10 +15,11 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// ExhaustPath is the path of the seam that dead-letters a run. Only a process in test mode has it.
+// ExhaustPath is the path of the test endpoint that dead-letters a run. Only a process in test mode has it.
 const ExhaustPath = Prefix + "/host/sample/deadletter/exhaust"
 
-// exhaustWorkflow is the workflow of the runs of the seam. It is no fixture.
+// exhaustWorkflow is the workflow of the runs that the test endpoint creates. The discovery document does
+// not name it.
 const exhaustWorkflow = "exhaust-retries"
 
 // Fixtures are the workflows for conformance tests, with the families that execute them. Service is set
@@ -128,17 +129,17 @@ func (f *Fixtures) delay(usual, most time.Duration) func(context.Context, backgr
 	}
 }
 
-// exhaustWait bounds how long the seam waits for the run to be dead-lettered.
+// exhaustWait bounds how long the test endpoint waits for the run to be dead-lettered.
 const exhaustWait = 15 * time.Second
 
-// exhausted is the answer of the seam.
+// exhausted is the answer of the test endpoint.
 type exhausted struct {
 	Event        spec.Event `json:"event"`
 	ForkEligible bool       `json:"forkEligible"`
 	Run          string     `json:"runId"`
 }
 
-// exhaust answers the seam: it creates a run that fails at each attempt, waits until the engine has
+// exhaust answers POST ExhaustPath: it creates a run that fails at each attempt, waits until the engine has
 // dead-lettered it, and reads run.dead_lettered from its log.
 func (s *Server) exhaust(w http.ResponseWriter, q request) error {
 	if err := spec.ParseExhaust(q.body); err != nil {
@@ -174,8 +175,8 @@ func (s *Server) exhaust(w http.ResponseWriter, q request) error {
 	return errors.New("the run ended without run.dead_lettered")
 }
 
-// forkEligible reports whether a fork of the run would be refused by its state: the door shows it, and the
-// list of what may be done with its dead letter has fork.
+// forkEligible reports whether a fork of the run is allowed by its state: the door shows the run, and fork is
+// an allowed action of its dead letter.
 func (s *Server) forkEligible(ctx context.Context, q request, log *runLog) (bool, error) {
 	if _, _, err := s.openRun(ctx, q.caller.Tenant, log.Run.String()); err != nil {
 		return false, err

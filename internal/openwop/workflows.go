@@ -4,10 +4,8 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
 
 // settlement is the workflow whose inputs are an adjudication.
@@ -42,12 +40,4 @@ func (s *Server) workflowIDs() (out []string) {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// visible returns the workflow of a run, and false if the door does not show the run: it is a job, its
-// dead letter was purged, or its days are over.
-func (s *Server) visible(run casestatus.Status) (spec.Workflow, bool) {
-	w, known := s.workflows[run.Family]
-	over := run.DeadAt != nil && !s.Now().Before(run.DeadAt.AddDate(0, 0, s.RetentionDays))
-	return w, known && !over && run.Letter != background.LetterPurged
 }

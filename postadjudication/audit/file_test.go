@@ -153,7 +153,7 @@ func TestAFileHasTheReceiptsThatWereWritten(t *testing.T) {
 	}
 }
 
-// A file that was changed is reported by its chains, its receipts' order, or its noted heads.
+// A file that was changed is reported by its chains, its receipts' order, or its saved heads.
 func TestAChangedFileIsDetected(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -171,8 +171,8 @@ func TestAChangedFileIsDetected(t *testing.T) {
 		"an actor":              {strings.Replace(text, `"actor":"worker:w"`, `"actor":"worker:x"`, 1), InvariantChains, "column actor differs", false},
 		"a receipt inside":      {without(1), InvariantChains, "", false},
 		"the first receipt":     {without(0), InvariantChains, "", false},
-		"the last receipt":      {without(2), InvariantHeads, "the trail ends at 2, the noted head is at 3", true},
-		"a whole case":          {strings.Join(lines[3:], ""), InvariantHeads, "the trail ends at 0, the noted head is at 3", true},
+		"the last receipt":      {without(2), InvariantHeads, "the trail ends at 2, the saved head is at 3", true},
+		"a whole case":          {strings.Join(lines[3:], ""), InvariantHeads, "the trail ends at 0, the saved head is at 3", true},
 		"a case under a tenant": {strings.ReplaceAll(text, `"tenant":"bank"`, `"tenant":"bonk"`), InvariantChains, "column tenant differs", false},
 	} {
 		f := opened(t, c.text)
@@ -192,7 +192,7 @@ func TestAChangedFileIsDetected(t *testing.T) {
 		}
 	}
 	other := opened(t, text)
-	if n, tenants, err := OthersHeads(ctx, other, "acme", whole.Heads); err != nil || n != 1 || !slices.Equal(tenants, []string{"bank"}) {
+	if n, tenants, err := HeadsOfOtherTenants(ctx, other, "acme", whole.Heads); err != nil || n != 1 || !slices.Equal(tenants, []string{"bank"}) {
 		t.Errorf("heads of others: %d, %v, %v", n, tenants, err)
 	}
 	if broken, err := CompareHeads(ctx, other, receipts.Heads{ids[0]: whole.Heads[ids[0]]}, whole); err != nil || len(broken) != 0 {

@@ -12,14 +12,14 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// InvariantHeads is checked when noted heads are compared.
+// InvariantHeads is checked when saved heads are compared.
 const InvariantHeads = "no trail is cut off or rewritten before its expected head"
 
-// OthersHeads returns the number of noted heads whose cases belonged to other tenants
+// HeadsOfOtherTenants returns the number of saved heads whose cases belonged to other tenants
 // when they were noted, and the names of these tenants. It does not count cases that are
 // missing, cases of the tenant itself, or cases that were moved to another tenant since:
 // CompareHeads reports those.
-func OthersHeads(ctx context.Context, r Reader, tenant string, expected receipts.Heads) (cases int, tenants []string, err error) {
+func HeadsOfOtherTenants(ctx context.Context, r Reader, tenant string, expected receipts.Heads) (cases int, tenants []string, err error) {
 	of, err := r.Owners(ctx, slices.Collect(maps.Keys(expected)))
 	if err != nil {
 		return 0, nil, err
@@ -46,7 +46,7 @@ func OthersHeads(ctx context.Context, r Reader, tenant string, expected receipts
 	return cases, slices.Compact(tenants), nil
 }
 
-// headNotedForAnother reports whether the receipt of a noted head names another tenant. The
+// headNotedForAnother reports whether the receipt of a saved head names another tenant. The
 // link of the head proves the receipt's body: moving a case to another tenant does not change
 // it.
 func headNotedForAnother(ctx context.Context, r Reader, tenant, owner string, caseID receipts.CaseID, noted receipts.Head) (bool, error) {
@@ -70,9 +70,9 @@ func headText(h receipts.Head) string {
 	return fmt.Sprintf("%d %s", h.Seq, base64.StdEncoding.EncodeToString(h.Link[:]))
 }
 
-// CompareHeads compares noted heads with the trails that an audit has verified and returns a
+// CompareHeads compares saved heads with the trails that an audit has verified and returns a
 // Break for each mismatch, also for cases of tenants that were not audited. A trail may have
-// grown since, but must contain its noted head.
+// grown since, but must contain its saved head.
 func CompareHeads(ctx context.Context, r Reader, expected receipts.Heads, report *Report) (broken []Break, err error) {
 	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
 	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return report.tenants[caseID] != "" })
@@ -109,19 +109,19 @@ func headAt(ctx context.Context, r Reader, report *Report, caseID receipts.CaseI
 	return have, err
 }
 
-// headBreak returns the break of a trail that does not contain its noted head, else nil.
+// headBreak returns the break of a trail that does not contain its saved head, else nil.
 func headBreak(report *Report, caseID receipts.CaseID, want, have receipts.Head) *Break {
 	b := Break{Invariant: InvariantHeads, Tenant: report.tenants[caseID], Case: caseID, Stored: headText(have), Expected: headText(want)}
 	brokenAt, isBroken := report.BrokenAt[caseID]
 	switch {
 	case isBroken && brokenAt <= want.Seq:
 		b.Receipt = receipts.Receipt{Case: caseID, Seq: brokenAt}.ID()
-		b.What = fmt.Sprintf("case %s: receipt %d is broken, the noted head is at %d", caseID, brokenAt, want.Seq)
+		b.What = fmt.Sprintf("case %s: receipt %d is broken, the saved head is at %d", caseID, brokenAt, want.Seq)
 	case have.Seq < want.Seq:
-		b.What = fmt.Sprintf("case %s: the trail ends at %d, the noted head is at %d", caseID, have.Seq, want.Seq)
+		b.What = fmt.Sprintf("case %s: the trail ends at %d, the saved head is at %d", caseID, have.Seq, want.Seq)
 	case have != want:
 		b.Receipt = receipts.Receipt{Case: caseID, Seq: want.Seq}.ID()
-		b.What = fmt.Sprintf("case %s: receipt %d differs from the noted head", caseID, want.Seq)
+		b.What = fmt.Sprintf("case %s: receipt %d differs from the saved head", caseID, want.Seq)
 	default:
 		return nil
 	}

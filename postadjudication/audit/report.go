@@ -59,7 +59,7 @@ type Break struct {
 	Receipt    string          `json:"receipt_id,omitempty"` // broken, or without a position in the order of events
 	What       string          `json:"what"`
 	Stored     string          `json:"stored,omitempty"`   // stored value, if there is one to show
-	Expected   string          `json:"expected,omitempty"` // value in the receipts, or the noted head
+	Expected   string          `json:"expected,omitempty"` // value in the receipts, or the saved head
 	reportOnce bool            // report once, in however many cases it appears
 }
 

@@ -33,7 +33,7 @@ func (s *auditor) auditTrails(ctx context.Context, a *Report, tenant string) err
 
 // auditTrail checks the receipts of one case by themselves: its chain, that each receipt may
 // follow those before it, and that stated settlements follow. Where the chain should end is not
-// known: an end that was cut off shows only in noted heads.
+// known: an end that was cut off shows only in saved heads.
 func (a *Report) auditTrail(at breakSubject, rs []receipts.Receipt) {
 	a.Receipts += int64(len(rs))
 	if _, whole := a.verifyChain(at, rs); whole {

@@ -29,10 +29,11 @@ const AdjudicationType = "settlement.execute"
 // not say it names that member, or one in it.
 const PaymentField = "result"
 
-// Prefixes of failures by which a worker states that it did not execute an adjudication.
+// What the failure of a worker has if the adjudication was not executed: a code that begins with
+// notExecutedCode, or the member outcomeClassName in its details.
 const (
 	notExecutedCode  = "x_not_executed"
-	outcomeClassName = "outcome_class" // member of the details
+	outcomeClassName = "outcome_class"
 )
 
 // adjudicationStatus returns the status of a job that is an adjudication.

@@ -1,5 +1,5 @@
-// Package jobs has jobs, which remote workers execute in any language: tasks that move no money, and
-// adjudications, which they pay.
+// Package jobs enqueues jobs, leases them to remote workers, and records their answers. A job is a task
+// that moves no money, or an adjudication that a remote worker pays.
 //
 // # Promise
 //

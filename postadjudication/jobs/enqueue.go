@@ -100,11 +100,11 @@ func wholeMicroseconds(t time.Time) time.Time {
 	return t.Add(time.Microsecond - time.Nanosecond).UTC().Truncate(time.Microsecond)
 }
 
-// Unique is what makes a job unique, and what happens if another stands in its way.
+// Unique is what makes a job unique, and what happens if another one conflicts with it.
 type Unique struct {
 	Fingerprint [32]byte
-	Until       time.Time           // when the claim of this job ends; zero: never
-	InTheWay    func(s Status) bool // whether a job with the fingerprint stands in the way, as it is
+	Until       time.Time           // until when the job holds its fingerprint; zero: without end
+	Conflicts   func(s Status) bool // whether a job with the same fingerprint conflicts with this one
 	OnConflict  OnConflict
 	// KeepSchedule: with Replace, the new job is due when the one it replaces was, the oldest of several.
 	KeepSchedule bool
@@ -123,9 +123,9 @@ func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submissio
 	var holder *journal.Snapshot
 	snap, err := j.s.journal.SubmitUnique(ctx, journal.UniqueSubmission{
 		Submission: sub, Fingerprint: job.Unique.Fingerprint, Until: wholeMicroseconds(job.Unique.Until), At: j.s.now(),
-		Judge: func(holders []journal.Snapshot) (replaced []journal.Change, err error) {
+		Resolve: func(holders []journal.Snapshot) (replaced []journal.Change, err error) {
 			for i := range holders {
-				if holders[i].Run.Letter == background.LetterPurged || !job.Unique.InTheWay(statusOf(holders[i])) {
+				if holders[i].Run.Letter == background.LetterPurged || !job.Unique.Conflicts(statusOf(holders[i])) {
 					continue
 				}
 				if holder = &holders[i]; job.Unique.OnConflict != Replace || !holder.Run.State.Waiting() {

@@ -34,8 +34,8 @@ type Store struct {
 	letters *deadletter.Repository
 	kept    Retention
 	now     func() time.Time
-	runs    *lru.Cache[jobName, background.RunID] // of jobs that this process gave to workers
-	queues  *lru.Cache[queueName, struct{}]       // that are listed
+	runs    *lru.Cache[jobName, background.RunID] // runs of jobs that this process leased
+	queues  *lru.Cache[queueName, struct{}]       // queues that are stored already
 }
 
 // queueName names a queue.

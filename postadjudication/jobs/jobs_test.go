@@ -36,7 +36,7 @@ func TestAJobIsEnqueuedFetchedAndDone(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	found := f.mustFind(s.ID)
-	if string(found.Output) != `{"sent":1}` || found.State != background.Succeeded || found.Attempt != 1 || found.EndedAt.IsZero() || !found.EndedWith || len(found.Failures) != 0 {
+	if string(found.Output) != `{"sent":1}` || found.State != background.Succeeded || found.Attempt != 1 || found.EndedAt.IsZero() || !found.EndedByAttempt || len(found.Failures) != 0 {
 		t.Errorf("%+v", found)
 	}
 	_, err = f.Ack(ctx, by(s), nil)
@@ -195,10 +195,10 @@ func TestJobsWaitForTheirTime(t *testing.T) {
 	}
 	_, err := f.Activate(ctx, later.ID)
 	wantConflict(t, err, background.Pending)
-	if s := f.mustFind(pending.ID); !s.Awaits {
+	if s := f.mustFind(pending.ID); !s.AwaitsActivation {
 		t.Errorf("%+v", s)
 	}
-	if s, err := f.Activate(ctx, pending.ID); err != nil || s.Awaits {
+	if s, err := f.Activate(ctx, pending.ID); err != nil || s.AwaitsActivation {
 		t.Errorf("%+v, %v", s, err)
 	}
 	f.mustFetch(pending)
@@ -249,7 +249,7 @@ func TestAJobExpires(t *testing.T) {
 	f.Wait("the jobs expire", func() bool { return time.Now().After(kept.ExpiresAt.Add(50 * time.Millisecond)) })
 	f.fetchNothing()
 	for id, want := range map[string]background.State{discarded.ID: background.Discarded, kept.ID: background.DeadLettered} {
-		if s := f.mustFind(id); s.State != want || s.Attempt != 0 || s.EndedAt.IsZero() || s.EndedWith {
+		if s := f.mustFind(id); s.State != want || s.Attempt != 0 || s.EndedAt.IsZero() || s.EndedByAttempt {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -341,7 +341,7 @@ func TestUniqueJobsStandInEachOthersWay(t *testing.T) {
 	ctx := context.Background()
 	live := func(s jobs.Status) bool { return s.State.Live() }
 	unique := func(n byte, on jobs.OnConflict) func(*jobs.Job) {
-		return func(j *jobs.Job) { j.Unique = &jobs.Unique{Fingerprint: [32]byte{n}, InTheWay: live, OnConflict: on} }
+		return func(j *jobs.Job) { j.Unique = &jobs.Unique{Fingerprint: [32]byte{n}, Conflicts: live, OnConflict: on} }
 	}
 	first := f.mustEnqueue(unique(1, jobs.Reject))
 	f.mustEnqueue(unique(2, jobs.Reject), func(j *jobs.Job) { j.Queue = "other" })

@@ -310,3 +310,25 @@ func wantGate(t *testing.T, err error, gate refusal.Gate) {
 		t.Errorf("error %v, want the gate %s", err, gate)
 	}
 }
+
+// However long ago its lease ended, a worker may still pay, unless the operator states a span. A person who
+// found that nothing was executed has to say that it knows.
+func TestNobodyCanSayForHowLongARemoteWorkerMayPay(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.StartWorkers()
+	s, _ := f.submitRemote(1)
+	f.mustFetchOrder("w1", shortLease)
+	f.WaitLetter(s.Run)
+	const year = 365 * 24 * time.Hour
+	finding := deadletter.Finding{Reason: "the worker's disk", Class: escrow.NotExecuted, Reference: "disk-1"}
+	unstated, clock := f.WithClock(withJobs)
+	clock.Set(year)
+	_, err := unstated.Reconcile(context.Background(), "acme", s.Run, finding)
+	wantGate(t, err, refusal.GateCallOutstanding)
+	stated, clock := f.WithClock(withJobs, func(c *postadjudication.Config) { c.Remote.InFlight = time.Hour })
+	clock.Set(year)
+	if _, err := stated.Reconcile(context.Background(), "acme", s.Run, finding); err != nil {
+		t.Errorf("with an hour stated: %v", err)
+	}
+}

@@ -202,7 +202,7 @@ func TestARetryDoesNotMakeTwoLiveHolders(t *testing.T) {
 	f := newFixture(t)
 	ctx := context.Background()
 	unique := func(j *jobs.Job) {
-		j.Unique = &jobs.Unique{Fingerprint: [32]byte{9}, InTheWay: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Reject}
+		j.Unique = &jobs.Unique{Fingerprint: [32]byte{9}, Conflicts: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Reject}
 	}
 	dead := f.mustDie(unique)
 	live := f.mustEnqueue(unique)
@@ -253,7 +253,7 @@ func TestReplacingAJobKeepsItsSchedule(t *testing.T) {
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	unique := func(keep bool) func(*jobs.Job) {
 		return func(j *jobs.Job) {
-			j.Unique = &jobs.Unique{Fingerprint: [32]byte{5}, InTheWay: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Replace, KeepSchedule: keep}
+			j.Unique = &jobs.Unique{Fingerprint: [32]byte{5}, Conflicts: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Replace, KeepSchedule: keep}
 		}
 	}
 	first := f.mustEnqueue(unique(false), func(j *jobs.Job) { j.NotBefore = at })

@@ -16,37 +16,37 @@ import (
 
 // Status is a job as its newest run is now.
 type Status struct {
-	ID        string
-	Run       background.RunID
-	Case      background.CaseID
-	Type      string
-	Queue     string
-	Priority  int
-	State     background.State
-	Letter    background.LetterStatus
-	Attempt   int // attempts of the newest run, without those that were handed back
-	DueAt     time.Time
-	ExpiresAt time.Time // zero: never
-	DeadAt    time.Time // zero unless dead-lettered
-	Policy    retrypolicy.Policy
-	Payload   json.RawMessage
-	Failure   *background.Failure // the last one of the newest run
-	Awaits    bool                // its activation
+	ID               string
+	Run              background.RunID
+	Case             background.CaseID
+	Type             string
+	Queue            string
+	Priority         int
+	State            background.State
+	Letter           background.LetterStatus
+	Attempt          int // attempts of the newest run, without those that were handed back
+	DueAt            time.Time
+	ExpiresAt        time.Time // zero: never
+	DeadAt           time.Time // zero unless dead-lettered
+	Policy           retrypolicy.Policy
+	Payload          json.RawMessage
+	Failure          *background.Failure // the last one of the newest run
+	AwaitsActivation bool                // no attempt starts before it is activated
 	// RetryDelay is the delay before the attempt that runs, in what Fetch returns, and before the next one in
 	// what Nack and Find return; 0 if there is none.
 	RetryDelay time.Duration
 
 	// From the receipts: set by Find and by lists that say so.
 
-	CreatedAt  time.Time // when it was enqueued
-	EnqueuedAt time.Time // when its newest run was
-	StartedAt  time.Time // when its last attempt started; zero: never
-	EndedAt    time.Time // when the newest run ended; zero: it has not
-	EndedWith  bool      // it ended with an attempt
-	Retried    bool      // the newest run is a retry
-	Failures   []Failure // of all attempts of all runs, oldest first
-	Output     json.RawMessage
-	Replays    Replays // by rules
+	CreatedAt      time.Time // when it was enqueued
+	EnqueuedAt     time.Time // when its newest run was
+	StartedAt      time.Time // when its last attempt started; zero: never
+	EndedAt        time.Time // when the newest run ended; zero: it has not
+	EndedByAttempt bool      // its newest run ended with an attempt, and not by expiry or cancel
+	Retried        bool      // the newest run is a retry
+	Failures       []Failure // of all attempts of all runs, oldest first
+	Output         json.RawMessage
+	Replays        Replays // by rules
 
 	// Of adjudications only.
 
@@ -77,7 +77,7 @@ func statusOf(s journal.Snapshot) Status {
 	out := Status{
 		ID: r.RetryKey, Run: r.ID, Case: r.Case, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Letter: r.Letter,
 		Attempt: r.Attempt - r.HandedBack, DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, DeadAt: r.DeadAt, Policy: r.Policy, Payload: r.Payload, Failure: r.Failure,
-		Awaits: r.AwaitsActivation(),
+		AwaitsActivation: r.AwaitsActivation(),
 	}
 	if r.Terms != nil {
 		out.EnqueuedAt = r.Terms.At
@@ -210,7 +210,7 @@ func (h *history) add(s *Status, r receipts.Receipt) error {
 		h.addFailure(s, r, p)
 	case receipts.AttemptSucceeded, receipts.Cancelled, receipts.Discarded, receipts.DeadLettered:
 		if newest {
-			s.EndedAt, s.EndedWith = r.At, p.AttemptClass != ""
+			s.EndedAt, s.EndedByAttempt = r.At, p.AttemptClass != ""
 		}
 		if r.Subtype != receipts.AttemptSucceeded {
 			h.addFailure(s, r, p)
@@ -236,3 +236,6 @@ func (h *history) addFailure(s *Status, r receipts.Receipt, p receipts.Payload) 
 	}
 	s.Failures = append(s.Failures, f)
 }
+
+// runStatus returns the status of a job as a transition left it.
+func runStatus(r background.Run) Status { return statusOf(journal.Snapshot{Run: r}) }

@@ -16,7 +16,7 @@ import (
 
 func liveUnique(onConflict jobs.OnConflict) func(*jobs.Job) {
 	return func(j *jobs.Job) {
-		j.Unique = &jobs.Unique{Fingerprint: [32]byte{7}, InTheWay: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: onConflict}
+		j.Unique = &jobs.Unique{Fingerprint: [32]byte{7}, Conflicts: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: onConflict}
 	}
 }
 
@@ -49,7 +49,7 @@ func TestAJobThatReplacesLeavesNoOtherInItsWay(t *testing.T) {
 	ctx := context.Background()
 	first := f.mustEnqueue(liveUnique(jobs.Reject), func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })
 	second := f.mustEnqueue(func(j *jobs.Job) { // only one that runs is in its way
-		j.Unique = &jobs.Unique{Fingerprint: [32]byte{7}, InTheWay: func(s jobs.Status) bool { return s.State == background.Running }, OnConflict: jobs.Reject}
+		j.Unique = &jobs.Unique{Fingerprint: [32]byte{7}, Conflicts: func(s jobs.Status) bool { return s.State == background.Running }, OnConflict: jobs.Reject}
 	})
 	third, err := f.Enqueue(ctx, newJob(liveUnique(jobs.Replace)))
 	if err != nil {
@@ -69,7 +69,7 @@ func TestARuleReplaysLettersBesideThoseThatAreBlocked(t *testing.T) {
 	ctx := context.Background()
 	unique := func(n byte) func(*jobs.Job) {
 		return func(j *jobs.Job) {
-			j.Unique = &jobs.Unique{Fingerprint: [32]byte{n}, InTheWay: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Reject}
+			j.Unique = &jobs.Unique{Fingerprint: [32]byte{n}, Conflicts: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Reject}
 		}
 	}
 	var blocked, free []jobs.Status

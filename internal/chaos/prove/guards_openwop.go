@@ -5,12 +5,12 @@ package prove
 var openwopGuards = []Guard{
 	{
 		Name:     "a run is gone when its days are over",
-		Edits:    []Edit{{"internal/openwop/workflows.go", "known && !over && run.Letter", "known && (!over || over) && run.Letter"}},
+		Edits:    []Edit{{"internal/openwop/runlog.go", "known && !over && run.Letter", "known && (!over || over) && run.Letter"}},
 		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestADeadRunIsGoneWhenItsDaysAreOver"},
 	},
 	{
 		Name:     "a create that is repeated after a crash makes no second task",
-		Edits:    []Edit{{"internal/openwop/create.go", "taskKey(q), !door.FirstBegan(q.Context()).IsZero()", "taskKey(q), false && !door.FirstBegan(q.Context()).IsZero()"}},
+		Edits:    []Edit{{"internal/openwop/create.go", "taskKey(q), !door.InterruptedAt(q.Context()).IsZero()", "taskKey(q), false && !door.InterruptedAt(q.Context()).IsZero()"}},
 		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestARepeatedRequestFindsWhatItMade"},
 	},
 	{

@@ -40,7 +40,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "an order is handed back only with the word that it was not executed",
-		Edits:    []Edit{{"postadjudication/jobs/work.go", "		if adjudication != nil && !statesNotExecuted(why) {", "		if adjudication != nil && !statesNotExecuted(why) && false {"}},
+		Edits:    []Edit{{"postadjudication/jobs/workers.go", "		if adjudication != nil && !statesNotExecuted(why) {", "		if adjudication != nil && !statesNotExecuted(why) && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestANackIsUnknownUnlessItSaysNotExecuted"},
 	},
 	{
@@ -65,7 +65,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "a run that nobody may fetch any more does not wait",
-		Edits:    []Edit{{"background/leases.go", "errors.Join(r.endExpired(ctx), r.endUnrepeatable(ctx))", "r.endExpired(ctx)"}, {"background/leases.go", "// endUnrepeatable ends runs that wait", "var _ = (*leaseReaper).endUnrepeatable\n\n// endUnrepeatable ends runs that wait"}},
+		Edits:    []Edit{{"background/leasereaper.go", "errors.Join(r.endExpired(ctx), r.endUnrepeatable(ctx))", "r.endExpired(ctx)"}, {"background/leasereaper.go", "// endUnrepeatable ends runs that wait", "var _ = (*leaseReaper).endUnrepeatable\n\n// endUnrepeatable ends runs that wait"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASilentWorkerLeavesAnUnknownOutcome"},
 	},
 	{
@@ -80,7 +80,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "a repeated fetch does not keep its lease",
-		Edits:    []Edit{{"background/leases.go", "known && o.lease.Attempt == c.Lease.Attempt {", "known && o.lease.Attempt == c.Lease.Attempt && false {"}},
+		Edits:    []Edit{{"background/leasereaper.go", "known && o.lease.Attempt == c.Lease.Attempt {", "known && o.lease.Attempt == c.Lease.Attempt && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchDoesNotKeepItsLease"},
 	},
 	{

@@ -14,13 +14,13 @@ import (
 
 // attempt is a job that a worker was given.
 type attempt struct {
-	*process
+	*worker
 	job    job
 	length time.Duration // of its lease
 }
 
-// manners are the ways in which an attempt is made, by weight.
-var manners = []struct {
+// behaviours are the ways in which an attempt is made, by weight.
+var behaviours = []struct {
 	weight int
 	make   func(*attempt, context.Context) error
 }{
@@ -46,11 +46,11 @@ func (a *attempt) run(ctx context.Context) error {
 		return a.honestly(ctx)
 	}
 	sum := 0
-	for _, m := range manners {
+	for _, m := range behaviours {
 		sum += m.weight
 	}
 	roll := a.rng.IntN(sum)
-	for _, m := range manners {
+	for _, m := range behaviours {
 		if roll -= m.weight; roll < 0 {
 			return m.make(a, ctx)
 		}
@@ -60,7 +60,7 @@ func (a *attempt) run(ctx context.Context) error {
 
 // work does what a job asks for. An effect is in the ledger when it returns. Jobs of a type that
 // needs other work, as one that pays, get a case here.
-func (p *process) work(ctx context.Context, a *attempt) error {
+func (p *worker) work(ctx context.Context, a *attempt) error {
 	switch a.job.Type {
 	case WorkType:
 		return p.ledger.post(ctx, a.entry(Entry{Kind: Effect}))

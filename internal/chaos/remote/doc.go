@@ -12,7 +12,7 @@
 //
 // Verify judges by what they recorded, and by what /ojs shows at the end. It is pure.
 //
-// # House
+// # Dependencies
 //
 // It imports nothing of ours: a remote worker is written in any language, and knows of the product what
 // Open Job Spec and the guide of /ojs say. What a worker does with a job is behind process.work.

@@ -42,8 +42,8 @@ type order struct {
 	length time.Duration // of the lease
 }
 
-// payManners are the ways in which an order is executed, by weight.
-var payManners = []struct {
+// payBehaviours are the ways in which an order is executed, by weight.
+var payBehaviours = []struct {
 	weight int
 	pay    func(*payer, context.Context, order) error
 }{
@@ -84,11 +84,11 @@ func (p *payer) manner() func(*payer, context.Context, order) error {
 		return (*payer).honestly
 	}
 	sum := 0
-	for _, m := range payManners {
+	for _, m := range payBehaviours {
 		sum += m.weight
 	}
 	roll := p.rng.IntN(sum)
-	for _, m := range payManners {
+	for _, m := range payBehaviours {
 		if roll -= m.weight; roll < 0 {
 			return m.pay
 		}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Variable is the environment variable whose JSON Settings make a program a remote worker.
-const Variable = "RECOURSE_CHAOS_REMOTE"
+// SettingsVariable is the environment variable whose JSON Settings make a program a remote worker.
+const SettingsVariable = "RECOURSE_CHAOS_REMOTE"
 
 // Settings of one process of remote workers.
 type Settings struct {
@@ -27,25 +27,25 @@ type Settings struct {
 
 	Pay          string // URL of the payment service at which one more worker pays adjudications; empty: none does
 	PayTenant    string // of the adjudications
-	Misreporting string // payload.executor of those of which twice the sum is reported
+	Misreporting string // adjudications whose payload.executor is this word are reported with twice the sum paid
 }
 
 // Environment returns the variable that makes a program such a process.
 func (s Settings) Environment() (string, error) {
 	text, err := json.Marshal(s)
-	return Variable + "=" + string(text), err
+	return SettingsVariable + "=" + string(text), err
 }
 
 // Main runs remote workers and returns true if the environment has Settings. A program calls it first,
 // and exits with the code if it was a process of remote workers.
 func Main() (code int, isRemote bool) {
-	text, isRemote := os.LookupEnv(Variable)
+	text, isRemote := os.LookupEnv(SettingsVariable)
 	if !isRemote {
 		return 0, false
 	}
 	var s Settings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		fmt.Fprintf(os.Stderr, "remote: %s: %v\n", Variable, err)
+		fmt.Fprintf(os.Stderr, "remote: %s: %v\n", SettingsVariable, err)
 		return 1, true
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -64,7 +64,7 @@ func run(ctx context.Context, s Settings) error {
 	defer end()
 	var all sync.WaitGroup
 	for i := range s.Workers {
-		w := &process{
+		w := &worker{
 			name: fmt.Sprintf("%s.%d", s.Name, i), honest: s.Honest, rng: rand.New(rand.NewPCG(s.Seed, uint64(i))),
 			door: newClient(s.Door, requestTimeout), ledger: newClient(s.Ledger, time.Minute),
 		}
@@ -99,8 +99,8 @@ func run(ctx context.Context, s Settings) error {
 	}
 }
 
-// process is one worker: a goroutine with a name of its own, which does one job after the other.
-type process struct {
+// worker is one remote worker: a goroutine that fetches and executes one job after the other.
+type worker struct {
 	name         string
 	honest       bool
 	rng          *rand.Rand
@@ -114,7 +114,7 @@ func Queues() []string { return []string{"mail", "report", "bulk"} }
 // idle is how long a worker waits that was given nothing.
 const idle = 250 * time.Millisecond
 
-func (p *process) run(ctx context.Context) error {
+func (p *worker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		count, length := 1+p.rng.IntN(2), time.Duration(800+p.rng.IntN(1200))*time.Millisecond
 		r := p.door.send(ctx, http.MethodPost, workersPath+"fetch", map[string]any{
@@ -129,13 +129,13 @@ func (p *process) run(ctx context.Context) error {
 			}
 		}
 		for _, j := range given.Jobs {
-			a := attempt{process: p, job: j, length: length}
+			a := attempt{worker: p, job: j, length: length}
 			if err := p.ledger.post(context.WithoutCancel(ctx), a.entry(Entry{Kind: Fetched, Length: length.Milliseconds(), Sent: r.sent, Received: r.received})); err != nil {
 				return err
 			}
 		}
 		for _, j := range given.Jobs {
-			if err := (&attempt{process: p, job: j, length: length}).run(context.WithoutCancel(ctx)); err != nil {
+			if err := (&attempt{worker: p, job: j, length: length}).run(context.WithoutCancel(ctx)); err != nil {
 				return err
 			}
 		}

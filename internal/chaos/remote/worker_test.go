@@ -106,11 +106,11 @@ func TestEveryMannerIsInTheLedger(t *testing.T) {
 	} {
 		l := startLedger(t, io.Discard)
 		door := script(t, func(int, string) (int, string) { return http.StatusOK, "{}" })
-		p := &process{name: "w1", rng: rand.New(rand.NewPCG(1, 1)), door: newClient(door.url, time.Minute), ledger: newClient(l.URL(), time.Minute)}
+		p := &worker{name: "w1", rng: rand.New(rand.NewPCG(1, 1)), door: newClient(door.url, time.Minute), ledger: newClient(l.URL(), time.Minute)}
 		if err := p.ledger.post(t.Context(), Entry{Kind: Fetched, Worker: "w2", Job: "other"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.make(&attempt{process: p, job: job{ID: "j", Type: WorkType, StartedAt: "now", Attempt: 1}, length: time.Millisecond}); err != nil {
+		if err := c.make(&attempt{worker: p, job: job{ID: "j", Type: WorkType, StartedAt: "now", Attempt: 1}, length: time.Millisecond}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		var got []string
@@ -132,8 +132,8 @@ func TestAnAnswerThatIsLostIsUnknown(t *testing.T) {
 	t.Parallel()
 	l := startLedger(t, io.Discard)
 	door := script(t, func(int, string) (int, string) { return 0, "" })
-	p := &process{name: "w1", rng: rand.New(rand.NewPCG(1, 1)), door: newClient(door.url, time.Minute), ledger: newClient(l.URL(), time.Minute)}
-	if err := (&attempt{process: p, job: job{ID: "j", Type: WorkType}}).ack(t.Context()); err != nil {
+	p := &worker{name: "w1", rng: rand.New(rand.NewPCG(1, 1)), door: newClient(door.url, time.Minute), ledger: newClient(l.URL(), time.Minute)}
+	if err := (&attempt{worker: p, job: job{ID: "j", Type: WorkType}}).ack(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.Entries(); len(got) != 1 || got[0].Kind != Asked {

@@ -70,7 +70,7 @@ func (p *process) enqueueJob(ctx context.Context, all jobs.Jobs, c Command) erro
 		Policy: retrypolicy.Policy{MaxRetryAttempts: max(1, c.Attempts), BaseDelay: time.Millisecond, OnExhaustion: retrypolicy.Discard},
 	}
 	if c.Do == UniqueJob {
-		j.Unique = &jobs.Unique{Fingerprint: sha256.Sum256(j.Payload), InTheWay: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Reject}
+		j.Unique = &jobs.Unique{Fingerprint: sha256.Sum256(j.Payload), Conflicts: func(s jobs.Status) bool { return s.State.Live() }, OnConflict: jobs.Reject}
 	}
 	_, err := all.Enqueue(ctx, j)
 	return err

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Unique is what makes a job unique. Another job stands in its way if it has the same fingerprint, its
-// state is one of States, and its own claim has not ended. It is checked when the job is enqueued, only.
+// Unique is what makes a job unique. Another job conflicts with it if that has the same fingerprint, still
+// holds it, and its state is one of States. This is checked only when the job is enqueued.
 type Unique struct {
 	Fingerprint [32]byte
-	Period      time.Duration // the claim of this job ends so long after its creation; 0: never by time
+	Period      time.Duration // how long after its creation the job holds its fingerprint; 0: without end
 	States      []State
 	OnConflict  OnConflict
 }

@@ -13,7 +13,8 @@ type Discovery struct {
 	Fixtures            []string       `json:"fixtures,omitempty"` // workflows for conformance tests
 }
 
-// Limits are the limits that OpenWOP requires in the document. This host has none of these rounds.
+// Limits are required in the document. All are those of dialogues with language models, which this host does
+// not have.
 type Limits struct {
 	ClarificationRounds int `json:"clarificationRounds"`
 	SchemaRounds        int `json:"schemaRounds"`
@@ -33,8 +34,8 @@ type Replay struct {
 	Modes     []string `json:"modes"`
 }
 
-// DeadLetter says that runs are dead-lettered, and for how many days each can be forked. RFC 0053 closes
-// it: it has no other members.
+// DeadLetter says that runs are dead-lettered, and for how many days each can be forked. RFC 0053 allows
+// no other members.
 type DeadLetter struct {
 	Supported     bool `json:"supported"`
 	RetentionDays int  `json:"retentionDays"`

@@ -81,7 +81,7 @@ type NodeFailedPayload struct {
 	Attempts int     `json:"attempts"`
 }
 
-// RunDeadLetteredPayload is the payload of run.dead_lettered. RFC 0053 closes it: it has no other members.
+// RunDeadLetteredPayload is the payload of run.dead_lettered. RFC 0053 allows no other members.
 type RunDeadLetteredPayload struct {
 	Run      string `json:"runId"`
 	Node     string `json:"nodeId,omitempty"`

@@ -73,7 +73,7 @@ type Fork struct {
 	FromSeq int
 }
 
-// ParseFork reads the body of a fork, which RFC 0053's replay document closes. The error is an *Error.
+// ParseFork reads the body of a fork. Members that OpenWOP does not name are refused. The error is an *Error.
 func ParseFork(body []byte) (Fork, error) {
 	var raw struct {
 		Mode    *string         `json:"mode"`
@@ -305,7 +305,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// ParseExhaust reads the body of the seam that dead-letters a run. The error is an *Error.
+// ParseExhaust reads the body of the test endpoint that dead-letters a run. The error is an *Error.
 func ParseExhaust(body []byte) error {
 	var raw struct {
 		Scenario string `json:"scenario"`

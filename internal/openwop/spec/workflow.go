@@ -21,7 +21,7 @@ type Variable struct {
 // Node is the id of the node that every workflow has, as events name it.
 const Node = "execute"
 
-// Definition is a workflow as GET /v1/workflows/{workflowId} shows it. The schema of OpenWOP closes it.
+// Definition is a workflow as GET /v1/workflows/{workflowId} shows it. OpenWOP allows no other members.
 type Definition struct {
 	ID          string           `json:"id"`
 	Name        string           `json:"name"`

@@ -63,9 +63,9 @@ func unclaimable(reason string) error {
 	return &lease.UnclaimableError{Reason: reason}
 }
 
-// NoRepeats lists waiting remote runs of which no attempt may follow: the outcome of one is unknown,
+// UnrepeatableRuns lists waiting remote runs of which no attempt may follow: the outcome of one is unknown,
 // and the operation key may have expired.
-func (r RemoteRuns) NoRepeats(ctx context.Context, at time.Time, limit int) ([]background.Run, error) {
+func (r RemoteRuns) UnrepeatableRuns(ctx context.Context, at time.Time, limit int) ([]background.Run, error) {
 	waiting, err := r.LeaseStore.UnknownRuns(ctx, limit)
 	if err != nil {
 		return nil, err

@@ -136,8 +136,8 @@ func chain(change *Change) (*chainedChange, error) {
 	return &chainedChange{Change: change, receipts: rs, head: head}, nil
 }
 
-// chainMarked is chain for a change that a caller asks for.
-func chainMarked(ctx context.Context, change *Change) (*chainedChange, error) {
+// chainForCaller is chain for a change that a caller asks for.
+func chainForCaller(ctx context.Context, change *Change) (*chainedChange, error) {
 	markSelfDeclared(ctx, change.Drafts)
 	return chain(change)
 }
@@ -146,7 +146,7 @@ func chainAll(ctx context.Context, changes []Change) ([]*chainedChange, error) {
 	out := make([]*chainedChange, len(changes))
 	for i := range changes {
 		var err error
-		if out[i], err = chainMarked(ctx, &changes[i]); err != nil {
+		if out[i], err = chainForCaller(ctx, &changes[i]); err != nil {
 			return nil, err
 		}
 	}

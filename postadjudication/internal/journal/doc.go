@@ -51,7 +51,7 @@
 // # A row
 //
 // Record of a family calls Apply, which decides, chains the receipts and gives the change to a
-// pg.Batcher (transition.go, change.go). A flush (flush.go; letterhandlers.go for deaths that begin handlers)
+// pg.Batcher (transition.go, change.go). A flush (flush.go; letterhandlers.go for deaths that begin handlers, leasesql.go for ends of remote attempts)
 // writes the usual changes with the narrow statement, and the rest with the wide one (transitionsql.go).
 // What becomes of a row:
 //
@@ -62,7 +62,7 @@
 //	the process dies                the statement is committed whole or not at all; the claims of the
 //	                                process are recovered by its session
 //
-// # House
+// # Dependencies
 //
 // What an audit must agree on with the journal is in package stored. The compiler lets only
 // packages under postadjudication import it. It must not know its packages search and plans, which

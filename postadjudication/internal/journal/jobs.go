@@ -17,16 +17,17 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// UniqueSubmission is a submission that others with the same fingerprint may stand in the way of.
+// UniqueSubmission is a submission that is refused, or replaces others, if live jobs have the same
+// fingerprint.
 type UniqueSubmission struct {
 	Submission
 	Fingerprint [32]byte
 	At          time.Time // now
-	Until       time.Time // when its own claim to the fingerprint ends; zero: never
-	// Judge gets cases of the tenant with that fingerprint, each with its active run, in pages, the
-	// newest first. It returns the changes that take those in the way out of it, or an error that
-	// refuses the submission.
-	Judge func(holders []Snapshot) ([]Change, error)
+	Until       time.Time // until when its case holds the fingerprint; zero: without end
+	// Resolve gets the cases of the tenant with that fingerprint, each with its active run, in pages, the
+	// newest first. It returns the changes that end those that conflict, or an error that refuses the
+	// submission.
+	Resolve func(holders []Snapshot) ([]Change, error)
 }
 
 const (
@@ -41,9 +42,9 @@ WHERE u.tenant = $1 AND u.fingerprint = $2 AND (u.until IS NULL OR u.until > $3)
 	claimFingerprintSQL = `INSERT INTO recourse.unique_jobs (tenant, fingerprint, case_id, until) VALUES ($1, $2, $3, $4)`
 )
 
-// SubmitUnique opens a case unless a holder of its fingerprint stands in the way. Whoever reads or
+// SubmitUnique opens a case unless a holder of its fingerprint conflicts with it. Whoever reads or
 // claims a fingerprint holds its advisory lock, so that of two submissions one sees the other.
-// Errors are those of Submit, and of Judge.
+// Errors are those of Submit, and of Resolve.
 func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *Snapshot, err error) {
 	snap = new(Snapshot)
 	err = j.InSlowPathTx(ctx, failpoint.UniqueJob, func(ctx context.Context, tx *sql.Tx) error {
@@ -55,7 +56,7 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 			return err
 		}
 		for i := range changes {
-			ch, err := chainMarked(ctx, &changes[i])
+			ch, err := chainForCaller(ctx, &changes[i])
 			if err != nil {
 				return unrecordable(err)
 			}
@@ -102,7 +103,7 @@ func (s *UniqueSubmission) judge(ctx context.Context, tx *sql.Tx) (changes []Cha
 		} else if err != nil {
 			return nil, err
 		}
-		more, err := s.Judge(holders)
+		more, err := s.Resolve(holders)
 		if err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ type Journal struct {
 	transitionPath *pg.SlowPath // transitions that wait for a lock
 
 	transitions          *pg.Batcher[*chainedChange, receipts.CaseID, result]
-	deaths               *pg.Batcher[*chainedChange, receipts.CaseID, result] // deaths whose handlers begin
+	handledDeaths        *pg.Batcher[*chainedChange, receipts.CaseID, result] // deaths that start a letter handler; other deaths are in transitions
 	leaseEnds            *pg.Batcher[*chainedChange, receipts.CaseID, result] // ends of attempts of remote workers
 	finds                *pg.Batcher[background.RunID, background.RunID, Snapshot]
 	wideTransitionStmt   preparedStmt
@@ -110,7 +110,7 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j.transitions = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushTransitions)
 	j.Leases.claims = pg.NewBatcher(func(c *Claim) *Claim { return c }, j.Leases.flush)
 	j.leaseEnds = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushLeaseEnds)
-	j.deaths = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushDeaths)
+	j.handledDeaths = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushHandledDeaths)
 	j.opener.opens = pg.NewBatcher(func(ch *chainedChange) subjectKey {
 		return subjectKey{ch.After.Case.Tenant, ch.After.Case.Kind, ch.After.Case.Subject}
 	}, j.opener.flushOpens)
@@ -219,7 +219,7 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 func (j *Journal) Close() {
 	j.opener.opens.Close()
 	j.transitions.Close()
-	j.deaths.Close()
+	j.handledDeaths.Close()
 	j.leaseEnds.Close()
 	j.Leases.claims.Close()
 	j.finds.Close()

@@ -18,7 +18,7 @@ var ErrHandlerExists = errors.New("journal: the dead letter has a handler")
 
 // LetterHandler is the run that handles a dead letter. As the SideEffect of a death it begins in
 // the same commit: there is exactly one for each death. Concurrent deaths share that commit
-// (flushDeaths).
+// (flushHandledDeaths).
 type LetterHandler struct {
 	Letter background.RunID // the run that dies
 	Opens  Change           // the handler's case with its run
@@ -61,9 +61,9 @@ func (l *Letters) Handlers(ctx context.Context, tenant string, letters []backgro
 	return out, pg.Wrap(rows.Err())
 }
 
-// flushDeaths writes a batch of deaths with their handlers, in one commit. A batch that
+// flushHandledDeaths writes a batch of deaths with their handlers, in one commit. A batch that
 // can't be written as a whole is split, so that only rows that can't be written alone fail.
-func (j *Journal) flushDeaths(changes []*chainedChange) []pg.Answer[result] {
+func (j *Journal) flushHandledDeaths(changes []*chainedChange) []pg.Answer[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()
@@ -75,7 +75,7 @@ func (j *Journal) flushDeaths(changes []*chainedChange) []pg.Answer[result] {
 			out[i].Value = results[i]
 		case pg.IsContention(err) || errors.Is(err, errOpenConflict): // conflict: Apply decides each row again
 		case len(changes) > 1 && (pg.IsDataError(err) || errors.Is(err, ErrHandlerExists)):
-			out[i] = j.flushDeaths(changes[i : i+1])[0]
+			out[i] = j.flushHandledDeaths(changes[i : i+1])[0]
 		case errors.Is(err, ErrHandlerExists):
 			out[i].Err = err
 		default:

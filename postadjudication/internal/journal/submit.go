@@ -123,7 +123,7 @@ type opener struct {
 const maxBatchedPayload = 64 << 10
 
 func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error) {
-	ch, err := chainMarked(ctx, &change)
+	ch, err := chainForCaller(ctx, &change)
 	if err != nil {
 		return new(Snapshot), err
 	}
@@ -269,7 +269,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return seen, err
 	}
-	ch, err := chainMarked(ctx, &change)
+	ch, err := chainForCaller(ctx, &change)
 	if err != nil {
 		return seen, unrecordable(err)
 	}
@@ -285,7 +285,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 }
 
 func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapshot, error) {
-	ch, err := chainMarked(ctx, &change)
+	ch, err := chainForCaller(ctx, &change)
 	if err != nil {
 		return new(Snapshot), err
 	}

@@ -58,7 +58,7 @@ func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts
 		return err
 	}
 	copy(before.Head.Link[:], link)
-	ch, err := chainMarked(ctx, &Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: []receipts.Draft{draft}})
+	ch, err := chainForCaller(ctx, &Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: []receipts.Draft{draft}})
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 // looked for before the wait, since no lock stands in its way, and after it, since the claim would be
 // decided and refused again for ever.
 func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, lock string) (result, error) {
-	ch, err := chainMarked(ctx, change)
+	ch, err := chainForCaller(ctx, change)
 	if err != nil {
 		return conflict, unrecordable(err)
 	}
@@ -86,7 +86,7 @@ func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, 
 func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, error) {
 	switch {
 	case ch.batchable() && ch.beginsLetterHandler():
-		return j.deaths.Do(ch)
+		return j.handledDeaths.Do(ch)
 	case ch.batchable() && ch.endsLease():
 		return j.leaseEnds.Do(ch)
 	case ch.batchable():

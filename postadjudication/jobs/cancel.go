@@ -6,7 +6,6 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -62,40 +61,4 @@ func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype,
 		}
 		return runStatus(after), nil
 	}
-}
-
-// runStatus returns the status of a job as a transition left it.
-func runStatus(r background.Run) Status { return statusOf(journal.Snapshot{Run: r}) }
-
-// cachedRuns returns the runs in which this process gave jobs to workers, by id. Another process may
-// have given a later one since.
-func (j Jobs) cachedRuns(ids []string) map[string]background.RunID {
-	out := make(map[string]background.RunID, len(ids))
-	for _, id := range ids {
-		if run, cached := j.s.runs.Get(jobName{j.tenant, id}); cached {
-			out[id] = run
-		}
-	}
-	return out
-}
-
-// runsOf reads the newest runs of jobs, by id. Jobs that do not exist are left out.
-func (j Jobs) runsOf(ctx context.Context, ids []string) (map[string]background.RunID, error) {
-	subjects := make([]string, len(ids))
-	for i, id := range ids {
-		subjects[i] = subject(id)
-	}
-	found, err := j.s.journal.Cases.ActiveRuns(ctx, j.tenant, journal.KindPlain, subjects)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]background.RunID, len(ids))
-	for i, id := range ids {
-		if run, isJob := found[subjects[i]]; isJob {
-			out[id] = run
-		} else if run, err := receipts.ParseRunID(id); err == nil { // an adjudication, if it is leased
-			out[id] = run
-		}
-	}
-	return out, nil
 }

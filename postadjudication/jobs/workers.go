@@ -9,8 +9,10 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // MaxFetch bounds the jobs of one fetch, MaxQueues its queues, MaxHeartbeat the jobs of one
@@ -39,8 +41,8 @@ type Fetched struct {
 }
 
 // Fetch gives due jobs to a worker: the leases are committed when it returns. It does not wait, and
-// returns none if no job is due. After an error jobs may be leased, to nobody who knows; their leases
-// end by themselves.
+// returns none if no job is due. After an error some jobs may be leased although no worker got them;
+// these leases expire.
 //
 // Errors: *refusal.FieldError for invalid input.
 func (j Jobs) Fetch(ctx context.Context, f Fetch) ([]Fetched, error) {
@@ -202,7 +204,7 @@ func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, err
 func ended(after background.Ended) Status {
 	out := runStatus(after.Run)
 	if !out.State.Live() {
-		out.EndedAt, out.EndedWith = after.At, true
+		out.EndedAt, out.EndedByAttempt = after.At, true
 	} else if out.DueAt.After(after.At) {
 		out.RetryDelay = out.DueAt.Sub(after.At)
 	}
@@ -274,4 +276,37 @@ func (j Jobs) extend(ctx context.Context, worker string, ids []string, visibilit
 		out[i] = names[l.Run]
 	}
 	return out, err
+}
+
+// cachedRuns returns the runs in which this process gave jobs to workers, by id. Another process may
+// have given a later one since.
+func (j Jobs) cachedRuns(ids []string) map[string]background.RunID {
+	out := make(map[string]background.RunID, len(ids))
+	for _, id := range ids {
+		if run, cached := j.s.runs.Get(jobName{j.tenant, id}); cached {
+			out[id] = run
+		}
+	}
+	return out
+}
+
+// runsOf reads the newest runs of jobs, by id. Jobs that do not exist are left out.
+func (j Jobs) runsOf(ctx context.Context, ids []string) (map[string]background.RunID, error) {
+	subjects := make([]string, len(ids))
+	for i, id := range ids {
+		subjects[i] = subject(id)
+	}
+	found, err := j.s.journal.Cases.ActiveRuns(ctx, j.tenant, journal.KindPlain, subjects)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]background.RunID, len(ids))
+	for i, id := range ids {
+		if run, isJob := found[subjects[i]]; isJob {
+			out[id] = run
+		} else if run, err := receipts.ParseRunID(id); err == nil { // an adjudication, if it is leased
+			out[id] = run
+		}
+	}
+	return out, nil
 }
