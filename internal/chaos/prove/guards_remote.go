@@ -61,7 +61,7 @@ var remoteGuards = []Guard{
 	{
 		Name:     "nobody can say for how long a remote worker may pay",
 		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	if e.RemoteWorkers.InFlight <= 0 {\n		return escrow.Forever", "	if e.RemoteWorkers.InFlight <= 0 {\n		return 0"}},
-		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASilentWorkerLeavesAnUnknownOutcome"},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNobodyCanSayForHowLongARemoteWorkerMayPay"},
 	},
 	{
 		Name:     "a run that nobody may fetch any more does not wait",
