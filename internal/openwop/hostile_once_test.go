@@ -12,6 +12,8 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 // hostileCrash leaves every request as a process does that dies between the commit and the answer, long ago.
@@ -216,4 +218,25 @@ func TestHostileARefusalThatIsNotFinalIsKept(t *testing.T) {
 	if a := f.ask(key, "POST", forkPath(run), branch, "Idempotency-Key", "fork-1"); a.status != http.StatusCreated {
 		t.Errorf("the run has ended, and yet: %d %s", a.status, a.text)
 	}
+}
+
+// A dead-lettered run can be forked until the days of the advertisement are over.
+func TestHostileARunPurgedByHandWithinItsDays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	run := f.create(key, `{"workflowId":"chores","inputs":{"fails":true}}`)
+	f.finished(key, run)
+	if _, err := f.service.As("acme", "user:root").People.Set(t.Context(), postadjudication.PeopleChange{People: 1, Reason: "one person only"}); err != nil {
+		t.Fatal(err)
+	}
+	plans := f.service.As("acme", "user:ann").Bulk
+	plan, err := plans.Plan(t.Context(), bulk.Request{Filter: deadletter.Filter{Family: "chores"}, Action: bulk.Purge, Reason: "tidy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan, err = plans.RunHere(t.Context(), plan.ID, plan.Hash); err != nil || plan.Progress.Done != 1 {
+		t.Fatalf("%+v %v", plan, err)
+	}
+	f.want(http.StatusOK, key, "GET", "/v1/runs/"+run, "")
 }
