@@ -37,6 +37,8 @@ type Adjudication struct {
 	Payload json.RawMessage
 	// Actor is who submits the adjudication; empty means "system:escrow".
 	Actor string
+	// Request identifies the request that hands it over, for the receipt; empty: none.
+	Request string
 }
 
 // errTenantRequired refuses AllTenants where one tenant is required.

@@ -185,7 +185,7 @@ func (a admission) submitted(run background.Run, c journal.Case, readjudicated b
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: escrow.OperationKey(run.Operation).String(),
 		Family: casework.Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
-		Epoch: c.Epoch, Readjudicated: readjudicated, Remote: run.Remote, Settlement: binding.SettlementSnapshot(c.State),
+		Epoch: c.Epoch, Readjudicated: readjudicated, Remote: run.Remote, Request: a.Request, Settlement: binding.SettlementSnapshot(c.State),
 	}}
 }
 

@@ -2,7 +2,11 @@ package postadjudication
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,7 +39,7 @@ type StoredResponse struct {
 	Body    []byte
 }
 
-// IdempotentRequest is a request that the caller must carry out, and end by Answer or Drop.
+// IdempotentRequest is a request that the caller must carry out, and end by Answer, Drop or Interrupt.
 type IdempotentRequest struct {
 	journal *journal.Journal
 	entry   journal.IdempotentRequest
@@ -46,13 +50,28 @@ type IdempotentRequest struct {
 // else zero.
 func (r *IdempotentRequest) InterruptedAt() time.Time { return r.first }
 
+// ID identifies the request: it is the same each time that the request is carried out, and no other request
+// has it, not even one with the same key a day later.
+func (r *IdempotentRequest) ID() string {
+	began := r.entry.Began
+	if !r.first.IsZero() {
+		began = r.first
+	}
+	h := sha256.New()
+	for _, part := range []string{"recourse request id 1", r.entry.Tenant, r.entry.Key, strconv.FormatInt(began.UnixMicro(), 10)} {
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
+		h.Write([]byte(part))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // BeginRequest records a request under a tenant's idempotency key. digest covers
 // everything that makes two requests the same. It returns the stored response if the same
 // request was answered before, else the request to carry out.
 //
 // Errors: ErrRequestMismatch, ErrRequestBusy, and a *FieldError for bad input.
 func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
-	now := s.now()
+	now := s.now().Truncate(time.Microsecond) // as it is stored
 	entry := journal.IdempotentRequest{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
 	if err := errors.Join(validate.Text("tenant", tenant, 128), validate.Identifier("Idempotency-Key", key, 512)); err != nil {
 		if err = s.allowStoredKey(ctx, entry, err); err != nil {
@@ -78,6 +97,12 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 // Answer stores the response to the request.
 func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error {
 	return r.journal.Requests.Answer(ctx, r.entry, journal.StoredRequest{Status: a.Status, Headers: a.Headers, Body: a.Body})
+}
+
+// Interrupt leaves the request without a response, as if this process had died: what it did is not known. The
+// same request can be carried out again at once, and knows that by InterruptedAt.
+func (r *IdempotentRequest) Interrupt(ctx context.Context) error {
+	return r.journal.Requests.Interrupt(ctx, r.entry, requestTimeout)
 }
 
 // Drop frees the key of a request that changed nothing.

@@ -26,15 +26,22 @@ func (s *submissions) Task(ctx context.Context, tenant string, run background.Ru
 	return Task{Tenant: tenant, Family: seen.Run.Family, RetryKey: seen.Run.RetryKey, Payload: seen.Run.Payload}, nil
 }
 
-// RunAgain commits a new run of a plain family's task whose newest run has ended and is no open dead
-// letter: Letters.Fork forks those. The new run is a fork of the newest run, with its payload, policy and
-// queue; the receipt has the actor and the reason. The reply is Created, Deduplicated if the newest run
-// is live, or DeadLettered if it is an open letter; Run is then that run.
+// Repetition asks for a new run of a task that has ended.
+type Repetition struct {
+	Reason  string // required
+	Request string // identifies the request that asks for it, for the receipt; empty: none
+}
+
+// RunAgain commits a new run of a plain family's task. The run that is named must be the newest of its case,
+// and have ended as anything but an open dead letter: Letters.Fork forks those. The new run is a fork of it,
+// with its payload, policy and queue; the receipt has the actor and the reason. The reply is Created; or
+// Deduplicated if the newest run is live, DeadLettered if it is an open letter, Superseded if it is another
+// run that has ended, and Run is then that run.
 //
 // Errors: as of Task; a *refusal.FieldError for bad input.
-func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, reason string) (Submitted, error) {
+func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, q Repetition) (Submitted, error) {
 	s := t.operator.s
-	if err := validate.Actor(t.actor, reason); err != nil {
+	if err := validate.Actor(t.actor, q.Reason); err != nil {
 		return Submitted{}, err
 	}
 	if _, err := s.Task(ctx, t.operator.tenant, run); err != nil {
@@ -47,15 +54,18 @@ func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, reason 
 	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
 		return Submitted{}, err
 	}
-	return s.submit(ctx, s.repetition(seen, t.actor, validate.Clean(reason, 1024)), nil)
+	return s.submit(ctx, s.repetition(seen, t.actor, q), nil)
 }
 
 // repetition submits the task of a run once more.
-func (s *submissions) repetition(of journal.Snapshot, actor, reason string) journal.Submission {
+func (s *submissions) repetition(of journal.Snapshot, actor string, q Repetition) journal.Submission {
 	id := background.RunID(casework.NewID())
 	again := func(seen *journal.Snapshot) (journal.Change, error) {
 		if reply := replyToTask(seen, false); reply != Created {
 			return journal.Change{}, replyError(reply)
+		}
+		if seen.Run.ID != of.Run.ID {
+			return journal.Change{}, replyError(Superseded)
 		}
 		now, last := s.now(), seen.Run
 		next := background.Run{
@@ -68,7 +78,7 @@ func (s *submissions) repetition(of journal.Snapshot, actor, reason string) jour
 		return journal.Change{Transition: next.LastTransition, Before: seen, After: &after, NewRun: &next, Drafts: []receipts.Draft{{
 			Run: id, Subtype: receipts.Submitted, Actor: actor, At: now, Payload: receipts.Payload{
 				Family: next.Family, RetryKey: next.RetryKey, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), LetterOf: letter,
-				RequestDigest: binding.RequestDigest(next.Payload), ParentRun: last.ID, Reason: reason},
+				RequestDigest: binding.RequestDigest(next.Payload), ParentRun: last.ID, Reason: validate.Clean(q.Reason, 1024), Request: q.Request},
 		}}}, nil
 	}
 	return journal.Submission{

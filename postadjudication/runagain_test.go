@@ -31,7 +31,7 @@ func TestATaskThatEndedRunsAgain(t *testing.T) {
 	}
 	r.WaitState(first.Run, background.Succeeded)
 	ann := r.As("acme", "user:ann")
-	second, err := ann.Cases.RunAgain(ctx, first.Run, "once more")
+	second, err := ann.Cases.RunAgain(ctx, first.Run, postadjudication.Repetition{Reason: "once more"})
 	if err != nil || second.Reply != postadjudication.Created || second.Case != first.Case || second.Run == first.Run {
 		t.Fatalf("%+v, %v", second, err)
 	}
@@ -44,8 +44,10 @@ func TestATaskThatEndedRunsAgain(t *testing.T) {
 	if err != nil || line.Root != first.Run || line.Newest != second.Run {
 		t.Errorf("%+v, %v", line, err)
 	}
-	// The newest run is repeated, whichever is named.
-	third, err := ann.Cases.RunAgain(ctx, first.Run, "again")
+	if a, err := ann.Cases.RunAgain(ctx, first.Run, postadjudication.Repetition{Reason: "again"}); err != nil || a.Reply != postadjudication.Superseded || a.Run != second.Run {
+		t.Errorf("a run that is not the newest: %+v, %v", a, err)
+	}
+	third, err := ann.Cases.RunAgain(ctx, second.Run, postadjudication.Repetition{Reason: "again"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func TestATaskRunsAgainOnce(t *testing.T) {
 	for i := range answers {
 		all.Go(func() {
 			var err error
-			if answers[i], err = r.As("acme", "user:ann").Cases.RunAgain(ctx, first.Run, "once more"); err != nil {
+			if answers[i], err = r.As("acme", "user:ann").Cases.RunAgain(ctx, first.Run, postadjudication.Repetition{Reason: "once more"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -102,14 +104,14 @@ func TestOnlyTasksOfPlainFamiliesRunAgain(t *testing.T) {
 	ctx := context.Background()
 	settlement := r.MustSubmit(rig.Release(1))
 	ann := r.As("acme", "user:ann")
-	if _, err := ann.Cases.RunAgain(ctx, settlement.Run, "why"); !errors.Is(err, background.ErrUnknownFamily) {
+	if _, err := ann.Cases.RunAgain(ctx, settlement.Run, postadjudication.Repetition{Reason: "why"}); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("a settlement: %v", err)
 	}
-	if _, err := r.As("other", "user:ann").Cases.RunAgain(ctx, settlement.Run, "why"); !errors.Is(err, refusal.ErrNotFound) {
+	if _, err := r.As("other", "user:ann").Cases.RunAgain(ctx, settlement.Run, postadjudication.Repetition{Reason: "why"}); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("another tenant's: %v", err)
 	}
 	var field *refusal.FieldError
-	if _, err := ann.Cases.RunAgain(ctx, settlement.Run, ""); !errors.As(err, &field) || field.Field != "reason" {
+	if _, err := ann.Cases.RunAgain(ctx, settlement.Run, postadjudication.Repetition{Reason: ""}); !errors.As(err, &field) || field.Field != "reason" {
 		t.Errorf("without a reason: %v", err)
 	}
 }

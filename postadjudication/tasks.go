@@ -39,6 +39,7 @@ type Task struct {
 	Once     bool   // a task with the same RetryKey that has ended answers for it, however it ended: AlreadyExecuted
 	Payload  json.RawMessage
 	Actor    string
+	Request  string // identifies the request that asks for it, for the receipt; empty: none
 }
 
 var familyNamePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
@@ -133,7 +134,7 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 	letter, _ := casework.HandledRun(run)
 	draft := func(r background.Run) []receipts.Draft {
 		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
-			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: binding.RequestDigest(r.Payload)}}}
+			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: binding.RequestDigest(r.Payload), Request: t.Request}}}
 	}
 	return journal.Submission{
 		Tenant: t.Tenant, Kind: journal.KindPlain, Subject: subject, Run: id,

@@ -25,25 +25,16 @@ type Idempotency struct {
 	ReplayedHeader string                 // marks an answer that repeats an earlier one; empty: ReplayedHeader
 	CheckKey       func(key string) error // refuses a key that is not of the door's form; may be nil
 	PerRoute       bool                   // the keys of each route are apart: one key may be used at two
-	// KeepRefusals also stores refusals that are final: 404, 409, 410 and 422 without Retry-After.
-	// Otherwise a refusal frees the key.
-	KeepRefusals bool
-}
-
-// keeps reports whether an answer is stored.
-func (i Idempotency) keeps(answer *recorder) bool {
-	switch answer.status {
-	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity:
-		return i.KeepRefusals && answer.header.Get("Retry-After") == ""
-	}
-	return answer.status >= 200 && answer.status < 300
+	// IsFinal reports whether a refusal is stored as an answer is. Others free the key. nil: none is.
+	IsFinal func(refused *Refusal) bool
 }
 
 // storedHeaders are the headers that are stored with an answer and repeated with it.
 var storedHeaders = []string{"Content-Type", "Location"}
 
 // doOnce handles a request once per Idempotency-Key and repeats the stored answer. A refusal
-// changed nothing, so it frees the key, unless the door keeps it. If the process dies during the request, the same
+// changed nothing, so it frees the key, unless the door keeps it. After a failure it is not known what was
+// done: the request can be repeated at once, under its key only, and is told so. If the process dies during the request, the same
 // request can run again after two minutes at the earliest; the guard of the action keeps it
 // from acting twice.
 func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys []string, body []byte, do Handler) error {
@@ -74,36 +65,55 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 	case stored != nil:
 		return m.writeStored(w, stored)
 	}
-	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) {
-		if first := begun.InterruptedAt(); !first.IsZero() {
-			r = r.WithContext(context.WithValue(r.Context(), interruptedKey{}, first))
+	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) (final bool) {
+		r = r.WithContext(context.WithValue(r.Context(), identityKey{}, identity{begun.ID(), begun.InterruptedAt()}))
+		err := do(w, r, c, body)
+		if err == nil {
+			return false // what it wrote says whether it is kept
 		}
-		if err := do(w, r, c, body); err != nil {
-			m.Refuse(w, r, err)
-		}
+		refused := m.door.RefusalOf(r.Context(), err)
+		m.Refuse(w, r, refused)
+		return m.format.Idempotency.IsFinal != nil && m.format.Idempotency.IsFinal(refused)
 	})
 	return nil
 }
 
-type interruptedKey struct{}
+type identityKey struct{}
+
+// identity is which request with an Idempotency-Key is handled.
+type identity struct {
+	id          string
+	interrupted time.Time
+}
+
+// RequestID identifies a request with an Idempotency-Key, the same each time that it is sent again; empty
+// without one.
+func RequestID(ctx context.Context) string {
+	of, _ := ctx.Value(identityKey{}).(identity)
+	return of.id
+}
 
 // InterruptedAt returns when an earlier request with the same Idempotency-Key began whose process died before
 // an answer was stored: what it asked for may be done. Zero: there was none.
 func InterruptedAt(ctx context.Context) time.Time {
-	first, _ := ctx.Value(interruptedKey{}).(time.Time)
-	return first
+	of, _ := ctx.Value(identityKey{}).(identity)
+	return of.interrupted
 }
 
 // doAndStore handles a request, and stores its answer before the caller gets it.
-func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, begun *postadjudication.IdempotentRequest, do func(http.ResponseWriter)) {
+func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, begun *postadjudication.IdempotentRequest, do func(http.ResponseWriter) (final bool)) {
+	final := false
 	recorded := &recorder{header: w.Header()}
 	defer func() {
 		ctx := context.WithoutCancel(r.Context()) // the request was handled, so its answer is stored even if the caller left
 		var err error
-		if m.format.Idempotency.keeps(recorded) {
+		switch {
+		case recorded.status >= 200 && recorded.status < 300, final && recorded.status >= 400 && recorded.status < 500:
 			err = begun.Answer(ctx, recorded.response(route.Secret, m.format.Headers))
-		} else {
+		case recorded.status >= 400 && recorded.status < 500 && begun.InterruptedAt().IsZero():
 			err = begun.Drop(ctx)
+		default:
+			err = begun.Interrupt(ctx)
 		}
 		if err != nil {
 			m.door.log.Error("failed to store the answer of a request with an idempotency key", zap.Error(err))
@@ -116,7 +126,7 @@ func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, be
 			m.door.log.Debug("failed to write an answer", zap.Error(err))
 		}
 	}()
-	do(recorded)
+	final = do(recorded)
 }
 
 // requestDigest returns a hash of what makes two requests the same: principal, method, path,

@@ -38,7 +38,7 @@ var arrows = map[string][]string{
 	"internal/access":                               {},
 	"internal/app":                                  {"background", "background/circuit", "internal/access", "internal/api", "internal/build", "internal/door", "internal/fakeescrow", "internal/localpg", "internal/ojs", "internal/openwop", "internal/pgurl", "postadjudication", "postadjudication/casestatus", "postadjudication/escrow", "postadjudication/escrowhttp", "postadjudication/retention", "receipts"},
 	"internal/ojs/spec":                             {"internal/strictjson", "retrypolicy"},
-	"internal/openwop":                              {"background", "internal/access", "internal/door", "internal/intake", "internal/openwop/spec", "internal/redact", "postadjudication", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/refusal", "receipts", "retrypolicy"},
+	"internal/openwop":                              {"background", "internal/access", "internal/door", "internal/intake", "internal/openwop/spec", "internal/redact", "internal/strictjson", "postadjudication", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/refusal", "receipts", "retrypolicy"},
 	"internal/openwop/spec":                         {"internal/strictjson", "receipts", "receipts/events"},
 	"internal/testkit/program":                      {},
 	"internal/intake":                               {"postadjudication", "postadjudication/refusal", "settlement", "internal/redact", "internal/strictjson"},

@@ -2,8 +2,6 @@ package openwop
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // create answers POST /v1/runs.
@@ -39,18 +38,19 @@ func (s *Server) create(w http.ResponseWriter, q request) error {
 	if err != nil {
 		return s.inInputs(q.Context(), err)
 	}
+	run := out.Run
 	if out.Reply != postadjudication.Created {
-		made, err := s.madeBefore(q.Context(), q, out.Run)
-		switch {
-		case err != nil:
+		if run, err = s.runOfRequest(q, out.Case); err != nil {
 			return err
-		case !made:
-			return notCreated(out)
+		}
+		if run.IsZero() {
+			return s.notCreated(q, out)
 		}
 	}
-	path := runs + "/" + out.Run.String()
+	path := runs + "/" + run.String()
 	w.Header().Set("Location", path)
-	return s.write(w, http.StatusCreated, created{Run: out.Run.String(), Status: spec.Pending, EventsURL: absolute(q.Request, path+"/events"), StatusURL: absolute(q.Request, path)})
+	w.Header().Set(caseHeader, out.Case.String())
+	return s.write(w, http.StatusCreated, created{Run: run.String(), Status: spec.Pending, EventsURL: absolute(q.Request, path+"/events"), StatusURL: absolute(q.Request, path)})
 }
 
 // createSettlement submits the adjudication that the inputs are.
@@ -63,32 +63,32 @@ func (s *Server) createSettlement(q request, asked spec.Create) (postadjudicatio
 		}
 		return postadjudication.Submitted{}, spec.Invalid(named...)
 	}
-	a.Actor = q.caller.Principal
+	a.Actor, a.Request = q.caller.Principal, door.RequestID(q.Context())
 	return s.Service.Submit(q.Context(), a)
 }
 
-// createTask submits a task of a plain family. If an earlier request with the same Idempotency-Key may have
-// created it, it creates no second one, even if the first has ended.
+// createTask submits a task of a plain family. The retry key of one with an Idempotency-Key is that of its
+// request, so that a request that is sent again creates no second task, even if the first has ended.
 func (s *Server) createTask(q request, asked spec.Create) (postadjudication.Submitted, error) {
-	t := postadjudication.Task{Tenant: q.caller.Tenant, Family: asked.Workflow, Payload: asked.Inputs, Actor: q.caller.Principal}
-	if q.Header.Get("Idempotency-Key") != "" {
-		t.RetryKey, t.Once = taskKey(q), !door.InterruptedAt(q.Context()).IsZero()
+	t := postadjudication.Task{Tenant: q.caller.Tenant, Family: asked.Workflow, Payload: asked.Inputs, Actor: q.caller.Principal, Request: door.RequestID(q.Context())}
+	if t.Request != "" {
+		t.RetryKey, t.Once = "openwop:"+t.Request, true
 	}
 	return s.Service.SubmitTask(q.Context(), t)
 }
 
-// taskKey returns the retry key of a task that is created with an Idempotency-Key. Callers don't see it,
-// and no key that we make ourselves begins like it.
-func taskKey(q request) string {
-	sum := sha256.Sum256([]byte(q.caller.Principal + "\n" + q.Header.Get("Idempotency-Key")))
-	return "openwop-request:" + hex.EncodeToString(sum[:])
-}
-
-// notCreated returns the refusal of a run that was not created.
-func notCreated(out postadjudication.Submitted) error {
-	run := out.Run.String()
-	if out.Run.IsZero() {
-		run = ""
+// notCreated returns the refusal of a run that was not created. It names the run that answers for it, if the
+// door shows that.
+func (s *Server) notCreated(q request, out postadjudication.Submitted) error {
+	run := ""
+	if !out.Run.IsZero() {
+		_, _, err := s.openRun(q.Context(), q.caller.Tenant, out.Run.String())
+		switch {
+		case err == nil:
+			run = out.Run.String()
+		case !errors.Is(err, refusal.ErrNotFound):
+			return err
+		}
 	}
 	switch out.Reply {
 	case postadjudication.Deduplicated:
@@ -96,7 +96,11 @@ func notCreated(out postadjudication.Submitted) error {
 	case postadjudication.AlreadyExecuted:
 		return spec.Conflict("already_executed", "it was executed before: nothing is executed twice", run)
 	case postadjudication.DeadLettered:
-		return spec.Conflict(string(out.Reply), "it was dead-lettered: fork the run", run)
+		message := "it was dead-lettered: fork the run"
+		if run == "" {
+			message = "it was dead-lettered, and the days in which it can be forked here are over"
+		}
+		return spec.Conflict(string(out.Reply), message, run)
 	case postadjudication.Busy:
 		return door.NewRefusal(http.StatusServiceUnavailable, "busy", "another transaction has locked the case: try again").WithRetryAfter(1)
 	}

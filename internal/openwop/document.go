@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"strings"
 )
 
 //go:embed openapi.json
@@ -34,9 +35,22 @@ func (d document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "public, max-age="+documentAge)
 	w.Header().Set("ETag", d.etag)
-	if r.Header.Get("If-None-Match") == d.etag {
+	if d.matches(r.Header.Get("If-None-Match")) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	_, _ = w.Write(d.body) // a reader that left needs no answer
+}
+
+// matches reports whether the tags of If-None-Match have the document's: as HTTP compares them, weakly.
+func (d document) matches(tags string) bool {
+	if strings.TrimSpace(tags) == "*" {
+		return true
+	}
+	for tag := range strings.SplitSeq(tags, ",") {
+		if strings.TrimPrefix(strings.TrimSpace(tag), "W/") == d.etag {
+			return true
+		}
+	}
+	return false
 }

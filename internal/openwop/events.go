@@ -30,7 +30,8 @@ func (s *Server) poll(w http.ResponseWriter, q request) error {
 	if err != nil {
 		return err
 	}
-	if len(log.After(asked.After)) == 0 && !log.Ended() {
+	w.Header().Set(caseHeader, log.of.String())
+	if len(log.After(asked.After)) == 0 && !log.Ended() && q.Method != http.MethodHead {
 		if err := s.pollUntil(q, log, asked); err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func (s *Server) pollUntil(q request, log *runLog, asked spec.Poll) error {
 	follow := s.follow(ctx, q.caller, log)
 	defer follow.done()
 	for len(log.After(asked.After)) == 0 && !log.Ended() && ctx.Err() == nil {
-		if _, err := follow.next(ctx); err != nil && ctx.Err() == nil {
+		if err := follow.next(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -70,34 +71,43 @@ type follow struct {
 	news   <-chan struct{}
 	done   func()
 	began  bool
+	looked time.Time // when the key was checked
 }
 
 func (s *Server) follow(ctx context.Context, c door.Caller, log *runLog) *follow {
 	news, done := s.followers.wait(ctx, c.Tenant, log.Run)
-	return &follow{server: s, caller: c, log: log, news: news, done: done}
+	return &follow{server: s, caller: c, log: log, news: news, done: done, looked: time.Now()}
 }
 
-// idle is how long a reader waits for news before it checks its key and reads all the same.
-const idle = 15 * time.Second
+const (
+	// idle is how long a reader waits for news before it reads all the same.
+	idle = 5 * time.Second
+	// keyCheck is how often the key of a reader is checked.
+	keyCheck = 5 * time.Second
+	// keepalive is how long a stream is silent at most.
+	keepalive = 15 * time.Second
+)
 
 // next waits for news of the run and reads its log. It reads at once when it is called first: what was
-// committed between the last reading and the beginning of follow would wake nobody. It reports whether
-// there was no news for as long as idle.
-func (f *follow) next(ctx context.Context) (quiet bool, err error) {
+// committed between the last reading and the beginning of follow would wake nobody. It fails if the key of
+// the caller is no longer valid.
+func (f *follow) next(ctx context.Context) error {
 	if f.began {
 		select {
 		case <-f.news:
-		case <-time.After(idle):
-			if err := f.server.Door.CheckKey(ctx, f.caller); err != nil {
-				return true, err
-			}
-			quiet = true
+		case <-time.After(f.server.idle):
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return ctx.Err()
 		}
 	}
 	f.began = true
-	return quiet, f.server.inReadSlot(ctx, f.caller.Tenant, func() error { return f.log.read(ctx) })
+	if time.Since(f.looked) >= keyCheck {
+		if err := f.server.Door.CheckKey(ctx, f.caller); err != nil {
+			return err
+		}
+		f.looked = time.Now()
+	}
+	return f.server.inReadSlot(ctx, f.caller.Tenant, func() error { return f.log.read(ctx) })
 }
 
 // stream answers GET /v1/runs/{runId}/events with server-sent events. It ends after the last event of
@@ -111,16 +121,18 @@ func (s *Server) stream(w http.ResponseWriter, q request) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.Door.AcquireStream(q.caller)
-	if err != nil {
-		return err
-	}
-	defer release()
+	w.Header().Set(caseHeader, log.of.String())
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer
 	if q.Method == http.MethodHead {
 		return nil
 	}
+	release, err := s.Door.AcquireStream(q.caller)
+	if err != nil {
+		w.Header().Set("Content-Type", "application/json")
+		return err
+	}
+	defer release()
 	ctx, cancel := context.WithCancel(q.Context())
 	defer cancel()
 	defer context.AfterFunc(s.Door.Stopping(), cancel)()
@@ -136,6 +148,7 @@ type stream struct {
 	asked spec.Stream
 	log   *runLog
 	sent  int // sequence of the last event that was sent or left out
+	wrote time.Time
 	w     http.ResponseWriter
 	ctl   *http.ResponseController
 }
@@ -147,7 +160,8 @@ func (t *stream) run(ctx context.Context, f *follow) error {
 		return err
 	}
 	if t.asked.Modes[0] == spec.Values && t.sent >= 0 { // a reader that comes back begins with the state
-		if err := t.writeEvents([]spec.Event{t.snapshotAt(min(t.sent, len(t.log.Events)-1))}); err != nil {
+		t.sent = min(t.sent, len(t.log.Events)-1)
+		if err := t.writeEvents([]spec.Event{t.snapshotAt(t.sent)}); err != nil {
 			return err
 		}
 	}
@@ -156,8 +170,7 @@ func (t *stream) run(ctx context.Context, f *follow) error {
 			return err
 		}
 		before := len(t.log.Events)
-		quiet, err := f.next(ctx)
-		if err != nil {
+		if err := f.next(ctx); err != nil {
 			return err
 		}
 		if wait := t.asked.Buffer; wait > 0 && len(t.log.Events) > before && !t.log.Ended() {
@@ -166,8 +179,11 @@ func (t *stream) run(ctx context.Context, f *follow) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
+			if err := f.log.read(ctx); err != nil {
+				return err
+			}
 		}
-		if quiet {
+		if time.Since(t.wrote) >= keepalive {
 			if err := t.send([]byte(":keepalive\n\n")); err != nil {
 				return err
 			}
@@ -204,7 +220,7 @@ func (t *stream) mode(e spec.Event) spec.Mode {
 // snapshotAt returns the event of the mode values after the event of a sequence; -1: before the first.
 func (t *stream) snapshotAt(sequence int) spec.Event {
 	at := t.log.Submission().At
-	out := spec.Event{ID: fmt.Sprintf("%s.snapshot.%d", t.log.Run, sequence), Run: t.log.Run.String(), Type: spec.StateSnapshot, Timestamp: spec.FormatTime(at), Sequence: max(0, sequence)}
+	out := spec.Event{ID: fmt.Sprintf("%s.snapshot.%d", t.log.Run, sequence), Run: t.log.Run.String(), Type: spec.StateSnapshot, Timestamp: spec.FormatTime(at), Sequence: sequence}
 	if sequence >= 0 {
 		out.Timestamp = t.log.Events[sequence].Timestamp
 	}
@@ -241,7 +257,10 @@ func writeFrame(out *bytes.Buffer, id int, name string, data any) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "id: %d\nevent: %s\ndata: %s\n\n", id, name, text)
+	if id >= 0 { // a snapshot before the first event has no place in the log
+		fmt.Fprintf(out, "id: %d\n", id)
+	}
+	fmt.Fprintf(out, "event: %s\ndata: %s\n\n", name, text)
 	return nil
 }
 
@@ -255,5 +274,6 @@ func (t *stream) send(text []byte) error {
 	if _, err := t.w.Write(text); err != nil {
 		return err
 	}
+	t.wrote = time.Now()
 	return t.ctl.Flush()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/door"
@@ -34,12 +35,16 @@ func (s *Server) fork(w http.ResponseWriter, q request) error {
 	case asked.Mode != spec.Branch:
 		return &spec.Error{Status: http.StatusNotImplemented, Code: "fork_unsupported_mode", Message: "this host forks in the mode branch only", Details: map[string]any{"supported": []spec.ForkMode{spec.Branch}}}
 	}
-	run, err := s.forkNewest(q, source, asked.FromSeq)
+	run, err := s.runOfRequest(q, source.of)
+	if err == nil && run.IsZero() {
+		run, err = s.forkNewest(q, source, asked.FromSeq)
+	}
 	if err != nil {
 		return err
 	}
 	path := runs + "/" + run.String()
 	w.Header().Set("Location", path)
+	w.Header().Set(caseHeader, source.of.String())
 	return s.write(w, http.StatusCreated, created{
 		Run: run.String(), Source: source.Run.String(), FromSeq: &asked.FromSeq, Mode: asked.Mode, Status: spec.Pending,
 		EventsURL: absolute(q.Request, path+"/events"), StatusURL: absolute(q.Request, path),
@@ -58,17 +63,14 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 			return background.RunID{}, err
 		}
 		newest := lineage.Runs[len(lineage.Runs)-1]
-		if made, err := s.forkedBefore(q, newest); err != nil || made {
-			return newest.Run, err
-		}
 		if newest.State.Live() {
 			return background.RunID{}, alreadyActive(newest.Run)
 		}
 		if newest.Family == postadjudication.Family || newest.Letter == background.LetterOpen {
-			forked, err := q.operator.DeadLetters.Fork(q.Context(), newest.Run, deadletter.Fork{Reason: reason})
+			forked, err := q.operator.DeadLetters.Fork(q.Context(), newest.Run, deadletter.Fork{Reason: reason, Request: door.RequestID(q.Context())})
 			return forked.Run, s.forkRefusal(q.Context(), newest, err)
 		}
-		again, err := q.operator.Cases.RunAgain(q.Context(), newest.Run, reason)
+		again, err := q.operator.Cases.RunAgain(q.Context(), newest.Run, postadjudication.Repetition{Reason: reason, Request: door.RequestID(q.Context())})
 		switch {
 		case err != nil:
 			return background.RunID{}, err
@@ -76,18 +78,16 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 			return again.Run, nil
 		case again.Reply == postadjudication.Deduplicated:
 			return background.RunID{}, alreadyActive(again.Run)
+		case again.Reply == postadjudication.Superseded && !isOf(lineage, again.Run):
+			return background.RunID{}, spec.Conflict(string(again.Reply), "another task with the same retry key took the place of this one", again.Run.String())
 		}
 	}
 	return background.RunID{}, door.NewRefusal(http.StatusServiceUnavailable, "busy", "other requests changed the run meanwhile: try again").WithRetryAfter(1)
 }
 
-// forkedBefore reports whether the newest run was created by an earlier request with this Idempotency-Key
-// that was interrupted. See door.InterruptedAt.
-func (s *Server) forkedBefore(q request, newest casestatus.Status) (bool, error) {
-	if len(newest.Parents) == 0 {
-		return false, nil
-	}
-	return s.madeBefore(q.Context(), q, newest.Run)
+// isOf reports whether a run is of a lineage.
+func isOf(l casestatus.Lineage, run background.RunID) bool {
+	return slices.ContainsFunc(l.Runs, func(s casestatus.Status) bool { return s.Run == run })
 }
 
 func alreadyActive(run background.RunID) error {

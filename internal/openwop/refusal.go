@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/internal/redact"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -48,6 +49,16 @@ func writeRefusal(w http.ResponseWriter, _ *http.Request, refused *door.Refusal)
 	_, err := w.Write(append(safe.Body(), '\n'))
 	return err
 }
+
+// finalCodes are the codes of refusals that stay as they are, so that a repeated request is answered the same.
+var finalCodes = []string{
+	"not_found", "already_executed", "run_terminal", string(postadjudication.CaseEnded), string(postadjudication.StaleGeneration), string(postadjudication.RetryKeyMismatch),
+	string(postadjudication.Cancelled), string(postadjudication.Superseded),
+}
+
+// isFinal reports whether a refusal stays as it is. What depends on a run at work, on what a person finds out
+// or on an open dead letter may be answered otherwise later.
+func isFinal(refused *door.Refusal) bool { return slices.Contains(finalCodes, refused.Code) }
 
 // codes are the codes of OpenWOP for refusals of the door. Others keep their code.
 var codes = map[string]struct {

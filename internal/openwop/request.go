@@ -1,14 +1,13 @@
 package openwop
 
 import (
-	"context"
 	"net/http"
-	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // request is a request whose caller may make it.
@@ -30,19 +29,26 @@ type created struct {
 	StatusURL string        `json:"statusUrl,omitempty"`
 }
 
-// madeBefore reports whether a run was created by an earlier request with this Idempotency-Key that was
-// interrupted. See door.InterruptedAt.
-func (s *Server) madeBefore(ctx context.Context, q request, run background.RunID) (bool, error) {
-	first := door.InterruptedAt(q.Context())
-	if first.IsZero() || run.IsZero() {
-		return false, nil
+// runOfRequest returns the run of a case that this request made, when it came before under the same
+// Idempotency-Key and was interrupted; zero if it made none. See door.InterruptedAt.
+func (s *Server) runOfRequest(q request, of background.CaseID) (run background.RunID, err error) {
+	if door.InterruptedAt(q.Context()).IsZero() || of.IsZero() {
+		return run, nil
 	}
-	log, _, err := s.openRun(ctx, q.caller.Tenant, run.String())
-	if err != nil {
-		return false, err
-	}
-	receipt := log.Submission()
-	return receipt.Actor == q.caller.Principal && !receipt.At.Before(first.Truncate(time.Microsecond)), nil
+	asked := door.RequestID(q.Context())
+	err = s.inReadSlot(q.Context(), q.caller.Tenant, func() error {
+		return eachReceipt(q.Context(), s.Service, q.caller.Tenant, of, 0, func(r receipts.Receipt) error {
+			if r.Subtype != receipts.Submitted || !run.IsZero() {
+				return nil
+			}
+			p, err := r.Known()
+			if err == nil && p.Request == asked {
+				run = r.Run
+			}
+			return err
+		})
+	})
+	return run, err
 }
 
 // noParameters refuses query parameters where there are none. It returns nil if there is none.
@@ -52,6 +58,9 @@ func noParameters(q request) error {
 	}
 	return nil
 }
+
+// caseHeader is the header of answers about a run that names its case, whose receipts /api/v1 shows.
+const caseHeader = "Recourse-Case"
 
 // reasonPrefix begins the reasons that receipts of this door's requests have.
 const reasonPrefix = "OpenWOP: "

@@ -2,6 +2,7 @@ package openwop
 
 import (
 	"context"
+	"errors"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
@@ -45,18 +46,36 @@ func (s *Server) openRun(ctx context.Context, tenant, id string) (log *runLog, s
 
 // read appends what was committed since the last call.
 func (l *runLog) read(ctx context.Context) error {
+	err := eachReceipt(ctx, l.service, l.tenant, l.of, l.after, func(r receipts.Receipt) error {
+		if l.Ended() {
+			return errEnded // what follows is about other runs
+		}
+		l.after = r.Seq
+		return l.Add([]receipts.Receipt{r})
+	})
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	return err
+}
+
+// errEnded stops the reading of receipts at the end of a log.
+var errEnded = errors.New("the log has ended")
+
+// eachReceipt calls f for the receipts of a case after a sequence, in order.
+func eachReceipt(ctx context.Context, s *postadjudication.Service, tenant string, of background.CaseID, after int64, f func(receipts.Receipt) error) error {
 	for {
-		page, err := l.service.Receipts(ctx, l.tenant, l.of, l.after, receiptPage)
+		page, err := s.Receipts(ctx, tenant, of, after, receiptPage)
 		if err != nil {
 			return err
 		}
-		if err := l.Add(page); err != nil {
-			return err
+		for _, r := range page {
+			if err := f(r); err != nil {
+				return err
+			}
+			after = r.Seq
 		}
-		if len(page) > 0 {
-			l.after = page[len(page)-1].Seq
-		}
-		if len(page) < receiptPage || l.Ended() {
+		if len(page) < receiptPage {
 			return nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
+	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -23,13 +24,13 @@ func (s *Server) read(w http.ResponseWriter, q request) error {
 		return err
 	}
 	out := log.Snapshot(q.caller.Tenant, len(log.Events))
-	if status.CancelRequested && status.State == background.Running {
+	if status.CancelRequested && status.State == background.Running && !log.Ended() {
 		out.Status = spec.Cancelling
 	}
 	if out.Variables, err = s.variables(q.Context(), log); err != nil {
 		return err
 	}
-	w.Header().Set("Recourse-Case", status.Case.String())
+	w.Header().Set(caseHeader, status.Case.String())
 	return s.write(w, http.StatusOK, out)
 }
 
@@ -41,7 +42,7 @@ func (s *Server) variables(ctx context.Context, log *runLog) (out map[string]jso
 	}
 	err = s.inReadSlot(ctx, log.tenant, func() error {
 		task, err := s.Service.Task(ctx, log.tenant, log.Run)
-		if err != nil {
+		if err != nil || strictjson.Kind(task.Payload) != "an object" { // the library takes tasks with any payload
 			return err
 		}
 		return json.Unmarshal(task.Payload, &out)
@@ -72,6 +73,7 @@ func (s *Server) cancel(w http.ResponseWriter, q request) error {
 	if why == "" {
 		why = "run cancelled"
 	}
+	w.Header().Set(caseHeader, log.of.String())
 	after, err := q.operator.Cases.Cancel(q.Context(), log.Run, reasonPrefix+why)
 	switch {
 	case errors.Is(err, refusal.ErrEnded):

@@ -53,11 +53,12 @@ type Server struct {
 	followers followers
 	discovery document
 	openAPI   document
+	idle      time.Duration // see idle
 }
 
 // New returns a server of the runs of a service.
 func New(c Config) (*Server, error) {
-	s := &Server{Config: c, workflows: map[string]spec.Workflow{postadjudication.Family: settlement}}
+	s := &Server{Config: c, workflows: map[string]spec.Workflow{postadjudication.Family: settlement}, idle: idle}
 	s.followers = followers{service: c.Service, stopping: c.Door.Stopping(), byTenant: map[string]*follower{}}
 	var fixtures []string
 	if c.Test != nil {
@@ -74,8 +75,8 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.mux = c.Door.NewMux(door.Format{
-		MediaTypes: []string{"application/json"}, HandlersCheckJSON: true, WriteRefusal: writeRefusal, Headers: []string{"Recourse-Case"},
-		Idempotency: door.Idempotency{ReplayedHeader: "openwop-Idempotent-Replay", CheckKey: func(key string) error { return refusalOf(spec.CheckKey(key)) }, PerRoute: true, KeepRefusals: true},
+		MediaTypes: []string{"application/json"}, HandlersCheckJSON: true, WriteRefusal: writeRefusal, Headers: []string{caseHeader},
+		Idempotency: door.Idempotency{ReplayedHeader: "openwop-Idempotent-Replay", CheckKey: func(key string) error { return refusalOf(spec.CheckKey(key)) }, PerRoute: true, IsFinal: isFinal},
 	})
 	s.mux.HandlePublic("GET "+DiscoveryPath, s.discovery)
 	s.mux.HandlePublic("GET "+Prefix+"/openapi.json", s.openAPI)

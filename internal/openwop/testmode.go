@@ -158,7 +158,7 @@ func (s *Server) exhaust(w http.ResponseWriter, q request) error {
 	f := s.follow(ctx, q.caller, log)
 	defer f.done()
 	for !log.Ended() {
-		if _, err := f.next(ctx); err != nil {
+		if err := f.next(ctx); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 // can't be changed: other bytes under the same operation key would be another order.
 type Fork struct {
 	Reason string              // required
+	Request string             // identifies the request that asks for the fork, for the receipt; empty: none
 	Policy *retrypolicy.Policy // nil: the letter's
 	Queue  string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
 	// Payload is the envelope of a job, for a retry with changes; nil: the letter's. Fingerprint is what
@@ -54,7 +55,7 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forke
 		if err != nil {
 			return journal.Change{}, err
 		}
-		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
+		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Request: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
 	})
 	if err != nil {
 		return Forked{}, err

@@ -10,13 +10,28 @@ var openwopGuards = []Guard{
 	},
 	{
 		Name:     "a create that is repeated after a crash makes no second task",
-		Edits:    []Edit{{"internal/openwop/create.go", "taskKey(q), !door.InterruptedAt(q.Context()).IsZero()", "taskKey(q), false && !door.InterruptedAt(q.Context()).IsZero()"}},
+		Edits:    []Edit{{"internal/openwop/create.go", "t.RetryKey, t.Once = \"openwop:\"+t.Request, true", "t.RetryKey, t.Once = \"openwop:\"+t.Request, false"}},
 		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestARepeatedRequestFindsWhatItMade"},
 	},
 	{
 		Name:     "a fork that is repeated after a crash makes no second fork",
-		Edits:    []Edit{{"internal/openwop/fork.go", "err := s.forkedBefore(q, newest); err != nil || made {", "err := s.forkedBefore(q, newest); err != nil || made && false {"}},
+		Edits:    []Edit{{"internal/openwop/fork.go", "	if err == nil && run.IsZero() {\n		run, err = s.forkNewest", "	if err == nil {\n		run, err = s.forkNewest"}},
 		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestARepeatedRequestFindsWhatItMade"},
+	},
+	{
+		Name:     "after a failure a key still belongs to its request",
+		Edits:    []Edit{{"internal/door/idempotency.go", "err = begun.Interrupt(ctx)", "err = begun.Drop(ctx)"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestA503DoesNotForgetThatAKeyWasUsed"},
+	},
+	{
+		Name:     "a task runs again as the run that was named",
+		Edits:    []Edit{{"postadjudication/runagain.go", "		if seen.Run.ID != of.Run.ID {", "		if seen.Run.ID != of.Run.ID && false {"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestAForkExecutesWithItsOwnInputs"},
+	},
+	{
+		Name:     "the reader of a stream has a valid key",
+		Edits:    []Edit{{"internal/openwop/events.go", "err := f.server.Door.CheckKey(ctx, f.caller); err != nil", "err := f.server.Door.CheckKey(ctx, f.caller); err != nil && false"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestARevokedKeyEndsTheStreamOfABusyRun"},
 	},
 	{
 		Name:     "a log has nothing after its end",

@@ -26,6 +26,7 @@ type Forking struct {
 	Facts   ForkFacts
 	Actor   string
 	Reason  string
+	Request string // identifies the request that asks for the fork; empty: none
 	Policy  *retrypolicy.Policy // nil: the letter's
 	Queue   string              // empty: the letter's
 	Queues  func(family string) []string
@@ -116,7 +117,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	changes := k.applyOverrides(&next)
 	submitted := receipts.Payload{
 		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
-		OutcomeClass: string(next.Class), Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
+		OutcomeClass: string(next.Class), Request: k.Request, Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
 	}
 	submitted.LetterOf, _ = HandledRun(next)
 	if s.Case.Kind == journal.KindSettlement {

@@ -118,6 +118,16 @@ func (r *IdempotentRequests) Answer(ctx context.Context, q IdempotentRequest, re
 	return busyOrWrapped(err)
 }
 
+// Interrupt leaves a request without a response, so that Begin gives it to the next caller at once, and says
+// when it began first. timeout is how long a request without a response keeps others waiting.
+func (r *IdempotentRequests) Interrupt(ctx context.Context, q IdempotentRequest, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	_, err := pg.Exec(ctx, r.batchDB, failpoint.Request, `UPDATE recourse.requests SET first_began = coalesce(first_began, began), began = began - $4 * interval '1 microsecond'
+		WHERE tenant = $1 AND key = $2 AND token = $3 AND status IS NULL`, q.Tenant, q.Key, q.Token, (timeout + time.Millisecond).Microseconds())
+	return busyOrWrapped(err)
+}
+
 // Drop deletes a request that has no response, so that its key is free again. If its outcome is
 // unknown, the guards of what it asked for keep a repeated request from acting twice.
 func (r *IdempotentRequests) Drop(ctx context.Context, q IdempotentRequest) error {

@@ -7,7 +7,7 @@ import (
 
 // If-None-Match is compared weakly and may be a list or * (RFC 9110, 13.1.2). A proxy that compresses
 // makes every entity tag weak.
-func TestHostileIfNoneMatchIsCompared(t *testing.T) {
+func TestIfNoneMatchIsCompared(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	etag := f.want(http.StatusOK, "", "GET", DiscoveryPath, "").header.Get("ETag")
@@ -19,7 +19,7 @@ func TestHostileIfNoneMatchIsCompared(t *testing.T) {
 }
 
 // The guide: every answer about a run names its case.
-func TestHostileEveryAnswerAboutARunNamesItsCase(t *testing.T) {
+func TestEveryAnswerAboutARunNamesItsCase(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := f.all("acme")
