@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs"
+	"github.com/recourse-dev/recourse/internal/openwop"
 )
 
 // serverInfo is what serve writes once it is ready.
@@ -23,6 +24,7 @@ type serverInfo struct {
 	Asynqmon string `json:"asynqmon"`
 	API      string `json:"api"`
 	Jobs     string `json:"jobs,omitempty"`     // Open Job Spec
+	Runs     string `json:"runs,omitempty"`     // OpenWOP
 	Keys     bool   `json:"keys_needed"`        // the API and asynqmon require an access key
 	Database string `json:"database,omitempty"` // URL of a private Postgres, with its password
 	Tenant   string `json:"tenant,omitempty"`   // of requests that have no key and name no tenant
@@ -81,6 +83,9 @@ func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 	if !m.Options.NoOJS {
 		info.Jobs = m.URL + ojs.Prefix + "/v1"
 	}
+	if !m.Options.NoOpenWOP {
+		info.Runs = m.URL + openwop.Prefix
+	}
 	if m.Options.Private && m.Options.DatabaseURL == "" {
 		info.Database = m.DatabaseURL
 	}
@@ -102,6 +107,9 @@ func showServerInfo(sh *shell.Shell, info serverInfo) error {
 	rows := [][]string{{"HTTP API", info.API}}
 	if info.Jobs != "" {
 		rows = append(rows, []string{"jobs", info.Jobs + " (Open Job Spec)"})
+	}
+	if info.Runs != "" {
+		rows = append(rows, []string{"runs", info.Runs + " (OpenWOP)"})
 	}
 	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, append(rows, [][]string{
 		{"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"access", info.accessText()},

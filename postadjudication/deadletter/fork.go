@@ -14,10 +14,10 @@ import (
 // Fork describes the fork of an open dead letter. The request to the escrow service
 // can't be changed: other bytes under the same operation key would be another order.
 type Fork struct {
-	Reason string              // required
-	Request string             // identifies the request that asks for the fork, for the receipt; empty: none
-	Policy *retrypolicy.Policy // nil: the letter's
-	Queue  string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
+	Reason  string              // required
+	Request string              // identifies the request that asks for the fork, for the receipt; empty: none
+	Policy  *retrypolicy.Policy // nil: the letter's
+	Queue   string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
 	// Payload is the envelope of a job, for a retry with changes; nil: the letter's. Fingerprint is what
 	// the job is unique by then; nil: what it was unique by.
 	Payload     []byte

@@ -26,7 +26,7 @@ type Forking struct {
 	Facts   ForkFacts
 	Actor   string
 	Reason  string
-	Request string // identifies the request that asks for the fork; empty: none
+	Request string              // identifies the request that asks for the fork; empty: none
 	Policy  *retrypolicy.Policy // nil: the letter's
 	Queue   string              // empty: the letter's
 	Queues  func(family string) []string
