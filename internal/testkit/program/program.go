@@ -53,10 +53,11 @@ func (ps *Programs) Path(name string) string { return filepath.Join(ps.folder, n
 func (ps *Programs) Close() error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	var err error
 	for _, p := range ps.all {
-		p.stop()
+		err = errors.Join(err, p.stop())
 	}
-	return os.RemoveAll(ps.folder)
+	return errors.Join(err, os.RemoveAll(ps.folder))
 }
 
 // Server is a server that Launch started.
@@ -72,7 +73,7 @@ type Server struct {
 // Launch starts a program with arguments, and returns once it has written its address. With --json its
 // first output is an object with url; objects with token, which recourse keys create writes, may precede
 // it. The name is that of its log.
-func (ps *Programs) Launch(name, program string, arguments ...string) (*Server, error) {
+func (ps *Programs) Launch(name, program string, arguments ...string) (p *Server, err error) {
 	if err := ps.build(); err != nil {
 		return nil, err
 	}
@@ -80,8 +81,8 @@ func (ps *Programs) Launch(name, program string, arguments ...string) (*Server, 
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	p := &Server{cmd: exec.Command(program, arguments...), ended: make(chan error, 1)}
+	defer func() { err = errors.Join(err, log.Close()) }() // the process has a copy of its own
+	p = &Server{cmd: exec.Command(program, arguments...), ended: make(chan error, 1)}
 	p.cmd.Dir, p.cmd.Stderr = ps.folder, log
 	for _, variable := range os.Environ() { // which may name servers of other tests
 		if !strings.HasPrefix(variable, "RECOURSE_") {
@@ -99,13 +100,12 @@ func (ps *Programs) Launch(name, program string, arguments ...string) (*Server, 
 	}
 	go func() { p.ended <- p.cmd.Wait() }()
 	if err := p.watch(); err != nil {
-		p.stop()
-		return nil, err
+		return nil, errors.Join(err, p.stop())
 	}
 	if err := p.readAddress(stdout); err != nil {
-		p.stop()
-		text, _ := os.ReadFile(log.Name())
-		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(p.cmd.Args, " "), err, text)
+		ended := p.stop()
+		text, read := os.ReadFile(log.Name())
+		return nil, errors.Join(fmt.Errorf("%s: %w\n%s", strings.Join(p.cmd.Args, " "), err, text), ended, read)
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -155,19 +155,28 @@ func (p *Server) watch() (err error) {
 }
 
 // stop ends the server: first politely, so that it stops the servers that it has started.
-func (p *Server) stop() {
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		fmt.Fprintln(os.Stderr, "the server under test:", err)
+func (p *Server) stop() (err error) {
+	if err = p.cmd.Process.Signal(os.Interrupt); errors.Is(err, os.ErrProcessDone) {
+		err = nil
 	}
 	select {
-	case <-p.ended:
+	case ended := <-p.ended:
+		err = errors.Join(err, unlessExited(ended))
 	case <-time.After(time.Minute):
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-		fmt.Fprintln(os.Stderr, "the server under test did not end within a minute of its signal, and was killed")
+		err = errors.Join(err, errors.New("the server under test did not end within a minute of its signal, and was killed"), p.cmd.Process.Kill(), unlessExited(<-p.ended))
 	}
 	if p.watchdog.Process != nil {
-		_ = p.watchdog.Process.Kill()
-		_ = p.watchdog.Wait()
+		_ = p.watchdog.Process.Kill() // it may have ended
+		err = errors.Join(err, unlessExited(p.watchdog.Wait()))
 	}
+	return err
+}
+
+// unlessExited returns the error of a wait for a process, but nil if the process has exited, with any code.
+func unlessExited(err error) error {
+	var exited *exec.ExitError
+	if errors.As(err, &exited) {
+		return nil
+	}
+	return err
 }
