@@ -46,7 +46,8 @@ func TestEventsAreReadAndWaitedFor(t *testing.T) {
 		r.ask(auditor, http.MethodGet, path+"9007199254740991", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
 	}
 	r.ask(auditor, http.MethodGet, "/api/v1/events/stream", "", "Last-Event-ID", "1000").refused(http.StatusUnprocessableEntity, "invalid", "after")
-	if got := strings.Join(types, " "); got != "run.created run.started node.started node.failed run.dead_lettered run.failed" {
+	// On a machine that stands still for seconds an attempt is given up before it is sent, and made again.
+	if got := strings.ReplaceAll(strings.Join(types, " "), "node.retried node.started ", ""); got != "run.created run.started node.started node.failed run.dead_lettered run.failed" {
 		t.Errorf("%s", got)
 	}
 }
