@@ -89,6 +89,30 @@ func TestRetentionKeepsTheNewestOfEachQueue(t *testing.T) {
 	f.MustAudit()
 }
 
+// Tenants do not count towards each other's limit, in a queue of the same name.
+func TestRetentionCountsEachTenantAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other := &fixture{f.Rig, f.Rig.As("other", "service:shop").Jobs, t}
+	for range 2 {
+		f.mustDie()
+		other.mustDie()
+	}
+	f.NewPruner(withJobs, func(c *postadjudication.Config) {
+		c.Retention = []retention.Rule{{Family: jobs.Family, MaxCount: 2}}
+	}).MustPrune(retention.Report{})
+	f.mustDie()
+	f.NewPruner(withJobs, func(c *postadjudication.Config) {
+		c.Retention = []retention.Rule{{Family: jobs.Family, MaxCount: 2}}
+	}).MustPrune(retention.Report{Pruned: 1})
+	for tenant, one := range map[string]*fixture{"acme": f, "other": other} {
+		if page, _ := one.mustList(jobs.Query{Limit: 10}); page.Total != 2 {
+			t.Errorf("%s keeps %d", tenant, page.Total)
+		}
+	}
+	f.MustAudit()
+}
+
 // A job on hold is not taken, and a retried one is none of those that are counted.
 func TestRetentionTakesNoJobOnHold(t *testing.T) {
 	t.Parallel()

@@ -28,4 +28,34 @@ var jobGuards = []Guard{
 		Edits:    []Edit{{"internal/ojs/spec/filter.go", "	if confirm, _ := r.flag(\"confirm\"); !confirm {", "	if confirm, given := r.flag(\"confirm\"); !confirm && given {"}},
 		CaughtBy: Detector{Package: "./internal/ojs/spec", Test: "TestBulkRetries"},
 	},
+	{
+		Name:     "a retry waits for the lock of its fingerprint",
+		Edits:    []Edit{{"postadjudication/internal/journal/jobs.go", "	for _, next := range names {", "	for _, next := range names[:0] {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARetryWaitsForTheLockOfItsFingerprint"},
+	},
+	{
+		Name:     "a fingerprint is held for its time only",
+		Edits:    []Edit{{"postadjudication/internal/journal/jobs.go", "r.live AND (u.until IS NULL OR u.until > $2)", "r.live AND $2::timestamptz IS NOT NULL"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARetryIsNotRefusedForAFingerprintThatIsFree"},
+	},
+	{
+		Name:     "changes are applied to the dead letter that they were made for",
+		Edits:    []Edit{{"postadjudication/jobs/retry.go", " || !run.IsZero() && snap.Run.ID != run) {", ") {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARetryIsOfTheDeadLetterThatItsChangesWereMadeFor"},
+	},
+	{
+		Name:     "tenants do not count towards each other's limit of dead jobs",
+		Edits:    []Edit{{"postadjudication/internal/journal/letters.go", "letterRowsOverCountSQL(\"r.tenant, r.queue\")", "letterRowsOverCountSQL(\"r.queue\")"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestRetentionCountsEachTenantAlone"},
+	},
+	{
+		Name:     "what a worker returned is compared with its receipt",
+		Edits:    []Edit{{"postadjudication/audit/columns.go", "	d.compare(\"digest of the output\", r.OutputDigest, t.outputDigest)\n", ""}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheAuditFindsChangedColumnsOfJobs"},
+	},
+	{
+		Name:     "the priority of a job is compared with its receipt",
+		Edits:    []Edit{{"postadjudication/audit/columns.go", "	d.compare(\"priority\", r.Priority, p.Priority)\n", ""}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheAuditFindsChangedColumnsOfJobs"},
+	},
 }
