@@ -1,0 +1,233 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// Ids of jobs are their clients'. A job with the id of an adjudication's run must not get the answers that
+// the worker of the adjudication gives.
+func TestAJobDoesNotTakeTheAnswersOfAnAdjudication(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	s, job := f.submitRemote(1)
+	o := f.mustFetchOrder("w1")
+	_, err := f.Enqueue(ctx, newJob(func(j *jobs.Job) { j.ID = job.ID }))
+	if err == nil {
+		if got, err := f.Fetch(ctx, jobs.Fetch{Queues: []string{mail}, Count: 1, Worker: "w2"}); err != nil || len(got) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if _, err := f.Ack(ctx, jobs.Answer{ID: job.ID, Worker: "w1", Attempt: 1}, f.pay(o)); err != nil {
+		t.Errorf("the ack of what was paid: %v", err)
+	}
+	f.wantPaid(s, 1000)
+}
+
+// The other way: what the worker of a job answers is not said of money. Here another server than the one that
+// gave the job gets the answer.
+func TestTheAnswerOfAJobIsNotThatOfAnAdjudication(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	other := f.other()
+	ctx := context.Background()
+	s, job := f.submitRemote(1)
+	f.mustFetchOrder("w1")
+	if _, err := f.Enqueue(ctx, newJob(func(j *jobs.Job) { j.ID = job.ID })); err != nil {
+		return // refused: no job has that id
+	}
+	if got, err := f.Fetch(ctx, jobs.Fetch{Queues: []string{mail}, Count: 1, Worker: "w2"}); err != nil || len(got) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	done, err := other.Nack(ctx, jobs.Answer{ID: job.ID}, refused, false, background.EndByPolicy) // of the mail
+	if st := f.StatusOf(s.Run); st.State != background.Running {
+		t.Errorf("the nack of a mail, answered with %s %s (%v), ended the adjudication as %s", done.Type, done.State, err, st.State)
+	}
+}
+
+// A repeated fetch checks the order as the first one does: bytes that were changed beside the product since
+// are not what was submitted.
+func TestARepeatedFetchGivesNoAlteredOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s, _ := f.submitRemote(1)
+	fetch := func() []jobs.Fetched {
+		t.Helper()
+		got, err := f.Fetch(context.Background(), jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1", Key: lease.FetchKey{1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := fetch(); len(got) != 1 || !strings.Contains(string(got[0].Payload), `"minor":1000`) {
+		t.Fatalf("%s", got[0].Payload)
+	}
+	for _, q := range []string{`ALTER TABLE recourse.operations DISABLE TRIGGER ALL`,
+		`UPDATE recourse.operations SET request = replace(convert_from(request, 'UTF8'), '"minor":1000', '"minor":9000')::bytea WHERE case_id = '` + s.Case.String() + `'`} {
+		if _, err := f.DB.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := fetch(); len(got) != 0 {
+		t.Errorf("an order that was not submitted: %s", got[0].Payload)
+	}
+}
+
+// What a hand-back rests on is in evidence, as it is of a nack.
+func TestAHandedBackAttemptKeepsWhatItsWorkerSaid(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s, job := f.submitRemote(1)
+	f.mustFetchOrder("w1")
+	if _, err := f.HandBack(context.Background(), by(job), notExecuted); err != nil {
+		t.Fatal(err)
+	}
+	if p := f.Payloads(s, receipts.AttemptInterrupted)[0]; p.Error.Code != notExecuted.Code || p.Error.Message != notExecuted.Message {
+		t.Errorf("the receipt says %+v of %+v", p.Error, notExecuted)
+	}
+}
+
+// A worker that says two sums: the second is a fact, too, and must leave a trace.
+func TestAnotherSumOfTheSameAttemptIsOnRecord(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.StartWorkers()
+	s, job := f.submitRemote(1)
+	f.mustFetchOrder("w1")
+	if _, err := f.Ack(context.Background(), by(job), payment(400, "EUR")); err != nil {
+		t.Fatal(err)
+	}
+	before := f.Count(`SELECT count(*) FROM recourse.receipts`)
+	_, err := f.Ack(context.Background(), by(job), payment(1000, "EUR"))
+	wantConflict(t, err, background.Succeeded)
+	if n := f.Count(`SELECT count(*) FROM recourse.receipts`); n == before {
+		t.Errorf("400 were said to be paid, then 1000: no receipt says so; the answer is %v", err)
+	}
+	f.wantPaid(s, 400)
+}
+
+// Two attempts under one key that name different sums.
+func TestAnotherSumOfTheNextAttemptIsNotLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
+	f.StartWorkers()
+	s, job := f.submitRemote(1)
+	f.mustFetchOrder("w1", shortLease)
+	f.WaitState(s.Run, background.Scheduled)
+	f.mustFetchOrder("w2")
+	_, err := f.Ack(context.Background(), jobs.Answer{ID: job.ID, Worker: "w1", Attempt: 1}, payment(400, "EUR"))
+	wantConflict(t, err, background.Running)
+	f.wantPaid(s, 400)
+	if done, err := f.Ack(context.Background(), jobs.Answer{ID: job.ID, Worker: "w2", Attempt: 2}, payment(1000, "EUR")); err != nil || done.State != background.Succeeded {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if p := f.Payloads(s, receipts.AttemptSucceeded); len(p) != 1 || p[0].Moved != 1000 {
+		t.Errorf("%+v", p)
+	}
+	// 600 of the 1000 are free again, and the case asks for the rest.
+	if c, err := f.CaseByID(context.Background(), "acme", s.Case); err != nil || c.Moved != 1000 && c.Excess == 0 {
+		t.Errorf("400 were said to be paid, then 1000 under the same key: %s, moved %d, committed %d, %v", c.Progression, c.Moved, c.Committed, err)
+	}
+}
+
+// What contradicts itself is unknown.
+func TestANackThatContradictsItselfIsUnknown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for n, why := range []background.Failure{
+		{Type: "bank", Code: "x_not_executed", Message: "?", Details: `{"outcome_class":"unknown"}`},
+		{Type: "bank", Code: "x_not_executed", Message: "?", Details: `{"outcome_class":"executed"}`},
+		{Type: "bank", Code: "x_not_executed_is_not_sure", Message: "?", Details: `{"outcome_class":"unknown"}`},
+	} {
+		s, job := f.submitRemote(n)
+		f.mustFetchOrder("w1")
+		if _, err := f.Nack(context.Background(), by(job), why, true, background.EndByPolicy); err != nil {
+			t.Fatal(err)
+		}
+		if st := f.StatusOf(s.Run); st.Class != escrow.Unknown {
+			t.Errorf("%s %s: %s", why.Code, why.Details, st.Class)
+		}
+		_, _ = f.Fetch(context.Background(), jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1"})
+	}
+}
+
+// The reference of a payment is evidence: what is stored is what the worker said, or the ack is refused.
+func TestTheReferenceOfAnAckIsKeptAsItIs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for n, reference := range []string{"4111111111111111", "a\u0000b", "\u0007", "ref\n2", "DE89370400440532013000", strings.Repeat("é", 127)} {
+		s, job := f.submitRemote(n)
+		f.mustFetchOrder("w1")
+		quoted, _ := json.Marshal(reference)
+		done, err := f.Ack(context.Background(), by(job), json.RawMessage(`{"moved":{"minor":1000,"currency":"EUR"},"reference":`+string(quoted)+`}`))
+		if err != nil {
+			t.Logf("%q: refused: %v", reference, err)
+			if _, err := f.Ack(context.Background(), by(job), payment(1000, "EUR")); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if p := f.Payloads(s, receipts.AttemptSucceeded); len(p) != 1 || p[0].Reference != reference {
+			t.Errorf("%q is stored as %+v (%s)", reference, p, done.State)
+		}
+	}
+}
+
+// A worker may pay until recourse.not_after. Until then its lease must not count as over, whatever a heartbeat
+// says, here one without a name: else "nothing was executed" is believed while the worker may still pay.
+func TestAHeartbeatDoesNotEndALeaseBeforeItsOrderMayNoLongerBeExecuted(t *testing.T) {
+	t.Parallel()
+	stated := func(c *postadjudication.Config) { c.Remote.InFlight = time.Second }
+	f := newFixture(t, stated)
+	f.StartWorkers()
+	s, job := f.submitRemote(1)
+	o := f.mustFetchOrder("w1", func(q *jobs.Fetch) { q.Visibility = 12 * time.Hour })
+	if _, err := f.Heartbeat(context.Background(), "", []string{job.ID}, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(3 * time.Second)
+	for f.StatusOf(s.Run).State == background.Running {
+		if time.Now().After(deadline) {
+			return // the worker still holds it
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	f.WaitLetter(s.Run)
+	later, clock := f.WithClock(withJobs, stated)
+	clock.Set(time.Hour)
+	_, err := later.Reconcile(context.Background(), "acme", s.Run, deadletter.Finding{Reason: "no trace of it", Class: escrow.NotExecuted, Reference: "disk-1"})
+	if err != nil {
+		return
+	}
+	t.Errorf("not_after is %s away, and an hour from now it is believed that nothing can be paid any more", time.Until(o.Meta.NotAfter).Round(time.Minute))
+	if c := f.MustSubmit(func() postadjudication.Adjudication {
+		a := rig.Refund(1)
+		a.Generation, a.Target = 2, escrow.RemotePrefix+payouts
+		return a
+	}()); c.Reply != postadjudication.Created {
+		t.Errorf("%+v", c)
+	}
+	refund := f.mustFetchOrder("w2")
+	if _, err := f.Ack(context.Background(), jobs.Answer{ID: refund.ID, Worker: "w2", Attempt: 1}, f.pay(refund)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Ack(context.Background(), by(job), f.pay(o)) // in time, by its order
+	wantConflict(t, err, background.DeadLettered)
+	if c, err := f.CaseByID(context.Background(), "acme", s.Case); err != nil || c.Released+c.Refunded > 1000 {
+		t.Errorf("of 1000 held, %d were released and %d refunded: %v", c.Released, c.Refunded, err)
+	}
+	f.MustAudit()
+}
