@@ -103,8 +103,7 @@ func lostPaymentEnding(run Run, res Result, maxRecoveries int, now time.Time) en
 
 // handBackEnding returns how an attempt ends that its remote worker hands back: it spends
 // nothing, and the next one may start at once.
-func handBackEnding(run Run, now time.Time) ending {
-	res := Result{Class: NotExecuted}
+func handBackEnding(run Run, res Result, now time.Time) ending {
 	if run.CancelRequested && provenUnpaid(run, res) {
 		return ending{event: receipts.Cancelled, result: res}
 	}

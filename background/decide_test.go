@@ -162,10 +162,10 @@ func TestTheEndOfALeaseIsAFailedAttempt(t *testing.T) {
 			t.Errorf("%s: %+v", name, end)
 		}
 	}
-	if end := handBackEnding(Run{Policy: slow, BudgetSpent: 2}, noon); end.event != receipts.AttemptInterrupted || end.charge != ChargeNothing || !end.handedBack || !end.next.Equal(noon) {
+	if end := handBackEnding(Run{Policy: slow, BudgetSpent: 2}, Result{Class: NotExecuted}, noon); end.event != receipts.AttemptInterrupted || end.charge != ChargeNothing || !end.handedBack || !end.next.Equal(noon) {
 		t.Errorf("%+v", end)
 	}
-	if end := handBackEnding(Run{CancelRequested: true}, noon); end.event != receipts.Cancelled {
+	if end := handBackEnding(Run{CancelRequested: true}, Result{Class: NotExecuted}, noon); end.event != receipts.Cancelled {
 		t.Errorf("%+v", end)
 	}
 }
@@ -213,7 +213,7 @@ func TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup(t *testing.T) {
 			t.Errorf("%v: %+v, %v", retry, end, needsLookup)
 		}
 	}
-	if end := handBackEnding(Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, noon); end.event != receipts.AttemptInterrupted {
+	if end := handBackEnding(Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, Result{Class: NotExecuted}, noon); end.event != receipts.AttemptInterrupted {
 		t.Errorf("cancelled although an earlier attempt may have paid: %+v", end)
 	}
 }

@@ -168,9 +168,11 @@ func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Ende
 }
 
 // HandBack ends a leased attempt that its worker will not make: the run may be fetched again at
-// once, and the attempt spends no budget. Errors are those of Finish.
-func (f *Fetcher) HandBack(ctx context.Context, held lease.Held) (Ended, error) {
-	return f.endOrRecordLate(ctx, held, normalizeResult(Result{Class: NotExecuted}), handBackEnding)
+// once, and the attempt spends no budget. The receipt has what the worker said, if that is not nil. Errors are
+// those of Finish.
+func (f *Fetcher) HandBack(ctx context.Context, held lease.Held, why *Failure) (Ended, error) {
+	res := Result{Class: NotExecuted, Failure: why}
+	return f.endOrRecordLate(ctx, held, normalizeResult(res), func(run Run, now time.Time) ending { return handBackEnding(run, res, now) })
 }
 
 // endOrRecordLate ends a leased attempt. If it has ended, it records what is known late.

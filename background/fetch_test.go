@@ -172,7 +172,7 @@ func TestALeaseBelongsToItsWorker(t *testing.T) {
 			if _, err := by.Finish(t.Context(), held, paid); !errors.Is(err, background.ErrNotHolder) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if _, err := by.HandBack(t.Context(), held); !errors.Is(err, background.ErrNotHolder) {
+			if _, err := by.HandBack(t.Context(), held, nil); !errors.Is(err, background.ErrNotHolder) {
 				t.Errorf("%s hands back: %v", name, err)
 			}
 		}
@@ -248,7 +248,7 @@ func TestAnAttemptIsHandedBack(t *testing.T) {
 	r := h.remote(func(r *background.Run) { r.Policy = retrypolicy.Policy{MaxRetryAttempts: 1} })
 	for i := range 3 {
 		h.fetch(f, wantMail(1), r)
-		after, err := f.HandBack(t.Context(), heldBy(workerA, r))
+		after, err := f.HandBack(t.Context(), heldBy(workerA, r), nil)
 		if err != nil || after.State != background.Scheduled || after.BudgetSpent != 0 || after.Attempt != i+1 || after.HandedBack != i+1 {
 			t.Fatalf("%+v, %v", after, err)
 		}

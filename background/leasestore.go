@@ -29,7 +29,9 @@ type LeaseStore interface {
 	// has no lease.
 	FindLease(ctx context.Context, tenant string, id RunID) (Run, lease.Lease, error)
 	// ExtendLeases raises the version of leases that a worker holds and whose end was not
-	// marked, sets their length unless it is 0, and returns them. It touches no other row.
+	// marked, sets their length unless it is 0, and returns them. The lease of a run that moves money
+	// gets no shorter: its worker may execute the order for as long as it was given. No other row is
+	// touched.
 	ExtendLeases(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error)
 	// Leases lists all leases.
 	Leases(ctx context.Context) ([]lease.Lease, error)

@@ -90,10 +90,7 @@ func (e *eventLog) checkPosition(ctx context.Context, tenant string, after Posit
 // are those that become readable later.
 func (e *eventLog) NewestPosition(ctx context.Context, tenant string) (Position, error) {
 	last, err := e.journal.Receipts.LastNumberOfTenant(ctx, tenant)
-	if err != nil || last == 0 {
-		return 0, err
-	}
-	return Position(last*positionsPerReceipt + positionsPerReceipt - 1), nil
+	return Position(last*positionsPerReceipt + positionsPerReceipt - 1), err
 }
 
 // eventsAfter is Events without validation.

@@ -262,7 +262,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 func (s *Service) openManager(c *Config, databaseID string, families []background.Family) (err error) {
 	var leases background.LeaseStore
 	if c.Jobs {
-		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies, Settlements: s.settlements}
+		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies, Settlements: s.settlements, Log: c.Logger}
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Leases: leases, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,

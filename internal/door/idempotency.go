@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -66,7 +65,7 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 		return m.writeStored(w, stored)
 	}
 	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) (final bool) {
-		r = r.WithContext(context.WithValue(r.Context(), identityKey{}, identity{begun.ID(), begun.InterruptedAt()}))
+		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, begun.ID()))
 		err := do(w, r, c, body)
 		if err == nil {
 			return false // what it wrote says whether it is kept
@@ -78,26 +77,14 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 	return nil
 }
 
-type identityKey struct{}
-
-// identity is which request with an Idempotency-Key is handled.
-type identity struct {
-	id          string
-	interrupted time.Time
-}
+type requestIDKey struct{}
 
 // RequestID identifies a request with an Idempotency-Key, the same each time that it is sent again; empty
-// without one.
+// without one. What a request makes is recorded with it: an earlier handler of the request may have made it,
+// and have died before the answer was stored, or be slow.
 func RequestID(ctx context.Context) string {
-	of, _ := ctx.Value(identityKey{}).(identity)
-	return of.id
-}
-
-// InterruptedAt returns when an earlier request with the same Idempotency-Key began whose process died before
-// an answer was stored: what it asked for may be done. Zero: there was none.
-func InterruptedAt(ctx context.Context) time.Time {
-	of, _ := ctx.Value(identityKey{}).(identity)
-	return of.interrupted
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
 }
 
 // doAndStore handles a request, and stores its answer before the caller gets it.

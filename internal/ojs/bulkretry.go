@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
@@ -102,7 +103,7 @@ func errorOf(item bulk.Item) string {
 // nothing it returns no plan.
 func (s *Server) run(q request, action bulk.Action, f spec.Filter, reason string) (bulk.Plan, error) {
 	plans := s.service.As(q.caller.Tenant, q.caller.Principal).Bulk
-	planned, err := plans.Plan(q.Context(), bulk.Request{Action: action, Filter: filterOf(f).Letters(), Reason: reason})
+	planned, err := plans.Plan(q.Context(), bulk.Request{Action: action, Filter: filterOf(f).Letters(), Reason: reason, Request: door.RequestID(q.Context())})
 	var nothing *bulk.NothingSelectedError
 	if errors.As(err, &nothing) {
 		return bulk.Plan{}, nil

@@ -100,6 +100,8 @@ func (s *Server) retryLetter(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	// The letter is read first: one that this request made dead again is found then, whatever another handler
+	// of the same request does meanwhile.
 	dead, err := findLetter(q)
 	if done, retried, doneErr := retriedBefore(q); doneErr != nil || retried {
 		return done, doneErr
@@ -107,7 +109,7 @@ func (s *Server) retryLetter(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	how := jobs.Retry{Reason: reason("dead letter retried")}
+	how := jobs.Retry{Reason: reason("dead letter retried"), Of: dead.Run, Request: door.RequestID(q.Context())}
 	if isAdjudication(dead) && len(override) > 0 {
 		return answer{}, spec.Unsupported("changes", "must be absent: the order to the payment service can't be changed")
 	}
@@ -116,7 +118,7 @@ func (s *Server) retryLetter(q request) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		how = jobs.Retry{Reason: reason("dead letter retried with changes: " + changes), Of: dead.Run, Queue: job.Queue, Policy: &job.Policy, Payload: job.Stored}
+		how = jobs.Retry{Reason: reason("dead letter retried with changes: " + changes), Of: dead.Run, Request: how.Request, Queue: job.Queue, Policy: &job.Policy, Payload: job.Stored}
 		if job.Unique != nil {
 			how.Fingerprint = &job.Unique.Fingerprint
 		}
@@ -128,18 +130,19 @@ func (s *Server) retryLetter(q request) (answer, error) {
 	return answer{body: renderJob(after, q.jobs.Now()), caseID: after.Case}, nil
 }
 
-// retriedBefore returns the job as the answer if the same request began before, its process died, and the
-// job was retried since.
+// retriedBefore returns the job as the answer if this request retried it before: an earlier handler of it was
+// interrupted, or is slow.
 func retriedBefore(q request) (answer, bool, error) {
-	first := door.InterruptedAt(q.Context())
-	if first.IsZero() {
+	asked := door.RequestID(q.Context())
+	if asked == "" {
 		return answer{}, false, nil
 	}
 	found, err := find(q.Context(), q.jobs, q.PathValue("id"), spec.KindDeadLetter)
-	if err != nil || !found.Retried || found.EnqueuedAt.Before(first) {
+	if err != nil {
 		return answer{}, false, err
 	}
-	return answer{body: renderJob(found, q.jobs.Now()), caseID: found.Case}, true, nil
+	made, err := q.jobs.MadeBy(q.Context(), found, asked)
+	return answer{body: renderJob(found, q.jobs.Now()), caseID: found.Case}, made, err
 }
 
 // letterError returns the refusal of a change of a dead letter.

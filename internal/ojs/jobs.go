@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -25,12 +26,23 @@ func (s *Server) enqueue(q request) (answer, error) {
 	if job.Type == jobs.AdjudicationType {
 		return s.submit(q, job)
 	}
-	enqueued, err := q.jobs.Enqueue(q.Context(), jobOf(job, now))
+	asked := jobOf(job, now)
+	asked.Request = door.RequestID(q.Context())
+	enqueued, err := q.jobs.Enqueue(q.Context(), asked)
 	var duplicate *jobs.DuplicateError
+	if errors.As(err, &duplicate) && asked.Request != "" {
+		made, readErr := q.jobs.MadeBy(q.Context(), duplicate.Existing, asked.Request)
+		if readErr != nil {
+			return answer{}, readErr
+		}
+		if made { // by a handler of this request that was interrupted
+			enqueued, err = duplicate.Existing, nil
+		}
+	}
 	switch {
-	case errors.As(err, &duplicate) && duplicate.Unique && job.Unique.OnConflict == spec.Ignore:
+	case err != nil && duplicate != nil && duplicate.Unique && job.Unique.OnConflict == spec.Ignore:
 		return s.existing(q, duplicate.Existing.ID)
-	case errors.As(err, &duplicate):
+	case err != nil && duplicate != nil:
 		problem := "the id is taken"
 		if duplicate.Unique {
 			problem = "another job is unique in the same way"

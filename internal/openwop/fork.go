@@ -35,10 +35,7 @@ func (s *Server) fork(w http.ResponseWriter, q request) error {
 	case asked.Mode != spec.Branch:
 		return &spec.Error{Status: http.StatusNotImplemented, Code: "fork_unsupported_mode", Message: "this host forks in the mode branch only", Details: map[string]any{"supported": []spec.ForkMode{spec.Branch}}}
 	}
-	run, err := s.runOfRequest(q, source.of)
-	if err == nil && run.IsZero() {
-		run, err = s.forkNewest(q, source, asked.FromSeq)
-	}
+	run, err := s.forkNewest(q, source, asked.FromSeq)
 	if err != nil {
 		return err
 	}
@@ -63,6 +60,10 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 			return background.RunID{}, err
 		}
 		newest := lineage.Runs[len(lineage.Runs)-1]
+		// It is read first, and that run is forked: a fork of it that this request made is found, or in the way.
+		if made, err := s.runOfRequest(q, source.of); err != nil || !made.IsZero() {
+			return made, err
+		}
 		if newest.State.Live() {
 			return background.RunID{}, alreadyActive(newest.Run)
 		}

@@ -29,13 +29,13 @@ type created struct {
 	StatusURL string        `json:"statusUrl,omitempty"`
 }
 
-// runOfRequest returns the run of a case that this request made, when it came before under the same
-// Idempotency-Key and was interrupted; zero if it made none. See door.InterruptedAt.
+// runOfRequest returns the run of a case that this request made before: an earlier handler of it was
+// interrupted, or is slow. It is zero if the request made none, or has no Idempotency-Key.
 func (s *Server) runOfRequest(q request, of background.CaseID) (run background.RunID, err error) {
-	if door.InterruptedAt(q.Context()).IsZero() || of.IsZero() {
+	asked := door.RequestID(q.Context())
+	if asked == "" || of.IsZero() {
 		return run, nil
 	}
-	asked := door.RequestID(q.Context())
 	err = s.inReadSlot(q.Context(), q.caller.Tenant, func() error {
 		return eachReceipt(q.Context(), s.Service, q.caller.Tenant, of, 0, func(r receipts.Receipt) error {
 			if r.Subtype != receipts.Submitted || !run.IsZero() {

@@ -2,6 +2,7 @@ package bulk
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -29,6 +31,8 @@ type Request struct {
 	All    bool              // all open letters: required without filter and condition, refused with either
 	Action Action            // required
 	Reason string            // required
+	// Request identifies the request that asks for the plan, so that it makes one plan only; empty: none.
+	Request string
 
 	Policy    *retrypolicy.Policy // for forks; nil keeps each letter's
 	Queue     string              // for forks; empty keeps each letter's
@@ -40,6 +44,17 @@ type Request struct {
 	Throttle int   // letters per second; 0: no limit
 
 	tenant, actor string
+}
+
+// planID returns the id of the plan that a request makes, the same each time; a new one without a request.
+func planID(request string) uuid.UUID {
+	if request == "" {
+		return casework.NewID()
+	}
+	sum := sha256.Sum256([]byte("recourse plan 1\n" + request))
+	id := uuid.UUID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // version 8: made by a rule of our own
+	return id
 }
 
 const (
@@ -85,8 +100,16 @@ func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan,
 	if died := at.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
+	if q.Request != "" {
+		switch before, err := p.stored.Find(ctx, q.tenant, planID(q.Request)); {
+		case err == nil:
+			return p.withCounts(ctx, before)
+		case !errors.Is(err, refusal.ErrNotFound):
+			return Plan{}, err
+		}
+	}
 	b := plans.Plan{
-		ID: casework.NewID(), Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: casework.CallerOf(ctx).Key, Reason: validate.Clean(q.Reason, 1024),
+		ID: planID(q.Request), Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: casework.CallerOf(ctx).Key, Reason: validate.Clean(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
 	if b.Parallel == 0 {

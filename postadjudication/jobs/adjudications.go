@@ -16,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -160,6 +161,8 @@ func paymentOf(r *background.Run, output json.RawMessage) (background.Result, er
 		return wrong(PaymentField+".moved.minor", "must be a sum that was paid: at least 1")
 	case said.Reference == nil || *said.Reference == "" || len(*said.Reference) > casework.MaxReference:
 		return wrong(PaymentField+".reference", "must be the reference of the payment, 1 to 255 bytes")
+	case validate.Clean(*said.Reference, casework.MaxReference) != *said.Reference:
+		return wrong(PaymentField+".reference", "can't be recorded as it is: it looks like a secret, or has control characters")
 	}
 	return background.Result{Class: background.Executed, Moved: *said.Moved.Minor, Reference: *said.Reference}, nil
 }
@@ -167,11 +170,12 @@ func paymentOf(r *background.Run, output json.RawMessage) (background.Result, er
 // statesNotExecuted reports whether a worker states that an attempt moved nothing. Without that the
 // outcome is unknown.
 func statesNotExecuted(why background.Failure) bool {
-	if strings.HasPrefix(why.Code, notExecutedCode) {
-		return true
-	}
 	var details map[string]any
-	return json.Unmarshal([]byte(why.Details), &details) == nil && details[outcomeClassName] == string(background.NotExecuted)
+	if json.Unmarshal([]byte(why.Details), &details) == nil && details[outcomeClassName] != nil {
+		return details[outcomeClassName] == string(background.NotExecuted) // whatever its code says
+	}
+	rest, begins := strings.CutPrefix(why.Code, notExecutedCode)
+	return begins && (rest == "" || rest[0] == '_' || rest[0] == '.')
 }
 
 // failureOf returns the result of an attempt that a worker says has failed.

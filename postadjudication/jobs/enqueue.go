@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -30,8 +31,18 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	if err := j.rememberQueue(ctx, job.Queue); err != nil {
 		return Status{}, err
 	}
-	if job.ID == "" {
+	switch {
+	case job.ID == "" && job.Request != "":
+		job.ID = idOf(job.Request)
+	case job.ID == "":
 		job.ID = uuid.Must(uuid.NewV7()).String()
+	default: // adjudications are jobs, too, by the id of their run
+		switch taken, err := j.adjudications().find(ctx, job.ID); {
+		case err == nil:
+			return Status{}, &DuplicateError{Existing: adjudicationStatus(taken)}
+		case !errors.Is(err, refusal.ErrNotFound):
+			return Status{}, err
+		}
 	}
 	sub := j.submission(&job)
 	if job.Unique != nil {
@@ -42,6 +53,14 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 		return Status{}, duplicate(snap, err, false)
 	}
 	return statusOf(*snap), nil
+}
+
+// idOf returns the id of the job that a request makes: the same each time that the request is carried out.
+func idOf(request string) string {
+	sum := sha256.Sum256([]byte("recourse job 1\n" + request))
+	id := uuid.UUID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // version 8: made by a rule of our own
+	return id.String()
 }
 
 // errDuplicate refuses a job whose id is taken.
@@ -80,7 +99,7 @@ func (job *Job) run(tenant string, id background.RunID, now time.Time) (backgrou
 	}
 	submitted := receipts.Payload{
 		Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type, Policy: run.Policy.Encode(), RequestDigest: binding.RequestDigest(job.Payload),
-		Remote: true, Priority: job.Priority, Pending: job.Pending, ExpiresAt: run.ExpiresAt,
+		Remote: true, Priority: job.Priority, Pending: job.Pending, ExpiresAt: run.ExpiresAt, Request: job.Request,
 	}
 	switch notBefore := wholeMicroseconds(job.NotBefore); {
 	case job.Pending:

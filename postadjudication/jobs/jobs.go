@@ -86,6 +86,7 @@ type Job struct {
 	Policy    retrypolicy.Policy
 	Payload   json.RawMessage // the envelope that workers get
 	Unique    *Unique         // nil: others with the same content do not matter
+	Request   string          // identifies the request that asks for it, which makes one job; empty: none
 }
 
 // problems returns what is wrong with a job; a join of *refusal.FieldError.

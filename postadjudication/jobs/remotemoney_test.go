@@ -100,49 +100,6 @@ func TestAHandedBackAttemptKeepsWhatItsWorkerSaid(t *testing.T) {
 	}
 }
 
-// A worker that says two sums: the second is a fact, too, and must leave a trace.
-func TestAnotherSumOfTheSameAttemptIsOnRecord(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.StartWorkers()
-	s, job := f.submitRemote(1)
-	f.mustFetchOrder("w1")
-	if _, err := f.Ack(context.Background(), by(job), payment(400, "EUR")); err != nil {
-		t.Fatal(err)
-	}
-	before := f.Count(`SELECT count(*) FROM recourse.receipts`)
-	_, err := f.Ack(context.Background(), by(job), payment(1000, "EUR"))
-	wantConflict(t, err, background.Succeeded)
-	if n := f.Count(`SELECT count(*) FROM recourse.receipts`); n == before {
-		t.Errorf("400 were said to be paid, then 1000: no receipt says so; the answer is %v", err)
-	}
-	f.wantPaid(s, 400)
-}
-
-// Two attempts under one key that name different sums.
-func TestAnotherSumOfTheNextAttemptIsNotLost(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
-	f.StartWorkers()
-	s, job := f.submitRemote(1)
-	f.mustFetchOrder("w1", shortLease)
-	f.WaitState(s.Run, background.Scheduled)
-	f.mustFetchOrder("w2")
-	_, err := f.Ack(context.Background(), jobs.Answer{ID: job.ID, Worker: "w1", Attempt: 1}, payment(400, "EUR"))
-	wantConflict(t, err, background.Running)
-	f.wantPaid(s, 400)
-	if done, err := f.Ack(context.Background(), jobs.Answer{ID: job.ID, Worker: "w2", Attempt: 2}, payment(1000, "EUR")); err != nil || done.State != background.Succeeded {
-		t.Fatalf("%+v, %v", done, err)
-	}
-	if p := f.Payloads(s, receipts.AttemptSucceeded); len(p) != 1 || p[0].Moved != 1000 {
-		t.Errorf("%+v", p)
-	}
-	// 600 of the 1000 are free again, and the case asks for the rest.
-	if c, err := f.CaseByID(context.Background(), "acme", s.Case); err != nil || c.Moved != 1000 && c.Excess == 0 {
-		t.Errorf("400 were said to be paid, then 1000 under the same key: %s, moved %d, committed %d, %v", c.Progression, c.Moved, c.Committed, err)
-	}
-}
-
 // What contradicts itself is unknown.
 func TestANackThatContradictsItselfIsUnknown(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,7 @@ import (
 // Retry is how a dead letter is retried.
 type Retry struct {
 	Reason  string              // required
+	Request string              // identifies the request that asks for it, for the receipt; empty: none
 	Of      background.RunID    // the dead letter that the changes were made for; zero: the newest
 	Queue   string              // empty: the same
 	Policy  *retrypolicy.Policy // nil: the same
@@ -50,7 +51,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, err
 			return Status{}, err
 		}
 	}
-	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint})
+	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Request: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint})
 	if err != nil {
 		return Status{}, l.letterError(ctx, id, err)
 	}

@@ -152,7 +152,10 @@ func (j Jobs) HandBack(ctx context.Context, a Answer, why background.Failure) (S
 		if adjudication != nil && !statesNotExecuted(why) {
 			return f.Finish(ctx, held, failureOf(why, true, background.EndByPolicy))
 		}
-		return f.HandBack(ctx, held)
+		if adjudication != nil {
+			return f.HandBack(ctx, held, &why) // by which it was not executed
+		}
+		return f.HandBack(ctx, held, nil)
 	})
 }
 
@@ -239,7 +242,7 @@ func (j Jobs) Heartbeat(ctx context.Context, worker string, ids []string, visibi
 	if len(ids) > MaxHeartbeat {
 		return nil, &refusal.FieldError{Field: "active_jobs", Problem: "must be at most 1000 jobs"}
 	}
-	extended, err := j.extend(ctx, worker, ids, visibility, j.cachedRuns(ids))
+	extended, err := j.extend(ctx, worker, ids, visibility, j.s.cachedRuns(j.tenant, ids))
 	if err != nil {
 		return nil, err
 	}
@@ -280,10 +283,10 @@ func (j Jobs) extend(ctx context.Context, worker string, ids []string, visibilit
 
 // cachedRuns returns the runs in which this process gave jobs to workers, by id. Another process may
 // have given a later one since.
-func (j Jobs) cachedRuns(ids []string) map[string]background.RunID {
+func (s *Store) cachedRuns(tenant string, ids []string) map[string]background.RunID {
 	out := make(map[string]background.RunID, len(ids))
 	for _, id := range ids {
-		if run, cached := j.s.runs.Get(jobName{j.tenant, id}); cached {
+		if run, cached := s.runs.Get(jobName{tenant, id}); cached {
 			out[id] = run
 		}
 	}

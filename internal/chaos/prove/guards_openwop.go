@@ -15,7 +15,7 @@ var openwopGuards = []Guard{
 	},
 	{
 		Name:     "a fork that is repeated after a crash makes no second fork",
-		Edits:    []Edit{{"internal/openwop/fork.go", "	if err == nil && run.IsZero() {\n		run, err = s.forkNewest", "	if err == nil {\n		run, err = s.forkNewest"}},
+		Edits:    []Edit{{"internal/openwop/fork.go", "err := s.runOfRequest(q, source.of); err != nil || !made.IsZero() {", "err := s.runOfRequest(q, source.of); err != nil {"}},
 		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestARepeatedRequestFindsWhatItMade"},
 	},
 	{
@@ -26,7 +26,7 @@ var openwopGuards = []Guard{
 	{
 		Name:     "a task runs again as the run that was named",
 		Edits:    []Edit{{"postadjudication/runagain.go", "		if seen.Run.ID != of.Run.ID {", "		if seen.Run.ID != of.Run.ID && false {"}},
-		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestAForkExecutesWithItsOwnInputs"},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestATaskThatEndedRunsAgain"},
 	},
 	{
 		Name:     "the reader of a stream has a valid key",

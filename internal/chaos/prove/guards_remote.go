@@ -88,4 +88,24 @@ var remoteGuards = []Guard{
 		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "WHERE run_id = $1 AND attempt = $4 AND version = $2", "WHERE run_id = $1 AND $4::int IS NOT NULL AND version = $2"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheEndOfALeaseIsNotThatOfTheNextAttempt"},
 	},
+	{
+		Name:     "a heartbeat makes no lease of money shorter",
+		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "THEN greatest(l.length_ms, $4) ELSE $4 END", "THEN $4 ELSE $4 END"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAHeartbeatDoesNotEndALeaseBeforeItsOrderMayNoLongerBeExecuted"},
+	},
+	{
+		Name:     "a repeated fetch gives no altered order",
+		Edits:    []Edit{{"postadjudication/internal/casework/remoteruns.go", "		return altered != nil\n", "		return altered != nil && false\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchGivesNoAlteredOrder"},
+	},
+	{
+		Name:     "no job has the id of an adjudication",
+		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "			return Status{}, &DuplicateError{Existing: adjudicationStatus(taken)}\n", "			_ = taken\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAJobDoesNotTakeTheAnswersOfAnAdjudication"},
+	},
+	{
+		Name:     "a request retries a dead letter once, however slow its handlers are",
+		Edits:    []Edit{{"internal/ojs/deadletters.go", "err := q.jobs.MadeBy(q.Context(), found, asked)", "err := q.jobs.MadeBy(q.Context(), found, asked+\"?\")"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestASlowRetryIsNotMadeASecondTime"},
+	},
 }

@@ -3,11 +3,13 @@ package casework
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"go.uber.org/zap"
 )
 
 // JobFamily is the family of jobs. Their dead letters are kept by the rules of Open Job Spec.
@@ -25,13 +27,25 @@ type RemoteRuns struct {
 	*journal.LeaseStore
 	Families    map[string]*PlainFamily // by name
 	Settlements *SettlementFamily
+	Log         *zap.Logger
 }
 
 var _ background.LeaseStore = RemoteRuns{}
 
 // ClaimDue claims due runs for a worker.
 func (r RemoteRuns) ClaimDue(_ context.Context, at time.Time, want lease.Want, start func(background.Run) background.Transition) ([]background.Claimed, error) {
-	return r.LeaseStore.ClaimDue(&journal.Claim{Want: want, At: at, Start: start, Decide: r.decide})
+	claimed, err := r.LeaseStore.ClaimDue(&journal.Claim{Want: want, At: at, Start: start, Decide: r.decide})
+	// A repeated fetch is given runs that were claimed before, whose rows may have been changed since.
+	return slices.DeleteFunc(claimed, func(c background.Claimed) bool {
+		if c.Run.Family != Family {
+			return false
+		}
+		altered := checkBinding(&c.Run)
+		if altered != nil {
+			r.Log.Error("a leased adjudication differs from its receipts, and is given to no worker", zap.Stringer("run", c.Run.ID), zap.Error(altered))
+		}
+		return altered != nil
+	}), err
 }
 
 func (r RemoteRuns) decide(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {

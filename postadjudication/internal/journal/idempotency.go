@@ -41,7 +41,7 @@ const expiredPerRequest = 20
 const beginRequestSQL = `
 INSERT INTO recourse.requests AS r (tenant, key, digest, token, began, first_began) VALUES ($1, $2, $3, $4, $5, $5)
 ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, token = excluded.token, began = excluded.began, status = NULL, headers = '', body = NULL,
-  first_began = CASE WHEN r.status IS NULL AND r.digest = excluded.digest THEN coalesce(r.first_began, r.began) ELSE excluded.began END
+  first_began = CASE WHEN r.status IS NULL AND r.digest = excluded.digest AND r.began >= $7 THEN coalesce(r.first_began, r.began) ELSE excluded.began END
 WHERE r.began < $7 OR r.status IS NULL AND r.began < $6 AND r.digest = excluded.digest
 RETURNING CASE WHEN first_began < began THEN first_began END`
 

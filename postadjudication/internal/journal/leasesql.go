@@ -152,7 +152,8 @@ WHERE l.tenant = $1 AND l.fetch_key = $2 AND l.ended = '' AND r.state = 'running
 	allLeasesSQL = `SELECT ` + leaseColumns + ` FROM recourse.leases l`
 
 	extendLeasesSQL = `
-UPDATE recourse.leases l SET version = l.version + 1, length_ms = CASE WHEN $4 > 0 THEN $4 ELSE l.length_ms END
+UPDATE recourse.leases l SET version = l.version + 1, length_ms = CASE WHEN $4 <= 0 THEN l.length_ms
+  WHEN (SELECT r.operation_key IS NOT NULL FROM recourse.runs r WHERE r.id = l.run_id) THEN greatest(l.length_ms, $4) ELSE $4 END
 FROM (SELECT x.run_id FROM recourse.leases x JOIN unnest($1::uuid[],$2::text[],$3::text[]) AS h(run,tenant,worker) ON h.run = x.run_id
   WHERE x.tenant = h.tenant AND x.ended = '' AND (h.worker = '' OR x.worker = '' OR x.worker = h.worker) ORDER BY x.run_id FOR NO KEY UPDATE OF x SKIP LOCKED) k
 WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
