@@ -107,6 +107,11 @@ func (f *follow) next(ctx context.Context) error {
 		}
 		f.looked = time.Now()
 	}
+	return f.read(ctx)
+}
+
+// read reads the log, as one of the reads that its tenant may have at once.
+func (f *follow) read(ctx context.Context) error {
 	return f.server.inReadSlot(ctx, f.caller.Tenant, func() error { return f.log.read(ctx) })
 }
 
@@ -179,7 +184,7 @@ func (t *stream) run(ctx context.Context, f *follow) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			if err := f.log.read(ctx); err != nil {
+			if err := f.read(ctx); err != nil {
 				return err
 			}
 		}
