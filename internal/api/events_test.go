@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 func TestEventsAreReadAndWaitedFor(t *testing.T) {
@@ -70,22 +70,12 @@ func (r *rig) listen(ctx context.Context, token, path string, headers ...string)
 	go func() {
 		defer close(out)
 		defer resp.Body.Close()
-		var h sseEvent
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-			name, value, _ := strings.Cut(lines.Text(), ": ")
-			switch name {
-			case "id":
-				h.id = value
-			case "event":
-				h.kind = value
-			case "data":
-				h.data = value
-			case "":
-				if h.data != "" {
-					out <- h
-				}
-				h = sseEvent{}
-			}
+		err := testkit.ReadSentEvents(resp.Body, func(e testkit.SentEvent) bool {
+			out <- sseEvent{id: e.ID, kind: e.Event, data: e.Data}
+			return false
+		})
+		if err != nil && ctx.Err() == nil {
+			r.t.Error(err)
 		}
 	}()
 	return out

@@ -16,11 +16,12 @@ import (
 type jobClient struct {
 	url    string
 	client *http.Client
+	tenant string // empty: the server's own
 }
 
 // newJobClient returns a client of the server at a URL.
 func newJobClient(url string) jobClient {
-	return jobClient{url + ojs.Prefix + "/v1", &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: preloaders}}}
+	return jobClient{url + ojs.Prefix + "/v1", &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: preloaders}}, ""}
 }
 
 // fetchedJob is a job as a worker gets it.
@@ -46,6 +47,9 @@ func (c jobClient) send(ctx context.Context, method, path string, body []byte, s
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if c.tenant != "" {
+		r.Header.Set("Recourse-Tenant", c.tenant)
+	}
 	a, err := c.client.Do(r)
 	if err != nil {
 		return err

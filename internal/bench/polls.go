@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -80,26 +77,9 @@ type pollers struct {
 type polledRun struct{ tenant, id string }
 
 // send sends a request of a tenant and decodes the answer.
-func (p *pollers) send(ctx context.Context, tenant, method, url, body string, status int, answer any) error {
-	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader([]byte(body)))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Recourse-Tenant", tenant)
-	a, err := p.client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
-	if err != nil {
-		return err
-	}
-	if a.StatusCode != status {
-		return fmt.Errorf("%s: %d %s", url, a.StatusCode, text)
-	}
-	return json.Unmarshal(text, answer)
+func (p *pollers) send(ctx context.Context, tenant, method, path, body string, status int, answer any) error {
+	c := jobClient{p.server.url, p.client, tenant}
+	return c.send(ctx, method, path, []byte(body), status, answer)
 }
 
 // createRuns creates the runs.
@@ -112,7 +92,7 @@ func (p *pollers) createRuns(ctx context.Context) error {
 			}
 			body := fmt.Sprintf(`{"workflowId":"settlement","inputs":{"transaction_receipt_id":"txr_%d","submission_receipt_id":"sub_%d","adjudication_id":"adj_%d","escrow_reference":"esc_%d",`+
 				`"outcome":"release","amount":{"minor":1000,"currency":"EUR"},"held":{"minor":1000,"currency":"EUR"},"target":"queue:polled"}}`, n, n, n, n)
-			if err := p.send(ctx, tenant, http.MethodPost, p.server.url+"/v1/runs", body, http.StatusCreated, &made); err != nil {
+			if err := p.send(ctx, tenant, http.MethodPost, "/v1/runs", body, http.StatusCreated, &made); err != nil {
 				return err
 			}
 			p.runs = append(p.runs, polledRun{tenant, made.ID})
@@ -128,7 +108,7 @@ func (p *pollers) poll(ctx context.Context, i int) (time.Duration, error) {
 			At time.Time `json:"timestamp"`
 		} `json:"events"`
 	}
-	if err := p.send(ctx, p.runs[i].tenant, http.MethodGet, p.server.url+"/v1/runs/"+p.runs[i].id+"/events/poll?timeout=60", "", http.StatusOK, &got); err != nil {
+	if err := p.send(ctx, p.runs[i].tenant, http.MethodGet, "/v1/runs/"+p.runs[i].id+"/events/poll?timeout=60", "", http.StatusOK, &got); err != nil {
 		return 0, err
 	}
 	if len(got.Events) == 0 {
@@ -143,7 +123,7 @@ func (p *pollers) startAttempts(ctx context.Context) error {
 		var fetched struct {
 			Jobs []fetchedJob `json:"jobs"`
 		}
-		if err := p.send(ctx, r.tenant, http.MethodPost, p.server.url+"/ojs/v1/workers/fetch", `{"queues":["polled"],"worker_id":"w1","visibility_timeout_ms":60000}`, http.StatusOK, &fetched); err != nil {
+		if err := p.send(ctx, r.tenant, http.MethodPost, "/ojs/v1/workers/fetch", `{"queues":["polled"],"worker_id":"w1","visibility_timeout_ms":60000}`, http.StatusOK, &fetched); err != nil {
 			return err
 		}
 		if len(fetched.Jobs) != 1 {

@@ -1,7 +1,6 @@
 package openwop
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,16 +11,12 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
-
-// frame is one server-sent event.
-type frame struct {
-	id, event, data string
-}
 
 // streamOf opens a stream of a run and returns its frames until it ends. The function is called after each, and reports whether
 // the reader leaves.
-func (f *fixture) streamOf(key, run, query, last string, each func(frame) (leave bool)) (out []frame) {
+func (f *fixture) streamOf(key, run, query, last string, each func(testkit.SentEvent) (leave bool)) (out []testkit.SentEvent) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
@@ -41,36 +36,20 @@ func (f *fixture) streamOf(key, run, query, last string, each func(frame) (leave
 	if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "text/event-stream" {
 		f.Fatalf("%d %s", a.StatusCode, a.Header.Get("Content-Type"))
 	}
-	var now frame
-	lines := bufio.NewScanner(a.Body)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), ": ")
-		switch name {
-		case "id":
-			now.id = value
-		case "event":
-			now.event = value
-		case "data":
-			now.data = value
-		}
-		if lines.Text() == "" && now.event != "" {
-			out = append(out, now)
-			if each != nil && each(now) {
-				return out
-			}
-			now = frame{}
-		}
-	}
-	if err := lines.Err(); err != nil {
+	err = testkit.ReadSentEvents(a.Body, func(one testkit.SentEvent) bool {
+		out = append(out, one)
+		return each != nil && each(one)
+	})
+	if err != nil {
 		f.Error(err)
 	}
 	return out
 }
 
-func framed(all []frame) string {
+func framed(all []testkit.SentEvent) string {
 	var out []string
 	for _, one := range all {
-		out = append(out, one.id+" "+one.event)
+		out = append(out, one.ID+" "+one.Event)
 	}
 	return strings.Join(out, ", ")
 }
@@ -112,7 +91,7 @@ func TestASnapshotOfAStreamIsTheRunAsItWas(t *testing.T) {
 				Status string `json:"status"`
 			} `json:"payload"`
 		}
-		if err := json.Unmarshal([]byte(one.data), &e); err != nil || e.Payload.Run != run || one.event != "state.snapshot" {
+		if err := json.Unmarshal([]byte(one.Data), &e); err != nil || e.Payload.Run != run || one.Event != "state.snapshot" {
 			t.Fatalf("%v %v", one, err)
 		}
 		states = append(states, e.Payload.Status)
@@ -134,9 +113,9 @@ func TestReadersSeeEachEventOnce(t *testing.T) {
 			var seen []string
 			for last, ended := "", false; !ended; {
 				left := 0
-				for _, one := range f.streamOf(key, run, "?streamMode=debug", last, func(frame) bool { left++; return left > n%3 }) { // connections are lost
-					seen, last = append(seen, one.id), one.id
-					ended = one.event == "run.completed" || one.event == "run.failed"
+				for _, one := range f.streamOf(key, run, "?streamMode=debug", last, func(testkit.SentEvent) bool { left++; return left > n%3 }) { // connections are lost
+					seen, last = append(seen, one.ID), one.ID
+					ended = one.Event == "run.completed" || one.Event == "run.failed"
 				}
 			}
 			whole := f.finished(key, run)

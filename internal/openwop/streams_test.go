@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -65,15 +66,15 @@ func TestARevokedKeyEndsTheStreamOfABusyRun(t *testing.T) {
 	}
 	run := f.create(key, `{"workflowId":"chores"}`)
 	read := 0
-	frames := f.streamOf(token, run, "?streamMode=debug", "", func(one frame) bool {
+	frames := f.streamOf(token, run, "?streamMode=debug", "", func(one testkit.SentEvent) bool {
 		if read++; read == 1 {
 			if _, err := f.service.As("acme", "test").Keys.Revoke(context.Background(), made.Prefix, "stolen"); err != nil {
 				t.Error(err)
 			}
 		}
-		return one.event == spec.RunDeadLettered
+		return one.Event == spec.RunDeadLettered
 	})
-	if last := frames[len(frames)-1]; last.event == spec.RunDeadLettered {
+	if last := frames[len(frames)-1]; last.Event == spec.RunDeadLettered {
 		t.Errorf("the stream went on to the end of the run: %s", framed(frames))
 	}
 	f.want(http.StatusUnauthorized, token, "GET", "/v1/runs/"+run, "")
@@ -87,9 +88,9 @@ func TestABatchHoldsEventsNoLongerThanAsked(t *testing.T) {
 	run := f.create(key, `{"workflowId":"chores"}`)
 	f.want(http.StatusOK, key, "GET", "/v1/runs/"+run+"/events/poll?timeout=20", "")
 	together := false
-	frames := f.streamOf(key, run, "?streamMode=debug&bufferMs=2000", "", func(one frame) bool {
+	frames := f.streamOf(key, run, "?streamMode=debug&bufferMs=2000", "", func(one testkit.SentEvent) bool {
 		var batch []spec.Event
-		if err := json.Unmarshal([]byte(one.data), &batch); err != nil {
+		if err := json.Unmarshal([]byte(one.Data), &batch); err != nil {
 			t.Fatal(err)
 		}
 		first, err := time.Parse(time.RFC3339Nano, batch[0].Timestamp)
@@ -113,13 +114,13 @@ func TestValuesAfterAnIDBeyondTheEnd(t *testing.T) {
 	run := f.create(key, `{"workflowId":"waits"}`)
 	f.want(http.StatusOK, key, "GET", "/v1/runs/"+run+"/events/poll?timeout=20&lastSequence=0", "")
 	read := 0
-	frames := f.streamOf(key, run, "?streamMode=values", "99", func(frame) bool {
+	frames := f.streamOf(key, run, "?streamMode=values", "99", func(testkit.SentEvent) bool {
 		if read++; read == 1 {
 			close(f.block)
 		}
 		return false
 	})
-	if len(frames) < 2 || !strings.Contains(frames[len(frames)-1].data, `"status":"completed"`) {
+	if len(frames) < 2 || !strings.Contains(frames[len(frames)-1].Data, `"status":"completed"`) {
 		t.Errorf("the stream ended and did not say that the run is completed: %v", frames)
 	}
 }
@@ -131,8 +132,8 @@ func TestValuesOfAWaitingRunKeepItsFirstEvent(t *testing.T) {
 	key := f.all("acme")
 	f.stop() // nothing executes
 	run := f.create(key, `{"workflowId":"chores"}`)
-	first := f.streamOf(key, run, "?streamMode=values", "0", func(frame) bool { return true })
-	if len(first) != 1 || first[0].id != "" {
+	first := f.streamOf(key, run, "?streamMode=values", "0", func(testkit.SentEvent) bool { return true })
+	if len(first) != 1 || first[0].ID != "" {
 		t.Errorf("the log is empty, and the reader is told an id: %v", first)
 	}
 }

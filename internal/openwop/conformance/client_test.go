@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 // client waits longer than any poll.
@@ -222,11 +223,8 @@ func types(log []object) string {
 	return strings.Join(out, " ")
 }
 
-// frame is one server-sent event.
-type frame struct{ id, event, data string }
-
 // stream reads the stream of a run until the host closes it.
-func (h *host) stream(t *testing.T, run, query, last string) (out []frame) {
+func (h *host) stream(t *testing.T, run, query, last string) (out []testkit.SentEvent) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/v1/runs/"+run+"/events"+query, nil)
 	if err != nil {
@@ -246,23 +244,11 @@ func (h *host) stream(t *testing.T, run, query, last string) (out []frame) {
 	if kind := got.Header.Get("Content-Type"); got.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "text/event-stream") {
 		t.Fatalf("%d %s", got.StatusCode, kind)
 	}
-	var now frame
-	lines := bufio.NewScanner(got.Body)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), ": ")
-		switch name {
-		case "id":
-			now.id = value
-		case "event":
-			now.event = value
-		case "data":
-			now.data = value
-		}
-		if lines.Text() == "" && now.data != "" {
-			out, now = append(out, now), frame{}
-		}
-	}
-	if err := lines.Err(); err != nil {
+	err = testkit.ReadSentEvents(got.Body, func(one testkit.SentEvent) bool {
+		out = append(out, one)
+		return false
+	})
+	if err != nil {
 		t.Error(err)
 	}
 	return out

@@ -127,13 +127,13 @@ func TestSSE_01_TheStreamIsTheLogAndEnds(t *testing.T) {
 			t.Fatalf("%d frames of %d events", len(frames), len(log))
 		}
 		for i, f := range frames {
-			e := decode(t, f.data)
-			if f.id != fmt.Sprint(i) || f.event != log[i].text("type") || e.text("eventId") != log[i].text("eventId") || strings.Contains(f.data, "\n") {
+			e := decode(t, f.Data)
+			if f.ID != fmt.Sprint(i) || f.Event != log[i].text("type") || e.text("eventId") != log[i].text("eventId") || strings.Contains(f.Data, "\n") {
 				t.Errorf("%+v", f)
 			}
 		}
 		rest := h.stream(t, run, "?streamMode=debug", "2")
-		if len(rest) != len(log)-3 || rest[0].id != "3" {
+		if len(rest) != len(log)-3 || rest[0].ID != "3" {
 			t.Errorf("after 2: %+v", rest)
 		}
 	})
@@ -144,7 +144,7 @@ func TestSSE_02_Modes(t *testing.T) {
 		run, _ := h.dead(t)
 		shown := func(query string) (out []string) {
 			for _, f := range h.stream(t, run, query, "") {
-				out = append(out, f.event)
+				out = append(out, f.Event)
 			}
 			return out
 		}
@@ -160,11 +160,11 @@ func TestSSE_02_Modes(t *testing.T) {
 		}
 		values := h.stream(t, run, "?streamMode=values", "")
 		for _, f := range values {
-			if f.event != "state.snapshot" || decode(t, f.data).object("payload").text("runId") != run {
+			if f.Event != "state.snapshot" || decode(t, f.Data).object("payload").text("runId") != run {
 				t.Errorf("%+v", f)
 			}
 		}
-		if last := decode(t, values[len(values)-1].data).object("payload"); last.text("status") != "failed" {
+		if last := decode(t, values[len(values)-1].Data).object("payload"); last.text("status") != "failed" {
 			t.Errorf("%v", last)
 		}
 		if batches := shown("?bufferMs=50"); len(batches) != 1 || batches[0] != "batch" {
@@ -186,7 +186,7 @@ func TestSSE_03_AReaderOfARunAtWorkSeesItsEnd(t *testing.T) {
 	onEach(t, func(t *testing.T, h *host) {
 		run := h.create(t, adjudication(fails))
 		frames := h.stream(t, run, "", "")
-		if len(frames) == 0 || frames[len(frames)-1].event != "run.failed" || frames[len(frames)-2].event != "run.dead_lettered" {
+		if len(frames) == 0 || frames[len(frames)-1].Event != "run.failed" || frames[len(frames)-2].Event != "run.dead_lettered" {
 			t.Errorf("%+v", frames)
 		}
 	})

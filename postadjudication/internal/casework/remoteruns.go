@@ -6,10 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
-	"go.uber.org/zap"
 )
 
 // JobFamily is the family of jobs. Their dead letters are kept by the rules of Open Job Spec.

@@ -128,8 +128,8 @@ func (r *IdempotentRequests) Interrupt(ctx context.Context, q IdempotentRequest,
 	return busyOrWrapped(err)
 }
 
-// Drop deletes a request that has no response, so that its key is free again. If its outcome is
-// unknown, the guards of what it asked for keep a repeated request from acting twice.
+// Drop deletes a request that has no response, so that its key is free again. The request must have changed
+// nothing: where that is not known, Interrupt keeps the key.
 func (r *IdempotentRequests) Drop(ctx context.Context, q IdempotentRequest) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
