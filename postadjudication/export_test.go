@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/receipts"
@@ -20,7 +21,7 @@ import (
 // What black-box tests need of this package that its users do not.
 
 const (
-	PositionsPerReceipt     = positionsPerReceipt
+	PositionsPerReceipt     = eventlog.PositionsPerReceipt
 	ReasonCaseEnded         = casework.ReasonCaseEnded
 	ReasonPaidUnderOlderKey = casework.ReasonPaidUnderOlderKey
 	RequestTimeout          = requestTimeout

@@ -24,6 +24,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
@@ -241,7 +242,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	if s.keeper, err = retention.NewKeeper(s.applier, families, c.Retention, c.Archive, c.PruneEvery); err != nil {
 		return err
 	}
-	s.eventLog = &eventLog{journal: s.journal}
+	s.eventLog = eventlog.New(s.journal)
 	statuses := &casestatus.Reader{Journal: s.journal, Applier: s.applier}
 	s.statusReader = statuses
 	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
@@ -365,7 +366,7 @@ func (s *Service) Run(ctx context.Context) error {
 	decideCtx, stopDeciding := context.WithCancel(ctx)
 	defer stopDeciding()
 	loops.Go(func() { s.database.run(loopCtx, func() { stopUpkeep(); stopDeciding() }) })
-	loops.Go(func() { sequencer{s.journal, &s.signals, s.log}.run(upkeepCtx) })
+	loops.Go(func() { s.Sequence(upkeepCtx, s.log) })
 	loops.Go(func() { projector{s.index, s.log}.run(upkeepCtx) })
 	loops.Go(func() { s.keeper.Run(upkeepCtx) })
 	loops.Go(func() { s.escrows.run(upkeepCtx) })

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
@@ -136,7 +137,7 @@ type subscriber struct {
 func (b *subscriber) run(ctx context.Context) {
 	defer close(b.done)
 	failing := false
-	for pause := eventsPauseMin; ctx.Err() == nil; {
+	for pause := eventlog.PauseMin; ctx.Err() == nil; {
 		found, next, err := b.set.journal.Receipts.Deaths(ctx, b.after, deathPage)
 		switch {
 		case ctx.Err() != nil:
@@ -145,9 +146,9 @@ func (b *subscriber) run(ctx context.Context) {
 			if !failing {
 				b.set.log.Warn("can't read deaths, retrying", zap.Error(err))
 			}
-			pause = eventsPauseMax
+			pause = eventlog.PauseMax
 		case next > b.after:
-			pause = eventsPauseMin
+			pause = eventlog.PauseMin
 		}
 		failing = err != nil
 		for _, d := range found {
@@ -160,11 +161,11 @@ func (b *subscriber) run(ctx context.Context) {
 			b.after = next
 			continue
 		}
-		if casework.Sleep(ctx, eventsPauseMin, nil) && b.waitWake(ctx, pause) {
-			pause = eventsPauseMin
+		if casework.Sleep(ctx, eventlog.PauseMin, nil) && b.waitWake(ctx, pause) {
+			pause = eventlog.PauseMin
 			continue
 		}
-		pause = min(2*pause, eventsPauseMax)
+		pause = min(2*pause, eventlog.PauseMax)
 	}
 }
 

@@ -138,6 +138,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("transaction_receipt_id", p.TransactionReceiptID)
 	c.optTrue("under_older_key", p.UnderOlderKey)
 	c.optInteger("unknown_open", int64(p.UnknownOpen))
+	c.optText("webhook", p.Webhook)
 	c.optText("worker", p.Worker)
 }
 

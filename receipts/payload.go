@@ -86,6 +86,7 @@ type Payload struct {
 	People           int    `json:"people,omitempty"`            // 1: no second person was required where usually two are; of people-changed: the new number
 	SelfDeclared     bool   `json:"self_declared,omitempty"`     // the actor is the name that was typed beside the database: no key proves it
 	Rule             string `json:"rule,omitempty"`              // of a rule's change: the rule as it is then, or was when it was deleted, as JSON
+	Webhook          string `json:"webhook,omitempty"`           // of a webhook's change: the webhook as it is then, as JSON without secrets; Reference is its id, AskedFor what was done
 
 	// What retention did with a letter.
 

@@ -66,6 +66,7 @@ const (
 	DeadLettersRebuilt      Subtype = "dead-letters-rebuilt" // rows of the list of dead letters that differed were written anew
 	LettersPruned           Subtype = "letters-pruned"       // a round of retention pruned letters of jobs; each has its own receipt
 	PeopleChanged           Subtype = "people-changed"       // how many people it takes to state or free money by hand
+	WebhookChanged          Subtype = "webhook-changed"      // a webhook was created, paused, resumed, rotated, replayed or deleted
 )
 
 // KnownSubtypes returns every subtype, source by source. The slice is the caller's.
@@ -79,7 +80,7 @@ var knownSubtypes = []Subtype{
 	Superseded, ConservationBreach, ReservationFreed,
 	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
 	PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-	DeadLettersRebuilt, LettersPruned,
+	DeadLettersRebuilt, LettersPruned, WebhookChanged,
 }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
@@ -93,7 +94,7 @@ func (s Subtype) Source() Source {
 	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
 		return SourceDeadLetter
 	case PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-		DeadLettersRebuilt, LettersPruned:
+		DeadLettersRebuilt, LettersPruned, WebhookChanged:
 		return SourceOperations
 	}
 	return ""

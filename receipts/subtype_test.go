@@ -4,7 +4,7 @@ import "testing"
 
 func TestEverySubtypeHasItsOneSource(t *testing.T) {
 	t.Parallel()
-	want := map[Source]int{SourceRetry: 4, SourceExecution: 12, SourceDeadLetter: 8, SourceOperations: 12}
+	want := map[Source]int{SourceRetry: 4, SourceExecution: 12, SourceDeadLetter: 8, SourceOperations: 13}
 	got := map[Source]int{}
 	seen := map[Subtype]bool{}
 	for _, s := range KnownSubtypes() {

@@ -42,7 +42,11 @@ const (
 	LetterExpiring  Type = "letter.expiring"
 	RunFreed        Type = "run.reservation_freed"
 	PlanBrokeGlass  Type = "plan.break_glass"
+	WebhookPaused   Type = "webhook.paused"
 )
+
+// WebhookPause is AskedFor in the receipt of a webhook that was paused.
+const WebhookPause = "pause"
 
 // node names the one node that every run has: the call of its executor.
 const node = "execute"
@@ -82,8 +86,10 @@ type Data struct {
 	Freed    int64  `json:"freed,omitempty"`    // in the minor unit of the case's currency
 	PlanID   string `json:"planId,omitempty"`   // the bulk plan
 	Action   string `json:"action,omitempty"`   // what it does
-	Actor    string `json:"actor,omitempty"`    // who ran it
+	Actor    string `json:"actor,omitempty"`    // who ran the plan, or paused the webhook
 	Incident string `json:"incident,omitempty"` // the incident for which one person ran it without a second one
+
+	WebhookID string `json:"webhookId,omitempty"`
 }
 
 // Failure is an error as made public.
@@ -120,6 +126,7 @@ type Failure struct {
 //	conservation-breach    escrow.breached   {runId?, excess}
 //	reservation-freed      run.reservation_freed {runId, freed, reason, reference, settlementStatus?}
 //	bulk-changed           plan.break_glass  {planId, action, actor, reason, incident}   when one person ran it without a second one
+//	webhook-changed        webhook.paused    {webhookId, actor, reason}   when it was paused, by a person or by itself
 //	all others             none: they are in the trail only
 //
 // A run has exactly one of run.completed, run.failed and run.cancelled. Later events
@@ -171,6 +178,10 @@ func (l *eventList) translate(p receipts.Payload) {
 	case receipts.BulkChanged:
 		if p.BreakGlass != "" {
 			l.add(PlanBrokeGlass, Data{PlanID: p.Bulk, Action: p.AskedFor, Actor: l.receipt.Actor, Reason: p.Reason, Incident: p.BreakGlass})
+		}
+	case receipts.WebhookChanged:
+		if p.AskedFor == WebhookPause {
+			l.add(WebhookPaused, Data{WebhookID: p.Reference, Actor: l.receipt.Actor, Reason: p.Reason})
 		}
 	default:
 		l.afterEnd(p)

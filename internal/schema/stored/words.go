@@ -11,12 +11,13 @@ const (
 	RuleLog    = "rules"
 	IndexLog   = "dead-letters"
 	PeopleLog  = "people"
+	WebhookLog = "webhooks"
 
 	BreakerSubjectPrefix = "breaker:"
 )
 
 // OperationLogs are the subjects of all operation logs.
-var OperationLogs = []string{KeyLog, RefusalLog, BulkLog, RuleLog, IndexLog, PeopleLog}
+var OperationLogs = []string{KeyLog, RefusalLog, BulkLog, RuleLog, IndexLog, PeopleLog, WebhookLog}
 
 // The kinds of case.
 const (

@@ -1,0 +1,178 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts/events"
+)
+
+// Position is a position in the order of events. Callers may compare, store and pass it back;
+// its value has no other meaning. Positions increase; 0 is before the first event. Each tenant
+// has its own positions, which reveal nothing about other tenants. Not every position has an
+// event.
+type Position int64
+
+// Event is a public event with its position.
+type Event struct {
+	Position Position `json:"position"`
+	events.Event
+}
+
+// MaxEvents is the maximum number of events per call.
+const MaxEvents = 1000
+
+// PositionsPerReceipt is the distance of receipts in the order of events. The receipt with number n of a tenant has its events from position n*PositionsPerReceipt on.
+// The last position of that range stands for the whole receipt.
+const PositionsPerReceipt = 8
+
+// minReceiptPage is the minimum number of receipts per read, since some have no event.
+const minReceiptPage = 100
+
+// Log reads the public events of tenants. New makes one. It is safe for concurrent use.
+type Log struct {
+	journal *journal.Journal
+	signals signals
+}
+
+// New returns the log of a journal.
+func New(j *journal.Journal) *Log { return &Log{journal: j} }
+
+// Events returns a tenant's events in order, strictly after a position (0: from the first), at
+// most limit and at most MaxEvents. It returns the position to continue from. The position of
+// any event works too, also after a restart: a reader that continues from it misses nothing and
+// reads nothing twice. Events of one case are in the order in which they happened. An empty
+// tenant has no events.
+//
+// A receipt becomes readable here shortly after its commit while any process runs; see Run and
+// DrainEvents. The position of an event that was read never changes.
+//
+// Invalid input is a *FieldError, of after also if the position is beyond the tenant's newest
+// one.
+func (l *Log) Events(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+	if err := checkEventPage(after, limit); err != nil || tenant == "" {
+		return nil, after, err
+	}
+	found, next, err := l.After(ctx, tenant, after, limit)
+	if err == nil && next == after {
+		err = l.checkPosition(ctx, tenant, after)
+	}
+	if err != nil {
+		return nil, after, err
+	}
+	return found, next, nil
+}
+
+// checkPosition refuses a position beyond the tenant's newest one: a reader that continues from
+// it would miss all events up to it.
+func (l *Log) checkPosition(ctx context.Context, tenant string, after Position) error {
+	if after == 0 {
+		return nil
+	}
+	newest, err := l.NewestPosition(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	if after > newest {
+		return &refusal.FieldError{Field: "after", Problem: fmt.Sprintf(
+			"is beyond %d, the newest position of the tenant: it is from another tenant, an older version or a database that was restored since; start from a position known to be valid, or from 0", newest)}
+	}
+	return nil
+}
+
+// NewestPosition returns the last position of a tenant's events that is readable now: Events after it
+// are those that become readable later.
+func (l *Log) NewestPosition(ctx context.Context, tenant string) (Position, error) {
+	last, err := l.journal.Receipts.LastNumberOfTenant(ctx, tenant)
+	return Position(last*PositionsPerReceipt + PositionsPerReceipt - 1), err
+}
+
+// After is Events without validation, for readers inside the service.
+func (l *Log) After(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+	limit = min(limit, MaxEvents)
+	var out []Event
+	for len(out) < limit {
+		from, want := int64(after)/PositionsPerReceipt, max(limit-len(out), minReceiptPage)
+		if int64(after)%PositionsPerReceipt == PositionsPerReceipt-1 { // nothing is left of that receipt
+			from++
+		}
+		page, err := l.journal.Receipts.From(ctx, tenant, from, want)
+		if err != nil {
+			return nil, after, err
+		}
+		for _, r := range page {
+			public, err := events.Of(r.Receipt)
+			if err != nil {
+				return nil, after, err
+			}
+			first := Position(r.Number * PositionsPerReceipt)
+			for i, e := range public {
+				at := first + Position(i)
+				if at <= after {
+					continue
+				}
+				out, after = append(out, Event{at, e}), at
+				if len(out) == limit {
+					return out, after, nil
+				}
+			}
+			after = first + PositionsPerReceipt - 1
+		}
+		if len(page) < want {
+			break
+		}
+	}
+	return out, after, nil
+}
+
+func checkEventPage(after Position, limit int) error {
+	switch {
+	case after < 0:
+		return &refusal.FieldError{Field: "after", Problem: "is negative"}
+	case limit < 1:
+		return &refusal.FieldError{Field: "limit", Problem: "must be at least 1"}
+	}
+	return nil
+}
+
+// The poll interval of a waiting reader begins with PauseMin and doubles up to PauseMax. Events
+// that this process numbers wake it earlier.
+const (
+	PauseMin = 20 * time.Millisecond
+	PauseMax = 500 * time.Millisecond
+)
+
+// WaitEvents is Events that blocks until there is at least one event. When ctx is done it
+// returns no events and no error. For an empty tenant it returns at once.
+func (l *Log) WaitEvents(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+	if tenant == "" {
+		return l.Events(ctx, tenant, after, limit)
+	}
+	read := l.Events
+	for pause := PauseMin; ; pause = min(2*pause, PauseMax) {
+		wake := l.signals.wait(tenant)
+		found, next, err := read(ctx, tenant, after, limit)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, after, nil
+		case err != nil || len(found) > 0:
+			return found, next, err
+		}
+		after, read = next, l.After // the position is checked once
+		if !casework.Sleep(ctx, pause, wake) {
+			return nil, after, nil
+		}
+	}
+}
+
+// Signal returns a channel that is closed when this process numbers events of the tenant after the
+// call.
+func (l *Log) Signal(tenant string) <-chan struct{} { return l.signals.wait(tenant) }
+
+// DrainEvents returns once everything committed before the call is readable as events. If no
+// process runs, it numbers the receipts itself.
+func (l *Log) DrainEvents(ctx context.Context) error { return l.journal.Outbox.Drain(ctx) }
