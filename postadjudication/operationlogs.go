@@ -18,6 +18,7 @@ const (
 	OperationLogRefusals OperationLog = "refusals"     // actions refused to access keys, if they named no case
 	OperationLogBulks    OperationLog = "bulks"        // bulk plans created, started, paused, resumed, cancelled, finished or deleted
 	OperationLogLists    OperationLog = "dead-letters" // rebuilds of the index of dead letters
+	OperationLogWebhooks OperationLog = "webhooks"     // webhooks created, paused, resumed, rotated, replayed or deleted
 )
 
 // OperationLogEntry is one receipt of an operation log, or of a circuit breaker. Members that do
@@ -37,6 +38,7 @@ type OperationLogEntry struct {
 	Bulk      string           `json:"bulk,omitempty"` // id of a plan
 	Hash      string           `json:"hash,omitempty"` // of a plan
 	Target    string           `json:"target,omitempty"`
+	Webhook   string           `json:"webhook,omitempty"` // id of a webhook
 }
 
 // History returns at most limit receipts of an operation log of a tenant in order,
@@ -85,6 +87,9 @@ func (o operator) readOperationLog(ctx context.Context, subject string, after in
 		out[i] = OperationLogEntry{
 			Sequence: r.Seq, Receipt: r.ID(), Subtype: r.Subtype, Actor: r.Actor, At: r.At, Changes: p.Changes, Reason: p.Reason, Cause: p.ReasonCode,
 			Key: p.Reference, AskedFor: p.AskedFor, RefusedBy: p.RefusedBy, Bulk: p.Bulk, Target: p.Target,
+		}
+		if p.Webhook != "" {
+			out[i].Webhook, out[i].Key = p.Reference, ""
 		}
 		if p.Bulk != "" {
 			out[i].Hash = p.ContentDigest

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
 // Operator reads and changes what belongs to one tenant, in the name of one actor. Every
@@ -25,6 +26,7 @@ type Operator struct {
 	Policies      TenantPolicies
 	People        TenantPeople
 	Keys          TenantKeys
+	Webhooks      webhooks.Webhooks // Config.Webhooks
 	OperationLogs TenantOperationLogs
 }
 
@@ -36,7 +38,7 @@ func (s *Service) As(tenant, actor string) Operator {
 	return Operator{
 		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), s.keeper.As(tenant)},
 		Jobs:        s.jobs.As(tenant, actor), Bulk: s.plans.As(tenant, actor), Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
-		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, OperationLogs: TenantOperationLogs{o},
+		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, Webhooks: s.webhooks.As(tenant, actor), OperationLogs: TenantOperationLogs{o},
 	}
 }
 

@@ -28,10 +28,12 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -74,6 +76,7 @@ type Config struct {
 	PruneEvery time.Duration       // how often retention is applied; 5m when 0
 	RuleEvery  time.Duration       // how often rules for dead letters are applied; 3s when 0
 	Remote     RemoteWorkers       // of adjudications that remote workers execute
+	Webhooks   webhooks.Config     // with keys, webhooks can be created, and a process that runs may send them
 	Lookups    casework.LookupRule // how the lookup loop asks the escrow service about dead letters of unknown outcome; see its fields for the defaults
 
 	Logger *zap.Logger      // none when nil; every entry is redacted first
@@ -150,6 +153,7 @@ type Service struct {
 	rules       *replay.Replayer
 	lookups     *casework.LookupLoop
 	jobs        *jobs.Store
+	webhooks    *webhooks.Sender
 	subscribers *subscribers
 	escrows     *escrowMaintainer
 	database    *databaseMonitor
@@ -243,6 +247,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 		return err
 	}
 	s.eventLog = eventlog.New(s.journal)
+	s.webhooks = webhooks.NewSender(c.Webhooks, webhookstore.New(s.journal), s.eventLog, s.now, c.Logger)
 	statuses := &casestatus.Reader{Journal: s.journal, Applier: s.applier}
 	s.statusReader = statuses
 	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
@@ -370,6 +375,7 @@ func (s *Service) Run(ctx context.Context) error {
 	loops.Go(func() { projector{s.index, s.log}.run(upkeepCtx) })
 	loops.Go(func() { s.keeper.Run(upkeepCtx) })
 	loops.Go(func() { s.escrows.run(upkeepCtx) })
+	loops.Go(func() { s.webhooks.Run(upkeepCtx) })
 	loops.Go(func() { s.plans.Run(decideCtx) })
 	loops.Go(func() { s.rules.Run(decideCtx) })
 	loops.Go(func() { s.lookups.Run(decideCtx) })

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
 // Stats are counters of one process. They need no query.
@@ -32,6 +33,7 @@ type Stats struct {
 	Retention retention.Stats
 	Rules     replay.Stats
 	Lookups   casework.LookupStats
+	Webhooks  webhooks.Stats
 }
 
 // Batches counts batches, each one commit, by how many rows they had, with the bounds of BatchBounds.
@@ -56,7 +58,7 @@ func (h *Health) Stats() Stats {
 	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = h.s.subscribers.count(), h.s.subscribers.returned.Load(), h.s.subscribers.failed.Load()
 	out.Retention = h.s.keeper.Stats()
 	out.Unreadable = h.s.journal.UnreadableSeen()
-	out.Rules, out.Lookups = h.s.rules.Stats(), h.s.lookups.Stats()
+	out.Rules, out.Lookups, out.Webhooks = h.s.rules.Stats(), h.s.lookups.Stats(), h.s.webhooks.Stats()
 	return out
 }
 
@@ -114,6 +116,9 @@ func (h *Health) Check(ctx context.Context) error {
 func (h *Health) Unreadable(ctx context.Context) (int64, error) {
 	return h.s.journal.Cases.CountUnreadable(ctx)
 }
+
+// Webhooks counts the webhooks of all tenants, and those that need a person.
+func (h *Health) Webhooks(ctx context.Context) (webhooks.Health, error) { return h.s.webhooks.Health(ctx) }
 
 // Unserved is the number of live runs in a queue that no process serves.
 type Unserved = journal.Unserved

@@ -59,6 +59,8 @@ const (
 	Rebuild              = "rebuild"         // differing rows of the list of dead letters are written: their transaction commits
 	JobQueue             = "job-queue"       // the name of a queue of jobs
 	PrunedLetters        = "pruned-letters"  // the receipt of a round of retention: its transaction commits
+	Webhook              = "webhook"         // a webhook is created, changed or deleted: its transaction commits
+	WebhookPosition      = "webhook-at"      // how far webhooks are
 	Projection           = "project"         // dead letters are updated for searching: their transaction commits
 )
 
@@ -66,6 +68,7 @@ const (
 const (
 	Task     = "task"     // the asynq task of a run
 	Executor = "executor" // of the family
+	Delivery = "delivery" // of an event to a webhook
 )
 
 // Point returns the name of the point of a moment and a subject.

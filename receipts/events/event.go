@@ -45,6 +45,14 @@ const (
 	WebhookPaused   Type = "webhook.paused"
 )
 
+// Types returns every type. The slice is the caller's.
+func Types() []Type {
+	return []Type{
+		RunCreated, RunStarted, NodeStarted, NodeRetried, NodeCompleted, NodeFailed, RunCompleted, RunFailed, RunCancelled, RunDeadLettered, RunAnsweredLate,
+		RunReconciled, RunForked, RunSuperseded, RunPurged, EscrowBreached, LetterExpiring, RunFreed, PlanBrokeGlass, WebhookPaused,
+	}
+}
+
 // WebhookPause is AskedFor in the receipt of a webhook that was paused.
 const WebhookPause = "pause"
 

@@ -1,0 +1,149 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+)
+
+const (
+	answerTimeout = 15 * time.Second // for a whole request
+	dialTimeout   = 5 * time.Second
+	maxAnswer     = 4 << 10 // bytes of an answer that are read
+	maxHeader     = 16 << 10
+	idlePerHost   = maxInFlight
+	maxFailure    = 256 // bytes of a failure's text
+)
+
+// result is what became of one try.
+type result struct {
+	delivered  bool
+	gone       bool          // the receiver wants no more
+	retryAfter time.Duration // that the receiver asks for; 0: none
+	failure    string        // why it was not delivered
+}
+
+// client sends requests. Each connection is made to an address that may be used: the address is
+// judged when the name is resolved, at the moment of dialling.
+type client struct {
+	https, http *http.Client
+}
+
+// newClient returns a client that also sends to the addresses in allow.
+func newClient(allow []netip.Prefix) *client {
+	return &client{https: newHTTPClient(allow, false), http: newHTTPClient(allow, true)}
+}
+
+func newHTTPClient(allow []netip.Prefix, plain bool) *http.Client {
+	dialer := &net.Dialer{Timeout: dialTimeout, ControlContext: func(_ context.Context, network, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || !strings.HasPrefix(network, "tcp") {
+			return fmt.Errorf("%s %q is no address to send to", network, address)
+		}
+		return checkAddress(at.Addr(), allow, plain)
+	}}
+	return &http.Client{
+		Timeout:       answerTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{ // without a proxy: it would dial in place of this process
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+			MaxIdleConns: 1000, MaxIdleConnsPerHost: idlePerHost, IdleConnTimeout: time.Minute,
+			MaxResponseHeaderBytes: maxHeader, DisableCompression: true,
+		},
+	}
+}
+
+// close closes the idle connections.
+func (c *client) close() {
+	c.https.CloseIdleConnections()
+	c.http.CloseIdleConnections()
+}
+
+// send makes one try to deliver a body.
+func (c *client) send(ctx context.Context, to, id string, body []byte, secrets [][]byte, at time.Time) result {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err == nil {
+		err = setHeaders(request.Header, id, at, body, secrets)
+	}
+	if err != nil {
+		return result{failure: shortFailure(err)}
+	}
+	by := c.https
+	if request.URL.Scheme == "http" {
+		by = c.http
+	}
+	failpoint.Hit(failpoint.CallBefore, failpoint.Delivery)
+	answer, err := by.Do(request)
+	if err != nil {
+		return result{failure: shortFailure(err)}
+	}
+	out := resultOf(answer, at)
+	discard(answer.Body)
+	failpoint.Hit(failpoint.CallAfter, failpoint.Delivery)
+	return out
+}
+
+// discard reads an answer to its end, so that the connection can be used again. An answer that is
+// too long or breaks off costs the connection, and nothing else: its status is known.
+func discard(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, maxAnswer)
+	body.Close()
+}
+
+func resultOf(answer *http.Response, at time.Time) result {
+	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
+		return result{delivered: true}
+	}
+	return result{
+		gone: answer.StatusCode == http.StatusGone, failure: fmt.Sprintf("the receiver answered %d", answer.StatusCode),
+		retryAfter: parseRetryAfter(answer.Header.Get("Retry-After"), at),
+	}
+}
+
+// parseRetryAfter returns for how long a receiver asks to wait, in seconds or until a date; 0 if it
+// does not say.
+func parseRetryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.Atoi(text); err == nil {
+		return min(time.Duration(max(seconds, 0)), maxRetryAfter/time.Second) * time.Second
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), maxRetryAfter)
+}
+
+// shortFailure returns an error without the URL, which is known.
+func shortFailure(err error) string {
+	var of *url.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	var address *addressError
+	switch {
+	case errors.As(err, &address):
+		return address.Error()
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return fmt.Sprintf("no answer within %s", answerTimeout)
+	}
+	return validate.Clean(err.Error(), maxFailure)
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
