@@ -118,7 +118,9 @@ func (h *Health) Unreadable(ctx context.Context) (int64, error) {
 }
 
 // Webhooks counts the webhooks of all tenants, and those that need a person.
-func (h *Health) Webhooks(ctx context.Context) (webhooks.Health, error) { return h.s.webhooks.Health(ctx) }
+func (h *Health) Webhooks(ctx context.Context) (webhooks.Health, error) {
+	return h.s.webhooks.Health(ctx)
+}
 
 // Unserved is the number of live runs in a queue that no process serves.
 type Unserved = journal.Unserved
