@@ -43,13 +43,14 @@ type client struct {
 	https, http *http.Client
 }
 
-// newClient returns a client that also sends to the addresses in allow.
-func newClient(allow []netip.Prefix) *client {
-	return &client{https: newHTTPClient(allow, false), http: newHTTPClient(allow, true)}
+// newClient returns a client that also sends to the addresses in allow. It finds addresses by the
+// resolver; nil: as the machine does.
+func newClient(allow []netip.Prefix, resolver *net.Resolver) *client {
+	return &client{https: newHTTPClient(allow, resolver, false), http: newHTTPClient(allow, resolver, true)}
 }
 
-func newHTTPClient(allow []netip.Prefix, plain bool) *http.Client {
-	dialer := &net.Dialer{Timeout: dialTimeout, ControlContext: func(_ context.Context, network, address string, _ syscall.RawConn) error {
+func newHTTPClient(allow []netip.Prefix, resolver *net.Resolver, plain bool) *http.Client {
+	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: resolver, ControlContext: func(_ context.Context, network, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err != nil || !strings.HasPrefix(network, "tcp") {
 			return fmt.Errorf("%s %q is no address to send to", network, address)

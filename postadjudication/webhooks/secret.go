@@ -108,7 +108,7 @@ func newSecret(text string) (secret []byte, asText string, err error) {
 	}
 	encoded, ok := strings.CutPrefix(text, secretPrefix)
 	secret, err = base64.StdEncoding.DecodeString(encoded)
-	if !ok || err != nil || len(secret) < minSecret || len(secret) > maxSecret {
+	if !ok || err != nil || base64.StdEncoding.EncodeToString(secret) != encoded || len(secret) < minSecret || len(secret) > maxSecret {
 		return nil, "", &refusal.FieldError{Field: "secret", Problem: fmt.Sprintf("must be %s and %d to %d random bytes as base64", secretPrefix, minSecret, maxSecret)}
 	}
 	return secret, text, nil

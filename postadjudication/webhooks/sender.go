@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,11 @@ import (
 type Config struct {
 	Keys  Keys           // encrypt secrets; without any no webhook can be created, and none is sent
 	Allow []netip.Prefix // networks that requests may go to besides public ones
+
+	// Of tests. The zero values are those of the constants, and of the machine.
+	delay    func(failures int) time.Duration
+	giveUp   time.Duration
+	resolver *net.Resolver
 }
 
 // Intervals of the sender.
@@ -55,7 +61,14 @@ type Sender struct {
 
 // NewSender returns a sender of a store and a log.
 func NewSender(c Config, store *webhookstore.Store, log *eventlog.Log, now func() time.Time, l *zap.Logger) *Sender {
-	return &Sender{config: c, store: store, events: log, client: newClient(c.Allow), now: now, log: l, delay: delay, giveUp: giveUpAfter}
+	s := &Sender{config: c, store: store, events: log, client: newClient(c.Allow, c.resolver), now: now, log: l, delay: delay, giveUp: giveUpAfter}
+	if c.delay != nil {
+		s.delay = c.delay
+	}
+	if c.giveUp > 0 {
+		s.giveUp = c.giveUp
+	}
+	return s
 }
 
 // Stats counts what one process sent.
