@@ -1,0 +1,179 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+var (
+	thisMachine = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	testSecrets = [][]byte{[]byte(strings.Repeat("s", 32))}
+)
+
+func (c *client) try(t *testing.T, to string) result {
+	t.Helper()
+	t.Cleanup(c.close)
+	return c.send(context.Background(), to, "id", []byte("{}"), testSecrets, time.Now())
+}
+
+func TestAnswersThatAreNoSuccess(t *testing.T) {
+	t.Parallel()
+	elsewhere := atomic.Int32{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, q *http.Request) {
+		http.Redirect(w, q, "/elsewhere", http.StatusTemporaryRedirect)
+	})
+	mux.HandleFunc("/elsewhere", func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
+	mux.HandleFunc("/gone", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) })
+	mux.HandleFunc("/busy", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	mux.HandleFunc("/long", func(w http.ResponseWriter, _ *http.Request) {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			return // the client has read enough
+		}
+	})
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 64<<10)) })
+	mux.HandleFunc("/breaks", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c := newClient(thisMachine, nil)
+	for path, want := range map[string]result{
+		"/moved": {failure: "the receiver answered 307"}, "/gone": {gone: true, failure: "the receiver answered 410"},
+		"/busy": {retryAfter: 2 * time.Minute, failure: "the receiver answered 429"}, "/long": {delivered: true},
+		"/breaks": {failure: "EOF"}, "/absent": {failure: "the receiver answered 404"},
+	} {
+		if got := c.try(t, server.URL+path); got != want {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	if got := c.try(t, server.URL+"/headers"); got.delivered || !strings.Contains(got.failure, "headers exceeded 16384 bytes") {
+		t.Errorf("%+v", got)
+	}
+	if elsewhere.Load() != 0 {
+		t.Error("a redirect was followed")
+	}
+	for _, by := range []*http.Client{c.https, c.http} {
+		if by.Transport.(*http.Transport).Proxy != nil || by.Timeout != answerTimeout {
+			t.Error("a client has a proxy, or no timeout")
+		}
+	}
+}
+
+func TestARequestIsCutWithItsContext(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer server.Close()
+	defer close(release)
+	c := newClient(thisMachine, nil)
+	defer c.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if got := c.send(ctx, server.URL, "id", nil, testSecrets, time.Now()); got.delivered || got.failure != "context canceled" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TLS is verified, and http goes nowhere that the operator has not opened.
+func TestTheReceiverMustHaveAKnownCertificate(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	c := newClient(thisMachine, nil)
+	if got := c.try(t, server.URL); got.delivered || !strings.Contains(got.failure, "certificate") {
+		t.Errorf("%+v", got)
+	}
+	known := x509.NewCertPool()
+	known.AddCert(server.Certificate())
+	c.https.Transport.(*http.Transport).TLSClientConfig.RootCAs = known
+	if got := c.try(t, server.URL); !got.delivered {
+		t.Errorf("%+v", got)
+	}
+	if got := newClient(nil, nil).try(t, server.URL); got.delivered || !strings.Contains(got.failure, "127.0.0.1 are refused") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// names is a DNS server that answers a name with one address after the other.
+func names(t *testing.T, addresses ...string) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		asked := 0
+		for buf := make([]byte, 512); ; {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			q := m.Questions[0]
+			m.Response, m.Additionals = true, nil
+			if q.Type == dnsmessage.TypeA {
+				addr := netip.MustParseAddr(addresses[min(asked, len(addresses)-1)])
+				asked++
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1}, Body: &dnsmessage.AResource{A: addr.As4()}}}
+			}
+			if out, err := m.Pack(); err == nil {
+				if _, err := conn.WriteTo(out, from); err != nil {
+					return
+				}
+			}
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}
+}
+
+// A name is judged by the address of each connection: one that was open at the first asking is
+// refused when it is another at the second.
+func TestANameIsJudgedAtEachConnection(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served.Add(1)
+		w.Header().Set("Connection", "close")
+	}))
+	server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	defer server.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(thisMachine, names(t, "127.0.0.1", "127.0.0.2"))
+	to := "http://hooks.example.com:" + port + "/"
+	if got := c.try(t, to); !got.delivered {
+		t.Fatalf("%+v", got)
+	}
+	if got := c.try(t, to); got.delivered || !strings.Contains(got.failure, "127.0.0.2 are refused") && !strings.Contains(got.failure, "http to 127.0.0.2 is refused") {
+		t.Errorf("%+v", got)
+	}
+	if served.Load() != 1 {
+		t.Errorf("%d requests arrived", served.Load())
+	}
+}
