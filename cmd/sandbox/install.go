@@ -40,9 +40,21 @@ type program struct {
 	notFound error
 }
 
-// newInstaller returns the installer for this machine.
-func newInstaller(messages io.Writer) installer {
-	return installer{
+// errNoNode means that Node.js or npm is missing.
+var errNoNode = errors.New("no npm was found: install Node.js with npm, on Debian with apt-get install npm")
+
+// findNode returns where npm is, which Debian installs with Node.js.
+func findNode() (string, error) {
+	path, err := exec.LookPath("npm")
+	if errors.Is(err, exec.ErrNotFound) {
+		err = errNoNode
+	}
+	return path, err
+}
+
+// newInstaller returns the installer for this machine. node adds Node.js to the programs.
+func newInstaller(messages io.Writer, node bool) installer {
+	m := installer{
 		system: runtime.GOOS, isRoot: os.Geteuid() == 0, rootDir: "/", messages: messages, lookPath: exec.LookPath,
 		programs: []program{
 			{postgresPackage, localpg.Find, localpg.ErrNotFound},
@@ -57,6 +69,10 @@ func newInstaller(messages io.Writer) installer {
 			return cmd.Run()
 		},
 	}
+	if node {
+		m.programs = append(m.programs, program{"npm", findNode, errNoNode})
+	}
+	return m
 }
 
 // ensure installs missing programs if that is allowed, and returns nil if all are there. Its error has one line for each

@@ -187,3 +187,14 @@ func TestEnsureInstallsNothingOverAWrongSetting(t *testing.T) {
 		t.Errorf("ran %q, %v", b.calls, err)
 	}
 }
+
+func TestNodeIsInstalledOnRequestOnly(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, node := range []bool{false, true} {
+		all := newInstaller(io.Discard, node).programs
+		last := all[len(all)-1]
+		if _, err := last.find(); (last.pkg == "npm") != node || node && !errors.Is(err, last.notFound) {
+			t.Errorf("with node %t the last package is %s: %v", node, last.pkg, err)
+		}
+	}
+}
