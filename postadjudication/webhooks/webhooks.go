@@ -66,7 +66,7 @@ func (w Webhooks) Create(ctx context.Context, n New) (created Webhook, secret st
 		ID: casework.NewID(), Tenant: w.tenant, Version: 1, State: Active, CreatedAt: at, CreatedBy: w.actor, ChangedAt: at, ChangedBy: w.actor, Reason: validate.Clean(n.Reason, 1024),
 		Position: webhookstore.Position{Version: 1, ReadTo: int64(after)},
 	}
-	if row.Secret, err = w.s.config.Keys.seal(w.tenant, row.ID, raw); err != nil {
+	if row.Secret, err = w.s.config.Keys.encrypt(w.tenant, row.ID, raw); err != nil {
 		return Webhook{}, "", err
 	}
 	if row.Definition, err = (definition{n.URL, n.Types, n.Description, Active}).text(); err != nil {
@@ -179,7 +179,7 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 	if err != nil {
 		return Webhook{}, "", err
 	}
-	sealed, err := w.s.config.Keys.seal(w.tenant, id, raw)
+	encrypted, err := w.s.config.Keys.encrypt(w.tenant, id, raw)
 	if err != nil {
 		return Webhook{}, "", err
 	}
@@ -189,7 +189,7 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 			return webhookstore.Change{}, err
 		}
 		next, changes := now, "secret; the former one ends at once"
-		next.Secret, next.FormerSecret, next.FormerUntil = sealed, nil, time.Time{}
+		next.Secret, next.FormerSecret, next.FormerUntil = encrypted, nil, time.Time{}
 		if overlap > 0 {
 			next.FormerSecret, next.FormerUntil = now.Secret, w.s.now().Add(overlap)
 			changes = "secret; the former one ends at " + next.FormerUntil.Format(time.RFC3339)
