@@ -87,7 +87,7 @@ func (k Keys) decrypt(tenant string, id uuid.UUID, encrypted []byte) ([]byte, er
 	return nil, errUnreadableSecret
 }
 
-// boundTo returns what a encrypted secret is bound to.
+// boundTo returns what an encrypted secret is bound to.
 func boundTo(tenant string, id uuid.UUID) []byte {
 	return append(append([]byte("recourse/webhook/1"), id[:]...), tenant...)
 }
