@@ -81,7 +81,7 @@ var arrows = map[string][]string{
 	"internal/schema/stored":             {"receipts", "internal/schema/migrations"},
 	"postadjudication/internal/binding":  {"receipts", "settlement", "internal/access"},
 	"postadjudication/internal/trail":    {"receipts", "settlement", "internal/access", "internal/schema/stored"},
-	"postadjudication/audit":             {"receipts", "settlement", "retrypolicy", "internal/access", "internal/archive", "internal/pgurl", "internal/schema/stored", "postadjudication/internal/binding", "postadjudication/internal/trail"},
+	"postadjudication/audit":             {"receipts", "receipts/events", "settlement", "retrypolicy", "internal/access", "internal/archive", "internal/pgurl", "internal/schema/stored", "postadjudication/internal/binding", "postadjudication/internal/trail"},
 	"postadjudication/refusal":           {"background", "settlement"},
 	"postadjudication/internal/validate": {"internal/redact", "internal/strictjson", "postadjudication/refusal", "receipts", "retrypolicy"},
 	"postadjudication/internal/casework": {"background", "internal/redact", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/journal", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "retrypolicy", "settlement", "background/circuit", "background/lease"},
@@ -93,9 +93,9 @@ var arrows = map[string][]string{
 	"postadjudication/bulk":              {"background", "internal/access", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/escrow", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/internal/journal/plans", "postadjudication/internal/journal/search", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "retrypolicy"},
 	"postadjudication/retention":         {"background", "internal/archive", "postadjudication/deadletter", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/internal/validate", "postadjudication/refusal", "receipts"},
 
-	"postadjudication/internal/eventlog":             {"postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/refusal", "receipts/events"},
+	"postadjudication/internal/eventlog":             {"internal/schema/stored", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/refusal", "receipts/events"},
 	"postadjudication/internal/journal/webhookstore": {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "receipts", "internal/failpoint"},
-	"postadjudication/webhooks":                      {"internal/failpoint", "internal/redact", "postadjudication/internal/casework", "postadjudication/internal/eventlog", "postadjudication/internal/journal/webhookstore", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "receipts/events"},
+	"postadjudication/webhooks":                      {"internal/failpoint", "internal/redact", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/eventlog", "postadjudication/internal/journal/webhookstore", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "receipts/events"},
 }
 
 // pure packages do no I/O, have no clock, no log and no dependency.
