@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"internal/tenantlimit":                          {},
 	"internal/child":                                {},
 	"internal/failpoint":                            {},
-	"internal/chaos/worker":                         {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow", "postadjudication/deadletter", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention", "postadjudication/jobs", "postadjudication/refusal", "internal/door", "internal/ojs"},
+	"internal/chaos/worker":                         {"postadjudication", "postadjudication/escrow", "postadjudication/escrowhttp", "background", "receipts", "retrypolicy", "internal/failpoint", "internal/fakeescrow", "postadjudication/deadletter", "postadjudication/replay", "postadjudication/bulk", "postadjudication/retention", "postadjudication/jobs", "postadjudication/refusal", "postadjudication/webhooks", "internal/door", "internal/ojs"},
 	"internal/chaos/remote":                         {},
 	"internal/access":                               {},
 	"internal/app":                                  {"background", "background/circuit", "internal/access", "internal/api", "internal/build", "internal/door", "internal/fakeescrow", "internal/localpg", "internal/ojs", "internal/openwop", "internal/pgurl", "postadjudication", "postadjudication/casestatus", "postadjudication/escrow", "postadjudication/escrowhttp", "postadjudication/retention", "receipts"},
