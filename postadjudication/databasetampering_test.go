@@ -41,7 +41,7 @@ const (
 
 func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	t.Helper()
-	r := rig.New(t, rig.WithoutRuleLoop).StartWorkers()
+	r := rig.New(t, rig.WithoutRuleLoop, withWebhooks(t)).StartWorkers()
 	s := &tamperedDatabase{Rig: r, cases: map[string]receipts.CaseID{}, runs: map[string]string{}}
 	ctx := context.Background()
 	must := func(_ any, err error) {
@@ -75,6 +75,7 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	r.MustSetRule(rig.ReplayRule(1))
 	rig.MustKey(r, "acme", postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{access.Auditor}, Reason: "test"})
 	must(r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "nobody else is there"}))
+	must(r.As("acme", "user:ada").Webhooks.Pause(ctx, mustWebhook(r).ID, "they move"))
 	r.WaitNoneLive()
 	s.drain()
 	s.olderHeads = maps.Clone(r.MustAudit().Heads)
@@ -319,6 +320,12 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"a settlement is said to be a plain task", []string{`UPDATE recourse.cases SET kind = 'plain', escrow_id = NULL WHERE subject = 'txr_1'`}, detectedByAudit, audit.InvariantFold, "stored kind plain"},
 		{"a rule is removed", []string{`DELETE FROM recourse.rules`}, detectedByAudit, audit.InvariantFold, "is in the receipts, but not stored"},
 		{"a rule is said to have replayed a job", []string{`INSERT INTO recourse.rule_replays (root, rule, tenant, replays, last_at) VALUES ('` + s.runs["letter"] + `', 'r', 'acme', 1, now())`}, detectedByAudit, audit.InvariantFold, "is counted to have replayed"},
+		{"a webhook is sent elsewhere", []string{`UPDATE recourse.webhooks SET definition = replace(definition, 'hooks', 'mallory')`}, detectedByAudit, audit.InvariantFold, "stored definition"},
+		{"a webhook is resumed", []string{`UPDATE recourse.webhooks SET state = 'active', definition = replace(definition, 'paused', 'active')`}, detectedByAudit, audit.InvariantFold, "stored state active"},
+		{"a webhook is removed", []string{`DELETE FROM recourse.webhooks`, `DELETE FROM recourse.webhook_positions`}, detectedByAudit, audit.InvariantFold, "is in receipt"},
+		{"a webhook is set beyond the newest event", []string{`UPDATE recourse.webhook_positions SET read_to = read_to + 1000000`}, detectedByAudit, audit.InvariantFold, "it would miss events"},
+		{"a webhook of a tenant with nothing else is added", []string{`INSERT INTO recourse.webhooks (id, tenant, version, state, definition, secret, created_at, created_by, changed_at, changed_by, reason)
+			VALUES (gen_random_uuid(), 'stranger', 1, 'active', '{}', '', now(), 'user:bob', now(), 'user:bob', 'x')`}, detectedByAudit, audit.InvariantFold, "of stranger was made, and no receipt says so"},
 		{"another is said to have planned", []string{`UPDATE recourse.bulks SET actor = 'user:bob' WHERE id = '` + s.unstartedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored planner user:bob"},
 		{"another is said to have started a plan", []string{`UPDATE recourse.bulks SET started_by = 'user:eve' WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored starter user:eve"},
 		{"a plan is set back", []string{`UPDATE recourse.bulks SET state = 'running', ended_at = NULL WHERE id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "stored state running"},

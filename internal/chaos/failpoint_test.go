@@ -24,6 +24,9 @@ type killCase struct {
 	handled bool
 	// retain is the retention of letters in every worker; with it there is an archive.
 	retain string
+	// arrives gives every worker webhooks, and the test a receiver at which every event of the tenant
+	// arrives in the end.
+	arrives bool
 	// settledSQL is a query of one bool that becomes true by the work of the surviving workers,
 	// before the invariants are checked.
 	settledSQL string
@@ -319,9 +322,14 @@ var transitions = map[string]killCase{
 	},
 	string(receipts.Activated): {drive: activateJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	string(receipts.Discarded): {drive: failJob, again: finishJobs},
-	failpoint.Lookup:           {}, // each round drops letters that are no longer open
-	failpoint.Beat:             {drive: submits("ok", "")},
-	failpoint.MarkLost:         {before: orphanAt(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
+	failpoint.Webhook:          {before: letter, drive: createWebhook, again: createWebhook, arrives: true, invariantSQL: webhookOnce},
+	string(receipts.WebhookChanged): { // the register is there already
+		before: webhookOf("refused"), drive: pauseWebhook, again: resumeWebhook, arrives: true, invariantSQL: webhookOnce,
+	},
+	failpoint.WebhookPosition: {before: webhookOf("retryable,ok"), drive: submitMore, arrives: true, invariantSQL: webhookOnce},
+	failpoint.Lookup:          {}, // each round drops letters that are no longer open
+	failpoint.Beat:            {drive: submits("ok", "")},
+	failpoint.MarkLost:        {before: orphanAt(failpoint.Point(failpoint.CallAfter, failpoint.Executor))},
 	failpoint.RemoveSession: {drive: func(s *fixture, h *workerProcess) {
 		s.until("the process is known", `SELECT EXISTS (SELECT FROM recourse.sessions)`)
 		s.stopWorker(h)
@@ -346,6 +354,7 @@ func TestAKillAtAnyPointOfAnyTransitionLosesNothing(t *testing.T) {
 	}
 	for _, m := range []failpoint.Moment{failpoint.CallBefore, failpoint.CallAfter} {
 		killAt(t, failpoint.Point(m, failpoint.Executor), killCase{drive: submits("ok", "")})
+		killAt(t, failpoint.Point(m, failpoint.Delivery), killCase{before: webhookOf("retryable,ok"), drive: submitMore, arrives: true, invariantSQL: webhookOnce})
 	}
 }
 
@@ -364,6 +373,9 @@ func killAt(t *testing.T, point string, tr killCase) {
 		t.Parallel()
 		s := newFixture(t)
 		s.archiveFolder = t.TempDir()
+		if tr.arrives {
+			s.receiver = newReceiver(t)
+		}
 		if tr.before != nil {
 			tr.before(s)
 		}
@@ -384,6 +396,9 @@ func killAt(t *testing.T, point string, tr killCase) {
 			s.until(tr.settledSQL, tr.settledSQL)
 		}
 		s.awaitNoneLive()
+		if tr.arrives {
+			s.awaitEvents()
+		}
 		s.checkConsistent()
 		if tr.invariantSQL != "" {
 			s.until(tr.invariantSQL, tr.invariantSQL)

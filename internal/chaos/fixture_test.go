@@ -68,6 +68,8 @@ type fixture struct {
 	log           sharedLog
 	limit         time.Duration // of every wait
 
+	receiver *receiver // of the tenant's webhook, in tests of webhooks
+
 	submitted  []postadjudication.Adjudication
 	accepted   *accepted
 	tampering  *tamperLog
@@ -129,6 +131,7 @@ func (s *fixture) worker(point string, change ...func(*worker.Settings)) *worker
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
 		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: time.Second,
 	}
+	set.Webhooks = s.receiver != nil
 	for _, f := range change {
 		f(&set)
 	}

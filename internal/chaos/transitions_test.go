@@ -15,7 +15,7 @@ import (
 )
 
 // journal are the packages that send statements.
-var journal = []string{"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "postadjudication/internal/journal/plans"}
+var journal = []string{"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "postadjudication/internal/journal/plans", "postadjudication/internal/journal/webhookstore"}
 
 // deciders are the packages under postadjudication whose code decides which receipts are written: all
 // but those of the journal.

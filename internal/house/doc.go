@@ -88,6 +88,16 @@
 //	fingerprint          the digest of the parts of a job that make it unique
 //	queue                of asynq: where notifications wait; of remote runs: what remote workers fetch from
 //
+// Webhooks:
+//
+//	webhook              a URL of a tenant to which its public events are sent, signed
+//	receiver             the program behind the URL of a webhook
+//	public event         what a tenant may know of a receipt: a type, data and an id, the same at every reading
+//	position             the place of a public event in its tenant's order of events; of a webhook: how far it is
+//	feed                 the reader of a tenant's public events that its webhooks share
+//	pending              of a webhook: read, and neither delivered nor skipped
+//	sender               the part of a process that sends to webhooks; one process holds its lock, and sends
+//
 // HTTP:
 //
 //	door                 one HTTP API of a process: /api/v1, /ojs or /v1; package door has what all share

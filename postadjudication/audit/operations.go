@@ -16,7 +16,7 @@ import (
 )
 
 // auditOperations checks a tenant's cases that have receipts but no run: their chains, and that
-// the circuit breakers, rules and bulk plans match the receipts.
+// the circuit breakers, rules, bulk plans and webhooks match the receipts.
 func (s *auditor) auditOperations(ctx context.Context, a *Report, tenant string) error {
 	cases, err := s.rows.OperationLogs(ctx, tenant)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *auditor) auditOperations(ctx context.Context, a *Report, tenant string)
 			return err
 		}
 	}
-	for _, check := range []Check{trail.CheckOperations, trail.CheckPlans, trail.CheckControl} {
+	for _, check := range []Check{trail.CheckOperations, trail.CheckPlans, trail.CheckControl, trail.CheckWebhooks} {
 		if err := s.addDiscrepancies(ctx, a, InvariantFold, check, Scope{Tenant: tenant}); err != nil {
 			return err
 		}
@@ -53,6 +53,8 @@ func (s *auditor) auditOperationLog(ctx context.Context, a *Report, tenant strin
 		err = a.auditBreaker(at, o)
 	case o.Subject == stored.RuleLog:
 		err = a.auditRules(at, o)
+	case o.Subject == stored.WebhookLog:
+		a.auditWebhooks(at, o)
 	case o.Subject == stored.BulkLog:
 		err = s.auditBulks(ctx, a, at, o)
 	}

@@ -72,6 +72,7 @@ type (
 	Rule         = trail.Rule
 	BulkPlan     = trail.BulkPlan
 	PlanItem     = trail.PlanItem
+	Webhook      = trail.Webhook
 	Policy       = trail.Policy
 	People       = trail.People
 	Check        = trail.Check

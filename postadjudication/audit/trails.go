@@ -8,9 +8,9 @@ import (
 )
 
 // needRows are the invariants that compare receipts with rows, or with the order of events. Of
-// InvariantFold the part that needs no rows is checked all the same: that each settlement that
-// a receipt states follows from the receipts before it. So is that of InvariantBudgets: that no
-// attempt was early.
+// InvariantFold the part that needs no rows is checked all the same: that each settlement and each
+// webhook that a receipt states follows from the receipts before it. So is that of InvariantBudgets:
+// that no attempt was early.
 var needRows = []string{InvariantAccounted, InvariantBudgets, InvariantLetters, InvariantFold, InvariantEscrows, InvariantOrder}
 
 // auditTrails checks a tenant's receipts by themselves.
@@ -40,6 +40,7 @@ func (a *Report) auditTrail(at breakSubject, rs []receipts.Receipt) {
 		a.Chains++
 	}
 	if rs[0].Run.IsZero() {
+		a.foldWebhooks(at, rs)
 		return // an operation log: it has no runs
 	}
 	a.Cases++

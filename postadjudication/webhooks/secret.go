@@ -66,8 +66,8 @@ func ParseKeys(text string) (Keys, error) {
 // Empty reports whether there is no key.
 func (k Keys) Empty() bool { return len(k.all) == 0 }
 
-// seal encrypts the secret of a webhook. It can be opened for the same webhook only.
-func (k Keys) seal(tenant string, id uuid.UUID, secret []byte) ([]byte, error) {
+// encrypt encrypts the secret of a webhook. It can be decrypted for the same webhook only.
+func (k Keys) encrypt(tenant string, id uuid.UUID, secret []byte) ([]byte, error) {
 	if k.Empty() {
 		return nil, ErrNoKey
 	}
@@ -75,10 +75,10 @@ func (k Keys) seal(tenant string, id uuid.UUID, secret []byte) ([]byte, error) {
 	return first.aead.Seal(first.id[:], nil, secret, boundTo(tenant, id)), nil
 }
 
-// open decrypts a secret that seal encrypted.
-func (k Keys) open(tenant string, id uuid.UUID, sealed []byte) ([]byte, error) {
+// decrypt decrypts a secret that encrypt encrypted.
+func (k Keys) decrypt(tenant string, id uuid.UUID, encrypted []byte) ([]byte, error) {
 	for _, key := range k.all {
-		if rest, ok := bytes.CutPrefix(sealed, key.id[:]); ok {
+		if rest, ok := bytes.CutPrefix(encrypted, key.id[:]); ok {
 			if secret, err := key.aead.Open(nil, nil, rest, boundTo(tenant, id)); err == nil {
 				return secret, nil
 			}
@@ -87,7 +87,7 @@ func (k Keys) open(tenant string, id uuid.UUID, sealed []byte) ([]byte, error) {
 	return nil, errUnreadableSecret
 }
 
-// boundTo returns what a sealed secret is bound to.
+// boundTo returns what an encrypted secret is bound to.
 func boundTo(tenant string, id uuid.UUID) []byte {
 	return append(append([]byte("recourse/webhook/1"), id[:]...), tenant...)
 }

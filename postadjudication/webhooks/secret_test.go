@@ -29,35 +29,35 @@ func TestASealedSecretOpensForItsWebhookOnly(t *testing.T) {
 	t.Parallel()
 	id, secret := uuid.New(), []byte("a secret of twenty-four b")
 	one, both, other := mustKeys(t, testKey(1)), mustKeys(t, testKey(2)+", "+testKey(1)), mustKeys(t, testKey(3))
-	sealed, err := one.seal("acme", id, secret)
-	if err != nil || bytes.Contains(sealed, secret) {
-		t.Fatalf("%x, %v", sealed, err)
+	encrypted, err := one.encrypt("acme", id, secret)
+	if err != nil || bytes.Contains(encrypted, secret) {
+		t.Fatalf("%x, %v", encrypted, err)
 	}
 	for _, k := range []Keys{one, both} {
-		if got, err := k.open("acme", id, sealed); err != nil || !bytes.Equal(got, secret) {
+		if got, err := k.decrypt("acme", id, encrypted); err != nil || !bytes.Equal(got, secret) {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
-	again, err := one.seal("acme", id, secret)
-	if err != nil || bytes.Equal(again, sealed) {
+	again, err := one.encrypt("acme", id, secret)
+	if err != nil || bytes.Equal(again, encrypted) {
 		t.Errorf("the same secret looks the same: %v", err)
 	}
 	for what, open := range map[string]func() ([]byte, error){
-		"another webhook": func() ([]byte, error) { return one.open("acme", uuid.New(), sealed) },
-		"another tenant":  func() ([]byte, error) { return one.open("bank", id, sealed) },
-		"another key":     func() ([]byte, error) { return other.open("acme", id, sealed) },
-		"no key":          func() ([]byte, error) { return Keys{}.open("acme", id, sealed) },
-		"nothing":         func() ([]byte, error) { return one.open("acme", id, nil) },
-		"a cut one":       func() ([]byte, error) { return one.open("acme", id, sealed[:len(sealed)-1]) },
+		"another webhook": func() ([]byte, error) { return one.decrypt("acme", uuid.New(), encrypted) },
+		"another tenant":  func() ([]byte, error) { return one.decrypt("bank", id, encrypted) },
+		"another key":     func() ([]byte, error) { return other.decrypt("acme", id, encrypted) },
+		"no key":          func() ([]byte, error) { return Keys{}.decrypt("acme", id, encrypted) },
+		"nothing":         func() ([]byte, error) { return one.decrypt("acme", id, nil) },
+		"a cut one":       func() ([]byte, error) { return one.decrypt("acme", id, encrypted[:len(encrypted)-1]) },
 		"another byte": func() ([]byte, error) {
-			return one.open("acme", id, append(bytes.Clone(sealed[:20]), append([]byte{sealed[20] ^ 1}, sealed[21:]...)...))
+			return one.decrypt("acme", id, append(bytes.Clone(encrypted[:20]), append([]byte{encrypted[20] ^ 1}, encrypted[21:]...)...))
 		},
 	} {
 		if got, err := open(); !errors.Is(err, errUnreadableSecret) {
 			t.Errorf("%s: %q, %v", what, got, err)
 		}
 	}
-	if _, err := (Keys{}).seal("acme", id, secret); !errors.Is(err, ErrNoKey) {
+	if _, err := (Keys{}).encrypt("acme", id, secret); !errors.Is(err, ErrNoKey) {
 		t.Errorf("%v", err)
 	}
 }

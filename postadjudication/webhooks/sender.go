@@ -130,11 +130,11 @@ func (s *Sender) send(ctx context.Context, w webhookstore.Webhook, url string, m
 
 // secrets returns the secrets that sign a request at a time, the newest first.
 func (s *Sender) secrets(w webhookstore.Webhook, at time.Time) ([][]byte, error) {
-	secret, err := s.config.Keys.open(w.Tenant, w.ID, w.Secret)
+	secret, err := s.config.Keys.decrypt(w.Tenant, w.ID, w.Secret)
 	if err != nil || !w.FormerUntil.After(at) {
 		return [][]byte{secret}, err
 	}
-	former, err := s.config.Keys.open(w.Tenant, w.ID, w.FormerSecret)
+	former, err := s.config.Keys.decrypt(w.Tenant, w.ID, w.FormerSecret)
 	return [][]byte{secret, former}, err
 }
 

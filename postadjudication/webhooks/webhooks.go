@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -24,15 +25,6 @@ type Webhooks struct {
 
 // As returns the webhooks of a tenant, changed in the name of actor. Reading needs no actor.
 func (s *Sender) As(tenant, actor string) Webhooks { return Webhooks{s, tenant, actor} }
-
-// The actions in receipts, besides events.WebhookPause.
-const (
-	actionCreate = "create"
-	actionResume = "resume"
-	actionRotate = "rotate"
-	actionReplay = "replay"
-	actionDelete = "delete"
-)
 
 // Bounds of the overlap of two secrets.
 const (
@@ -66,13 +58,13 @@ func (w Webhooks) Create(ctx context.Context, n New) (created Webhook, secret st
 		ID: casework.NewID(), Tenant: w.tenant, Version: 1, State: Active, CreatedAt: at, CreatedBy: w.actor, ChangedAt: at, ChangedBy: w.actor, Reason: validate.Clean(n.Reason, 1024),
 		Position: webhookstore.Position{Version: 1, ReadTo: int64(after)},
 	}
-	if row.Secret, err = w.s.config.Keys.seal(w.tenant, row.ID, raw); err != nil {
+	if row.Secret, err = w.s.config.Keys.encrypt(w.tenant, row.ID, raw); err != nil {
 		return Webhook{}, "", err
 	}
 	if row.Definition, err = (definition{n.URL, n.Types, n.Description, Active}).text(); err != nil {
 		return Webhook{}, "", err
 	}
-	if err := w.s.store.Create(ctx, row, receiptOf(row, actionCreate, fmt.Sprintf("made, after position %d", after))); err != nil {
+	if err := w.s.store.Create(ctx, row, receiptOf(row, binding.WebhookCreate, fmt.Sprintf("made, after position %d", after))); err != nil {
 		return Webhook{}, "", err
 	}
 	created, err = webhookOf(row, at)
@@ -130,7 +122,7 @@ func (w Webhooks) Resume(ctx context.Context, id uuid.UUID, reason string) (Webh
 		if now.State == Active && now.Position.Failures == 0 {
 			return webhookstore.Change{}, errUnchanged
 		}
-		c, err := w.s.changeState(now, Active, w.actor, actionResume, reason)
+		c, err := w.s.changeState(now, Active, w.actor, binding.WebhookResume, reason)
 		c.Resumed = true
 		return c, err
 	})
@@ -158,7 +150,7 @@ func (w Webhooks) Replay(ctx context.Context, id uuid.UUID, after Position, reas
 		if err != nil {
 			return webhookstore.Change{}, err
 		}
-		c, err := w.s.changed(now, d, w.actor, actionReplay, reason, fmt.Sprintf("position %d to %d", seen.Position, after))
+		c, err := w.s.changed(now, d, w.actor, binding.WebhookReplay, reason, fmt.Sprintf("position %d to %d", seen.Position, after))
 		to := int64(after)
 		c.ReadTo = &to
 		return c, err
@@ -179,7 +171,7 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 	if err != nil {
 		return Webhook{}, "", err
 	}
-	sealed, err := w.s.config.Keys.seal(w.tenant, id, raw)
+	encrypted, err := w.s.config.Keys.encrypt(w.tenant, id, raw)
 	if err != nil {
 		return Webhook{}, "", err
 	}
@@ -188,13 +180,12 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 		if err != nil {
 			return webhookstore.Change{}, err
 		}
-		next, changes := now, "secret; the former one ends at once"
-		next.Secret, next.FormerSecret, next.FormerUntil = sealed, nil, time.Time{}
+		next := now
+		next.Secret, next.FormerSecret, next.FormerUntil = encrypted, nil, time.Time{}
 		if overlap > 0 {
 			next.FormerSecret, next.FormerUntil = now.Secret, w.s.now().Add(overlap)
-			changes = "secret; the former one ends at " + next.FormerUntil.Format(time.RFC3339)
 		}
-		return w.s.changed(next, d, w.actor, actionRotate, reason, changes)
+		return w.s.changed(next, d, w.actor, binding.WebhookRotate, reason, binding.SecretRotation(next.FormerUntil))
 	})
 	if err != nil {
 		return Webhook{}, "", err
@@ -206,7 +197,7 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 func (w Webhooks) Delete(ctx context.Context, id uuid.UUID, reason string) (Webhook, error) {
 	return w.change(ctx, id, reason, func(now webhookstore.Webhook, reason string) (webhookstore.Change, error) {
 		now.Secret, now.FormerSecret, now.FormerUntil = nil, nil, time.Time{}
-		return w.s.changeState(now, Deleted, w.actor, actionDelete, reason)
+		return w.s.changeState(now, Deleted, w.actor, binding.WebhookDelete, reason)
 	})
 }
 

@@ -52,6 +52,9 @@ const (
 	DieJob         = "job-die"   // the same; it is a dead letter then
 	RetryJob       = "job-retry" // RetryKey, a dead letter
 	CancelJob      = "job-stop"  // RetryKey
+	CreateWebhook  = "hook"      // of Tenant, to URL, signed with WebhookSecret, from the first event on; nothing if there is one
+	PauseWebhooks  = "hook-off"  // of Tenant
+	ResumeWebhooks = "hook-on"   // of Tenant
 	Clock          = "clock"     // Offset: a step of the worker's clock
 	Stats          = "stats"     // count what the process is doing
 )
@@ -67,6 +70,7 @@ type Command struct {
 	Offset       time.Duration                 `json:",omitempty"`
 	Attempts     int                           `json:",omitempty"`
 	Key          string                        `json:",omitempty"`
+	URL          string                        `json:",omitempty"`
 }
 
 // Reply is one line of its output. The first one has no ID: the worker is open.
@@ -131,6 +135,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		err = p.rule(ctx, c)
 	case EnqueueJob, PendingJob, UniqueJob, ActivateJob, FetchJob, BeatJob, AckJob, PaidJob, NackJob, DieJob, RetryJob, CancelJob:
 		err = p.job(ctx, c, &r)
+	case CreateWebhook, PauseWebhooks, ResumeWebhooks:
+		err = p.webhooks(ctx, c)
 	case UseKeys, Refuse, Request:
 		err = p.access(ctx, c)
 	case Clock:

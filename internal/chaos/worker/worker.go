@@ -137,6 +137,11 @@ func (p *process) open(ctx context.Context) error {
 	if s.NoPlainFamily {
 		c.Families = nil
 	}
+	if s.Webhooks {
+		if c.Webhooks, err = webhooksConfig(); err != nil {
+			return err
+		}
+	}
 	c.Policy.BaseDelay = s.BaseDelay
 	if err := s.configureRetention(&c); err != nil {
 		return err
@@ -199,6 +204,7 @@ type Settings struct {
 	Retain            string        // how long letters of settlements and jobs are kept, as ISO 8601; needs Archive
 	Shards            int           // as of postadjudication.Config
 	NoPlainFamily     bool          // without the plain family
+	Webhooks          bool          // webhooks can be created, and are sent to, on this machine
 	CommandsOnly      bool          // answer commands, execute nothing
 }
 

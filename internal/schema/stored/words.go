@@ -39,6 +39,13 @@ const (
 	BulkForgotten = "forgotten"
 )
 
+// The states of a webhook, in rows and in the definitions of receipts.
+const (
+	WebhookActive  = "active"
+	WebhookPaused  = "paused"
+	WebhookDeleted = "deleted" // final
+)
+
 // Counts of a bulk plan that are of no item: the dead letters on which its condition was
 // evaluated, and those of them on which the evaluation failed.
 const (
@@ -48,6 +55,11 @@ const (
 
 // DefaultPeople is the number of people that a tenant's money requires unless another was set.
 const DefaultPeople = 2
+
+// PositionsPerReceipt is the distance of receipts in the order of events. The receipt with number n
+// of a tenant has its events from position n*PositionsPerReceipt on. The last position of that range
+// stands for the whole receipt.
+const PositionsPerReceipt = 8
 
 // OverAllTenants ends the changes in a receipt of a tenant's trail that is about the circuit
 // breaker over all tenants.

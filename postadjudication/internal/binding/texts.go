@@ -10,6 +10,24 @@ import (
 // RuleDeleted follows the rule's name in the receipt of a deletion.
 const RuleDeleted = "deleted"
 
+// The changes of a webhook, as receipts name them, besides events.WebhookPause.
+const (
+	WebhookCreate = "create"
+	WebhookResume = "resume"
+	WebhookRotate = "rotate"
+	WebhookReplay = "replay"
+	WebhookDelete = "delete"
+)
+
+// SecretRotation returns the text of a rotation of a webhook's secret in its receipt. former is until
+// when requests are also signed with the former secret; zero: they are not.
+func SecretRotation(former time.Time) string {
+	if former.IsZero() {
+		return "secret; the former one ends at once"
+	}
+	return "secret; the former one ends at " + former.Format(time.RFC3339)
+}
+
 // KeyTerms returns the text of an access key in its receipt: principal, roles, expiry and
 // predecessor.
 func KeyTerms(k access.Key) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -26,9 +27,8 @@ type Event struct {
 // MaxEvents is the maximum number of events per call.
 const MaxEvents = 1000
 
-// PositionsPerReceipt is the distance of receipts in the order of events. The receipt with number n of a tenant has its events from position n*PositionsPerReceipt on.
-// The last position of that range stands for the whole receipt.
-const PositionsPerReceipt = 8
+// PositionsPerReceipt is the distance of receipts in the order of events.
+const PositionsPerReceipt = stored.PositionsPerReceipt
 
 // minReceiptPage is the minimum number of receipts per read, since some have no event.
 const minReceiptPage = 100

@@ -25,6 +25,7 @@ const (
 	CheckHandlers                   // letters and their handlers' runs that do not refer to each other
 	CheckLetters                    // the list of dead letters against the runs; Scope.Case restricts it to one case
 	CheckAnnotations                // annotations that no receipt records
+	CheckWebhooks                   // webhooks and their positions without each other, and positions that would skip events
 	CheckOrder                      // receipts with no place in the order of events, with two, or in a wrong order, deaths first
 	CheckTenantGaps                 // missing numbers of the tenant
 	CheckGaps                       // missing numbers of all tenants
@@ -100,6 +101,8 @@ func (check Check) statement(of Scope) (query string, args []any, scan func(*sql
 			subtypes[i] = string(s)
 		}
 		return annotationsWithoutReceiptSQL, []any{of.Tenant, subtypes}, scanMismatch
+	case CheckWebhooks:
+		return webhookPositionSQL, []any{of.Tenant}, scanMismatch
 	case CheckOrder:
 		return eventOrderErrorsSQL, []any{of.Tenant}, scanPlace
 	case CheckTenantGaps:

@@ -2,7 +2,7 @@ package trail
 
 import "github.com/recourse-dev/recourse/internal/schema/stored"
 
-// operationMismatchSQL compares policies, breakers, rules, bulk plans and operation logs
+// operationMismatchSQL compares policies, breakers, rules, bulk plans, webhooks and operation logs
 // with the cases of their receipts. It finds one without the other, and policies whose
 // version is not that of their last receipt.
 const operationMismatchSQL = `
@@ -23,6 +23,9 @@ WHERE u.tenant = $1 AND (u.version > 0 OR u.enabled) AND NOT EXISTS (SELECT FROM
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.bulks b
 WHERE b.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'bulks')
+UNION ALL
+SELECT NULL::uuid, NULL::uuid, 'webhook ' || w.id || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.webhooks w
+WHERE w.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'webhooks')
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.operation_logs r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`

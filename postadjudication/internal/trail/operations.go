@@ -24,6 +24,8 @@ type OperationLog struct {
 	Breaker *Breaker   // if the case is that of a circuit breaker and its row exists
 	Rules   []Rule     // if the case is the rule log: all rules, also deleted ones
 	Plans   []BulkPlan // if the case is the bulk log
+
+	Webhooks []Webhook // if the case is the webhook log: all webhooks, also deleted ones
 }
 
 // Breaker is a circuit breaker.
@@ -111,6 +113,8 @@ func (o *OperationLog) readRows(ctx context.Context, tx *sql.Tx, tenant string) 
 			o.Rules = append(o.Rules, t)
 			return err
 		}, `SELECT name, version, enabled, deleted, definition, actor, reason, at FROM recourse.rules WHERE tenant = $1 AND (version > 0 OR enabled) ORDER BY name`, tenant)
+	case o.Subject == stored.WebhookLog:
+		return o.readWebhooks(ctx, tx, tenant)
 	case o.Subject == stored.BulkLog:
 		return eachRow(ctx, tx, func(rows *sql.Rows) error {
 			b := BulkPlan{Tenant: tenant}

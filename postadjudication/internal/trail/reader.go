@@ -72,6 +72,7 @@ SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION S
 UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox UNION SELECT tenant FROM recourse.operation_logs
 UNION SELECT tenant FROM recourse.keys UNION SELECT tenant FROM recourse.people UNION SELECT tenant FROM recourse.policies UNION SELECT tenant FROM recourse.rules
 UNION SELECT tenant FROM recourse.bulks UNION SELECT tenant FROM recourse.letters UNION SELECT tenant FROM recourse.annotations UNION SELECT tenant FROM recourse.rule_replays
+UNION SELECT tenant FROM recourse.webhooks UNION SELECT tenant FROM recourse.webhook_positions
 UNION SELECT coalesce(nullif(tenant, ''), '*') FROM recourse.circuit_breakers ORDER BY tenant`)
 	return out, failed(err)
 }

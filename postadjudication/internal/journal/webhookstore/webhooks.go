@@ -31,9 +31,9 @@ type State string
 
 // The states. Deleted is final.
 const (
-	Active  State = "active"
-	Paused  State = "paused"
-	Deleted State = "deleted"
+	Active  State = stored.WebhookActive
+	Paused  State = stored.WebhookPaused
+	Deleted State = stored.WebhookDeleted
 )
 
 // Webhook is a row of webhooks. FormerUntil is zero if there is no former secret.

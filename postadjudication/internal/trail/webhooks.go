@@ -1,0 +1,60 @@
+package trail
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+)
+
+// Webhook is a webhook, without secrets and without how far it is.
+type Webhook struct {
+	ID                   uuid.UUID
+	Version              int64
+	State                string
+	Definition           string // as JSON
+	FormerUntil          time.Time
+	CreatedAt, ChangedAt time.Time
+	CreatedBy, ChangedBy string
+	Reason               string
+	PositionVersion      int64 // 0 without a position
+}
+
+// readWebhooks reads all webhooks of a tenant, also deleted ones.
+func (o *OperationLog) readWebhooks(ctx context.Context, tx *sql.Tx, tenant string) error {
+	return eachRow(ctx, tx, func(rows *sql.Rows) error {
+		var w Webhook
+		var former sql.NullTime
+		err := rows.Scan(&w.ID, &w.Version, &w.State, &w.Definition, &former, &w.CreatedAt, &w.CreatedBy, &w.ChangedAt, &w.ChangedBy, &w.Reason, &w.PositionVersion)
+		w.CreatedAt, w.ChangedAt = w.CreatedAt.UTC(), w.ChangedAt.UTC()
+		if former.Valid {
+			w.FormerUntil = former.Time.UTC()
+		}
+		o.Webhooks = append(o.Webhooks, w)
+		return err
+	}, `SELECT w.id, w.version, w.state, w.definition, w.former_until, w.created_at, w.created_by, w.changed_at, w.changed_by, w.reason, coalesce(p.version, 0)
+FROM recourse.webhooks w LEFT JOIN recourse.webhook_positions p ON p.webhook_id = w.id AND p.tenant = w.tenant WHERE w.tenant = $1 ORDER BY w.id`, tenant)
+}
+
+// webhookPositionSQL finds webhooks of a tenant without a position, positions without a webhook, and
+// positions that would skip events: those beyond the newest event, and pending ones beyond what was
+// read.
+var webhookPositionSQL = fmt.Sprintf(`
+SELECT NULL::uuid, NULL::uuid, 'webhook ' || w.id || ' of ' || $1::text || ' has no position', NULL::text, NULL::text FROM recourse.webhooks w
+WHERE w.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.webhook_positions p WHERE p.webhook_id = w.id AND p.tenant = w.tenant)
+UNION ALL
+SELECT NULL, NULL, 'a position of ' || $1 || ' is of webhook ' || p.webhook_id || ', which is not stored', NULL, NULL FROM recourse.webhook_positions p
+WHERE p.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.webhooks w WHERE w.id = p.webhook_id AND w.tenant = p.tenant)
+UNION ALL
+SELECT NULL, NULL, 'webhook ' || p.webhook_id || ' of ' || $1 || ' is at position ' || p.read_to || ', and the newest one is ' || e.newest || ': it would miss events', p.read_to::text, e.newest::text
+FROM recourse.webhook_positions p, (SELECT coalesce(max(coalesce(tenant_last, last)), 0) * %[1]d + %[1]d - 1 AS newest FROM recourse.event_log WHERE tenant = $1) e
+WHERE p.tenant = $1 AND p.read_to > e.newest
+UNION ALL
+SELECT NULL, NULL, 'webhook ' || p.webhook_id || ' of ' || $1 || ' has pending events that are no positions up to ' || p.read_to || ', each once', p.pending::text, NULL
+FROM recourse.webhook_positions p WHERE p.tenant = $1 AND (array_position(p.pending, NULL) IS NOT NULL OR EXISTS (SELECT FROM unnest(p.pending) AS u(at) WHERE at < 1 OR at > p.read_to)
+  OR cardinality(p.pending) <> (SELECT count(DISTINCT at) FROM unnest(p.pending) AS u(at)))
+ORDER BY 3`, stored.PositionsPerReceipt)
