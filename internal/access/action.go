@@ -28,6 +28,7 @@ const (
 	Policy    Action = "policy"    // change retry policies
 	People    Action = "people"    // set how many people it takes to state or free money by hand
 	Keys      Action = "keys"      // make, list and revoke access keys
+	Webhooks  Action = "webhooks"  // read, create, change and delete webhooks, whose URLs may be confidential
 )
 
 // permissions maps each action to the roles that may do it; any other role is refused. Who
@@ -55,11 +56,12 @@ var permissions = map[Action][]Role{
 	Policy:    {Admin},
 	People:    {Admin},
 	Keys:      {Admin},
+	Webhooks:  {Admin},
 }
 
 // Actions returns every action in a fixed order. The caller may change the slice.
 func Actions() []Action {
-	return []Action{Submit, Work, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, Purge, BulkPlan, BulkRun, BulkStop, Rules, Policy, People, Keys}
+	return []Action{Submit, Work, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, Purge, BulkPlan, BulkRun, BulkStop, Rules, Policy, People, Keys, Webhooks}
 }
 
 // Allowed returns the roles that may do a. The caller may change the slice.

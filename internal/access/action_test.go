@@ -29,7 +29,8 @@ bulk-stop   -         -      x        x        -       -     -
 rules       -         -      -        -        -       x     -
 policy      -         -      -        -        -       x     -
 people      -         -      -        -        -       x     -
-keys        -         -      -        -        -       x     -`
+keys        -         -      -        -        -       x     -
+webhooks    -         -      -        -        -       x     -`
 
 func TestEveryCellOfTheTable(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ const (
 	Operator  Role = "operator"  // repairs: forks, reconciles, cancels, opens circuit breakers
 	Approver  Role = "approver"  // the second person: runs plans, holds, releases and purges letters
 	Auditor   Role = "auditor"   // reads everything and changes nothing
-	Admin     Role = "admin"     // keys, policies and rules; moves no money
+	Admin     Role = "admin"     // keys, policies, rules and webhooks; moves no money
 )
 
 // Platform is the role of the operator of the machines. It opens the pages that show all

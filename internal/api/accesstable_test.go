@@ -36,6 +36,7 @@ var requestBodies = map[string]string{
 	"mark-dead-letter":      `{"reason":"a","reprocess_eligible":true}`,
 	"reconcile-dead-letter": `{"finding":"not_executed","call_outstanding":true,"reason":"a","reference":"a"}`,
 	"set-rule":              ruleBody,
+	"create-webhook":        `{"url":"https://127.0.0.1:1/","reason":"a"}`,
 	"try-rule":              `{"rule":{"enabled":false,"filter":{"error_type":"http.refused"},"delay":"1h","max_replays":2}}`,
 }
 
@@ -46,7 +47,7 @@ func (r *rig) newResources() resources {
 	r.t.Helper()
 	all := resources{
 		"family": {own: "settlement"}, "target": {own: "escrow"},
-		"run": {absent: uuid.NewString()}, "case": {absent: uuid.NewString()}, "bulk": {absent: uuid.NewString()},
+		"run": {absent: uuid.NewString()}, "case": {absent: uuid.NewString()}, "bulk": {absent: uuid.NewString()}, "webhook": {absent: uuid.NewString()},
 		"prefix": {absent: "aaaaaaaaaaaa"}, "transaction": {absent: "txr_none"}, "rule": {absent: "none"},
 	}
 	for n, of := range []struct{ tenant, owner, transaction, rule string }{{"acme", own, "txr_1", "ours"}, {"other", foreign, "txr_2", "theirs"}} {
@@ -56,6 +57,9 @@ func (r *rig) newResources() resources {
 		all["bulk"][of.owner] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", requestBodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
 		all["prefix"][of.owner] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:leaves","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
 		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/rules/"+of.rule, ruleBody).is(http.StatusOK)
+		hook := r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/webhooks", requestBodies["create-webhook"]).is(http.StatusCreated)["id"].(string)
+		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/webhooks/"+hook+"/pause", `{"reason":"a"}`).is(http.StatusOK) // its position stays as it is
+		all["webhook"][of.owner] = hook
 	}
 	return all
 }
@@ -154,7 +158,7 @@ func (r *rig) contents(tenant string) map[string]string {
 // answered like an unknown one, and nothing of it is shown or changed.
 func TestEveryRoleOfEveryOperation(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }).work()
+	r := newRig(t, func(o *app.Options) { o.TimeLimit = 5 * time.Second }, sendsWebhooks).work()
 	all, about := r.description(), r.newResources()
 	if err := r.main.Service.DrainEvents(t.Context()); err != nil {
 		t.Fatal(err)
@@ -244,7 +248,7 @@ func (r *rig) checkAnswer(d described, role access.Role, owner string, status in
 	if refused || status == http.StatusUnauthorized || status == http.StatusTooManyRequests || status >= 500 {
 		r.t.Errorf("%s may %s, of an object that is %s: %d %s", role, d, owner, status, text)
 	}
-	byID := slices.ContainsFunc([]string{"{run}", "{case}", "{bulk}", "{prefix}", "{transaction}"}, func(p string) bool { return strings.Contains(d.path, p) })
+	byID := slices.ContainsFunc([]string{"{run}", "{case}", "{bulk}", "{prefix}", "{transaction}", "{webhook}"}, func(p string) bool { return strings.Contains(d.path, p) })
 	switch {
 	case owner == own && d.method == http.MethodGet && status != http.StatusOK:
 		r.t.Errorf("%s by %s: %d %s", d, role, status, text)

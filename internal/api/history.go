@@ -32,7 +32,7 @@ type historyOutput struct {
 // historyAPI has the operations of operation logs.
 type historyAPI struct{ *API }
 
-// operations registers the operation logs of keys, refusals, plans and circuit breakers.
+// operations registers the operation logs of keys, refusals, plans, webhooks and circuit breakers.
 func (a historyAPI) operations(h huma.API) {
 	for _, r := range []struct {
 		id, path, summary string
@@ -41,6 +41,7 @@ func (a historyAPI) operations(h huma.API) {
 		{"key-history", "/keys/history", "List who made and revoked access keys, from the receipts", postadjudication.OperationLogKeys},
 		{"access-history", "/access/history", "List refusals that name no case, from the receipts", postadjudication.OperationLogRefusals},
 		{"bulk-history", "/bulk/history", "List who made, started, paused, resumed and cancelled plans, from the receipts", postadjudication.OperationLogBulks},
+		{"webhook-history", "/webhooks/history", "List who created, paused, resumed, rotated, replayed and deleted webhooks, from the receipts", postadjudication.OperationLogWebhooks},
 	} {
 		register(a.API, h, operation{
 			id: r.id, method: http.MethodGet, path: r.path, action: access.Receipts, summary: r.summary, description: "Oldest first.",

@@ -53,6 +53,7 @@ func (a *API) describe() error {
 	historyAPI{a}.operations(h)
 	retentionAPI{a}.operations(h)
 	eventAPI{a}.operations(h)
+	webhookAPI{a}.operations(h)
 	keyAPI{a}.operations(h)
 	peopleAPI{a}.operations(h)
 	describeExpiryHeader(a.description)

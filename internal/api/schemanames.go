@@ -24,6 +24,7 @@ var schemaNames = map[string]string{
 	"deadletter.Filter":   "LetterFilter",
 	"deadletter.Found":    "LettersFound",
 	"deadletter.Page":     "LetterPage",
+	"webhooks.Trial":      "WebhookTrial",
 	"replay.Mark":         "RuleMark",
 	"replay.Trial":        "RuleTrial",
 	"replay.Version":      "RuleVersion",

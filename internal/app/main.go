@@ -125,6 +125,9 @@ func (m *Main) Start(ctx context.Context) error {
 	if m.testMode != nil {
 		config.Families = m.fixtures.Families()
 	}
+	if config.Webhooks, err = m.Options.WebhookConfig(); err != nil {
+		return err
+	}
 	if err := m.Options.Retention.apply(&config); err != nil {
 		return err
 	}
@@ -142,7 +145,8 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	from := build.Read()
 	m.Log.Info("started", zap.String("version", from.Version), zap.String("revision", from.Revision), zap.String("go", from.Go),
-		zap.String("url", m.URL), zap.String("escrow", m.EscrowURL), zap.Bool("keys_needed", m.KeysRequired), zap.String("key_lifetime", m.KeyLifetime.String()))
+		zap.String("url", m.URL), zap.String("escrow", m.EscrowURL), zap.Bool("keys_needed", m.KeysRequired), zap.String("key_lifetime", m.KeyLifetime.String()),
+		zap.Bool("webhooks_sent", !config.Webhooks.Keys.Empty()))
 	return nil
 }
 

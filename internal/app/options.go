@@ -26,6 +26,7 @@ const (
 	InsecureVariable      = "RECOURSE_INSECURE_SERVERS"
 	ProxyVariable         = "RECOURSE_PROXY_FROM_ENVIRONMENT"
 	MetricsListenVariable = "RECOURSE_METRICS_LISTEN"
+	WebhookKeyVariable    = "RECOURSE_WEBHOOK_KEY"
 )
 
 // DefaultListen is the default address of the pages.
@@ -39,6 +40,10 @@ type Options struct {
 	// Authorization is the Authorization header sent to the escrow service. It is a secret: it is
 	// read from the environment only and never printed.
 	Authorization string
+	// WebhookKey has the keys that encrypt the secrets of webhooks, as webhooks.ParseKeys reads them.
+	// It is a secret, too; empty: no webhook can be created, and none is sent.
+	WebhookKey    string
+	WebhooksAllow []string // networks, such as 10.0.0.0/8, that webhooks may be sent to besides public ones
 	Targets       []string // escrow services beside the default one, as NAME or NAME=URL; see BindTargets
 	// TargetAuthorization returns the Authorization header for a target with a URL, by its name. It
 	// is a secret, too. No header is sent if the func is nil or returns "".
@@ -147,6 +152,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.Lookups.Off, "no-auto-lookups", false, "disable automatic lookups about dead letters of unknown outcome")
 	f.Var(&o.MaxRecoveries, "max-recoveries", `how many lost workers a run may have: a number, or "unlimited"; the next loss makes it a dead letter`)
 	bindBreaker(f, &o.Breaker)
+	o.BindWebhooks(f)
 	o.Retention.bind(f)
 }
 
@@ -157,6 +163,7 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 		name string
 	}{
 		{&o.DatabaseURL, DatabaseVariable}, {&o.RedisURL, RedisVariable}, {&o.EscrowURL, EscrowVariable}, {&o.Authorization, AuthorizationVariable}, {&o.MetricsListen, MetricsListenVariable},
+		{&o.WebhookKey, WebhookKeyVariable},
 	} {
 		if *v.to == "" {
 			*v.to = getenv(v.name)
@@ -205,6 +212,9 @@ func (o *Options) check() error {
 		return err
 	}
 	if err := o.checkListen(); err != nil {
+		return err
+	}
+	if _, err := o.WebhookConfig(); err != nil {
 		return err
 	}
 	return o.CheckTransport()
