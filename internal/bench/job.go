@@ -27,6 +27,8 @@ type job struct {
 	EscrowURL                  string // that workers call; empty when they pay themselves
 	PostgresPID, RedisPID      int
 	Binary                     string // the command recourse; for the workloads of a server
+	Webhooks                   int    // that want dead letters
+	WebhookURL                 string // their receiver
 	Profile                    string // file for the CPU profile; none when empty
 }
 

@@ -71,7 +71,15 @@ func (s *servers) measure(ctx context.Context, o options, t trial, binary, datab
 	j := job{
 		System: t.system, Workload: t.workload, Tasks: t.tasks, Slots: o.slots, Servers: o.servers, Submitters: o.submitters,
 		Poll: o.poll, Quiet: o.quiet, DatabaseURL: s.postgres.AppURL(database), OwnerURL: s.postgres.URL(database), RedisURL: s.redis.URL(),
-		PostgresPID: s.postgres.PID(), RedisPID: s.redis.PID(), Binary: binary,
+		PostgresPID: s.postgres.PID(), RedisPID: s.redis.PID(), Binary: binary, Webhooks: o.webhooks,
+	}
+	if o.webhooks > 0 {
+		r, err := startReceiver(0)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, r.close()) }()
+		j.WebhookURL = r.url
 	}
 	if err := s.createDatabase(ctx, database); err != nil {
 		return nil, err

@@ -34,6 +34,8 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 		return j.jobsDead(ctx)
 	case pollsWorkload:
 		return j.polls(ctx)
+	case webhooksWorkload:
+		return j.webhooks(ctx)
 	case migrateWorkload:
 		return j.migrate(ctx)
 	case bulkWorker:

@@ -49,9 +49,17 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 		c.Executor, c.OnTransition = closedEscrow{}, nil
 		c.TimeLimit, c.Grace = time.Hour, time.Millisecond
 	}
+	if c.Webhooks, err = withWebhooks(); err != nil {
+		return nil, err
+	}
 	s, err := postadjudication.Open(ctx, c)
 	if err != nil {
 		return nil, err
+	}
+	if !j.Preload {
+		if err := j.createWebhooks(ctx, s); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
 	return &recourseSystem{Service: s, record: r}, nil
 }
@@ -155,7 +163,7 @@ func verifyRecourse(ctx context.Context, j job) (err error) {
 	}
 	return errors.Join(
 		equal("runs", runs, j.Tasks), equal("settled cases", settled, wantSettled), equal("succeeded runs", succeeded, wantSettled),
-		equal("open letters", died, wantDead), equal("dispute-ready cases", disputes, wantDead), equal("receipts", trail, wantTrail), checkAudit(ctx, j),
+		equal("open letters", died, wantDead), equal("dispute-ready cases", disputes, wantDead), equal("receipts", trail, wantTrail+j.Webhooks), checkAudit(ctx, j),
 	)
 }
 
@@ -172,7 +180,8 @@ func checkAudit(ctx context.Context, j job) (err error) {
 	if !a.OK() {
 		return fmt.Errorf("the audit found broken: %v", a.Broken)
 	}
-	return errors.Join(equal("verified chains", a.Chains, j.Tasks), equal("early attempts", a.EarlyAttempts, 0))
+	chains := j.Tasks + min(j.Webhooks, 1) // webhooks have a log of their own
+	return errors.Join(equal("verified chains", a.Chains, chains), equal("early attempts", a.EarlyAttempts, 0))
 }
 
 func equal(what string, got, want int) error {

@@ -83,7 +83,7 @@ func (j job) startServer(ctx context.Context, flags ...string) (*serverProcess, 
 // serverEnvironment is this process's without what would configure the server, such as the GOGC of
 // other workloads.
 func (j job) serverEnvironment() []string {
-	env := []string{"RECOURSE_DATABASE_URL=" + j.DatabaseURL, "RECOURSE_REDIS_URL=" + j.RedisURL}
+	env := []string{"RECOURSE_DATABASE_URL=" + j.DatabaseURL, "RECOURSE_REDIS_URL=" + j.RedisURL, "RECOURSE_WEBHOOK_KEY=" + webhookKey}
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "RECOURSE_") && !strings.HasPrefix(variable, "GOGC=") {
 			env = append(env, variable)

@@ -70,6 +70,8 @@ func columns(workload string) []column {
 		add(waitingColumns, memoryColumns)
 	case pollsWorkload:
 		add([]column{{residentMB, "MB at rest", "%.0f"}, {pollsMB, "MB for 256 polls", "%.1f"}, {eventP50, "event p50 ms", "%.1f"}, {eventP99, "p99", "%.1f"}})
+	case webhooksWorkload:
+		add([]column{{perSecond, "deliveries/s", "%.0f"}, {eventP50, "event p50 ms", "%.1f"}, {eventP99, "p99", "%.1f"}, {residentMB, "MB at rest", "%.0f"}, {webhooksMB, "MB for 100", "%.1f"}, {peakMB, "peak MB", "%.0f"}})
 	case migrateWorkload:
 		add(migrateColumns)
 	case jobsDeadWorkload:

@@ -22,11 +22,12 @@ const (
 	jobsLatencyWorkload = "jobs-latency"
 	jobsDeadWorkload    = "jobs-dead"
 	pollsWorkload       = "polls"
+	webhooksWorkload    = "webhooks"
 )
 
 var workloadNames = []string{
 	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
-	jobsWaitingWorkload, jobsLatencyWorkload, jobsDeadWorkload, pollsWorkload,
+	jobsWaitingWorkload, jobsLatencyWorkload, jobsDeadWorkload, pollsWorkload, webhooksWorkload,
 	migrateWorkload,
 }
 
@@ -51,7 +52,7 @@ func ofJobs(workload string) bool {
 
 // ofServer reports whether a workload is measured at a process of recourse serve.
 func ofServer(workload string) bool {
-	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload || workload == jobsDeadWorkload || workload == pollsWorkload
+	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload || workload == jobsDeadWorkload || workload == pollsWorkload || workload == webhooksWorkload
 }
 
 // sizes returns the numbers of tasks that a workload is measured with, one after the
