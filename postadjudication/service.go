@@ -247,7 +247,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 		return err
 	}
 	s.eventLog = eventlog.New(s.journal)
-	s.webhooks = webhooks.NewSender(c.Webhooks, webhookstore.New(s.journal), s.eventLog, s.now, c.Logger)
+	s.webhooks = webhooks.NewSender(c.Webhooks, webhookstore.New(s.journal), s.eventLog, s.written, s.now, c.Logger)
 	statuses := &casestatus.Reader{Journal: s.journal, Applier: s.applier}
 	s.statusReader = statuses
 	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
@@ -425,6 +425,12 @@ func (s *Service) transitionHook(then func(background.Transition, background.Run
 			then(m, after)
 		}
 	}
+}
+
+// written returns how many transitions of runs, new ones included, this process has written.
+func (s *Service) written() uint64 {
+	transitions, opens := s.journal.BatchStats()
+	return transitions.Rows + opens.Rows
 }
 
 // now returns the time in UTC and whole microseconds, the precision of Postgres.

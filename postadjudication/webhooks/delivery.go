@@ -188,6 +188,9 @@ func (d *delivery) sendDue(ctx context.Context, results chan<- answer) <-chan ti
 			}
 			return time.After(due.Sub(now))
 		}
+		if wait := d.pace.send(now); wait > 0 {
+			return time.After(wait)
+		}
 		i.sending = true
 		d.inFlight++
 		w := d.webhook

@@ -43,6 +43,7 @@ const keptMessages = 128
 // reader and what it read; one that is behind reads for itself.
 type feed struct {
 	source eventSource
+	pace   *pacer
 	tenant string
 
 	mu      sync.Mutex
@@ -53,8 +54,8 @@ type feed struct {
 	changed chan struct{} // closed when high or reading changes
 }
 
-func newFeed(source eventSource, tenant string) *feed {
-	return &feed{source: source, tenant: tenant, changed: make(chan struct{})}
+func newFeed(source eventSource, pace *pacer, tenant string) *feed {
+	return &feed{source: source, pace: pace, tenant: tenant, changed: make(chan struct{})}
 }
 
 // next returns events strictly after a position, at most limit, and the position to continue from.
@@ -132,9 +133,17 @@ func (f *feed) extend(ctx context.Context, from int64) (err error) {
 	return err
 }
 
-// read reads events from the log.
+// read reads events from the log, at its pace.
 func (f *feed) read(ctx context.Context, after int64, limit int) ([]*message, int64, error) {
-	found, to, err := f.source.After(ctx, f.tenant, eventlog.Position(after), limit)
+	var found []eventlog.Event
+	to := eventlog.Position(after)
+	var err error
+	if paceErr := f.pace.read(ctx, func() bool {
+		found, to, err = f.source.After(ctx, f.tenant, to, limit)
+		return err == nil && int64(to) > after
+	}); err == nil {
+		err = paceErr
+	}
 	if err != nil {
 		return nil, after, err
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts/events"
 )
 
+func idle() uint64 { return 0 }
+
 // growingLog is a log in memory: it has an event at every second position.
 type growingLog struct {
 	mu      sync.Mutex
@@ -56,7 +58,7 @@ func (l *growingLog) After(_ context.Context, tenant string, after eventlog.Posi
 func TestEveryReaderOfAFeedSeesEveryEvent(t *testing.T) {
 	t.Parallel()
 	log := &growingLog{changed: make(chan struct{})}
-	f := newFeed(log, "acme")
+	f := newFeed(log, newPacer(idle), "acme")
 	const newest = 3000
 	var wg sync.WaitGroup
 	for n := range 8 {
@@ -90,7 +92,7 @@ func TestEveryReaderOfAFeedSeesEveryEvent(t *testing.T) {
 func TestReadersAtTheNewestEventShareOneRead(t *testing.T) {
 	t.Parallel()
 	log := &growingLog{changed: make(chan struct{}), newest: 100}
-	f := newFeed(log, "acme")
+	f := newFeed(log, newPacer(idle), "acme")
 	if got, next, err := f.next(context.Background(), 0, 200); err != nil || len(got) != 50 || next != 100 {
 		t.Fatalf("%d, %d, %v", len(got), next, err)
 	}
@@ -108,7 +110,7 @@ func TestReadersAtTheNewestEventShareOneRead(t *testing.T) {
 func TestAReaderThatLeavesIsReplaced(t *testing.T) {
 	t.Parallel()
 	log := &growingLog{changed: make(chan struct{})}
-	f := newFeed(log, "acme")
+	f := newFeed(log, newPacer(idle), "acme")
 	ctx, leave := context.WithCancel(context.Background())
 	left := make(chan error, 1)
 	go func() {
@@ -142,7 +144,7 @@ func TestAReaderThatLeavesIsReplaced(t *testing.T) {
 func TestEventsAreFoundByTheirPositions(t *testing.T) {
 	t.Parallel()
 	log := &growingLog{changed: make(chan struct{}), newest: 5000}
-	f := newFeed(log, "acme")
+	f := newFeed(log, newPacer(idle), "acme")
 	want := []int64{2, 4, 600, 4998, 5000}
 	got, err := f.at(context.Background(), want)
 	if err != nil || len(got) != len(want) {

@@ -48,6 +48,7 @@ type Sender struct {
 	store  *webhookstore.Store
 	events *eventlog.Log
 	client *client
+	pace   *pacer
 	now    func() time.Time
 	log    *zap.Logger
 	delay  func(failures int) time.Duration
@@ -59,9 +60,10 @@ type Sender struct {
 	sending map[uuid.UUID]*delivery // nil: this process does not hold the lock
 }
 
-// NewSender returns a sender of a store and a log.
-func NewSender(c Config, store *webhookstore.Store, log *eventlog.Log, now func() time.Time, l *zap.Logger) *Sender {
-	s := &Sender{config: c, store: store, events: log, client: newClient(c.Allow, c.resolver), now: now, log: l, delay: delay, giveUp: giveUpAfter}
+// NewSender returns a sender of a store and a log. transitions counts what this process has written
+// of runs: while it writes much, webhooks wait.
+func NewSender(c Config, store *webhookstore.Store, log *eventlog.Log, transitions func() uint64, now func() time.Time, l *zap.Logger) *Sender {
+	s := &Sender{config: c, store: store, events: log, client: newClient(c.Allow, c.resolver), pace: newPacer(transitions), now: now, log: l, delay: delay, giveUp: giveUpAfter}
 	if c.delay != nil {
 		s.delay = c.delay
 	}
@@ -105,6 +107,7 @@ func (s *Sender) Run(ctx context.Context) {
 	r := round{Sender: s, lock: s.store.Sender(), feeds: map[string]*feed{}, ending: map[uuid.UUID]*delivery{}}
 	failing := false
 	for casework.Sleep(ctx, saveEvery, nil) {
+		r.pace.measure(time.Now())
 		err := r.step(ctx)
 		if err != nil && ctx.Err() == nil && !failing {
 			s.log.Error("can't send webhooks, retrying", zap.Error(err))
@@ -235,7 +238,7 @@ func (r *round) start(ctx context.Context, w webhookstore.Webhook) {
 	}
 	f := r.feeds[w.Tenant]
 	if f == nil {
-		f = newFeed(r.events, w.Tenant)
+		f = newFeed(r.events, r.pace, w.Tenant)
 		r.feeds[w.Tenant] = f
 	}
 	r.sending[w.ID] = newDelivery(context.WithoutCancel(ctx), r.Sender, f, w, def)
