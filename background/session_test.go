@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// frozenStore is a store whose heartbeats stop on request: to others its process seems to stand
-// still.
+// frozenStore is the store of a process that can be made to stand still. From then on its
+// heartbeats change nothing, and it reads no session, so that it declares none lost.
 type frozenStore struct {
 	*backgroundtest.Journal
 	frozen atomic.Bool
@@ -28,6 +28,35 @@ func (f *frozenStore) Beat(ctx context.Context, s background.Session) (bool, bac
 		return true, now, err
 	}
 	return f.Journal.Beat(ctx, s)
+}
+
+func (f *frozenStore) Sessions(ctx context.Context) ([]background.Session, error) {
+	if f.frozen.Load() {
+		return nil, nil
+	}
+	return f.Journal.Sessions(ctx)
+}
+
+var errFrozen = errors.New("the process stands still")
+
+// configure makes f the store of a process that dequeues no task while it stands still.
+// Otherwise it could take each notification of the run that it holds, and put it back for later,
+// so that no other process got it.
+func (f *frozenStore) configure(c *background.Config) {
+	c.Store = f
+	c.ClaimsBlocked = func() error {
+		if f.frozen.Load() {
+			return errFrozen
+		}
+		return nil
+	}
+}
+
+// lossIntervals lets a process declare others lost after a short while. Its own claims become
+// stale only after a fifth of that, which a busy machine does not reach.
+func lossIntervals(c *background.Config) {
+	shortIntervals(c)
+	c.LostAfter = 3 * time.Second
 }
 
 func shortIntervals(c *background.Config) {
@@ -47,12 +76,13 @@ func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
 		return paid
 	})
 	h.journal.SetReliable(true)
+	h.family.AttemptLimit = time.Minute // the loss ends the attempt, not its limit
 	lost := &frozenStore{Journal: h.journal}
-	w := h.start(shortIntervals, func(c *background.Config) { c.Store = lost })
+	w := h.start(lost.configure)
 	r := h.submit(w)
 	<-called
 	lost.frozen.Store(true)
-	h.start(shortIntervals)
+	h.start(lossIntervals)
 	got := h.awaitState(r.ID, background.Succeeded)
 	if got.Attempt != 2 || got.Recoveries != 1 || got.BudgetSpent != 0 {
 		t.Errorf("run %+v", got)
