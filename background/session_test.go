@@ -98,9 +98,10 @@ func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
 // A process that finds its session lost cancels its calls and continues under a new session.
 func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 	t.Parallel()
-	cancelled := make(chan struct{})
+	called, cancelled := make(chan struct{}), make(chan struct{})
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
+			close(called)
 			<-ctx.Done()
 			close(cancelled)
 			return vague
@@ -110,7 +111,7 @@ func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 	h.journal.SetReliable(true)
 	w := h.start(shortIntervals)
 	r := h.submit(w)
-	h.awaitState(r.ID, background.Running)
+	<-called // a run is running before its call begins
 	sessions, err := h.journal.Sessions(t.Context())
 	if err != nil || len(sessions) != 1 {
 		t.Fatalf("%v, %v", sessions, err)
@@ -133,9 +134,10 @@ func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 // lost, claims nothing, and works again once a heartbeat is answered.
 func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.T) {
 	t.Parallel()
-	cancelled := make(chan struct{})
+	called, cancelled := make(chan struct{}), make(chan struct{})
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
+			close(called)
 			<-ctx.Done()
 			close(cancelled)
 			return vague
@@ -145,7 +147,7 @@ func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.
 	h.journal.SetReliable(true)
 	w := h.start(shortIntervals)
 	r := h.submit(w)
-	h.awaitState(r.ID, background.Running)
+	<-called // a run is running before its call begins
 	h.journal.SetDown(errors.New("journal away"))
 	<-cancelled
 	if w.Healthy() == nil {
@@ -161,12 +163,13 @@ func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.
 // the call would be cancelled before it began, and count as a failure.
 func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	t.Parallel()
-	cancelled := make(chan struct{})
+	called, cancelled := make(chan struct{}), make(chan struct{})
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		switch {
 		case ctx.Err() != nil:
 			t.Error("called under a session without heartbeats")
 		case a.Run.RetryKey == "tx:watch" && a.Number == 1:
+			close(called)
 			<-ctx.Done()
 			close(cancelled)
 			return vague
@@ -176,7 +179,7 @@ func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	h.journal.SetReliable(true)
 	w := h.start(shortIntervals)
 	watch := h.submit(w, func(r *background.Run) { r.RetryKey = "tx:watch" })
-	h.awaitState(watch.ID, background.Running)
+	<-called
 	h.journal.SetDown(errors.New("journal away"))
 	stuck := h.submit(w)
 	<-cancelled
