@@ -159,6 +159,60 @@ func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.
 	}
 }
 
+// cutStore is the store of a process that can be cut off from the sessions of the journal.
+type cutStore struct {
+	*backgroundtest.Journal
+	cut atomic.Bool
+}
+
+var errCut = errors.New("the journal cannot be reached")
+
+func (c *cutStore) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
+	if c.cut.Load() {
+		return false, background.ClockReading{}, errCut
+	}
+	return c.Journal.Beat(ctx, s)
+}
+
+func (c *cutStore) Sessions(ctx context.Context) ([]background.Session, error) {
+	if c.cut.Load() {
+		return nil, errCut
+	}
+	return c.Journal.Sessions(ctx)
+}
+
+// A process without answered heartbeats that still reaches Redis leaves the notifications to
+// others. If it dequeued them, it would put each one back for seconds, again and again.
+func TestAProcessWithoutAnsweredBeatsLeavesTheNotificationsToOthers(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	cut := &cutStore{Journal: h.journal}
+	w := h.start(shortIntervals, func(c *background.Config) { c.Store, c.Servers = cut, 1 })
+	h.awaitSession()
+	h.awaitTrue("it works", func() bool { return w.Healthy() == nil })
+	cut.cut.Store(true)
+	h.awaitTrue("it has no answered heartbeats", func() bool { return w.Healthy() != nil })
+	var runs []background.Run
+	for range 20 {
+		runs = append(runs, h.submit(w))
+	}
+	live := h.start()
+	for _, r := range runs {
+		h.awaitState(r.ID, background.Succeeded)
+	}
+	info, err := h.inspector().GetQueueInfo(runs[0].Queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Failed > 1 { // one poll may have been on its way when the heartbeats ended
+		t.Errorf("%d of %d notifications were put back", info.Failed, len(runs))
+	}
+	live.stop()
+	cut.cut.Store(false)
+	h.awaitState(h.submit(w).ID, background.Succeeded)
+}
+
 // A claim that was written after its session's heartbeats failed for BeatGrace is not called:
 // the call would be cancelled before it began, and count as a failure.
 func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
