@@ -121,6 +121,14 @@ func (g *claimGate) claimErr() error {
 // claims became stale a short while ago, or it must not work with its servers.
 func (g *claimGate) claimsBlocked() bool { return g.claimsBlockedBy() != "" }
 
+// dequeuesNothing reports whether this process leaves the notifications to others, because it
+// could claim none of their runs. Without answered heartbeats it may still reach Redis, and
+// would put back every notification that it dequeued, for seconds, and dequeue it again.
+func (g *claimGate) dequeuesNothing() bool {
+	_, _, alive := g.session.current()
+	return !alive || g.claimsBlocked()
+}
+
 // mayNotLead reports whether this process must leave work for all processes to others, because
 // it could not carry it out.
 func (g *claimGate) mayNotLead() bool {
@@ -158,11 +166,7 @@ func (g *claimGate) admit() error {
 		if !g.slots.acquire(g.stop) {
 			return &redeliverAt{at: g.now()}
 		}
-		if _, _, alive := g.session.current(); !alive {
-			g.slots.release()
-			return errUnavailable
-		}
-		if g.claimsBlocked() {
+		if g.dequeuesNothing() {
 			g.slots.release()
 			return &redeliverAt{at: g.now()} // to another process: this one dequeues no task
 		}

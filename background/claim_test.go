@@ -152,12 +152,13 @@ func TestAResumedProcessRecordsThatItSentNothing(t *testing.T) {
 		return refused
 	})
 	h.journal.SetReliable(true)
+	h.family.AttemptLimit = time.Minute // the loss ends the attempt, not its limit
 	lost := &frozenStore{Journal: h.journal}
-	w := h.startSuspendable(&suspendedFor, shortIntervals, func(c *background.Config) { c.Store = lost })
+	w := h.startSuspendable(&suspendedFor, lost.configure)
 	r := h.submit(w)
 	<-called
 	lost.frozen.Store(true)
-	h.start(shortIntervals)
+	h.start(lossIntervals)
 	if got := h.awaitState(r.ID, background.Succeeded); !slices.Equal(got.OutstandingCalls, []int{1}) {
 		t.Errorf("while the first call may be outstanding: %+v", got)
 	}

@@ -139,9 +139,10 @@ func TestARunOfAMissingSessionContinues(t *testing.T) {
 // its call was cancelled.
 func TestAProcessWhoseSessionIsMissingRegistersAgain(t *testing.T) {
 	t.Parallel()
-	cancelled := make(chan struct{})
+	called, cancelled := make(chan struct{}), make(chan struct{})
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
+			close(called)
 			<-ctx.Done()
 			close(cancelled)
 			return vague
@@ -151,7 +152,7 @@ func TestAProcessWhoseSessionIsMissingRegistersAgain(t *testing.T) {
 	h.journal.SetReliable(true)
 	w := h.start(shortIntervals)
 	r := h.submit(w)
-	h.awaitState(r.ID, background.Running)
+	<-called // a run is running before its call begins
 	h.journal.ForgetSessions()
 	<-cancelled
 	if got := h.awaitState(r.ID, background.Succeeded); got.Attempt != 2 || got.Recoveries != 0 {

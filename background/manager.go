@@ -159,7 +159,7 @@ func New(cfg Config) (*Manager, error) {
 		clock: m.clock, claimBackoff: m.claimBackoff, redisOwner: m.redisOwner, blockedByConfig: cfg.ClaimsBlocked, health: m.health,
 		session: m.session, slots: m.slots, now: m.now, stop: m.stop, started: &m.started,
 	}
-	shared.ClaimsBlocked, shared.OnReply = m.claimGate.claimsBlocked, m.liveness.onPoll
+	shared.ClaimsBlocked, shared.OnReply = m.claimGate.dequeuesNothing, m.liveness.onPoll
 	shared.OnLostReply = m.sweeper.lostLocally
 	asynqredis.WatchReplies(client, m.sweeper.lostLocally)
 	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)
@@ -248,7 +248,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-registered:
-	case <-time.After(admitTimeout): // deliveries go back to asynq until it is registered
+	case <-time.After(admitTimeout): // nothing is dequeued until it is registered
 	case <-ctx.Done():
 	case <-m.stop:
 	}

@@ -116,6 +116,15 @@ func (h *fixture) submit(w *worker, change ...func(*background.Run)) background.
 	return r
 }
 
+// awaitSession waits until a process is registered. Without a session it dequeues nothing.
+func (h *fixture) awaitSession() {
+	h.t.Helper()
+	h.awaitTrue("a session is registered", func() bool {
+		sessions, err := h.journal.Sessions(h.t.Context())
+		return err == nil && len(sessions) > 0
+	})
+}
+
 // await waits until ok returns true for a run.
 func (h *fixture) await(id background.RunID, what string, ok func(background.Run) bool) background.Run {
 	h.t.Helper()

@@ -71,6 +71,7 @@ func TestClaimInAnOutageStartsNothingUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 	w := h.start()
+	h.awaitSession()
 	h.journal.SetDown(errors.New("journal away"))
 	r := h.submit(w)
 	i := h.inspector()
@@ -119,6 +120,7 @@ func TestTwoOutagesInOneDelivery(t *testing.T) {
 	})
 	h.journal.SetReliable(true)
 	w := h.start(func(c *background.Config) { c.LostAfter = 2 * time.Minute }) // no claim becomes stale meanwhile
+	h.awaitSession()
 	h.journal.SetDown(outage)
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 500 * time.Millisecond })
 	i := h.inspector()

@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// frozenStore is a store whose heartbeats stop on request: to others its process seems to stand
-// still.
+// frozenStore is the store of a process that can be made to stand still. From then on its
+// heartbeats change nothing, and it reads no session, so that it declares none lost.
 type frozenStore struct {
 	*backgroundtest.Journal
 	frozen atomic.Bool
@@ -28,6 +28,35 @@ func (f *frozenStore) Beat(ctx context.Context, s background.Session) (bool, bac
 		return true, now, err
 	}
 	return f.Journal.Beat(ctx, s)
+}
+
+func (f *frozenStore) Sessions(ctx context.Context) ([]background.Session, error) {
+	if f.frozen.Load() {
+		return nil, nil
+	}
+	return f.Journal.Sessions(ctx)
+}
+
+var errFrozen = errors.New("the process stands still")
+
+// configure makes f the store of a process that dequeues no task while it stands still.
+// Otherwise it could take each notification of the run that it holds, and put it back for later,
+// so that no other process got it.
+func (f *frozenStore) configure(c *background.Config) {
+	c.Store = f
+	c.ClaimsBlocked = func() error {
+		if f.frozen.Load() {
+			return errFrozen
+		}
+		return nil
+	}
+}
+
+// lossIntervals lets a process declare others lost after a short while. Its own claims become
+// stale only after a fifth of that, which a busy machine does not reach.
+func lossIntervals(c *background.Config) {
+	shortIntervals(c)
+	c.LostAfter = 3 * time.Second
 }
 
 func shortIntervals(c *background.Config) {
@@ -47,12 +76,13 @@ func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
 		return paid
 	})
 	h.journal.SetReliable(true)
+	h.family.AttemptLimit = time.Minute // the loss ends the attempt, not its limit
 	lost := &frozenStore{Journal: h.journal}
-	w := h.start(shortIntervals, func(c *background.Config) { c.Store = lost })
+	w := h.start(lost.configure)
 	r := h.submit(w)
 	<-called
 	lost.frozen.Store(true)
-	h.start(shortIntervals)
+	h.start(lossIntervals)
 	got := h.awaitState(r.ID, background.Succeeded)
 	if got.Attempt != 2 || got.Recoveries != 1 || got.BudgetSpent != 0 {
 		t.Errorf("run %+v", got)
@@ -68,9 +98,10 @@ func TestALostWorkersRunContinuesElsewhere(t *testing.T) {
 // A process that finds its session lost cancels its calls and continues under a new session.
 func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 	t.Parallel()
-	cancelled := make(chan struct{})
+	called, cancelled := make(chan struct{}), make(chan struct{})
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
+			close(called)
 			<-ctx.Done()
 			close(cancelled)
 			return vague
@@ -80,7 +111,7 @@ func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 	h.journal.SetReliable(true)
 	w := h.start(shortIntervals)
 	r := h.submit(w)
-	h.awaitState(r.ID, background.Running)
+	<-called // a run is running before its call begins
 	sessions, err := h.journal.Sessions(t.Context())
 	if err != nil || len(sessions) != 1 {
 		t.Fatalf("%v, %v", sessions, err)
@@ -103,9 +134,10 @@ func TestAProcessDeclaredLostRegistersAgain(t *testing.T) {
 // lost, claims nothing, and works again once a heartbeat is answered.
 func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.T) {
 	t.Parallel()
-	cancelled := make(chan struct{})
+	called, cancelled := make(chan struct{}), make(chan struct{})
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		if a.Number == 1 {
+			close(called)
 			<-ctx.Done()
 			close(cancelled)
 			return vague
@@ -115,7 +147,7 @@ func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.
 	h.journal.SetReliable(true)
 	w := h.start(shortIntervals)
 	r := h.submit(w)
-	h.awaitState(r.ID, background.Running)
+	<-called // a run is running before its call begins
 	h.journal.SetDown(errors.New("journal away"))
 	<-cancelled
 	if w.Healthy() == nil {
@@ -127,16 +159,71 @@ func TestAProcessWithoutAnsweredBeatsCancelsItsCallsAndClaimsNothing(t *testing.
 	}
 }
 
+// cutStore is the store of a process that can be cut off from the sessions of the journal.
+type cutStore struct {
+	*backgroundtest.Journal
+	cut atomic.Bool
+}
+
+var errCut = errors.New("the journal cannot be reached")
+
+func (c *cutStore) Beat(ctx context.Context, s background.Session) (bool, background.ClockReading, error) {
+	if c.cut.Load() {
+		return false, background.ClockReading{}, errCut
+	}
+	return c.Journal.Beat(ctx, s)
+}
+
+func (c *cutStore) Sessions(ctx context.Context) ([]background.Session, error) {
+	if c.cut.Load() {
+		return nil, errCut
+	}
+	return c.Journal.Sessions(ctx)
+}
+
+// A process without answered heartbeats that still reaches Redis leaves the notifications to
+// others. If it dequeued them, it would put each one back for seconds, again and again.
+func TestAProcessWithoutAnsweredBeatsLeavesTheNotificationsToOthers(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	cut := &cutStore{Journal: h.journal}
+	w := h.start(shortIntervals, func(c *background.Config) { c.Store, c.Servers = cut, 1 })
+	h.awaitSession()
+	h.awaitTrue("it works", func() bool { return w.Healthy() == nil })
+	cut.cut.Store(true)
+	h.awaitTrue("it has no answered heartbeats", func() bool { return w.Healthy() != nil })
+	var runs []background.Run
+	for range 20 {
+		runs = append(runs, h.submit(w))
+	}
+	live := h.start()
+	for _, r := range runs {
+		h.awaitState(r.ID, background.Succeeded)
+	}
+	info, err := h.inspector().GetQueueInfo(runs[0].Queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Failed > 1 { // one poll may have been on its way when the heartbeats ended
+		t.Errorf("%d of %d notifications were put back", info.Failed, len(runs))
+	}
+	live.stop()
+	cut.cut.Store(false)
+	h.awaitState(h.submit(w).ID, background.Succeeded)
+}
+
 // A claim that was written after its session's heartbeats failed for BeatGrace is not called:
 // the call would be cancelled before it began, and count as a failure.
 func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	t.Parallel()
-	cancelled := make(chan struct{})
+	called, cancelled := make(chan struct{}), make(chan struct{})
 	h := newFixture(t, func(ctx context.Context, a background.Attempt) background.Result {
 		switch {
 		case ctx.Err() != nil:
 			t.Error("called under a session without heartbeats")
 		case a.Run.RetryKey == "tx:watch" && a.Number == 1:
+			close(called)
 			<-ctx.Done()
 			close(cancelled)
 			return vague
@@ -146,7 +233,7 @@ func TestAClaimOfASessionWithoutAnsweredBeatsIsNotCalled(t *testing.T) {
 	h.journal.SetReliable(true)
 	w := h.start(shortIntervals)
 	watch := h.submit(w, func(r *background.Run) { r.RetryKey = "tx:watch" })
-	h.awaitState(watch.ID, background.Running)
+	<-called
 	h.journal.SetDown(errors.New("journal away"))
 	stuck := h.submit(w)
 	<-cancelled
