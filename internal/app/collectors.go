@@ -9,12 +9,28 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
 // measuredService is what the collectors read.
 type measuredService interface {
 	Stats() postadjudication.Stats
 	Levels(ctx context.Context) (postadjudication.Levels, error)
+	Webhooks(ctx context.Context) (webhooks.Health, error)
+}
+
+// storeLevels are the levels of all processes.
+type storeLevels struct {
+	postadjudication.Levels
+	Webhooks webhooks.Health
+}
+
+// readLevels reads the levels from the database.
+func readLevels(ctx context.Context, s measuredService) (out storeLevels, err error) {
+	if out.Levels, err = s.Levels(ctx); err == nil {
+		out.Webhooks, err = s.Webhooks(ctx)
+	}
+	return out, err
 }
 
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -34,6 +50,8 @@ type processCollector struct {
 	running, waiting, abandoned, failures, renotified, uptime, transitions, newCases, unreadable, unrecordable, breakersNotClosed, pausedDeliveries, stalledBreakers, stalledRuns, pausedQueues, archivedTasksRemoved, pruned, pruneFailures, unarchived *prometheus.Desc
 
 	lookups *prometheus.Desc // about dead letters of unknown outcome
+
+	deliveries, webhooksPaused, webhooksSending, webhookLag *prometheus.Desc
 }
 
 func newProcessCollector(service measuredService, started time.Time) *processCollector {
@@ -61,6 +79,10 @@ func newProcessCollector(service measuredService, started time.Time) *processCol
 		unreadable:           newDesc("recourse_runs_unreadable", "Runs seen within ten minutes that this process cannot read, such as runs of a newer version. They wait for a process that can."),
 		unrecordable:         newDesc("recourse_outcomes_unrecordable_total", "Outcomes that could not be recorded: their runs became dead letters for a person."),
 		lookups:              newDesc("recourse_dead_letter_lookups_total", "Lookups about dead letters of unknown outcome, by result: asked, cleared (nothing was executed), closed (a payment was found).", "result"),
+		deliveries:           newDesc("recourse_webhook_deliveries_total", "Requests to webhooks by this process, by result: delivered (answered with 2xx), failed.", "result"),
+		webhooksPaused:       newDesc("recourse_webhooks_paused_total", "Webhooks that paused themselves: nothing was accepted for three days, or the receiver answered 410. Nothing is sent to them until a person resumes them."),
+		webhooksSending:      newDesc("recourse_webhooks_sending", "Webhooks to which this process sends; 0 in processes that stand by. One process sends for all."),
+		webhookLag:           newDesc("recourse_webhook_lag_seconds", "Age of the oldest event that this process has read for a webhook and that is not delivered; 0 if there is none."),
 		uptime:               newDesc("recourse_uptime_seconds", "Time since this process opened its service."),
 		transitions:          newDesc("recourse_transition_commit_rows", "Transitions of existing cases in one commit."),
 		newCases:             newDesc("recourse_submit_commit_rows", "New cases in one commit."),
@@ -102,6 +124,12 @@ func (p *processCollector) Collect(to chan<- prometheus.Metric) {
 	for result, n := range map[string]uint64{"asked": s.Lookups.Asked, "cleared": s.Lookups.Cleared, "closed": s.Lookups.Closed} {
 		to <- prometheus.MustNewConstMetric(p.lookups, prometheus.CounterValue, float64(n), result)
 	}
+	for result, n := range map[string]uint64{"delivered": s.Webhooks.Delivered, "failed": s.Webhooks.Failed} {
+		to <- prometheus.MustNewConstMetric(p.deliveries, prometheus.CounterValue, float64(n), result)
+	}
+	count(p.webhooksPaused, s.Webhooks.Paused)
+	gauge(p.webhooksSending, float64(s.Webhooks.Sending))
+	gauge(p.webhookLag, s.Webhooks.Lag.Seconds())
 	to <- batches(p.transitions, s.Transitions)
 	to <- batches(p.newCases, s.NewCases)
 }
@@ -121,12 +149,12 @@ type storeCollector struct {
 	levels *levelCache
 	log    *zap.Logger
 
-	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, escrowsBreached, brokeGlass, oldestEscrowDelta *prometheus.Desc
+	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, escrowsBreached, brokeGlass, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
 }
 
 func newStoreCollector(service measuredService, log *zap.Logger) *storeCollector {
 	return &storeCollector{
-		levels: &levelCache{measure: service.Levels, now: time.Now}, log: log,
+		levels: &levelCache{measure: func(ctx context.Context) (storeLevels, error) { return readLevels(ctx, service) }, now: time.Now}, log: log,
 		measured:          newDesc("recourse_store_metrics_up", "1 if the levels could be read from the database; at 0 they are not exported."),
 		runs:              newDesc("recourse_runs", "Live runs by state, and open dead letters as dead_lettered, of all processes.", "state"),
 		oldestDue:         newDesc("recourse_oldest_due_age_seconds", "How long the oldest waiting run has been due; 0 if none is."),
@@ -140,12 +168,14 @@ func newStoreCollector(service measuredService, log *zap.Logger) *storeCollector
 		brokeGlass:        newDesc("recourse_break_glass_total", "Bulk plans that one person ran for an incident although they take two, of all processes."),
 		oldestEscrowDelta: newDesc("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that is not yet in its row; 0 if there is none."),
 		unknown:           newDesc("recourse_dead_letters_unknown", "Open dead letters of settlements with an unknown outcome, by what they wait for: lookup, person.", "waits_for"),
+		webhooks:          newDesc("recourse_webhooks", "Webhooks of all tenants by state: active, paused.", "state"),
+		webhooksFailing:   newDesc("recourse_webhooks_failing", "Active webhooks of which an event failed and is not delivered yet."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (j *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.escrowsBreached, j.brokeGlass, j.oldestEscrowDelta, jobLettersTotal, jobLettersDepth} {
+	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.escrowsBreached, j.brokeGlass, j.oldestEscrowDelta, j.webhooks, j.webhooksFailing, jobLettersTotal, jobLettersDepth} {
 		to <- d
 	}
 }
@@ -176,7 +206,10 @@ func (j *storeCollector) Collect(to chan<- prometheus.Metric) {
 	for family, n := range l.Expiring {
 		gauge(j.expiring, float64(n), family)
 	}
-	jobGauges(l, gauge)
+	jobGauges(l.Levels, gauge)
+	gauge(j.webhooks, float64(l.Webhooks.Active), string(webhooks.Active))
+	gauge(j.webhooks, float64(l.Webhooks.Paused), string(webhooks.Paused))
+	gauge(j.webhooksFailing, float64(l.Webhooks.FailingActive))
 	gauge(j.held, float64(l.Held))
 	gauge(j.unserved, float64(l.Unserved))
 	gauge(j.uncalled, float64(l.Uncalled))
@@ -220,17 +253,17 @@ const (
 
 // levelCache caches the levels, so that frequent scrapes cost the database little.
 type levelCache struct {
-	measure func(context.Context) (postadjudication.Levels, error)
+	measure func(context.Context) (storeLevels, error)
 	now     func() time.Time
 
 	mu    sync.Mutex
-	last  postadjudication.Levels
+	last  storeLevels
 	err   error
 	until time.Time
 }
 
 // get returns the cached levels, or reads them if they are too old. Errors are cached, too.
-func (l *levelCache) get(ctx context.Context) (postadjudication.Levels, error) {
+func (l *levelCache) get(ctx context.Context) (storeLevels, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	began := l.now()

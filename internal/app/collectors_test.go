@@ -13,10 +13,10 @@ func TestScrapingMeasuresAtMostEveryFiveSecondsAndATwentiethOfTheTime(t *testing
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	measured, takes, fails := 0, time.Duration(0), error(nil)
-	l := &levelCache{now: func() time.Time { return now }, measure: func(context.Context) (postadjudication.Levels, error) {
+	l := &levelCache{now: func() time.Time { return now }, measure: func(context.Context) (storeLevels, error) {
 		measured++
 		now = now.Add(takes)
-		return postadjudication.Levels{AtRisk: map[string]int64{"EUR": int64(measured)}}, fails
+		return storeLevels{Levels: postadjudication.Levels{AtRisk: map[string]int64{"EUR": int64(measured)}}}, fails
 	}}
 	ask := func(after time.Duration, want int) {
 		t.Helper()

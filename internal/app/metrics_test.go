@@ -12,14 +12,16 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 // fixedMeasures returns the values that the test sets.
 type fixedMeasures struct {
-	stats  postadjudication.Stats
-	levels postadjudication.Levels
-	err    error
+	stats    postadjudication.Stats
+	levels   postadjudication.Levels
+	webhooks webhooks.Health
+	err      error
 }
 
 func (f fixedMeasures) Stats() postadjudication.Stats { return f.stats }
@@ -27,6 +29,8 @@ func (f fixedMeasures) Stats() postadjudication.Stats { return f.stats }
 func (f fixedMeasures) Levels(context.Context) (postadjudication.Levels, error) {
 	return f.levels, f.err
 }
+
+func (f fixedMeasures) Webhooks(context.Context) (webhooks.Health, error) { return f.webhooks, f.err }
 
 func pageOf(t *testing.T, m *metrics) string {
 	t.Helper()
@@ -91,6 +95,8 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	of.stats.PausedQueues, of.stats.ArchivedTasksRemoved = 1, 9
 	of.stats.Subscribers, of.stats.SubscriberCalls, of.stats.SubscriberPanics = 2, 11, 3
 	of.stats.Transitions.Batches[0], of.stats.Transitions.Batches[2], of.stats.Transitions.Rows = 3, 1, 7
+	of.stats.Webhooks = webhooks.Stats{Delivered: 18, Failed: 19, Paused: 20, Sending: 21, Lag: 22 * time.Second}
+	of.webhooks = webhooks.Health{Active: 23, Paused: 24, FailingActive: 25}
 	m := newMetrics()
 	m.registerCollectors(of, time.Now(), zap.NewNop())
 	expect(t, pageOf(t, m),
@@ -100,6 +106,8 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 		`recourse_dead_letters_unknown{waits_for="lookup"} 12`, `recourse_dead_letters_unknown{waits_for="person"} 13`,
 		`recourse_dead_letter_lookups_total{result="asked"} 14`, `recourse_dead_letter_lookups_total{result="cleared"} 15`, `recourse_dead_letter_lookups_total{result="closed"} 16`,
 		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
+		`recourse_webhook_deliveries_total{result="delivered"} 18`, `recourse_webhook_deliveries_total{result="failed"} 19`, `recourse_webhooks_paused_total 20`,
+		`recourse_webhooks_sending 21`, `recourse_webhook_lag_seconds 22`, `recourse_webhooks{state="active"} 23`, `recourse_webhooks{state="paused"} 24`, `recourse_webhooks_failing 25`,
 		`recourse_dead_letter_subscribers 2`, `recourse_subscriber_calls_total 11`, `recourse_subscriber_panics_total 3`,
 		`recourse_transition_commit_rows_bucket{le="1"} 3`, `recourse_transition_commit_rows_bucket{le="4"} 4`,
 		`recourse_transition_commit_rows_bucket{le="+Inf"} 4`, `recourse_transition_commit_rows_sum 7`, `recourse_transition_commit_rows_count 4`)
