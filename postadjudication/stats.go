@@ -122,6 +122,10 @@ func (h *Health) Webhooks(ctx context.Context) (webhooks.Health, error) {
 	return h.s.webhooks.Health(ctx)
 }
 
+// CanSendWebhooks reports whether this process has a key that decrypts the secrets of webhooks. Without
+// one it never sends, and leaves it to other processes.
+func (h *Health) CanSendWebhooks() bool { return !h.s.webhooks.Empty() }
+
 // Unserved is the number of live runs in a queue that no process serves.
 type Unserved = journal.Unserved
 

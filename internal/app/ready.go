@@ -19,9 +19,9 @@ import (
 const readyTimeout = 3 * time.Second
 
 // readyHandler answers 200 or 503, in JSON if the request accepts it, else in plain text. Paused
-// queues, open circuit breakers and breaches of conservation are reported as hints and do not make
-// the process unready: an operator paused the queue, the escrow service is failing, and a breach
-// needs a person.
+// queues, open circuit breakers, breaches of conservation and webhooks that are paused or fail are
+// reported as hints and do not make the process unready: an operator paused the queue, the escrow
+// service or a receiver is failing, and a breach needs a person.
 //
 // Full reasons may contain addresses: they are written only at MetricsListen and to the log. Hints
 // name tenants: they are written only at MetricsListen and to this machine.
@@ -42,6 +42,9 @@ func (m *Main) readyHandler(full bool) http.Handler {
 		var h hints
 		if full || m.isLocal(r) {
 			h = m.hints()
+			if err == nil { // a database that does not answer would be waited for in vain
+				h.webhooks = m.webhookHint(ctx)
+			}
 		}
 		if r.Header.Get("Accept") == "application/json" {
 			body, err := json.Marshal(h.jsonMembers(reason))
@@ -99,6 +102,7 @@ type hints struct {
 	open, stalled []casestatus.Breaker
 	breaches      postadjudication.Breaches
 	failover      *postadjudication.Failover
+	webhooks      *webhookHint // nil: nothing is to be said of them
 }
 
 func (m *Main) hints() hints {
@@ -118,6 +122,9 @@ func (h hints) jsonMembers(reason string) map[string]any {
 	}
 	if h.failover != nil {
 		answer["failover"] = h.failover
+	}
+	if h.webhooks != nil {
+		answer["webhooks"] = h.webhooks
 	}
 	if len(h.open) > 0 {
 		answer["open_circuit_breakers"] = h.open
@@ -161,5 +168,6 @@ func (h hints) text() string {
 	if h.breaches.Excesses > 0 || h.breaches.Escrows > 0 {
 		fmt.Fprintf(&out, "conservation was breached: %d payments beyond the adjudicated amount, %d escrows that committed more than they hold\n", h.breaches.Excesses, h.breaches.Escrows)
 	}
+	out.WriteString(h.webhooks.text())
 	return out.String()
 }

@@ -98,3 +98,29 @@ func TestABreachIsShownAndNotUnready(t *testing.T) {
 		t.Errorf("run: %v", err)
 	}
 }
+
+// A process without a key that meets webhooks, and a paused webhook, are ready and say so.
+func TestWebhooksAreAHintAndNotUnready(t *testing.T) {
+	t.Parallel()
+	o, m := options(t), &app.Main{}
+	start(t, o, m)
+	db := testkit.OpenAsOwner(t, o.DatabaseURL)
+	for _, statement := range []string{
+		`INSERT INTO recourse.webhooks (id, tenant, version, state, definition, secret, created_at, created_by, changed_at, changed_by, reason)
+			SELECT gen_random_uuid(), 'acme', 1, state, '{}', '', now(), 'user:ada', now(), 'user:ada', 'x' FROM unnest(ARRAY['active', 'paused']) AS s(state)`,
+		`INSERT INTO recourse.webhook_positions (webhook_id, tenant, version, read_to, pending, failing_since) SELECT id, tenant, 1, 0, '{}', now() - interval '2 hours' FROM recourse.webhooks`,
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, body := get(t, m.URL+"/readyz")
+	for _, line := range []string{"1 webhooks are paused", "has not been accepted since", "1 active webhooks, and this process has no RECOURSE_WEBHOOK_KEY"} {
+		if status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, line) {
+			t.Errorf("%d %q", status, body)
+		}
+	}
+	if status, body := get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusOK || !strings.Contains(body, `"webhooks":{"paused":1,"failing_since":`) {
+		t.Errorf("%d %q", status, body)
+	}
+}
