@@ -52,6 +52,7 @@ type Main struct {
 	DatabaseURL    string          // URL of the database; it may hold a password
 	KeysRequired   bool            // requests to the API and asynqmon need an access key
 	EscrowURL      string          // base URL of the escrow service
+	WebhooksSent   bool            // events are sent to webhooks while Run runs
 	EmbeddedEscrow *EmbeddedEscrow // the embedded escrow service; nil when there is none
 	// How long the escrow service recognises operation keys in calls and in lookups.
 	KeyLifetime, LookupLifetime Lifetime
@@ -128,6 +129,7 @@ func (m *Main) Start(ctx context.Context) error {
 	if config.Webhooks, err = m.Options.WebhookConfig(); err != nil {
 		return err
 	}
+	m.WebhooksSent = !config.Webhooks.Keys.Empty()
 	if err := m.Options.Retention.apply(&config); err != nil {
 		return err
 	}
@@ -146,7 +148,7 @@ func (m *Main) Start(ctx context.Context) error {
 	from := build.Read()
 	m.Log.Info("started", zap.String("version", from.Version), zap.String("revision", from.Revision), zap.String("go", from.Go),
 		zap.String("url", m.URL), zap.String("escrow", m.EscrowURL), zap.Bool("keys_needed", m.KeysRequired), zap.String("key_lifetime", m.KeyLifetime.String()),
-		zap.Bool("webhooks_sent", !config.Webhooks.Keys.Empty()))
+		zap.Bool("webhooks_sent", m.WebhooksSent))
 	return nil
 }
 

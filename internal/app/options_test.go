@@ -13,6 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
+// webhookKey is a key that encrypts the secrets of webhooks.
+const webhookKey = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
 func validOptions() Options {
 	return Options{DatabaseURL: "postgres://u@h/d?sslmode=verify-full", RedisURL: "rediss://h", EscrowURL: "https://h", Listen: DefaultListen, TimeLimit: time.Second, KeyLifetime: Lifetime{Given: true}}
 }
@@ -34,19 +37,25 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"a lookup lifetime too short": {func(o *Options) {
 			o.KeyLifetime, o.LookupLifetime = Lifetime{time.Hour, true}, Lifetime{time.Minute, true}
 		}, "--lookup-lifetime"},
-		"a lookup lifetime of its own": {func(o *Options) { o.KeyLifetime, o.LookupLifetime = Lifetime{0, true}, Lifetime{time.Minute, true} }, ""},
-		"no time limit":                {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
-		"a time limit without end":     {func(o *Options) { o.TimeLimit = math.MaxInt64 }, "--time-limit"},
-		"all interfaces":               {func(o *Options) { o.Listen = ":8321" }, "--expose"},
-		"all interfaces by number":     {func(o *Options) { o.Listen = "0.0.0.0:8321" }, "--expose"},
-		"a name":                       {func(o *Options) { o.Listen = "example.com:8321" }, "--expose"},
-		"all interfaces, on purpose":   {func(o *Options) { o.Listen, o.Expose = ":8321", true }, ""},
-		"loopback of IPv6":             {func(o *Options) { o.Listen = "[::1]:8321" }, ""},
-		"localhost":                    {func(o *Options) { o.Listen = "localhost:0" }, ""},
-		"no port":                      {func(o *Options) { o.Listen = "127.0.0.1" }, "host:port"},
-		"no pages":                     {func(o *Options) { o.Listen = "" }, ""},
-		"metrics of their own":         {func(o *Options) { o.MetricsListen = ":9321" }, ""},
-		"metrics without a port":       {func(o *Options) { o.MetricsListen = "127.0.0.1" }, "--metrics-listen"},
+		"a lookup lifetime of its own":               {func(o *Options) { o.KeyLifetime, o.LookupLifetime = Lifetime{0, true}, Lifetime{time.Minute, true} }, ""},
+		"no time limit":                              {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
+		"a time limit without end":                   {func(o *Options) { o.TimeLimit = math.MaxInt64 }, "--time-limit"},
+		"all interfaces":                             {func(o *Options) { o.Listen = ":8321" }, "--expose"},
+		"all interfaces by number":                   {func(o *Options) { o.Listen = "0.0.0.0:8321" }, "--expose"},
+		"a name":                                     {func(o *Options) { o.Listen = "example.com:8321" }, "--expose"},
+		"all interfaces, on purpose":                 {func(o *Options) { o.Listen, o.Expose = ":8321", true }, ""},
+		"loopback of IPv6":                           {func(o *Options) { o.Listen = "[::1]:8321" }, ""},
+		"localhost":                                  {func(o *Options) { o.Listen = "localhost:0" }, ""},
+		"no port":                                    {func(o *Options) { o.Listen = "127.0.0.1" }, "host:port"},
+		"no pages":                                   {func(o *Options) { o.Listen = "" }, ""},
+		"metrics of their own":                       {func(o *Options) { o.MetricsListen = ":9321" }, ""},
+		"networks for webhooks":                      {func(o *Options) { o.WebhooksAllow = []string{"127.0.0.0/8", "fd00::/8"} }, ""},
+		"an address for webhooks":                    {func(o *Options) { o.WebhooksAllow = []string{"10.0.0.0/8", "127.0.0.1"} }, `--webhooks-allow "127.0.0.1"`},
+		"a network that is cut off wrongly":          {func(o *Options) { o.WebhooksAllow = []string{"127.0.0.1/8"} }, `--webhooks-allow "127.0.0.1/8"`},
+		"a network of version 4 as one of version 6": {func(o *Options) { o.WebhooksAllow = []string{"::ffff:10.0.0.0/104"} }, "--webhooks-allow"},
+		"keys for webhooks":                          {func(o *Options) { o.WebhookKey = webhookKey + " , " + webhookKey }, ""},
+		"a short key for webhooks":                   {func(o *Options) { o.WebhookKey = webhookKey + ",aHVzaA==" }, WebhookKeyVariable + ": key 2"},
+		"metrics without a port":                     {func(o *Options) { o.MetricsListen = "127.0.0.1" }, "--metrics-listen"},
 	} {
 		o := validOptions()
 		tc.change(&o)
@@ -92,11 +101,22 @@ func TestAFlagBeatsTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.FromEnvironment(func(name string) string { return "env:" + name })
-	if o.RedisURL != "redis://flag" || o.DatabaseURL != "env:"+DatabaseVariable || o.EscrowURL != "env:"+EscrowVariable || o.Authorization != "env:"+AuthorizationVariable || o.MetricsListen != "env:"+MetricsListenVariable {
+	if o.RedisURL != "redis://flag" || o.DatabaseURL != "env:"+DatabaseVariable || o.EscrowURL != "env:"+EscrowVariable || o.Authorization != "env:"+AuthorizationVariable || o.MetricsListen != "env:"+MetricsListenVariable || o.WebhookKey != "env:"+WebhookKeyVariable {
 		t.Errorf("%+v", o)
 	}
 	if o.Listen != DefaultListen || o.TimeLimit != 10*time.Second {
 		t.Errorf("defaults: %+v", o)
+	}
+}
+
+func TestAWebhookKeyThatCannotBeReadIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"hush", "aHVzaA==", webhookKey + "hush", webhookKey + ",hush"} {
+		o := validOptions()
+		o.WebhookKey = bad
+		if err := o.check(); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "aHVz") || strings.Contains(err.Error(), webhookKey) {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@
 // The package holds the root command and the commands without a group. Groups of
 // commands, and the code they share, are packages below it; none of them but clitest imports it:
 //
-//	cli ──▶ dlq, policy, history ──▶ backend ──▶ view ──▶ shell ──▶ screen
+//	cli ──▶ dlq, policy, webhook, history ──▶ backend ──▶ view ──▶ shell ──▶ screen
 //	 ├──▶ demo, doctor                └──▶ internal/client, or the library
 //	 └──▶ all of the others
 //

@@ -29,7 +29,7 @@ key gives access to one tenant, and receipts record its principal as the actor. 
   operator   forks, reconciles, cancels, holds, marks, plans, opens circuit breakers
   approver   runs plans, purges and clears
   auditor    reads everything, including the receipts
-  admin      manages keys, policies, rules and the number of people; moves no money
+  admin      manages keys, webhooks, policies, rules and the number of people; moves no money
 
 --platform gives access only to asynqmon and /metrics, which show the queues and the money
 of all tenants. Such a key can be created only on the database, not with --server.

@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/dlq"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/webhook"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -26,6 +27,7 @@ cannot be executed becomes a dead letter, which a person handles. None is lost.
   RECOURSE_PROXY_FROM_ENVIRONMENT true: use HTTP_PROXY and HTTPS_PROXY (default: ignore them)
   RECOURSE_LOG_LEVEL              log level of serve: debug, info, warn or error
   RECOURSE_METRICS_LISTEN         address at which serve serves /metrics, as --metrics-listen
+  RECOURSE_WEBHOOK_KEY            encrypts the secrets of webhooks: 32 random bytes as base64; after a comma the former ones
 
 Other users of the machine can read the flags of a process. Put a URL with a password
 in the environment.
@@ -56,7 +58,7 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "write the result as one JSON object to standard output")
 	root.SetFlagErrorFunc(shell.FlagError)
 	root.AddCommand(demoCommands(sh)...)
-	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), breakerCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), migrateCommand(sh), doctorCommand(sh))
+	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), breakerCommand(sh), policy.Command(sh), casesCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), webhook.Command(sh), migrateCommand(sh), doctorCommand(sh))
 	return root
 }
 

@@ -29,6 +29,7 @@ type serverInfo struct {
 	Database string `json:"database,omitempty"` // URL of a private Postgres, with its password
 	Tenant   string `json:"tenant,omitempty"`   // of requests that have no key and name no tenant
 	Escrow   string `json:"escrow"`
+	Webhooks bool   `json:"webhooks"` // events are sent to webhooks
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
 	// KeyLifetime is how long the escrow service recognises an operation key: a duration, "unlimited" or "none".
 	KeyLifetime    string `json:"key_lifetime"`
@@ -77,7 +78,7 @@ func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 		return err
 	}
 	info := serverInfo{
-		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.MetricsURL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.KeysRequired, Tenant: m.Options.Tenant,
+		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.MetricsURL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.KeysRequired, Tenant: m.Options.Tenant, Webhooks: m.WebhooksSent,
 		Escrow: m.EscrowURL, Embedded: m.EmbeddedEscrow != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
 	if !m.Options.NoOJS {
@@ -112,7 +113,7 @@ func showServerInfo(sh *shell.Shell, info serverInfo) error {
 		rows = append(rows, []string{"runs", info.Runs + " (OpenWOP)"})
 	}
 	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, append(rows, [][]string{
-		{"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"access", info.accessText()},
+		{"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"webhooks", info.webhooksText()}, {"access", info.accessText()},
 	}...))
 	if info.Database != "" {
 		s.Text("Postgres and Redis are private, and end with this process. Commands beside it need their URL:")
@@ -138,6 +139,14 @@ func (s serverInfo) lifetimeText() string {
 		return "not recognised: an unknown outcome is looked up, and becomes a dispute if the lookup can't decide it" + lookups
 	}
 	return "recognised for " + shell.Span(s.KeyLifetime) + lookups
+}
+
+// webhooksText returns whether events are sent to webhooks, for people.
+func (s serverInfo) webhooksText() string {
+	if s.Webhooks {
+		return "sent, by one process of all"
+	}
+	return "not sent: " + app.WebhookKeyVariable + " is not set"
 }
 
 // accessText returns who may use the API and asynqmon, for people.

@@ -57,12 +57,13 @@ func (k Keys) Revoke(ctx context.Context, prefix, reason string) (out access.Key
 	return out, err
 }
 
-// OperationLogs are the requests about the logs of keys, plans and refusals.
+// OperationLogs are the requests about the logs of keys, plans, webhooks and refusals.
 type OperationLogs struct{ *connection }
 
 // historyPaths are the paths of the logs.
 var historyPaths = map[postadjudication.OperationLog]string{
 	postadjudication.OperationLogKeys: "/keys/history", postadjudication.OperationLogRefusals: "/access/history", postadjudication.OperationLogBulks: "/bulk/history",
+	postadjudication.OperationLogWebhooks: "/webhooks/history",
 }
 
 // History returns the entries of a log after sequence number after.

@@ -73,6 +73,7 @@ type Client struct {
 	Bulk          Bulk
 	Rules         Rules
 	Keys          Keys
+	Webhooks      Webhooks
 	Policies      Policies
 	Cases         Cases
 	People        People
@@ -114,7 +115,7 @@ func New(c Config) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	return &Client{
-		DeadLetters: DeadLetters{conn}, Bulk: Bulk{conn}, Rules: Rules{conn}, Keys: Keys{conn}, Policies: Policies{conn},
+		DeadLetters: DeadLetters{conn}, Bulk: Bulk{conn}, Rules: Rules{conn}, Keys: Keys{conn}, Webhooks: Webhooks{conn}, Policies: Policies{conn},
 		Cases: Cases{conn}, People: People{conn}, OperationLogs: OperationLogs{conn}, conn: conn,
 	}, nil
 }

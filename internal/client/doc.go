@@ -9,7 +9,7 @@
 // to the server of the Config only: the client follows no redirect, uses no proxy unless
 // told to, and over plain http sends the key to this machine only.
 //
-//	Config ──▶ New ──▶ Client ──▶ DeadLetters, Bulk, Rules, Keys, Policies, Cases, ...
+//	Config ──▶ New ──▶ Client ──▶ DeadLetters, Bulk, Rules, Keys, Webhooks, Policies, ...
 //	                     └──▶ /api/v1, as the tenant and the principal of the key
 //
 // # House

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
 // ProblemError is a refusal that the library has no error for, as the server describes it
@@ -45,6 +46,10 @@ func (p *ProblemError) Unwrap() error {
 		return refusal.ErrNoExecutor
 	case "target_unknown":
 		return refusal.ErrTargetUnknown
+	case "no_webhook_key":
+		return webhooks.ErrNoKey
+	case "too_many_webhooks":
+		return webhooks.ErrTooMany
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxInFlight = 16 // requests of one webhook at once
+	maxInFlight = 8 // requests of one webhook at once
 
 	// freeFailures is how many failures in a row slow down only their cases. From then on the whole
 	// webhook waits before it tries one event again: its receiver is down.

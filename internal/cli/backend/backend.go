@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -24,6 +26,7 @@ type Backend struct {
 	Bulk          Bulk
 	Rules         Rules
 	Keys          Keys
+	Webhooks      Webhooks
 	Policies      Policies
 	Cases         Cases
 	People        People
@@ -89,6 +92,19 @@ type Keys interface {
 	Revoke(ctx context.Context, prefix, reason string) (access.Key, error)
 }
 
+// Webhooks reads and changes webhooks.
+type Webhooks interface {
+	List(context.Context) ([]webhooks.Webhook, error)
+	Get(context.Context, uuid.UUID) (webhooks.Webhook, error)
+	Create(context.Context, webhooks.New) (made webhooks.Webhook, secret string, err error)
+	Pause(ctx context.Context, id uuid.UUID, reason string) (webhooks.Webhook, error)
+	Resume(ctx context.Context, id uuid.UUID, reason string) (webhooks.Webhook, error)
+	Replay(ctx context.Context, id uuid.UUID, after webhooks.Position, reason string) (webhooks.Webhook, error)
+	Rotate(ctx context.Context, id uuid.UUID, secret string, overlap time.Duration, reason string) (changed webhooks.Webhook, newSecret string, err error)
+	Delete(ctx context.Context, id uuid.UUID, reason string) (webhooks.Webhook, error)
+	Test(context.Context, uuid.UUID) (webhooks.Trial, error)
+}
+
 // Policies reads and changes the retry policies of families.
 type Policies interface {
 	List(context.Context) ([]postadjudication.FamilyPolicy, error)
@@ -111,7 +127,7 @@ type People interface {
 	History(ctx context.Context, after int64, limit int) ([]postadjudication.PeopleVersion, error)
 }
 
-// OperationLogs reads the receipts of keys, of plans, and of refused requests.
+// OperationLogs reads the receipts of keys, of plans, of webhooks, and of refused requests.
 type OperationLogs interface {
 	History(ctx context.Context, of postadjudication.OperationLog, after int64, limit int) ([]postadjudication.OperationLogEntry, error)
 }

@@ -9,7 +9,7 @@
 //
 //	Flags ──▶ With ──▶ local: Service.As(tenant, actor) on the database
 //	              └──▶ remote: internal/client, with the key in RECOURSE_KEY
-//	command ◀── Backend: DeadLetters, Bulk, Rules, Keys, Policies, Cases, People, OperationLogs
+//	command ◀── Backend: DeadLetters, Bulk, Rules, Keys, Webhooks, Policies, Cases, People, OperationLogs
 //
 // If an action takes a second person, With writes the plan and the command that this person runs.
 //

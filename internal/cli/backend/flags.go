@@ -26,6 +26,7 @@ type Flags struct {
 	Server, Tenant, Actor string
 	Mutates               bool // the command changes something
 	NoRedis               bool // the change does not involve Redis
+	Webhooks              bool // the command needs the keys and networks of webhooks
 
 	insecure bool
 	local    []string // names of the flags that are refused with --server
@@ -164,6 +165,8 @@ func nameFlags(cmd *cobra.Command, err error) {
 	switch {
 	case name == "where":
 		field.Field = "--filter:"
+	case (name == "types" || name == "secret") && cmd.Flags().Lookup("secret-file") != nil:
+		field.Field = map[string]string{"types": "--type", "secret": "the secret in --secret-file"}[name]
 	case name == "max-retry-attempts" && cmd.Flags().Lookup("max-attempts") != nil:
 		field.Field = "--max-attempts"
 	case cmd.Flags().Lookup(name) != nil:

@@ -37,6 +37,11 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	}
 	config.AllowUnsuitable = !o.Mutates
 	config.TimeLimit, config.InFlight, config.Remote = o.TimeLimit, o.InFlight, o.RemoteWorkers()
+	if o.Webhooks {
+		if config.Webhooks, err = o.WebhookConfig(); err != nil {
+			return Backend{}, err
+		}
+	}
 	l := &local{}
 	if o.EscrowURL != "" {
 		if l.escrow, err = o.OpenEscrow(); err != nil {
@@ -55,7 +60,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	}
 	as := l.service.As(o.Tenant, o.Actor)
 	return Backend{
-		DeadLetters: as.DeadLetters, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Policies: as.Policies,
+		DeadLetters: as.DeadLetters, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Webhooks: as.Webhooks, Policies: as.Policies,
 		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, RunHere: as.Bulk.RunHere, close: l.Close,
 	}, nil
 }

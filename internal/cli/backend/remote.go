@@ -28,7 +28,7 @@ func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 		return Backend{}, err
 	}
 	return Backend{
-		DeadLetters: to.DeadLetters, Bulk: to.Bulk, Rules: to.Rules, Keys: to.Keys, Policies: to.Policies,
+		DeadLetters: to.DeadLetters, Bulk: to.Bulk, Rules: to.Rules, Keys: to.Keys, Webhooks: to.Webhooks, Policies: to.Policies,
 		Cases: to.Cases, People: to.People, OperationLogs: to.OperationLogs, close: to.Close,
 	}, nil
 }

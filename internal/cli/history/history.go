@@ -78,12 +78,12 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		if e.RefusedBy != "" {
 			what = e.AskedFor + " refused by " + e.RefusedBy
 		}
-		if e.Bulk != "" {
+		if e.Bulk != "" || e.Webhook != "" {
 			what = e.AskedFor + ": " + e.Changes
 		}
-		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), string(e.Subtype), e.Actor, e.Key + e.Bulk, what, e.Reason}
+		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), string(e.Subtype), e.Actor, e.Key + e.Bulk + e.Webhook, what, e.Reason}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "Receipt", Optional: true}, {Name: "By"}, {Name: "Key or plan", Optional: true}, {Name: "What", Wraps: true}, {Name: "Why", Optional: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "Receipt", Optional: true}, {Name: "By"}, {Name: "Key, plan or webhook", Optional: true}, {Name: "What", Wraps: true}, {Name: "Why", Optional: true}}, rows)
 	if len(found) == limit {
 		s.Text("There may be more: --after %d", found[len(found)-1].Sequence)
 	}
