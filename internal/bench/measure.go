@@ -35,7 +35,7 @@ func (j job) do(ctx context.Context) (m metrics, err error) {
 	case pollsWorkload:
 		return j.polls(ctx)
 	case webhooksWorkload:
-		return j.webhooks(ctx)
+		return measureWebhooks(ctx, j)
 	case migrateWorkload:
 		return j.migrate(ctx)
 	case bulkWorker:

@@ -57,7 +57,7 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 		return nil, err
 	}
 	if !j.Preload {
-		if err := j.createWebhooks(ctx, s); err != nil {
+		if err := createWebhooks(ctx, j, s); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}

@@ -100,7 +100,7 @@ func withWebhooks() (webhooks.Config, error) {
 }
 
 // createWebhooks creates webhooks that want the dead letters of the bench's tenant.
-func (j job) createWebhooks(ctx context.Context, s *postadjudication.Service) error {
+func createWebhooks(ctx context.Context, j job, s *postadjudication.Service) error {
 	for range j.Webhooks {
 		if _, _, err := s.As("bench", "bench").Webhooks.Create(ctx, webhooks.New{URL: j.WebhookURL, Types: []events.Type{events.RunDeadLettered}, Reason: "bench"}); err != nil {
 			return err
@@ -119,9 +119,9 @@ const (
 	memoryPer     = 10 // webhooks of each of them
 )
 
-// webhooks measures deliveries of one process: how many a second from a log that is there, how late
+// measureWebhooks measures deliveries of one process: how many a second from a log that is there, how late
 // events come while one receiver is away and one is slow, and the memory that webhooks take.
-func (j job) webhooks(ctx context.Context) (m metrics, err error) {
+func measureWebhooks(ctx context.Context, j job) (m metrics, err error) {
 	server, err := j.startServer(ctx, "--webhooks-allow", loopback)
 	if err != nil {
 		return nil, err
