@@ -141,7 +141,7 @@ func TestAPersonPausesReplaysAndDeletes(t *testing.T) {
 		t.Error("a position beyond the newest is taken")
 	}
 	if got, err := f.Delete(ctx, w.ID, "no longer used"); err != nil || got.State != webhooks.Deleted {
-		t.Errorf("%+v, %v", got, err)
+		t.Fatalf("%+v, %v", got, err)
 	}
 	if err := second(f.Resume(ctx, w.ID, "why")); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("a deleted webhook is resumed: %v", err)

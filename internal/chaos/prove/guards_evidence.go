@@ -72,4 +72,4 @@ var evidenceGuards = []Guard{
 }
 
 // Guards is the table.
-var Guards = slices.Concat(storeGuards, engineGuards, moneyGuards, peopleGuards, escrowGuards, evidenceGuards, apiGuards, jobGuards, remoteGuards, openwopGuards)
+var Guards = slices.Concat(storeGuards, engineGuards, moneyGuards, peopleGuards, escrowGuards, evidenceGuards, apiGuards, jobGuards, remoteGuards, openwopGuards, webhookGuards)
