@@ -128,18 +128,32 @@ func parseRetryAfter(text string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
-// shortFailure returns an error without the URL, which is known.
+// shortFailure returns an error without the URL, which is known, and without the addresses of this
+// machine and its resolvers, which are not for tenants.
 func shortFailure(err error) string {
 	var of *url.Error
 	if errors.As(err, &of) {
 		err = of.Err
 	}
 	var address *addressError
+	var name *net.DNSError
+	var network *net.OpError
 	switch {
 	case errors.As(err, &address):
 		return address.Error()
+	case errors.As(err, &name) && name.IsNotFound:
+		return fmt.Sprintf("there is no host %s", name.Name)
+	case errors.As(err, &name):
+		return fmt.Sprintf("the name %s could not be resolved", name.Name)
+	case errors.As(err, &network) && network.Op == "dial" && network.Timeout():
+		return fmt.Sprintf("no connection within %s", dialTimeout)
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return fmt.Sprintf("no answer within %s", answerTimeout)
+	}
+	if network != nil {
+		remote := *network
+		remote.Source = nil
+		err = &remote
 	}
 	return validate.Clean(err.Error(), maxFailure)
 }

@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +70,27 @@ func TestAnswersThatAreNoSuccess(t *testing.T) {
 	for _, by := range []*http.Client{c.https, c.http} {
 		if by.Transport.(*http.Transport).Proxy != nil || by.Timeout != answerTimeout {
 			t.Error("a client has a proxy, or no timeout")
+		}
+	}
+}
+
+// Tenants see failures. They name no address of this machine or of its resolvers.
+func TestAFailureNamesNoServerOfTheOperator(t *testing.T) {
+	t.Parallel()
+	address := func(text string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
+	dial := func(err error) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Addr: address("8.8.8.8:443"), Err: err}
+	}
+	for want, err := range map[string]error{
+		"there is no host h.example":                     dial(&net.DNSError{Name: "h.example", Server: "10.0.0.53:53", Err: "no such host", IsNotFound: true}),
+		"the name h.example could not be resolved":       dial(&net.DNSError{Name: "h.example", Server: "10.0.0.53:53", Err: "read udp 10.0.0.1:4->10.0.0.53:53: i/o timeout", IsTimeout: true}),
+		"no connection within 5s":                        dial(os.ErrDeadlineExceeded),
+		"dial tcp 8.8.8.8:443: connection refused":       dial(syscall.ECONNREFUSED),
+		"read tcp 8.8.8.8:443: connection reset by peer": &net.OpError{Op: "read", Net: "tcp", Source: address("10.0.0.1:4"), Addr: address("8.8.8.8:443"), Err: syscall.ECONNRESET},
+		"no answer within 15s":                           context.DeadlineExceeded,
+	} {
+		if got := shortFailure(&url.Error{Op: "Post", URL: "https://h.example/", Err: err}); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ func TestWebhooksWaitWhileTheProcessIsBusy(t *testing.T) {
 	var written uint64
 	p := newPacer(func() uint64 { return written })
 	at := p.at
-	if p.send(at) != 0 || p.send(at) != 0 || p.readPause(time.Millisecond) != readCost*time.Millisecond {
+	if first, second := p.send(at), p.send(at); first != 0 || second != 0 || p.readPause(time.Millisecond) != readCost*time.Millisecond {
 		t.Error("webhooks wait though nothing is done")
 	}
 	written, at = written+busyRate+1, at.Add(time.Second)

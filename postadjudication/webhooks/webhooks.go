@@ -159,7 +159,7 @@ func (w Webhooks) Replay(ctx context.Context, id uuid.UUID, after Position, reas
 
 // Rotate gives a webhook another secret and returns it; it is never shown again. Requests are
 // signed with both secrets for the overlap, DefaultOverlap if it is 0, MaxOverlap at most; a
-// negative one means none. secret may be given as in New. Errors as Create; ErrNotFound.
+// negative one means none. A former secret that no key decrypts ends at once. secret may be given as in New. Errors as Create; ErrNotFound.
 func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overlap time.Duration, reason string) (Webhook, string, error) {
 	raw, secret, err := newSecret(secret)
 	if overlap == 0 {
@@ -182,7 +182,8 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 		}
 		next := now
 		next.Secret, next.FormerSecret, next.FormerUntil = encrypted, nil, time.Time{}
-		if overlap > 0 {
+		// One that no key decrypts can't sign: requests would fail for the whole overlap.
+		if _, err := w.s.config.Keys.decrypt(w.tenant, id, now.Secret); err == nil && overlap > 0 {
 			next.FormerSecret, next.FormerUntil = now.Secret, w.s.now().Add(overlap)
 		}
 		return w.s.changed(next, d, w.actor, binding.WebhookRotate, reason, binding.SecretRotation(next.FormerUntil))

@@ -302,6 +302,30 @@ func TestWithoutAKeyThereAreNoWebhooks(t *testing.T) {
 	f.waitAll(r)
 }
 
+// Where the key is lost, another secret is enough to send again: the former one does not sign.
+func TestASecretThatNoKeyDecryptsIsReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	w := f.create(r)
+	stranger := f.other(func(c *postadjudication.Config) {
+		keys, err := webhooks.ParseKeys(key("x"))
+		if err != nil {
+			t.Error(err)
+		}
+		c.Webhooks.Keys = keys
+	})
+	rotated, secret, err := stranger.Rotate(context.Background(), w.ID, "", time.Hour, "the key is lost")
+	if err != nil || !rotated.FormerSecretUntil.IsZero() {
+		t.Fatalf("%+v, %v", rotated, err)
+	}
+	r.trusts(secret)
+	stranger.StartWorkers()
+	stranger.MustSubmit(rig.Release(1))
+	stranger.WaitSettled(1)
+	stranger.waitAll(r)
+}
+
 func TestATenantHasNoMoreWebhooksThanItCan(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
