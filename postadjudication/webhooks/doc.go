@@ -1,9 +1,5 @@
 // Package webhooks sends the public events of a tenant to its URLs, signed.
 //
-//	event log ─▶ feed, one a tenant ─▶ queue, one a webhook ─▶ POST ─▶ 2xx ─▶ position
-//	                                     ▲                      │
-//	                                     └──── backoff ◀── anything else
-//
 //	(none) ──Create──▶ active ──Pause, 410, no success for three days──▶ paused
 //	                     ▲                                                  │
 //	                     └────────────────────── Resume ────────────────────┘
@@ -20,6 +16,6 @@
 // One process of all sends. It holds a lock, and writes positions over the connection that holds it.
 // What a process had sent, but not written, when it died is sent again.
 //
-// The package imports the event log and its store, and nothing that changes runs. It must not know
-// cases, dead letters, HTTP routes and the command line.
+// The package imports internal/webhookdelivery, which sends, and nothing that changes runs. It must
+// not know cases, dead letters, HTTP routes and the command line.
 package webhooks

@@ -21,10 +21,14 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/internal/webhookdelivery"
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// maxWaiting is how many events a webhook reads ahead of those that are not delivered.
+const maxWaiting = webhookdelivery.MaxWaiting
 
 // loopback is what tests open, and nothing else.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -43,7 +47,7 @@ func config(t testing.TB) webhooks.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return webhooks.Config{Keys: keys, Allow: loopback}.WithTimes(quickly, time.Hour)
+	return webhooks.Config{Keys: keys, Allow: loopback, Delay: quickly, GiveUp: time.Hour}
 }
 
 // fixture is a service on real servers that sends webhooks.

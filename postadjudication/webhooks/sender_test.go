@@ -54,7 +54,7 @@ func TestAReceiverThatWasDownMissesNothing(t *testing.T) {
 	w := f.create(down)
 	f.create(up)
 	f.StartWorkers()
-	const runs = 3 * webhooks.MaxWaiting / 5 // more events than a webhook reads ahead
+	const runs = 3 * maxWaiting / 5 // more events than a webhook reads ahead
 	for n := range runs {
 		f.MustSubmit(rig.Release(n))
 	}
@@ -63,7 +63,7 @@ func TestAReceiverThatWasDownMissesNothing(t *testing.T) {
 	first := f.log()[0].Position
 	f.Wait("the failure is known", func() bool {
 		got := f.get(w)
-		return got.Failures > 2 && got.LastFailure == "the receiver answered 503" && !got.FailingSince.IsZero() && got.Position == first-1 && got.Waiting == webhooks.MaxWaiting
+		return got.Failures > 2 && got.LastFailure == "the receiver answered 503" && !got.FailingSince.IsZero() && got.Position == first-1 && got.Waiting == maxWaiting
 	})
 	if n := len(down.events()); n != 0 {
 		t.Errorf("%d events were accepted by a receiver that is down", n)
@@ -93,7 +93,7 @@ func TestAnEventThatIsRefusedHoldsBackItsCaseOnly(t *testing.T) {
 	}
 	r := newReceiver(t, refuses)
 	w := f.create(r)
-	const runs = 2 * webhooks.MaxWaiting / 5
+	const runs = 2 * maxWaiting / 5
 	for n := range runs {
 		f.MustSubmit(rig.Release(n + 1))
 	}
@@ -162,7 +162,7 @@ func TestAReceiverThatIsGonePausesItsWebhook(t *testing.T) {
 
 func TestAWebhookPausesItselfWhenNothingIsAcceptedForLong(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(c *postadjudication.Config) { c.Webhooks = config(t).WithTimes(quickly, time.Millisecond) })
+	f := newFixture(t, func(c *postadjudication.Config) { c.Webhooks.GiveUp = time.Millisecond })
 	r := newReceiver(t, func(event.Event) int { return http.StatusInternalServerError })
 	w := f.create(r)
 	f.StartWorkers()

@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/webhookdelivery"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts/events"
 )
@@ -31,6 +31,24 @@ const (
 	Paused  = webhookstore.Paused  // nothing is sent, and nothing is skipped
 	Deleted = webhookstore.Deleted // final
 )
+
+// Config configures webhooks. Keys encrypt their secrets; ParseKeys parses them.
+type (
+	Config = webhookdelivery.Config
+	Keys   = webhookdelivery.Keys
+	Stats  = webhookdelivery.Stats
+)
+
+// ErrNoKey means that a webhook can't be created, rotated or tested since this process has no key
+// that encrypts secrets.
+var ErrNoKey = webhookdelivery.ErrNoKey
+
+// ParseKeys parses keys of 32 bytes each, as base64 with commas between them. The first encrypts, all
+// decrypt. An empty text gives none. Errors never contain a key.
+func ParseKeys(text string) (Keys, error) { return webhookdelivery.ParseKeys(text) }
+
+// ContentType is that of every request.
+const ContentType = webhookdelivery.ContentType
 
 // MaxWebhooks is the maximum number of webhooks of a tenant.
 const MaxWebhooks = webhookstore.MaxWebhooks
@@ -79,32 +97,9 @@ type New struct {
 	Reason      string    // why; required
 }
 
-// definition is a webhook as receipts and the definition column state it.
-type definition struct {
-	URL         string        `json:"url"`
-	Types       []events.Type `json:"types"`
-	Description string        `json:"description,omitempty"`
-	State       State         `json:"state"`
-}
-
-func (d definition) text() (string, error) {
-	if d.Types == nil {
-		d.Types = []events.Type{}
-	}
-	text, err := json.Marshal(d)
-	return string(text), err
-}
-
-func parseDefinition(w webhookstore.Webhook) (d definition, err error) {
-	if err := json.Unmarshal([]byte(w.Definition), &d); err != nil {
-		return d, fmt.Errorf("webhook %s of %s: %w", w.ID, w.Tenant, err)
-	}
-	return d, nil
-}
-
 // webhookOf returns a stored webhook as users see it.
 func webhookOf(w webhookstore.Webhook, now time.Time) (Webhook, error) {
-	d, err := parseDefinition(w)
+	d, err := webhookdelivery.ParseDefinition(w)
 	if err != nil {
 		return Webhook{}, err
 	}
@@ -174,7 +169,7 @@ func validateURL(text string, allow []netip.Prefix) error {
 		return refuse("looks like it contains a secret; requests are signed, and receipts keep the URL")
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
-		if err := checkAddress(addr, allow, u.Scheme == "http"); err != nil {
+		if err := webhookdelivery.CheckAddress(addr, allow, u.Scheme == "http"); err != nil {
 			return refuse(err.Error())
 		}
 	}

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/internal/webhookdelivery"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts/events"
 )
@@ -21,6 +24,22 @@ import (
 type Webhooks struct {
 	s             *Sender
 	tenant, actor string
+}
+
+// Sender sends the events of all tenants to their webhooks, in one process of all, and keeps the
+// webhooks.
+type Sender struct {
+	*webhookdelivery.Sender
+	config Config
+	store  *webhookstore.Store
+	events *eventlog.Log
+	now    func() time.Time
+}
+
+// NewSender returns a sender of a store and a log. transitions counts what this process has written
+// of runs: while it writes much, webhooks wait.
+func NewSender(c Config, store *webhookstore.Store, events *eventlog.Log, transitions func() uint64, now func() time.Time, log *zap.Logger) *Sender {
+	return &Sender{webhookdelivery.NewSender(c, store, events, transitions, now, log), c, store, events, now}
 }
 
 // As returns the webhooks of a tenant, changed in the name of actor. Reading needs no actor.
@@ -39,7 +58,7 @@ var errUnchanged = errors.New("webhooks: the webhook is so already")
 // Errors: *FieldError for bad input (joined, one per field), ErrNoKey, ErrTooMany. After any
 // other error it is unknown whether the webhook was created: list them.
 func (w Webhooks) Create(ctx context.Context, n New) (created Webhook, secret string, err error) {
-	raw, secret, secretErr := newSecret(n.Secret)
+	raw, secret, secretErr := webhookdelivery.NewSecret(n.Secret)
 	if err := errors.Join(validate.Change(w.tenant, w.actor, n.Reason), n.validate(w.s.config.Allow), secretErr); err != nil {
 		return Webhook{}, "", err
 	}
@@ -58,13 +77,13 @@ func (w Webhooks) Create(ctx context.Context, n New) (created Webhook, secret st
 		ID: casework.NewID(), Tenant: w.tenant, Version: 1, State: Active, CreatedAt: at, CreatedBy: w.actor, ChangedAt: at, ChangedBy: w.actor, Reason: validate.Clean(n.Reason, 1024),
 		Position: webhookstore.Position{Version: 1, ReadTo: int64(after)},
 	}
-	if row.Secret, err = w.s.config.Keys.encrypt(w.tenant, row.ID, raw); err != nil {
+	if row.Secret, err = w.s.config.Keys.Encrypt(w.tenant, row.ID, raw); err != nil {
 		return Webhook{}, "", err
 	}
-	if row.Definition, err = (definition{n.URL, n.Types, n.Description, Active}).text(); err != nil {
+	if row.Definition, err = (webhookdelivery.Definition{URL: n.URL, Types: n.Types, Description: n.Description, State: Active}).Text(); err != nil {
 		return Webhook{}, "", err
 	}
-	if err := w.s.store.Create(ctx, row, receiptOf(row, binding.WebhookCreate, fmt.Sprintf("made, after position %d", after))); err != nil {
+	if err := w.s.store.Create(ctx, row, webhookdelivery.ReceiptOf(row, binding.WebhookCreate, fmt.Sprintf("made, after position %d", after))); err != nil {
 		return Webhook{}, "", err
 	}
 	created, err = webhookOf(row, at)
@@ -111,7 +130,7 @@ func (w Webhooks) Pause(ctx context.Context, id uuid.UUID, reason string) (Webho
 		if now.State == Paused {
 			return webhookstore.Change{}, errUnchanged
 		}
-		return w.s.changeState(now, Paused, w.actor, events.WebhookPause, reason)
+		return webhookdelivery.ChangeState(now, Paused, w.cause(events.WebhookPause, reason))
 	})
 }
 
@@ -122,7 +141,7 @@ func (w Webhooks) Resume(ctx context.Context, id uuid.UUID, reason string) (Webh
 		if now.State == Active && now.Position.Failures == 0 {
 			return webhookstore.Change{}, errUnchanged
 		}
-		c, err := w.s.changeState(now, Active, w.actor, binding.WebhookResume, reason)
+		c, err := webhookdelivery.ChangeState(now, Active, w.cause(binding.WebhookResume, reason))
 		c.Resumed = true
 		return c, err
 	})
@@ -142,7 +161,7 @@ func (w Webhooks) Replay(ctx context.Context, id uuid.UUID, after Position, reas
 		return Webhook{}, beyondNewest("after", newest)
 	}
 	return w.change(ctx, id, reason, func(now webhookstore.Webhook, reason string) (webhookstore.Change, error) {
-		d, err := parseDefinition(now)
+		d, err := webhookdelivery.ParseDefinition(now)
 		if err != nil {
 			return webhookstore.Change{}, err
 		}
@@ -150,7 +169,7 @@ func (w Webhooks) Replay(ctx context.Context, id uuid.UUID, after Position, reas
 		if err != nil {
 			return webhookstore.Change{}, err
 		}
-		c, err := w.s.changed(now, d, w.actor, binding.WebhookReplay, reason, fmt.Sprintf("position %d to %d", seen.Position, after))
+		c, err := webhookdelivery.ChangeTo(now, d, w.cause(binding.WebhookReplay, reason), fmt.Sprintf("position %d to %d", seen.Position, after))
 		to := int64(after)
 		c.ReadTo = &to
 		return c, err
@@ -159,9 +178,10 @@ func (w Webhooks) Replay(ctx context.Context, id uuid.UUID, after Position, reas
 
 // Rotate gives a webhook another secret and returns it; it is never shown again. Requests are
 // signed with both secrets for the overlap, DefaultOverlap if it is 0, MaxOverlap at most; a
-// negative one means none. A former secret that no key decrypts ends at once. secret may be given as in New. Errors as Create; ErrNotFound.
+// negative one means none. A former secret that no key decrypts ends at once. secret may be given as
+// in New. Errors as Create; ErrNotFound.
 func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overlap time.Duration, reason string) (Webhook, string, error) {
-	raw, secret, err := newSecret(secret)
+	raw, secret, err := webhookdelivery.NewSecret(secret)
 	if overlap == 0 {
 		overlap = DefaultOverlap
 	}
@@ -171,22 +191,22 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 	if err != nil {
 		return Webhook{}, "", err
 	}
-	encrypted, err := w.s.config.Keys.encrypt(w.tenant, id, raw)
+	encrypted, err := w.s.config.Keys.Encrypt(w.tenant, id, raw)
 	if err != nil {
 		return Webhook{}, "", err
 	}
 	changed, err := w.change(ctx, id, reason, func(now webhookstore.Webhook, reason string) (webhookstore.Change, error) {
-		d, err := parseDefinition(now)
+		d, err := webhookdelivery.ParseDefinition(now)
 		if err != nil {
 			return webhookstore.Change{}, err
 		}
 		next := now
 		next.Secret, next.FormerSecret, next.FormerUntil = encrypted, nil, time.Time{}
 		// One that no key decrypts can't sign: requests would fail for the whole overlap.
-		if _, err := w.s.config.Keys.decrypt(w.tenant, id, now.Secret); err == nil && overlap > 0 {
+		if _, err := w.s.config.Keys.Decrypt(w.tenant, id, now.Secret); err == nil && overlap > 0 {
 			next.FormerSecret, next.FormerUntil = now.Secret, w.s.now().Add(overlap)
 		}
-		return w.s.changed(next, d, w.actor, binding.WebhookRotate, reason, binding.SecretRotation(next.FormerUntil))
+		return webhookdelivery.ChangeTo(next, d, w.cause(binding.WebhookRotate, reason), binding.SecretRotation(next.FormerUntil))
 	})
 	if err != nil {
 		return Webhook{}, "", err
@@ -198,8 +218,13 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 func (w Webhooks) Delete(ctx context.Context, id uuid.UUID, reason string) (Webhook, error) {
 	return w.change(ctx, id, reason, func(now webhookstore.Webhook, reason string) (webhookstore.Change, error) {
 		now.Secret, now.FormerSecret, now.FormerUntil = nil, nil, time.Time{}
-		return w.s.changeState(now, Deleted, w.actor, binding.WebhookDelete, reason)
+		return webhookdelivery.ChangeState(now, Deleted, w.cause(binding.WebhookDelete, reason))
 	})
+}
+
+// cause returns who changes a webhook now, and why.
+func (w Webhooks) cause(action, reason string) webhookdelivery.Cause {
+	return webhookdelivery.Cause{Actor: w.actor, Action: action, Reason: reason, At: w.s.now()}
 }
 
 // change changes a webhook as decide says, and returns it. After errUnchanged it returns it as it is.
@@ -216,12 +241,7 @@ func (w Webhooks) change(ctx context.Context, id uuid.UUID, reason string, decid
 }
 
 // Trial is the result of Test.
-type Trial struct {
-	Event     string        `json:"event_id"`
-	Delivered bool          `json:"delivered"`
-	Failure   string        `json:"failure,omitempty"` // why it was not delivered
-	Took      time.Duration `json:"-"`
-}
+type Trial = webhookdelivery.Trial
 
 // Test sends one event of type dev.recourse.webhook.test to a webhook, also to a paused one, and
 // waits for the answer. It has no position and is not tried again, and nothing is recorded. Errors:
@@ -234,14 +254,7 @@ func (w Webhooks) Test(ctx context.Context, id uuid.UUID) (Trial, error) {
 	if err != nil {
 		return Trial{}, err
 	}
-	d, err := parseDefinition(found)
-	if err != nil {
-		return Trial{}, err
-	}
-	at, event := w.s.now(), casework.NewID().String()
-	begin := time.Now()
-	got := w.s.send(ctx, found, d.URL, &message{id: event, render: func() ([]byte, error) { return renderTest(event, id.String(), w.tenant, at) }})
-	return Trial{Event: event, Delivered: got.delivered, Failure: got.failure, Took: time.Since(begin)}, nil
+	return w.s.SendTest(ctx, found)
 }
 
 // Health counts the webhooks of all tenants that need a person.

@@ -23,18 +23,18 @@ var webhookGuards = []Guard{
 	},
 	{
 		Name:     "the address of a webhook is judged at each connection",
-		Edits:    []Edit{{"postadjudication/webhooks/client.go", "return checkAddress(at.Addr(), allow, plain)", "_ = checkAddress(at.Addr(), allow, plain)\n		return nil"}},
-		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestANameIsJudgedAtEachConnection"},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/client.go", "return CheckAddress(at.Addr(), allow, plain)", "_ = CheckAddress(at.Addr(), allow, plain)\n		return nil"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/webhookdelivery", Test: "TestANameIsJudgedAtEachConnection"},
 	},
 	{
 		Name:     "no redirect of a webhook is followed",
-		Edits:    []Edit{{"postadjudication/webhooks/client.go", "{ return http.ErrUseLastResponse }", "{ return nil }"}},
-		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestAnswersThatAreNoSuccess"},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/client.go", "{ return http.ErrUseLastResponse }", "{ return nil }"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/webhookdelivery", Test: "TestAnswersThatAreNoSuccess"},
 	},
 	{
 		Name:     "the secret of a webhook can be decrypted for that webhook only",
-		Edits:    []Edit{{"postadjudication/webhooks/secret.go", "return append(append([]byte(\"recourse/webhook/1\"), id[:]...), tenant...)", "return []byte(\"recourse/webhook/1\")"}},
-		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestASealedSecretOpensForItsWebhookOnly"},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/secret.go", "return append(append([]byte(\"recourse/webhook/1\"), id[:]...), tenant...)", "return []byte(\"recourse/webhook/1\")"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/webhookdelivery", Test: "TestASealedSecretOpensForItsWebhookOnly"},
 	},
 	{
 		Name:     "a deleted webhook has no secret",
@@ -43,23 +43,23 @@ var webhookGuards = []Guard{
 	},
 	{
 		Name:     "an event is sent after those ahead of it in its case were accepted",
-		Edits:    []Edit{{"postadjudication/webhooks/queue.go", "		first := items[0]\n", "		first := items[len(items)-1]\n"}},
-		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestAQueueDeliversEveryEventOfACaseInOrder"},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/queue.go", "		first := items[0]\n", "		first := items[len(items)-1]\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/webhookdelivery", Test: "TestAQueueDeliversEveryEventOfACaseInOrder"},
 	},
 	{
 		Name:     "an event that is being sent is not sent a second time meanwhile",
-		Edits:    []Edit{{"postadjudication/webhooks/queue.go", "		case first.sending:\n", "		case false:\n"}},
-		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestAQueueSaysWhenTheNextTryIsDue"},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/queue.go", "		case first.sending:\n", "		case false:\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/webhookdelivery", Test: "TestAQueueSaysWhenTheNextTryIsDue"},
 	},
 	{
 		Name:     "what a process left pending is sent by the next one",
-		Edits:    []Edit{{"postadjudication/webhooks/delivery.go", "d.queue.add(0, found...)", "d.queue.add(0, found[:0]...)"}},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/delivery.go", "d.queue.add(0, found...)", "d.queue.add(0, found[:0]...)"}},
 		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestWhatIsPendingIsSentAfterARestart"},
 	},
 	{
 		Name:     "a webhook that a person has just changed does not pause itself",
-		Edits:    []Edit{{"postadjudication/webhooks/sender.go", "if now.Version != w.Version { // a person was first", "if now.Version != w.Version && false {"}},
-		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestAWebhookThatAPersonChangedDoesNotPauseItself"},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/round.go", "if now.Version != w.Version { // a person was first", "if now.Version != w.Version && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/webhookdelivery", Test: "TestAWebhookThatAPersonChangedDoesNotPauseItself"},
 	},
 	{
 		Name:     "a webhook that is sent elsewhere is found by the audit",

@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"context"
@@ -158,7 +158,7 @@ func (f *feed) read(ctx context.Context, after int64, limit int) ([]*message, in
 func (f *feed) at(ctx context.Context, positions []int64) ([]*message, error) {
 	var out []*message
 	for len(positions) > 0 {
-		page, _, err := f.read(ctx, positions[0]-1, maxWaiting)
+		page, _, err := f.read(ctx, positions[0]-1, MaxWaiting)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"bytes"
@@ -66,8 +66,8 @@ func ParseKeys(text string) (Keys, error) {
 // Empty reports whether there is no key.
 func (k Keys) Empty() bool { return len(k.all) == 0 }
 
-// encrypt encrypts the secret of a webhook. It can be decrypted for the same webhook only.
-func (k Keys) encrypt(tenant string, id uuid.UUID, secret []byte) ([]byte, error) {
+// Encrypt encrypts the secret of a webhook. It can be decrypted for the same webhook only.
+func (k Keys) Encrypt(tenant string, id uuid.UUID, secret []byte) ([]byte, error) {
 	if k.Empty() {
 		return nil, ErrNoKey
 	}
@@ -75,8 +75,8 @@ func (k Keys) encrypt(tenant string, id uuid.UUID, secret []byte) ([]byte, error
 	return first.aead.Seal(first.id[:], nil, secret, boundTo(tenant, id)), nil
 }
 
-// decrypt decrypts a secret that encrypt encrypted.
-func (k Keys) decrypt(tenant string, id uuid.UUID, encrypted []byte) ([]byte, error) {
+// Decrypt decrypts a secret that encrypt encrypted.
+func (k Keys) Decrypt(tenant string, id uuid.UUID, encrypted []byte) ([]byte, error) {
 	for _, key := range k.all {
 		if rest, ok := bytes.CutPrefix(encrypted, key.id[:]); ok {
 			if secret, err := key.aead.Open(nil, nil, rest, boundTo(tenant, id)); err == nil {
@@ -99,8 +99,8 @@ const (
 	maxSecret    = 64
 )
 
-// newSecret returns the secret in a text, or a random one for an empty text, with the text of it.
-func newSecret(text string) (secret []byte, asText string, err error) {
+// NewSecret returns the secret in a text, or a random one for an empty text, with the text of it.
+func NewSecret(text string) (secret []byte, asText string, err error) {
 	if text == "" {
 		secret = make([]byte, secretSize)
 		rand.Read(secret) //nolint:errcheck // it never fails

@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"context"
@@ -30,7 +30,7 @@ type delivery struct {
 
 	mu       sync.Mutex
 	webhook  webhookstore.Webhook
-	def      definition
+	def      Definition
 	queue    *queue
 	reached  webhookstore.Position // what is counted; the queue has the position itself
 	inRow    int                   // failures since the last success
@@ -46,7 +46,7 @@ type delivery struct {
 }
 
 // newDelivery starts the delivery of a webhook. It ends with ctx.
-func newDelivery(ctx context.Context, s *Sender, f *feed, w webhookstore.Webhook, d definition) *delivery {
+func newDelivery(ctx context.Context, s *Sender, f *feed, w webhookstore.Webhook, d Definition) *delivery {
 	out := &delivery{
 		Sender: s, feed: f, webhook: w, def: d, reached: w.Position, limit: 1, done: make(chan struct{}),
 		log: s.log.With(zap.String("tenant", w.Tenant), zap.Stringer("webhook", w.ID)),
@@ -131,7 +131,7 @@ type page struct {
 // startRead begins to read if there is room, and reports whether it did.
 func (d *delivery) startRead(ctx context.Context, pages chan<- page) bool {
 	d.mu.Lock()
-	room, after := maxWaiting-d.queue.waiting, d.queue.readTo
+	room, after := MaxWaiting-d.queue.waiting, d.queue.readTo
 	d.mu.Unlock()
 	if room < 1 {
 		return false

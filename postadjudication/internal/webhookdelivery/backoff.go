@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"fmt"
@@ -41,9 +41,9 @@ func (e *addressError) Error() string {
 	return fmt.Sprintf("requests to %s are refused: the address is private, local or reserved, and serve --webhooks-allow does not open it", e.addr)
 }
 
-// checkAddress returns nil if a request may go to an address. Without TLS it may go only where the
+// CheckAddress returns nil if a request may go to an address. Without TLS it may go only where the
 // operator has opened the address.
-func checkAddress(addr netip.Addr, allow []netip.Prefix, plain bool) error {
+func CheckAddress(addr netip.Addr, allow []netip.Prefix, plain bool) error {
 	within := addr.WithZone("").Unmap()
 	if nat64.Contains(within) {
 		bytes := within.As16()

@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// maxWaiting bounds the events of a webhook that are read and not delivered.
-const maxWaiting = 200
+// MaxWaiting bounds the events of a webhook that are read and not delivered.
+const MaxWaiting = 200
 
 // queue has the events of one webhook that are read and not delivered. It says which may be sent:
 // of each case the first, unless it is being sent or waits for another try. It is pure.

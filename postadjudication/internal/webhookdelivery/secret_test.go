@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"bytes"
@@ -29,35 +29,35 @@ func TestASealedSecretOpensForItsWebhookOnly(t *testing.T) {
 	t.Parallel()
 	id, secret := uuid.New(), []byte("a secret of twenty-four b")
 	one, both, other := mustKeys(t, testKey(1)), mustKeys(t, testKey(2)+", "+testKey(1)), mustKeys(t, testKey(3))
-	encrypted, err := one.encrypt("acme", id, secret)
+	encrypted, err := one.Encrypt("acme", id, secret)
 	if err != nil || bytes.Contains(encrypted, secret) {
 		t.Fatalf("%x, %v", encrypted, err)
 	}
 	for _, k := range []Keys{one, both} {
-		if got, err := k.decrypt("acme", id, encrypted); err != nil || !bytes.Equal(got, secret) {
+		if got, err := k.Decrypt("acme", id, encrypted); err != nil || !bytes.Equal(got, secret) {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
-	again, err := one.encrypt("acme", id, secret)
+	again, err := one.Encrypt("acme", id, secret)
 	if err != nil || bytes.Equal(again, encrypted) {
 		t.Errorf("the same secret looks the same: %v", err)
 	}
 	for what, open := range map[string]func() ([]byte, error){
-		"another webhook": func() ([]byte, error) { return one.decrypt("acme", uuid.New(), encrypted) },
-		"another tenant":  func() ([]byte, error) { return one.decrypt("bank", id, encrypted) },
-		"another key":     func() ([]byte, error) { return other.decrypt("acme", id, encrypted) },
-		"no key":          func() ([]byte, error) { return Keys{}.decrypt("acme", id, encrypted) },
-		"nothing":         func() ([]byte, error) { return one.decrypt("acme", id, nil) },
-		"a cut one":       func() ([]byte, error) { return one.decrypt("acme", id, encrypted[:len(encrypted)-1]) },
+		"another webhook": func() ([]byte, error) { return one.Decrypt("acme", uuid.New(), encrypted) },
+		"another tenant":  func() ([]byte, error) { return one.Decrypt("bank", id, encrypted) },
+		"another key":     func() ([]byte, error) { return other.Decrypt("acme", id, encrypted) },
+		"no key":          func() ([]byte, error) { return Keys{}.Decrypt("acme", id, encrypted) },
+		"nothing":         func() ([]byte, error) { return one.Decrypt("acme", id, nil) },
+		"a cut one":       func() ([]byte, error) { return one.Decrypt("acme", id, encrypted[:len(encrypted)-1]) },
 		"another byte": func() ([]byte, error) {
-			return one.decrypt("acme", id, append(bytes.Clone(encrypted[:20]), append([]byte{encrypted[20] ^ 1}, encrypted[21:]...)...))
+			return one.Decrypt("acme", id, append(bytes.Clone(encrypted[:20]), append([]byte{encrypted[20] ^ 1}, encrypted[21:]...)...))
 		},
 	} {
 		if got, err := open(); !errors.Is(err, errUnreadableSecret) {
 			t.Errorf("%s: %q, %v", what, got, err)
 		}
 	}
-	if _, err := (Keys{}).encrypt("acme", id, secret); !errors.Is(err, ErrNoKey) {
+	if _, err := (Keys{}).Encrypt("acme", id, secret); !errors.Is(err, ErrNoKey) {
 		t.Errorf("%v", err)
 	}
 }
@@ -85,7 +85,7 @@ func TestSecretsThatAreTooShortOrMalformedAreRefused(t *testing.T) {
 	t.Parallel()
 	of := func(n int) string { return secretPrefix + base64.StdEncoding.EncodeToString(make([]byte, n)) }
 	for text, ok := range map[string]bool{of(24): true, of(64): true, of(23): false, of(65): false, "whsec_": false, "whsec_%": false, strings.TrimPrefix(of(32), secretPrefix): false, of(32) + "\n": false} {
-		raw, got, err := newSecret(text)
+		raw, got, err := NewSecret(text)
 		var field *refusal.FieldError
 		switch {
 		case ok && (err != nil || got != text || len(raw) < minSecret):
@@ -96,12 +96,12 @@ func TestSecretsThatAreTooShortOrMalformedAreRefused(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for range 100 {
-		raw, text, err := newSecret("")
+		raw, text, err := NewSecret("")
 		if err != nil || len(raw) != secretSize || seen[text] {
 			t.Fatalf("%q, %v", text, err)
 		}
 		seen[text] = true
-		if read, _, err := newSecret(text); err != nil || !bytes.Equal(read, raw) {
+		if read, _, err := NewSecret(text); err != nil || !bytes.Equal(read, raw) {
 			t.Fatalf("%q reads back as %x, %v", text, read, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"net/netip"
@@ -18,10 +18,10 @@ func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
 		"1.1.1.1": true, "9.255.255.255": true, "11.0.0.0": true, "100.63.255.255": true, "100.128.0.0": true, "172.15.255.255": true, "172.32.0.0": true, "192.0.1.0": true, "192.167.255.255": true, "192.169.0.0": true,
 		"198.17.255.255": true, "198.20.0.0": true, "223.255.255.255": true, "2606:4700:4700::1111": true, "::ffff:1.1.1.1": true, "64:ff9b::1.1.1.1": true,
 	} {
-		if err := checkAddress(netip.MustParseAddr(addr), nil, false); (err == nil) != open {
+		if err := CheckAddress(netip.MustParseAddr(addr), nil, false); (err == nil) != open {
 			t.Errorf("%s: %v", addr, err)
 		}
-		if err := checkAddress(netip.MustParseAddr(addr), nil, true); err == nil {
+		if err := CheckAddress(netip.MustParseAddr(addr), nil, true); err == nil {
 			t.Errorf("%s is open without TLS", addr)
 		}
 	}
@@ -34,10 +34,10 @@ func TestTheOperatorOpensNetworks(t *testing.T) {
 		"10.1.2.3": {true, true}, "10.2.0.1": {false, false}, "::ffff:10.1.2.3": {true, true}, "64:ff9b::10.1.2.3": {true, true}, "fd00:1::9": {true, true}, "fd00:2::9": {false, false},
 		"1.1.1.1": {true, true}, "8.8.8.8": {true, false},
 	} {
-		if err := checkAddress(netip.MustParseAddr(addr), allow, false); (err == nil) != open.tls {
+		if err := CheckAddress(netip.MustParseAddr(addr), allow, false); (err == nil) != open.tls {
 			t.Errorf("%s: %v", addr, err)
 		}
-		if err := checkAddress(netip.MustParseAddr(addr), allow, true); (err == nil) != open.plain {
+		if err := CheckAddress(netip.MustParseAddr(addr), allow, true); (err == nil) != open.plain {
 			t.Errorf("%s without TLS: %v", addr, err)
 		}
 	}

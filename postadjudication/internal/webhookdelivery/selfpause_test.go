@@ -1,4 +1,4 @@
-package webhooks
+package webhookdelivery
 
 import (
 	"testing"
@@ -21,9 +21,12 @@ func TestAWebhookThatAPersonChangedDoesNotPauseItself(t *testing.T) {
 	store := webhookstore.New(j)
 	now := func() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 	s := NewSender(Config{Keys: mustKeys(t, testKey(1))}, store, eventlog.New(j), idle, now, zap.NewNop())
-	all := s.As("acme", "user:ada")
-	made, _, err := all.Create(t.Context(), New{URL: "https://example.com/hook", Reason: "for the ledger"})
-	if err != nil {
+	at := now()
+	made := webhookstore.Webhook{
+		ID: uuid.Must(uuid.NewV7()), Tenant: "acme", State: webhookstore.Active, Secret: []byte("s"), CreatedAt: at, CreatedBy: "user:ada", ChangedAt: at, ChangedBy: "user:ada", Reason: "for the ledger",
+		Definition: `{"url":"https://example.com/hook","types":[],"state":"active"}`,
+	}
+	if err := store.Create(t.Context(), made, ReceiptOf(made, "create", "made")); err != nil {
 		t.Fatal(err)
 	}
 	read := func() webhookstore.Webhook {
@@ -37,13 +40,15 @@ func TestAWebhookThatAPersonChangedDoesNotPauseItself(t *testing.T) {
 	d := &delivery{Sender: s, queue: newQueue(0), webhook: read(), pausing: "the receiver answered 410"}
 	s.sending = map[uuid.UUID]*delivery{made.ID: d}
 	r := round{Sender: s}
-	if _, _, err := all.Rotate(t.Context(), made.ID, "", 0, "it leaked"); err != nil {
+	if _, err := store.Update(t.Context(), "acme", made.ID, func(now webhookstore.Webhook) (webhookstore.Change, error) {
+		return ChangeState(now, webhookstore.Active, Cause{Actor: "user:ada", Action: "resume", Reason: "mended", At: at})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.pauseThemselves(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if w := read(); w.State != Active || w.ChangedBy != "user:ada" || s.Stats().Paused != 0 {
+	if w := read(); w.State != webhookstore.Active || w.ChangedBy != "user:ada" || s.Stats().Paused != 0 {
 		t.Errorf("%+v", w)
 	}
 	d.update(read())
@@ -54,7 +59,7 @@ func TestAWebhookThatAPersonChangedDoesNotPauseItself(t *testing.T) {
 	if err := r.pauseThemselves(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if w := read(); w.State != Paused || w.ChangedBy != actor || w.Reason != "the receiver answered 410" || s.Stats().Paused != 1 {
+	if w := read(); w.State != webhookstore.Paused || w.ChangedBy != actor || w.Reason != "the receiver answered 410" || s.Stats().Paused != 1 {
 		t.Errorf("%+v", w)
 	}
 }

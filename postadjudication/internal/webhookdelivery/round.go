@@ -1,0 +1,193 @@
+package webhookdelivery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
+	"github.com/recourse-dev/recourse/receipts/events"
+)
+
+// actor is the actor of what no person does.
+const actor = "system:webhooks"
+
+// errChanged is the decision that a webhook does not pause itself: somebody has changed it.
+var errChanged = errors.New("webhooks: the webhook was changed")
+
+// round is what Run remembers from step to step.
+type round struct {
+	*Sender
+	lock   *webhookstore.Sender
+	feeds  map[string]*feed
+	ending map[uuid.UUID]*delivery // no new request of theirs begins
+	readAt time.Time               // when the webhooks were read
+}
+
+// step writes what was reached and, at its interval, reads the webhooks and starts and stops their
+// delivery. After an error nothing is sent.
+func (r *round) step(ctx context.Context) error {
+	err := r.save(ctx)
+	if err == nil && time.Since(r.readAt) >= readEvery {
+		r.readAt = time.Now()
+		var active []webhookstore.Webhook
+		var holds bool
+		if active, holds, err = r.lock.Active(ctx); err == nil && holds {
+			r.follow(ctx, active)
+			return r.pauseThemselves(ctx)
+		}
+	}
+	if err != nil {
+		r.cutAll()
+	}
+	return err
+}
+
+// save writes the positions that have changed, and forgets the deliveries that have ended.
+func (r *round) save(ctx context.Context) error {
+	var reached []webhookstore.Progress
+	collect := func(d *delivery) {
+		if p, changed := d.progress(); changed {
+			reached = append(reached, p)
+		}
+	}
+	for id, d := range r.ending {
+		select {
+		case <-d.done:
+			delete(r.ending, id)
+		default:
+		}
+		collect(d)
+	}
+	for _, d := range r.sending { // only this goroutine changes the map
+		collect(d)
+	}
+	if len(reached) == 0 {
+		return nil
+	}
+	return r.lock.Save(ctx, reached)
+}
+
+// follow starts and stops deliveries, so that they are those of the active webhooks.
+func (r *round) follow(ctx context.Context, active []webhookstore.Webhook) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sending == nil {
+		r.sending = map[uuid.UUID]*delivery{}
+	}
+	exists, tenants := map[uuid.UUID]bool{}, map[string]bool{}
+	for _, w := range active {
+		exists[w.ID], tenants[w.Tenant] = true, true
+		d := r.sending[w.ID]
+		switch {
+		case d == nil:
+			r.start(ctx, w)
+		case d.webhook.Position.Version != w.Position.Version:
+			r.stopOne(d)
+		case d.webhook.Version != w.Version:
+			d.update(w)
+		}
+	}
+	for id, d := range r.sending {
+		if !exists[id] {
+			r.stopOne(d)
+		}
+	}
+	for tenant := range r.feeds {
+		if !tenants[tenant] {
+			delete(r.feeds, tenant)
+		}
+	}
+}
+
+// start begins to send to a webhook, unless its former delivery has not ended yet.
+func (r *round) start(ctx context.Context, w webhookstore.Webhook) {
+	if r.ending[w.ID] != nil {
+		return
+	}
+	def, err := ParseDefinition(w)
+	if err != nil {
+		r.log.Error("can't send to a webhook", zap.Error(err))
+		return
+	}
+	f := r.feeds[w.Tenant]
+	if f == nil {
+		f = newFeed(r.events, r.pace, w.Tenant)
+		r.feeds[w.Tenant] = f
+	}
+	r.sending[w.ID] = newDelivery(context.WithoutCancel(ctx), r.Sender, f, w, def)
+}
+
+// stopOne lets the requests in flight end, and begins no other.
+func (r *round) stopOne(d *delivery) {
+	d.stop()
+	delete(r.sending, d.webhook.ID)
+	r.ending[d.webhook.ID] = d
+}
+
+// cutAll ends all deliveries with their requests: another process may send.
+func (r *round) cutAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.sending {
+		r.stopOne(d)
+	}
+	for id, d := range r.ending {
+		d.cut()
+		<-d.done
+		delete(r.ending, id)
+	}
+	r.sending, r.readAt = nil, time.Time{}
+}
+
+// end lets requests in flight end, writes what was reached, and releases the lock.
+func (r *round) end(ctx context.Context) {
+	patience, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	for _, d := range r.sending {
+		d.stop()
+	}
+	for _, all := range []map[uuid.UUID]*delivery{r.sending, r.ending} {
+		for _, d := range all {
+			select {
+			case <-d.done:
+			case <-patience.Done():
+				d.cut()
+				<-d.done
+			}
+		}
+	}
+	err := r.save(ctx)
+	r.cutAll()
+	if err = errors.Join(err, r.lock.Release(ctx)); err != nil {
+		r.log.Warn("could not record what was delivered to webhooks; some events are sent again", zap.Error(err))
+	}
+}
+
+// pauseThemselves pauses the webhooks that can't go on.
+func (r *round) pauseThemselves(ctx context.Context) error {
+	for _, d := range r.sending {
+		w, reason := d.wantsPause()
+		if reason == "" {
+			continue
+		}
+		_, err := r.store.Update(ctx, w.Tenant, w.ID, func(now webhookstore.Webhook) (webhookstore.Change, error) {
+			if now.Version != w.Version { // a person was first
+				return webhookstore.Change{}, errChanged
+			}
+			return ChangeState(now, webhookstore.Paused, Cause{Actor: actor, Action: events.WebhookPause, Reason: reason, At: r.now()})
+		})
+		switch {
+		case errors.Is(err, errChanged):
+		case err != nil:
+			return err
+		default:
+			r.paused.Add(1)
+			r.log.Error("a webhook has paused itself; recourse webhook resume continues it, and skips nothing", zap.String("tenant", w.Tenant), zap.Stringer("webhook", w.ID), zap.String("reason", reason))
+		}
+	}
+	return nil
+}
