@@ -1,16 +1,16 @@
-package webhooks
+package webhooks_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
+	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
 // A webhook that a person has changed since it was sent to does not pause itself: the change may have
@@ -20,9 +20,9 @@ func TestAWebhookThatAPersonChangedDoesNotPauseItself(t *testing.T) {
 	j := journaltest.Open(t, testkit.Migrated(t))
 	store := webhookstore.New(j)
 	now := func() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
-	s := NewSender(Config{Keys: mustKeys(t, testKey(1))}, store, eventlog.New(j), idle, now, zap.NewNop())
+	s := webhooks.NewSender(config(t), store, eventlog.New(j), func() uint64 { return 0 }, now, zap.NewNop())
 	all := s.As("acme", "user:ada")
-	made, _, err := all.Create(t.Context(), New{URL: "https://example.com/hook", Reason: "for the ledger"})
+	made, _, err := all.Create(t.Context(), webhooks.New{URL: "https://example.com/hook", Reason: "for the ledger"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,27 +34,21 @@ func TestAWebhookThatAPersonChangedDoesNotPauseItself(t *testing.T) {
 		}
 		return w
 	}
-	d := &delivery{Sender: s, queue: newQueue(0), webhook: read(), pausing: "the receiver answered 410"}
-	s.sending = map[uuid.UUID]*delivery{made.ID: d}
-	r := round{Sender: s}
+	const reason = "the receiver answered 410"
+	before := read()
 	if _, _, err := all.Rotate(t.Context(), made.ID, "", 0, "it leaked"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.pauseThemselves(t.Context()); err != nil {
+	if err := s.PauseItself(t.Context(), before, reason); err != nil {
 		t.Fatal(err)
 	}
-	if w := read(); w.State != Active || w.ChangedBy != "user:ada" || s.Stats().Paused != 0 {
+	if w := read(); w.State != webhooks.Active || w.ChangedBy != "user:ada" || s.Stats().Paused != 0 {
 		t.Errorf("%+v", w)
 	}
-	d.update(read())
-	if _, reason := d.wantsPause(); reason != "" {
-		t.Errorf("after the change it wants to pause still: %s", reason)
-	}
-	d.pausing = "the receiver answered 410"
-	if err := r.pauseThemselves(t.Context()); err != nil {
+	if err := s.PauseItself(t.Context(), read(), reason); err != nil {
 		t.Fatal(err)
 	}
-	if w := read(); w.State != Paused || w.ChangedBy != actor || w.Reason != "the receiver answered 410" || s.Stats().Paused != 1 {
+	if w := read(); w.State != webhooks.Paused || w.ChangedBy != "system:webhooks" || w.Reason != reason || s.Stats().Paused != 1 {
 		t.Errorf("%+v", w)
 	}
 }
