@@ -92,6 +92,7 @@ func (c *client) send(ctx context.Context, to, id string, body []byte, secrets [
 	if err != nil {
 		return result{failure: shortFailure(err)}
 	}
+	defer answer.Body.Close()
 	out := resultOf(answer, at)
 	discard(answer.Body)
 	failpoint.Hit(failpoint.CallAfter, failpoint.Delivery)
@@ -100,9 +101,8 @@ func (c *client) send(ctx context.Context, to, id string, body []byte, secrets [
 
 // discard reads an answer to its end, so that the connection can be used again. An answer that is
 // too long or breaks off costs the connection, and nothing else: its status is known.
-func discard(body io.ReadCloser) {
+func discard(body io.Reader) {
 	_, _ = io.CopyN(io.Discard, body, maxAnswer)
-	body.Close()
 }
 
 func resultOf(answer *http.Response, at time.Time) result {
