@@ -2,6 +2,7 @@ package webhooks_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -47,4 +48,32 @@ func TestWhatIsPendingIsSentAfterARestart(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%v arrived, in place of %v", got, want)
 	}
+}
+
+// A webhook whose pending event can't be found tells so, and loses none of the others.
+func TestAPendingEventThatIsMissingIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	w := f.create(r)
+	f.StartWorkers()
+	f.MustSubmit(rig.Release(1))
+	f.WaitSettled(1)
+	f.waitAll(r)
+	f.Wait("the position is written", func() bool { return f.get(w).Waiting == 0 })
+	f.StopWorkers()
+	if _, err := f.DB.Exec(`UPDATE recourse.webhook_positions SET pending = '{3}'`); err != nil {
+		t.Fatal(err)
+	}
+	next := f.other()
+	next.StartWorkers()
+	next.Wait("the failure is told", func() bool {
+		got := next.get(w)
+		return got.Waiting == 1 && got.Failures > 0 && !got.FailingSince.IsZero() && strings.Contains(got.LastFailure, "can't be found")
+	})
+	if _, err := next.Replay(t.Context(), w.ID, 0, "a position was altered"); err != nil {
+		t.Fatal(err)
+	}
+	all := 2 * len(next.log())
+	next.Wait("all was sent again", func() bool { return len(r.events()) >= all })
 }

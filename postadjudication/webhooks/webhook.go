@@ -97,11 +97,12 @@ type New struct {
 	Reason      string    // why; required
 }
 
-// webhookOf returns a stored webhook as users see it.
-func webhookOf(w webhookstore.Webhook, now time.Time) (Webhook, error) {
+// webhookOf returns a stored webhook as users see it. One whose definition can't be read, since a
+// newer program wrote it or somebody altered it, says so as its last failure.
+func webhookOf(w webhookstore.Webhook, now time.Time) Webhook {
 	d, err := webhookdelivery.ParseDefinition(w)
 	if err != nil {
-		return Webhook{}, err
+		w.Position.LastFailure = err.Error()
 	}
 	out := Webhook{
 		ID: w.ID, URL: d.URL, Types: d.Types, Description: d.Description, State: w.State, CreatedAt: w.CreatedAt, CreatedBy: w.CreatedBy,
@@ -115,7 +116,7 @@ func webhookOf(w webhookstore.Webhook, now time.Time) (Webhook, error) {
 	if len(w.Position.Pending) > 0 {
 		out.Position = Position(slices.Min(w.Position.Pending) - 1)
 	}
-	return out, nil
+	return out
 }
 
 const (

@@ -86,8 +86,7 @@ func (w Webhooks) Create(ctx context.Context, n New) (created Webhook, secret st
 	if err := w.s.store.Create(ctx, row, webhookdelivery.ReceiptOf(row, binding.WebhookCreate, fmt.Sprintf("made, after position %d", after))); err != nil {
 		return Webhook{}, "", err
 	}
-	created, err = webhookOf(row, at)
-	return created, secret, err
+	return webhookOf(row, at), secret, nil
 }
 
 func beyondNewest(field string, newest Position) error {
@@ -105,9 +104,7 @@ func (w Webhooks) List(ctx context.Context) ([]Webhook, error) {
 	}
 	out := make([]Webhook, len(found))
 	for i, f := range found {
-		if out[i], err = webhookOf(f, w.s.now()); err != nil {
-			return nil, err
-		}
+		out[i] = webhookOf(f, w.s.now())
 	}
 	return out, nil
 }
@@ -118,7 +115,7 @@ func (w Webhooks) Get(ctx context.Context, id uuid.UUID) (Webhook, error) {
 	if err != nil {
 		return Webhook{}, err
 	}
-	return webhookOf(found, w.s.now())
+	return webhookOf(found, w.s.now()), nil
 }
 
 // Pause stops sending to a webhook. Requests in flight may still arrive, for about a second. What
@@ -165,10 +162,7 @@ func (w Webhooks) Replay(ctx context.Context, id uuid.UUID, after Position, reas
 		if err != nil {
 			return webhookstore.Change{}, err
 		}
-		seen, err := webhookOf(now, now.ChangedAt)
-		if err != nil {
-			return webhookstore.Change{}, err
-		}
+		seen := webhookOf(now, now.ChangedAt)
 		c, err := webhookdelivery.ChangeTo(now, d, w.cause(binding.WebhookReplay, reason), fmt.Sprintf("position %d to %d", seen.Position, after))
 		to := int64(after)
 		c.ReadTo = &to
@@ -237,7 +231,7 @@ func (w Webhooks) change(ctx context.Context, id uuid.UUID, reason string, decid
 	if err != nil && !errors.Is(err, errUnchanged) {
 		return Webhook{}, err
 	}
-	return webhookOf(now, w.s.now())
+	return webhookOf(now, w.s.now()), nil
 }
 
 // Trial is the result of Test.

@@ -2,6 +2,7 @@ package webhookdelivery
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type delivery struct {
 	inFlight int
 	limit    int       // requests at once: grows with each success, 1 after a failure
 	waitTo   time.Time // nothing is sent before it
+	loaded   bool      // the events that were pending are in the queue
 	unsaved  bool      // the position has changed since progress returned it
 	pausing  string    // why it pauses itself; empty: it does not
 
@@ -100,14 +102,34 @@ func (d *delivery) loadPending(ctx context.Context) bool {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.queue.add(0, found...)
+			d.loaded = true
 			if i := d.queue.oldest(); i != nil && !d.reached.FailingSince.IsZero() {
 				i.firstFailed = d.reached.FailingSince
 			}
 			return true
 		}
+		if errors.Is(err, errNoEvent) {
+			d.recordMissing(err)
+		}
 		if !d.afterReadError(ctx, err, failures) {
 			return false
 		}
+	}
+}
+
+// recordMissing records that an event which waits to be sent can't be found.
+func (d *delivery) recordMissing(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed.Add(1)
+	d.reached.Failures++
+	d.reached.LastFailure = err.Error()
+	if d.reached.FailingSince.IsZero() {
+		d.reached.FailingSince = d.now()
+	}
+	d.unsaved = true
+	if d.now().Sub(d.reached.FailingSince) >= d.giveUp {
+		d.pausing = err.Error()
 	}
 }
 
@@ -259,6 +281,9 @@ func (d *delivery) progress() (webhookstore.Progress, bool) {
 	changed := d.unsaved
 	d.unsaved = false
 	p := d.reached
+	if !d.loaded { // the queue does not have what is pending yet
+		return webhookstore.Progress{ID: d.webhook.ID, Position: p}, changed
+	}
 	p.ReadTo, p.Pending, p.FailingSince = d.queue.readTo, d.queue.pending(), time.Time{}
 	if oldest := d.queue.oldest(); oldest != nil {
 		p.FailingSince = oldest.firstFailed

@@ -9,7 +9,7 @@ import (
 
 func newTestDelivery() *delivery {
 	s := &Sender{now: time.Now, delay: func(failures int) time.Duration { return time.Duration(failures) * time.Second }, giveUp: giveUpAfter, pace: newPacer(idle)}
-	d := &delivery{Sender: s, queue: newQueue(0), limit: 1, log: zap.NewNop()}
+	d := &delivery{Sender: s, queue: newQueue(0), limit: 1, loaded: true, log: zap.NewNop()}
 	d.queue.add(100, testMessage(1, 1), testMessage(2, 2), testMessage(3, 3), testMessage(4, 4), testMessage(5, 5))
 	return d
 }

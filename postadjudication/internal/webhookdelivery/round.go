@@ -24,6 +24,7 @@ type round struct {
 	lock   *webhookstore.Sender
 	feeds  map[string]*feed
 	ending map[uuid.UUID]*delivery // no new request of theirs begins
+	logged map[uuid.UUID]int64     // the version of a webhook that can't be read, once it was logged
 	readAt time.Time               // when the webhooks were read
 }
 
@@ -110,7 +111,10 @@ func (r *round) start(ctx context.Context, w webhookstore.Webhook) {
 	}
 	def, err := ParseDefinition(w)
 	if err != nil {
-		r.log.Error("can't send to a webhook", zap.Error(err))
+		if r.logged[w.ID] != w.Version {
+			r.logged[w.ID] = w.Version
+			r.log.Error("can't send to a webhook", zap.Error(err))
+		}
 		return
 	}
 	f := r.feeds[w.Tenant]

@@ -100,7 +100,7 @@ func (s *Sender) Run(ctx context.Context) {
 		return
 	}
 	defer s.client.close()
-	r := round{Sender: s, lock: s.store.Sender(), feeds: map[string]*feed{}, ending: map[uuid.UUID]*delivery{}}
+	r := round{Sender: s, lock: s.store.Sender(), feeds: map[string]*feed{}, ending: map[uuid.UUID]*delivery{}, logged: map[uuid.UUID]int64{}}
 	failing := false
 	for casework.Sleep(ctx, saveEvery, nil) {
 		r.pace.measure(time.Now())
