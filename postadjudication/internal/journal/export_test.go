@@ -11,7 +11,7 @@ import (
 func (j *Journal) Pools() map[string]*sql.DB {
 	return map[string]*sql.DB{
 		"batches": j.batchDB, "waiting submissions": j.opener.submitPath.DB, "waiting transitions": j.transitionPath.DB, "transactions": j.txPath.DB, "queries": j.readDB.DB,
-		"heartbeat": j.Sessions.heartbeatDB, "sequencer": j.Outbox.sequencerDB,
+		"heartbeat": j.Sessions.heartbeatDB, "sequencer": j.Outbox.sequencerDB, "webhooks": j.Outbox.senderDB,
 	}
 }
 

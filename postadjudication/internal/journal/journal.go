@@ -171,6 +171,11 @@ func (j *Journal) openPools(databaseURL string) (err error) {
 	if j.Outbox.sequencerDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "sequencer", MaxConns: 4, Settings: SequencerSettings(), Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
 		return err
 	}
+	// Plans can hold all connections of the pool of locks for hours. The sender of webhooks has its own, and
+	// a second one that is free while the server still closes the first.
+	if j.Outbox.senderDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "webhooks", MaxConns: 2, Settings: SequencerSettings(), Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
+		return err
+	}
 	return nil
 }
 
@@ -229,7 +234,7 @@ func (j *Journal) Close() {
 // closePools ignores the errors of Close: nothing is left to be written by then, and a
 // connection that broke before fails to close.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.DB, j.transitionPath.DB, j.txPath.DB, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB, j.Leases.fetchDB} {
+	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.DB, j.transitionPath.DB, j.txPath.DB, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB, j.Outbox.senderDB, j.Leases.fetchDB} {
 		_ = db.Close()
 	}
 }

@@ -25,7 +25,7 @@ func TestSettingsAreSetOnEachConnectionAndNeverSentBeforeIt(t *testing.T) {
 			if name != "batches" {
 				want["lock_timeout"] = "2s"
 			}
-		case "sequencer":
+		case "sequencer", "webhooks":
 			want = map[string]string{"idle_session_timeout": "5s", "jit": "off", "enable_seqscan": "off", "enable_mergejoin": "on"}
 		case "queries", "heartbeat":
 			want = map[string]string{"jit": "on", "enable_seqscan": "on"}

@@ -38,6 +38,7 @@ type Step struct {
 type Outbox struct {
 	*shared
 	sequencerDB *sql.DB // sequencers, each with a connection that holds the lock
+	senderDB    *sql.DB // the sender of webhooks, likewise
 }
 
 // Sequencer returns a sequencer. Its first Step tries to take the lock.
@@ -46,6 +47,9 @@ func (o *Outbox) Sequencer() *Sequencer { return &Sequencer{db: o.sequencerDB} }
 // LockPool returns connections whose session the server ends after SequencerIdle without a
 // statement: what holds a session lock on one of them, and hangs, loses it by then.
 func (o *Outbox) LockPool() *sql.DB { return o.sequencerDB }
+
+// SenderPool returns the connection of the sender of webhooks, which ends as those of LockPool do.
+func (o *Outbox) SenderPool() *sql.DB { return o.senderDB }
 
 const (
 	// The advisory lock of the holder: the bytes of "rcrs" and 1, in the key space of two

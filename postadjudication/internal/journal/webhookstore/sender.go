@@ -22,7 +22,7 @@ type Sender struct {
 }
 
 // Sender returns a sender without the lock.
-func (s *Store) Sender() *Sender { return &Sender{db: s.journal.Outbox.LockPool()} }
+func (s *Store) Sender() *Sender { return &Sender{db: s.journal.Outbox.SenderPool()} }
 
 // The advisory lock of the sender; its key follows that of lookups.
 const trySenderLockSQL = `SELECT pg_try_advisory_lock(1919119987, 5)`
