@@ -227,12 +227,12 @@ func TestNothingIsMissedWhileConnectionsAreKilled(t *testing.T) {
 			f.Wait("it is submitted", func() bool { _, err := f.Submit(context.Background(), rig.Release(n)); return err == nil })
 		}
 		if n%15 == 7 {
-			if _, err := f.DB.Exec(`SELECT pg_terminate_backend(l.pid) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = 1919119987 AND l.objid = 5`); err != nil {
+			if _, err := f.DB.Exec(`SELECT pg_terminate_backend(l.pid) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = 1919119987 AND l.objid = 5 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`); err != nil {
 				t.Fatal(err)
 			}
 			kills.Add(1)
 			f.Wait("somebody sends again", func() bool {
-				return f.Count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119987 AND objid = 5 AND granted`) == 1
+				return f.Count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119987 AND objid = 5 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) == 1
 			})
 		}
 	}
