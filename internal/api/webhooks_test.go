@@ -188,6 +188,8 @@ func TestAWebhookThatCannotWorkIsRefused(t *testing.T) {
 		`{"reason":"x","url":"http://[::1"}`:                                                           "url",
 		`{"reason":"x","url":"https://user:pw@example.com/"}`:                                          "url",
 		`{"reason":"x","url":"https://10.0.0.1/"}`:                                                     "url",
+		`{"reason":"x","url":"https://example.com:0/"}`:                                                "url",
+		`{"reason":"x","url":"https://example.com:65536/"}`:                                            "url",
 		`{"reason":"x","url":"http://8.8.8.8/"}`:                                                       "url",
 		`{"reason":"x","url":"https://example.com/` + strings.Repeat("a", 2048) + `"}`:                 "url",
 		`{"reason":"x","url":"https://example.com/\u0000"}`:                                            "url",
