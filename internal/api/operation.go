@@ -53,6 +53,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 	op := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: Prefix + o.path, Summary: o.summary, Description: o.description, DefaultStatus: o.status,
 		MaxBodyBytes:     -1, // the door limits it
+		BodyReadTimeout:  -1, // the door has read it; a deadline of reading would end the request while it works
 		SkipValidateBody: o.raw,
 		Metadata:         map[string]any{"operation": o},
 		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},

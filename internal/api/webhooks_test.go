@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -187,6 +188,8 @@ func TestAWebhookThatCannotWorkIsRefused(t *testing.T) {
 		`{"reason":"x","url":"http://[::1"}`:                                                           "url",
 		`{"reason":"x","url":"https://user:pw@example.com/"}`:                                          "url",
 		`{"reason":"x","url":"https://10.0.0.1/"}`:                                                     "url",
+		`{"reason":"x","url":"https://example.com:0/"}`:                                                "url",
+		`{"reason":"x","url":"https://example.com:65536/"}`:                                            "url",
 		`{"reason":"x","url":"http://8.8.8.8/"}`:                                                       "url",
 		`{"reason":"x","url":"https://example.com/` + strings.Repeat("a", 2048) + `"}`:                 "url",
 		`{"reason":"x","url":"https://example.com/\u0000"}`:                                            "url",
@@ -290,5 +293,25 @@ func TestTheSecretOfAWebhookIsNotStoredWithTheAnswer(t *testing.T) {
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE convert_from(body, 'UTF8') LIKE '%whsec_%'`); n != 0 {
 		t.Error("a secret is stored")
+	}
+}
+
+// A request with a body may work for longer than its body may take to arrive.
+func TestAWebhookIsTestedWithASlowReceiver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sendsWebhooks)
+	admin := r.key("acme", access.Admin)
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		select {
+		case <-q.Context().Done():
+		case <-time.After(6 * time.Second):
+		}
+	}))
+	t.Cleanup(slow.Close)
+	id := r.ask(admin, http.MethodPost, "/api/v1/webhooks", `{"url":"`+slow.URL+`","reason":"x"}`).is(http.StatusCreated)["id"].(string)
+	for _, body := range []string{"", "{}"} {
+		if trial := r.ask(admin, http.MethodPost, "/api/v1/webhooks/"+id+"/test", body).is(http.StatusOK); trial["delivered"] != true {
+			t.Errorf("%v", trial)
+		}
 	}
 }

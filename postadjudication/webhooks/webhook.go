@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -158,6 +159,8 @@ func validateURL(text string, allow []netip.Prefix) error {
 	switch {
 	case err != nil || u.Opaque != "" || u.Hostname() == "":
 		return refuse("is not a URL such as https://example.com/hooks")
+	case !isPort(u):
+		return refuse("has a port that is not from 1 to 65535")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return refuse("must begin with https://")
 	case u.Scheme == "http" && len(allow) == 0:
@@ -175,6 +178,12 @@ func validateURL(text string, allow []netip.Prefix) error {
 		}
 	}
 	return nil
+}
+
+// isPort reports whether a URL has a port that exists, or none.
+func isPort(u *url.URL) bool {
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u.Port() == "" || err == nil && port > 0
 }
 
 func isGraphicASCII(s string) bool {

@@ -180,7 +180,7 @@ func (w Webhooks) Rotate(ctx context.Context, id uuid.UUID, secret string, overl
 		overlap = DefaultOverlap
 	}
 	if overlap > MaxOverlap {
-		err = errors.Join(err, &refusal.FieldError{Field: "overlap", Problem: fmt.Sprintf("is longer than %s", MaxOverlap)})
+		err = errors.Join(err, &refusal.FieldError{Field: "overlap", Problem: fmt.Sprintf("is longer than %d days", MaxOverlap/(24*time.Hour))})
 	}
 	if err != nil {
 		return Webhook{}, "", err

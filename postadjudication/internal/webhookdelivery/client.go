@@ -94,7 +94,9 @@ func (c *client) send(ctx context.Context, to, id string, body []byte, secrets [
 	}
 	defer answer.Body.Close()
 	out := resultOf(answer, at)
-	discard(answer.Body)
+	if answer.StatusCode >= 200 { // after 101 the body is the connection, which no timeout and no context ends
+		discard(answer.Body)
+	}
 	failpoint.Hit(failpoint.CallAfter, failpoint.Delivery)
 	return out
 }
@@ -129,7 +131,7 @@ func parseRetryAfter(text string, now time.Time) time.Duration {
 }
 
 // shortFailure returns an error without the URL, which is known, and without the addresses of this
-// machine and its resolvers, which are not for tenants.
+// machine and its resolvers and the text of answers, which are not for tenants.
 func shortFailure(err error) string {
 	var of *url.Error
 	if errors.As(err, &of) {
@@ -155,7 +157,11 @@ func shortFailure(err error) string {
 		remote.Source = nil
 		err = &remote
 	}
-	return validate.Clean(err.Error(), maxFailure)
+	text := err.Error()
+	if certificate := new(tls.CertificateVerificationError); !errors.As(err, &certificate) {
+		text, _, _ = strings.Cut(text, ` "`) // net/http quotes what is no HTTP, such as the greeting of a server inside
+	}
+	return validate.Clean(strings.TrimSuffix(text, ":"), maxFailure)
 }
 
 func isTimeout(err error) bool {

@@ -1,8 +1,10 @@
 package webhookdelivery
 
 import (
+	"bufio"
 	"context"
 	"crypto/x509"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -91,6 +93,66 @@ func TestAFailureNamesNoServerOfTheOperator(t *testing.T) {
 	} {
 		if got := shortFailure(&url.Error{Op: "Post", URL: "https://h.example/", Err: err}); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}
+
+// answering is a server that answers every request with a text and then holds the connection.
+func answering(t *testing.T, text string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = io.WriteString(conn, text)
+			}
+		}
+	}()
+	return "http://" + listener.Addr().String()
+}
+
+// After 101 nothing but the receiver would end the connection: a try that waited for it would never
+// end, nor would the process.
+func TestAReceiverThatSwitchesProtocolsHoldsNoRequest(t *testing.T) {
+	t.Parallel()
+	to := answering(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+	done := make(chan result, 1)
+	c := newClient(thisMachine, nil)
+	defer c.close()
+	go func() { done <- c.send(context.Background(), to, "id", []byte("{}"), testSecrets, time.Now()) }()
+	select {
+	case got := <-done:
+		if got != (result{failure: "the receiver answered 101"}) {
+			t.Errorf("%+v", got)
+		}
+	case <-time.After(answerTimeout / 2):
+		t.Error("the request does not end")
+	}
+}
+
+// What answers may be another server of the operator. Its words are not for tenants.
+func TestAFailureHasNoTextOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"-ERR hidden POST hidden\r\n":                       "malformed HTTP",
+		"SSH-2.0 hidden\r\n":                                "malformed HTTP",
+		"hidden\r\n":                                        "malformed HTTP response",
+		"HTTP/1.1 2000 hidden\r\n\r\n":                      "malformed HTTP status code",
+		"HTTP/1.1 200 OK\r\nX-Key hidden\r\n\r\n":           "malformed MIME header: missing colon",
+		"HTTP/1.1 200 OK\r\nContent-Length: hidden\r\n\r\n": "bad Content-Length",
+	} {
+		got := newClient(thisMachine, nil).try(t, answering(t, text))
+		if got.delivered || !strings.Contains(got.failure, want) || strings.Contains(got.failure, "hidden") || strings.HasSuffix(got.failure, ":") {
+			t.Errorf("%q: %+v", text, got)
 		}
 	}
 }
