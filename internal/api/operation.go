@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -48,12 +49,24 @@ func (o operation) route() door.Route {
 	return route
 }
 
+// batchReadTimeout is how long a batch may take to arrive, as long as its answer may take.
+const batchReadTimeout = 30 * time.Second
+
+// bodyReadTimeout returns how long the body may still take to arrive. The door has read the bodies of
+// all operations but batches: a deadline would end these requests while they work.
+func (o operation) bodyReadTimeout() time.Duration {
+	if o.itemized {
+		return batchReadTimeout
+	}
+	return -1
+}
+
 // register adds an operation. Its errors are answered as problems.
 func register[I, O any](a *API, h huma.API, o operation, do func(context.Context, door.Caller, *I) (*O, error)) {
 	op := huma.Operation{
 		OperationID: o.id, Method: o.method, Path: Prefix + o.path, Summary: o.summary, Description: o.description, DefaultStatus: o.status,
 		MaxBodyBytes:     -1, // the door limits it
-		BodyReadTimeout:  -1, // the door has read it; a deadline of reading would end the request while it works
+		BodyReadTimeout:  o.bodyReadTimeout(),
 		SkipValidateBody: o.raw,
 		Metadata:         map[string]any{"operation": o},
 		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},

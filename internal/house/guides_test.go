@@ -32,8 +32,8 @@ type snippet struct {
 // imported are the packages that snippets name.
 var imported = map[string]string{
 	"context": "context", "http": "net/http", "json": "encoding/json", "os": "os", "sql": "database/sql", "time": "time",
-	"asynq": "github.com/hibiken/asynq", "zap": "go.uber.org/zap",
-	"background": module + "background", "escrow": module + "postadjudication/escrow", "escrowhttp": module + "postadjudication/escrowhttp", "postadjudication": module + "postadjudication",
+	"netip": "net/netip", "asynq": "github.com/hibiken/asynq", "zap": "go.uber.org/zap",
+	"background": module + "background", "escrow": module + "postadjudication/escrow", "escrowhttp": module + "postadjudication/escrowhttp", "postadjudication": module + "postadjudication", "webhooks": module + "postadjudication/webhooks", "events": module + "receipts/events",
 	"receipts": module + "receipts", "retrypolicy": module + "retrypolicy", "settlement": module + "settlement",
 }
 
