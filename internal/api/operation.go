@@ -5,8 +5,8 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"time"
 	"reflect"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
