@@ -97,7 +97,7 @@ func (d *delivery) run(ctx, sendCtx context.Context) {
 // is done first.
 func (d *delivery) loadPending(ctx context.Context) bool {
 	for failures := 1; ; failures++ {
-		found, err := d.feed.at(ctx, d.webhook.Position.Pending)
+		found, err := d.feed.at(ctx, slices.Sorted(slices.Values(d.webhook.Position.Pending)))
 		if err == nil {
 			d.mu.Lock()
 			defer d.mu.Unlock()
