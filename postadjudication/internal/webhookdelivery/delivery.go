@@ -86,7 +86,11 @@ func (d *delivery) run(ctx, sendCtx context.Context) {
 		}
 	}
 	for d.flying() > 0 {
-		d.record(<-results)
+		if a := <-results; a.result.delivered || sendCtx.Err() == nil {
+			d.record(a)
+		} else {
+			d.recordCut(a.item)
+		}
 	}
 	if reading {
 		<-pages
@@ -258,6 +262,15 @@ func (d *delivery) record(a answer) {
 // recordDelivered takes an event that was accepted.
 func (d *delivery) recordDelivered(i *item) {
 	d.delivered.Add(1)
+// recordCut takes an event whose request this process has cut, or may have: that it was not accepted is
+// no failure of its receiver.
+func (d *delivery) recordCut(i *item) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inFlight--
+	i.sending = false
+}
+
 	d.queue.delivered(i)
 	d.reached.Delivered++
 	d.reached.DeliveredAt = d.now()
