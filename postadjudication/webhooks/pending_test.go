@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lib/pq"
+
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
@@ -48,6 +50,28 @@ func TestWhatIsPendingIsSentAfterARestart(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%v arrived, in place of %v", got, want)
 	}
+}
+
+// Pending events of one case are sent in their order, also if they are stored in another.
+func TestPendingEventsAreSentInTheOrderOfTheirPositions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	w := f.create(r)
+	keyless := f.other(func(c *postadjudication.Config) { c.Webhooks.Keys = webhooks.Keys{} })
+	keyless.StartWorkers()
+	keyless.MustSubmit(rig.Release(1))
+	keyless.WaitSettled(1)
+	all := f.log()
+	var pending pq.Int64Array
+	for _, e := range slices.Backward(all) {
+		pending = append(pending, int64(e.Position))
+	}
+	if _, err := f.DB.Exec(`UPDATE recourse.webhook_positions SET read_to = $1, pending = $2 WHERE webhook_id = $3`, pending[0], pending, w.ID); err != nil {
+		t.Fatal(err)
+	}
+	f.StartWorkers()
+	f.waitAll(r)
 }
 
 // A webhook whose pending event can't be found tells so, and loses none of the others.

@@ -238,4 +238,7 @@ func TestNothingIsMissedWhileConnectionsAreKilled(t *testing.T) {
 	}
 	f.WaitSettled(60)
 	f.waitAll(r)
+	f.Wait("only one process sends", func() bool {
+		return f.Health().Stats().Webhooks.Sending+next.Health().Stats().Webhooks.Sending == 1
+	})
 }

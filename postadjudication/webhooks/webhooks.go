@@ -135,7 +135,7 @@ func (w Webhooks) Pause(ctx context.Context, id uuid.UUID, reason string) (Webho
 // once; its three days begin anew. Errors as Pause.
 func (w Webhooks) Resume(ctx context.Context, id uuid.UUID, reason string) (Webhook, error) {
 	return w.change(ctx, id, reason, func(now webhookstore.Webhook, reason string) (webhookstore.Change, error) {
-		if now.State == Active && now.Position.Failures == 0 {
+		if now.State == Active && now.Position.Failures == 0 && now.Position.FailingSince.IsZero() {
 			return webhookstore.Change{}, errUnchanged
 		}
 		c, err := webhookdelivery.ChangeState(now, Active, w.cause(binding.WebhookResume, reason))

@@ -16,8 +16,9 @@ import (
 const (
 	maxInFlight = 8 // requests of one webhook at once
 
-	// freeFailures is how many failures in a row slow down only their cases. From then on the whole
-	// webhook waits before it tries one event again: its receiver is down.
+	// freeFailures is how many events that fail in a row slow down only their cases. From then on the
+	// whole webhook waits before it tries one event again: its receiver is down. One event that fails
+	// again and again says nothing about the others.
 	freeFailures = 2
 
 	giveUpAfter = 72 * time.Hour // that the oldest event fails for
@@ -34,7 +35,7 @@ type delivery struct {
 	def      Definition
 	queue    *queue
 	reached  webhookstore.Position // what is counted; the queue has the position itself
-	inRow    int                   // failures since the last success
+	inRow    int                   // events that failed since the last success; once the receiver is down, failures
 	inFlight int
 	limit    int       // requests at once: grows with each success, 1 after a failure
 	waitTo   time.Time // nothing is sent before it
@@ -86,7 +87,11 @@ func (d *delivery) run(ctx, sendCtx context.Context) {
 		}
 	}
 	for d.flying() > 0 {
-		d.record(<-results)
+		if a := <-results; a.result.delivered || sendCtx.Err() == nil {
+			d.record(a)
+		} else {
+			d.recordCut(a.item)
+		}
 	}
 	if reading {
 		<-pages
@@ -97,7 +102,7 @@ func (d *delivery) run(ctx, sendCtx context.Context) {
 // is done first.
 func (d *delivery) loadPending(ctx context.Context) bool {
 	for failures := 1; ; failures++ {
-		found, err := d.feed.at(ctx, d.reached.Pending)
+		found, err := d.feed.at(ctx, slices.Sorted(slices.Values(d.reached.Pending)))
 		if err == nil {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -234,7 +239,9 @@ func (d *delivery) record(a answer) {
 	d.failed.Add(1)
 	now, at := time.Now(), d.now()
 	d.limit = 1
-	d.inRow++
+	if a.failures == 0 || d.inRow > freeFailures {
+		d.inRow++
+	}
 	d.reached.Failures++
 	d.reached.LastFailure = a.failure
 	d.queue.failed(a.item, at, now.Add(d.delay(a.item.failures+1)))
@@ -250,9 +257,18 @@ func (d *delivery) record(a answer) {
 	case !oldest.firstFailed.IsZero() && at.Sub(oldest.firstFailed) >= d.giveUp:
 		d.pausing = "an event was not accepted for " + d.giveUp.String() + "; the last failure: " + a.failure
 	}
-	if d.inRow == 1 || d.pausing != "" {
+	if d.reached.Failures == 1 || d.pausing != "" {
 		d.log.Warn("an event was not delivered", zap.String("event", a.id), zap.String("failure", a.failure))
 	}
+}
+
+// recordCut takes an event whose request this process has cut, or may have: that it was not accepted is
+// no failure of its receiver.
+func (d *delivery) recordCut(i *item) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inFlight--
+	i.sending = false
 }
 
 // recordDelivered takes an event that was accepted.

@@ -41,7 +41,9 @@ func (q *queue) add(readTo int64, all ...*message) {
 	q.readTo = max(q.readTo, readTo)
 }
 
-// next returns the event to send next: of those that are due, the first in the order of positions.
+// next returns the event to send next: of those that are due, the one with the fewest failures, so that
+// an event that is never accepted is not tried in place of others; of several the first in the order of
+// positions.
 // If there is none it returns when the earliest one is due, zero if none waits for a time.
 func (q *queue) next(now time.Time) (*item, time.Time) {
 	var found *item
@@ -54,7 +56,7 @@ func (q *queue) next(now time.Time) (*item, time.Time) {
 			if due.IsZero() || first.notBefore.Before(due) {
 				due = first.notBefore
 			}
-		case found == nil || first.position < found.position:
+		case found == nil || first.failures < found.failures || first.failures == found.failures && first.position < found.position:
 			found = first
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts/events"
 )
 
@@ -185,7 +186,7 @@ func (r *round) pauseThemselves(ctx context.Context) error {
 			return ChangeState(now, webhookstore.Paused, Cause{Actor: actor, Action: events.WebhookPause, Reason: reason, At: r.now()})
 		})
 		switch {
-		case errors.Is(err, errChanged):
+		case errors.Is(err, errChanged), errors.Is(err, refusal.ErrNotFound): // a person was first
 		case err != nil:
 			return err
 		default:

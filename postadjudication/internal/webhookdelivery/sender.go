@@ -35,7 +35,9 @@ const (
 	saveEvery = 200 * time.Millisecond // positions that have changed are written
 	readEvery = time.Second            // webhooks are read; also tells the server that the lock is still held
 
-	endPatience = 5 * time.Second // for requests in flight, at shutdown
+	// endPatience is for requests in flight, at shutdown. It is shorter than journal.SequencerIdle: the
+	// lock must be held still when what they reached is written.
+	endPatience = 3 * time.Second
 )
 
 // Sender sends the events of all tenants to their webhooks, in one process of all.
