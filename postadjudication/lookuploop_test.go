@@ -133,13 +133,15 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 	t.Parallel()
 	const flight = 500 * time.Millisecond
 	r, l, s := unknownLetter(t, func(c *postadjudication.Config) { c.Executor.(*rig.Escrow).Flight = flight })
+	absent := time.Now()
 	l.setAnswers(answerAbsent)
 	r.WaitCase("no outcome is unknown", rig.Release(1), func(c casestatus.Case) bool { return c.UnknownOpen == 0 })
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Class != escrow.NotExecuted || st.Letter != background.LetterOpen {
 		t.Errorf("%+v, %v", st, err)
 	}
 	l.mu.Lock()
-	if n := len(l.askedAt); n < 2 || l.askedAt[n-1].Sub(l.askedAt[n-2]) < flight {
+	// A lookup whose finding met another change is made again, so that the last two may be close.
+	if n := len(l.askedAt); n < 2 || l.askedAt[n-2].Before(absent) || l.askedAt[n-1].Sub(absent) < flight {
 		t.Errorf("looked up at %v", l.askedAt)
 	}
 	l.mu.Unlock()

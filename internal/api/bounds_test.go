@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -153,9 +154,12 @@ func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	submitter := r.key("acme", access.Submitter)
-	begin := func(token string) (*io.PipeWriter, <-chan int) {
+	begin := func(token string) (in *io.PipeWriter, answered <-chan int, reads <-chan struct{}) {
 		body, in := io.Pipe()
-		req := r.request(t.Context(), token, http.MethodPost, "/api/v1/adjudications/batch", "")
+		reading := make(chan struct{})
+		trace := &httptrace.ClientTrace{Got100Continue: func() { close(reading) }} // the server reads the body once it has the quota
+		req := r.request(httptrace.WithClientTrace(t.Context(), trace), token, http.MethodPost, "/api/v1/adjudications/batch", "")
+		req.Header.Set("Expect", "100-continue")
 		req.Header.Set("Content-Type", "application/json")
 		req.Body, req.ContentLength = body, -1
 		status := make(chan int, 1)
@@ -172,7 +176,7 @@ func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 			}
 			status <- resp.StatusCode
 		}()
-		return in, status
+		return in, status, reading
 	}
 	write := func(in *io.PipeWriter, text string) {
 		if _, err := io.Copy(in, bytes.NewBufferString(text)); err != nil {
@@ -182,18 +186,15 @@ func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 	full := func() bool {
 		return r.ask(submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[{}]}`).status == http.StatusTooManyRequests
 	}
-	first, firstStatus := begin(submitter)
-	r.eventually(func() bool {
-		select {
-		case status := <-firstStatus:
-			if status != http.StatusTooManyRequests { // full itself had the quota
-				t.Fatalf("%d", status)
-			}
-			first, firstStatus = begin(submitter)
-		default:
-		}
-		return full()
-	})
+	first, firstStatus, reads := begin(submitter)
+	select {
+	case status := <-firstStatus:
+		t.Fatalf("%d", status)
+	case <-reads:
+	}
+	if !full() {
+		t.Error("a second batch is taken")
+	}
 	write(first, `{"adjudications":[`)
 	if a := r.ask(submitter, http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[{}]}`); a.header.Get("Retry-After") == "" {
 		t.Errorf("%v", a.header)

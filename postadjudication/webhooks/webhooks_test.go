@@ -201,27 +201,12 @@ func TestASecretRotatesWithoutALoss(t *testing.T) {
 // checkNowhere checks that no table has a secret.
 func checkNowhere(t *testing.T, f *fixture, secrets ...string) {
 	t.Helper()
-	var tables []string
-	rows, err := f.DB.Query(`SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'recourse' AND c.relkind = 'r'`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-		tables = append(tables, name)
-	}
-	if err := rows.Err(); err != nil || len(tables) < 20 {
-		t.Fatalf("%d tables, %v", len(tables), err)
-	}
-	for _, table := range tables {
-		for _, secret := range secrets {
-			if n := f.Count(`SELECT count(*) FROM recourse."` + table + `" t WHERE position('` + strings.TrimPrefix(secret, "whsec_") + `' in t::text) > 0`); n != 0 {
-				t.Errorf("%s has a secret", table)
-			}
+	for _, secret := range secrets {
+		var tables, found int
+		err := f.DB.QueryRow(`SELECT count(*), count(*) FILTER (WHERE position($1 in query_to_xml(format('SELECT t::text FROM recourse.%I t', table_name), false, false, '')::text) > 0)
+			FROM information_schema.tables WHERE table_schema = 'recourse' AND table_type = 'BASE TABLE'`, strings.TrimPrefix(secret, "whsec_")).Scan(&tables, &found)
+		if err != nil || tables < 20 || found != 0 {
+			t.Errorf("%d of %d tables have a secret, %v", found, tables, err)
 		}
 	}
 }
