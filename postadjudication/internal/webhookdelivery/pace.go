@@ -16,7 +16,7 @@ const (
 
 	// A read of events is followed by a pause of so many times its duration.
 	readCost     = 4
-	readCostBusy = 40
+	readCostBusy = 100
 	readPauseMax = time.Second
 
 	// Requests of all webhooks begin at least so far apart while the process is busy.
