@@ -124,7 +124,7 @@ func (h *Health) Webhooks(ctx context.Context) (webhooks.Health, error) {
 
 // CanSendWebhooks reports whether this process has a key that decrypts the secrets of webhooks. Without
 // one it never sends, and leaves it to other processes.
-func (h *Health) CanSendWebhooks() bool { return !h.s.webhooks.Empty() }
+func (h *Health) CanSendWebhooks() bool { return h.s.webhooks.HasKeys() }
 
 // Unserved is the number of live runs in a queue that no process serves.
 type Unserved = journal.Unserved

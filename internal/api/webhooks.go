@@ -103,7 +103,7 @@ func (a webhookAPI) operations(h huma.API) {
 		word, summary, description string
 		do                         func(webhooks.Webhooks, context.Context, uuid.UUID, string) (webhooks.Webhook, error)
 	}{
-		{"pause", "Stop sending to a webhook", "Requests on their way may still arrive, for about a second. Nothing is skipped: what happens meanwhile is sent after resume-webhook.", webhooks.Webhooks.Pause},
+		{"pause", "Stop sending to a webhook", "Within about a second no request begins; one that has begun may take 15 seconds. Nothing is skipped: what happens meanwhile is sent after resume-webhook.", webhooks.Webhooks.Pause},
 		{"resume", "Continue a paused webhook where it stopped", "An active webhook that fails tries again at once.", webhooks.Webhooks.Resume},
 	} {
 		register(a.API, h, operation{

@@ -11,9 +11,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
-// failingForLong is how long an event of a webhook fails before a person should know.
-const failingForLong = time.Hour
-
 // webhookHint is what a person should know of the webhooks of all tenants.
 type webhookHint struct {
 	Paused       int       `json:"paused,omitempty"`
@@ -34,7 +31,7 @@ func (m *Main) webhookHint(ctx context.Context) *webhookHint {
 // newWebhookHint returns what is to be said of webhooks; nil: nothing.
 func newWebhookHint(found webhooks.Health, canSend bool, now time.Time) *webhookHint {
 	h := webhookHint{Paused: found.Paused}
-	if !found.FailingSince.IsZero() && now.Sub(found.FailingSince) > failingForLong {
+	if found.FailsForLong(now) {
 		h.FailingSince = found.FailingSince
 	}
 	if !canSend {

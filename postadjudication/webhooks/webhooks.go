@@ -118,7 +118,8 @@ func (w Webhooks) Get(ctx context.Context, id uuid.UUID) (Webhook, error) {
 	return webhookOf(found, w.s.now()), nil
 }
 
-// Pause stops sending to a webhook. Requests in flight may still arrive, for about a second. What
+// Pause stops sending to a webhook: within about a second no request begins, and one that has begun
+// may take 15 seconds. What
 // happens from then on is sent after Resume. A webhook that is paused stays as it is. Errors:
 // ErrNotFound; *FieldError for bad input. After any other error the outcome is unknown: get the
 // webhook.
@@ -257,5 +258,5 @@ type Health = webhookstore.Health
 // Health returns the counts of now.
 func (s *Sender) Health(ctx context.Context) (Health, error) { return s.store.Health(ctx) }
 
-// Empty reports whether the process has no key, and sends nothing.
-func (s *Sender) Empty() bool { return s.config.Keys.Empty() }
+// HasKeys reports whether this process has keys, without which it sends nothing.
+func (s *Sender) HasKeys() bool { return !s.config.Keys.Empty() }

@@ -9,9 +9,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// failingForLong is how long an event of a webhook fails before a person should know.
-const failingForLong = time.Hour
-
 // checkWebhooks finds webhooks to which nothing is sent, or that accept nothing.
 func checkWebhooks(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "webhooks"
@@ -23,7 +20,7 @@ func checkWebhooks(ctx context.Context, service *postadjudication.Service) Check
 	if found.Paused > 0 {
 		problems = append(problems, fmt.Sprintf("%d paused, by a person or by themselves", found.Paused))
 	}
-	if !found.FailingSince.IsZero() && time.Since(found.FailingSince) > failingForLong {
+	if found.FailsForLong(time.Now()) {
 		problems = append(problems, fmt.Sprintf("%d failing, the longest since %s", found.FailingActive, found.FailingSince.UTC().Format(time.RFC3339)))
 	}
 	if len(problems) > 0 {

@@ -39,7 +39,7 @@ func (r *round) step(ctx context.Context) error {
 		var holds bool
 		if active, holds, err = r.lock.Active(ctx); err == nil && holds {
 			r.follow(ctx, active)
-			return r.pauseThemselves(ctx)
+			r.pauseThemselves(ctx)
 		}
 	}
 	if err != nil {
@@ -172,8 +172,9 @@ func (r *round) end(ctx context.Context) {
 	}
 }
 
-// pauseThemselves pauses the webhooks that can't go on.
-func (r *round) pauseThemselves(ctx context.Context) error {
+// pauseThemselves pauses the webhooks that can't go on. One that could not be paused sends nothing, and
+// is paused by a later round.
+func (r *round) pauseThemselves(ctx context.Context) {
 	for _, d := range r.sending {
 		w, reason := d.wantsPause()
 		if reason == "" {
@@ -188,11 +189,10 @@ func (r *round) pauseThemselves(ctx context.Context) error {
 		switch {
 		case errors.Is(err, errChanged), errors.Is(err, refusal.ErrNotFound): // a person was first
 		case err != nil:
-			return err
+			r.log.Warn("could not pause a webhook that can't go on, retrying", zap.String("tenant", w.Tenant), zap.Stringer("webhook", w.ID), zap.Error(err))
 		default:
 			r.paused.Add(1)
 			r.log.Error("a webhook has paused itself; recourse webhook resume continues it, and skips nothing", zap.String("tenant", w.Tenant), zap.Stringer("webhook", w.ID), zap.String("reason", reason))
 		}
 	}
-	return nil
 }

@@ -75,7 +75,7 @@ func (k Keys) Encrypt(tenant string, id uuid.UUID, secret []byte) ([]byte, error
 	return first.aead.Seal(first.id[:], nil, secret, boundTo(tenant, id)), nil
 }
 
-// Decrypt decrypts a secret that encrypt encrypted.
+// Decrypt decrypts a secret that Encrypt encrypted.
 func (k Keys) Decrypt(tenant string, id uuid.UUID, encrypted []byte) ([]byte, error) {
 	for _, key := range k.all {
 		if rest, ok := bytes.CutPrefix(encrypted, key.id[:]); ok {
@@ -103,7 +103,7 @@ const (
 func NewSecret(text string) (secret []byte, asText string, err error) {
 	if text == "" {
 		secret = make([]byte, secretSize)
-		rand.Read(secret) //nolint:errcheck // it never fails
+		rand.Read(secret) // never fails
 		return secret, secretPrefix + base64.StdEncoding.EncodeToString(secret), nil
 	}
 	encoded, ok := strings.CutPrefix(text, secretPrefix)

@@ -18,7 +18,7 @@ import (
 
 // Config configures webhooks.
 type Config struct {
-	Keys  Keys           // Encrypt secrets; without any no webhook can be created, and none is sent
+	Keys  Keys           // encrypt secrets; without any no webhook can be created, and none is sent
 	Allow []netip.Prefix // networks that requests may go to besides public ones
 
 	// Delay returns the pause after a number of failures in a row, from 1. nil: it doubles from a

@@ -144,6 +144,15 @@ type Health struct {
 	FailingActive int       // active webhooks of which an event failed
 }
 
+// failingForLong is how long an event of a webhook fails before a person should know.
+const failingForLong = time.Hour
+
+// FailsForLong reports whether an event of an active webhook has failed for so long that a person should
+// know.
+func (h Health) FailsForLong(now time.Time) bool {
+	return !h.FailingSince.IsZero() && now.Sub(h.FailingSince) > failingForLong
+}
+
 const healthSQL = `SELECT count(*) FILTER (WHERE w.state = 'active'), count(*) FILTER (WHERE w.state = 'paused'),
   min(p.failing_since) FILTER (WHERE w.state = 'active'), count(p.failing_since) FILTER (WHERE w.state = 'active')
 FROM recourse.webhooks w JOIN recourse.webhook_positions p ON p.webhook_id = w.id WHERE w.state <> 'deleted'`
