@@ -67,7 +67,11 @@ func (f *Fetcher) Fetch(ctx context.Context, want lease.Want) (claimed []Claimed
 		next := want
 		next.Count -= len(claimed)
 		at := f.m.now()
-		answered, err := f.store.ClaimDue(ctx, at, next, func(r Run) Transition { return f.claim(r, want, at) })
+		claims := map[RunID]Transition{}
+		answered, err := f.store.ClaimDue(ctx, at, next, func(r Run) Transition {
+			claims[r.ID] = f.claim(r, want, at)
+			return claims[r.ID]
+		})
 		if err != nil {
 			return claimed, err
 		}
@@ -80,6 +84,9 @@ func (f *Fetcher) Fetch(ctx context.Context, want lease.Want) (claimed []Claimed
 			}
 			f.leases.onClaimed(c)
 			claimed = append(claimed, c)
+			if tr, isNew := claims[c.Run.ID]; isNew && f.m.cfg.OnTransition != nil { // else an earlier fetch with its key made it
+				f.m.cfg.OnTransition(tr, c.Run)
+			}
 		}
 		if refused == 0 || len(claimed) == want.Count || len(claimed) > 0 && want.Key != (lease.FetchKey{}) {
 			break

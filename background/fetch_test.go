@@ -103,6 +103,27 @@ func TestARemoteRunIsFetchedAndFinished(t *testing.T) {
 	}
 }
 
+// A claim is reported to OnTransition once, after its commit.
+func TestAFetchReportsItsClaims(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, neverDelivered(t))
+	h.journal.SetReliable(true)
+	var claims []background.RunID
+	f := h.start(h.withLeases, func(c *background.Config) {
+		c.OnTransition = func(tr background.Transition, after background.Run) {
+			if tr.Event == receipts.AttemptStarted && tr.Run.State == background.Pending && after.State == background.Running {
+				claims = append(claims, after.ID)
+			}
+		}
+	}).Fetcher()
+	r := h.remote()
+	h.fetch(f, wantMail(5), r)
+	h.fetch(f, wantMail(5))
+	if !slices.Equal(claims, []background.RunID{r.ID}) {
+		t.Errorf("%v", claims)
+	}
+}
+
 // Queues come in the order asked; in a queue the highest priority, then the earliest.
 func TestRunsAreFetchedInOrder(t *testing.T) {
 	t.Parallel()
