@@ -26,6 +26,9 @@ func (s *Server) submit(q request, job spec.Job) (answer, error) {
 		return answer{}, err
 	}
 	a.Actor = q.caller.Principal
+	if err := q.jobs.AddQueue(q.Context(), job.Queue); err != nil {
+		return answer{}, err
+	}
 	out, err := s.service.Submit(q.Context(), a)
 	if field := (*refusal.FieldError)(nil); errors.As(err, &field) {
 		return answer{}, spec.Invalid(firstArgument+field.Field, "%s", field.Problem)

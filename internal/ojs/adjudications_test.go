@@ -95,6 +95,9 @@ func TestAnAdjudicationIsSubmittedAsAJob(t *testing.T) {
 	if status, out := f.answerTo(shop, "GET", jobs+"/"+id, ""); status != 200 || at(out, "job", "id") != id {
 		t.Errorf("%d %v", status, out)
 	}
+	if status, out := f.answerTo(shop, "GET", "/ojs/v1/queues", ""); status != 200 || at(out, "queues", 1, "name") != "payouts" {
+		t.Errorf("%d %v", status, out)
+	}
 	status, out := f.answerTo(worker, "POST", "/ojs/v1/workers/fetch", `{"queues":["payouts"],"worker_id":"w1"}`, "Idempotency-Key", "f1")
 	if status != 200 || at(out, "jobs", 0, "id") != id || at(out, "jobs", 0, "meta", "recourse.attempt") != 1.0 || at(out, "jobs", 0, "meta", "recourse.not_after") == nil {
 		t.Fatalf("%d %v", status, out)

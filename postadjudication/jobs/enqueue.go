@@ -28,7 +28,7 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	if err := j.s.applier.Manager.MeasureClock(ctx); err != nil {
 		return Status{}, err
 	}
-	if err := j.rememberQueue(ctx, job.Queue); err != nil {
+	if err := j.AddQueue(ctx, job.Queue); err != nil {
 		return Status{}, err
 	}
 	switch {

@@ -17,7 +17,7 @@ type numbered = journal.NumberedReceipt
 const maxQueuePage = 1000
 
 // Queues lists the queues of the tenant by name, and returns how many there are in all: those that jobs were
-// enqueued to, and the one that always exists.
+// enqueued to or that AddQueue was called for, and the one that always exists.
 func (j Jobs) Queues(ctx context.Context, always string, offset, limit int) ([]Queue, int, error) {
 	switch {
 	case limit < 1 || limit > maxQueuePage:
@@ -30,8 +30,8 @@ func (j Jobs) Queues(ctx context.Context, always string, offset, limit int) ([]Q
 	return j.s.journal.Cases.JobQueues(ctx, j.tenant, always, offset, limit)
 }
 
-// rememberQueue makes a queue one of those that Queues lists.
-func (j Jobs) rememberQueue(ctx context.Context, name string) error {
+// AddQueue makes a queue one of those that Queues lists. It may be repeated.
+func (j Jobs) AddQueue(ctx context.Context, name string) error {
 	key := queueName{j.tenant, name}
 	if j.s.queues.Contains(key) {
 		return nil

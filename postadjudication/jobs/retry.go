@@ -47,7 +47,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, err
 		if err := validate.Identifier("queue", q.Queue, 128); err != nil {
 			return Status{}, err
 		}
-		if err := l.rememberQueue(ctx, q.Queue); err != nil {
+		if err := l.AddQueue(ctx, q.Queue); err != nil {
 			return Status{}, err
 		}
 	}
