@@ -193,25 +193,27 @@ func TestAnOrderThatLosesItsWorkersIsADeadLetter(t *testing.T) {
 	f.MustAudit()
 }
 
-// Who holds an order may be about to pay: a cancel is asked for, and granted only if nothing was paid.
+// Who holds an order may be about to pay: a cancel is asked for, and granted only if nothing was paid. Its
+// receipt names who asked, not the worker whose answer ended the run.
 func TestCancellingAHeldAdjudicationAsks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.StartWorkers()
 	ctx := context.Background()
+	worker := f.As("acme", "service:worker").Jobs
 	for n, c := range []struct {
 		answer func(jobs.Status, order) error
 		state  background.State
 		paid   int64
 	}{
-		{func(j jobs.Status, o order) error { _, err := f.Ack(ctx, by(j), f.pay(o)); return err }, background.Succeeded, 1000},
+		{func(j jobs.Status, o order) error { _, err := worker.Ack(ctx, by(j), f.pay(o)); return err }, background.Succeeded, 1000},
 		{func(j jobs.Status, _ order) error {
-			_, err := f.Nack(ctx, by(j), notExecuted, true, background.EndByPolicy)
+			_, err := worker.Nack(ctx, by(j), notExecuted, true, background.EndByPolicy)
 			return err
 		}, background.Cancelled, 0},
-		{func(j jobs.Status, _ order) error { _, err := f.HandBack(ctx, by(j), notExecuted); return err }, background.Cancelled, 0},
+		{func(j jobs.Status, _ order) error { _, err := worker.HandBack(ctx, by(j), notExecuted); return err }, background.Cancelled, 0},
 		{func(j jobs.Status, _ order) error {
-			_, err := f.Nack(ctx, by(j), unclear, true, background.EndByPolicy)
+			_, err := worker.Nack(ctx, by(j), unclear, true, background.EndByPolicy)
 			return err
 		}, background.DeadLettered, 0},
 	} {
@@ -227,6 +229,15 @@ func TestCancellingAHeldAdjudicationAsks(t *testing.T) {
 		}
 		f.WaitState(s.Run, c.state)
 		f.wantPaid(s, c.paid)
+		trail, err := f.Receipts(ctx, "acme", s.Case, 0, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range trail {
+			if r.Subtype == receipts.Cancelled && r.Actor != "service:shop" {
+				t.Errorf("%d: cancelled by %s", n, r.Actor)
+			}
+		}
 	}
 	_, job := f.submitRemote(100)
 	if got, err := f.Cancel(ctx, job.ID, "the parties agreed"); err != nil || got.State != background.Cancelled {
