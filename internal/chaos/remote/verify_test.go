@@ -230,6 +230,10 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 			e.Events = slices.DeleteFunc(e.Events, func(n Event) bool { return n.Job == "done" && n.Type == eventStarted })
 		}, "job done was given to w1 1 times, and its receipts have 0"},
 		{"a start before its time", func(e *evidence) { e.Jobs[1].NotBefore = after(500) }, "job late was given to w1 400ms before its time"},
+		{"a refused holder after an earlier cancel", func(e *evidence) {
+			e.answered(6, 409)
+			e.act(Cancel, "retried", 380, 200)
+		}, "job retried was held by w1, whose answer key 6 was refused with 409"},
 		{"a refused holder", func(e *evidence) { e.answered(6, 409) }, "job retried was held by w1, whose answer key 6 was refused with 409"},
 		{"a job that is given after it was completed", func(e *evidence) { e.give("done", "w2", 1900) }, "job done was given to w2 1.74s after it was completed"},
 		{"a job that is given after it was cancelled", func(e *evidence) { e.give("cancelled", "w2", 1900) }, "job cancelled was given to w2 1.839s after it was cancelled"},
@@ -263,6 +267,7 @@ func TestARefusalMayBeRight(t *testing.T) {
 			e.Entries = append([]Entry{{At: after(10), Kind: Asked, Worker: "w1", Name: "w1", Job: "retried", Verb: Nack, Key: "old"}}, e.Entries...)
 		},
 		"a person may have cancelled it": func(e *evidence) { e.act(Cancel, "retried", 410, 0) },
+		"a cancel was being answered":    func(e *evidence) { e.act(Cancel, "retried", 395, 200) },
 		"its lease was over": func(e *evidence) {
 			for i := range e.Entries {
 				if e.Entries[i].Kind == Fetched && e.Entries[i].Job == "retried" {

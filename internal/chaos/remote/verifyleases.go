@@ -26,8 +26,8 @@ func (s *story) surelyHeld(l *held) time.Time {
 		if a.Verb != Cancel {
 			continue
 		}
-		if sooner(a.Sent); !a.done() && a.Sent.Before(l.Sent) {
-			until = l.Sent
+		if sooner(a.Sent); a.Sent.Before(l.Sent) && (!a.done() || a.Received.After(l.Sent)) {
+			until = l.Sent // it may have ended the lease at any time
 		}
 	}
 	for _, a := range l.asks {
