@@ -139,6 +139,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optTrue("under_older_key", p.UnderOlderKey)
 	c.optInteger("unknown_open", int64(p.UnknownOpen))
 	c.optText("webhook", p.Webhook)
+	c.webhookPosition(p.WebhookPosition)
 	c.optText("worker", p.Worker)
 }
 
@@ -153,6 +154,18 @@ func (c *canon) failure(f *Failure) {
 	c.optText("message", f.Message)
 	c.optText("stack", f.Stack)
 	c.optText("type", f.Type)
+	c.prefix = ""
+	c.close()
+}
+
+func (c *canon) webhookPosition(p *WebhookPosition) {
+	if p == nil {
+		return
+	}
+	c.open("webhook_position")
+	c.prefix = "webhook_position."
+	c.integer("after", p.After)
+	c.integer("delivered", p.Delivered)
 	c.prefix = ""
 	c.close()
 }

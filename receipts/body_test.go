@@ -179,6 +179,8 @@ func setNonZero(t *testing.T, v reflect.Value) {
 		p.Code = "x"
 	case **SettlementSnapshot:
 		*p = new(SettlementSnapshot)
+	case **WebhookPosition:
+		*p = new(WebhookPosition)
 	default:
 		t.Fatalf("no value for %s", v.Type())
 	}

@@ -44,6 +44,9 @@ func fill(t *rapid.T, v reflect.Value, always bool) {
 		case **SettlementSnapshot:
 			*p = new(SettlementSnapshot)
 			fill(t, f.Elem(), true)
+		case **WebhookPosition:
+			*p = new(WebhookPosition)
+			fill(t, f.Elem(), true)
 		default:
 			t.Fatalf("no way to draw %s", f.Type())
 		}

@@ -24,7 +24,7 @@ type Payload struct {
 	Queue                string `json:"queue,omitempty"`                  // the queue that delivers it
 	Target               string `json:"target,omitempty"`                 // the endpoint that executes it
 	Policy               string `json:"policy,omitempty"`                 // the retry policy the run keeps for life
-	ContentDigest        string `json:"content_digest,omitempty"`         // hex; digest of the submitted content, or of what was refused
+	ContentDigest        string `json:"content_digest,omitempty"`         // hex; digest of the submitted content, of what was refused, or of a webhook's secret as it is stored, which is encrypted
 	Request              string `json:"request,omitempty"`                // identifies the request with an Idempotency-Key that asked for the run; empty: without one
 	RequestDigest        string `json:"request_digest,omitempty"`         // hex; SHA-256 of the bytes that every attempt sends
 	ParentRun            RunID  `json:"parent_run,omitzero"`              // of a fork: the run it was forked from, in this case
@@ -88,6 +88,9 @@ type Payload struct {
 	Rule             string `json:"rule,omitempty"`              // of a rule's change: the rule as it is then, or was when it was deleted, as JSON
 	Webhook          string `json:"webhook,omitempty"`           // of a webhook's change: the webhook as it is then, as JSON without secrets; Reference is its id, AskedFor what was done
 
+	// WebhookPosition is where a webhook continues; of changes that set no position: nil.
+	WebhookPosition *WebhookPosition `json:"webhook_position,omitempty"`
+
 	// What retention did with a letter.
 
 	Archive       string    `json:"archive,omitempty"`        // names the archive file that holds the letter
@@ -103,6 +106,12 @@ type Failure struct {
 	Message string `json:"message,omitempty"`
 	Stack   string `json:"stack,omitempty"` // of a panic, or as a remote worker sent it
 	Type    string `json:"type,omitempty"`
+}
+
+// WebhookPosition is the position that a change of a webhook has set. All its members are always written.
+type WebhookPosition struct {
+	After     int64 `json:"after"`     // the first event that is sent is the first after it
+	Delivered int64 `json:"delivered"` // how many events had been delivered then, in all
 }
 
 // SettlementSnapshot is the settlement of a case at one receipt. All its members are always written.

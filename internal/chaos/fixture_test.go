@@ -78,15 +78,24 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s := &fixture{t: t, url: testkit.Migrated(t), accepted: newAccepted(), tampering: newTamperLog(), limit: waitLimit, maxUnknown: 1}
-	server, redis := testkit.Redis(t)
-	s.redis = server.URL()
-	var err error
+	url := testkit.Migrated(t)
+	server, _ := testkit.Redis(t)
+	return newFixtureOn(t, url, testkit.Owner(t, url), server.URL())
+}
+
+// newFixtureOn returns a fixture on servers with the schema.
+func newFixtureOn(t *testing.T, url, owner, redisURL string) *fixture {
+	t.Helper()
+	s := &fixture{t: t, url: url, redis: redisURL, accepted: newAccepted(), tampering: newTamperLog(), limit: waitLimit, maxUnknown: 1}
+	redis, err := asynq.ParseRedisURI(redisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if s.escrow, err = fakeescrow.Start(fakeescrow.Config{Late: lateAnswerDelay}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.escrow.Close)
-	if s.db, err = sql.Open("postgres", testkit.Owner(t, s.url)); err != nil {
+	if s.db, err = sql.Open("postgres", owner); err != nil {
 		t.Fatal(err)
 	}
 	s.service, err = postadjudication.Open(context.Background(), postadjudication.Config{

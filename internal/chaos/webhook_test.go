@@ -82,6 +82,13 @@ func (r *receiver) take(id string, body []byte) {
 	}
 }
 
+// count returns how many different events have arrived.
+func (r *receiver) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.bodies)
+}
+
 // missing returns how many events have not arrived.
 func (r *receiver) missing(all []postadjudication.Event) (n int) {
 	r.mu.Lock()
@@ -111,17 +118,29 @@ func (r *receiver) verdict() []string {
 	return out
 }
 
-// awaitEvents waits until every event of the tenant has arrived at the receiver, and checks what
-// arrived.
-func (s *fixture) awaitEvents() {
+// allEvents returns the events of the tenant, in order.
+func (s *fixture) allEvents() (all []postadjudication.Event) {
 	s.t.Helper()
 	if err := s.service.DrainEvents(s.ctx()); err != nil {
 		s.t.Fatal(err)
 	}
-	all, _, err := s.service.Events(s.ctx(), "chaos", 0, postadjudication.MaxEvents)
-	if err != nil {
-		s.t.Fatal(err)
+	for after := postadjudication.Position(0); ; {
+		page, next, err := s.service.Events(s.ctx(), "chaos", after, postadjudication.MaxEvents)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if len(page) == 0 {
+			return all
+		}
+		all, after = append(all, page...), next
 	}
+}
+
+// awaitEvents waits until every event of the tenant has arrived at the receiver, and checks what
+// arrived.
+func (s *fixture) awaitEvents() {
+	s.t.Helper()
+	all := s.allEvents()
 	if len(all) == 0 {
 		s.t.Fatal("there are no events")
 	}

@@ -97,7 +97,7 @@ var arrows = map[string][]string{
 	"postadjudication/internal/eventlog":             {"internal/schema/stored", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/refusal", "receipts/events"},
 	"postadjudication/internal/journal/webhookstore": {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "receipts", "internal/failpoint"},
 	"postadjudication/webhooks":                      {"internal/redact", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/eventlog", "postadjudication/internal/journal/webhookstore", "postadjudication/internal/validate", "postadjudication/internal/webhookdelivery", "postadjudication/refusal", "receipts/events"},
-	"postadjudication/internal/webhookdelivery":      {"internal/failpoint", "postadjudication/internal/casework", "postadjudication/internal/eventlog", "postadjudication/internal/journal/webhookstore", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "receipts/events"},
+	"postadjudication/internal/webhookdelivery":      {"internal/failpoint", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/eventlog", "postadjudication/internal/journal/webhookstore", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "receipts/events"},
 }
 
 // pure packages do no I/O, have no clock, no log and no dependency.

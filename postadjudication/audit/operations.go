@@ -54,7 +54,7 @@ func (s *auditor) auditOperationLog(ctx context.Context, a *Report, tenant strin
 	case o.Subject == stored.RuleLog:
 		err = a.auditRules(at, o)
 	case o.Subject == stored.WebhookLog:
-		a.auditWebhooks(at, o)
+		err = s.auditWebhooks(ctx, a, at, o)
 	case o.Subject == stored.BulkLog:
 		err = s.auditBulks(ctx, a, at, o)
 	}

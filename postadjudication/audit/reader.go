@@ -54,6 +54,8 @@ type RowReader interface {
 	PlanItems(ctx context.Context, plan uuid.UUID, visit func(PlanItem)) error
 	// Keys reads a tenant's access keys, without secrets, and the receipts of its key log.
 	Keys(ctx context.Context, tenant string) ([]access.Key, []receipts.Receipt, error)
+	// EventsFrom streams a tenant's receipts in the order of events, from a number on.
+	EventsFrom(ctx context.Context, tenant string, from int64) iter.Seq2[NumberedReceipt, error]
 	Policies(ctx context.Context, tenant string) ([]Policy, error)
 	// People reads the number in force and the receipts of the people log.
 	People(ctx context.Context, tenant string) (People, []receipts.Receipt, error)
@@ -78,6 +80,8 @@ type (
 	Check        = trail.Check
 	Scope        = trail.Scope
 	Discrepancy  = trail.Discrepancy
+
+	NumberedReceipt = trail.NumberedReceipt
 )
 
 var _ RowReader = (*trail.Reader)(nil)

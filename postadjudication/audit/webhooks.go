@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,12 +15,18 @@ import (
 	"github.com/recourse-dev/recourse/receipts/events"
 )
 
-// recordedWebhook is a webhook as its receipts describe it. Receipts hold nothing about its secrets
-// but until when the former one is in force, and nothing about what was delivered.
+// recordedWebhook is a webhook as its receipts describe it. Of its secrets they hold digests of what is
+// stored, and until when the former one is in force.
 type recordedWebhook struct {
 	Webhook
 	rotation string // the changes of its last rotation; empty: it has one secret
 	receipt  string // the last one
+
+	secret, formerSecret string // binding.EncryptedSecretDigest; empty: it has none
+
+	position        receipts.WebhookPosition // the last one that was set
+	positionReceipt string
+	types           []string // of the events that it gets; empty: every type
 }
 
 // foldWebhooks derives a tenant's webhooks from the receipts of its webhook log, by id. It reports the
@@ -66,7 +73,11 @@ func (w *recordedWebhook) apply(r receipts.Receipt, p receipts.Payload) (problem
 		before = after // a receipt before has the problem
 	}
 	if problem == "" {
-		problem = webhookStepProblem(w.Version == 0, before, after, p.AskedFor)
+		problem = cmp.Or(webhookStepProblem(w.Version == 0, before, after, p.AskedFor), w.secretProblem(p))
+	}
+	setsPosition := p.AskedFor == binding.WebhookCreate || p.AskedFor == binding.WebhookReplay
+	if problem == "" && setsPosition != (p.WebhookPosition != nil) {
+		problem = fmt.Sprintf("says %s, and whether it set a position: %t", p.AskedFor, p.WebhookPosition != nil)
 	}
 	if w.Version == 0 {
 		w.CreatedAt, w.CreatedBy = r.At, r.Actor
@@ -75,13 +86,33 @@ func (w *recordedWebhook) apply(r receipts.Receipt, p receipts.Payload) (problem
 	case binding.WebhookCreate, binding.WebhookReplay, binding.WebhookResume:
 		w.PositionVersion++
 	case binding.WebhookRotate:
-		w.rotation = p.Changes
+		w.rotation, w.formerSecret = p.Changes, w.secret
+		if p.Changes == binding.SecretRotation(time.Time{}) {
+			w.formerSecret = ""
+		}
 	case binding.WebhookDelete:
-		w.rotation = ""
+		w.rotation, w.formerSecret = "", ""
 	}
+	if p.WebhookPosition != nil {
+		w.position, w.positionReceipt = *p.WebhookPosition, r.ID()
+	}
+	w.secret = p.ContentDigest
 	w.Version++
+	w.types = after.Types
 	w.State, w.Definition, w.ChangedAt, w.ChangedBy, w.Reason, w.receipt = after.State, p.Webhook, r.At, r.Actor, p.Reason, r.ID()
 	return problem
+}
+
+// secretProblem returns why a receipt may not state the secret that it states; empty if it may.
+func (w *recordedWebhook) secretProblem(p receipts.Payload) string {
+	changes := p.AskedFor == binding.WebhookCreate || p.AskedFor == binding.WebhookRotate || p.AskedFor == binding.WebhookDelete
+	switch {
+	case (p.ContentDigest == "") != (p.AskedFor == binding.WebhookDelete):
+		return fmt.Sprintf("says %s, and whether the webhook has a secret: %t", p.AskedFor, p.ContentDigest != "")
+	case !changes && p.ContentDigest != w.secret:
+		return fmt.Sprintf("says %s, and another secret than the one before", p.AskedFor)
+	}
+	return ""
 }
 
 // webhookStepProblem returns why an action may not lead from one definition to another; empty if it
@@ -113,8 +144,9 @@ func webhookStepProblem(first bool, before, after webhookDefinition, action stri
 }
 
 // auditWebhooks compares a tenant's webhooks, also deleted ones, with the receipts of its webhook
-// log.
-func (a *Report) auditWebhooks(at breakSubject, o OperationLog) {
+// log, and how far each is with the order of events.
+func (s *auditor) auditWebhooks(ctx context.Context, a *Report, at breakSubject, o OperationLog) error {
+	var progress []*webhookProgress
 	recorded := a.foldWebhooks(at, o.Trail)
 	for _, stored := range o.Webhooks {
 		id := stored.ID.String()
@@ -125,10 +157,14 @@ func (a *Report) auditWebhooks(at breakSubject, o OperationLog) {
 			continue
 		}
 		t.compare(stored).fail(a, at, fmt.Sprintf("webhook %s of %s", id, at.tenant))
+		if stored.PositionVersion > 0 {
+			progress = append(progress, &webhookProgress{Webhook: stored, recorded: t})
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(recorded)) {
 		a.fail(InvariantFold, at, "webhook %s of %s is in receipt %s, but not stored", id, at.tenant, recorded[id].receipt)
 	}
+	return s.auditProgress(ctx, a, at, progress)
 }
 
 func (t *recordedWebhook) compare(w Webhook) (d differences) {
@@ -140,6 +176,8 @@ func (t *recordedWebhook) compare(w Webhook) (d differences) {
 	d.compare("who changed it last", w.ChangedBy, t.ChangedBy)
 	d.compareTimes("time of the last change", w.ChangedAt, t.ChangedAt)
 	d.compare("reason", w.Reason, t.Reason)
+	d.compare("secret, by the digest of what is encrypted,", binding.EncryptedSecretDigest(w.Secret), t.secret)
+	d.compare("former secret, by the digest of what is encrypted,", binding.EncryptedSecretDigest(w.FormerSecret), t.formerSecret)
 	d.compare("rotation of the secret", binding.SecretRotation(w.FormerUntil), cmp.Or(t.rotation, binding.SecretRotation(time.Time{})))
 	if w.PositionVersion > 0 { // a webhook without a position is a finding of its own
 		d.compare("version of its position", w.PositionVersion, t.PositionVersion)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lib/pq"
 
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
@@ -100,4 +101,38 @@ func TestAPendingEventThatIsMissingIsTold(t *testing.T) {
 	}
 	all := 2 * len(next.log())
 	next.Wait("all was sent again", func() bool { return len(r.events()) >= all })
+}
+
+// A receipt that can't be read holds up the webhooks that come to it. Each says which one it is, and
+// since when. What came before it is sent. Once it can be read they go on, and skip nothing.
+func TestAnEventThatCantBeReadIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r, other := newReceiver(t, nil), newReceiver(t, nil)
+	v, w := f.create(r), f.create(other)
+	keyless := f.other(func(c *postadjudication.Config) { c.Webhooks.Keys = webhooks.Keys{} })
+	keyless.StartWorkers()
+	keyless.MustSubmit(rig.Release(1))
+	keyless.WaitSettled(1)
+	unreadable := keyless.MustSubmit(rig.Release(2)).Case.String()
+	keyless.WaitSettled(2)
+	all := f.log()
+	ofReceipt := ` WHERE case_id = '` + unreadable + `' AND seq = 1`
+	testkit.Tamper(t, f.DB, `UPDATE recourse.receipts SET body = '{' || body`+ofReceipt)
+	before := slices.IndexFunc(all, func(e postadjudication.Event) bool { return e.Case.String() == unreadable })
+	f.StartWorkers()
+	for _, one := range []webhooks.Webhook{v, w} {
+		f.Wait("the failure is told", func() bool {
+			got := f.get(one)
+			return got.Failures > 0 && !got.FailingSince.IsZero() && strings.Contains(got.LastFailure, unreadable+".1") && got.Delivered == int64(before)
+		})
+	}
+	if h, err := f.Health().Webhooks(t.Context()); err != nil || h.FailingActive != 2 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	testkit.Tamper(t, f.DB, `UPDATE recourse.receipts SET body = substr(body, 2)`+ofReceipt)
+	f.waitAll(r)
+	f.waitAll(other)
+	f.Wait("the failure is over", func() bool { return f.get(v).Failures == 0 && f.get(v).FailingSince.IsZero() })
+	f.MustAudit()
 }

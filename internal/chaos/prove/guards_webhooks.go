@@ -71,4 +71,24 @@ var webhookGuards = []Guard{
 		Edits:    []Edit{{"postadjudication/internal/trail/webhooks.go", "WHERE p.tenant = $1 AND p.read_to > e.newest", "WHERE p.tenant = $1 AND p.read_to > e.newest AND false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTheAuditFindsEveryChangeOfAWebhook"},
 	},
+	{
+		Name:     "a webhook that would miss events is found by the audit",
+		Edits:    []Edit{{"postadjudication/audit/webhookprogress.go", "; w.Delivered != want {", "; w.Delivered != want && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestTheAuditFindsAWebhookThatWouldMissEvents"},
+	},
+	{
+		Name:     "a former secret of a webhook that was put back is found by the audit",
+		Edits:    []Edit{{"postadjudication/audit/webhooks.go", "	d.compare(\"secret, by the digest of what is encrypted,\", binding.EncryptedSecretDigest(w.Secret), t.secret)\n", ""}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTheAuditFindsEveryChangeOfAWebhook"},
+	},
+	{
+		Name:     "how long an event has failed for outlives its process",
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/delivery.go", "				i.firstFailed = d.reached.FailingSince\n", "				_ = i\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestTheTimeOfTheFirstFailureOutlivesTheProcess"},
+	},
+	{
+		Name:     "a webhook is sent to by one delivery only, also after its position was set",
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/round.go", "	if r.ending[w.ID] != nil {\n		return\n	}\n", ""}},
+		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestAReplayWaitsForTheRequestInFlight"},
+	},
 }

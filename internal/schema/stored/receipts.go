@@ -88,3 +88,48 @@ func selectReceipts(ctx context.Context, q Querier, query string, args ...any) (
 	}
 	return out, rows.Err()
 }
+
+// EventPageSQL reads at most $3 receipts of tenant $1 in their order, each after its number, from
+// number $2 on. It reads only the rows of the log whose numbers fit into the limit, and only their
+// receipts: OFFSET 0 keeps the server from reading all receipts of the tenant to join them.
+const EventPageSQL = `
+WITH near AS (
+  SELECT last, case_ids, seqs, sum(least(cardinality(seqs), last - $2 + 1)) OVER (ORDER BY last ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead
+  FROM (SELECT coalesce(tenant_last, last) AS last, case_ids, seqs FROM recourse.event_log
+    WHERE tenant = $1 AND coalesce(tenant_last, last) >= $2 ORDER BY coalesce(tenant_last, last) LIMIT $3) l
+), n AS MATERIALIZED (
+  SELECT near.last - cardinality(near.seqs) + u.place AS number, u.case_id, u.seq
+  FROM near, LATERAL (
+    SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(near.case_ids, near.seqs) AS u(case_id, seq)) u
+  WHERE coalesce(near.ahead, 0) < $3 AND near.last - cardinality(near.seqs) + u.place >= $2
+  ORDER BY number LIMIT $3
+)
+SELECT n.number, r.case_id, r.seq, r.run_id, r.tenant, r.source, r.subtype, r.actor, r.at, r.body, r.link
+FROM n CROSS JOIN LATERAL (
+  SELECT r.* FROM recourse.receipts r WHERE r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1 OFFSET 0) r
+ORDER BY n.number`
+
+// NumberedReceipt is a receipt with its number in the order of its tenant's receipts.
+type NumberedReceipt struct {
+	Number int64
+	receipts.Receipt
+}
+
+// EventPage reads at most limit receipts of a tenant in their order, beginning with the first whose
+// number is at least from.
+func EventPage(ctx context.Context, q Querier, tenant string, from int64, limit int) (out []NumberedReceipt, err error) {
+	rows, err := q.QueryContext(ctx, EventPageSQL, tenant, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var number int64
+		var r ReceiptRow
+		if err := rows.Scan(&number, &r.CaseID, &r.Seq, &r.RunID, &r.Tenant, &r.Source, &r.Subtype, &r.Actor, &r.At, &r.Body, &r.Link); err != nil {
+			return nil, err
+		}
+		out = append(out, NumberedReceipt{number, r.Receipt()})
+	}
+	return out, rows.Err()
+}

@@ -1,6 +1,8 @@
 package binding
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"time"
 
@@ -26,6 +28,16 @@ func SecretRotation(former time.Time) string {
 		return "secret; the former one ends at once"
 	}
 	return "secret; the former one ends at " + former.Format(time.RFC3339)
+}
+
+// EncryptedSecretDigest returns the digest of a webhook's secret, as it is stored, in its receipts; empty
+// if it has none.
+func EncryptedSecretDigest(encrypted []byte) string {
+	if encrypted == nil {
+		return ""
+	}
+	digest := sha256.Sum256(encrypted)
+	return hex.EncodeToString(digest[:])
 }
 
 // KeyTerms returns the text of an access key in its receipt: principal, roles, expiry and

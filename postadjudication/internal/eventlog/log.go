@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -91,6 +92,10 @@ func (l *Log) NewestPosition(ctx context.Context, tenant string) (Position, erro
 	return Position(last*PositionsPerReceipt + PositionsPerReceipt - 1), err
 }
 
+// ErrUnreadable means that the next receipt can't be read as events. A newer version wrote it, or somebody
+// altered it.
+var ErrUnreadable = errors.New("the next event can't be read")
+
 // After is Events without validation, for readers inside the service.
 func (l *Log) After(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	limit = min(limit, MaxEvents)
@@ -106,8 +111,11 @@ func (l *Log) After(ctx context.Context, tenant string, after Position, limit in
 		}
 		for _, r := range page {
 			public, err := events.Of(r.Receipt)
-			if err != nil {
-				return nil, after, err
+			switch {
+			case err != nil && len(out) > 0: // those before it can be read
+				return out, after, nil
+			case err != nil:
+				return nil, after, fmt.Errorf("%w: %w", ErrUnreadable, err)
 			}
 			first := Position(r.Number * PositionsPerReceipt)
 			for i, e := range public {

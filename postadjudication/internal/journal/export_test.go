@@ -5,6 +5,8 @@ import (
 	"database/sql"
 
 	"github.com/lib/pq/oid"
+
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 )
 
 // Pools returns all connection pools by purpose.
@@ -23,7 +25,7 @@ func (e *Escrows) Sums(ctx context.Context, tenant, reference string) (committed
 }
 
 // EventPageSQL is the statement of From.
-const EventPageSQL = eventPageSQL
+const EventPageSQL = stored.EventPageSQL
 
 // DueRemoteSQL is the statement by which remote workers fetch.
 const DueRemoteSQL = dueRemoteSQL

@@ -78,30 +78,11 @@ type numberedRow struct {
 	stored.ReceiptRow
 }
 
-// The query reads only the rows of the log whose numbers fit into the limit, and only their
-// receipts: OFFSET 0 keeps the server from reading all receipts of the tenant to join them.
-const eventPageSQL = `
-WITH near AS (
-  SELECT last, case_ids, seqs, sum(least(cardinality(seqs), last - $2 + 1)) OVER (ORDER BY last ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ahead
-  FROM (SELECT coalesce(tenant_last, last) AS last, case_ids, seqs FROM recourse.event_log
-    WHERE tenant = $1 AND coalesce(tenant_last, last) >= $2 ORDER BY coalesce(tenant_last, last) LIMIT $3) l
-), n AS MATERIALIZED (
-  SELECT near.last - cardinality(near.seqs) + u.place AS number, u.case_id, u.seq
-  FROM near, LATERAL (
-    SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(near.case_ids, near.seqs) AS u(case_id, seq)) u
-  WHERE coalesce(near.ahead, 0) < $3 AND near.last - cardinality(near.seqs) + u.place >= $2
-  ORDER BY number LIMIT $3
-)
-SELECT n.number, r.case_id, r.seq, r.run_id, r.tenant, r.source, r.subtype, r.actor, r.at, r.body, r.link
-FROM n CROSS JOIN LATERAL (
-  SELECT r.* FROM recourse.receipts r WHERE r.case_id = n.case_id AND r.seq = n.seq AND r.tenant = $1 OFFSET 0) r
-ORDER BY n.number`
-
 // From reads receipts of a tenant in their order, beginning with the first whose
 // number is at least from.
 func (r *Receipts) From(ctx context.Context, tenant string, from int64, limit int) ([]NumberedReceipt, error) {
 	var rows []numberedRow
-	if err := r.readDB.SelectContext(ctx, &rows, eventPageSQL, tenant, from, limit); err != nil {
+	if err := r.readDB.SelectContext(ctx, &rows, stored.EventPageSQL, tenant, from, limit); err != nil {
 		return nil, pg.Wrap(err)
 	}
 	out := make([]NumberedReceipt, len(rows))

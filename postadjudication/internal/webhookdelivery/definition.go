@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/receipts/events"
@@ -64,9 +65,10 @@ func ChangeTo(next webhookstore.Webhook, d Definition, c Cause, changes string) 
 	return webhookstore.Change{Next: next, Draft: ReceiptOf(next, c.Action, changes)}, nil
 }
 
-// ReceiptOf returns the receipt of a change, after which the webhook is w.
+// ReceiptOf returns the receipt of a change, after which the webhook is w. It tells the secrets apart by
+// the digest of the encrypted one, which says nothing about it.
 func ReceiptOf(w webhookstore.Webhook, action, changes string) receipts.Draft {
 	return receipts.Draft{Actor: w.ChangedBy, At: w.ChangedAt, Payload: receipts.Payload{
-		Reference: w.ID.String(), Webhook: w.Definition, AskedFor: action, Changes: changes, Reason: w.Reason,
+		Reference: w.ID.String(), Webhook: w.Definition, AskedFor: action, Changes: changes, Reason: w.Reason, ContentDigest: binding.EncryptedSecretDigest(w.Secret),
 	}}
 }

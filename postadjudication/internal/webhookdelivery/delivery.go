@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
 )
 
@@ -41,6 +42,7 @@ type delivery struct {
 	waitTo   time.Time // nothing is sent before it
 	loaded   bool      // the events that were pending are in the queue
 	unsaved  bool      // the position has changed since progress returned it
+	unread   time.Time // since when the next event can't be read; zero: it can
 	pausing  string    // why it pauses itself; empty: it does not
 
 	stop context.CancelFunc // no new request begins
@@ -107,7 +109,7 @@ func (d *delivery) loadPending(ctx context.Context) bool {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.queue.add(0, found...)
-			d.loaded = true
+			d.loaded, d.unread = true, time.Time{}
 			if i := d.queue.oldest(); i != nil && !d.reached.FailingSince.IsZero() {
 				i.firstFailed = d.reached.FailingSince
 			}
@@ -138,10 +140,29 @@ func (d *delivery) recordMissing(err error) {
 	}
 }
 
+// recordUnreadable records that the next event can't be read. It is no reason to pause: a resume could
+// not help, and a program that can read it may start.
+func (d *delivery) recordUnreadable(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reached.Failures++
+	d.reached.LastFailure = err.Error()
+	if d.unread.IsZero() {
+		d.unread = d.now()
+	}
+	if !d.loaded {
+		d.reached.FailingSince = d.unread
+	}
+	d.unsaved = true
+}
+
 // afterReadError logs that events can't be read, and waits. It reports false if ctx is done.
 func (d *delivery) afterReadError(ctx context.Context, err error, failures int) bool {
 	if ctx.Err() != nil {
 		return false
+	}
+	if errors.Is(err, eventlog.ErrUnreadable) {
+		d.recordUnreadable(err)
 	}
 	if failures == 1 {
 		d.log.Error("can't read the events of a webhook, retrying", zap.Error(err))
@@ -189,7 +210,10 @@ func (d *delivery) take(p page) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.queue.add(p.to, wanted...)
-	d.unsaved = true
+	if oldest := d.queue.oldest(); !d.unread.IsZero() && (oldest == nil || oldest.firstFailed.IsZero()) {
+		d.reached.Failures = 0
+	}
+	d.unread, d.unsaved = time.Time{}, true
 }
 
 // answer is the result of one request.
@@ -300,8 +324,8 @@ func (d *delivery) progress() (webhookstore.Progress, bool) {
 	if !d.loaded { // the queue does not have what is pending yet
 		return webhookstore.Progress{ID: d.webhook.ID, Position: p}, changed
 	}
-	p.ReadTo, p.Pending, p.FailingSince = d.queue.readTo, d.queue.pending(), time.Time{}
-	if oldest := d.queue.oldest(); oldest != nil {
+	p.ReadTo, p.Pending, p.FailingSince = d.queue.readTo, d.queue.pending(), d.unread
+	if oldest := d.queue.oldest(); oldest != nil && !oldest.firstFailed.IsZero() {
 		p.FailingSince = oldest.firstFailed
 	}
 	return webhookstore.Progress{ID: d.webhook.ID, Position: p}, changed

@@ -172,6 +172,7 @@ func (s *Store) Health(ctx context.Context) (h Health, err error) {
 // outcome is unknown: list the webhooks.
 func (s *Store) Create(ctx context.Context, w Webhook, draft receipts.Draft) error {
 	draft.Subtype = receipts.WebhookChanged
+	draft.Payload.WebhookPosition = &receipts.WebhookPosition{After: w.Position.ReadTo}
 	return s.journal.InSlowPathTx(ctx, failpoint.Webhook, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.webhooks (id, tenant, version, state, definition, secret, created_at, created_by, changed_at, changed_by, reason)
 			VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $6, $7, $8)`, w.ID, w.Tenant, w.State, w.Definition, w.Secret, w.CreatedAt, w.CreatedBy, w.Reason); err != nil {
@@ -221,7 +222,7 @@ func (s *Store) Update(ctx context.Context, tenant string, id uuid.UUID, decide 
 		}
 		c.Next.Version = now.Version + 1
 		c.Draft.Subtype = receipts.WebhookChanged
-		if err := updateWebhook(ctx, tx, c); err != nil {
+		if err := updateWebhook(ctx, tx, &c); err != nil {
 			return err
 		}
 		now = c.Next
@@ -242,7 +243,9 @@ func (c *Change) position(p Position) Position {
 	return p
 }
 
-func updateWebhook(ctx context.Context, tx *sql.Tx, c Change) error {
+// updateWebhook writes a change. If it sets the position its receipt says how many events had been
+// delivered: what the sender writes meanwhile is counted on one side of it.
+func updateWebhook(ctx context.Context, tx *sql.Tx, c *Change) error {
 	w := c.Next
 	if _, err := tx.ExecContext(ctx, `UPDATE recourse.webhooks SET version = $2, state = $3, definition = $4, secret = $5, former_secret = $6, former_until = $7, changed_at = $8, changed_by = $9, reason = $10 WHERE id = $1`,
 		w.ID, w.Version, w.State, w.Definition, w.Secret, w.FormerSecret, nullTime(w.FormerUntil), w.ChangedAt, w.ChangedBy, w.Reason); err != nil {
@@ -251,7 +254,11 @@ func updateWebhook(ctx context.Context, tx *sql.Tx, c Change) error {
 	if c.ReadTo == nil && !c.Resumed {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE recourse.webhook_positions SET version = version + 1, failures = 0, failing_since = NULL, last_failure = '',
-		read_to = coalesce($2, read_to), pending = CASE WHEN $2::bigint IS NULL THEN pending ELSE '{}' END WHERE webhook_id = $1`, w.ID, c.ReadTo)
+	var delivered int64
+	err := tx.QueryRowContext(ctx, `UPDATE recourse.webhook_positions SET version = version + 1, failures = 0, failing_since = NULL, last_failure = '',
+		read_to = coalesce($2, read_to), pending = CASE WHEN $2::bigint IS NULL THEN pending ELSE '{}' END WHERE webhook_id = $1 RETURNING delivered`, w.ID, c.ReadTo).Scan(&delivered)
+	if err == nil && c.ReadTo != nil {
+		c.Draft.Payload.WebhookPosition = &receipts.WebhookPosition{After: *c.ReadTo, Delivered: delivered}
+	}
 	return err
 }
