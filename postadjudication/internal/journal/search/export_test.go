@@ -75,6 +75,19 @@ func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f Fil
 	return positions, true, err
 }
 
+// PositionsBehind finds positions after one, without the first skip of them. Not zero, scanLimit replaces
+// the limit of an ordered scan.
+func (i *Index) PositionsBehind(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit, scanLimit int) ([]Position, error) {
+	p, err := i.plan(ctx, tenant, f, o, after, skip+limit)
+	if err != nil || p.Empty() {
+		return nil, err
+	}
+	if scanLimit > 0 && !f.hasKey() && !p.hasDeathBounds() {
+		p.path, p.scanLimit = orderedScan, scanLimit
+	}
+	return i.findBehind(ctx, p, after, skip, limit)
+}
+
 // StoredTrigrams returns the trigrams stored for a message.
 func StoredTrigrams(tenant, message, constant string) string {
 	return arrayLiteral(storedTrigrams(tenant, message, constant))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -185,16 +186,35 @@ func (i *Index) search(ctx context.Context, tenant string, f Filter, o Order, af
 	if err != nil || plan.Empty() {
 		return nil, false, after, pg.Wrap(err)
 	}
-	positions, err := i.findPositions(ctx, plan, after, skip+limit+1)
-	if err != nil || len(positions) <= skip {
+	positions, err := i.findBehind(ctx, plan, after, skip, limit+1)
+	if err != nil || len(positions) == 0 {
 		return nil, false, after, pg.Wrap(err)
 	}
-	positions = positions[skip:]
 	if more = len(positions) > limit; more {
 		positions = positions[:limit]
 	}
 	found, err = ReadAt(ctx, i.searchDB, positions)
 	return found, more, positions[len(positions)-1], pg.Wrap(err)
+}
+
+// findBehind finds positions after one, at most limit, without the first skip of them. The plan is for
+// skip+limit.
+func (i *Index) findBehind(ctx context.Context, p Plan, after Position, skip, limit int) ([]Position, error) {
+	if skip > 0 && !p.checksText() {
+		// The server leaves them out: to receive and decode them costs several times as much as to read them.
+		query, args := p.Statement(after, skip+limit)
+		bounded := p.path == orderedScan && p.scanLimit > 0
+		if bounded {
+			query, args = p.boundedScanStatement(after, skip+limit)
+		}
+		found, err := queryPositions(ctx, i.searchDB, `SELECT run_id, value FROM (`+query+`) m OFFSET `+strconv.Itoa(skip), args)
+		if err != nil || len(found) == limit || !bounded {
+			return found, err
+		}
+		// The scan may have given up; findPositions goes on where it did.
+	}
+	found, err := i.findPositions(ctx, p, after, skip+limit)
+	return found[min(skip, len(found)):], err
 }
 
 // findPositions finds positions after one, at most limit: by trigrams where the text allows

@@ -206,6 +206,7 @@ func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 				t.Fatalf("seed %d, path %d: %d letters, want %d; %+v, %+v", seed, path, len(got), len(want), f, o)
 			}
 		}
+		checkSkips(t, index, d, f, o, want)
 		counts, err := index.Count(ctx, "acme", f)
 		if n := counts["open"] + counts["forked"]; err != nil || n != int64(len(want)) {
 			t.Fatalf("seed %d: counted %v, %v; want %d; %+v", seed, counts, err, len(want), f)
@@ -216,5 +217,25 @@ func TestEveryAccessPathFindsTheSameLetters(t *testing.T) {
 	}
 	if positions, _, err := index.PositionsByPath(ctx, search.ShortScan, "", search.Filter{}, search.Order{Column: search.ByDeath}, search.Position{}, 10); err != nil || len(positions) != 0 {
 		t.Errorf("an unknown tenant sees %d letters, %v", len(positions), err)
+	}
+}
+
+// checkSkips compares pages that leave letters out with the same of want, also where an ordered scan gives up
+// among those that are left out, or after them.
+func checkSkips(t *testing.T, index *search.Index, d *rand.Rand, f search.Filter, o search.Order, want []search.Position) {
+	t.Helper()
+	for _, scanLimit := range []int{0, 1 + d.IntN(100), 1 + d.IntN(700)} {
+		var after search.Position
+		rest, skip, limit := want, d.IntN(len(want)+10), 1+d.IntN(40)
+		if len(want) > 0 && d.IntN(2) == 0 {
+			at := d.IntN(len(want))
+			after, rest = want[at], want[at+1:]
+		}
+		rest = rest[min(skip, len(rest)):]
+		rest = rest[:min(limit, len(rest))]
+		got, err := index.PositionsBehind(t.Context(), "acme", f, o, after, skip, limit, scanLimit)
+		if err != nil || !slices.Equal(got, rest) {
+			t.Fatalf("after %+v, without %d, of a scan of %d: %d letters, want %d, %v; %+v, %+v", after, skip, scanLimit, len(got), len(rest), err, f, o)
+		}
 	}
 }
