@@ -197,7 +197,7 @@ func held() int64 {
 // The latency of another tenant is that of so many reads without and so many under attack, in
 // turns, because the load of the machine changes meanwhile: 1000 of each, so that ten are beyond
 // the 99th percentile.
-const attacks, attackReads = 4, 250
+const attacks, attackReads = 2, 500
 
 // mostMemory is how much more memory, in MiB, the server may use under eight hostile clients.
 const mostMemory = 200
