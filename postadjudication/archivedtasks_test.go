@@ -3,6 +3,7 @@ package postadjudication_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -37,20 +38,12 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	r := rig.New(t, rig.OneQueue)
 	d := rig.NewInspector(r)
 	r.Escrow.Answer(rig.Refuses)
-	const deaths, kept = 6000, 5000
+	const deaths, older, kept = 1000, 4900, 5000
+	d.InsertArchivedTasks(t, rig.OnlyQueue, older, time.Now().Add(-time.Hour))
 	r.StartWorkers()
-	all := make([]postadjudication.Adjudication, deaths)
-	for i := range all {
-		all[i] = rig.Release(i)
-	}
-	_, errs := r.SubmitBatch(context.Background(), all)
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.WaitNoneLive()
+	dieTogether(r, deaths)
 	rig.WaitArchivedTasks(r, d, kept, rig.OnlyQueue)
+	r.Wait("the archived tasks of the letters are kept", func() bool { return archivedSince(t, d, time.Now().Add(-30*time.Minute)) == deaths })
 	if open := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
 		t.Errorf("%d open letters of %d deaths", open, deaths)
 	}
@@ -58,6 +51,31 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 		t.Errorf("%d receipts report tampering", found)
 	}
 	r.MustAudit()
+}
+
+// dieTogether submits adjudications in one batch, and waits until all their runs have ended.
+func dieTogether(r *rig.Rig, n int) []postadjudication.Submitted {
+	r.T.Helper()
+	all := make([]postadjudication.Adjudication, n)
+	for i := range all {
+		all[i] = rig.Release(i)
+	}
+	letters, errs := r.SubmitBatch(context.Background(), all)
+	if err := errors.Join(errs...); err != nil {
+		r.T.Fatal(err)
+	}
+	r.WaitNoneLive()
+	return letters
+}
+
+// archivedSince returns how many archived tasks died after a time.
+func archivedSince(t *testing.T, d rig.Inspector, since time.Time) int {
+	t.Helper()
+	n, err := d.Redis.ZCount(t.Context(), "asynq:{"+rig.OnlyQueue+"}:archived", strconv.FormatInt(since.Unix(), 10), "+inf").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
 }
 
 func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
@@ -113,22 +131,18 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	r := rig.New(t, rig.OneQueue)
 	d := rig.NewInspector(r)
 	r.Escrow.Answer(rig.Refuses)
-	const deaths = 12_000
+	const deaths, newer = 600, 5000 // as many newer ones as the archive keeps
 	r.StartWorkers()
-	var letters []postadjudication.Submitted
-	for from := 0; from < deaths; from += 2000 {
-		some := make([]postadjudication.Adjudication, 2000)
-		for i := range some {
-			some[i] = rig.Release(from + i)
-		}
-		out, errs := r.SubmitBatch(context.Background(), some)
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
-		letters = append(letters, out...)
-		r.WaitNoneLive()
+	letters := dieTogether(r, deaths)
+	r.Wait("the letters are archived", func() bool { return d.Archived(t, rig.OnlyQueue) == deaths })
+	d.InsertArchivedTasks(t, rig.OnlyQueue, newer, time.Now().Add(time.Hour))
+	rig.WaitArchivedTasks(r, d, newer, rig.OnlyQueue)
+	if left := d.Archived(t, rig.OnlyQueue) - archivedSince(t, d, time.Now().Add(30*time.Minute)); left != 0 {
+		t.Fatalf("%d letters have their archived task", left)
 	}
-	r.Wait("the archived tasks are within their limit", func() bool { n := d.Archived(t, rig.OnlyQueue); return n > 0 && n <= 5000 })
+	if found := tamperingReceipts(r); found != 0 {
+		t.Errorf("%d receipts report tampering with tasks that were pruned", found)
+	}
 	r.Escrow.Script(nil)
 	ctx := context.Background()
 	fork := func(l postadjudication.Submitted) {
@@ -145,7 +159,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	}
 	d.InsertArchivedTasks(t, rig.OnlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	n, forkable := 0, 0
-	for q := (deadletter.Query{Filter: deadletter.Filter{Status: background.LetterOpen}, Limit: 1000}); ; {
+	for q := (deadletter.Query{Filter: deadletter.Filter{Status: background.LetterOpen}, Limit: 100}); ; {
 		page, err := r.As("acme", "").DeadLetters.List(ctx, q)
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
@@ -195,3 +196,16 @@ func refusedByCommit(f journal.LetterRow, err error) error {
 	}
 	return err
 }
+
+// NotifyRuns notifies workers of runs that were just committed.
+func (c *Applier) NotifyRuns(ctx context.Context, created ...*background.Run) {
+	if c.WithoutRedis {
+		return
+	}
+	for _, r := range created {
+		c.Manager.NotifyAsync(ctx, *r)
+	}
+}
+
+// NewID returns an id that is greater than those before.
+func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

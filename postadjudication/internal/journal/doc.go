@@ -51,7 +51,7 @@
 // # A row
 //
 // Record of a family calls Apply, which decides, chains the receipts and gives the change to a
-// pg.Batcher (transition.go, change.go). A flush (flush.go; letterhandlers.go for deaths that begin handlers, leasesql.go for ends of remote attempts)
+// pg.Batcher (transition.go, change.go). A flush (transition.go; letterhandlers.go for deaths that begin handlers, leasesql.go for ends of remote attempts)
 // writes the usual changes with the narrow statement, and the rest with the wide one (transitionsql.go).
 // What becomes of a row:
 //

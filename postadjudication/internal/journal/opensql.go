@@ -320,3 +320,20 @@ func hitOpenPoints(m failpoint.Moment, changes []*chainedChange) {
 		failpoint.Hit(m, failpoint.Open)
 	}
 }
+
+// flushOpens writes a batch of new cases as flushTransitions does.
+func (o *opener) flushOpens(changes []*chainedChange) []pg.Answer[openResult] {
+	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
+	defer cancel()
+	defer o.SignalCommitted()
+	named := make(map[escrowKey]struct{}, len(changes))
+	return narrowThenWide(changes, func(ch *chainedChange) bool { return o.fitsNarrowOpen(ch, named) },
+		func(changes []*chainedChange) ([]openResult, error) { return o.applyNarrowOpens(ctx, changes) },
+		func(_ *chainedChange, opened openResult) bool { return opened.result == conflict },
+		func(changes []*chainedChange) ([]openResult, error) {
+			if _, err := o.ensureEscrows(ctx, changes); err != nil {
+				return nil, err
+			}
+			return applyWideOpens(ctx, o.wideOpenStmt, "", changes)
+		})
+}

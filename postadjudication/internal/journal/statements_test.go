@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
@@ -84,10 +85,11 @@ func TestStatementsNameWhatTheSchemaHas(t *testing.T) {
 	}
 }
 
-// prepare has the server analyse a statement, without running it.
+// prepare has the server analyse a statement, without running it. An id stands for what a test formats
+// into it.
 func prepare(t *testing.T, db *sql.DB, text string) error {
 	t.Helper()
-	s, err := db.Prepare(text)
+	s, err := db.Prepare(strings.ReplaceAll(text, `'%s'`, `'`+uuid.Nil.String()+`'`))
 	if err != nil {
 		return err
 	}
