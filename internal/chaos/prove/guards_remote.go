@@ -108,4 +108,9 @@ var remoteGuards = []Guard{
 		Edits:    []Edit{{"internal/ojs/deadletters.go", "err := q.jobs.MadeBy(q.Context(), found, asked)", "err := q.jobs.MadeBy(q.Context(), found, asked+\"?\")"}},
 		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestASlowRetryIsNotMadeASecondTime"},
 	},
+	{
+		Name:     "a cancel is in the name of who asked for it",
+		Edits:    []Edit{{"background/fetch.go", "	if end.event != receipts.Cancelled || run.CancelBy == \"\" {", "	if end.event != receipts.Cancelled || run.CancelBy == \"\" || true {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestCancellingAHeldAdjudicationAsks"},
+	},
 }
