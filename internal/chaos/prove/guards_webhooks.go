@@ -91,4 +91,9 @@ var webhookGuards = []Guard{
 		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/round.go", "	if r.ending[w.ID] != nil {\n		return\n	}\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestAReplayWaitsForTheRequestInFlight"},
 	},
+	{
+		Name:     "the event that failed least is sent next",
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/queue.go", "case found == nil || first.failures < found.failures || first.failures == found.failures && first.position < found.position:", "case found == nil || first.position < found.position:"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/webhookdelivery", Test: "TestAnEventThatFailsComesAfterOthers"},
+	},
 }

@@ -127,3 +127,24 @@ func TestAQueueSaysWhenTheNextTryIsDue(t *testing.T) {
 		t.Errorf("%v", q.pending())
 	}
 }
+
+// An event that failed is due after those that failed less often, although it comes before them.
+func TestAnEventThatFailsComesAfterOthers(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	q := newQueue(0)
+	q.add(3, testMessage(1, 1), testMessage(2, 2), testMessage(3, 3))
+	for range 2 {
+		i, _ := q.next(now)
+		q.failed(i, now, now)
+	}
+	var order []int64
+	for range 3 {
+		i, _ := q.next(now)
+		order = append(order, i.position)
+		q.failed(i, now, now)
+	}
+	if !slices.Equal(order, []int64{3, 1, 2}) {
+		t.Errorf("%v", order)
+	}
+}
