@@ -21,9 +21,9 @@ type Claimed struct {
 // that ends the attempt.
 type LeaseStore interface {
 	// ClaimDue claims runs for a want. start returns the transition of the claim of a run, with
-	// its lease; it is not called after ClaimDue returned. Concurrent calls share a commit, and no run is given to two. A run that can't
-	// be claimed is returned with its error. After an error the claims may be committed: then
-	// their leases end by themselves.
+	// its lease; it is not called after ClaimDue returned. Concurrent calls share a commit, and no
+	// run is given to two. A run that can't be claimed is returned with its error. After an error
+	// the claims may be committed: then their leases end by themselves.
 	ClaimDue(ctx context.Context, at time.Time, want lease.Want, start func(Run) Transition) ([]Claimed, error)
 	// FindLease reads a running run with its lease. ErrNotFound when it is not of the tenant, or
 	// has no lease.

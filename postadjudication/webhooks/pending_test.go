@@ -13,18 +13,26 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
 
+// settleUnsent settles so many adjudications by a process without keys of webhooks, which sends nothing, and
+// returns it.
+func (f *fixture) settleUnsent(n int) *fixture {
+	f.T.Helper()
+	keyless := f.other(func(c *postadjudication.Config) { c.Webhooks.Keys = webhooks.Keys{} })
+	keyless.StartWorkers()
+	for i := range n {
+		keyless.MustSubmit(rig.Release(i))
+	}
+	keyless.WaitSettled(n)
+	return keyless
+}
+
 // What a process left pending is sent by the next one, with what has happened since, and nothing else.
 func TestWhatIsPendingIsSentAfterARestart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := newReceiver(t, nil)
 	w := f.create(r)
-	keyless := f.other(func(c *postadjudication.Config) { c.Webhooks.Keys = webhooks.Keys{} })
-	keyless.StartWorkers()
-	for n := range 3 {
-		keyless.MustSubmit(rig.Release(n))
-	}
-	keyless.WaitSettled(3)
+	keyless := f.settleUnsent(3)
 	before := f.log()
 	first, third, last := before[0], before[2], before[len(before)-1].Position
 	if _, err := f.DB.Exec(`UPDATE recourse.webhook_positions SET read_to = $1, pending = ARRAY[$2, $3]::bigint[] WHERE webhook_id = $4`,
@@ -59,10 +67,7 @@ func TestPendingEventsAreSentInTheOrderOfTheirPositions(t *testing.T) {
 	f := newFixture(t)
 	r := newReceiver(t, nil)
 	w := f.create(r)
-	keyless := f.other(func(c *postadjudication.Config) { c.Webhooks.Keys = webhooks.Keys{} })
-	keyless.StartWorkers()
-	keyless.MustSubmit(rig.Release(1))
-	keyless.WaitSettled(1)
+	f.settleUnsent(1)
 	all := f.log()
 	var pending pq.Int64Array
 	for _, e := range slices.Backward(all) {
