@@ -198,7 +198,9 @@ func changeEach(subtype receipts.Subtype, change func(*receipts.Draft)) func([]r
 }
 
 // recountSQL corrects the counts of the list, as its triggers do when they are on.
-const recountSQL = `UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d.tries
+const recountSQL = `DELETE FROM recourse.facet_group_days; INSERT INTO recourse.facet_group_days
+	SELECT facet_group, (dead_at AT TIME ZONE 'UTC')::date - date '1970-01-01', count(*), sum(at_risk), sum(attempts) FROM recourse.letters GROUP BY 1, 2;
+	UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d.tries
 	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.facet_groups s LEFT JOIN recourse.letters l ON l.facet_group = s.id GROUP BY s.id) d WHERE s.id = d.id`
 
 const resetProjectionSQL = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
@@ -303,6 +305,8 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"13, 14 a request is edited", []string{`UPDATE recourse.operations SET request = convert_to(replace(convert_from(request, 'UTF8'), '1000', '9000'), 'UTF8')` + of("settled")}, detectedByAudit, audit.InvariantFold, "digest of the request"},
 		{"16 the error of a run is edited", []string{`UPDATE recourse.runs SET error_text = 'framed'` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored failure"},
 		{"17 a hold is taken away", []string{`DELETE FROM recourse.annotations` + run("held")}, detectedByAudit, audit.InvariantFold, "stored held false"},
+		{"the count of a day of letters is edited", []string{`UPDATE recourse.facet_group_days SET letters = letters + 1`}, detectedByAudit, audit.InvariantLetters, "that died on"},
+		{"the count of a day of letters is removed", []string{`DELETE FROM recourse.facet_group_days`}, detectedByAudit, audit.InvariantLetters, "that died on"},
 		{"18 the amount of a listed letter is edited", []string{`UPDATE recourse.letters SET amount = 1` + run("letter")}, detectedByAudit, audit.InvariantLetters, "with other columns"},
 		{"a circuit breaker is moved", []string{`UPDATE recourse.circuit_breakers SET state = 'open', by_hand = true WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of " + escrow.DefaultTarget + " for acme: stored state open"},
 		{"another is said to have moved a circuit breaker", []string{`UPDATE recourse.circuit_breakers SET actor = 'user:bob' WHERE tenant = 'acme'`}, detectedByAudit, audit.InvariantFold, "stored actor user:bob"},

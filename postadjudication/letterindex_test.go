@@ -111,3 +111,32 @@ func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
 		t.Errorf("%d receipts", n)
 	}
 }
+
+// Counts of days that are wrong, missing, or of days without a letter are repaired by a rebuild.
+func TestARebuildRepairsTheCountsOfDays(t *testing.T) {
+	t.Parallel()
+	for what, harm := range map[string]string{
+		"wrong sums":    `UPDATE recourse.facet_group_days SET letters = letters + 2, at_risk = 0, attempts = 0`,
+		"a missing day": `DELETE FROM recourse.facet_group_days`,
+		"an extra day":  `INSERT INTO recourse.facet_group_days SELECT facet_group, day + 1, letters, at_risk, attempts FROM recourse.facet_group_days`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t).StartWorkers()
+			r.DeadLetters(0, 4, rig.Refuses)
+			if err := errors.Join(r.DrainEvents(t.Context()), r.Index().CatchUp(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			r.MustAudit()
+			testkit.Tamper(t, r.DB, harm)
+			if a, err := r.Audit(t.Context()); err != nil || len(a.Breaks) == 0 {
+				t.Fatalf("the audit does not find it: %+v, %v", a, err)
+			}
+			done, err := rebuild(r, t.Context(), nil)
+			if err != nil || done.FacetGroups == 0 || done.Inserted+done.Updated+done.Removed != 0 {
+				t.Errorf("%+v, %v", done, err)
+			}
+			r.MustAudit()
+		})
+	}
+}

@@ -41,7 +41,7 @@ func TestMigratingAtOnceAndAgainIsSafe(t *testing.T) {
 func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Database(t)
-	if err := schema.MigrateTo(ctx, url, 100); err != nil {
+	if err := schema.MigrateTo(ctx, url, 104); err != nil {
 		t.Fatal(err)
 	}
 	db := testkit.OpenAsOwner(t, url)
@@ -52,6 +52,30 @@ func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.CheckEvidenceTriggers(t, db)
+}
+
+// A database of before has the counts of days after it is migrated.
+func TestDaysOfOldLettersAreCounted(t *testing.T) {
+	t.Parallel()
+	ctx, url := context.Background(), testkit.Database(t)
+	if err := schema.MigrateTo(ctx, url, 103); err != nil {
+		t.Fatal(err)
+	}
+	db := testkit.OpenAsOwner(t, url)
+	if _, err := db.Exec(`INSERT INTO recourse.facet_groups (digest, tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, whole, replayed_by, held, unresolved, eligible, review)
+		SELECT sha256('a'), 'acme', 'open', 'a', 'a:0', 'a', '', '', '', '', 'EUR', 'x', 'x', true, '', false, false, false, false;
+		INSERT INTO recourse.letters (run_id, tenant, facet_group, transaction, submission, escrow, dead_at, last_seen_at, amount, at_risk, attempts, replays, notification_number, error_text)
+		SELECT gen_random_uuid(), 'acme', id, '', '', '', at, at, 5, 5, 3, 0, 0, '' FROM recourse.facet_groups, unnest(ARRAY[timestamptz '2026-11-01 23:59:59.999999Z', '2026-11-02 00:00Z', '2026-11-02 12:00Z']) AS at`); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := schema.Migrate(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	var days string
+	err := db.QueryRow(`SELECT string_agg(concat_ws(' ', date '1970-01-01' + day, letters, at_risk, attempts), ', ' ORDER BY day) FROM recourse.facet_group_days`).Scan(&days)
+	if err != nil || days != "2026-11-01 1 5 3, 2026-11-02 2 10 6" {
+		t.Errorf("%s, %v", days, err)
+	}
 }
 
 // The schema reads like a page: every table and view has a comment in the database, and every

@@ -8,7 +8,8 @@ import (
 // maintaining are the triggers that maintain the search index; they must not fire in a
 // replication session, where their changes arrive as well. All others protect evidence.
 var maintaining = map[string]bool{
-	"letters.counts_insert": true, "letters.counts_update": true, "letters.counts_delete": true, "letters.forgets_on_insert": true, "letters.forgets_on_update": true,
+	"letters.counts_insert": true, "letters.counts_update": true, "letters.counts_delete": true,
+	"letters.counts_days_insert": true, "letters.counts_days_update": true, "letters.counts_days_delete": true, "letters.forgets_on_insert": true, "letters.forgets_on_update": true,
 }
 
 // EvidenceTriggers returns the triggers of the schema that protect evidence, by table.trigger, with

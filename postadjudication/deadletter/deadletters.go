@@ -58,7 +58,7 @@ type Query struct {
 	Filter Filter
 	Sort   Sort   // empty: NewestFirst
 	After  string // Page.Next of the previous page; empty: first page
-	Skip   int    // letters to leave out after that; 0 to MaxSkip, each of which the server reads
+	Skip   int    // letters to leave out after that, 0 to MaxSkip: the server reads them, in an order by death only those of the last day
 	Limit  int    // 1 to 1000
 }
 

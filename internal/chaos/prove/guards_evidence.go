@@ -69,6 +69,16 @@ var evidenceGuards = []Guard{
 		Edits:    []Edit{{"internal/schema/migrations/00100_schema.sql", "IF EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = OLD.id) THEN", "IF false THEN"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
 	},
+	{
+		Name:     "the audit counts the dead letters of each day",
+		Edits:    []Edit{{"postadjudication/internal/trail/mismatches.go", "stored.FacetGroupDayDiffers + `) d WHERE $2::uuid IS NULL", "stored.FacetGroupDayDiffers + `) d WHERE false"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTamperingAndWhatDetectsIt"},
+	},
+	{
+		Name:     "a rebuild corrects the counts of days",
+		Edits:    []Edit{{"postadjudication/internal/journal/search/rebuild.go", "SELECT facet_group, day, n, risk, tries FROM d WHERE n IS NOT NULL", "SELECT facet_group, day, n, risk, tries FROM d WHERE false"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARebuildRepairsTheCountsOfDays"},
+	},
 }
 
 // Guards is the table.

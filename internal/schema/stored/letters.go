@@ -25,4 +25,13 @@ WITH waiting AS MATERIALIZED (
 	FacetGroupDiffers = `((s.letters, s.at_risk, s.attempts) IS DISTINCT FROM (d.n, d.risk, d.tries) OR d.n > 0 AND NOT coalesce(
   s.first_dead <= d.first_dead AND s.last_dead >= d.last_dead AND s.first_seen <= d.first_seen AND s.last_seen >= d.last_seen AND s.least_amount <= d.least_amount AND s.most_amount >= d.most_amount
   AND s.least_attempts <= d.least_attempts AND s.most_attempts >= d.most_attempts AND s.most_lag >= d.most_lag, false))`
+
+	// FacetGroupDayDiffers finds the days of a tenant's facet groups whose stored counts are not those
+	// of their letters: group and day, with what is stored, or NULLs, and what is there, or NULLs.
+	FacetGroupDayDiffers = `
+  SELECT facet_group, day, s.letters, s.at_risk, s.attempts, d.n, d.risk, d.tries
+  FROM (SELECT y.* FROM recourse.facet_groups g JOIN recourse.facet_group_days y ON y.facet_group = g.id WHERE g.tenant = $1) s
+    FULL JOIN (SELECT l.facet_group, floor(extract(epoch FROM l.dead_at) / 86400)::int AS day, count(*) AS n, sum(l.at_risk) AS risk, sum(l.attempts) AS tries
+      FROM recourse.facet_groups g JOIN recourse.letters l ON l.facet_group = g.id WHERE g.tenant = $1 GROUP BY 1, 2) d USING (facet_group, day)
+  WHERE (s.letters, s.at_risk, s.attempts) IS DISTINCT FROM (d.n, d.risk, d.tries)`
 )

@@ -135,8 +135,8 @@ FROM recourse.annotations k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.t
 WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
 
 // indexMismatchSQL finds the runs of a tenant, or of one case of it, whose row in the list of
-// dead letters differs or is missing, the rows of runs that are none, and groups with wrong
-// counts.
+// dead letters differs or is missing, the rows of runs that are none, and groups and days
+// with wrong counts.
 //
 // The list follows the order of events, so cases with receipts that are not indexed
 // yet are left out: they are no mismatch. The query reads one snapshot.
@@ -159,6 +159,10 @@ SELECT NULL, NULL, 'the list of letters counts ' || s.letters || ' that are ' ||
   || ' and error type ' || coalesce(nullif(s.error_type, ''), 'none') || ', with ' || s.at_risk || ' at risk; there are ' || d.n || ', with ' || d.risk,
   s.letters || ' letters, ' || s.at_risk || ' at risk, ' || s.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
 FROM recourse.facet_groups s JOIN (` + stored.FacetGroupCounts + `) d ON d.id = s.id WHERE $2::uuid IS NULL AND ` + stored.FacetGroupDiffers + `
+UNION ALL
+SELECT NULL, NULL, 'the list of letters counts ' || coalesce(d.letters, 0) || ' of facet group ' || d.facet_group || ' that died on ' || date '1970-01-01' + d.day || ', with ' || coalesce(d.at_risk, 0)
+  || ' at risk; there are ' || coalesce(d.n, 0) || ', with ' || coalesce(d.risk, 0), d.letters || ' letters, ' || d.at_risk || ' at risk, ' || d.attempts || ' attempts', d.n || ' letters, ' || d.risk || ' at risk, ' || d.tries || ' attempts'
+FROM (` + stored.FacetGroupDayDiffers + `) d WHERE $2::uuid IS NULL
 ORDER BY 3`
 
 // describeLetterSQL returns SQL that describes the index row of a letter, from its columns.

@@ -136,17 +136,13 @@ func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Pl
 
 // groupTallies reads the tallies of the plan's groups, with all their letters.
 func (sel *selection) groupTallies(ctx context.Context, tx *sql.Tx) (out []Tally, err error) {
-	ids := make([]int64, len(sel.groups))
-	for i, s := range sel.groups {
-		ids[i] = s.id
-	}
 	rows, err := tx.QueryContext(ctx, `SELECT s.id, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
-FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`, pq.Array(ids))
+FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`, pq.Array(sel.groupIDs()))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	out = make([]Tally, 0, len(ids))
+	out = make([]Tally, 0, len(sel.groups))
 	for rows.Next() {
 		var t Tally
 		if err := rows.Scan(&t.group, &t.Status, &t.Family, &t.Queue, &t.JobType, &t.Outcome, &t.Reason, &t.Class, &t.ErrorType, &t.Currency, &t.Signature, &t.ReplayedBy,
@@ -169,42 +165,63 @@ func (p *Plan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[int64]
 	for _, s := range rest.takeWholeGroups() {
 		whole[s.id] = true
 	}
-	if rest.Empty() {
-		return counted, whole, nil
+	days, ok := rest.countableDays()
+	switch {
+	case rest.Empty():
+	case ok && rest.path == byFacet: // few letters are read faster
+		err = rest.countByDay(ctx, tx, days, counted)
+	default:
+		err = rest.countByPath(ctx, tx, counted)
 	}
-	return counted, whole, rest.countByPath(ctx, tx, counted)
+	return counted, whole, err
 }
 
 func (p *Plan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {
-	const sums = `count(*), coalesce(sum(l.at_risk), 0), coalesce(sum(l.attempts), 0)`
-	var c conditions
-	var query string
-	switch {
-	case p.scansMessages():
-		p.heapScanConditions(&c)
-		query = `SELECT l.facet_group, ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.facet_group`
-	case p.path == byFacet:
-		table := p.joinGroups(&c)
-		query = `SELECT s.id, m.* FROM ` + table + ` CROSS JOIN LATERAL (SELECT ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + `) AS m(n, risk, tries) WHERE m.n > 0`
-	default:
-		query = p.matchesCTE(&c) + ` SELECT l.facet_group, ` + sums + ` FROM g l GROUP BY l.facet_group`
-	}
+	query, args := p.countStatement()
 	return p.inHeapOrder(ctx, tx, func() error {
-		rows, err := tx.QueryContext(ctx, query, c.args...)
+		rows, err := tx.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var group int64
-			var n [3]int64
-			if err := rows.Scan(&group, &n[0], &n[1], &n[2]); err != nil {
-				return err
-			}
-			into[group] = n
-		}
-		return rows.Err()
+		return addSums(rows, into)
 	})
+}
+
+// countStatement returns the SQL that counts and adds up the selected letters by group, for groups
+// that have any.
+func (p *Plan) countStatement() (string, []any) {
+	sums := `count(*), coalesce(sum(l.at_risk), 0), coalesce(sum(l.attempts), 0)`
+	if p.lettersOnly {
+		sums = `count(*), 0, 0`
+	}
+	var c conditions
+	switch {
+	case p.scansMessages():
+		p.heapScanConditions(&c)
+		return `SELECT l.facet_group, ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.facet_group`, c.args
+	case p.path == byFacet:
+		table := p.joinGroups(&c)
+		return `SELECT s.id, m.* FROM ` + table + ` CROSS JOIN LATERAL (SELECT ` + sums + ` FROM recourse.letters l WHERE ` + c.String() + `) AS m(n, risk, tries) WHERE m.n > 0`, c.args
+	}
+	return p.matchesCTE(&c) + ` SELECT l.facet_group, ` + sums + ` FROM g l GROUP BY l.facet_group`, c.args
+}
+
+// addSums adds rows of a group, its letters, what they have at risk, and their attempts.
+func addSums(rows *sql.Rows, into map[int64][3]int64) error {
+	defer rows.Close()
+	for rows.Next() {
+		var group int64
+		var n [3]int64
+		if err := rows.Scan(&group, &n[0], &n[1], &n[2]); err != nil {
+			return err
+		}
+		sums := into[group]
+		for i := range sums {
+			sums[i] += n[i]
+		}
+		into[group] = sums
+	}
+	return rows.Err()
 }
 
 // matchesCTE returns a WITH clause that reads the few letters of a key or a narrow range,
@@ -222,69 +239,29 @@ func (p *Plan) matchesCTE(c *conditions) string {
 const countTimeout = 5 * time.Second
 
 // Count counts the letters of a tenant that a filter selects, by status: all at one
-// moment. Groups that are selected as a whole are counted without reading their letters;
-// else it reads those of the narrowest part of the filter.
+// moment. Groups that are selected as a whole, and days of others, are counted without reading
+// their letters; else it reads those of the narrowest part of the filter.
 func (i *Index) Count(ctx context.Context, tenant string, f Filter) (map[string]int64, error) {
 	out := map[string]int64{}
 	err := i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
-		p := Plan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
-		var all int64
-		var err error
-		if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, Order{}); err != nil || p.Empty() {
+		p, err := planFullRead(ctx, tx, tenant, f)
+		if err != nil || p.Empty() {
 			return err
 		}
-		p.foldDeathBounds()
-		p.allGroups = p.letterCount() == all
-		return p.countByStatus(ctx, tx, out)
+		p.lettersOnly = true
+		counted, whole, err := p.countMatches(ctx, tx)
+		for _, s := range p.groups {
+			n, ok := counted[s.id]
+			if !ok && whole[s.id] {
+				n[0] = s.letters
+			}
+			if n[0] > 0 {
+				out[s.status] += n[0]
+			}
+		}
+		return err
 	})
 	return out, err
-}
-
-// countByStatus adds up the selected letters of a plan's groups, by status.
-func (p *Plan) countByStatus(ctx context.Context, tx *sql.Tx, into map[string]int64) error {
-	status := make(map[int64]string, len(p.groups))
-	for _, s := range p.groups {
-		status[s.id] = s.status
-	}
-	found := map[int64][3]int64{}
-	rest, err := p.countByTrigrams(ctx, tx, found)
-	if err != nil {
-		return err
-	}
-	for id, n := range found {
-		into[status[id]] += n[0]
-	}
-	for _, s := range rest.takeWholeGroups() {
-		into[s.status] += s.letters
-	}
-	if rest.Empty() {
-		return nil
-	}
-	if rest.path = byKey; !p.filter.hasKey() {
-		sizes, err := rest.probeRanges(ctx, tx)
-		if err != nil {
-			return err
-		}
-		rest.chooseSmallest(sizes)
-	}
-	query, args := rest.countStatement()
-	return rest.inHeapOrder(ctx, tx, func() error {
-		rows, err := tx.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var id, n int64
-			if err := rows.Scan(&id, &n); err != nil {
-				return err
-			}
-			if n > 0 {
-				into[status[id]] += n
-			}
-		}
-		return rows.Err()
-	})
 }
 
 // takeWholeGroups removes the groups from the plan whose letters are all selected, and

@@ -7,7 +7,7 @@
 // without gaps or repetitions, on every access path. Counts, tallies, groups and histograms of one
 // call are of one moment. The index follows the order of events:
 //
-//	event log, outbox ─▶ cases with new receipts ─▶ their dead runs as they are now ─▶ letters, facet_groups
+//	event log, outbox ─▶ cases with new receipts ─▶ their dead runs as they are now ─▶ letters ─▶ facet_groups, facet_group_days
 //
 // A step of it is one transaction under a lock. An older state of a letter never overwrites a newer
 // one, an interrupted step has no effect, and a repeated step changes nothing. What a search found
@@ -39,6 +39,11 @@
 // certainCostLimit. An ordered scan, whose cost rests on an assumption, must promise a fourth
 // (scanSafetyFactor) of the certain cost, and gives up after scanLimit entries; the search then
 // continues after the last match, on another path.
+//
+// Facet groups have their letters counted by the day of death as well. A total over a range of times of
+// death adds up the whole days, at most groups x days entries, and reads only the letters of the parts
+// of days at its ends. An offset in an order by death leaves out whole days by these counts; of the day
+// in which it ends, each letter before it is read.
 //
 // A text of three characters or more, of which a group's constant part has not all, is found by
 // trigrams: an index scan of the letters that have all trigrams of the text beyond that part, at

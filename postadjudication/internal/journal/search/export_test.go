@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/lib/pq"
+
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
@@ -21,7 +23,7 @@ const (
 	HeapScan    = AccessPaths - 1
 )
 
-// The access paths of plans by name, and two statements that are on none of them.
+// The access paths of plans by name, and statements that are on none of them.
 const (
 	KeyPath       = int(byKey)
 	FacetPath     = int(byFacet)
@@ -30,6 +32,7 @@ const (
 	OrderedPath   = int(orderedScan)
 	TrigramSearch = AccessPaths + 1
 	FacetCount    = AccessPaths + 2
+	DayCount      = AccessPaths + 3
 )
 
 // ChosenPath selects the path that the plan chooses.
@@ -86,6 +89,40 @@ func (i *Index) PositionsBehind(ctx context.Context, tenant string, f Filter, o 
 		p.path, p.scanLimit = orderedScan, scanLimit
 	}
 	return i.findBehind(ctx, p, after, skip, limit)
+}
+
+// PositionsBehindDays finds the first positions without the first skip of them: days that these contain
+// are left out by their counts. It returns how many are left out otherwise.
+func (i *Index) PositionsBehindDays(ctx context.Context, tenant string, f Filter, o Order, skip, limit int) (positions []Position, left int, err error) {
+	if f, left, err = i.skipDays(ctx, tenant, f, o, skip); err != nil {
+		return nil, left, err
+	}
+	positions, err = i.PositionsBehind(ctx, tenant, f, o, Position{}, left, limit, 0)
+	return positions, left, err
+}
+
+// CountByDay counts letters, and adds up what they have at risk and their attempts, by days. It reports
+// false if the filter selects none, or no day as a whole.
+func (i *Index) CountByDay(ctx context.Context, tenant string, f Filter) (sums [3]int64, ok bool, err error) {
+	err = i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
+		p, err := planFullRead(ctx, tx, tenant, f)
+		if err != nil || p.Empty() {
+			return err
+		}
+		var days dayRange
+		if days, ok = p.countableDays(); !ok {
+			return nil
+		}
+		counted := map[int64][3]int64{}
+		err = p.countByDay(ctx, tx, days, counted)
+		for _, n := range counted {
+			for i := range sums {
+				sums[i] += n[i]
+			}
+		}
+		return err
+	})
+	return sums, ok, err
 }
 
 // StoredTrigrams returns the trigrams stored for a message.
@@ -155,8 +192,11 @@ func (i *Index) Explain(ctx context.Context, w int, tenant string, f Filter, o O
 		p.path = byFacet
 		err = p.inHeapOrder(ctx, tx, explain(p.heapScanStatement(Position{}, limit)))
 	case FacetCount:
-		p.path = byFacet
+		p.path, p.lettersOnly = byFacet, true
 		err = explain(p.countStatement())()
+	case DayCount:
+		days, _ := p.countableDays()
+		err = explain(`SELECT d.facet_group`+daysOfGroupsSQL, []any{pq.Array(p.groupIDs()), days.from, days.to})()
 	case ShortScan:
 		p.path, p.scanLimit = orderedScan, 1+limit
 		err = explain(p.boundedScanStatement(Position{}, limit))()

@@ -182,6 +182,11 @@ func (i *Index) Search(ctx context.Context, tenant string, f Filter, o Order, af
 }
 
 func (i *Index) search(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (found []Letter, more bool, last Position, err error) {
+	if o.Column == ByDeath && after.Run.IsZero() && skip >= minDaySkip {
+		if f, skip, err = i.skipDays(ctx, tenant, f, o, skip); err != nil {
+			return nil, false, after, pg.Wrap(err)
+		}
+	}
 	plan, err := i.plan(ctx, tenant, f, o, after, skip+limit+1)
 	if err != nil || plan.Empty() {
 		return nil, false, after, pg.Wrap(err)

@@ -44,6 +44,7 @@ func TestEveryAccessPathUsesItsIndex(t *testing.T) {
 		"key: run":                     {search.KeyPath, search.Filter{Run: [16]byte(letters[0].run)}, byDeath, "letters_pkey", ""},
 		"facet groups":                 {search.FacetPath, open, byDeath, "letters_group_dead", ""},
 		"facet groups, counted":        {search.FacetCount, open, byDeath, "Index Only Scan using letters_group_", "Sort"},
+		"days of facet groups":         {search.DayCount, open, byDeath, "facet_group_days_pkey", ""},
 		"range of death":               {search.RangePath, search.Filter{DeadTo: died.Add(time.Hour)}, byDeath, "letters_dead", ""},
 		"range of amount":              {search.RangePath, search.Filter{MaxAmount: &few}, byDeath, "letters_amount", ""},
 		"range of attempts":            {search.RangePath, search.Filter{MaxAttempts: &few}, byDeath, "letters_attempts", ""},

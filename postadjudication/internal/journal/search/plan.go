@@ -47,6 +47,8 @@ type Plan struct {
 	rangeSizes map[Column]int64 // letters in the filter's ranges, counted up to probeLimit
 	scanLimit  int              // index entries after which an ordered scan gives up; 0 for none
 	textLimit  int              // most messages to check after trigrams
+
+	lettersOnly bool // sums are not needed: letters are counted, in any of the indexes of their group
 }
 
 // Empty reports whether no letter can match.
@@ -163,6 +165,14 @@ func (sel *selection) foldDeathBounds() {
 	for i := range sel.groups {
 		sel.groups[i].diedBy = time.Time{}
 	}
+}
+
+func (sel *selection) groupIDs() []int64 {
+	ids := make([]int64, len(sel.groups))
+	for i, s := range sel.groups {
+		ids[i] = s.id
+	}
+	return ids
 }
 
 func (sel *selection) letterCount() (n int64) {

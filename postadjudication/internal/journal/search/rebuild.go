@@ -23,7 +23,7 @@ type RebuildResult struct {
 	Added       int // missing rows
 	Changed     int // rows with other values
 	Removed     int // rows of runs that are not dead letters
-	FacetGroups int // groups with other counts or facet values
+	FacetGroups int // groups with other counts or facet values, and their days with other counts
 }
 
 // Repaired returns the number of repairs.
@@ -70,6 +70,16 @@ UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d
   least_attempts = least(s.least_attempts, d.least_attempts), most_attempts = greatest(s.most_attempts, d.most_attempts), most_lag = greatest(s.most_lag, d.most_lag)
 FROM (` + stored.FacetGroupCounts + `) d
 WHERE s.id = d.id AND ` + stored.FacetGroupDiffers
+
+	// recountDaysSQL corrects the counts of days, and returns how many differed.
+	recountDaysSQL = `
+WITH d AS MATERIALIZED (` + stored.FacetGroupDayDiffers + `), gone AS (
+  DELETE FROM recourse.facet_group_days s USING d WHERE d.n IS NULL AND s.facet_group = d.facet_group AND s.day = d.day
+), put AS (
+  INSERT INTO recourse.facet_group_days SELECT facet_group, day, n, risk, tries FROM d WHERE n IS NOT NULL
+  ON CONFLICT (facet_group, day) DO UPDATE SET letters = excluded.letters, at_risk = excluded.at_risk, attempts = excluded.attempts
+)
+SELECT count(*) FROM d`
 
 	repairGroupsSQL = `UPDATE recourse.facet_groups s SET (tenant, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, constant, replayed_by, whole, held, unresolved, eligible, review)
   = (u.tenant, u.status, u.family, u.queue, u.job_type, u.outcome, u.reason_code, u.class, u.error_type, u.currency, u.signature, u.constant, u.replayed_by, u.whole, u.held, u.unresolved, u.eligible, u.review)
@@ -124,7 +134,12 @@ func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPos
 	}
 	switch from.Part {
 	case RebuildGroups:
-		done.FacetGroups, err = pg.RowsAffected(tx.ExecContext(ctx, recountGroupsSQL, tenant))
+		var days int
+		if err := tx.QueryRowContext(ctx, recountDaysSQL, tenant).Scan(&days); err != nil {
+			return done, from, err
+		}
+		groups, err := pg.RowsAffected(tx.ExecContext(ctx, recountGroupsSQL, tenant))
+		done.FacetGroups = groups + days
 		return done, RebuildPosition{Part: RebuildLetters}, err
 	case RebuildLetters:
 		page, err := readRebuildPage(ctx, tx, deadPageSQL, tenant, from.After, limit)

@@ -45,11 +45,7 @@ func (p *Plan) inHeapOrder(ctx context.Context, tx *sql.Tx, run func() error) er
 // heapScanConditions restricts l like restrictToPlan, with conditions that use the index on
 // groups only; groups imply the tenant.
 func (sel *selection) heapScanConditions(c *conditions) {
-	ids := make([]int64, len(sel.groups))
-	for i, s := range sel.groups {
-		ids[i] = s.id
-	}
-	c.add("l.facet_group = ANY(?::bigint[])", pq.Array(ids))
+	c.add("l.facet_group = ANY(?::bigint[])", pq.Array(sel.groupIDs()))
 	sel.restrictToText(c, "l.error_text")
 	sel.restrictToDeathBounds(c)
 	sel.filter.addRanges(c)
@@ -171,25 +167,6 @@ func (p *Plan) boundedScanStatement(after Position, limit int) (string, []any) {
 	return `SELECT l.run_id, ` + column + ` AS value FROM (` + candidates + `) l JOIN recourse.letters t ON t.run_id = l.run_id WHERE ` + c.String() + p.order.orderByLimit(column, "l.run_id", limit), c.args
 }
 
-// countStatement returns the SQL that counts the selected letters by group.
-func (p *Plan) countStatement() (string, []any) {
-	var c conditions
-	if p.scansMessages() {
-		p.heapScanConditions(&c)
-		return `SELECT l.facet_group, count(*) FROM recourse.letters l WHERE ` + c.String() + ` GROUP BY l.facet_group`, c.args
-	}
-	if p.path == byFacet {
-		table := p.joinGroups(&c)
-		return `SELECT s.id, m.n FROM ` + table + ` CROSS JOIN LATERAL (SELECT count(*) AS n FROM recourse.letters l WHERE ` + c.String() + `) m`, c.args
-	}
-	p.restrictToPlan(&c)
-	ordered := ""
-	if p.path == byRange {
-		ordered = ` ORDER BY l.` + string(p.column)
-	}
-	return `WITH g AS MATERIALIZED (SELECT l.facet_group FROM recourse.letters l WHERE ` + c.String() + ordered + `) SELECT facet_group, count(*) FROM g GROUP BY facet_group`, c.args
-}
-
 // joinGroups restricts l to the group s, and returns the groups as a table s.
 func (sel *selection) joinGroups(c *conditions) string {
 	n := len(sel.groups)
@@ -217,12 +194,8 @@ func (sel *selection) joinGroups(c *conditions) string {
 // restrictToPlan restricts l to the plan's groups and keys.
 func (sel *selection) restrictToPlan(c *conditions) {
 	c.add("l.tenant = ?", sel.tenant)
-	all := make([]int64, len(sel.groups))
-	for i, s := range sel.groups {
-		all[i] = s.id
-	}
 	if !sel.allGroups {
-		c.add("l.facet_group = ANY(?::bigint[])", pq.Array(all))
+		c.add("l.facet_group = ANY(?::bigint[])", pq.Array(sel.groupIDs()))
 	}
 	if sel.checksText() {
 		sel.restrictToText(c, "l.error_text")

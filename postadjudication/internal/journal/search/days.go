@@ -1,0 +1,168 @@
+package search
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"time"
+
+	"github.com/lib/pq"
+)
+
+// A range of the time of death is whole days in UTC and, at its ends, parts of days. The letters of a
+// day are counted in recourse.facet_group_days; those of a part are read.
+
+// dayRange is a range of days since 1970-01-01, without to.
+type dayRange struct{ from, to int64 }
+
+const secondsPerDay = 24 * 60 * 60
+
+func startOfDay(day int64) time.Time { return time.Unix(day*secondsPerDay, 0).UTC() }
+
+// dayOf returns the day of a time.
+func dayOf(t time.Time) int64 { return int64(math.Floor(float64(t.Unix()) / secondsPerDay)) }
+
+// wholeDays returns the days whose letters the filter's bounds of the time of death select as a whole.
+func (f *Filter) wholeDays() dayRange {
+	days := dayRange{math.MinInt32, math.MaxInt32}
+	if !f.DeadFrom.IsZero() {
+		days.from = dayOf(f.DeadFrom.Add(secondsPerDay*time.Second - 1))
+	}
+	if !f.DeadTo.IsZero() {
+		days.to = dayOf(f.DeadTo)
+	}
+	return days
+}
+
+// partBefore returns the filter for the part of a day before the whole days, if there is one.
+func (f *Filter) partBefore(days dayRange) (part Filter, ok bool) {
+	part = *f
+	part.DeadTo = startOfDay(days.from)
+	return part, !f.DeadFrom.IsZero() && f.DeadFrom.Before(part.DeadTo)
+}
+
+// partAfter returns the filter for the part of a day after the whole days, if there is one.
+func (f *Filter) partAfter(days dayRange) (part Filter, ok bool) {
+	part = *f
+	part.DeadFrom = startOfDay(days.to)
+	return part, part.DeadFrom.Before(f.DeadTo)
+}
+
+// countableDays returns the whole days of the selection. It reports false if there is none, or if
+// letters of one day and facet group may differ in whether they are selected.
+func (sel *selection) countableDays() (dayRange, bool) {
+	days := sel.filter.wholeDays()
+	for _, column := range sel.filter.rangedColumns() {
+		if column != ByDeath {
+			return days, false
+		}
+	}
+	return days, days.from < days.to && !sel.filter.hasKey() && !sel.filter.filtersReplays() && !sel.checksText() && !sel.hasDeathBounds()
+}
+
+// daysOfGroupsSQL reads the days of groups, the first and those after it before the last.
+const daysOfGroupsSQL = ` FROM unnest($1::bigint[]) AS s(id) JOIN recourse.facet_group_days d ON d.facet_group = s.id AND d.day >= $2 AND d.day < $3`
+
+// countByDay counts and adds up the selected letters by group: those of the whole days from their
+// counts.
+func (p *Plan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into map[int64][3]int64) error {
+	rows, err := tx.QueryContext(ctx, `SELECT d.facet_group, sum(d.letters), sum(d.at_risk), sum(d.attempts)`+daysOfGroupsSQL+` GROUP BY d.facet_group`, pq.Array(p.groupIDs()), days.from, days.to)
+	if err != nil {
+		return err
+	}
+	if err := addSums(rows, into); err != nil {
+		return err
+	}
+	for _, partOf := range []func(dayRange) (Filter, bool){p.filter.partBefore, p.filter.partAfter} {
+		if part, ok := partOf(days); ok {
+			if err := p.countPart(ctx, tx, part, into); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// countPart counts and adds up the selected letters of a part of a day, by group.
+func (p *Plan) countPart(ctx context.Context, tx *sql.Tx, part Filter, into map[int64][3]int64) error {
+	within := *p
+	within.filter = part
+	sizes, err := within.probeRanges(ctx, tx)
+	if err != nil {
+		return err
+	}
+	within.chooseSmallest(sizes)
+	return within.countByPath(ctx, tx, into)
+}
+
+// minDaySkip is the least offset of which whole days are left out by their counts.
+const minDaySkip = 1000
+
+// skipDays returns a filter for what follows the days that an offset leaves out as a whole, in an
+// order by death, and the rest of the offset.
+func (i *Index) skipDays(ctx context.Context, tenant string, f Filter, o Order, skip int) (rest Filter, left int, err error) {
+	rest, left = f, skip
+	err = inSnapshotOf(ctx, i.searchDB, func(ctx context.Context, tx *sql.Tx) error {
+		p, err := planFullRead(ctx, tx, tenant, f)
+		if err != nil || p.Empty() {
+			return err
+		}
+		days, ok := p.countableDays()
+		if !ok {
+			return nil
+		}
+		p.order, p.lettersOnly = o, true
+		next, skipped, err := p.endOfSkipped(ctx, tx, days, int64(skip))
+		if err != nil || next.IsZero() {
+			return err
+		}
+		if left -= int(skipped); o.Descending {
+			rest.DeadTo = next
+		} else {
+			rest.DeadFrom = next
+		}
+		return nil
+	})
+	return rest, left, err
+}
+
+// endOfSkipped returns where the days end, in the order, whose letters an offset leaves out, and the
+// number of these letters. The time is zero if the offset ends in the first day.
+func (p *Plan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip int64) (end time.Time, skipped int64, err error) {
+	partOf, first, direction := p.filter.partBefore, days.from, ""
+	if p.order.Descending {
+		partOf, first, direction = p.filter.partAfter, days.to, " DESC"
+	}
+	if part, ok := partOf(days); ok {
+		counted := map[int64][3]int64{}
+		if err := p.countPart(ctx, tx, part, counted); err != nil {
+			return end, 0, err
+		}
+		for _, sums := range counted {
+			skipped += sums[0]
+		}
+		if skipped > skip {
+			return end, 0, nil
+		}
+		end = startOfDay(first)
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT d.day, sum(d.letters)`+daysOfGroupsSQL+` GROUP BY d.day ORDER BY d.day`+direction, pq.Array(p.groupIDs()), days.from, days.to)
+	if err != nil {
+		return end, 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var day, letters int64
+		if err := rows.Scan(&day, &letters); err != nil {
+			return end, 0, err
+		}
+		if skipped+letters > skip {
+			break
+		}
+		if skipped += letters; !p.order.Descending {
+			day++
+		}
+		end = startOfDay(day)
+	}
+	return end, skipped, rows.Err()
+}
