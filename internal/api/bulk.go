@@ -126,7 +126,7 @@ func (a bulkAPI) operations(h huma.API) {
 
 func (a bulkAPI) planBulk(ctx context.Context, c door.Caller, in *bulkPlanInput) (*bulkPlannedOutput, error) {
 	q := bulk.Request{
-		Action: bulk.Action(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Reason: in.Body.Reason,
+		Action: bulk.Action(in.Body.Action), Where: in.Body.Where, All: in.Body.All, Reason: in.Body.Reason, Request: door.RequestID(ctx),
 		Queue: in.Body.Queue, Reprocess: in.Body.Reprocess, Review: in.Body.Review, Limit: in.Body.Limit, Parallel: in.Body.Parallel, Throttle: in.Body.Throttle,
 	}
 	var err error

@@ -109,3 +109,45 @@ func TestOneOfManyEqualRequestsAtOnceIsDone(t *testing.T) {
 		t.Error("a token is stored")
 	}
 }
+
+// The process that made a fork, a retry or a plan dies before it stored its answer: the request sent again
+// under its key is answered with what was made, and makes nothing more. Another request is refused.
+func TestWhatAnInterruptedRequestMadeIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	operator := r.key("acme", access.Operator)
+	const body = `{"reason":"mended"}`
+	for i, asked := range []string{"fork", "retry"} {
+		letter := r.letter("acme", i+1, `"refused","refused"`)
+		path := "/api/v1/dead-letters/" + letter + "/" + asked
+		first := r.ask(operator, http.MethodPost, path, body, idempotency, asked).is(http.StatusCreated)
+		r.waitFor("the fork dies as well", `SELECT count(*) = 1 FROM recourse.runs WHERE parent_id = $1 AND state = 'dead_lettered'`, letter)
+		r.interrupt()
+		again := r.ask(operator, http.MethodPost, path, body, idempotency, asked).is(http.StatusCreated)
+		if again["run_id"] != first["run_id"] || again["parent_run_id"] != letter || again["case_id"] != first["case_id"] {
+			t.Errorf("%s: %v, then %v", asked, first, again)
+		}
+		if n := r.count(`SELECT count(*) FROM recourse.runs WHERE case_id = $1`, first["case_id"]); n != 2 {
+			t.Errorf("%s: %d runs", asked, n)
+		}
+		r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+letter+"/fork", body, idempotency, asked+" by another").refused(http.StatusConflict, "not_open", "")
+	}
+	const plan = `{"action":"fork","all":true,"reason":"mended"}`
+	first := r.ask(operator, http.MethodPost, "/api/v1/bulk", plan, idempotency, "plan").is(http.StatusCreated)
+	r.interrupt()
+	if again := r.ask(operator, http.MethodPost, "/api/v1/bulk", plan, idempotency, "plan").is(http.StatusCreated); again["id"] != first["id"] || first["id"] == nil || r.count(`SELECT count(*) FROM recourse.bulks`) != 1 {
+		t.Errorf("%v, then %v", first, again)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused'`); n > 2 {
+		t.Errorf("%d refusals of one's own forks", n)
+	}
+}
+
+// interrupt leaves answered requests as a process does that died before it stored the answers, longer ago than
+// a request may take.
+func (r *rig) interrupt() {
+	r.t.Helper()
+	if _, err := r.db.Exec(`UPDATE recourse.requests SET began = began - interval '3 minutes', status = NULL, headers = '', body = NULL`); err != nil {
+		r.t.Fatal(err)
+	}
+}

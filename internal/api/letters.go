@@ -111,7 +111,7 @@ func (a letterAPI) fork(ctx context.Context, c door.Caller, in *forkInput) (*for
 	if err := a.checkForkAttempts(ctx, c, id, policy); err != nil {
 		return nil, err
 	}
-	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Fork(ctx, id, deadletter.Fork{Reason: in.Body.Reason, Policy: policy, Queue: in.Body.Queue})
+	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Fork(ctx, id, deadletter.Fork{Reason: in.Body.Reason, Request: door.RequestID(ctx), Policy: policy, Queue: in.Body.Queue})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (a letterAPI) retry(ctx context.Context, c door.Caller, in *retryInput) (*f
 	if err != nil {
 		return nil, err
 	}
-	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Retry(ctx, id, in.Body.Reason)
+	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.RetryForRequest(ctx, id, in.Body.Reason, door.RequestID(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Lineage is a job: a run, its ancestors and its descendants by fork. The id of any of
@@ -40,6 +41,25 @@ func (s *Reader) Lineage(ctx context.Context, tenant string, id background.RunID
 		}
 	}
 	return out, nil
+}
+
+// RunOfRequest returns the run of a case that a request with an Idempotency-Key made, as its receipts say.
+// It is zero if the request made none.
+func (s *Reader) RunOfRequest(ctx context.Context, tenant string, of background.CaseID, request string) (background.RunID, error) {
+	submitted, err := s.Journal.Receipts.OfCase(ctx, tenant, of, receipts.Submitted)
+	if err != nil {
+		return background.RunID{}, err
+	}
+	for _, r := range submitted {
+		p, err := r.Known()
+		if err != nil {
+			return background.RunID{}, err
+		}
+		if p.Request == request {
+			return r.Run, nil
+		}
+	}
+	return background.RunID{}, nil
 }
 
 // LineageOf returns the ids of a run's lineage, the oldest first. A letter has at most one

@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -15,7 +16,7 @@ import (
 // can't be changed: other bytes under the same operation key would be another order.
 type Fork struct {
 	Reason  string              // required
-	Request string              // identifies the request that asks for the fork, for the receipt; empty: none
+	Request string              // identifies the request that asks for the fork, for the receipt: it makes one fork only; empty: none
 	Policy  *retrypolicy.Policy // nil: the letter's
 	Queue   string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
 	// Payload is the envelope of a job, for a retry with changes; nil: the letter's. Fingerprint is what
@@ -24,7 +25,7 @@ type Fork struct {
 	Fingerprint *[32]byte
 }
 
-// Forked is the fork of a dead letter, as it was committed.
+// Forked is the fork of a dead letter, as it was committed; as it is now if its request is repeated.
 type Forked struct {
 	Run    background.RunID  `json:"run_id" format:"uuid"`
 	Case   background.CaseID `json:"case_id" format:"uuid"`
@@ -34,7 +35,7 @@ type Forked struct {
 
 // Fork commits a new run of the case of an open dead letter, with a fresh budget. The fork is
 // committed when it returns. A letter has at most one fork: later calls are refused and the
-// error names the active run.
+// error names the active run. A call with the Request that made the fork returns it again.
 //
 // Errors:
 //   - *refusal.RefusedError: a gate refuses the fork
@@ -42,13 +43,44 @@ type Forked struct {
 //   - refusal.ErrUnreadable: the letter or what its fork is decided by can't be read
 //   - *refusal.TooManyRefusalsError: the key was refused too often
 //   - *refusal.FieldError: invalid input
-func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (_ Forked, err error) {
+func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
 	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {
 		return Forked{}, err
 	}
-	defer func() {
-		err = l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
-	}()
+	forked, err := l.fork(ctx, id, q)
+	var refused *refusal.RefusedError
+	if q.Request == "" || !errors.As(err, &refused) {
+		return forked, l.recordForkRefusal(ctx, id, q, err)
+	}
+	seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
+	if err != nil {
+		return Forked{}, err
+	}
+	if made, ok, err := l.forkOfRequest(ctx, seen.Case.ID, q.Request); err != nil || ok {
+		return made, err
+	}
+	return Forked{}, l.recordForkRefusal(ctx, id, q, refused)
+}
+
+func (l Letters) recordForkRefusal(ctx context.Context, id background.RunID, q Fork, err error) error {
+	return l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
+}
+
+// forkOfRequest returns the fork in a case that a request made before: an earlier handler of it was
+// interrupted, or is slow.
+func (l Letters) forkOfRequest(ctx context.Context, of background.CaseID, request string) (Forked, bool, error) {
+	run, err := l.s.Statuses.RunOfRequest(ctx, l.tenant, of, request)
+	if err != nil || run.IsZero() {
+		return Forked{}, false, err
+	}
+	made, err := l.s.Applier.OwnRun(ctx, l.tenant, run)
+	if err != nil {
+		return Forked{}, false, err
+	}
+	return Forked{Run: run, Case: of, Parent: made.Run.Parent, State: made.Run.State}, true, nil
+}
+
+func (l Letters) fork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
 	fork, at := background.RunID(casework.NewID()), l.s.Now()
 	_, ch, err := l.s.Applier.Apply(ctx, l.tenant, id, func(f journal.LetterRow) (journal.Change, error) {
 		facts, err := l.s.Settlements.ReadForkFacts(ctx, at, f)
@@ -80,18 +112,31 @@ func (q Fork) validate() error {
 	return nil
 }
 
-// Retry retries a job, named by any run of its lineage, as Open Job Spec defines it: externally
-// the job keeps its id and history and starts again at attempt 0 with its policy. Internally it
-// is Fork of the newest run, with all its gates: Lineage returns that run, and Status shows the
-// successor of each older one. Of several concurrent calls one succeeds; the others are
-// refused, and the error names the active run.
+// Retry forks the newest run of a lineage, which any of its runs names, with all gates of Fork: so the job
+// keeps its first id however often it is retried. Lineage returns the newest run, and Status shows the
+// successor of each older one. Of several concurrent calls one succeeds; the others are refused, and the
+// error names the active run.
+//
+// Errors: those of Fork.
 func (l Letters) Retry(ctx context.Context, id background.RunID, reason string) (Forked, error) {
+	return l.RetryForRequest(ctx, id, reason, "")
+}
+
+// RetryForRequest is Retry for a request as of Fork.Request. Repeated, it returns the fork of the lineage
+// that the request made, whatever became of it.
+func (l Letters) RetryForRequest(ctx context.Context, id background.RunID, reason, request string) (Forked, error) {
 	if err := validate.Actor(l.actor, reason); err != nil {
 		return Forked{}, err
 	}
+	// It is read first, and that run is forked: a fork of it that this request made is found, or in the way.
 	lineage, err := l.s.Statuses.Lineage(ctx, l.tenant, id)
 	if err != nil {
 		return Forked{}, err
 	}
-	return l.Fork(ctx, lineage.Newest, Fork{Reason: reason})
+	if request != "" {
+		if made, ok, err := l.forkOfRequest(ctx, lineage.Runs[0].Case, request); err != nil || ok {
+			return made, err
+		}
+	}
+	return l.Fork(ctx, lineage.Newest, Fork{Reason: reason, Request: request})
 }

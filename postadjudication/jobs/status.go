@@ -242,18 +242,6 @@ func runStatus(r background.Run) Status { return statusOf(journal.Snapshot{Run: 
 
 // MadeBy reports whether a request made the job or a retry of it, as its receipts say.
 func (j Jobs) MadeBy(ctx context.Context, of Status, request string) (bool, error) {
-	submitted, err := j.s.journal.Receipts.OfCase(ctx, j.tenant, of.Case, receipts.Submitted)
-	if err != nil {
-		return false, err
-	}
-	for _, r := range submitted {
-		p, err := r.Known()
-		if err != nil {
-			return false, err
-		}
-		if p.Request == request {
-			return true, nil
-		}
-	}
-	return false, nil
+	run, err := j.s.letters.Statuses.RunOfRequest(ctx, j.tenant, of.Case, request)
+	return !run.IsZero(), err
 }

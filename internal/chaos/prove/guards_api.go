@@ -88,4 +88,19 @@ var apiGuards = []Guard{
 			"before.last + sum(cardinality(o.seqs)) OVER (ORDER BY o.id),"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPositionsTellNothingOfOtherTenants"},
 	},
+	{
+		Name:     "a request forks a dead letter once under its key",
+		Edits:    []Edit{{"internal/api/letters.go", "Reason: in.Body.Reason, Request: door.RequestID(ctx), Policy", "Reason: in.Body.Reason, Policy"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
+	},
+	{
+		Name:     "a request retries a lineage once under its key",
+		Edits:    []Edit{{"postadjudication/deadletter/fork.go", "	if request != \"\" {\n		if made", "	if false {\n		if made"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
+	},
+	{
+		Name:     "a request makes a plan once under its key",
+		Edits:    []Edit{{"internal/api/bulk.go", "Reason: in.Body.Reason, Request: door.RequestID(ctx),", "Reason: in.Body.Reason,"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
+	},
 }
