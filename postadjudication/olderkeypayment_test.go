@@ -30,14 +30,20 @@ type olderKeyCase struct {
 	*rig.Rig
 	letter  postadjudication.Submitted
 	payLate chan struct{}
+	opened  chan background.RunID // dead letters that the process reported
 }
 
 // newOlderKeyCase submits a first generation of lateMinor, which pays late; script answers the
 // calls of the others.
 func newOlderKeyCase(t *testing.T, script func(context.Context, *rig.Rig, escrow.Call) escrow.Answer, change ...func(*postadjudication.Config)) *olderKeyCase {
 	t.Helper()
-	quick := func(c *postadjudication.Config) { c.TimeLimit = 100 * time.Millisecond; c.Policy.MaxRetryAttempts = 1 }
-	o := &olderKeyCase{Rig: rig.New(t, append([]func(*postadjudication.Config){quick}, change...)...), payLate: make(chan struct{})}
+	opened := make(chan background.RunID, 16)
+	quick := func(c *postadjudication.Config) {
+		c.TimeLimit = 100 * time.Millisecond
+		c.Policy.MaxRetryAttempts = 1
+		c.OnLetterOpened = func(letter background.Run) { opened <- letter.ID }
+	}
+	o := &olderKeyCase{Rig: rig.New(t, append([]func(*postadjudication.Config){quick}, change...)...), payLate: make(chan struct{}), opened: opened}
 	o.Escrow.Script(func(ctx context.Context, c escrow.Call) escrow.Answer {
 		if c.Generation == 1 {
 			<-o.payLate
@@ -85,8 +91,16 @@ func (o *olderKeyCase) checkUndercut(present postadjudication.Submitted, reserve
 	if _, err := o.As("acme", "user:ada").DeadLetters.Fork(context.Background(), present.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GatePaidUnderOlderKey || !strings.Contains(err.Error(), "higher generation") {
 		o.T.Errorf("a fork: %v", err)
 	}
+	for _, want := range []background.RunID{o.letter.Run, present.Run} {
+		if opened := <-o.opened; opened != want {
+			o.T.Errorf("the dead letter %s was reported, want %s", opened, want)
+		}
+	}
 	rig.CheckNoBreach(o.Rig)
 	o.MustAudit()
+	if n := len(o.opened); n > 0 {
+		o.T.Errorf("%d more dead letters were reported", n)
+	}
 }
 
 func neverCalled(_ context.Context, r *rig.Rig, c escrow.Call) escrow.Answer {
@@ -301,9 +315,15 @@ func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	// in another process: this one has the case cached
-	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow).StartWorkers().WaitNoneLive()
+	opened := make(chan background.RunID, 16)
+	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) {
+		c.OnLetterOpened = func(letter background.Run) { opened <- letter.ID }
+	}).StartWorkers().WaitNoneLive()
 	if st := r.StatusOf(s.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
 		t.Errorf("%+v", st)
+	}
+	if letter := <-opened; letter != s.Run {
+		t.Errorf("the dead letter %s was reported", letter)
 	}
 	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.DisputeReady {
 		t.Errorf("%+v", c.State)

@@ -86,7 +86,12 @@ type Config struct {
 	// heartbeat, and every recorded time is the database's.
 	Simulated    bool
 	Tracer       trace.TracerProvider                        // nothing is traced when nil
-	OnTransition func(background.Transition, background.Run) // called after each transition that this process committed
+	// OnTransition is called after each transition of a run that this process asked for and committed, with
+	// the run as it is then: a transition may have been written as another one. It must not block.
+	OnTransition func(background.Transition, background.Run)
+	// OnLetterOpened is called after each commit of this process in which a run became a dead letter. It must
+	// not block.
+	OnLetterOpened func(letter background.Run)
 	OnBreaker    func(circuit.Breaker)                       // called after this process changed a circuit breaker
 	// OnLetterReceipt is called for each receipt that this process wrote about a dead letter that existed
 	// before, such as of its fork or its end by retention. It must not block.
@@ -221,7 +226,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Tracer("github.com/recourse-dev/recourse/postadjudication")
 	}
-	h := &casework.LetterHandlers{Applier: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler}
+	h := &casework.LetterHandlers{Applier: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler, OnDeath: s.deathHook(c.OnLetterOpened)}
 	s.settlements = &casework.SettlementFamily{
 		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), Remote: c.Remote, CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), DefaultInFlight: c.InFlight,
 		Now: s.now, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
@@ -272,7 +277,7 @@ func (s *Service) openManager(c *Config, databaseID string, families []backgroun
 	}
 	s.manager, err = background.New(background.Config{
 		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Leases: leases, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
-		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: casework.NewID, OnTransition: s.transitionHook(c.OnTransition),
+		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: casework.NewID, OnTransition: c.OnTransition,
 		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: databaseID, ClaimsBlocked: s.database.unready,
 		Targets: map[string][]string{casework.Family: s.settlements.Targets.Names()}, SharedBreakers: s.settlements.Targets.SharedBreakers(),
 	})
@@ -410,19 +415,15 @@ func (s *Service) Close() error {
 	return err
 }
 
-// transitionHook returns the function to call after each committed transition. It logs deaths,
+// deathHook returns the function to call after each commit in which a run dies. It logs the death,
 // wakes subscribers and calls then.
-func (s *Service) transitionHook(then func(background.Transition, background.Run)) func(background.Transition, background.Run) {
-	return func(m background.Transition, after background.Run) {
-		if after.State == background.DeadLettered {
-			s.subscribers.wakeAll()
-		}
-		if after.State == background.DeadLettered && m.Run.State != after.State {
-			s.log.Warn("a run was dead-lettered", zap.Stringer("run", after.ID), zap.Stringer("case", after.Case), zap.String("tenant", after.Tenant),
-				zap.String("family", after.Family), zap.String("reason", after.Reason), zap.String("class", string(after.Class)))
-		}
+func (s *Service) deathHook(then func(letter background.Run)) func(background.Run) {
+	return func(dead background.Run) {
+		s.subscribers.wakeAll()
+		s.log.Warn("a run was dead-lettered", zap.Stringer("run", dead.ID), zap.Stringer("case", dead.Case), zap.String("tenant", dead.Tenant),
+			zap.String("family", dead.Family), zap.String("reason", dead.Reason), zap.String("class", string(dead.Class)))
 		if then != nil {
-			then(m, after)
+			then(dead)
 		}
 	}
 }

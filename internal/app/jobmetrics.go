@@ -34,14 +34,15 @@ func newJobMetrics(r *prometheus.Registry) *jobMetrics {
 	return m
 }
 
-func (m *jobMetrics) countTransition(tr background.Transition, after background.Run) {
-	if tr.Event == receipts.DeadLettered && after.Remote {
-		labels := m.pairs.bound(after.Queue, after.Target)
-		m.added.WithLabelValues(labels[0], labels[1]).Inc()
-		queue := m.queues.bound(after.Queue, "")[0]
-		m.retried.WithLabelValues(queue) // exported from here on, so that a rate over its first count is defined
-		m.pruned.WithLabelValues(queue)
+func (m *jobMetrics) countDeath(letter background.Run) {
+	if !letter.Remote {
+		return
 	}
+	labels := m.pairs.bound(letter.Queue, letter.Target)
+	m.added.WithLabelValues(labels[0], labels[1]).Inc()
+	queue := m.queues.bound(letter.Queue, "")[0]
+	m.retried.WithLabelValues(queue) // exported from here on, so that a rate over its first count is defined
+	m.pruned.WithLabelValues(queue)
 }
 
 // countReceipt counts a receipt of a dead letter. What a rule retries is a replay, which the events of jobs

@@ -13,7 +13,7 @@ func TestClientsDoNotChooseHowManyLabelsThereAre(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
 	die := func(queue string, remote bool) {
-		m.countTransition(background.Transition{Event: receipts.DeadLettered}, background.Run{Remote: remote, Queue: queue, Target: "a.b", State: background.DeadLettered})
+		m.countDeath(background.Run{Remote: remote, Queue: queue, Target: "a.b", State: background.DeadLettered})
 	}
 	die("settlement", false)
 	for i := range 3 * maxLabels {
@@ -55,7 +55,7 @@ func TestRetriedAndPrunedDeadLettersOfJobsAreCounted(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
 	for _, queue := range []string{"mail", "sms"} {
-		m.countTransition(background.Transition{Event: receipts.DeadLettered}, background.Run{Remote: true, Queue: queue, State: background.DeadLettered})
+		m.countDeath(background.Run{Remote: true, Queue: queue, State: background.DeadLettered})
 	}
 	for _, r := range []struct {
 		remote  bool

@@ -86,10 +86,12 @@ func (m *metrics) countTransition(mv background.Transition, after background.Run
 	if mv.Event == receipts.OutOfBandChangeDetected {
 		m.outOfBandChanges.WithLabelValues(mv.Reason).Inc()
 	}
-	m.jobs.countTransition(mv, after)
-	if mv.Event == receipts.DeadLettered {
-		m.deadLetters.WithLabelValues(after.Reason).Inc()
-	}
+}
+
+// countDeath counts one run that became a dead letter.
+func (m *metrics) countDeath(letter background.Run) {
+	m.deadLetters.WithLabelValues(letter.Reason).Inc()
+	m.jobs.countDeath(letter)
 }
 
 // registerCollectors adds the collectors that read at each scrape.

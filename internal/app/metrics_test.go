@@ -73,6 +73,7 @@ func TestTransitionsAreCountedByWhatTheyMean(t *testing.T) {
 	} {
 		m.countTransition(step.mv, step.after)
 	}
+	m.countDeath(dead)
 	expect(t, pageOf(t, m),
 		`recourse_attempts_total{class="not_executed"} 2`, `recourse_attempts_total{class="executed"} 0`,
 		`recourse_runs_entered_total{state="running"} 2`, `recourse_runs_entered_total{state="dead_lettered"} 1`,

@@ -39,21 +39,24 @@ type LetterHandlers struct {
 	// when that is old; if it can't be read, the last known one stays. Only the last change is
 	// written.
 	Open func(ctx context.Context, family *PlainFamily, dead journal.Snapshot) (journal.Change, error)
+	// OnDeath is called after each commit in which a run dies. It may be nil, and must not block.
+	OnDeath func(dead background.Run)
 }
 
-// applyWithLetterHandler commits a transition of a run, and creates the handler if the run dies of it.
+// applyWithLetterHandler commits a transition of a run. If a run dies of it, its handler is created in the
+// same commit. A change of families in which a run may die is written by it alone.
 func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (*journal.Snapshot, error) {
-	if h == nil || len(h.FamilyFor) == 0 {
-		return j.Apply(ctx, m.Run.ID, m.ID, decide)
-	}
 	for withoutHandler := false; ; withoutHandler = true {
-		var handler *background.Run
+		var dead, handler *background.Run
 		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
-			handler = nil
-			if ch, err = decide(s); err != nil || withoutHandler {
+			dead, handler = nil, nil
+			if ch, err = decide(s); err != nil {
 				return ch, err
 			}
-			ch, handler, err = h.attachHandler(ctx, ch)
+			if dead = newlyDeadRun(&ch); dead == nil || withoutHandler {
+				return ch, nil
+			}
+			ch, handler, err = h.attachHandler(ctx, ch, *dead)
 			return ch, unrecordableUnlessKnown(err)
 		})
 		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {
@@ -62,6 +65,9 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 		}
 		if err == nil && handler != nil {
 			h.Applier.NotifyRuns(ctx, handler)
+		}
+		if err == nil && dead != nil && h.OnDeath != nil {
+			h.OnDeath(*dead)
 		}
 		return s, err
 	}
@@ -83,16 +89,16 @@ func newlyDeadRun(ch *journal.Change) *background.Run {
 
 // attachHandler returns a change with the handler of the run that dies in it, and the handler; nil
 // without one. A run that handles a letter gets no handler itself, so that there is no loop.
-func (h *LetterHandlers) attachHandler(ctx context.Context, ch journal.Change) (journal.Change, *background.Run, error) {
-	dead := newlyDeadRun(&ch)
-	if dead == nil {
+func (h *LetterHandlers) attachHandler(ctx context.Context, ch journal.Change, dead background.Run) (journal.Change, *background.Run, error) {
+	name := h.FamilyFor[dead.Family]
+	if _, is := HandledRun(dead); is || name == "" {
 		return ch, nil, nil
 	}
-	family := h.Applier.PlainFamilies[h.FamilyFor[dead.Family]]
-	if _, is := HandledRun(*dead); is || family == nil {
+	family := h.Applier.PlainFamilies[name]
+	if family == nil {
 		return ch, nil, nil
 	}
-	opening, err := h.Open(ctx, family, journal.Snapshot{Case: ch.After.Case, Run: *dead})
+	opening, err := h.Open(ctx, family, journal.Snapshot{Case: ch.After.Case, Run: dead})
 	if err != nil {
 		return ch, nil, err
 	}
