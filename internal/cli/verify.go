@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
@@ -130,10 +129,21 @@ func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.R
 		}
 		return f, nil, f.Close, nil
 	}
-	if db, err = backend.OpenAudit(ctx, sh, a.options); err != nil {
+	if db, err = openAudit(ctx, sh, a.options); err != nil {
 		return nil, nil, nil, err
 	}
 	return db, db, db.Close, nil
+}
+
+// openAudit opens the database for an audit, after the options were filled from the environment.
+// It opens no service: a role that may only SELECT is enough, and disabled triggers are no error.
+func openAudit(ctx context.Context, sh *shell.Shell, o app.Options) (*audit.Database, error) {
+	o.FromEnvironment(sh.Getenv)
+	config, err := o.ReadOnlyConfig()
+	if err != nil {
+		return nil, err
+	}
+	return audit.Open(ctx, config.DatabaseURL)
 }
 
 func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
