@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/recourse-dev/recourse/internal/archive"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -84,7 +85,8 @@ func Run(ctx context.Context, r Reader, q Query) (*Report, error) {
 			return nil, err
 		}
 		if s.rows != nil {
-			if err := s.auditOrphanOperations(ctx, a); err != nil {
+			// An operation without a case has no known tenant.
+			if err := s.addDiscrepancies(ctx, a, InvariantAccounted, trail.CheckOperationKeys, Scope{}); err != nil {
 				return nil, err
 			}
 		}
@@ -173,8 +175,7 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 		return err
 	}
 	s.progress("keys, policies and lists", a.Cases)
-	err = errors.Join(annotations.finish(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditLetterList(ctx, a, tenant, receipts.CaseID{}), s.auditKeys(ctx, a, tenant), s.auditPeople(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
-	if err != nil {
+	if err := errors.Join(annotations.compare(ctx, a), s.checkTenant(ctx, a, tenant)); err != nil {
 		return err
 	}
 	return s.auditEscrows(ctx, a, tenant, sums)

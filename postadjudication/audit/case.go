@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -53,7 +54,7 @@ func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c 
 	if err := annotations.add(ctx, a, rs); err != nil {
 		return err
 	}
-	list := s.auditLetterList(ctx, a, tenant, c.ID)
+	list := s.addDiscrepancies(ctx, a, InvariantLetters, trail.CheckLetters, Scope{Tenant: tenant, Case: c.ID})
 	if err := errors.Join(annotations.compare(ctx, a), list); err != nil || c.Escrow == 0 {
 		return err
 	}
