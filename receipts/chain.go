@@ -97,9 +97,9 @@ type CaseHead struct {
 	Head
 }
 
-// Verifier checks receipts against nothing but themselves and, where given, heads noted earlier. Its zero
-// value is ready, and can't notice that a tail, or a whole case, was cut off; one with Expected does. A case
-// may have grown past its expected head, but must have passed through it.
+// Verifier checks receipts against nothing but themselves and, if given, heads noted earlier. Its zero value
+// is ready to use. Only with Expected does it notice that a tail or a whole case was cut off. A case may have
+// grown past its expected head, but must have passed through it.
 type Verifier struct {
 	Expected Heads
 }

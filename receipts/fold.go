@@ -21,17 +21,17 @@ func (e *Illegal) Error() string {
 // Fold returns the state of a case from all its receipts, in their order from sequence 1. It reads the
 // bodies only, and does not check links: Verify does. Without receipts it returns the zero History.
 //
-// An order that can't be is an *Illegal: a run submitted twice or never; an attempt that starts while
+// An impossible order is an *Illegal: a run submitted twice or never; an attempt that starts while
 // another is open, before its next_retry_at, or with a number that is not the next; an end without a start
 // or naming another attempt; a cancel asked for twice, or of a run that is not running; a transition of a
 // letter that is not open; a budget that shrinks.
 //
 // Every started attempt ends in exactly one of attempt-succeeded, retry-scheduled, dead-lettered, discarded,
-// attempt-interrupted, cancelled, which names it in payload.attempt. Those six, also where dead-lettered,
-// discarded or cancelled end a waiting run, carry budget_spent, recoveries, outcome_class and unknown_open as they are
-// after the receipt, nothing written meaning zero. reconciled carries the last two, and so does
-// answered-late if it has an outcome_class. submitted has the outcome_class that a run begins with: of a
-// fork, unknown while that of its case is. All others leave these four as they were.
+// attempt-interrupted, cancelled, which names it in payload.attempt. Those six carry budget_spent, recoveries,
+// outcome_class and unknown_open as they are after the receipt, also if one of them ends a waiting run. A member
+// that is not written is zero. reconciled carries the last two, and so does answered-late if it has an
+// outcome_class. submitted has the outcome_class that a run begins with: that of a fork is unknown while that of its
+// case is. All others leave these four as they were.
 func Fold(rs []Receipt) (History, error) {
 	f := foldState{runs: make(map[RunID]*RunHistory)}
 	for i, r := range rs {

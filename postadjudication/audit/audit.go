@@ -57,7 +57,8 @@ func (s *auditor) newReport() *Report {
 	return a
 }
 
-// newCaseReport is newReport for one case, whose places in the order of events are not checked.
+// newCaseReport is newReport for one case. The positions of its receipts in the order of events are
+// not checked.
 func (s *auditor) newCaseReport() *Report {
 	a := s.newReport()
 	if a.oneCase = true; s.rows != nil {
@@ -127,7 +128,8 @@ func (s *auditor) auditTenant(ctx context.Context, a *Report, tenant string) err
 	return s.auditRows(ctx, a, tenant)
 }
 
-// auditRows compares a tenant's rows with its receipts.
+// auditRows compares a tenant's rows with its receipts. It reads the cases and the receipts side by
+// side, both in the order of case ids.
 func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error {
 	trail, stop := iter.Pull2(groupByCase(s.receipts.Receipts(ctx, tenant)))
 	defer stop()
@@ -234,6 +236,7 @@ func groupByCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Rec
 	}
 }
 
+// auditEscrows compares a tenant's escrows with the sums of its cases, by reference.
 func (s *auditor) auditEscrows(ctx context.Context, a *Report, tenant string, sums map[string]int64) error {
 	escrows, err := s.rows.Escrows(ctx, tenant)
 	if err != nil {

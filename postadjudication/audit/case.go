@@ -87,8 +87,8 @@ func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report 
 	return a
 }
 
-// foldCase derives the history of a case from its receipts, and counts early attempts. ok is
-// false if the receipts have no history; that is a break, at the receipt that at then names.
+// foldCase derives the history of a case from its receipts, and counts early attempts. If a receipt
+// can't follow those before it, foldCase adds a break and returns its subject, and ok is false.
 func (a *Report) foldCase(at breakSubject, rs []receipts.Receipt) (_ receipts.History, _ breakSubject, ok bool) {
 	a.EarlyAttempts += earlyAttempts(rs)
 	history, err := receipts.Fold(rs)
@@ -145,6 +145,8 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 	return n
 }
 
+// auditSettlement compares the settlement of a case with what follows from its receipts. A case has at
+// most one active run, and it has one unless it is at rest.
 func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt, history receipts.History) {
 	folded, err := binding.FoldSettlement(rs)
 	if first := c.FirstSentAt; !first.Equal(history.FirstSentAt) {

@@ -70,8 +70,8 @@ type Discrepancy struct {
 // JSON.
 var ErrUnreadableReceipt = errors.New("trail: a receipt can't be read")
 
-// Each visits what a check finds. No finding is kept in memory. After ErrUnreadableReceipt some
-// findings may be missing.
+// Each calls visit with each finding of a check, and keeps none in memory. After
+// ErrUnreadableReceipt some findings may be missing.
 func (r *Reader) Each(ctx context.Context, check Check, of Scope, visit func(Discrepancy)) error {
 	err := failed(eachRow(ctx, r.db, func(rows *sql.Rows) error {
 		d, err := check.scan(rows)

@@ -75,7 +75,7 @@ func scanText(rows *sql.Rows) (text string, err error) {
 	return text, err
 }
 
-// Tenants lists the tenants that have a row in any table of which a tenant's audit reads. A circuit
+// Tenants lists the tenants that have a row in any table that the audit of a tenant reads. A circuit
 // breaker over all tenants belongs to the tenant "*".
 func (r *Reader) Tenants(ctx context.Context) (out []string, err error) {
 	out, err = collect(ctx, r.db, scanText, `
