@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
@@ -45,7 +44,7 @@ URL needs USAGE on the schema recourse and SELECT on its tables, and nothing els
 }
 
 func exportReceipts(ctx context.Context, sh *shell.Shell, o app.Options, tenants []string, name string) (err error) {
-	db, err := backend.OpenAudit(ctx, sh, o)
+	db, err := openAudit(ctx, sh, o)
 	if err != nil {
 		return err
 	}

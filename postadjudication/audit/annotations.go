@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
-	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -38,14 +37,6 @@ func (d *annotationAudit) add(ctx context.Context, a *Report, rs []receipts.Rece
 		return nil
 	}
 	return d.compare(ctx, a)
-}
-
-// finish compares the last batch and reports annotations without a receipt.
-func (d *annotationAudit) finish(ctx context.Context, a *Report) error {
-	if err := d.compare(ctx, a); err != nil {
-		return err
-	}
-	return d.addDiscrepancies(ctx, a, InvariantFold, trail.CheckAnnotations, Scope{Tenant: d.tenant})
 }
 
 // compare compares the current batch. Annotations that seem wrong are read again with their

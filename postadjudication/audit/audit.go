@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/recourse-dev/recourse/internal/archive"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -56,7 +57,8 @@ func (s *auditor) newReport() *Report {
 	return a
 }
 
-// newCaseReport is newReport for one case, whose places in the order of events are not checked.
+// newCaseReport is newReport for one case. The positions of its receipts in the order of events are
+// not checked.
 func (s *auditor) newCaseReport() *Report {
 	a := s.newReport()
 	if a.oneCase = true; s.rows != nil {
@@ -84,7 +86,8 @@ func Run(ctx context.Context, r Reader, q Query) (*Report, error) {
 			return nil, err
 		}
 		if s.rows != nil {
-			if err := s.auditOrphanOperations(ctx, a); err != nil {
+			// An operation without a case has no known tenant.
+			if err := s.addDiscrepancies(ctx, a, InvariantAccounted, trail.CheckOperationKeys, Scope{}); err != nil {
 				return nil, err
 			}
 		}
@@ -125,7 +128,8 @@ func (s *auditor) auditTenant(ctx context.Context, a *Report, tenant string) err
 	return s.auditRows(ctx, a, tenant)
 }
 
-// auditRows compares a tenant's rows with its receipts.
+// auditRows compares a tenant's rows with its receipts. It reads the cases and the receipts side by
+// side, both in the order of case ids.
 func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error {
 	trail, stop := iter.Pull2(groupByCase(s.receipts.Receipts(ctx, tenant)))
 	defer stop()
@@ -173,8 +177,7 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 		return err
 	}
 	s.progress("keys, policies and lists", a.Cases)
-	err = errors.Join(annotations.finish(ctx, a), s.auditOperations(ctx, a, tenant), s.auditPolicies(ctx, a, tenant), s.auditHandlers(ctx, a, tenant), s.auditLetterList(ctx, a, tenant, receipts.CaseID{}), s.auditKeys(ctx, a, tenant), s.auditPeople(ctx, a, tenant), s.auditOrphans(ctx, a, tenant))
-	if err != nil {
+	if err := errors.Join(annotations.compare(ctx, a), s.checkTenant(ctx, a, tenant)); err != nil {
 		return err
 	}
 	return s.auditEscrows(ctx, a, tenant, sums)
@@ -233,6 +236,7 @@ func groupByCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Rec
 	}
 }
 
+// auditEscrows compares a tenant's escrows with the sums of its cases, by reference.
 func (s *auditor) auditEscrows(ctx context.Context, a *Report, tenant string, sums map[string]int64) error {
 	escrows, err := s.rows.Escrows(ctx, tenant)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -53,7 +54,7 @@ func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c 
 	if err := annotations.add(ctx, a, rs); err != nil {
 		return err
 	}
-	list := s.auditLetterList(ctx, a, tenant, c.ID)
+	list := s.addDiscrepancies(ctx, a, InvariantLetters, trail.CheckLetters, Scope{Tenant: tenant, Case: c.ID})
 	if err := errors.Join(annotations.compare(ctx, a), list); err != nil || c.Escrow == 0 {
 		return err
 	}
@@ -86,8 +87,8 @@ func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report 
 	return a
 }
 
-// foldCase derives the history of a case from its receipts, and counts early attempts. ok is
-// false if the receipts have no history; that is a break, at the receipt that at then names.
+// foldCase derives the history of a case from its receipts, and counts early attempts. If a receipt
+// can't follow those before it, foldCase adds a break and returns its subject, and ok is false.
 func (a *Report) foldCase(at breakSubject, rs []receipts.Receipt) (_ receipts.History, _ breakSubject, ok bool) {
 	a.EarlyAttempts += earlyAttempts(rs)
 	history, err := receipts.Fold(rs)
@@ -144,6 +145,8 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 	return n
 }
 
+// auditSettlement compares the settlement of a case with what follows from its receipts. A case has at
+// most one active run, and it has one unless it is at rest.
 func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt, history receipts.History) {
 	folded, err := binding.FoldSettlement(rs)
 	if first := c.FirstSentAt; !first.Equal(history.FirstSentAt) {

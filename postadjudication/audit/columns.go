@@ -14,8 +14,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// recordedCase holds what the receipts of a case say about columns that decide or that a list
-// shows, besides what receipts.Fold returns.
+// recordedCase holds what the receipts of a case say about its columns, besides what receipts.Fold
+// returns.
 type recordedCase struct {
 	runs  map[receipts.RunID]*recordedRun
 	order []receipts.RunID // in order of submission
@@ -54,7 +54,7 @@ func (t *recordedRun) dueAt() time.Time {
 // neverDue is the stored due time of a run that waits to be activated.
 var neverDue = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// readRecorded parses the receipts that describe such columns.
+// readRecorded returns what the receipts of a case say about its columns.
 func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 	t := &recordedCase{runs: map[receipts.RunID]*recordedRun{}}
 	for _, r := range rs {
@@ -111,8 +111,8 @@ func (t *recordedCase) submitted(e receipts.Entry) {
 	}
 }
 
-// auditBinding compares the columns of a case and its runs that decide or that a list shows
-// with the receipts. A column that the receipts don't mention is not compared.
+// auditBinding compares columns of a case and its runs with the receipts: those by which something is
+// decided, and those that a list shows. A column that the receipts don't mention is not compared.
 func auditBinding(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt) {
 	t, err := readRecorded(rs)
 	if err != nil {

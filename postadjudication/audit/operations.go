@@ -11,7 +11,6 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
-	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -31,11 +30,6 @@ func (s *auditor) auditOperations(ctx context.Context, a *Report, tenant string)
 			return errCaseVanished
 		}
 		if err := s.auditOperationLog(ctx, a, tenant, o); err != nil {
-			return err
-		}
-	}
-	for _, check := range []Check{trail.CheckOperations, trail.CheckPlans, trail.CheckControl, trail.CheckWebhooks} {
-		if err := s.addDiscrepancies(ctx, a, InvariantFold, check, Scope{Tenant: tenant}); err != nil {
 			return err
 		}
 	}

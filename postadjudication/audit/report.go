@@ -43,7 +43,7 @@ type Report struct {
 	BrokenAt map[receipts.CaseID]int64 `json:"-"` // broken chains: the sequence of the first broken receipt
 
 	oneCase  bool                       // it is of one case
-	tenants  map[receipts.CaseID]string // tenant of each of Heads
+	tenants  map[receipts.CaseID]string // tenant of each case in Heads
 	reported map[string]bool            // texts of Breaks that are reported once
 }
 
@@ -83,6 +83,7 @@ func (s breakSubject) withReceipt(seq int64) breakSubject {
 	return s
 }
 
+// fail adds a break of an invariant.
 func (a *Report) fail(invariant string, at breakSubject, format string, args ...any) {
 	a.addBreak(Break{Invariant: invariant, Tenant: at.tenant, Case: at.caseID, Run: at.run, Receipt: at.receipt, What: fmt.Sprintf(format, args...)})
 }
@@ -103,6 +104,7 @@ func (a *Report) addOnce(b Break) {
 	a.addBreak(b)
 }
 
+// addBreak adds a break, and counts it if there are too many to keep.
 func (a *Report) addBreak(b Break) {
 	if b.reportOnce {
 		if a.reported[b.What] {
@@ -145,6 +147,7 @@ func (a *Report) Verdict(invariant string) string {
 	return NotCheckedVerdict
 }
 
+// add adds the counts, heads and breaks of another report.
 func (a *Report) add(b *Report) {
 	a.Cases += b.Cases
 	a.Runs += b.Runs

@@ -7,7 +7,6 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
-	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -107,17 +106,6 @@ func (s *auditor) auditPolicies(ctx context.Context, a *Report, tenant string) e
 		}
 	}
 	return nil
-}
-
-// auditHandlers checks that letters and their handlers' runs refer to each other.
-func (s *auditor) auditHandlers(ctx context.Context, a *Report, tenant string) error {
-	return s.addDiscrepancies(ctx, a, InvariantLetters, trail.CheckHandlers, Scope{Tenant: tenant})
-}
-
-// auditLetterList checks that the list of letters shows every dead letter, or those of one
-// case, as stored, and nothing else: a letter missing from the list is visible to nobody.
-func (s *auditor) auditLetterList(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
-	return s.addDiscrepancies(ctx, a, InvariantLetters, trail.CheckLetters, Scope{Tenant: tenant, Case: caseID})
 }
 
 // auditPeople checks that the stored number of people matches the receipts.

@@ -7,10 +7,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// needRows are the invariants that compare receipts with rows, or with the order of events. Of
-// InvariantFold the part that needs no rows is checked all the same: that each settlement and each
-// webhook that a receipt states follows from the receipts before it. So is that of InvariantBudgets:
-// that no attempt was early.
+// needRows are the invariants that compare receipts with rows, or with the order of events. Two of
+// them are checked in part without rows: InvariantFold, that each settlement and each webhook that a
+// receipt states follows from the receipts before it, and InvariantBudgets, that no attempt was early.
 var needRows = []string{InvariantAccounted, InvariantBudgets, InvariantLetters, InvariantFold, InvariantEscrows, InvariantOrder}
 
 // auditTrails checks a tenant's receipts by themselves.

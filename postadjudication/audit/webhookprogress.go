@@ -68,6 +68,7 @@ func (w *webhookProgress) pass(position int64, of string) {
 	}
 }
 
+// check adds a break for each position that has no event, and one if the count of deliveries is wrong.
 func (w *webhookProgress) check(a *Report, at breakSubject) {
 	set, name := w.recorded.position, fmt.Sprintf("webhook %s of %s", w.ID, at.tenant)
 	for position := range w.waitsFor {

@@ -8,7 +8,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
 
 // Open opens a service that reads and submits. It needs Redis.
@@ -62,15 +61,4 @@ func OpenWith(ctx context.Context, sh *shell.Shell, o app.Options, configure fun
 		return nil, err
 	}
 	return postadjudication.Open(ctx, config)
-}
-
-// OpenAudit opens the database for an audit, after the options were filled from the environment.
-// It opens no service: a role that may only SELECT is enough, and disabled triggers are no error.
-func OpenAudit(ctx context.Context, sh *shell.Shell, o app.Options) (*audit.Database, error) {
-	o.FromEnvironment(sh.Getenv)
-	config, err := o.ReadOnlyConfig()
-	if err != nil {
-		return nil, err
-	}
-	return audit.Open(ctx, config.DatabaseURL)
 }

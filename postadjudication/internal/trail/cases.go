@@ -200,13 +200,9 @@ type Escrow struct {
 
 // Escrows lists a tenant's escrows by reference.
 func (r *Reader) Escrows(ctx context.Context, tenant string) (out []Escrow, err error) {
-	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
-		var e Escrow
-		if err := rows.Scan(&e.Reference, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached); err != nil {
-			return err
-		}
-		out = append(out, e)
-		return nil
+	out, err = collect(ctx, r.db, func(rows *sql.Rows) (e Escrow, err error) {
+		err = rows.Scan(&e.Reference, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached)
+		return e, err
 	}, `SELECT reference, held, committed, open, breached FROM recourse.escrow_sums WHERE tenant = $1 ORDER BY reference`, tenant)
 	return out, failed(err)
 }

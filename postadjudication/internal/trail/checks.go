@@ -14,24 +14,36 @@ import (
 )
 
 // Check is a comparison that the database makes by itself, in one statement at one moment.
-type Check int
+type Check struct {
+	statement string
+	args      func(Scope) []any
+	scan      func(*sql.Rows) (Discrepancy, error)
+}
 
-// The checks. All but the last three are of one tenant.
-const (
-	CheckOperations    Check = iota // settings and operation logs without each other, and versions without a receipt
-	CheckPlans                      // counts and outcomes of bulk plans against their items and the receipts
-	CheckControl                    // cancel requests, replays by rules and lookups against the receipts
-	CheckOrphans                    // rows that refer to a missing row
-	CheckHandlers                   // letters and their handlers' runs that do not refer to each other
-	CheckLetters                    // the list of dead letters against the runs; Scope.Case restricts it to one case
-	CheckAnnotations                // annotations that no receipt records
-	CheckWebhooks                   // webhooks and their positions without each other, and positions that would skip events
-	CheckOrder                      // receipts with no place in the order of events, with two, or in a wrong order, deaths first
-	CheckTenantGaps                 // missing numbers of the tenant
-	CheckGaps                       // missing numbers of all tenants
-	CheckProjections                // projections beyond the end of the order of events
-	CheckOperationKeys              // operations without a case
+// The checks. The comment of its statement says what a check finds.
+var (
+	// Of one tenant.
+	CheckOperations = Check{operationMismatchSQL, func(of Scope) []any { return []any{of.Tenant, pq.StringArray(stored.OperationLogs)} }, scanMismatch}
+	CheckPlans      = Check{planMismatchSQL, tenantArg, scanMismatch}
+	CheckControl    = Check{controlMismatchSQL, tenantArg, scanMismatch}
+	CheckOrphans    = Check{orphanSQL, tenantArg, scanMismatch}
+	CheckHandlers   = Check{handlerMismatchSQL, tenantArg, scanMismatch}
+	// CheckLetters is also of one case, if Scope.Case names it.
+	CheckLetters     = Check{indexMismatchSQL, func(of Scope) []any { return []any{of.Tenant, stored.OptionalCase(of.Case)} }, scanMismatch}
+	CheckAnnotations = Check{annotationsWithoutReceiptSQL, func(of Scope) []any { return []any{of.Tenant, pq.Array(stored.AnnotationReceipts)} }, scanMismatch}
+	CheckWebhooks    = Check{webhookPositionSQL, tenantArg, scanMismatch}
+	CheckOrder       = Check{eventOrderErrorsSQL, tenantArg, scanPlace}
+	CheckTenantGaps  = Check{tenantEventGapSQL, tenantArg, scanGap}
+
+	// Of all tenants.
+	CheckGaps          = Check{eventGapSQL, noArgs, scanGap}
+	CheckProjections   = Check{projectionAheadSQL, noArgs, scanMismatch}
+	CheckOperationKeys = Check{orphanOperationSQL, noArgs, scanMismatch}
 )
+
+func tenantArg(of Scope) []any { return []any{of.Tenant} }
+
+func noArgs(Scope) []any { return nil }
 
 // Scope is what a check is about.
 type Scope struct {
@@ -42,9 +54,9 @@ type Scope struct {
 // Discrepancy is one finding: the case and run it is about, as far as they are known, and what
 // is wrong.
 type Discrepancy struct {
-	Case receipts.CaseID
-	Run  receipts.RunID
-	Seq  int64 // of the receipt, in findings of CheckOrder
+	Case    receipts.CaseID
+	Run     receipts.RunID
+	Receipt string // its id, in findings of CheckOrder
 	// From and To are the missing numbers, in findings of gaps. To below From means that the
 	// numbers between them are given twice.
 	From, To int64
@@ -58,18 +70,17 @@ type Discrepancy struct {
 // JSON.
 var ErrUnreadableReceipt = errors.New("trail: a receipt can't be read")
 
-// Each visits what a check finds. No finding is kept in memory. After ErrUnreadableReceipt some
-// findings may be missing.
+// Each calls visit with each finding of a check, and keeps none in memory. After
+// ErrUnreadableReceipt some findings may be missing.
 func (r *Reader) Each(ctx context.Context, check Check, of Scope, visit func(Discrepancy)) error {
-	query, args, scan := check.statement(of)
 	err := failed(eachRow(ctx, r.db, func(rows *sql.Rows) error {
-		d, err := scan(rows)
+		d, err := check.scan(rows)
 		if err != nil {
 			return err
 		}
 		visit(d)
 		return nil
-	}, query, args...))
+	}, check.statement, check.args(of)...))
 	var refused *pq.Error
 	if errors.As(err, &refused) && refused.Code.Class() == dataException {
 		return fmt.Errorf("%w: %w", ErrUnreadableReceipt, err)
@@ -79,43 +90,6 @@ func (r *Reader) Each(ctx context.Context, check Check, of Scope, visit func(Dis
 
 // dataException is the class of SQLSTATEs of a value that can't be converted.
 const dataException = "22"
-
-// statement returns the query of a check, its parameters and how its rows are read.
-func (check Check) statement(of Scope) (query string, args []any, scan func(*sql.Rows) (Discrepancy, error)) {
-	switch check {
-	case CheckOperations:
-		return operationMismatchSQL, []any{of.Tenant, pq.StringArray(stored.OperationLogs)}, scanMismatch
-	case CheckPlans:
-		return planMismatchSQL, []any{of.Tenant}, scanMismatch
-	case CheckControl:
-		return controlMismatchSQL, []any{of.Tenant}, scanMismatch
-	case CheckOrphans:
-		return orphanSQL, []any{of.Tenant}, scanMismatch
-	case CheckHandlers:
-		return handlerMismatchSQL, []any{of.Tenant}, scanMismatch
-	case CheckLetters:
-		return indexMismatchSQL, []any{of.Tenant, stored.OptionalCase(of.Case)}, scanMismatch
-	case CheckAnnotations:
-		subtypes := make(pq.StringArray, len(stored.AnnotationReceipts))
-		for i, s := range stored.AnnotationReceipts {
-			subtypes[i] = string(s)
-		}
-		return annotationsWithoutReceiptSQL, []any{of.Tenant, subtypes}, scanMismatch
-	case CheckWebhooks:
-		return webhookPositionSQL, []any{of.Tenant}, scanMismatch
-	case CheckOrder:
-		return eventOrderErrorsSQL, []any{of.Tenant}, scanPlace
-	case CheckTenantGaps:
-		return tenantEventGapSQL, []any{of.Tenant}, scanGap
-	case CheckGaps:
-		return eventGapSQL, nil, scanGap
-	case CheckProjections:
-		return projectionAheadSQL, nil, scanMismatch
-	case CheckOperationKeys:
-		return orphanOperationSQL, nil, scanMismatch
-	}
-	panic(fmt.Sprintf("trail: no check has the number %d", check))
-}
 
 // scanMismatch reads case, run and message, of which the first two may be NULL, then the stored
 // and the expected value if the query has these columns.
@@ -133,27 +107,29 @@ func scanMismatch(rows *sql.Rows) (d Discrepancy, err error) {
 }
 
 func scanGap(rows *sql.Rows) (d Discrepancy, err error) {
-	return d, rows.Scan(&d.From, &d.To)
+	err = rows.Scan(&d.From, &d.To)
+	return d, err
 }
 
 func scanPlace(rows *sql.Rows) (d Discrepancy, err error) {
 	var caseID uuid.UUID
-	var times int64
+	var seq, times int64
 	var subtype string
 	var early bool
-	if err := rows.Scan(&caseID, &d.Seq, &subtype, &times, &early); err != nil {
+	if err := rows.Scan(&caseID, &seq, &subtype, &times, &early); err != nil {
 		return d, err
 	}
 	d.Case = receipts.CaseID(caseID)
+	d.Receipt = receipts.Receipt{Case: d.Case, Seq: seq}.ID()
 	switch {
 	case subtype == "":
-		d.Message = fmt.Sprintf("the order of events tells of receipt %d, and there is none", d.Seq)
+		d.Message = fmt.Sprintf("the order of events tells of receipt %d, and there is none", seq)
 	case early:
-		d.Message = fmt.Sprintf("receipt %d (%s) comes before an earlier one of its case in the order of events", d.Seq, subtype)
+		d.Message = fmt.Sprintf("receipt %d (%s) comes before an earlier one of its case in the order of events", seq, subtype)
 	case times == 0:
-		d.Message = fmt.Sprintf("receipt %d (%s) has no place in the order of events", d.Seq, subtype)
+		d.Message = fmt.Sprintf("receipt %d (%s) has no place in the order of events", seq, subtype)
 	default:
-		d.Message = fmt.Sprintf("receipt %d (%s) has %d places in the order of events", d.Seq, subtype, times)
+		d.Message = fmt.Sprintf("receipt %d (%s) has %d places in the order of events", seq, subtype, times)
 	}
 	return d, nil
 }

@@ -1,5 +1,5 @@
 // Package trail reads the schema recourse for an audit, through database/sql: the receipts of
-// tenants, the rows that the receipts are about, and what contradicts between rows.
+// tenants, the rows that the receipts are about, and the contradictions between rows.
 //
 // The package promises that it changes nothing and takes no lock: a role that may only SELECT
 // suffices, and so does a standby. What an audit compares with each other is read at one moment.

@@ -67,13 +67,10 @@ type BulkPlan struct {
 
 // OperationLogs lists the cases of a tenant that have receipts but no run.
 func (r *Reader) OperationLogs(ctx context.Context, tenant string) (out []receipts.CaseID, err error) {
-	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
+	out, err = collect(ctx, r.db, func(rows *sql.Rows) (receipts.CaseID, error) {
 		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			return err
-		}
-		out = append(out, receipts.CaseID(id))
-		return nil
+		err := rows.Scan(&id)
+		return receipts.CaseID(id), err
 	}, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant)
 	return out, failed(err)
 }
@@ -101,32 +98,28 @@ func (r *Reader) OperationLog(ctx context.Context, tenant string, id receipts.Ca
 }
 
 // readRows reads the rows that the receipts of the case are about.
-func (o *OperationLog) readRows(ctx context.Context, tx *sql.Tx, tenant string) error {
+func (o *OperationLog) readRows(ctx context.Context, tx *sql.Tx, tenant string) (err error) {
 	switch {
 	case strings.HasPrefix(o.Subject, stored.BreakerSubjectPrefix):
-		return o.readBreaker(ctx, tx)
+		err = o.readBreaker(ctx, tx)
 	case o.Subject == stored.RuleLog:
-		return eachRow(ctx, tx, func(rows *sql.Rows) error {
-			var t Rule
-			err := rows.Scan(&t.Name, &t.Version, &t.Enabled, &t.Deleted, &t.Definition, &t.Actor, &t.Reason, &t.At)
+		o.Rules, err = collect(ctx, tx, func(rows *sql.Rows) (t Rule, err error) {
+			err = rows.Scan(&t.Name, &t.Version, &t.Enabled, &t.Deleted, &t.Definition, &t.Actor, &t.Reason, &t.At)
 			t.At = t.At.UTC()
-			o.Rules = append(o.Rules, t)
-			return err
+			return t, err
 		}, `SELECT name, version, enabled, deleted, definition, actor, reason, at FROM recourse.rules WHERE tenant = $1 AND (version > 0 OR enabled) ORDER BY name`, tenant)
 	case o.Subject == stored.WebhookLog:
-		return o.readWebhooks(ctx, tx, tenant)
+		o.Webhooks, err = selectWebhooks(ctx, tx, tenant)
 	case o.Subject == stored.BulkLog:
-		return eachRow(ctx, tx, func(rows *sql.Rows) error {
-			b := BulkPlan{Tenant: tenant}
+		o.Plans, err = collect(ctx, tx, func(rows *sql.Rows) (b BulkPlan, err error) {
 			var hash []byte
-			err := rows.Scan(&b.ID, &b.State, &b.Action, &b.Request, &b.Actor, &b.Reason, &b.PlannedKey, &hash, &b.PlannedAt, &b.StartedBy, &b.ChangedBy)
+			err = rows.Scan(&b.ID, &b.State, &b.Action, &b.Request, &b.Actor, &b.Reason, &b.PlannedKey, &hash, &b.PlannedAt, &b.StartedBy, &b.ChangedBy)
 			copy(b.Hash[:], hash)
-			b.PlannedAt = b.PlannedAt.UTC()
-			o.Plans = append(o.Plans, b)
-			return err
+			b.Tenant, b.PlannedAt = tenant, b.PlannedAt.UTC()
+			return b, err
 		}, `SELECT id, state, action, asked, actor, reason, planned_key, hash, planned_at, started_by, changed_by FROM recourse.bulks WHERE tenant = $1 ORDER BY id`, tenant)
 	}
-	return nil
+	return err
 }
 
 func (o *OperationLog) readBreaker(ctx context.Context, tx *sql.Tx) error {

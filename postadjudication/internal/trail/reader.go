@@ -57,17 +57,28 @@ func eachRow(ctx context.Context, q stored.Querier, read func(*sql.Rows) error, 
 	return rows.Err()
 }
 
-// Tenants lists the tenants that have a row in any table of which a tenant's audit reads. A circuit
+// collect reads all rows of a query.
+func collect[T any](ctx context.Context, q stored.Querier, read func(*sql.Rows) (T, error), query string, args ...any) (out []T, err error) {
+	err = eachRow(ctx, q, func(rows *sql.Rows) error {
+		one, err := read(rows)
+		if err == nil {
+			out = append(out, one)
+		}
+		return err
+	}, query, args...)
+	return out, err
+}
+
+// scanText reads a row of one text.
+func scanText(rows *sql.Rows) (text string, err error) {
+	err = rows.Scan(&text)
+	return text, err
+}
+
+// Tenants lists the tenants that have a row in any table that the audit of a tenant reads. A circuit
 // breaker over all tenants belongs to the tenant "*".
 func (r *Reader) Tenants(ctx context.Context) (out []string, err error) {
-	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
-		var tenant string
-		if err := rows.Scan(&tenant); err != nil {
-			return err
-		}
-		out = append(out, tenant)
-		return nil
-	}, `
+	out, err = collect(ctx, r.db, scanText, `
 SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION SELECT tenant FROM recourse.escrows UNION SELECT tenant FROM recourse.receipts
 UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox UNION SELECT tenant FROM recourse.operation_logs
 UNION SELECT tenant FROM recourse.keys UNION SELECT tenant FROM recourse.people UNION SELECT tenant FROM recourse.policies UNION SELECT tenant FROM recourse.rules
@@ -115,14 +126,7 @@ func (r *Reader) CaseOf(ctx context.Context, tenant, transaction string) (id rec
 
 // OnePersonTenants lists the tenants for whose money one person is enough.
 func (r *Reader) OnePersonTenants(ctx context.Context) (out []string, err error) {
-	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
-		var tenant string
-		if err := rows.Scan(&tenant); err != nil {
-			return err
-		}
-		out = append(out, tenant)
-		return nil
-	}, `SELECT tenant FROM recourse.people WHERE people = 1 ORDER BY tenant`)
+	out, err = collect(ctx, r.db, scanText, `SELECT tenant FROM recourse.people WHERE people = 1 ORDER BY tenant`)
 	return out, failed(err)
 }
 

@@ -68,20 +68,16 @@ func (r *Reader) CaseAnnotations(ctx context.Context, tenant string, id receipts
 // Keys reads the access keys of a tenant, without secrets, and the receipts of its key log, at
 // one moment.
 func (r *Reader) Keys(ctx context.Context, tenant string) (keys []access.Key, rs []receipts.Receipt, err error) {
-	err = r.atOneMoment(ctx, func(tx *sql.Tx) error {
-		err := eachRow(ctx, tx, func(rows *sql.Rows) error {
-			k := access.Key{Tenant: tenant}
+	err = r.atOneMoment(ctx, func(tx *sql.Tx) (err error) {
+		keys, err = collect(ctx, tx, func(rows *sql.Rows) (k access.Key, err error) {
 			var roles pq.StringArray
 			var expires, revoked sql.NullTime
-			if err := rows.Scan(&k.Prefix, &k.Principal, &roles, &k.CreatedAt, &k.CreatedBy, &k.SuccessorOf, &expires, &revoked, &k.RevokedBy); err != nil {
-				return err
-			}
+			err = rows.Scan(&k.Prefix, &k.Principal, &roles, &k.CreatedAt, &k.CreatedBy, &k.SuccessorOf, &expires, &revoked, &k.RevokedBy)
 			for _, role := range roles {
 				k.Roles = append(k.Roles, access.Role(role))
 			}
-			k.CreatedAt, k.ExpiresAt, k.RevokedAt = k.CreatedAt.UTC(), utcOrNil(expires), utcOrNil(revoked)
-			keys = append(keys, k)
-			return nil
+			k.Tenant, k.CreatedAt, k.ExpiresAt, k.RevokedAt = tenant, k.CreatedAt.UTC(), utcOrNil(expires), utcOrNil(revoked)
+			return k, err
 		}, `SELECT prefix, principal, roles, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by FROM recourse.keys WHERE tenant = $1 ORDER BY created_at, id`, tenant)
 		if err != nil {
 			return err
@@ -124,15 +120,11 @@ type Policy struct {
 
 // Policies lists the policies that were set for a tenant, by family.
 func (r *Reader) Policies(ctx context.Context, tenant string) (out []Policy, err error) {
-	err = eachRow(ctx, r.db, func(rows *sql.Rows) error {
-		var p Policy
+	out, err = collect(ctx, r.db, func(rows *sql.Rows) (p Policy, err error) {
 		var id uuid.UUID
-		if err := rows.Scan(&p.Family, &id, &p.Version, &p.Policy); err != nil {
-			return err
-		}
+		err = rows.Scan(&p.Family, &id, &p.Version, &p.Policy)
 		p.Case = receipts.CaseID(id)
-		out = append(out, p)
-		return nil
+		return p, err
 	}, `SELECT family, case_id, version, policy FROM recourse.policies WHERE tenant = $1 ORDER BY family`, tenant)
 	return out, failed(err)
 }
