@@ -84,15 +84,15 @@ type Config struct {
 	// Simulated means that Now is a simulated clock and is used unchanged, as in a demonstration
 	// that lets months pass. Any other clock is measured against the database's clock with each
 	// heartbeat, and every recorded time is the database's.
-	Simulated    bool
-	Tracer       trace.TracerProvider                        // nothing is traced when nil
+	Simulated bool
+	Tracer    trace.TracerProvider // nothing is traced when nil
 	// OnTransition is called after each transition of a run that this process asked for and committed, with
 	// the run as it is then: a transition may have been written as another one. It must not block.
 	OnTransition func(background.Transition, background.Run)
 	// OnLetterOpened is called after each commit of this process in which a run became a dead letter. It must
 	// not block.
 	OnLetterOpened func(letter background.Run)
-	OnBreaker    func(circuit.Breaker)                       // called after this process changed a circuit breaker
+	OnBreaker      func(circuit.Breaker) // called after this process changed a circuit breaker
 	// OnLetterReceipt is called for each receipt that this process wrote about a dead letter that existed
 	// before, such as of its fork or its end by retention. It must not block.
 	OnLetterReceipt func(letter background.Run, subtype receipts.Subtype, actor string)

@@ -75,7 +75,7 @@ func (p *Plan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into m
 	}
 	for _, partOf := range []func(dayRange) (Filter, bool){p.filter.partBefore, p.filter.partAfter} {
 		if part, ok := partOf(days); ok {
-			if err := p.countPart(ctx, tx, part, into); err != nil {
+			if err := countPart(ctx, tx, *p, part, into); err != nil {
 				return err
 			}
 		}
@@ -83,16 +83,15 @@ func (p *Plan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into m
 	return nil
 }
 
-// countPart counts and adds up the selected letters of a part of a day, by group.
-func (p *Plan) countPart(ctx context.Context, tx *sql.Tx, part Filter, into map[int64][3]int64) error {
-	within := *p
-	within.filter = part
-	sizes, err := within.probeRanges(ctx, tx)
+// countPart counts and adds up the letters of a part of a day that a plan selects, by group.
+func countPart(ctx context.Context, tx *sql.Tx, p Plan, part Filter, into map[int64][3]int64) error {
+	p.filter = part
+	sizes, err := p.probeRanges(ctx, tx)
 	if err != nil {
 		return err
 	}
-	within.chooseSmallest(sizes)
-	return within.countByPath(ctx, tx, into)
+	p.chooseSmallest(sizes)
+	return p.countByPath(ctx, tx, into)
 }
 
 // minDaySkip is the least offset of which whole days are left out by their counts.
@@ -135,7 +134,7 @@ func (p *Plan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip
 	}
 	if part, ok := partOf(days); ok {
 		counted := map[int64][3]int64{}
-		if err := p.countPart(ctx, tx, part, counted); err != nil {
+		if err := countPart(ctx, tx, *p, part, counted); err != nil {
 			return end, 0, err
 		}
 		for _, sums := range counted {
