@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -49,13 +50,9 @@ type Page struct {
 }
 
 const (
-	// maxPageBytes bounds the envelopes of a page, and what its receipts say of failures. A page with
-	// more of either ends early.
+	// maxPageBytes bounds the envelopes of a page, and what its receipts say of failures: a job that
+	// begins after as many of either is left to the next page.
 	maxPageBytes = 8 << 20
-	// payloadsAtOnce is how many envelopes are read first. Each may be as large as MaxPayload.
-	payloadsAtOnce = 8
-	// historiesAtOnce is how many histories are read first. Each may have listedReceipts of 16 KiB.
-	historiesAtOnce = 4
 	// listedReceipts bounds the receipts of a job that a list reads.
 	listedReceipts = 100
 )
@@ -71,117 +68,73 @@ func (j Jobs) DeadLetters() DeadLetters { return DeadLetters{j} }
 //
 // Errors: *refusal.FieldError for invalid input.
 func (l DeadLetters) List(ctx context.Context, q Query) (Page, error) {
-	count, err := l.letters().Count(ctx, q.Filter.Letters())
-	if err != nil || q.Limit >= 1 && q.Offset >= 0 && int64(q.Offset) >= count.Total && q.After == "" {
-		return Page{Total: count.Total}, err
+	var count deadletter.Count
+	var countErr error
+	var counting sync.WaitGroup
+	counting.Go(func() { count, countErr = l.letters().Count(ctx, q.Filter.Letters()) })
+	page, err := l.page(ctx, q)
+	counting.Wait()
+	switch {
+	case countErr != nil:
+		return Page{}, countErr
+	case q.Limit >= 1 && q.Offset >= 0 && int64(q.Offset) >= count.Total && q.After == "": // also behind deadletter.MaxSkip
+		return Page{Total: count.Total}, nil
 	}
+	page.Total = count.Total
+	return page, err
+}
+
+// page reads a page without the total.
+func (l DeadLetters) page(ctx context.Context, q Query) (Page, error) {
 	for limit := q.Limit; ; {
 		found, err := l.letters().List(ctx, deadletter.Query{Filter: q.Filter.Letters(), After: q.After, Skip: q.Offset, Limit: limit})
-		if err != nil {
-			return Page{}, err
+		if err != nil || len(found.Letters) == 0 {
+			return Page{Next: found.Next}, err
 		}
-		rows, complete, err := l.readLetters(ctx, found.Letters)
-		if err != nil {
-			return Page{}, err
+		page := Page{Next: found.Next}
+		read := 0
+		if page.Jobs, read, err = l.statuses(ctx, found.Letters); err != nil || read == len(found.Letters) {
+			return page, err
 		}
-		if !complete { // the cursor must be that of the last one that is shown
-			limit = len(rows)
-			continue
-		}
-		page := Page{Total: count.Total, Next: found.Next}
-		shown := 0
-		if page.Jobs, shown, err = l.statuses(ctx, rows, found.Letters); err == nil && shown < len(rows) {
-			limit = shown
-			continue
-		}
-		return page, err
+		limit = read // the cursor must be that of the last one that is shown
 	}
 }
 
-// readLetters reads letters with their envelopes, in their order. It stops at maxPageBytes, and then
-// returns those read so far, at least one.
-func (l DeadLetters) readLetters(ctx context.Context, letters []deadletter.Letter) (rows []journal.LetterRow, complete bool, err error) {
-	size := 0
-	for at, n := 0, payloadsAtOnce; at < len(letters); {
-		part := letters[at:min(at+n, len(letters))]
-		ids := make([]background.RunID, len(part))
-		for i := range part {
-			ids[i] = part[i].Run
-		}
-		found, err := l.s.journal.Letters.ByID(ctx, ids...)
-		if err != nil {
-			return nil, false, err
-		}
-		byRun := make(map[background.RunID]journal.LetterRow, len(found))
-		for _, row := range found {
-			byRun[row.Run.ID] = row
-		}
-		for i, id := range ids {
-			row, readable := byRun[id]
-			if size += len(row.Run.Payload); size > maxPageBytes && at+i > 0 {
-				return rows[:at+i], false, nil
-			}
-			if !readable {
-				row = journal.LetterRow{}
-			}
-			rows = append(rows, row)
-		}
-		at += len(part)
-		if size < maxPageBytes/16 { // they are small
-			n *= 4
-		}
+// statuses returns the jobs of letters that are still open, up to maxPageBytes. It also returns how many
+// letters it has read, at least one.
+func (l DeadLetters) statuses(ctx context.Context, letters []deadletter.Letter) (out []Status, read int, err error) {
+	ids := make([]background.RunID, len(letters))
+	for i := range letters {
+		ids[i] = letters[i].Run
 	}
-	return rows, true, nil
-}
-
-// statuses returns the jobs of letters that are still open. It stops at maxPageBytes of receipts, and
-// returns how many rows it has shown, at least one.
-func (l DeadLetters) statuses(ctx context.Context, rows []journal.LetterRow, letters []deadletter.Letter) (out []Status, shown int, err error) {
-	size := 0
-	for n := historiesAtOnce; shown < len(rows); {
-		part := rows[shown:min(shown+n, len(rows))]
-		trails, err := l.trails(ctx, part)
-		if err != nil {
-			return nil, 0, err
-		}
-		for i := range part {
-			trail, open := trails[part[i].Case.ID]
-			if !open {
-				continue
-			}
-			for _, r := range trail {
-				size += len(r.Body)
-			}
-			if size > maxPageBytes && shown+i > 0 {
-				return out, shown + i, nil
-			}
-			s := statusOf(part[i].Snapshot)
-			s.Replays = letters[shown+i].RuleReplays
-			if err := addRecent(&s, trail, letters[shown+i].Replays); err != nil {
-				return nil, 0, err
-			}
-			out = append(out, s)
-		}
-		shown += len(part)
-		if size < maxPageBytes/16 { // they are small
-			n *= 4
-		}
+	rows, err := l.s.journal.Letters.FirstRuns(ctx, ids, maxPageBytes)
+	if err != nil {
+		return nil, 0, err
 	}
-	return out, shown, nil
-}
-
-// trails returns the newest receipts of the letters that are still open, by case.
-func (l DeadLetters) trails(ctx context.Context, rows []journal.LetterRow) (map[receipts.CaseID][]receipts.Receipt, error) {
+	var open []int // of rows
 	var cases []journal.Case
 	for i := range rows {
-		if casework.OpenGate(rows[i].Snapshot) == "" {
-			cases = append(cases, rows[i].Case)
+		if casework.OpenGate(rows[i]) == "" {
+			open, cases = append(open, i), append(cases, rows[i].Case)
 		}
 	}
-	if len(cases) == 0 {
-		return nil, nil
+	trails, err := l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts, maxPageBytes)
+	if err != nil {
+		return nil, 0, err
 	}
-	return l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts)
+	out = make([]Status, len(trails))
+	for n, trail := range trails {
+		out[n] = statusOf(rows[open[n]])
+		letter := letters[open[n]]
+		out[n].Replays = letter.RuleReplays
+		if err := addRecent(&out[n], trail, letter.Replays); err != nil {
+			return nil, 0, err
+		}
+	}
+	if len(trails) < len(open) {
+		return out, open[len(trails)], nil
+	}
+	return out, len(rows), nil
 }
 
 // addRecent adds what the newest receipts of a job say, and its first one.

@@ -61,6 +61,43 @@ func (l *Letters) ByID(ctx context.Context, ids ...background.RunID) ([]LetterRo
 	return found, err
 }
 
+// firstRunsSQL reads runs in the order of $1, as snapshotSQL does, each with its place in $1. It reads no
+// run after $2 bytes of payloads.
+var firstRunsSQL = `SELECT * FROM (
+SELECT ` + snapshotColumns + `, ` + termsColumns + `, i.place, sum(length(coalesce(o.request, r.payload))) OVER (ORDER BY i.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before` +
+	snapshotTables + `JOIN unnest($1::uuid[]) WITH ORDINALITY AS i(id,place) ON i.id = r.id` + termsJoin + `) q WHERE coalesce(bytes_before, 0) < $2 ORDER BY place`
+
+// FirstRuns reads the first of runs of any tenant, in their order: at least one, and none after maxBytes
+// of payloads. A run that does not exist is zero. So is one that this program can't read: it is passed to Warn.
+func (l *Letters) FirstRuns(ctx context.Context, ids []background.RunID, maxBytes int64) ([]Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	c := pg.NewTextColumns(1, len(ids))
+	for _, id := range ids {
+		c.ID(id)
+	}
+	rows, err := l.readDB.QueryContext(ctx, firstRunsSQL, append(c.Args(), maxBytes)...)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	out, read := make([]Snapshot, len(ids)), len(ids)
+	for rows.Next() {
+		var scanned snapshotRow
+		var before sql.NullInt64
+		s, err := scanned.read(rows, &read, &before)
+		if scanned.ID == (uuid.UUID{}) {
+			return nil, pg.Wrap(err)
+		}
+		if err != nil {
+			l.warnUnreadable(unreadable{{id: background.RunID(scanned.ID), err: err}})
+			continue
+		}
+		out[read-1] = s
+	}
+	return out[:read], pg.Wrap(rows.Err())
+}
+
 // selectLetterRows reads dead letters after a position, and returns the position of the
 // last. Rows that this program can't read are skipped, unchanged, and passed to Warn.
 func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition, query string, args ...any) (out []LetterRow, last LetterRowPosition, err error) {

@@ -163,13 +163,18 @@ func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (fou
 	return found, next, nil
 }
 
-const recentReceiptsSQL = `SELECT t.* FROM unnest($2::uuid[],$3::bigint[]) AS c(id,after) CROSS JOIN LATERAL (
+// $1 tenant · $2 cases · $3 the number before their first newest receipt · $4 bytes of bodies, after which no
+// case begins
+const recentReceiptsSQL = `SELECT ` + receiptColumns + `, place FROM (
+SELECT t.*, c.place, sum(octet_length(t.body)) OVER (ORDER BY c.place) - sum(octet_length(t.body)) OVER (PARTITION BY c.place) AS bytes_before
+FROM unnest($2::uuid[],$3::bigint[]) WITH ORDINALITY AS c(id,after,place) CROSS JOIN LATERAL (
   SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = c.id AND seq = 1 AND c.after > 0
-  UNION ALL SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = c.id AND seq > c.after) t ORDER BY t.case_id, t.seq`
+  UNION ALL SELECT ` + receiptColumns + ` FROM recourse.receipts WHERE tenant = $1 AND case_id = c.id AND seq > c.after) t) q
+WHERE bytes_before < $4 ORDER BY place, seq`
 
-// Recent reads the first receipt of each case and its newest ones, at most newest of them, by case and
-// sequence. The cases are as they were read.
-func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newest int64) (map[receipts.CaseID][]receipts.Receipt, error) {
+// Recent reads the first receipt of cases and their newest ones, at most newest of each, in sequence. It
+// reads the first of the cases, at least one, and none after maxBytes of bodies. The cases are as they were read.
+func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newest, maxBytes int64) ([][]receipts.Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	c := pg.NewTextColumns(2, len(cases))
@@ -177,14 +182,17 @@ func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newe
 		c.ID(cases[i].ID)
 		c.Int(max(0, cases[i].Head.Seq-newest))
 	}
-	var rows []stored.ReceiptRow
-	if err := r.readDB.SelectContext(ctx, &rows, recentReceiptsSQL, append([]any{tenant}, c.Args()...)...); err != nil {
+	var rows []struct {
+		stored.ReceiptRow
+		Place int `db:"place"`
+	}
+	if err := r.readDB.SelectContext(ctx, &rows, recentReceiptsSQL, append(append([]any{tenant}, c.Args()...), maxBytes)...); err != nil {
 		return nil, pg.Wrap(err)
 	}
-	out := make(map[receipts.CaseID][]receipts.Receipt, len(cases))
+	out, read := make([][]receipts.Receipt, len(cases)), len(cases)
 	for i := range rows {
-		next := rows[i].Receipt()
-		out[next.Case] = append(out[next.Case], next)
+		read = rows[i].Place
+		out[read-1] = append(out[read-1], rows[i].Receipt())
 	}
-	return out, nil
+	return out[:read], nil
 }

@@ -89,13 +89,15 @@ func inSnapshotOf(ctx context.Context, db *sql.DB, read func(context.Context, *s
 // facet group.
 func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Plan, err error) {
 	p = Plan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
-	var all int64
-	if p.groups, all, err = readFacetGroups(ctx, tx, tenant, f, Order{}); err != nil || p.Empty() {
+	if p.groups, p.tenantLetters, err = readFacetGroups(ctx, tx, tenant, f, Order{}); err != nil || p.Empty() {
 		return p, err
 	}
 	p.foldDeathBounds()
-	p.allGroups = p.letterCount() == all
+	p.allGroups = p.letterCount() == p.tenantLetters
 	if p.path = byKey; p.filter.hasKey() {
+		return p, nil
+	}
+	if p.path = byFacet; p.cheapByDay() {
 		return p, nil
 	}
 	sizes, err := p.probeRanges(ctx, tx)

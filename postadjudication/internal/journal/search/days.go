@@ -60,13 +60,34 @@ func (sel *selection) countableDays() (dayRange, bool) {
 	return days, days.from < days.to && !sel.filter.hasKey() && !sel.filter.filtersReplays() && !sel.checksText() && !sel.hasDeathBounds()
 }
 
+// Rows of recourse.facet_group_days that are read rather than to ask how many letters are in the range, and
+// the days that a range without a bound is taken for: dead letters are kept for about as long.
+const (
+	cheapDays     = 20_000
+	unboundedDays = 180
+)
+
+// cheapByDay reports whether the letters of the selection are counted by few rows of days.
+func (sel *selection) cheapByDay() bool {
+	days, ok := sel.countableDays()
+	span := days.to - days.from
+	if sel.filter.DeadFrom.IsZero() || sel.filter.DeadTo.IsZero() {
+		span = unboundedDays
+	}
+	return ok && span*int64(len(sel.groups)) <= cheapDays
+}
+
 // daysOfGroupsSQL reads the days of groups, the first and those after it before the last.
 const daysOfGroupsSQL = ` FROM unnest($1::bigint[]) AS s(id) JOIN recourse.facet_group_days d ON d.facet_group = s.id AND d.day >= $2 AND d.day < $3`
 
 // countByDay counts and adds up the selected letters by group: those of the whole days from their
 // counts.
 func (p *Plan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into map[int64][3]int64) error {
-	rows, err := tx.QueryContext(ctx, `SELECT d.facet_group, sum(d.letters), sum(d.at_risk), sum(d.attempts)`+daysOfGroupsSQL+` GROUP BY d.facet_group`, pq.Array(p.groupIDs()), days.from, days.to)
+	sums := `sum(d.letters), sum(d.at_risk), sum(d.attempts)`
+	if p.lettersOnly {
+		sums = `sum(d.letters), 0, 0`
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT d.facet_group, `+sums+daysOfGroupsSQL+` GROUP BY d.facet_group`, pq.Array(p.groupIDs()), days.from, days.to)
 	if err != nil {
 		return err
 	}
@@ -85,12 +106,14 @@ func (p *Plan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into m
 
 // countPart counts and adds up the letters of a part of a day that a plan selects, by group.
 func countPart(ctx context.Context, tx *sql.Tx, p Plan, part Filter, into map[int64][3]int64) error {
-	p.filter = part
-	sizes, err := p.probeRanges(ctx, tx)
-	if err != nil {
-		return err
+	p.filter, p.path, p.column = part, byRange, ByDeath
+	if !p.selectsMost() {
+		sizes, err := p.probeRanges(ctx, tx)
+		if err != nil {
+			return err
+		}
+		p.chooseSmallest(sizes)
 	}
-	p.chooseSmallest(sizes)
 	return p.countByPath(ctx, tx, into)
 }
 

@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
@@ -92,8 +93,10 @@ func PlanSearch(ctx context.Context, q pg.RowQuerier, tenant string, f Filter, o
 		p.path = byKey
 		return p, nil
 	}
-	if p.rangeSizes, err = p.probeRanges(ctx, q); err != nil {
-		return p, err
+	if o.Column != ByDeath || !p.selectsMost() || !slices.Equal(f.rangedColumns(), []Column{ByDeath}) {
+		if p.rangeSizes, err = p.probeRanges(ctx, q); err != nil {
+			return p, err
+		}
 	}
 	p.choosePath(int64(limit))
 	p.considerOrderedScan(int64(limit))
@@ -230,6 +233,10 @@ func (f *Filter) rangedColumns() (columns []Column) {
 func (f *Filter) filtersReplays() bool {
 	return f.MinReplays != nil && *f.MinReplays > 1 || f.MaxReplays != nil && *f.MaxReplays > 0
 }
+
+// selectsMost reports whether the selected groups have most letters of the tenant. A range of the time of
+// death has then hardly more letters than are selected in it, and is read without being counted before.
+func (sel *selection) selectsMost() bool { return 2*sel.letterCount() >= sel.tenantLetters }
 
 // probeRanges counts the letters within each range, up to probeLimit.
 func (sel *selection) probeRanges(ctx context.Context, q pg.RowQuerier) (map[Column]int64, error) {
