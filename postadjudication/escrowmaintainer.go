@@ -30,7 +30,7 @@ type Breaches = journal.Breaches
 // an escrow has committed more than it holds. Every working process has one; it skips escrows
 // that another has locked.
 //
-//	transition ─same commit─▶ escrow_deltas ─▶ folded by an admission, or here within a second
+//	transition ─same commit─▶ escrow_deltas ─▶ folded by an admission, or here within a second, ten where folds take long
 //	                                                └▶ breached ─▶ log, metric, readiness
 type escrowMaintainer struct {
 	journal *journal.Journal
@@ -45,7 +45,7 @@ func newEscrowMaintainer(j *journal.Journal, log *zap.Logger) *escrowMaintainer 
 	return &escrowMaintainer{journal: j, log: log, logged: map[escrowID]int64{}}
 }
 
-// run folds every second until ctx is done.
+// run folds every second, or less often if folds take long, until ctx is done.
 func (k *escrowMaintainer) run(ctx context.Context) {
 	var nextCheck time.Time // for breaches
 	for failing := false; ; {

@@ -1,6 +1,51 @@
 package settlement
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
+
+// Apply returns the state of a case after an event. Every state is a result of Apply.
+// The result depends on the arguments only.
+//
+// It returns a *Refused for a fact that the table does not list for the status of the
+// case, and a *FieldError naming "outcome", "generation", "amount" or "paid" for
+// particulars that no such fact can have. With an error the state is the one given
+// and the effect is zero.
+func Apply(s State, e Event) (State, Effect, error) {
+	r := table[e.Fact]
+	moves := slices.Contains(r.from, s.Progression)
+	if !moves && !slices.Contains(r.stays, s.Progression) {
+		return s, Effect{}, &Refused{From: s.Progression, Fact: e.Fact}
+	}
+	if e.Repeated && (e.Fact == Executed || e.Fact == ExecutedOlder) {
+		return s, Effect{}, nil
+	}
+	if err := e.check(s); err != nil {
+		return s, Effect{}, err
+	}
+	next, effect := r.money(s, e)
+	if !moves {
+		return next, effect, nil
+	}
+	next.Progression, next.ReasonCode = r.to, r.code
+	next.Reason = strings.ReplaceAll(r.reason, "<outcome>", string(e.Outcome))
+	next.Lifecycle = r.lifecycle(s.Lifecycle)
+	if e.Fact == Executed && next.Moved >= next.Asked {
+		next.Progression, next.Reason = endStatus(e.Outcome), reasonCompleted
+	}
+	effect.Moved = next.Progression != s.Progression
+	return next, effect, nil
+}
+
+// endStatus returns the final status of a case that has paid all. It depends on what was
+// paid, which for a late payment may differ from the present adjudication.
+func endStatus(paid Outcome) Status {
+	if paid == Refund {
+		return Refunded
+	}
+	return Settled
+}
 
 // rule is one line of the table. A fact changes the status of a case at one of from. At
 // one of stays it is accepted, and status, code, reason and lifecycle are kept: the case

@@ -12,7 +12,8 @@
 //   - Every package has a comment that says what it promises.
 //   - Things are called by the words of the field. Words that once had a sense of their own here
 //     stand in no identifier, comment or text, of Go or of the schema.
-//   - Go in the guides compiles.
+//   - Go in the guides compiles. The journeys of the contributors' guide name files, and what to read in
+//     them, that exist: 14 files at most.
 //
 // # Glossary
 //

@@ -3,12 +3,10 @@ package intake
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/recourse-dev/recourse/internal/strictjson"
-	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // member is a member of an object, as raw JSON.
@@ -50,26 +48,4 @@ func describeValue(value json.RawMessage) string {
 		return k
 	}
 	return string(value)
-}
-
-// ParseObject parses an adjudication of a tenant. The object may name the tenant, but no other
-// one. The adjudication is readable and valid if and only if there are no problems; their Line
-// is 0. A secret in it is no problem here: Submit refuses it, unless the adjudication was
-// accepted before.
-func ParseObject(text []byte, tenant string) (postadjudication.Adjudication, []Problem) {
-	p := parser{}
-	a := p.adjudication(text)
-	switch a.Tenant {
-	case tenant:
-	case "":
-		a.Tenant = tenant
-	default:
-		p.addProblem("tenant", "is not the tenant of the request; leave it out")
-	}
-	if len(p.problems) == 0 {
-		if malformed, unsafe := a.Check(); malformed != nil {
-			p.refused(errors.Join(malformed, unsafe))
-		}
-	}
-	return a, p.problems
 }

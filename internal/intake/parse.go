@@ -20,6 +20,28 @@ type parser struct {
 	unsafe   bool // all problems are secrets or format characters
 }
 
+// ParseObject parses an adjudication of a tenant. The object may name the tenant, but no other
+// one. The adjudication is readable and valid if and only if there are no problems; their Line
+// is 0. A secret in it is no problem here: Submit refuses it, unless the adjudication was
+// accepted before.
+func ParseObject(text []byte, tenant string) (postadjudication.Adjudication, []Problem) {
+	p := parser{}
+	a := p.adjudication(text)
+	switch a.Tenant {
+	case tenant:
+	case "":
+		a.Tenant = tenant
+	default:
+		p.addProblem("tenant", "is not the tenant of the request; leave it out")
+	}
+	if len(p.problems) == 0 {
+		if malformed, unsafe := a.Check(); malformed != nil {
+			p.refused(errors.Join(malformed, unsafe))
+		}
+	}
+	return a, p.problems
+}
+
 // addProblem adds a problem, redacted: an unknown name or a refused number may be a secret.
 func (p *parser) addProblem(field, format string, args ...any) {
 	p.problems = append(p.problems, Problem{Line: p.line, Field: redact.Text(field), Problem: redact.Text(fmt.Sprintf(format, args...))})

@@ -140,7 +140,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a settled case stays settled",
-		Edits:    []Edit{{"settlement/apply.go", "	if !moves && !slices.Contains(r.stays, s.Progression) {", "	if false {"}},
+		Edits:    []Edit{{"settlement/table.go", "	if !moves && !slices.Contains(r.stays, s.Progression) {", "	if false {"}},
 		CaughtBy: Detector{Package: "./settlement", Test: "TestWhatIsNotInTheTableIsRefused"},
 	},
 	{
@@ -160,7 +160,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a payment under an older key takes no more of the reservation than it needs",
-		Edits:    []Edit{{"settlement/apply.go", "	cut := min(e.Paid, s.Reserved)\n", "	cut := s.Reserved\n"}},
+		Edits:    []Edit{{"settlement/effect.go", "	cut := min(e.Paid, s.Reserved)\n", "	cut := s.Reserved\n"}},
 		CaughtBy: Detector{Package: "./settlement", Test: "TestPaymentsUnderAnOlderKey"},
 	},
 	{

@@ -275,7 +275,9 @@ func (f *SettlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 	return life != escrow.Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.CallTimeLimit)))
 }
 
-// applySettlement returns the settlement after a transition of the case's active run.
+// applySettlement returns the settlement after a transition of the case's active run. The fact that it
+// applies has the name of the transition, as settlement.DeadLettered of receipts.DeadLettered; a payment
+// is settlement.Executed. A transition that is no fact of the settlement leaves it as it is.
 func applySettlement(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
 	e, ok := binding.SettlementEvent(m.Event, m.Result.Class == escrow.Executed, m.Result.Moved)
 	if !ok {

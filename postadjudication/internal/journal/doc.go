@@ -51,9 +51,11 @@
 // # A row
 //
 // Record of a family calls Apply, which decides, chains the receipts and gives the change to a
-// pg.Batcher (transition.go, change.go). A flush (transition.go; letterhandlers.go for deaths that begin handlers, leasesql.go for ends of remote attempts)
-// writes the usual changes with the narrow statement, and the rest with the wide one (transitionsql.go).
-// What becomes of a row:
+// pg.Batcher (transition.go, change.go). Submit does the same with the opening of a case (submit.go). The
+// batcher calls a flush: flushTransitions (transitionsql.go), flushOpens (opensql.go), flushLeaseEnds (leasesql.go)
+// for ends of remote attempts, flushHandledDeaths (letterhandlers.go) for deaths that begin handlers. It writes the
+// usual changes with the narrow statement, and the rest with the wide one (narrowwide.go); of deaths that begin
+// handlers it writes all with the wide one. What becomes of a row:
 //
 //	a guard fails, or it is locked  the others are written; Apply reads and decides again, and may wait
 //	Postgres refuses a value        the batch is written row by row; this row is ErrUnrecordable, for good

@@ -106,7 +106,8 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		j.closePools()
 		return nil, err
 	}
-	// The batches of transitions are written in transition.go, those of openings in opensql.go.
+	// The file of a statement has the function that writes its batches: transitionsql.go, opensql.go, leasesql.go.
+	// Deaths with their handlers are in letterhandlers.go.
 	j.transitions = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushTransitions)
 	j.Leases.claims = pg.NewBatcher(func(c *Claim) *Claim { return c }, j.Leases.flush)
 	j.leaseEnds = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushLeaseEnds)

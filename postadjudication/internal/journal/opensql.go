@@ -321,7 +321,9 @@ func hitOpenPoints(m failpoint.Moment, changes []*chainedChange) {
 	}
 }
 
-// flushOpens writes a batch of new cases as flushTransitions does.
+// flushOpens writes a batch of new cases. Rows that do not fit the narrow statement, and those that it
+// skips, are written with the wide one. That can't reserve in an escrow that it inserts itself, so
+// ensureEscrows first inserts those that do not exist.
 func (o *opener) flushOpens(changes []*chainedChange) []pg.Answer[openResult] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()

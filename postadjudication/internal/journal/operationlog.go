@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -62,6 +63,103 @@ func (o *OperationLogs) RecordPruned(ctx context.Context, tenant string, draft r
 	draft.Subtype = receipts.LettersPruned
 	return o.InSlowPathTx(ctx, failpoint.PrunedLetters, func(ctx context.Context, tx *sql.Tx) error {
 		return AppendOperation(ctx, tx, tenant, IndexLog, draft)
+	})
+}
+
+const lockCaseSQL = `SELECT last_seq FROM recourse.cases WHERE id = $1 AND tenant = $2 FOR NO KEY UPDATE /*skip*/`
+
+// RecordRefusalOnce writes a receipt that a case refused a request, unless since a time the
+// case has one with the same content digest: repeated requests must not fill the trail. Of
+// concurrent calls one writes it. It returns ErrBusy if another transaction holds the case:
+// at once, or after LockTimeout if wait is set.
+func (o *OperationLogs) RecordRefusalOnce(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time, wait bool) error {
+	draft.Subtype = receipts.Refused
+	if recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since); recorded || err != nil {
+		return pg.Wrap(err)
+	}
+	record := func(ctx context.Context, tx *sql.Tx) error {
+		lock := withSkipLocked(lockCaseSQL)
+		if wait {
+			lock = withLockWait(lockCaseSQL)
+		}
+		var seq int64
+		switch err := tx.QueryRowContext(ctx, lock, id.String(), tenant).Scan(&seq); {
+		case errors.Is(err, sql.ErrNoRows):
+			return ErrBusy // cases are never removed
+		case err != nil:
+			return err
+		}
+		// Checked again under the lock: another transaction may have written it since.
+		if recorded, err := refusalRecorded(ctx, tx, id, draft, since); recorded || err != nil {
+			return err
+		}
+		return appendCaseReceipt(ctx, tx, tenant, id, draft)
+	}
+	if wait {
+		return o.InSlowPathTx(ctx, failpoint.SubmissionRefusal, record)
+	}
+	return o.InTx(ctx, o.batchDB, failpoint.SubmissionRefusal, record)
+}
+
+// RefusalRecorded reports whether a refusal with the same content digest was recorded since
+// a time, in the case or, for the zero id, in the tenant's refusal log.
+func (o *OperationLogs) RefusalRecorded(ctx context.Context, tenant string, id receipts.CaseID, draft receipts.Draft, since time.Time) (bool, error) {
+	draft.Subtype = receipts.Refused
+	if id.IsZero() {
+		logCase, found, err := o.Log(ctx, tenant, RefusalLog)
+		if !found || err != nil {
+			return false, err
+		}
+		id, draft.Subtype = logCase, receipts.AccessRefused
+	}
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	recorded, err := refusalRecorded(ctx, o.readDB, id, draft, since)
+	return recorded, pg.Wrap(err)
+}
+
+// RecordAccessRefusalOnce is RecordRefusalOnce for requests that name no case: it writes to
+// the tenant's refusal log.
+func (o *OperationLogs) RecordAccessRefusalOnce(ctx context.Context, tenant string, draft receipts.Draft, since time.Time) error {
+	draft.Subtype = receipts.AccessRefused
+	return o.InSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+		id, err := lockOperationLog(ctx, tx, tenant, RefusalLog)
+		if err != nil {
+			return err
+		}
+		if recorded, err := refusalRecorded(ctx, tx, id, draft, since); recorded || err != nil {
+			return err
+		}
+		return AppendOperation(ctx, tx, tenant, RefusalLog, draft)
+	})
+}
+
+func refusalRecorded(ctx context.Context, q pg.Querier, id receipts.CaseID, draft receipts.Draft, since time.Time) (recorded bool, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT EXISTS (SELECT FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND at >= $3
+		AND body::json -> 'payload' ->> 'content_digest' = $4)`, id.String(), string(draft.Subtype), since, draft.Payload.ContentDigest)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&recorded); err != nil {
+			return false, err
+		}
+	}
+	return recorded, rows.Err()
+}
+
+// RecordRefusal writes a receipt that somebody was refused something: into the given case,
+// if the tenant has it and it has runs, else into the tenant's refusal log.
+func (o *OperationLogs) RecordRefusal(ctx context.Context, tenant string, id receipts.CaseID, run receipts.RunID, draft receipts.Draft) error {
+	draft.Subtype, draft.Run = receipts.Refused, run
+	return o.InSlowPathTx(ctx, failpoint.AccessRefusal, func(ctx context.Context, tx *sql.Tx) error {
+		err := appendCaseReceipt(ctx, tx, tenant, id, draft)
+		if errors.Is(err, sql.ErrNoRows) {
+			draft.Subtype, draft.Run = receipts.AccessRefused, receipts.RunID{}
+			err = AppendOperation(ctx, tx, tenant, RefusalLog, draft)
+		}
+		return err
 	})
 }
 

@@ -454,3 +454,17 @@ func (j *Journal) applyNarrowTransitions(ctx context.Context, changes []*chained
 	hitTransitionPoints(failpoint.JournalAfter, changes)
 	return out, nil
 }
+
+// flushTransitions writes a batch of transitions. A batch that the server refuses for the values
+// of one row is split, so that only that row fails.
+func (j *Journal) flushTransitions(changes []*chainedChange) []pg.Answer[result] {
+	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
+	defer cancel()
+	defer j.SignalCommitted()
+	return narrowThenWide(changes, (*chainedChange).fitsNarrowTransition,
+		func(changes []*chainedChange) ([]result, error) { return j.applyNarrowTransitions(ctx, changes) },
+		func(ch *chainedChange, res result) bool { return res == conflict && ch.isClaim() },
+		func(changes []*chainedChange) ([]result, error) {
+			return applyWideTransitions(ctx, j.wideTransitionStmt, "", changes)
+		})
+}

@@ -1,0 +1,107 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// A transition, the end of a remote attempt and an opening have two statements each; the first two share the
+// wide one. The narrow one has parameters for the most
+// frequent kind of change only, and writes a row or leaves it out. The wide one has parameters for
+// every kind, and returns what became of each row. A batch is written with the narrow statement;
+// rows that do not fit it, and those that only the wide one can decide, with the wide one.
+
+// narrowThenWide writes the eligible rows with the narrow statement, and all other rows with
+// the wide one. An eligible row is written with the wide one as well if retryWide is true for
+// its result, or if the narrow statement failed.
+func narrowThenWide[R any](changes []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
+	out := make([]pg.Answer[R], len(changes))
+	var first, rest []int
+	for i, ch := range changes {
+		if eligible(ch) {
+			first = append(first, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	if len(first) > 0 {
+		values, err := narrow(selectChanges(changes, first))
+		switch {
+		case err == nil:
+			for n, i := range first {
+				if out[i].Value = values[n]; retryWide(changes[i], values[n]) {
+					rest = append(rest, i)
+				}
+			}
+		case pg.IsContention(err) || pg.IsDataError(err):
+			rest = append(rest, first...)
+		default:
+			for _, i := range first {
+				out[i].Err = pg.Wrap(err)
+			}
+		}
+	}
+	if len(rest) > 0 {
+		slices.Sort(rest)
+		for n, a := range splitOnDataError(selectChanges(changes, rest), wide) {
+			out[rest[n]] = a
+		}
+	}
+	return out
+}
+
+func selectChanges(changes []*chainedChange, at []int) []*chainedChange {
+	out := make([]*chainedChange, len(at))
+	for n, i := range at {
+		out[n] = changes[i]
+	}
+	return out
+}
+
+// splitOnDataError runs a batch. If a value makes it fail, it runs each row alone.
+func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
+	out := make([]pg.Answer[R], len(changes))
+	values, err := run(changes)
+	switch {
+	case err == nil:
+		for i, value := range values {
+			out[i].Value = value
+		}
+	case pg.IsContention(err):
+		return out // conflict: Apply decides each row again
+	case pg.IsDataError(err) && len(changes) > 1:
+		for i := range changes {
+			out[i] = splitOnDataError(changes[i:i+1], run)[0]
+		}
+	default:
+		for i := range out {
+			out[i].Err = unrecordableOrWrapped(err)
+		}
+	}
+	return out
+}
+
+// scanRowNumbers executes a statement that returns the numbers, from 1, of the rows it
+// wrote, with one value for each.
+func scanRowNumbers(ctx context.Context, q pg.Querier, count int, args []any, each func(n int, value int64)) error {
+	rows, err := q.QueryContext(ctx, "", args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int
+		var value int64
+		if err := rows.Scan(&n, &value); err != nil {
+			return err
+		}
+		if n < 1 || n > count {
+			return fmt.Errorf("unexpected result of row %d of %d", n, count)
+		}
+		each(n, value)
+	}
+	return rows.Err()
+}
