@@ -11,10 +11,10 @@ import (
 
 // runBy says which text of which file runs a linter that .golangci.yaml names.
 var runBy = map[string][2]string{
-	"govet":         {".ci/lint", "go vet ./..."},
-	"staticcheck":   {".ci/lint", "tool staticcheck ./..."},
-	"unused":        {".ci/lint", "tool staticcheck ./..."},
-	"misspell":      {".ci/lint", "misspell -error"},
+	"govet":         {".ci/lint", "go vet -race ./..."},
+	"staticcheck":   {".ci/lint", "/staticcheck\" ./..."},
+	"unused":        {".ci/lint", "/staticcheck\" ./..."},
+	"misspell":      {".ci/lint", "/misspell\" -error"},
 	"bodyclose":     {"internal/tools/lint/main.go", "bodyclose.Analyzer"},
 	"errcheck":      {"internal/tools/lint/main.go", "errcheck.Analyzer"},
 	"errorlint":     {"internal/tools/lint/main.go", "errorlint.NewAnalyzer("},
