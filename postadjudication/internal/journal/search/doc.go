@@ -40,6 +40,9 @@
 // (scanSafetyFactor) of the certain cost, and gives up after scanLimit entries; the search then
 // continues after the last match, on another path.
 //
+// A range of the time of death is not probed if most letters of the tenant are selected, since it has
+// hardly more of them, nor for a total that few days add up to.
+//
 // Facet groups have their letters counted by the day of death as well. A total over a range of times of
 // death adds up the whole days, at most groups x days entries, and reads only the letters of the parts
 // of days at its ends. An offset in an order by death leaves out whole days by these counts; of the day
