@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,14 @@ const (
 
 // Actions are the actions that Plan accepts.
 var Actions = []Action{Fork, Reconcile, Purge, Mark, Hold, Release}
+
+// isKnown reports whether this version has the action. A newer version may have stored another one.
+func (a Action) isKnown() bool { return a == Finding || a == Free || slices.Contains(Actions, a) }
+
+// unknownAction is the error of a plan, or of an item of it, whose action this version does not have.
+func unknownAction(a Action) error {
+	return &refusal.FieldError{Field: "action", Problem: "is not known to this version: " + string(a)}
+}
 
 // State is the state of a plan.
 type State = plans.State

@@ -54,15 +54,16 @@ func provenanceOf(b plans.Plan) casework.Provenance {
 	return m
 }
 
-// needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them.
+// needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them. A plan
+// whose action this version does not have may do so.
 func needsTwoPeople(b *plans.Plan) bool {
 	switch Action(b.Action) {
-	case Finding, Free:
-		return true
 	case Fork, Purge:
 		return b.HasSettlements
+	case Reconcile, Mark, Hold, Release:
+		return false
 	}
-	return false
+	return true
 }
 
 // planStarter is the caller who starts a plan.

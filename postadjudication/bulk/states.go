@@ -39,6 +39,7 @@ func (e *StateError) Error() string {
 //
 // Errors:
 //   - *FieldError of hash, with plan_stale: the hash is not the plan's
+//   - *FieldError of action: this version does not have the action of the plan, which a newer one made
 //   - *StateError: the plan is cancelled
 //   - *SecondPersonError: another person must start the plan
 //   - ErrNotFound: the tenant has no such plan
@@ -114,6 +115,9 @@ func (p *Planner) start(ctx context.Context, tenant string, id uuid.UUID, hash, 
 	}
 	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
 		return Plan{}, &refusal.FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the hash of the plan; make a new plan and review it"}
+	}
+	if !Action(b.Action).isKnown() {
+		return Plan{}, unknownAction(Action(b.Action))
 	}
 	by, err := p.newStarter(ctx, tenant, actor, breakGlass)
 	if err != nil {

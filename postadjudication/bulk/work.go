@@ -400,6 +400,8 @@ func (w *planWork) letterAction(ctx context.Context, letters []journal.LetterRow
 		decide = casework.Holding(actor, reason, at)
 	case Release:
 		decide = casework.Releasing(actor, reason, at)
+	default:
+		return nil, m, unknownAction(Action(w.plan.Action))
 	}
 	m.Alone = w.plan.Parallel
 	return decide, m, nil
@@ -456,7 +458,7 @@ func (w *planWork) applyItem(ctx context.Context, i *plans.Item) (err error) {
 	case Free:
 		err = w.freeReservation(ctx, i, by)
 	default:
-		err = &refusal.FieldError{Field: "action", Problem: "is not known to this version: " + w.plan.Action}
+		err = unknownAction(Action(w.plan.Action))
 	}
 	return err
 }
