@@ -18,7 +18,7 @@ import (
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
 // Errors: ErrNotDue, ErrExpired, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
-// ErrReconcileFirst, ErrConflict. Any other error means that no run can make the transition.
+// ErrReconcileFirst, ErrConflict. Any other error is final: the same transition gets it again.
 func (tr Transition) Apply(now Run) (Run, error) {
 	switch tr.Event {
 	case receipts.AttemptStarted:
