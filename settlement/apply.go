@@ -10,7 +10,6 @@ import (
 type Effect struct {
 	Committed int64 // change of what the escrow has committed; negative when more was freed
 	Excess    int64 // paid over what was decided, see State.payable
-	Moved     bool  // the progression status changed
 }
 
 // Apply returns the state of a case after an event. Every state is a result of Apply.
@@ -42,7 +41,6 @@ func Apply(s State, e Event) (State, Effect, error) {
 	if e.Fact == Executed && next.Moved >= next.Asked {
 		next.Progression, next.Reason = endStatus(e.Outcome), reasonCompleted
 	}
-	effect.Moved = next.Progression != s.Progression
 	return next, effect, nil
 }
 
