@@ -220,7 +220,8 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close writes the rows that were handed over, then closes the connections.
+// Close writes the rows of the calls that still wait for their commit, then closes the
+// connections. Later calls fail.
 func (j *Journal) Close() {
 	j.opener.opens.Close()
 	j.transitions.Close()
