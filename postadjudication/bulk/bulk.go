@@ -125,8 +125,9 @@ type Plan struct {
 	Throttle int       `json:"throttle,omitempty"` // items per second; 0: no limit
 
 	// What was planned. Refused counts letters by the gate that would have refused them at
-	// planning; Ready and Money are of the others. Hash covers the letters with their versions
-	// and amounts, the action, the actor and the reason: Run takes it as confirmation.
+	// planning; Ready and Money are of the others. Hash covers the tenant, the action, the
+	// request (Spec), the actor and the actor's key, the reason, and the letters with their
+	// versions and amounts: Run takes it as confirmation.
 	Items   int64                  `json:"items"`
 	Ready   int64                  `json:"ready"`
 	Money   map[string]int64       `json:"money"` // currency -> reserved minor units

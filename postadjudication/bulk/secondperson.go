@@ -13,9 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// SecondPersonError means that another person than its author must start a plan. To state or free
-// money by hand takes two people: one plans it, and another one reviews the plan and starts
-// it.
+// SecondPersonError means that another person than its author must start a plan. A plan that states
+// or frees money, or forks or purges settlements, takes two people: one makes the plan, and another
+// one reviews it and starts it.
 type SecondPersonError struct {
 	Plan    Plan   // waits for the second person
 	Because string // why this caller may not start it; empty if the plan was only just made

@@ -47,22 +47,22 @@ func (p Plans) Run(ctx context.Context, id uuid.UUID, hash string) (Plan, error)
 	return p.s.start(ctx, p.tenant, id, hash, p.actor, nil)
 }
 
-// RunHere is Run of a purge by this process, which writes the letters to its own Config.Archive,
-// whether or not any process Runs. It returns when the plan is done, paused or cancelled. It takes
-// the plan's lock before the plan is started, so that no other process works on it meanwhile. A
-// paused plan, and a running one on which no process works, are continued; one on which another
-// process works is returned as it is. While the journal is unavailable, RunHere retries.
+// RunHere starts a purge as Run does, and works on it in this process, which writes the letters to
+// its own Config.Archive. It needs no other process. It returns when the plan is done, paused or
+// cancelled. It takes the plan's lock before the plan is started, so that no other process works on
+// it meanwhile. A paused plan, and a running one on which no process works, are continued; one on
+// which another process works is returned as it is. While the journal is unavailable, RunHere retries.
 //
 // If ctx ends first, the plan is paused in the name of the actor. If this process dies, the plan
-// stays running: a process that Runs continues it with its own archive, or RunHere does if it is
-// called again. A process without an archive pauses a plan that was made with one.
+// stays running: another process that runs plans continues it with its own archive, or RunHere does
+// if it is called again. A process without an archive pauses a plan that was made with one.
 //
 // Errors: those of Run; a *FieldError of action if the plan is no purge, and of archive if the plan
 // was made with an archive and this process has none.
 func (p Plans) RunHere(ctx context.Context, id uuid.UUID, hash string) (Plan, error) {
 	b, err := p.s.find(ctx, p.tenant, id)
 	if err == nil && Action(b.Action) != Purge {
-		err = &refusal.FieldError{Field: "action", Problem: "must be purge: only a process that runs does what the plan says"}
+		err = &refusal.FieldError{Field: "action", Problem: "must be purge: a plan of another action is worked on by the processes that run plans"}
 	}
 	var spec Spec
 	if err == nil {
