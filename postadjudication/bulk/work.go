@@ -39,9 +39,10 @@ type planWork struct {
 	spec Spec
 }
 
-// work works on a plan until it is done or ctx is done. Items that were started are left
-// without an outcome only if ctx is done or the journal is unavailable. It returns errAttemptRunning if the runs of remaining items are being called,
-// or the journal was unavailable for them: then the plan is worked on again.
+// work works on a plan until it is done or ctx is done. Items that were started are left without an
+// outcome only if ctx is done or the journal is unavailable. It returns errAttemptRunning if the runs
+// of the remaining items are being called, or the journal was unavailable for them: then the plan is
+// worked on again.
 func (p *Planner) work(ctx context.Context, b plans.Plan) error {
 	spec, err := specOf(b)
 	if err != nil {
