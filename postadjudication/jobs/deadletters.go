@@ -155,7 +155,7 @@ func (l DeadLetters) statuses(ctx context.Context, rows []journal.LetterRow, let
 			if size > maxPageBytes && shown+i > 0 {
 				return out, shown + i, nil
 			}
-			s := statusOf(part[i].Snapshot)
+			s := statusOf(part[i].Run)
 			s.Replays = letters[shown+i].RuleReplays
 			if err := addRecent(&s, trail, letters[shown+i].Replays); err != nil {
 				return nil, 0, err
