@@ -167,7 +167,7 @@ func (p Plans) Resume(ctx context.Context, id uuid.UUID, reason string) (Plan, e
 }
 
 func (p *Planner) switchState(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to State) (Plan, error) {
-	if err := errors.Join(validate.Identifier("actor", actor, 128), validate.Text("reason", reason, 1024)); err != nil {
+	if err := validate.Actor(actor, reason); err != nil {
 		return Plan{}, err
 	}
 	return p.change(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
@@ -185,7 +185,7 @@ func (p *Planner) switchState(ctx context.Context, tenant string, id uuid.UUID, 
 // Cancel cancels a plan permanently: within a second no further item is started. What was
 // done stays done. A cancelled plan is unchanged. *StateError if the plan is done.
 func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Plan, error) {
-	if err := errors.Join(validate.Identifier("actor", p.actor, 128), validate.Text("reason", reason, 1024)); err != nil {
+	if err := validate.Actor(p.actor, reason); err != nil {
 		return Plan{}, err
 	}
 	return p.s.change(ctx, p.tenant, id, p.actor, reason, func(b *plans.Plan, _ bool) error {
