@@ -81,8 +81,8 @@ type BreakerStore interface {
 	BreakerChangedAt(ctx context.Context, t circuit.Target) (time.Time, error)
 	// UpdateBreaker changes a breaker and writes a receipt, in one commit. It calls decide with
 	// the newest state, which is a closed breaker of version 0 when there is none. When decide
-	// returns false nothing is written. It returns the breaker as it is now.
-	UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, moved bool, err error)
+	// returns false nothing is written, and changed is false. now is the breaker as it is then.
+	UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error)
 	// RecordProbes writes Probes, NewCasesProbed, Paused and FewSince of a breaker, without a receipt, if
 	// its version is still the one before next's and its state is next's. It reports whether it
 	// did.

@@ -407,8 +407,9 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 }
 
 // lookupExpiredKey looks up a run that cannot be called again because its operation key may
-// have expired. It returns true when the run may be claimed after that. A fallback probe whose
-// lookup fails in a retryable way is left as it is.
+// have expired. It returns true when the run may be claimed after that. The lookup of a fallback
+// probe whose failures are not charged only tests the target: it is not recorded, unless it fails
+// finally.
 func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (retry bool, result probeResult) {
 	if t.kind == kindFallback && !t.alwaysCharges {
 		switch lookup, wasInterrupted := l.m.caller.lookup(l.family, d.run); {

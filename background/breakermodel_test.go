@@ -60,6 +60,7 @@ type model struct {
 	window    failureWindow
 	probing   *probePolicy // nil while closed
 	openings  int
+	newCaseAt time.Duration // when the last probe of a new case started, or the opening
 	stalledAt time.Duration // when runs were first reported stalled; 0: never
 
 	down        [2]time.Duration
@@ -215,7 +216,7 @@ func (m *model) ended(r *modelRun, fails bool, p *probePolicy, t *probeCall) {
 	case m.probing == nil:
 		if m.window.note(m.clock(), outcome{caseID: r.id, first: r.attempts == 1, failed: fails, last: r.spent >= modelBudget-1}) != "" {
 			m.openings++
-			m.probing = newProbePolicy(m.rule, modelSlots, m.rnd, m.clock())
+			m.probing, m.newCaseAt = newProbePolicy(m.rule, modelSlots, m.rnd, m.clock()), m.now
 			m.window = failureWindow{rule: m.rule}
 		}
 	}
@@ -248,7 +249,7 @@ func (m *model) lead() {
 		}
 		return
 	}
-	if p.stalled(m.clock(), paused) && m.stalledAt == 0 {
+	if paused > 0 && !p.targetWorks(m.clock()) && m.now-m.newCaseAt >= m.rule.StalledAfter && m.stalledAt == 0 {
 		m.stalledAt = m.now
 	}
 	let := func(r *modelRun, l probeKind) { m.call(r, p, p.start(m.clock(), l)) }
@@ -259,6 +260,7 @@ func (m *model) lead() {
 			at = int(from * float64(len(fresh)))
 		}
 		let(fresh[at], kindNewCase)
+		m.newCaseAt = m.now
 		fresh = slices.Delete(fresh, at, at+1)
 	}
 	n, rests := p.retriedAllowed(m.clock()), !waiting && p.fallbackDue(m.clock(), paused)

@@ -18,9 +18,11 @@
 //   - The handler is called only after its attempt is on record as started, and at
 //     most once for each attempt.
 //   - No attempt starts before its time.
-//   - An outcome that cannot be recorded is kept and retried until it is recorded.
-//     Nothing new is claimed meanwhile (Healthy). Only Close or the end of the
-//     process drops it.
+//   - An outcome that cannot be recorded yet is kept and retried until it is recorded.
+//     Only Close or the end of the process drops it: then its attempt ends as interrupted.
+//     While the journal answers no write, nothing new is claimed (Healthy). An outcome
+//     with values that the journal cannot store makes its run a dead letter that states
+//     them as text (ReasonUnrecordable).
 //   - An attempt that ends without a clear answer ends as unknown, never as failed,
 //     and no dead letter is opened for it before Family.Lookup answered.
 //   - A live run that is due and has no notification gets a new one.

@@ -30,7 +30,6 @@ type probePolicy struct {
 	picks            int
 	lastAnswer       time.Time // the last answer; zero before
 	lastProbe        time.Time // when the last probe started
-	lastNewCase      time.Time // when the last probe of a new case started, or the opening
 	fallbackInterval time.Duration
 	fewSince         time.Time // since when few runs are paused; zero while many are
 	failingSince     time.Time // first failed probe since the last answer; zero when there was none
@@ -56,7 +55,7 @@ type probeCall struct {
 const initialMaxRetried = 4
 
 func newProbePolicy(rule circuit.Rule, slots int, rnd *rand.Rand, now time.Time) *probePolicy {
-	return &probePolicy{rule: rule, slots: slots, rnd: rnd, credit: 1, maxRetried: min(initialMaxRetried, max(1, slots/2)), lastProbe: now, lastNewCase: now, fallbackInterval: rule.FallbackInterval}
+	return &probePolicy{rule: rule, slots: slots, rnd: rnd, credit: 1, maxRetried: min(initialMaxRetried, max(1, slots/2)), lastProbe: now, fallbackInterval: rule.FallbackInterval}
 }
 
 // targetWorks reports whether an answer shows that the target works now.
@@ -117,7 +116,7 @@ func (p *probePolicy) start(now time.Time, kind probeKind) *probeCall {
 	switch kind {
 	case kindNewCase:
 		p.newInFlight++
-		p.lastProbe, p.lastNewCase = now, now
+		p.lastProbe = now
 	case kindRetried:
 		p.retriedInFlight++
 	case kindFallback:
@@ -221,10 +220,4 @@ func (p *probePolicy) recovered(now time.Time, waiting bool, paused int) bool {
 // answer.
 func (p *probePolicy) relapsed(now time.Time) bool {
 	return !p.failingSince.IsZero() && now.Sub(p.failingSince) >= relapseFactor*p.rule.AnswerValidFor
-}
-
-// stalled reports whether runs are paused and there was no new case to probe for StalledAfter.
-// paused is the number of paused runs.
-func (p *probePolicy) stalled(now time.Time, paused int) bool {
-	return paused > 0 && !p.targetWorks(now) && now.Sub(p.lastNewCase) >= p.rule.StalledAfter
 }

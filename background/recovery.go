@@ -18,7 +18,8 @@ const (
 	removeSessionAfter = 30 * time.Second
 )
 
-// ObserverActor is the prefix of the actor in receipts about attempts of lost workers.
+// ObserverActor is the prefix of the actor in receipts of what a process saw of others: attempts of
+// lost workers, and tampering with tasks.
 const ObserverActor = "observer:"
 
 // recoverer watches the sessions of all processes. A session whose counter does not change for

@@ -40,7 +40,7 @@ func (t *tamperingDetector) record(ctx context.Context, run Run, kind string) {
 		return
 	}
 	tr := t.recorder.newTransition(receipts.OutOfBandChangeDetected, run)
-	tr.Actor, tr.Reason = "observer:"+t.recorder.worker, kind
+	tr.Actor, tr.Reason = ObserverActor+t.recorder.worker, kind
 	after, err := f.Record(ctx, tr)
 	switch {
 	case errors.Is(err, ErrConflict):

@@ -18,7 +18,7 @@ import (
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
 // Errors: ErrNotDue, ErrExpired, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
-// ErrReconcileFirst, ErrConflict.
+// ErrReconcileFirst, ErrConflict. Any other error is final: the same transition gets it again.
 func (tr Transition) Apply(now Run) (Run, error) {
 	switch tr.Event {
 	case receipts.AttemptStarted:
@@ -106,7 +106,10 @@ func (tr Transition) cancelWaiting(now Run) (Run, error) {
 
 func (tr Transition) reconcile(now Run) (Run, error) {
 	late := now.ClosedUnpaid() && tr.Result.Class == Executed // a payment is recorded whenever it is found
-	if !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt {
+	switch {
+	case tr.Result.Class != Executed && tr.Result.Class != NotExecuted:
+		return now, fmt.Errorf("background: %q is no finding", tr.Result.Class)
+	case !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt:
 		return now, ErrConflict // the finding does not cover calls made since
 	}
 	now = tr.mergeOutcome(now)

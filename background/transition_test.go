@@ -244,6 +244,22 @@ func TestReconcileClearsOrCloses(t *testing.T) {
 	}
 }
 
+// A finding says that the call was executed, or that it was not. Anything else, as of a plan that a newer
+// version made, must not be taken for either.
+func TestAFindingOfAnotherClassIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, state := range []State{Pending, Scheduled, DeadLettered} {
+		run := runIn(state)
+		run.Class, run.UnresolvedUnknowns = Unknown, 1
+		for _, class := range []Class{NoClass, Unknown, "executed_in_part"} {
+			after, err := Transition{Event: receipts.Reconciled, Run: run, Result: Result{Class: class}}.Apply(run)
+			if err == nil || WriteOutcomeKnown(err) || !cmp.Equal(after, run) {
+				t.Errorf("%s, found %q: %+v, %v", state, class, after, err)
+			}
+		}
+	}
+}
+
 // Each call is identified by its attempt number: the answer of one says nothing about another.
 func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	t.Parallel()

@@ -17,8 +17,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// admission is an adjudication with everything its run needs, fixed before the journal is read,
-// so that the decision can be repeated without side effects.
+// admission is an adjudication with everything its run needs, fixed before the journal is read.
+// Its decide and openCase are pure: the journal may call them repeatedly with the same outcome.
 type admission struct {
 	Adjudication
 	run        background.RunID
@@ -32,8 +32,8 @@ type admission struct {
 	unsafeErr  error // refuses a new adjudication; an earlier version may have accepted this one
 }
 
-// admission fixes everything that a submission needs, so that the journal may
-// call Decide repeatedly with the same outcome.
+// admission fixes the ids, the stored bytes, the policy and the time of a submission. It returns
+// a *FieldError (joined, one per field) for malformed input.
 func (s *submissions) admission(ctx context.Context, a Adjudication) (admission, error) {
 	if a.Generation == 0 {
 		a.Generation = 1

@@ -94,7 +94,7 @@ func TestATenantThatWasDeletedIsDetectedByItsPositions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said := a.Verdict(audit.InvariantOrder); !strings.Contains(said, "and there is none") {
+	if said := a.Verdict(audit.InvariantOrder); !strings.Contains(said, "which is not there") {
 		t.Errorf("%q: %+v", said, a.Breaks)
 	}
 }

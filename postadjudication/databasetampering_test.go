@@ -278,12 +278,12 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"1c an actor is edited and relinked", s.rewriteTrailSQL("held", changeEach(receipts.HoldPlaced, func(d *receipts.Draft) { d.Actor = "user:bob" })), detectedByHeads, audit.InvariantHeads, "differs from the saved head"},
 		{"2 a receipt is deleted", []string{`DELETE FROM recourse.receipts` + of("settled") + ` AND seq = 2`}, detectedByAudit, audit.InvariantChains, "sequence 3 stands in its place"},
 		{"2' a receipt is deleted, the others renumbered and relinked", append(s.rewriteTrailSQL("held", func(ds []receipts.Draft) []receipts.Draft { return slices.Delete(ds, len(ds)-2, len(ds)-1) }),
-			`UPDATE recourse.annotations SET held = false, hold_reason = ''`+run("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
+			`UPDATE recourse.annotations SET held = false, hold_reason = ''`+run("held")), detectedByAudit, audit.InvariantOrder, "which is not there"},
 		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, audit.InvariantChains, "the trail ends at"},
-		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, audit.InvariantOrder, "and there is none"},
+		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, audit.InvariantOrder, "which is not there"},
 		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the saved head is at"},
 		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the trail ends at 0"},
-		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, audit.InvariantOrder, "and there is none"},
+		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, audit.InvariantOrder, "which is not there"},
 		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
 		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, detectedByAudit, audit.InvariantFold, "stored state cancelled, the receipts say succeeded"},
 		{"5b a letter is closed", []string{`UPDATE recourse.runs SET letter = 'purged', active = false` + id("letter")}, detectedByAudit, audit.InvariantFold, "stored letter purged, the receipts say open"},
@@ -318,7 +318,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"a plan of a tenant with nothing else is added", []string{`INSERT INTO recourse.bulks OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(b, '{"id": "00000000-0000-7000-8000-000000000001", "number": 99, "tenant": "stranger"}')).* FROM recourse.bulks b WHERE b.id = '` + s.unstartedPlan.ID.String() + `'`},
 			detectedByAudit, audit.InvariantFold, "of stranger was made, and no receipt says so"},
 		{"a circuit breaker over all tenants is added", []string{`INSERT INTO recourse.circuit_breakers (tenant, family, target, case_id, state, by_hand, actor, cause, reason, at, version)
-			VALUES ('', 'settlement', 'forged', gen_random_uuid(), 'open', true, 'user:bob', '', '', now(), 1)`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of forged for all tenants was moved, and no receipt says so"},
+			VALUES ('', 'settlement', 'forged', gen_random_uuid(), 'open', true, 'user:bob', '', '', now(), 1)`}, detectedByAudit, audit.InvariantFold, "the circuit breaker of forged for all tenants was changed, and no receipt says so"},
 		{"the time of a death is moved, in the list too", []string{`UPDATE recourse.runs SET dead_at = dead_at - interval '100 days'` + id("letter"), `UPDATE recourse.letters SET dead_at = dead_at - interval '100 days'` + run("letter"), recountSQL},
 			detectedByAudit, audit.InvariantFold, "stored time of death"},
 		{"a settlement is said to be a plain task", []string{`UPDATE recourse.cases SET kind = 'plain', escrow_id = NULL WHERE subject = 'txr_1'`}, detectedByAudit, audit.InvariantFold, "stored kind plain"},
@@ -337,7 +337,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"what became of an item is edited", []string{`UPDATE recourse.bulk_items SET outcome = 'plan_stale' WHERE bulk_id = '` + s.executedPlan.ID.String() + `'`}, detectedByAudit, audit.InvariantFold, "and the receipts say that it was done"},
 		{"a count of a plan is edited", []string{`UPDATE recourse.bulk_counts SET items = 9 WHERE bulk_id = '` + s.executedPlan.ID.String() + `' AND ran`}, detectedByAudit, audit.InvariantFold, "counts 9 items"},
 		{"a run is marked to be cancelled", []string{`UPDATE recourse.runs SET cancel_requested = true, cancel_by = 'user:bob'` + id("letter")}, detectedByAudit, audit.InvariantFold, "to be cancelled by user:bob, and no receipt says so"},
-		{"an operation log loses its case", []string{`DELETE FROM recourse.operation_logs WHERE subject = 'bulks'`}, detectedByAudit, audit.InvariantFold, "tells of bulks, which is not there"},
+		{"an operation log loses its case", []string{`DELETE FROM recourse.operation_logs WHERE subject = 'bulks'`}, detectedByAudit, audit.InvariantFold, "has the receipts of bulks, which is not there"},
 		{"the list is said to be further than the order of events", []string{`UPDATE recourse.projected SET last = last + 100`}, detectedByAudit, audit.InvariantOrder, "and the list of letters follows it up to"},
 	}
 }

@@ -150,7 +150,11 @@ func TestAFilterThatMakesNoSenseIsRefused(t *testing.T) {
 
 func TestLettersCanBeAskedForByWhateverTheirRunsDieOf(t *testing.T) {
 	t.Parallel()
-	for _, reason := range []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, postadjudication.ReasonCaseEnded} {
+	for _, reason := range []string{
+		background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
+		background.ReasonUnrecordable, background.ReasonRequestAltered, background.ReasonOrdered, background.ReasonExpired,
+		postadjudication.ReasonCaseEnded, postadjudication.ReasonPaidUnderOlderKey,
+	} {
 		if err := (deadletter.Filter{ReasonCode: reason}).Validate(); err != nil {
 			t.Errorf("%s: %v", reason, err)
 		}

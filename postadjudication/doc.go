@@ -9,7 +9,7 @@
 // operation key. A call whose outcome is unknown is repeated only under the same key, while the
 // escrow service still knows it. State, money and evidence of each step are one commit.
 //
-//	Submit, SubmitTx, SubmitBatch ──▶ admission ──▶ a pure decision ──▶ journal ──▶ notification
+//	Submit, SubmitTx, SubmitBatch ──▶ admission ──▶ journal: decide ──▶ notification
 //	Run ──▶ background.Manager ──▶ Settlements.Handle ──▶ escrow.Executor
 //	                          └──▶ Settlements.Record: Transition ──▶ settlement.Apply ──▶ journal
 //	Status, Case, Receipts ◀── journal       AuditReader ──▶ package audit

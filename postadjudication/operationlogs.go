@@ -48,8 +48,8 @@ func (t TenantOperationLogs) History(ctx context.Context, log OperationLog, afte
 }
 
 // History returns the changes of a target's circuit breaker in order, as
-// TenantOperationLogs.History does. The trail is a tenant's, which also records when the breaker over all tenants paused
-// the tenant's runs, or that of AllTenants.
+// TenantOperationLogs.History does. For a tenant these are the changes of its own breaker, and
+// when the breaker over all tenants paused its runs; for AllTenants, the changes of that one.
 func (t TenantBreakers) History(ctx context.Context, target string, after int64, limit int) ([]OperationLogEntry, error) {
 	if target == "" {
 		return nil, &refusal.FieldError{Field: "target", Problem: "must be given"}

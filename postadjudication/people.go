@@ -12,9 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// People is the number of people required to state or free a tenant's money by hand: to record
-// an executed finding, to free a reservation, and to start a bulk plan that forks or purges
-// settlements.
+// People is the number of people that it takes, for a tenant, to record an executed finding of a
+// settlement, to free a reservation, and to start a bulk plan that forks or purges settlements.
 type People struct {
 	Tenant string     `json:"tenant"`
 	People int        `json:"people"` // 2 unless set to 1

@@ -405,8 +405,10 @@ func (h *Health) CheckRedis(ctx context.Context) error {
 	return h.s.manager.CheckRedis(ctx, false)
 }
 
-// Close closes Redis and Postgres. Before, it writes every accepted submission and, if Redis
-// answers within seconds, sends the pending notifications.
+// Close stops Run, waits for submissions that are being written, sends the notifications that
+// still wait if Redis answers within seconds, and closes the connections to Redis and Postgres.
+// It returns the error of closing Redis. A submission that was answered needs no Close: it is
+// committed.
 func (s *Service) Close() error {
 	err := s.manager.Close()
 	s.subscribers.close(s.grace)

@@ -150,8 +150,9 @@ const (
 	ReconcileFirst Reply = "reconcile_first"
 	// RetryKeyMismatch: the same generation was submitted with other content.
 	RetryKeyMismatch Reply = "retry_key_mismatch"
-	// Cancelled: the same adjudication was accepted as Run, and a person cancelled it before
-	// money moved. Actor and Reason are that person's. Only a higher generation starts again.
+	// Cancelled: the same adjudication was accepted as Run, and Actor ended it before money
+	// moved: by a cancel, by a finding that closed its dead letter, or by freeing its
+	// reservation. Only a higher generation starts again.
 	Cancelled Reply = "cancelled"
 	// CaseEnded: the case is settled or refunded by another adjudication. The refusal is
 	// in its receipts.
@@ -191,8 +192,8 @@ type Submitted struct {
 
 	// For Cancelled only.
 
-	Actor  string // who cancelled the run
-	Reason string // why, in that person's words
+	Actor  string // who ended the run or closed its dead letter
+	Reason string // why, in the actor's words
 
 	run    background.Run
 	notify func(context.Context, background.Run) error

@@ -84,10 +84,7 @@ func (s *Service) recordTargets(ctx context.Context) error {
 		if !failing {
 			s.log.Warn("can't record the circuit breakers of targets, retrying", zap.Error(err))
 		}
-		select {
-		case <-time.After(recordTargetsEvery):
-		case <-ctx.Done():
-		}
+		casework.Sleep(ctx, recordTargetsEvery, nil)
 	}
 	return nil
 }

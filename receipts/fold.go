@@ -117,8 +117,10 @@ func (f *foldState) transition(run *RunHistory, e Entry) error {
 		return run.close(LetterPurged)
 	case ReservationFreed:
 		return f.freed(run)
+	case Replayed, HoldPlaced, HoldReleased, Marked, RetentionEnding, ConservationBreach:
+		return nil // they change no state
 	}
-	return nil // replayed, holds, marks, a warning and a breach change no state
+	return errors.New("the fold does not know what it changes")
 }
 
 func (f *foldState) submitted(e Entry) error {

@@ -3,6 +3,7 @@ package receipts
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -182,6 +183,16 @@ func TestFoldOfLegalOrders(t *testing.T) {
 				t.Errorf("%s %q, %d unknown, class %q", r.State, r.Letter, h.UnknownOpen, r.Class)
 			}
 		})
+	}
+}
+
+// A new subtype has to say what it changes, or that it changes nothing.
+func TestFoldKnowsEverySubtype(t *testing.T) {
+	t.Parallel()
+	for _, s := range KnownSubtypes() {
+		if _, err := folded(t, submit(), draftOf(s, 1, Payload{})); err != nil && strings.Contains(err.Error(), "does not know") {
+			t.Error(err)
+		}
 	}
 }
 

@@ -29,11 +29,11 @@ const (
 	Submitted          Subtype = "submitted"           // a run was accepted
 	Activated          Subtype = "activated"           // a run that was submitted as pending may be attempted from now on
 	AttemptStarted     Subtype = "attempt-started"     // committed before the executor was called
-	AttemptInterrupted Subtype = "attempt-interrupted" // the worker was lost or shut down; the outcome is unknown
+	AttemptInterrupted Subtype = "attempt-interrupted" // an attempt was cut short, and the run continues: its worker was lost, stopped, too late to call, or gave it back
 	AttemptSucceeded   Subtype = "attempt-succeeded"   // the executor's success ended the run
 	AnsweredLate       Subtype = "answered-late"       // the answer of an attempt came after its end
 	CancelRequested    Subtype = "cancel-requested"    // somebody asked to cancel a run while its attempt was open
-	Cancelled          Subtype = "cancelled"           // the run ended on request
+	Cancelled          Subtype = "cancelled"           // the run ended on request, or because another payment ended its case
 	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
 	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
 	ConservationBreach Subtype = "conservation-breach" // more was paid than was decided
@@ -45,10 +45,10 @@ const (
 	Replayed         Subtype = "replayed"          // a rule or a bulk plan asked for the fork
 	RetentionExpired Subtype = "retention-expired" // the letter outlived its retention and was pruned
 	Purged           Subtype = "purged"            // somebody removed the letter
-	HoldPlaced       Subtype = "hold-placed"       // retention no longer touches the letter
-	HoldReleased     Subtype = "hold-released"     // retention applies again
+	HoldPlaced       Subtype = "hold-placed"       // retention, purges and rules no longer touch the letter
+	HoldReleased     Subtype = "hold-released"     // they apply again
 	Marked           Subtype = "marked"            // somebody said whether to try again, or to look first
-	RetentionEnding  Subtype = "retention-ending"  // the letter's retention ends soon: written once
+	RetentionEnding  Subtype = "retention-ending"  // announces when the letter's retention ends; written once, and once more after each hold
 	Refused          Subtype = "refused"           // who asked for what, and why not
 )
 
@@ -61,11 +61,11 @@ const (
 	KeyCreated              Subtype = "key-created"
 	KeyRevoked              Subtype = "key-revoked"
 	AccessRefused           Subtype = "access-refused"       // as refused, where no case of the tenant is named
-	BulkChanged             Subtype = "bulk-changed"         // a bulk plan was started, paused, resumed, cancelled, or is done
+	BulkChanged             Subtype = "bulk-changed"         // a bulk plan was made, started, paused, resumed or cancelled, is done, or was deleted because nobody started it
 	RuleChanged             Subtype = "rule-changed"         // a rule for dead letters was made, changed or deleted
 	DeadLettersRebuilt      Subtype = "dead-letters-rebuilt" // rows of the list of dead letters that differed were written anew
 	LettersPruned           Subtype = "letters-pruned"       // a round of retention pruned letters of jobs; each has its own receipt
-	PeopleChanged           Subtype = "people-changed"       // how many people it takes to state or free money by hand
+	PeopleChanged           Subtype = "people-changed"       // how many people it takes to state or free money by hand, and to fork or purge settlements by a plan
 	WebhookChanged          Subtype = "webhook-changed"      // a webhook was created, paused, resumed, rotated, replayed or deleted
 )
 

@@ -6,7 +6,6 @@ import "errors"
 type Effect struct {
 	Committed int64 // change of what the escrow has committed; negative when more was freed
 	Excess    int64 // paid over what was decided, see State.payable
-	Moved     bool  // the progression status changed
 }
 
 func unchangedMoney(s State, _ Event) (State, Effect) { return s, Effect{} }

@@ -34,7 +34,6 @@ func Apply(s State, e Event) (State, Effect, error) {
 	if e.Fact == Executed && next.Moved >= next.Asked {
 		next.Progression, next.Reason = endStatus(e.Outcome), reasonCompleted
 	}
-	effect.Moved = next.Progression != s.Progression
 	return next, effect, nil
 }
 

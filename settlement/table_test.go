@@ -99,7 +99,7 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 		w := written[fact]
 		expected.Progression, expected.ReasonCode, expected.Reason, expected.Lifecycle = to, w.code, w.reason, w.lifecycle[lifecycle]
 	}
-	money := Effect{Moved: to != from}
+	var money Effect
 	switch {
 	case fact == "adjudicated", fact == "re-adjudicated":
 		money.Committed = 60 - s.Reserved

@@ -15,7 +15,7 @@ type breakerStore struct{ *state }
 // blockedByBreaker reports whether a circuit breaker blocks a run.
 func (s *state) blockedByBreaker(r background.Run) bool {
 	for _, tenant := range []string{r.Tenant, ""} {
-		if !s.breakers[circuit.Target{Tenant: tenant, Family: r.Family, Name: r.Target}].Allows(r.ID) {
+		if b := s.breakers[circuit.Target{Tenant: tenant, Family: r.Family, Name: r.Target}]; b.Blocks() && !slices.Contains(b.Probes, r.ID) {
 			return true
 		}
 	}

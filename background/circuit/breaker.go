@@ -1,7 +1,6 @@
 package circuit
 
 import (
-	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/receipts"
@@ -69,8 +68,8 @@ const (
 	CauseManual    = "by_hand"
 )
 
-// Blocks reports whether the breaker keeps runs of its target from being claimed. Probes are
-// claimed all the same, see Allows.
+// Blocks reports whether the breaker keeps runs of its target from being claimed, except for
+// Probes.
 func (b Breaker) Blocks() bool { return b.State == Open || b.State == HalfOpen }
 
 // Next returns the breaker changed to a state. An opening begins where it was closed before.
@@ -118,7 +117,3 @@ func (b Breaker) Close(actor, cause, reason string, at time.Time) (Breaker, bool
 	next.Paused = 0
 	return next, true
 }
-
-// Allows reports whether a run may be claimed: the breaker is closed, or lists the run as a
-// probe.
-func (b Breaker) Allows(id receipts.RunID) bool { return !b.Blocks() || slices.Contains(b.Probes, id) }

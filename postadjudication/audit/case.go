@@ -159,16 +159,14 @@ func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Re
 	if folded.State != c.State {
 		compareSettlement(c.State, folded.State).fail(a, at, "case "+c.ID.String())
 	}
-	for i := range c.Runs {
-		r := &c.Runs[i]
-		if r.Letter == receipts.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
-			a.fail(InvariantLetters, at.withRun(r.ID), "run %s is an open letter, its case is %q", r.ID, c.State.Progression)
-		}
-	}
 	activeRuns := 0
 	for i := range c.Runs {
-		if c.Runs[i].IsActive() {
+		r := &c.Runs[i]
+		if r.IsActive() {
 			activeRuns++
+		}
+		if r.Letter == receipts.LetterOpen && c.State.Progression != settlement.DisputeReady && !c.State.Progression.Ended() {
+			a.fail(InvariantLetters, at.withRun(r.ID), "run %s is an open letter, its case is %q", r.ID, c.State.Progression)
 		}
 	}
 	if activeRuns > 1 {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,6 +80,14 @@ const (
 // Actions are the actions that Plan accepts.
 var Actions = []Action{Fork, Reconcile, Purge, Mark, Hold, Release}
 
+// isKnown reports whether this version has the action. A newer version may have stored another one.
+func (a Action) isKnown() bool { return a == Finding || a == Free || slices.Contains(Actions, a) }
+
+// unknownAction is the error of a plan, or of an item of it, whose action this version does not have.
+func unknownAction(a Action) error {
+	return &refusal.FieldError{Field: "action", Problem: "is not known to this version: " + string(a)}
+}
+
 // State is the state of a plan.
 type State = plans.State
 
@@ -116,8 +125,9 @@ type Plan struct {
 	Throttle int       `json:"throttle,omitempty"` // items per second; 0: no limit
 
 	// What was planned. Refused counts letters by the gate that would have refused them at
-	// planning; Ready and Money are of the others. Hash covers the letters with their versions
-	// and amounts, the action, the actor and the reason: Run takes it as confirmation.
+	// planning; Ready and Money are of the others. Hash covers the tenant, the action, the
+	// request (Spec), the actor and the actor's key, the reason, and the letters with their
+	// versions and amounts: Run takes it as confirmation.
 	Items   int64                  `json:"items"`
 	Ready   int64                  `json:"ready"`
 	Money   map[string]int64       `json:"money"` // currency -> reserved minor units

@@ -73,6 +73,15 @@ func (p Plans) PlanAgain(ctx context.Context, like Plan, f deadletter.Filter, sc
 	return p.s.withCounts(ctx, b)
 }
 
+// PlanOfAction stores a plan of another action for the items of a plan, as a newer version may.
+func (p Plans) PlanOfAction(ctx context.Context, like Plan, action Action) (Plan, error) {
+	items, err := p.s.stored.Items(ctx, like.ID, "", 0, int(like.Items))
+	if err != nil {
+		return Plan{}, err
+	}
+	return p.s.storePlan(ctx, plans.Plan{Tenant: p.tenant, Action: string(action), Actor: p.actor, Reason: like.Reason}, like.Spec, items)
+}
+
 // Scope returns what a plan of all letters selects of a tenant's list.
 func (p Plans) Scope(at time.Time) search.Filter {
 	return p.s.index.JournalFilter(deadletter.Filter{}, at)

@@ -13,9 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// SecondPersonError means that another person than its author must start a plan. To state or free
-// money by hand takes two people: one plans it, and another one reviews the plan and starts
-// it.
+// SecondPersonError means that another person than its author must start a plan. A plan that states
+// or frees money, or forks or purges settlements, takes two people: one makes the plan, and another
+// one reviews it and starts it.
 type SecondPersonError struct {
 	Plan    Plan   // waits for the second person
 	Because string // why this caller may not start it; empty if the plan was only just made
@@ -54,15 +54,16 @@ func provenanceOf(b plans.Plan) casework.Provenance {
 	return m
 }
 
-// needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them.
+// needsTwoPeople reports whether a plan states or frees money, forks settlements or purges them. A plan
+// whose action this version does not have may do so.
 func needsTwoPeople(b *plans.Plan) bool {
 	switch Action(b.Action) {
-	case Finding, Free:
-		return true
 	case Fork, Purge:
 		return b.HasSettlements
+	case Reconcile, Mark, Hold, Release:
+		return false
 	}
-	return false
+	return true
 }
 
 // planStarter is the caller who starts a plan.

@@ -39,6 +39,7 @@ func (e *StateError) Error() string {
 //
 // Errors:
 //   - *FieldError of hash, with plan_stale: the hash is not the plan's
+//   - *FieldError of action: this version does not have the action of the plan, which a newer one made
 //   - *StateError: the plan is cancelled
 //   - *SecondPersonError: another person must start the plan
 //   - ErrNotFound: the tenant has no such plan
@@ -46,22 +47,22 @@ func (p Plans) Run(ctx context.Context, id uuid.UUID, hash string) (Plan, error)
 	return p.s.start(ctx, p.tenant, id, hash, p.actor, nil)
 }
 
-// RunHere is Run of a purge by this process, which writes the letters to its own Config.Archive,
-// whether or not any process Runs. It returns when the plan is done, paused or cancelled. It takes
-// the plan's lock before the plan is started, so that no other process works on it meanwhile. A
-// paused plan, and a running one on which no process works, are continued; one on which another
-// process works is returned as it is. While the journal is unavailable, RunHere retries.
+// RunHere starts a purge as Run does, and works on it in this process, which writes the letters to
+// its own Config.Archive. It needs no other process. It returns when the plan is done, paused or
+// cancelled. It takes the plan's lock before the plan is started, so that no other process works on
+// it meanwhile. A paused plan, and a running one on which no process works, are continued; one on
+// which another process works is returned as it is. While the journal is unavailable, RunHere retries.
 //
 // If ctx ends first, the plan is paused in the name of the actor. If this process dies, the plan
-// stays running: a process that Runs continues it with its own archive, or RunHere does if it is
-// called again. A process without an archive pauses a plan that was made with one.
+// stays running: another process that runs plans continues it with its own archive, or RunHere does
+// if it is called again. A process without an archive pauses a plan that was made with one.
 //
 // Errors: those of Run; a *FieldError of action if the plan is no purge, and of archive if the plan
 // was made with an archive and this process has none.
 func (p Plans) RunHere(ctx context.Context, id uuid.UUID, hash string) (Plan, error) {
 	b, err := p.s.find(ctx, p.tenant, id)
 	if err == nil && Action(b.Action) != Purge {
-		err = &refusal.FieldError{Field: "action", Problem: "must be purge: only a process that runs does what the plan says"}
+		err = &refusal.FieldError{Field: "action", Problem: "must be purge: a plan of another action is worked on by the processes that run plans"}
 	}
 	var spec Spec
 	if err == nil {
@@ -115,6 +116,9 @@ func (p *Planner) start(ctx context.Context, tenant string, id uuid.UUID, hash, 
 	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
 		return Plan{}, &refusal.FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the hash of the plan; make a new plan and review it"}
 	}
+	if !Action(b.Action).isKnown() {
+		return Plan{}, unknownAction(Action(b.Action))
+	}
 	by, err := p.newStarter(ctx, tenant, actor, breakGlass)
 	if err != nil {
 		return Plan{}, err
@@ -163,7 +167,7 @@ func (p Plans) Resume(ctx context.Context, id uuid.UUID, reason string) (Plan, e
 }
 
 func (p *Planner) switchState(ctx context.Context, tenant string, id uuid.UUID, actor, reason string, from, to State) (Plan, error) {
-	if err := errors.Join(validate.Identifier("actor", actor, 128), validate.Text("reason", reason, 1024)); err != nil {
+	if err := validate.Actor(actor, reason); err != nil {
 		return Plan{}, err
 	}
 	return p.change(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
@@ -181,7 +185,7 @@ func (p *Planner) switchState(ctx context.Context, tenant string, id uuid.UUID, 
 // Cancel cancels a plan permanently: within a second no further item is started. What was
 // done stays done. A cancelled plan is unchanged. *StateError if the plan is done.
 func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Plan, error) {
-	if err := errors.Join(validate.Identifier("actor", p.actor, 128), validate.Text("reason", reason, 1024)); err != nil {
+	if err := validate.Actor(p.actor, reason); err != nil {
 		return Plan{}, err
 	}
 	return p.s.change(ctx, p.tenant, id, p.actor, reason, func(b *plans.Plan, _ bool) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -223,5 +224,32 @@ func TestTheOutcomesOfACancelledPlanAreAllFound(t *testing.T) {
 	}
 	if done := len(r.BulkItems(plan.ID, "done")); done != n {
 		t.Errorf("%d items are done", done)
+	}
+}
+
+// A plan that a newer version made may move money in a way that this version does not know.
+func TestAPlanOfAnUnknownActionIsNotStartedAndDoesNothing(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	ctx := context.Background()
+	letter := r.DeadLetter(1, rig.Refuses)
+	plan, err := r.As("acme", "user:ada").Bulk.PlanOfAction(ctx, r.MustPlan(rig.AllLetters(bulk.Hold)), "transfer")
+	if err != nil || plan.People != 2 {
+		t.Fatalf("it takes %d people: %v", plan.People, err)
+	}
+	for _, actor := range []string{"user:ada", "user:bob"} {
+		var wrong *refusal.FieldError
+		if _, err := r.As("acme", actor).Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &wrong) || wrong.Field != "action" {
+			t.Errorf("started by %s: %v", actor, err)
+		}
+	}
+	if _, err := r.DB.Exec(`UPDATE recourse.bulks SET state = 'running', started_by = 'user:bob', started_at = now() WHERE id = $1`, plan.ID); err != nil {
+		t.Fatal(err)
+	}
+	if b := r.WaitPlan(plan.ID); b.Progress.Failed != 1 || b.Progress.Done != 0 {
+		t.Errorf("%+v", b.Progress)
+	}
+	if status := r.LetterStatus(letter); status != background.LetterOpen {
+		t.Errorf("the letter is %s", status)
 	}
 }

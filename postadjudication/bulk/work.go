@@ -39,9 +39,10 @@ type planWork struct {
 	spec Spec
 }
 
-// work works on a plan until it is done or ctx is done. Items that were started are left
-// without an outcome only if ctx is done or the journal is unavailable. It returns errAttemptRunning if the runs of remaining items are being called,
-// or the journal was unavailable for them: then the plan is worked on again.
+// work works on a plan until it is done or ctx is done. Items that were started are left without an
+// outcome only if ctx is done or the journal is unavailable. It returns errAttemptRunning if the runs
+// of the remaining items are being called, or the journal was unavailable for them: then the plan is
+// worked on again.
 func (p *Planner) work(ctx context.Context, b plans.Plan) error {
 	spec, err := specOf(b)
 	if err != nil {
@@ -400,6 +401,8 @@ func (w *planWork) letterAction(ctx context.Context, letters []journal.LetterRow
 		decide = casework.Holding(actor, reason, at)
 	case Release:
 		decide = casework.Releasing(actor, reason, at)
+	default:
+		return nil, m, unknownAction(Action(w.plan.Action))
 	}
 	m.Alone = w.plan.Parallel
 	return decide, m, nil
@@ -456,7 +459,7 @@ func (w *planWork) applyItem(ctx context.Context, i *plans.Item) (err error) {
 	case Free:
 		err = w.freeReservation(ctx, i, by)
 	default:
-		err = &refusal.FieldError{Field: "action", Problem: "is not known to this version: " + w.plan.Action}
+		err = unknownAction(Action(w.plan.Action))
 	}
 	return err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Lineage is a job: a run, its ancestors and its descendants by fork. The id of any of
-// its runs leads to it, so that one id can identify the job however often it is forked.
+// Lineage is a run with its ancestors and its descendants by fork. The id of any of its runs
+// leads to it, so that one id identifies the work however often it is forked.
 type Lineage struct {
 	Root    background.RunID `json:"root_run_id"`
 	Newest  background.RunID `json:"newest_run_id"`
@@ -18,7 +18,7 @@ type Lineage struct {
 	Runs    []Status         `json:"runs"`         // oldest first
 }
 
-// Lineage returns the job that a run of a tenant belongs to. Errors: refusal.ErrNotFound if the
+// Lineage returns the lineage that a run of a tenant belongs to. Errors: refusal.ErrNotFound if the
 // tenant has no such run.
 func (s *Reader) Lineage(ctx context.Context, tenant string, id background.RunID) (Lineage, error) {
 	seen, err := s.Applier.OwnRun(ctx, tenant, id)

@@ -174,10 +174,6 @@ func waitsFor(c *journal.CaseRow) string {
 
 // allowedActions returns the actions allowed for a case, as far as its row shows.
 func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
-	open, freeAction := c.Letter == background.LetterOpen, ""
-	if c.State.Reserved > 0 && !c.Held {
-		freeAction = "free"
-	}
 	switch waits {
 	case "":
 		if c.RunState.Waiting() && c.UnknownOpen == 0 {
@@ -185,7 +181,7 @@ func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
 		}
 		return actions
 	case WaitsForFinding:
-		if open {
+		if c.Letter == background.LetterOpen {
 			return append(actions, "lookup", "reconcile", "hold")
 		}
 		return append(actions, "reconcile")
@@ -195,8 +191,8 @@ func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
 		}
 		actions = append(actions, "reconcile", "hold", "purge")
 	}
-	if freeAction != "" {
-		actions = append(actions, freeAction)
+	if c.State.Reserved > 0 && !c.Held {
+		actions = append(actions, "free")
 	}
 	return append(actions, "adjudicate")
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/recourse-dev/recourse/background"
 )
 
-// RuleReplays counts the replays of a job by rules: of a run with its ancestors and descendants
-// by fork. Forks by people do not count.
+// RuleReplays counts the forks that replay rules made in the lineage of a run. Forks by people do
+// not count.
 type RuleReplays struct {
 	ByRule         map[string]int `json:"replays_by_rule,omitempty"`
 	LastReplayedAt *time.Time     `json:"last_replayed_at,omitempty"`
 	LastRule       string         `json:"replay_rule,omitempty"` // the rule of that replay
 }
 
-// Total returns how often rules replayed the job.
+// Total returns how often rules replayed the lineage.
 func (r RuleReplays) Total() (n int) {
 	for _, by := range r.ByRule {
 		n += by
@@ -23,7 +23,7 @@ func (r RuleReplays) Total() (n int) {
 	return n
 }
 
-// RuleReplays returns the replays of the jobs of a tenant's runs.
+// RuleReplays returns the replays by rules of the lineage of each run; runs without any are left out.
 func (s *Reader) RuleReplays(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]RuleReplays, error) {
 	lineages, err := s.Journal.Rules.LineageReplays(ctx, tenant, runs)
 	out := make(map[background.RunID]RuleReplays, len(lineages))

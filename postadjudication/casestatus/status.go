@@ -51,7 +51,7 @@ type Status struct {
 
 	Parents  []background.RunID `json:"parent_run_ids,omitempty"`   // its ancestors by fork, the oldest first
 	Forks    []background.RunID `json:"fork_run_ids,omitempty"`     // its descendants by fork, in order
-	Replays  int                `json:"replay_count"`               // number of forks of its job
+	Replays  int                `json:"replay_count"`               // number of forks in its lineage
 	Handler  background.RunID   `json:"handler_run_id,omitzero"`    // the run that handles its letter
 	LetterOf background.RunID   `json:"handles_letter_of,omitzero"` // the run whose letter this run handles
 	RuleReplays

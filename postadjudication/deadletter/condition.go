@@ -366,7 +366,7 @@ type LimitedCondition struct {
 }
 
 // Condition takes a slot, then compiles the condition. It returns nil for an empty condition.
-// The caller must call done.
+// The caller must call Done.
 func (l *Limiter) Condition(ctx context.Context, tenant, where string) (*LimitedCondition, error) {
 	if where == "" {
 		return nil, nil

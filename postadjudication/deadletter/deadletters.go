@@ -46,7 +46,7 @@ type Letter struct {
 	Held        bool                    `json:"held"`
 	Reprocess   bool                    `json:"reprocess_eligible"`
 	Review      bool                    `json:"manual_review_required"`
-	ExpiresAt   *time.Time              `json:"expires_at,omitempty"` // when retention may purge it; nil: never
+	ExpiresAt   *time.Time              `json:"expires_at,omitempty"` // retention purges it no earlier; nil: never
 	Dispatch    string                  `json:"dispatch_reference"`
 	CanFork     bool                    `json:"can_fork"`
 	RefusedBy   refusal.Gate            `json:"refused_by,omitempty"` // why it can't be forked now

@@ -196,6 +196,13 @@ const MaxFilterText = 512
 // maxFilterCount bounds numbers of attempts and replays.
 const maxFilterCount = 1<<31 - 1
 
+// letterReasons are the reason codes that a dead letter can have.
+var letterReasons = []string{
+	background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
+	background.ReasonUnrecordable, background.ReasonRequestAltered, background.ReasonOrdered, background.ReasonExpired,
+	casework.ReasonCaseEnded, casework.ReasonPaidUnderOlderKey,
+}
+
 // Validate returns a *refusal.FieldError for each invalid member, joined.
 func (f Filter) Validate() error {
 	var errs []error
@@ -216,7 +223,7 @@ func (f Filter) Validate() error {
 		{"letter", string(f.Status), validate.Words(background.LetterOpen, background.LetterForked, background.LetterReconciled, background.LetterSuperseded)},
 		{"outcome", string(f.Outcome), validate.Words(settlement.Release, settlement.Refund)},
 		{"outcome_class", string(f.Class), validate.Words(background.Executed, background.NotExecuted, background.Unknown)},
-		{"reason_code", f.ReasonCode, []string{background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill, casework.ReasonCaseEnded}},
+		{"reason_code", f.ReasonCode, letterReasons},
 	} {
 		if choice.value != "" && !slices.Contains(choice.known, choice.value) {
 			refuse(choice.field, "must be one of "+strings.Join(choice.known, ", "))

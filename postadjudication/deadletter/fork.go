@@ -112,10 +112,10 @@ func (q Fork) validate() error {
 	return nil
 }
 
-// Retry forks the newest run of a lineage, which any of its runs names, with all gates of Fork: so the job
-// keeps its first id however often it is retried. Lineage returns the newest run, and Status shows the
-// successor of each older one. Of several concurrent calls one succeeds; the others are refused, and the
-// error names the active run.
+// Retry forks the newest run of the lineage that id belongs to, with all gates of Fork: a caller can keep
+// using the id of the first run however often it is retried. Lineage returns the newest run, and Status
+// shows the forks of each older one. Of several concurrent calls one succeeds; the others are refused, and
+// the error names the active run.
 //
 // Errors: those of Fork.
 func (l Letters) Retry(ctx context.Context, id background.RunID, reason string) (Forked, error) {
@@ -128,7 +128,8 @@ func (l Letters) RetryForRequest(ctx context.Context, id background.RunID, reaso
 	if err := validate.Actor(l.actor, reason); err != nil {
 		return Forked{}, err
 	}
-	// It is read first, and that run is forked: a fork of it that this request made is found, or in the way.
+	// The lineage is read before the search for a fork by this request. A fork made meanwhile is
+	// then of the newest run read here, and Fork answers with it or refuses.
 	lineage, err := l.s.Statuses.Lineage(ctx, l.tenant, id)
 	if err != nil {
 		return Forked{}, err

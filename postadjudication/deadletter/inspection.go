@@ -182,7 +182,7 @@ type ActionName string
 // plans do.
 const (
 	ActionFork      ActionName = "fork"
-	ActionRetry     ActionName = "retry"     // forks the newest run of the letter's job
+	ActionRetry     ActionName = "retry"     // forks the newest run of the letter's lineage
 	ActionReconcile ActionName = "reconcile" // by a finding
 	ActionLookup    ActionName = "lookup"    // reconciles by a lookup at the escrow service
 	ActionHold      ActionName = "hold"

@@ -104,7 +104,7 @@ type letterScan struct {
 	undecided int
 }
 
-// newLetterScan starts a scan. The caller must call done of its condition.
+// newLetterScan starts a scan. The caller must call Done of its condition.
 func (l *Searcher) newLetterScan(ctx context.Context, tenant string, f Filter, where string, sort Sort, after string) (*letterScan, error) {
 	if sort == "" {
 		sort = NewestFirst

@@ -17,7 +17,7 @@ type Searcher struct {
 	Search      *search.Index
 	Settlements *casework.SettlementFamily
 	Limiter     *Limiter
-	RetentionOf func(family, queue string) (age time.Duration, ends bool) // how long open letters of a queue are kept
+	RetentionOf func(family, queue string) (age time.Duration, ends bool) // how long open letters of a queue are kept; false: this process has no rule
 	RuleReplays func(ctx context.Context, tenant string, runs []background.RunID) (map[background.RunID]casestatus.RuleReplays, error)
 	Now         func() time.Time
 }

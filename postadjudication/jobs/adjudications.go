@@ -37,23 +37,6 @@ const (
 	outcomeClassName = "outcome_class"
 )
 
-// adjudicationStatus returns the status of a job that is an adjudication.
-func adjudicationStatus(s journal.Snapshot) Status {
-	r := s.Run
-	out := Status{
-		ID: r.ID.String(), Run: r.ID, Case: r.Case, Type: AdjudicationType, Queue: r.Queue, State: r.State, Letter: r.Letter, Attempt: r.Attempt,
-		DueAt: r.DueAt, DeadAt: r.DeadAt, Policy: r.Policy, Payload: envelopeOf(&r, time.Time{}), Failure: r.Failure, Retried: !r.Parent.IsZero(),
-		OutcomeUnknown: r.UnresolvedUnknowns > 0, CancelRequested: r.State == background.Running && r.CancelRequested,
-	}
-	if r.Terms != nil {
-		out.EnqueuedAt = r.Terms.At
-		if r.Parent.IsZero() {
-			out.CreatedAt = r.Terms.At
-		}
-	}
-	return out
-}
-
 // envelopeOf returns what a worker gets of an adjudication: the request, byte for byte, and under meta
 // what identifies the order and bounds it. notAfter is zero where there is no lease. It is written so that
 // times compare as texts.
@@ -77,7 +60,7 @@ func envelopeOf(r *background.Run, notAfter time.Time) json.RawMessage {
 
 // fetchedAdjudication returns an adjudication that a worker holds.
 func fetchedAdjudication(c background.Claimed) Fetched {
-	out := Fetched{Visibility: c.Lease.Length, Status: adjudicationStatus(journal.Snapshot{Run: c.Run})}
+	out := Fetched{Visibility: c.Lease.Length, Status: statusOf(c.Run)}
 	held := c.Lease.Length
 	if c.Lease.Limit > 0 {
 		held = min(held, c.Lease.Limit)
@@ -211,7 +194,7 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 	if readErr != nil {
 		return Status{}, readErr
 	}
-	return Status{}, &ConflictError{Status: adjudicationStatus(now), Reason: reason}
+	return Status{}, &ConflictError{Status: statusOf(now.Run), Reason: reason}
 }
 
 // answeredAttempt returns the number of the attempt that a worker answers. One that it does not name is
@@ -239,15 +222,15 @@ func (j adjudications) answeredAttempt(ctx context.Context, r *background.Run, a
 	case 1:
 		return meant[0], nil
 	case 0:
-		return 0, &ConflictError{Status: adjudicationStatus(journal.Snapshot{Run: *r}), Reason: "no attempt of it was this worker's"}
+		return 0, &ConflictError{Status: statusOf(*r), Reason: "no attempt of it was this worker's"}
 	}
-	return 0, &ConflictError{Status: adjudicationStatus(journal.Snapshot{Run: *r}), Reason: "it had several attempts: name the one that is answered by attempt, which is recourse.attempt in its meta"}
+	return 0, &ConflictError{Status: statusOf(*r), Reason: "it had several attempts: name the one that is answered by attempt, which is recourse.attempt in its meta"}
 }
 
 // cancel cancels an adjudication, or asks for it while a worker holds it.
 func (j adjudications) cancel(ctx context.Context, snap journal.Snapshot, reason string) (Status, error) {
 	after, err := j.s.applier.Cancel(ctx, j.tenant, snap.Run.ID, j.actor, reason)
-	status := adjudicationStatus(journal.Snapshot{Run: after})
+	status := statusOf(after)
 	switch {
 	case errors.Is(err, refusal.ErrEnded):
 		return Status{}, &ConflictError{Status: status, Reason: onlyLiveCancelled}

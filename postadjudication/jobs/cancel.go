@@ -11,9 +11,10 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Cancel cancels a job that has not ended, also one that a worker holds: its answer is refused then. An
-// adjudication that a worker holds is asked for: it is cancelled at the end of its attempt if that paid
-// nothing, and the *ConflictError has Status.CancelRequested set.
+// Cancel cancels a job that has not ended. If a worker holds the job, the worker's answer is refused
+// afterwards. Of an adjudication that a worker holds, Cancel only records a request: the adjudication is
+// cancelled at the end of its attempt if that paid nothing, and Cancel returns a *ConflictError whose
+// Status has CancelRequested set.
 //
 // Errors: refusal.ErrNotFound; *ConflictError if the job has ended; background.ErrReconcileFirst for an
 // adjudication of unknown outcome; *refusal.FieldError.
@@ -47,9 +48,9 @@ func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype,
 		case err != nil:
 			return Status{}, err
 		case snap.Run.LastTransition == transition:
-			return statusOf(snap), nil // an earlier try is written
+			return statusOf(snap.Run), nil // an earlier try is written
 		case !may(snap.Run):
-			return Status{}, &ConflictError{Status: statusOf(snap), Reason: otherwise}
+			return Status{}, &ConflictError{Status: statusOf(snap.Run), Reason: otherwise}
 		}
 		tr := background.Transition{ID: transition, Run: snap.Run, Event: event, At: j.s.now(), Actor: j.actor, Reason: validate.Clean(reason, 1024)}
 		after, err := j.s.applier.Recorder(Family).Record(ctx, tr)
@@ -59,6 +60,6 @@ func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype,
 		if err != nil {
 			return Status{}, err
 		}
-		return runStatus(after), nil
+		return statusOf(after), nil
 	}
 }

@@ -124,7 +124,7 @@ func (l DeadLetters) statuses(ctx context.Context, letters []deadletter.Letter) 
 	}
 	out = make([]Status, len(trails))
 	for n, trail := range trails {
-		out[n] = statusOf(rows[open[n]])
+		out[n] = statusOf(rows[open[n]].Run)
 		letter := letters[open[n]]
 		out[n].Replays = letter.RuleReplays
 		if err := addRecent(&out[n], trail, letter.Replays); err != nil {

@@ -39,7 +39,7 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	default: // adjudications are jobs, too, by the id of their run
 		switch taken, err := j.adjudications().find(ctx, job.ID); {
 		case err == nil:
-			return Status{}, &DuplicateError{Existing: adjudicationStatus(taken)}
+			return Status{}, &DuplicateError{Existing: statusOf(taken.Run)}
 		case !errors.Is(err, refusal.ErrNotFound):
 			return Status{}, err
 		}
@@ -52,7 +52,7 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	if err != nil {
 		return Status{}, duplicate(snap, err, false)
 	}
-	return statusOf(*snap), nil
+	return statusOf(snap.Run), nil
 }
 
 // idOf returns the id of the job that a request makes: the same each time that the request is carried out.
@@ -63,13 +63,13 @@ func idOf(request string) string {
 	return id.String()
 }
 
-// errDuplicate refuses a job whose id is taken.
-var errDuplicate = errors.New("jobs: the id is taken")
+// errDuplicate refuses a job whose id is taken, or that conflicts with another one by its Unique.
+var errDuplicate = errors.New("jobs: another job is in the way")
 
 // duplicate returns the error of a submission, with the job that exists.
 func duplicate(seen *journal.Snapshot, err error, unique bool) error {
 	if errors.Is(err, errDuplicate) {
-		return &DuplicateError{Existing: statusOf(*seen), Unique: unique}
+		return &DuplicateError{Existing: statusOf(seen.Run), Unique: unique}
 	}
 	return err
 }
@@ -144,7 +144,7 @@ func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submissio
 		Submission: sub, Fingerprint: job.Unique.Fingerprint, Until: wholeMicroseconds(job.Unique.Until), At: j.s.now(),
 		Resolve: func(holders []journal.Snapshot) (replaced []journal.Change, err error) {
 			for i := range holders {
-				if holders[i].Run.Letter == background.LetterPurged || !job.Unique.Conflicts(statusOf(holders[i])) {
+				if holders[i].Run.Letter == background.LetterPurged || !job.Unique.Conflicts(statusOf(holders[i].Run)) {
 					continue
 				}
 				if holder = &holders[i]; job.Unique.OnConflict != Replace || !holder.Run.State.Waiting() {
@@ -168,7 +168,7 @@ func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submissio
 	if err != nil {
 		return Status{}, duplicate(snap, err, false)
 	}
-	return statusOf(*snap), nil
+	return statusOf(snap.Run), nil
 }
 
 // replace returns the change that cancels a waiting job for another one.

@@ -15,8 +15,7 @@ func NewFamily(j *journal.Journal, handlers *casework.LetterHandlers) *casework.
 	return &casework.PlainFamily{FamilyName: Family, Run: refuseDelivery, LeaseTerms: leaseTerms, Journal: j, LetterHandlers: handlers}
 }
 
-// refuseDelivery answers for the handler that jobs do not have: no claim of a delivery is made for a
-// remote run.
+// refuseDelivery is the handler of jobs. It is never called, since deliveries do not claim remote runs.
 func refuseDelivery(context.Context, background.Attempt) background.Result {
 	return background.Result{Class: background.NotExecuted, Retry: true, Failure: &background.Failure{Type: "jobs.delivered", Message: "a job is fetched by a worker, and never delivered"}}
 }

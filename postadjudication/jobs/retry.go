@@ -62,7 +62,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, err
 	if isAdjudication(&snap.Run) {
 		return l.Find(ctx, id)
 	}
-	out := statusOf(snap)
+	out := statusOf(snap.Run)
 	out.Retried = true
 	return out, l.addHistory(ctx, &out, nil)
 }
@@ -104,11 +104,12 @@ func (l DeadLetters) Delete(ctx context.Context, id, reason string) (err error) 
 // letters returns the dead letters of the tenant.
 func (l DeadLetters) letters() deadletter.Letters { return l.s.letters.As(l.tenant, l.actor) }
 
-// openLetter reads the newest run of a job, which must be an open dead letter.
+// openLetter reads the newest run of a job, which must be an open dead letter. If run is not zero, the
+// newest run must be that one.
 func (l DeadLetters) openLetter(ctx context.Context, id string, run background.RunID) (journal.Snapshot, error) {
 	snap, err := l.snapshot(ctx, id)
 	if err == nil && (casework.OpenGate(snap) != "" || !run.IsZero() && snap.Run.ID != run) {
-		err = &ConflictError{Status: statusOf(snap), Reason: notDeadLettered}
+		err = &ConflictError{Status: statusOf(snap.Run), Reason: notDeadLettered}
 	}
 	return snap, err
 }
@@ -124,7 +125,7 @@ func (l DeadLetters) letterError(ctx context.Context, id string, err error) erro
 	if readErr != nil {
 		return readErr
 	}
-	return &ConflictError{Status: statusOf(snap), Reason: notDeadLettered}
+	return &ConflictError{Status: statusOf(snap.Run), Reason: notDeadLettered}
 }
 
 // UniqueHolder returns the id of the live job that is unique in the same way as a dead letter; empty if

@@ -68,16 +68,16 @@ type Failure struct {
 	Final     bool // another attempt would not have helped
 }
 
-// statusOf returns the status of a job, without what its receipts say.
-func statusOf(s journal.Snapshot) Status {
-	r := s.Run
-	if isAdjudication(&r) {
-		return adjudicationStatus(s)
-	}
+// statusOf returns the status of the job whose newest run is r, without what its receipts say.
+func statusOf(r background.Run) Status {
 	out := Status{
 		ID: r.RetryKey, Run: r.ID, Case: r.Case, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Letter: r.Letter,
 		Attempt: r.Attempt - r.HandedBack, DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, DeadAt: r.DeadAt, Policy: r.Policy, Payload: r.Payload, Failure: r.Failure,
 		AwaitsActivation: r.AwaitsActivation(),
+	}
+	if isAdjudication(&r) {
+		out.ID, out.Type, out.Attempt, out.Payload, out.Retried = r.ID.String(), AdjudicationType, r.Attempt, envelopeOf(&r, time.Time{}), !r.Parent.IsZero()
+		out.OutcomeUnknown, out.CancelRequested = r.UnresolvedUnknowns > 0, r.State == background.Running && r.CancelRequested
 	}
 	if r.Terms != nil {
 		out.EnqueuedAt = r.Terms.At
@@ -107,7 +107,7 @@ func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 				continue
 			}
 		}
-		out := statusOf(snap)
+		out := statusOf(snap.Run)
 		line := []background.RunID(nil)
 		if isAdjudication(&snap.Run) {
 			out.ID = id
@@ -236,9 +236,6 @@ func (h *history) addFailure(s *Status, r receipts.Receipt, p receipts.Payload) 
 	}
 	s.Failures = append(s.Failures, f)
 }
-
-// runStatus returns the status of a job as a transition left it.
-func runStatus(r background.Run) Status { return statusOf(journal.Snapshot{Run: r}) }
 
 // MadeBy reports whether a request made the job or a retry of it, as its receipts say.
 func (j Jobs) MadeBy(ctx context.Context, of Status, request string) (bool, error) {

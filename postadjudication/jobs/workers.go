@@ -66,11 +66,8 @@ func (j Jobs) Fetch(ctx context.Context, f Fetch) ([]Fetched, error) {
 
 func fetched(c background.Claimed) Fetched {
 	r := c.Run
-	out := Fetched{Visibility: c.Lease.Length, Status: Status{
-		ID: r.RetryKey, Run: r.ID, Case: r.Case, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Attempt: r.Attempt - r.HandedBack,
-		DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, Policy: r.Policy, Payload: r.Payload, Failure: r.Failure,
-		CreatedAt: c.OpenedAt, EnqueuedAt: c.SubmittedAt, StartedAt: c.Lease.At, Retried: !r.Parent.IsZero(),
-	}}
+	out := Fetched{Visibility: c.Lease.Length, Status: statusOf(r)}
+	out.CreatedAt, out.EnqueuedAt, out.StartedAt, out.Retried = c.OpenedAt, c.SubmittedAt, c.Lease.At, !r.Parent.IsZero()
 	if r.BudgetSpent > 0 && (r.Failure == nil || r.Failure.Type != string(lease.Expired)) {
 		out.RetryDelay = r.Policy.JitteredDelay(r.ID, r.BudgetSpent)
 	}
@@ -205,7 +202,7 @@ func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, err
 
 // ended returns the status of a job after an attempt of it ended.
 func ended(after background.Ended) Status {
-	out := runStatus(after.Run)
+	out := statusOf(after.Run)
 	if !out.State.Live() {
 		out.EndedAt, out.EndedByAttempt = after.At, true
 	} else if out.DueAt.After(after.At) {
@@ -230,7 +227,7 @@ func (j Jobs) answerError(ctx context.Context, id string, cause error) error {
 	if err != nil {
 		return err
 	}
-	return &ConflictError{Status: statusOf(snap), Reason: reason}
+	return &ConflictError{Status: statusOf(snap.Run), Reason: reason}
 }
 
 // Heartbeat extends the leases of jobs that a worker holds by their length from now on, or by another

@@ -70,7 +70,7 @@ type Keeper struct {
 	now     func() time.Time
 	log     *zap.Logger
 	counts  pruneCounts
-	next    atomic.Int64 // in nanoseconds; 0: Run was not called
+	next    atomic.Int64 // when Run begins its next round, in Unix nanoseconds; 0: Run was not called
 }
 
 // NewKeeper returns the keeper of the letters of some families. archive may be nil.
@@ -124,14 +124,14 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // Prune runs one round of retention, as Run does at intervals. It announces the expiry of
 // letters that expire soon, once for each, and purges expired letters in batches, oldest
-// first: each is archived, then removed from the index, with a receipt that names the archive
-// file.
+// first: each is archived if there is an archive, then closed as purged, with a receipt that names
+// the archive file.
 //
 //   - It never purges held letters and letters with an unknown outcome, and purges letters of
 //     settlements only into an archive.
 //   - MaxAge purges no letter before its announced expiry. That is at least seven days after the
 //     announcement (a quarter of MaxAge if MaxAge is under 28 days), also if MaxAge was shortened
-//     meanwhile. MaxCount purges without announcement.
+//     meanwhile. MaxCount purges without announcement, and letters of jobs are never announced.
 //   - A failing letter, tenant or family does not block others. It is counted in
 //     Report.Failed, Prune returns its error after the round, joined with the others, and the
 //     next round retries.

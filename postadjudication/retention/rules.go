@@ -87,69 +87,68 @@ func (r parsedRule) expiredAt(f journal.LetterRow, at time.Time) bool {
 	return !f.Annotations.RetentionEndsAt.IsZero() && !casework.Later(f.Annotations.RetentionEndsAt, r.expiresAt(f.Run.DeadAt)).After(at)
 }
 
-// ruleSet holds one rule for each family, and one for each queue with a rule of its own,
-// which is exempt from its family's.
-type ruleSet struct {
-	families map[string]parsedRule
-	queues   map[string]parsedRule
-}
+// ruleSet holds one rule for each family, under an empty queue, and one for each queue with a rule of
+// its own, which is exempt from its family's.
+type ruleSet map[ruleKey]parsedRule
+
+type ruleKey struct{ family, queue string }
 
 // ruleFor returns the rule of a letter.
 func (r ruleSet) ruleFor(family, queue string) parsedRule {
-	if queueRule, ok := r.queues[queue]; ok && queueRule.Family == family {
-		return queueRule
+	if own, ok := r[ruleKey{family, queue}]; ok {
+		return own
 	}
-	return r.families[family]
+	return r[ruleKey{family: family}]
 }
 
-// all returns the rules in a fixed order.
+// all returns the rules in a fixed order: those of families, then those of queues.
 func (r ruleSet) all() (out []parsedRule) {
-	for _, name := range slices.Sorted(maps.Keys(r.families)) {
-		out = append(out, r.families[name])
+	byQueue := func(a, b ruleKey) int {
+		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.family, b.family))
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.queues)) {
-		out = append(out, r.queues[name])
+	for _, key := range slices.SortedFunc(maps.Keys(r), byQueue) {
+		out = append(out, r[key])
 	}
 	return out
 }
 
 // newRuleSet parses the rules for the given families.
 func newRuleSet(rules []Rule, families []string) (ruleSet, error) {
-	out := ruleSet{families: map[string]parsedRule{}, queues: map[string]parsedRule{}}
+	out := ruleSet{}
 	def, err := validate.ParseISODuration(DefaultMaxAge)
 	if err != nil {
 		return out, err
 	}
 	for _, f := range families {
-		out.families[f] = parsedRule{RetentionScope: journal.RetentionScope{Family: f}, maxAge: def}
+		rule := parsedRule{RetentionScope: journal.RetentionScope{Family: f}, maxAge: def}
 		if f == casework.JobFamily {
-			out.families[f] = parsedRule{RetentionScope: journal.RetentionScope{Family: f}, maxAge: def, maxCount: DefaultMaxJobs}
+			rule.maxCount = DefaultMaxJobs
 		}
+		out[ruleKey{family: f}] = rule
 	}
-	seen := map[[2]string]bool{}
+	seen := map[ruleKey]bool{}
 	for i, rule := range rules {
+		key := ruleKey{rule.Family, rule.Queue}
 		read, err := rule.parse(cmp.Or(rule.MaxAge, DefaultMaxAge))
-		if _, known := out.families[rule.Family]; err == nil && !known {
+		if _, known := out[ruleKey{family: rule.Family}]; err == nil && !known {
 			err = fmt.Errorf("there is no family %q", rule.Family)
 		}
-		if err == nil && seen[[2]string{rule.Family, rule.Queue}] {
+		if err == nil && seen[key] {
 			err = fmt.Errorf("there are two rules for %s %s", rule.Family, rule.Queue)
 		}
 		if err != nil {
 			return out, fmt.Errorf("%w[%d]: %w", ErrRule, i, err)
 		}
-		seen[[2]string{rule.Family, rule.Queue}] = true
-		if rule.Queue == "" {
-			out.families[rule.Family] = read
-		} else {
-			out.queues[rule.Queue] = read
-		}
+		seen[key], out[key] = true, read
 	}
-	for name, queueRule := range out.queues {
-		f := out.families[queueRule.Family]
-		f.Except = append(f.Except, name)
+	for key := range seen {
+		if key.queue == "" {
+			continue
+		}
+		f := out[ruleKey{family: key.family}]
+		f.Except = append(f.Except, key.queue)
 		slices.Sort(f.Except)
-		out.families[queueRule.Family] = f
+		out[ruleKey{family: key.family}] = f
 	}
 	return out, nil
 }
@@ -195,14 +194,16 @@ func (p Schedule) Retention(context.Context) ([]Effective, error) {
 	return out, nil
 }
 
-// Kept returns how long open letters of a queue are kept, and how many; 0: no limit.
+// Kept returns how long open letters of a queue are kept, and how many; 0: no limit, or this process
+// has no rule for the family.
 func (k *Keeper) Kept(family, queue string) (age time.Duration, count int) {
 	r := k.rules.ruleFor(family, queue)
 	return r.maxAge, r.maxCount
 }
 
-// RetentionOf returns how long open letters of a queue are kept; false means indefinitely.
+// RetentionOf returns how long open letters of a queue are kept; false: this process has no rule for the
+// family.
 func (k *Keeper) RetentionOf(family, queue string) (time.Duration, bool) {
-	age := k.rules.ruleFor(family, queue).maxAge
+	age, _ := k.Kept(family, queue)
 	return age, age > 0
 }

@@ -33,6 +33,11 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./background", Test: "TestMergeOutcome"},
 	},
 	{
+		Name:     "a finding is executed or not executed, and nothing else",
+		Edits:    []Edit{{"background/transition.go", "case tr.Result.Class != Executed && tr.Result.Class != NotExecuted:", "case false:"}},
+		CaughtBy: Detector{Package: "./background", Test: "TestAFindingOfAnotherClassIsRefused"},
+	},
+	{
 		Name:     "a run with many outstanding calls is not called again",
 		Edits:    []Edit{{"background/transition.go", "case len(now.OutstandingCalls) >= MaxOutstandingCalls:", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestARunWithTooManyOutstandingCallsIsNotClaimed"},
@@ -175,7 +180,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a finding says nothing of a later call",
-		Edits:    []Edit{{"background/transition.go", "&& now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt {", "&& now.Letter != LetterOpen && !late {"}},
+		Edits:    []Edit{{"background/transition.go", "&& now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt:", "&& now.Letter != LetterOpen && !late:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestApplyGuards"},
 	},
 }

@@ -28,6 +28,11 @@ var peopleGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPurgeOfSettlementsTakesTwoPeople"},
 	},
 	{
+		Name:     "a plan of an action that this version does not know is not started",
+		Edits:    []Edit{{"postadjudication/bulk/states.go", "if !Action(b.Action).isKnown() {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPlanOfAnUnknownActionIsNotStartedAndDoesNothing"},
+	},
+	{
 		Name:     "a cancelled fork frees nothing",
 		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},

@@ -100,7 +100,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "no job has the id of an adjudication",
-		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "			return Status{}, &DuplicateError{Existing: adjudicationStatus(taken)}\n", "			_ = taken\n"}},
+		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "			return Status{}, &DuplicateError{Existing: statusOf(taken.Run)}\n", "			_ = taken\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAJobDoesNotTakeTheAnswersOfAnAdjudication"},
 	},
 	{

@@ -23,9 +23,9 @@ type Result struct {
 // Batch says how ApplyMany commits. The zero value means one commit after another, each of as
 // many letters as possible.
 type Batch struct {
-	// Around is called in the place of each write, and must call it at most once. Its ctx may be
-	// done; write is not interrupted. written reports
-	// for each letter whether its change was written. nil: only the write.
+	// Around is called in place of each write, and must call write at most once. Its ctx may be
+	// done; write is not interrupted. written reports for each letter whether its change was
+	// written. nil: only the write.
 	Around func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() (written []bool, err error)) ([]bool, error)
 	// group is a key: letters of different groups share no commit. nil: all may.
 	group func(journal.LetterRow) string
@@ -84,7 +84,8 @@ type letterBatch struct {
 	unavailable atomic.Pointer[error]
 }
 
-// parts returns the letters in parts that may share a commit, for each of the commits at once.
+// parts divides the letters into parts, each for one commit and of one group. It returns one list
+// of parts for each of the commits that run at once.
 func (b *letterBatch) parts() [][][]*Result {
 	var keys []string
 	groups := map[string][]*Result{}

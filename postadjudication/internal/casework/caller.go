@@ -66,8 +66,8 @@ func (m Provenance) Stamp(p *receipts.Payload) {
 	p.PlannedBy, p.BreakGlass, p.People, p.SelfDeclared, p.LookupURL = m.PlannedBy, m.Incident, m.People, m.Declared, m.LookupURL
 }
 
-// RequiredPeople returns how many people a caller needs to state or free money of a
-// tenant.
+// RequiredPeople returns how many people it takes to start a plan that states or frees money of a
+// tenant, or forks or purges its settlements: 1 for a caller with CallerOf(ctx).NoKeys.
 func (c *Applier) RequiredPeople(ctx context.Context, tenant string) (int, error) {
 	if CallerOf(ctx).NoKeys {
 		return 1, nil

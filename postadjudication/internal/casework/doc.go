@@ -8,6 +8,6 @@
 // nothing is called or forked while an earlier call may still pay. A commit whose result is unknown
 // is never repeated blindly: the head of the case shows whether it was written.
 //
-// It knows of who asks only what receipts state (Caller, Provenance). It must not know requests,
+// Of the caller it knows only what receipts state (Caller, Provenance). It must not know requests,
 // filters and pages, nor the service that opens it.
 package casework

@@ -46,20 +46,22 @@ func Purging(receipt func(journal.LetterRow) receipts.Draft) LetterDecision {
 // Archiver archives letters before they are purged.
 type Archiver interface {
 	// Put writes letters of one tenant and family to one file and returns its name and the SHA-256
-	// of its content, in hex. The file is on stable storage when it returns. After an error a file
-	// of a name that is not empty may exist. The error is ErrNotArchived if the archive took no file.
+	// of its content, in hex. The file is on stable storage when it returns. After an error, if the
+	// name is not empty, a file of that name may exist. The error is ErrNotArchived if the archive
+	// took no file.
 	Put(ctx context.Context, letters []journal.LetterRow, at time.Time) (name, digest string, err error)
-	// Remove removes a file of which certainly no letter was purged.
+	// Remove removes a file. It is called only if it is certain that no letter in the file was purged.
 	Remove(ctx context.Context, name string)
 }
 
 // ErrNotArchived means that the archive took no file.
 var ErrNotArchived = errors.New("postadjudication: the archive does not take the letters")
 
-// Archiving is m for the decision purging: letters of one tenant and family share an archive
-// file, if there is an archive, and a commit. Then their archived tasks are removed. If the
-// process dies between the steps, open letters are archived again and purged by a later call, and
-// the sweep of archived tasks removes those that remained.
+// Archiving returns m extended for a purge. Letters of one tenant and family share a commit and, if
+// there is an archive, a file of it, which is written before the commit. After the commit their
+// archived tasks are removed from Redis. If the process dies between the steps, letters that are still
+// open are archived again and purged by a later call, and the sweep of archived tasks removes the
+// tasks that remained.
 func (c *Applier) Archiving(at time.Time, m Batch) Batch {
 	m.group = func(f journal.LetterRow) string { return f.Run.Tenant + "\x00" + f.Run.Family }
 	m.Around = func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() ([]bool, error)) ([]bool, error) {

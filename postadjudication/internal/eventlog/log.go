@@ -49,7 +49,7 @@ func New(j *journal.Journal) *Log { return &Log{journal: j} }
 // reads nothing twice. Events of one case are in the order in which they happened. An empty
 // tenant has no events.
 //
-// A receipt becomes readable here shortly after its commit while any process runs; see Run and
+// A receipt becomes readable here shortly after its commit while any process runs; see Sequence and
 // DrainEvents. The position of an event that was read never changes.
 //
 // Invalid input is a *FieldError, of after also if the position is beyond the tenant's newest

@@ -231,8 +231,8 @@ func appendBreakerReceipt(ctx context.Context, tx *sql.Tx, row breakerRow, now c
 	return appendReceipt(ctx, tx, opsCase, draft)
 }
 
-// RecordProbes stores the probes that the leader of a half-open breaker releases. It
-// reports whether the version was still the previous one.
+// RecordProbes stores what the leader of a breaker that is not closed probes: see
+// background.BreakerStore. It reports whether the version was still the previous one.
 func (b *BreakerStore) RecordProbes(ctx context.Context, breaker circuit.Breaker) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()

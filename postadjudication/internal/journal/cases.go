@@ -166,25 +166,6 @@ func (c *Cases) Sums(ctx context.Context, tenant string, f CaseFilter) (out []Ca
 	return out, pg.Wrap(rows.Err())
 }
 
-// CountRuns counts the runs of a tenant by state.
-func (c *Cases) CountRuns(ctx context.Context, tenant string) (map[background.State]int, error) {
-	rows, err := c.readDB.QueryContext(ctx, `SELECT state, count(*) FROM recourse.runs WHERE tenant = $1 GROUP BY 1`, tenant)
-	if err != nil {
-		return nil, pg.Wrap(err)
-	}
-	defer rows.Close()
-	out := map[background.State]int{}
-	for rows.Next() {
-		var s background.State
-		var n int
-		if err := rows.Scan(&s, &n); err != nil {
-			return nil, pg.Wrap(err)
-		}
-		out[s] = n
-	}
-	return out, rows.Err()
-}
-
 // WithTrail reads a case's runs and receipts at one moment.
 func (c *Cases) WithTrail(ctx context.Context, tenant string, caseID receipts.CaseID) (runs []Snapshot, trail []receipts.Receipt, err error) {
 	tx, err := c.readDB.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})

@@ -61,7 +61,7 @@ type shared struct {
 	Warn func(error)
 
 	batchDB *sql.DB  // batches: one statement at a time per kind, generic plans that use indexes
-	readDB  *sqlx.DB // queries of people
+	readDB  *sqlx.DB // reads for people and callers, which may take long
 	// Transactions of more than one statement: side effects, settings, receipts of refusals. They
 	// may wait for a case, LockTimeout at most.
 	txPath          *pg.SlowPath
@@ -221,7 +221,8 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close writes the rows that were handed over, then closes the connections.
+// Close writes the rows of the calls that still wait for their commit, then closes the
+// connections. Later calls fail.
 func (j *Journal) Close() {
 	j.opener.opens.Close()
 	j.transitions.Close()
@@ -245,7 +246,7 @@ func (j *Journal) BatchStats() (transitions, opens pg.BatchStats) {
 	return j.transitions.Stats(), j.opener.opens.Stats()
 }
 
-// Reads returns the pool of the queries of people, for statements that only read. It is valid
+// Reads returns the pool of reads for people and callers, for statements that only read. It is valid
 // until Close.
 func (j *Journal) Reads() *sql.DB { return j.readDB.DB }
 

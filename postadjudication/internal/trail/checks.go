@@ -123,7 +123,7 @@ func scanPlace(rows *sql.Rows) (d Discrepancy, err error) {
 	d.Receipt = receipts.Receipt{Case: d.Case, Seq: seq}.ID()
 	switch {
 	case subtype == "":
-		d.Message = fmt.Sprintf("the order of events tells of receipt %d, and there is none", seq)
+		d.Message = fmt.Sprintf("the order of events has receipt %d, which is not there", seq)
 	case early:
 		d.Message = fmt.Sprintf("receipt %d (%s) comes before an earlier one of its case in the order of events", seq, subtype)
 	case times == 0:

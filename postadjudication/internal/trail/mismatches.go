@@ -7,7 +7,7 @@ import "github.com/recourse-dev/recourse/internal/schema/stored"
 // version is not that of their last receipt.
 const operationMismatchSQL = `
 WITH c AS MATERIALIZED (SELECT id, subject, last_seq FROM recourse.cases WHERE tenant = $1 AND kind = 'operations')
-SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' tells of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
+SELECT c.id, NULL::uuid, 'case ' || c.id || ' of ' || $1::text || ' has the receipts of ' || c.subject || ', which is not there', NULL::text, NULL::text FROM c
 WHERE c.subject LIKE 'policy:%' AND NOT EXISTS (SELECT FROM recourse.policies p WHERE p.case_id = c.id)
    OR c.subject LIKE 'breaker:%' AND NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.case_id = c.id)
    OR c.subject = ANY($2) AND NOT EXISTS (SELECT FROM recourse.operation_logs r WHERE r.tenant = $1 AND r.subject = c.subject AND r.case_id = c.id)
@@ -15,7 +15,7 @@ UNION ALL
 SELECT c.id, NULL::uuid, 'the policy of family ' || p.family || ' of ' || $1 || ' is at version ' || p.version || ', its last receipt is ' || c.last_seq, p.version::text, c.last_seq::text
 FROM recourse.policies p JOIN c ON c.id = p.case_id WHERE p.tenant = $1 AND p.version <> c.last_seq
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'the circuit breaker of ' || k.target || ' for ' || coalesce(nullif(k.tenant, ''), 'all tenants') || ' was moved, and no receipt says so', NULL, NULL
+SELECT NULL::uuid, NULL::uuid, 'the circuit breaker of ' || k.target || ' for ' || coalesce(nullif(k.tenant, ''), 'all tenants') || ' was changed, and no receipt says so', NULL, NULL
 FROM recourse.circuit_breakers k WHERE k.tenant = CASE $1 WHEN '*' THEN '' ELSE $1 END AND (k.version > 0 OR k.recorded_opening > 0 OR k.state <> 'closed') AND NOT EXISTS (SELECT FROM c WHERE c.id = k.case_id)
 UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'rule ' || u.name || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.rules u
@@ -27,7 +27,7 @@ UNION ALL
 SELECT NULL::uuid, NULL::uuid, 'webhook ' || w.id || ' of ' || $1 || ' was made, and no receipt says so', NULL, NULL FROM recourse.webhooks w
 WHERE w.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.subject = 'webhooks')
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'the register ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.operation_logs r
+SELECT NULL::uuid, NULL::uuid, 'the operation log ' || r.subject || ' of ' || $1 || ' names case ' || r.case_id || ', which is not there', NULL, NULL FROM recourse.operation_logs r
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
 // planMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
@@ -61,16 +61,16 @@ WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.set
   EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
 
 // controlMismatchSQL checks rows of a tenant that control decisions: who requested a
-// cancel, how often a rule has replayed a job, and the lookups of dead letters.
+// cancel, how often a rule has replayed a lineage, and the lookups of dead letters.
 const controlMismatchSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
 WHERE r.tenant = $1 AND r.cancel_requested
   AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
 UNION ALL
-SELECT r.case_id, l.run_id, 'what is known of asking about letter ' || l.run_id || ' of ' || $1 || ' is from before it died, or is not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
+SELECT r.case_id, l.run_id, 'the lookups of letter ' || l.run_id || ' of ' || $1 || ' are from before it died, or are not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
 WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
 UNION ALL
-SELECT coalesce(d.case_id, r.case_id), coalesce(d.root, c.root), 'rule ' || coalesce(d.rule, c.rule) || ' of ' || $1 || ' is counted to have replayed job ' || coalesce(d.root, c.root) || ' ' || coalesce(c.replays, 0) || ' times, the receipts say ' || coalesce(d.n, 0), coalesce(c.replays, 0)::text, coalesce(d.n, 0)::text
+SELECT coalesce(d.case_id, r.case_id), coalesce(d.root, c.root), 'rule ' || coalesce(d.rule, c.rule) || ' of ' || $1 || ' is counted to have replayed the lineage of run ' || coalesce(d.root, c.root) || ' ' || coalesce(c.replays, 0) || ' times, the receipts say ' || coalesce(d.n, 0), coalesce(c.replays, 0)::text, coalesce(d.n, 0)::text
 FROM (
   WITH RECURSIVE e AS MATERIALIZED (
     SELECT case_id, run_id, substr(actor, 6) AS rule FROM recourse.receipts WHERE tenant = $1 AND subtype = 'replayed' AND actor LIKE 'rule:%'
@@ -122,7 +122,7 @@ WHERE NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = o.case_id)`
 // handlerMismatchSQL finds the dead letters of a tenant whose receipts do not name their
 // handler, or whose handler does not name them.
 const handlerMismatchSQL = `
-SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not tell of each other' FROM recourse.handlers h
+SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not refer to each other' FROM recourse.handlers h
   LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
   LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
 WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (

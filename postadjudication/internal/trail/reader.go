@@ -108,7 +108,7 @@ func (r *Reader) Owners(ctx context.Context, cases []receipts.CaseID) (map[recei
 	return out, failed(err)
 }
 
-// CountCases counts the cases of tenants that have runs.
+// CountCases counts the cases of the tenants, except those of operation logs, which have no run.
 func (r *Reader) CountCases(ctx context.Context, tenants []string) (n int, err error) {
 	err = r.db.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
 	return n, failed(err)

@@ -8,8 +8,8 @@ func Change(tenant, actor, reason string) error {
 	return errors.Join(Identifier("tenant", tenant, 128), Actor(actor, reason))
 }
 
-// Actor refuses a change without an actor or a reason. It is for changes of what is read
-// first, since no tenant has what belongs to none.
+// Actor refuses a change without an actor or a reason. It is for changes that first find their
+// subject in the tenant: an invalid tenant has none, so that the tenant needs no check.
 func Actor(actor, reason string) error {
 	return errors.Join(Identifier("actor", actor, 128), Text("reason", reason, 1024))
 }

@@ -20,7 +20,7 @@ import (
 const (
 	BatchIdleLimit     = StatementTimeout + 3*time.Second
 	HeartbeatIdleLimit = 8 * time.Second // less than the time after which a process is taken to be lost
-	ReadIdleLimit      = time.Minute     // queries of people may take long
+	ReadIdleLimit      = time.Minute     // reads for people and callers may take long
 )
 
 // IdleTimeout knows all connections of a journal. When one times out, most others would
