@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/pgurl"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
@@ -153,7 +155,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.Var(&o.MaxRecoveries, "max-recoveries", `how many lost workers a run may have: a number, or "unlimited"; the next loss makes it a dead letter`)
 	bindBreaker(f, &o.Breaker)
 	o.BindWebhooks(f)
-	o.Retention.bind(f)
+	o.BindRetention(f)
 }
 
 // FromEnvironment fills options that no flag set.
@@ -170,7 +172,7 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 		}
 	}
 	if o.Targets == nil {
-		o.Targets = targetsFrom(getenv(TargetsVariable))
+		o.Targets = strings.Fields(getenv(TargetsVariable))
 	}
 	if o.InsecureServers == nil {
 		o.InsecureServers = InsecureFrom(getenv)
@@ -249,13 +251,9 @@ func (o *Options) checkListen() error {
 }
 
 // loopback reports whether only this machine can reach the pages.
-func (o *Options) loopback() bool { return loopbackAddress(o.Listen) }
-
-// loopbackAddress reports whether only this machine can reach host:port.
-func loopbackAddress(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+func (o *Options) loopback() bool {
+	_, _, err := net.SplitHostPort(o.Listen)
+	return err == nil && door.IsLoopbackHost(o.Listen)
 }
 
 // ServiceConfig returns the configuration of a service that reads and submits, but executes
