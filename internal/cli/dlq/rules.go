@@ -96,10 +96,10 @@ type ruleChangeFlags struct {
 	version int64
 }
 
-func (r *ruleChangeFlags) bind(cmd *cobra.Command) {
+func (r *ruleChangeFlags) bind(cmd *cobra.Command, ifVersion string) {
 	r.BindActor(cmd.Flags())
 	cmd.Flags().StringVar(&r.reason, "reason", "", "reason to record (required)")
-	cmd.Flags().Int64Var(&r.version, "if-version", 0, "change only if this is the present version (0: the rule does not exist yet)")
+	cmd.Flags().Int64Var(&r.version, "if-version", 0, ifVersion)
 }
 
 // expected returns --if-version; nil if it is not given.
@@ -131,7 +131,7 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	r.bind(cmd)
+	r.bind(cmd, "change only if this is the present version (0: the rule does not exist yet)")
 	return cmd
 }
 
@@ -158,7 +158,7 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	r.bind(cmd)
+	r.bind(cmd, "delete only if this is the present version")
 	return cmd
 }
 
