@@ -1,5 +1,6 @@
-// Package intake reads adjudications from JSON lines, the format that `recourse
-// submit` takes and the demonstration ships with.
+// Package intake reads adjudications from JSON: the lines of a file, the format that `recourse submit`
+// takes and the demonstration ships with (Lines), and the body of a request, which is one object
+// (ParseObject) or a list of them (Batch).
 //
 // One line is one object of at most MaxLine bytes:
 //
@@ -17,5 +18,5 @@
 // a surrogate pair, and anything after the object. After a bad line the reader goes on with
 // the next one.
 //
-// It submits nothing, and keeps one line at a time in memory.
+// It submits nothing. Lines keeps one line at a time in memory, Batch all items of a list.
 package intake
