@@ -20,8 +20,9 @@ func rulesCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rules", Short: "List, test and change the rules of automatic replay", Args: shell.UnknownCommand,
 		Long: `List, test and change the rules of automatic replay. By default there are none. A rule
-replays only letters that are known to be not executed, never a held letter, and no letter
-more than max_replays times. A rule is one JSON object:
+replays only letters that are known to be not executed, never a held letter, and a letter
+with its forks at most max_replays times. A rule with "mark" marks letters instead. A rule is
+one JSON object:
 
   {"name":"night","enabled":true,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
