@@ -138,7 +138,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	if DemoBuild {
 		f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations if none is named; only on a database that was empty at the first such start; that database can never be used for real money")
 	}
-	f.StringVar(&o.Listen, "listen", DefaultListen, "address of /api/v1, /asynqmon, /livez, /readyz and /metrics")
+	f.StringVar(&o.Listen, "listen", DefaultListen, "address of /api/v1, /ojs, /v1, /asynqmon, /livez, /readyz and /metrics")
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics and a /readyz with all reasons, both without a key; --listen then has no /metrics (default $"+MetricsListenVariable+", else --listen)")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; access keys are then sent unencrypted: put a TLS proxy in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "require access keys also on loopback with the escrow service for demonstrations")

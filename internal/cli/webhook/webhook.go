@@ -40,9 +40,9 @@ nothing is sent and nothing is skipped: resume continues it where it stopped. Ev
 skipped only if a person says so, with replay and a later position.
 
 One recourse serve of all that have $` + app.WebhookKeyVariable + ` sends the events. The variable has
-the key that encrypts the secrets: 32 random bytes as base64, as openssl rand -base64 32 prints.
-create, rotate and test on the database need the same key. Requests go to public addresses
-by https, and to others only as serve --webhooks-allow says.
+the key that encrypts the secrets: 32 random bytes as base64, as openssl rand -base64 32
+prints. create, rotate and test on the database need the same key. Requests go to public
+addresses by https, and to others only as serve --webhooks-allow says.
 
 --server uses a server, with the key of an admin in $` + backend.KeyVariable + `.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
