@@ -16,8 +16,8 @@ const (
 	Submitter Role = "submitter" // a program of an escrow service: submits, reads objects by id, and reads events
 	Worker    Role = "worker"    // a remote worker: fetches jobs and answers for them
 	Operator  Role = "operator"  // repairs: forks, reconciles, cancels, opens circuit breakers
-	Approver  Role = "approver"  // the second person: runs plans, holds, releases and purges letters
-	Auditor   Role = "auditor"   // reads everything and changes nothing
+	Approver  Role = "approver"  // the second person: runs, pauses and cancels plans; holds, releases and purges letters
+	Auditor   Role = "auditor"   // reads everything but keys and webhooks, and changes nothing
 	Admin     Role = "admin"     // keys, policies, rules and webhooks; moves no money
 )
 
@@ -44,12 +44,12 @@ func ParseRoles(text string) ([]Role, error) {
 // CheckRoles returns an error if a key can't have the roles.
 func CheckRoles(roles []Role) error {
 	if len(roles) == 0 {
-		return fmt.Errorf("must name at least one of %s", joinRoles(Roles()))
+		return fmt.Errorf("must name at least one of %s", JoinRoles(Roles()))
 	}
 	for i, r := range roles {
 		switch {
 		case r != Platform && !slices.Contains(Roles(), r):
-			return fmt.Errorf("%.40q is none of %s", r, joinRoles(Roles()))
+			return fmt.Errorf("%.40q is none of %s", r, JoinRoles(Roles()))
 		case slices.Contains(roles[:i], r):
 			return fmt.Errorf("%s is given twice", r)
 		}
@@ -57,7 +57,8 @@ func CheckRoles(roles []Role) error {
 	return nil
 }
 
-func joinRoles(roles []Role) string {
+// JoinRoles returns the names of roles, separated by commas.
+func JoinRoles(roles []Role) string {
 	var out []string
 	for _, r := range roles {
 		out = append(out, string(r))

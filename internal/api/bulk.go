@@ -86,7 +86,7 @@ type bulkAPI struct{ *API }
 func (a bulkAPI) operations(h huma.API) {
 	register(a.API, h, operation{
 		id: "plan-bulk", method: http.MethodPost, path: "/bulk", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan an action on many dead letters",
-		description: "Stores the selected letters, each with its version and its money, and reports what would be refused now. Nothing is done before run-bulk. With where, scanned is the number of letters that the condition was evaluated on, and undecided the number where it had no result; if not all letters could be evaluated no plan is made: 422 naming where. If no letter is selected no plan and no receipt is made: 422 nothing_selected. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are running.  " + forkAttemptsDoc,
+		description: "Stores the selected letters, each with its version and its money, and reports what would be refused now. Nothing is done before run-bulk. With where, scanned is the number of letters that the condition was evaluated on, and undecided the number where it had no result; if not all letters could be evaluated no plan is made: 422 naming where. If no letter is selected no plan and no receipt is made: 422 nothing_selected. 429 too_many_conditions while two searches, exports or plans with a condition of the tenant are running. " + forkAttemptsDoc,
 	}, a.planBulk)
 	register(a.API, h, operation{
 		id: "list-bulk", method: http.MethodGet, path: "/bulk", action: access.List, summary: "List plans, the newest first",

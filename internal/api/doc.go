@@ -9,8 +9,8 @@
 // null, a number that is not whole. Every refusal is application/problem+json (RFC 9457)
 // with a stable code.
 //
-// An Idempotency-Key makes a POST that changes something safe to repeat: for 24 hours the
-// same request gets the same answer. A refused request may be sent again under its key.
+// An Idempotency-Key makes a POST or DELETE that changes something safe to repeat: for 24
+// hours the same request gets the same answer. A refused request may be sent again under its key.
 // Submitting adjudications needs no Idempotency-Key: its transaction, generation and content
 // make it safe to repeat.
 //

@@ -14,9 +14,9 @@ const about = `Recourse carries adjudicated escrow decisions until they are sett
 
 The tenant is the access key's, and the actor of whatever is done is its principal.
 Amounts are whole numbers in the minor unit of their currency. Every refusal is
-application/problem+json with a code that does not change. A POST that changes
-something may carry an Idempotency-Key: for 24 hours the same request is then given
-the same answer; to hand over adjudications needs none, the retry key does it.`
+application/problem+json with a code that does not change. A POST or DELETE that
+changes something may carry an Idempotency-Key: for 24 hours the same request then gets
+the same answer. To submit adjudications needs none: submitting the same again changes nothing.`
 
 // describe registers the operations and builds their description.
 func (a *API) describe() error {

@@ -23,8 +23,8 @@ type operation struct {
 	maxBody                                int64  // in bytes; 0: door.DefaultMaxBody
 	repeatable                             bool   // safe to repeat without an Idempotency-Key
 	secret                                 string // member of its answer that must not be stored
-	raw                                    bool   // reads its body itself
-	itemized                               bool   // its body is a list, read item by item: see batchItems
+	raw                                    bool   // package intake checks its body, not the description's schema
+	itemized                               bool   // reads its body itself, item by item: see batchItems
 	plannable                              bool   // may answer 202 with a plan that another person has to run
 	waits                                  bool   // a read that may wait for long, and takes no slot of the reads
 }
@@ -40,7 +40,7 @@ var outageOfSubmit = door.Outage{Done: door.DoneUnknown, Detail: "it is not know
 // route returns how the door reads the requests of the operation.
 func (o operation) route() door.Route {
 	route := door.Route{Action: o.action, MaxBody: o.maxBody, CheckBody: rejectNulls, ReadsBody: o.itemized, Repeatable: o.repeatable, Secret: o.secret}
-	if o.raw { // package intake checks it
+	if o.raw {
 		route.CheckBody = nil
 	}
 	if o.action == access.Submit {
@@ -71,7 +71,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 		Metadata:         map[string]any{"operation": o},
 		Extensions:       map[string]any{"x-action": o.action, "x-roles": access.Allowed(o.action)},
 	}
-	if !o.repeatable && o.method == http.MethodPost {
+	if !o.repeatable && o.method != http.MethodGet {
 		op.Parameters = append(op.Parameters, &huma.Param{
 			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours",
 			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},

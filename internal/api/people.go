@@ -20,11 +20,6 @@ type peopleInput struct {
 
 type peopleOutput struct{ Body postadjudication.People }
 
-type peopleHistoryInput struct {
-	After int64 `query:"after" minimum:"0" default:"0" doc:"Changes after this sequence number"`
-	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-}
-
 type peopleHistoryOutput struct {
 	Body struct {
 		Versions []postadjudication.PeopleVersion `json:"versions"`
@@ -50,7 +45,7 @@ func (a peopleAPI) operations(h huma.API) {
 	})
 	register(a.API, h, operation{
 		id: "people-history", method: http.MethodGet, path: "/people/history", action: access.Receipts, summary: "List the changes of how many people it takes, from their receipts",
-	}, func(ctx context.Context, c door.Caller, in *peopleHistoryInput) (*peopleHistoryOutput, error) {
+	}, func(ctx context.Context, c door.Caller, in *HistoryPage) (*peopleHistoryOutput, error) {
 		found, err := a.service.As(c.Tenant, "").People.History(ctx, in.After, in.Limit)
 		out := &peopleHistoryOutput{}
 		out.Body.Versions = append([]postadjudication.PeopleVersion{}, found...)

@@ -41,97 +41,56 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 type processCollector struct {
 	service measuredService
 	started time.Time
-
-	subscribers, subscriberCalls, subscriberPanics *prometheus.Desc // of dead letters
-
-	staleClaims *prometheus.Desc // claims that were too old to call the escrow service
-	clockOffset *prometheus.Desc
-
-	running, waiting, abandoned, failures, renotified, uptime, transitions, newCases, unreadable, unrecordable, breakersNotClosed, pausedDeliveries, stalledBreakers, stalledRuns, pausedQueues, archivedTasksRemoved, pruned, pruneFailures, unarchived *prometheus.Desc
-
-	lookups *prometheus.Desc // about dead letters of unknown outcome
-
-	deliveries, webhooksPaused, webhooksSending, webhookLag *prometheus.Desc
-}
-
-func newProcessCollector(service measuredService, started time.Time) *processCollector {
-	return &processCollector{
-		service: service, started: started,
-		running:              newDesc("recourse_calls_running", "Calls of the escrow service in flight."),
-		waiting:              newDesc("recourse_runs_waiting_in_worker", "Runs that wait for their next attempt in this process."),
-		abandoned:            newDesc("recourse_calls_abandoned", "Calls that exceeded the time limit of their attempt and have not returned."),
-		staleClaims:          newDesc("recourse_stale_claims_total", "Claims that were too old for a call, because Postgres or this machine stalled. They spend no attempt."),
-		clockOffset:          newDesc("recourse_clock_offset_seconds", "How far the database's clock is ahead of this machine's. All times are the database's. A process whose clock alone is off by over a second claims nothing."),
-		failures:             newDesc("recourse_evidence_write_failures_total", "Failed attempts to write a transition."),
-		renotified:           newDesc("recourse_notifications_resent_total", "Notifications that the sweeper sent again."),
-		breakersNotClosed:    newDesc("recourse_breakers_not_closed", "Circuit breakers that are open or half-open, as read by this process."),
-		stalledBreakers:      newDesc("recourse_breakers_stalled", "Circuit breakers with waiting runs and no new case to probe the escrow service: a person has to act."),
-		stalledRuns:          newDesc("recourse_breakers_stalled_runs", "Runs that wait behind stalled circuit breakers, at most 1000 counted for each."),
-		pausedDeliveries:     newDesc("recourse_deliveries_paused_total", "Deliveries that were not executed because a circuit breaker was open."),
-		pausedQueues:         newDesc("recourse_queues_paused", "Queues paused in asynq: their runs are not delivered."),
-		archivedTasksRemoved: newDesc("recourse_archived_tasks_removed_total", "Archived tasks of dead letters removed from asynq."),
-		pruned:               newDesc("recourse_dead_letters_pruned_total", "Dead letters removed because their retention expired."),
-		pruneFailures:        newDesc("recourse_dead_letters_prune_failures_total", "Failures to announce the expiry of a dead letter, or to remove it."),
-		unarchived:           newDesc("recourse_dead_letters_unarchived", "Dead letters of settlements kept beyond their retention because there is no archive."),
-		subscribers:          newDesc("recourse_dead_letter_subscribers", "Subscribers of dead letters in this process."),
-		subscriberCalls:      newDesc("recourse_subscriber_calls_total", "Calls of subscribers of dead letters that returned."),
-		subscriberPanics:     newDesc("recourse_subscriber_panics_total", "Calls of subscribers of dead letters that panicked."),
-		unreadable:           newDesc("recourse_runs_unreadable", "Runs seen within ten minutes that this process cannot read, such as runs of a newer version. They wait for a process that can."),
-		unrecordable:         newDesc("recourse_outcomes_unrecordable_total", "Outcomes that could not be recorded: their runs became dead letters for a person."),
-		lookups:              newDesc("recourse_dead_letter_lookups_total", "Lookups about dead letters of unknown outcome, by result: asked, cleared (nothing was executed), closed (a payment was found).", "result"),
-		deliveries:           newDesc("recourse_webhook_deliveries_total", "Requests to webhooks by this process, by result: delivered (answered with 2xx), failed.", "result"),
-		webhooksPaused:       newDesc("recourse_webhooks_paused_total", "Webhooks that paused themselves: nothing was accepted for three days, or the receiver answered 410. Nothing is sent to them until a person resumes them."),
-		webhooksSending:      newDesc("recourse_webhooks_sending", "Webhooks to which this process sends; 0 in processes that stand by. One process sends for all."),
-		webhookLag:           newDesc("recourse_webhook_lag_seconds", "Age of the oldest event that this process has read for a webhook and that is not delivered; 0 if there is none."),
-		uptime:               newDesc("recourse_uptime_seconds", "Time since this process opened its service."),
-		transitions:          newDesc("recourse_transition_commit_rows", "Transitions of existing cases in one commit."),
-		newCases:             newDesc("recourse_submit_commit_rows", "New cases in one commit."),
-	}
 }
 
 // Describe implements prometheus.Collector.
-func (p *processCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, to) }
+func (p processCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(p, to) }
 
 // Collect implements prometheus.Collector.
-func (p *processCollector) Collect(to chan<- prometheus.Metric) {
+func (p processCollector) Collect(to chan<- prometheus.Metric) {
 	s := p.service.Stats()
-	gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-	count := func(d *prometheus.Desc, v uint64) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
+	gauge := func(name string, v float64, help string) {
+		to <- prometheus.MustNewConstMetric(newDesc(name, help), prometheus.GaugeValue, v)
 	}
-	gauge(p.running, float64(s.Running))
-	gauge(p.waiting, float64(s.Waiting))
-	gauge(p.abandoned, float64(s.Abandoned))
-	gauge(p.breakersNotClosed, float64(s.BreakersNotClosed))
-	gauge(p.stalledBreakers, float64(s.StalledBreakers))
-	gauge(p.stalledRuns, float64(s.StalledRuns))
-	gauge(p.pausedQueues, float64(s.PausedQueues))
-	gauge(p.subscribers, float64(s.Subscribers))
-	gauge(p.unarchived, float64(s.Retention.Unarchived))
-	gauge(p.clockOffset, s.ClockOffset.Seconds())
-	gauge(p.uptime, time.Since(p.started).Seconds())
-	gauge(p.unreadable, float64(s.Unreadable))
-	count(p.unrecordable, s.Unrecordable)
-	count(p.failures, s.WriteFailures)
-	count(p.staleClaims, s.StaleClaims)
-	count(p.subscriberCalls, s.SubscriberCalls)
-	count(p.subscriberPanics, s.SubscriberPanics)
-	count(p.renotified, s.NotificationsResent)
-	count(p.pausedDeliveries, s.PausedDeliveries)
-	count(p.archivedTasksRemoved, s.ArchivedTasksRemoved)
-	count(p.pruned, s.Retention.Pruned)
-	count(p.pruneFailures, s.Retention.Failed)
-	for result, n := range map[string]uint64{"asked": s.Lookups.Asked, "cleared": s.Lookups.Cleared, "closed": s.Lookups.Closed} {
-		to <- prometheus.MustNewConstMetric(p.lookups, prometheus.CounterValue, float64(n), result)
+	count := func(name string, n uint64, help string) {
+		to <- prometheus.MustNewConstMetric(newDesc(name, help), prometheus.CounterValue, float64(n))
 	}
-	for result, n := range map[string]uint64{"delivered": s.Webhooks.Delivered, "failed": s.Webhooks.Failed} {
-		to <- prometheus.MustNewConstMetric(p.deliveries, prometheus.CounterValue, float64(n), result)
+	countResults := func(name string, results map[string]uint64, help string) {
+		for result, n := range results {
+			to <- prometheus.MustNewConstMetric(newDesc(name, help, "result"), prometheus.CounterValue, float64(n), result)
+		}
 	}
-	count(p.webhooksPaused, s.Webhooks.Paused)
-	gauge(p.webhooksSending, float64(s.Webhooks.Sending))
-	gauge(p.webhookLag, s.Webhooks.Lag.Seconds())
-	to <- batches(p.transitions, s.Transitions)
-	to <- batches(p.newCases, s.NewCases)
+	gauge("recourse_calls_running", float64(s.Running), "Calls of the escrow service in flight.")
+	gauge("recourse_runs_waiting_in_worker", float64(s.Waiting), "Runs that wait for their next attempt in this process.")
+	gauge("recourse_calls_abandoned", float64(s.Abandoned), "Calls that exceeded the time limit of their attempt and have not returned.")
+	gauge("recourse_breakers_not_closed", float64(s.BreakersNotClosed), "Circuit breakers that are open or half-open, as read by this process.")
+	gauge("recourse_breakers_stalled", float64(s.StalledBreakers), "Circuit breakers with waiting runs and no new case to probe the escrow service: a person has to act.")
+	gauge("recourse_breakers_stalled_runs", float64(s.StalledRuns), "Runs that wait behind stalled circuit breakers, at most 1000 counted for each.")
+	gauge("recourse_queues_paused", float64(s.PausedQueues), "Queues paused in asynq: their runs are not delivered.")
+	gauge("recourse_dead_letter_subscribers", float64(s.Subscribers), "Subscribers of dead letters in this process.")
+	gauge("recourse_dead_letters_unarchived", float64(s.Retention.Unarchived), "Dead letters of settlements kept beyond their retention because there is no archive.")
+	gauge("recourse_clock_offset_seconds", s.ClockOffset.Seconds(), "How far the database's clock is ahead of this machine's. All times are the database's. A process whose clock alone is off by over a second claims nothing.")
+	gauge("recourse_uptime_seconds", time.Since(p.started).Seconds(), "Time since this process opened its service.")
+	gauge("recourse_runs_unreadable", float64(s.Unreadable), "Runs seen within ten minutes that this process cannot read, such as runs of a newer version. They wait for a process that can.")
+	count("recourse_outcomes_unrecordable_total", s.Unrecordable, "Outcomes that could not be recorded: their runs became dead letters for a person.")
+	count("recourse_evidence_write_failures_total", s.WriteFailures, "Failed attempts to write a transition.")
+	count("recourse_stale_claims_total", s.StaleClaims, "Claims that were too old for a call, because Postgres or this machine stalled. They spend no attempt.")
+	count("recourse_subscriber_calls_total", s.SubscriberCalls, "Calls of subscribers of dead letters that returned.")
+	count("recourse_subscriber_panics_total", s.SubscriberPanics, "Calls of subscribers of dead letters that panicked.")
+	count("recourse_notifications_resent_total", s.NotificationsResent, "Notifications that the sweeper sent again.")
+	count("recourse_deliveries_paused_total", s.PausedDeliveries, "Deliveries that were not executed because a circuit breaker was open.")
+	count("recourse_archived_tasks_removed_total", s.ArchivedTasksRemoved, "Archived tasks of dead letters removed from asynq.")
+	count("recourse_dead_letters_pruned_total", s.Retention.Pruned, "Dead letters removed because their retention expired.")
+	count("recourse_dead_letters_prune_failures_total", s.Retention.Failed, "Failures to announce the expiry of a dead letter, or to remove it.")
+	countResults("recourse_dead_letter_lookups_total", map[string]uint64{"asked": s.Lookups.Asked, "cleared": s.Lookups.Cleared, "closed": s.Lookups.Closed},
+		"Lookups about dead letters of unknown outcome, by result: asked, cleared (nothing was executed), closed (a payment was found).")
+	countResults("recourse_webhook_deliveries_total", map[string]uint64{"delivered": s.Webhooks.Delivered, "failed": s.Webhooks.Failed},
+		"Requests to webhooks by this process, by result: delivered (answered with 2xx), failed.")
+	count("recourse_webhooks_paused_total", s.Webhooks.Paused, "Webhooks that paused themselves: nothing was accepted for three days, or the receiver answered 410. Nothing is sent to them until a person resumes them.")
+	gauge("recourse_webhooks_sending", float64(s.Webhooks.Sending), "Webhooks to which this process sends; 0 in processes that stand by. One process sends for all.")
+	gauge("recourse_webhook_lag_seconds", s.Webhooks.Lag.Seconds(), "Age of the oldest event that this process has read for a webhook and that is not delivered; 0 if there is none.")
+	to <- batches(newDesc("recourse_transition_commit_rows", "Transitions of existing cases in one commit."), s.Transitions)
+	to <- batches(newDesc("recourse_submit_commit_rows", "New cases in one commit."), s.NewCases)
 }
 
 // batches returns a histogram of the rows in one commit.

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/pgurl"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
@@ -136,7 +138,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	if DemoBuild {
 		f.BoolVar(&o.Embedded, "embedded", false, "start an escrow service for demonstrations if none is named; only on a database that was empty at the first such start; that database can never be used for real money")
 	}
-	f.StringVar(&o.Listen, "listen", DefaultListen, "address of /api/v1, /asynqmon, /livez, /readyz and /metrics")
+	f.StringVar(&o.Listen, "listen", DefaultListen, "address of /api/v1, /ojs, /v1, /asynqmon, /livez, /readyz and /metrics")
 	f.StringVar(&o.MetricsListen, "metrics-listen", "", "address of /metrics and a /readyz with all reasons, both without a key; --listen then has no /metrics (default $"+MetricsListenVariable+", else --listen)")
 	f.BoolVar(&o.Expose, "expose", false, "allow --listen beyond loopback; access keys are then sent unencrypted: put a TLS proxy in front")
 	f.BoolVar(&o.RequireKeys, "require-keys", false, "require access keys also on loopback with the escrow service for demonstrations")
@@ -153,7 +155,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.Var(&o.MaxRecoveries, "max-recoveries", `how many lost workers a run may have: a number, or "unlimited"; the next loss makes it a dead letter`)
 	bindBreaker(f, &o.Breaker)
 	o.BindWebhooks(f)
-	o.Retention.bind(f)
+	o.BindRetention(f)
 }
 
 // FromEnvironment fills options that no flag set.
@@ -170,7 +172,7 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 		}
 	}
 	if o.Targets == nil {
-		o.Targets = targetsFrom(getenv(TargetsVariable))
+		o.Targets = strings.Fields(getenv(TargetsVariable))
 	}
 	if o.InsecureServers == nil {
 		o.InsecureServers = InsecureFrom(getenv)
@@ -249,13 +251,9 @@ func (o *Options) checkListen() error {
 }
 
 // loopback reports whether only this machine can reach the pages.
-func (o *Options) loopback() bool { return loopbackAddress(o.Listen) }
-
-// loopbackAddress reports whether only this machine can reach host:port.
-func loopbackAddress(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	ip := net.ParseIP(host)
-	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+func (o *Options) loopback() bool {
+	_, _, err := net.SplitHostPort(o.Listen)
+	return err == nil && door.IsLoopbackHost(o.Listen)
 }
 
 // ServiceConfig returns the configuration of a service that reads and submits, but executes

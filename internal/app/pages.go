@@ -58,7 +58,7 @@ func (m *Main) routes(monitor http.Handler, apiServer *api.API) *http.ServeMux {
 	mux.Handle("/asynqmon", monitor)
 	mux.Handle(api.Prefix+"/", apiServer)
 	if m.DemoHandler != nil {
-		mux.Handle("/stage/", loopbackOnly(http.NewCrossOriginProtection().Handler(m.DemoHandler)))
+		mux.Handle("/stage/", door.LoopbackOnly(http.NewCrossOriginProtection().Handler(m.DemoHandler)))
 	}
 	return mux
 }
@@ -139,8 +139,8 @@ func (m *Main) metricsRoutes() http.Handler {
 	mux.Handle("GET /readyz", m.readyHandler(true))
 	mux.Handle("GET /metrics", m.metrics.handler(m.Log))
 	var pages http.Handler = mux
-	if loopbackAddress(m.Options.MetricsListen) {
-		pages = loopbackOnly(pages)
+	if door.IsLoopbackHost(m.Options.MetricsListen) {
+		pages = door.LoopbackOnly(pages)
 	}
 	return forbidFraming(withPagePolicy(pages))
 }
@@ -178,7 +178,7 @@ func forbidFraming(next http.Handler) http.Handler {
 // the Host header.
 func (m *Main) localPage(page http.Handler) http.Handler {
 	if !m.KeysRequired {
-		page = loopbackOnly(page)
+		page = door.LoopbackOnly(page)
 	}
 	return withPagePolicy(page)
 }
@@ -187,18 +187,6 @@ func (m *Main) localPage(page http.Handler) http.Handler {
 func withPagePolicy(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		page.ServeHTTP(w, r)
-	})
-}
-
-// loopbackOnly refuses requests without a loopback name in the Host header. This stops DNS
-// rebinding: a web page whose name resolves to loopback sends its own name.
-func loopbackOnly(page http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !door.IsLoopbackHost(r.Host) {
-			http.Error(w, "without keys this page is served only under a loopback name", http.StatusForbidden)
-			return
-		}
 		page.ServeHTTP(w, r)
 	})
 }

@@ -17,14 +17,11 @@ type Retention struct {
 	Rules   []string
 }
 
-// bind defines the flags.
-func (r *Retention) bind(f *pflag.FlagSet) {
-	f.StringVar(&r.Archive, "archive", "", "directory that expired and purged dead letters are written to; without it dead letters of settlements never expire")
-	f.StringArrayVar(&r.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; repeatable (default "+retention.DefaultMaxAge+")")
-}
-
 // BindRetention defines --retain and --archive.
-func (o *Options) BindRetention(f *pflag.FlagSet) { o.Retention.bind(f) }
+func (o *Options) BindRetention(f *pflag.FlagSet) {
+	f.StringVar(&o.Retention.Archive, "archive", "", "directory that expired and purged dead letters are written to; without it dead letters of settlements never expire")
+	f.StringArrayVar(&o.Retention.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; repeatable (default "+retention.DefaultMaxAge+")")
+}
 
 // BindArchive defines --archive for commands that remove dead letters.
 func (o *Options) BindArchive(f *pflag.FlagSet) {

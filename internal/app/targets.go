@@ -22,8 +22,6 @@ func (o *Options) BindTargets(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.Targets, "target", nil, "another escrow service that adjudications may name as their target, besides "+escrow.DefaultTarget+": NAME=URL, or NAME alone for another name of --escrow; repeatable (default $"+TargetsVariable+", separated by spaces)")
 }
 
-func targetsFrom(text string) []string { return strings.Fields(text) }
-
 // authorizationVariable returns the environment variable of the Authorization header for a target.
 func authorizationVariable(name string) string {
 	return AuthorizationVariable + "_" + strings.Map(func(r rune) rune {

@@ -29,7 +29,7 @@ const (
 // Safe reports whether no third party can read or answer.
 func (p Protection) Safe() bool { return p == Local || p == Verified }
 
-// The servers that Options.Insecure may name.
+// The servers that Options.InsecureServers may name.
 const (
 	PostgresServer = "postgres"
 	RedisServer    = "redis"
@@ -104,13 +104,6 @@ func (o *Options) CheckTransport() error {
 		}
 	}
 	return nil
-}
-
-func (p Protection) risk() string {
-	if p == Unverified {
-		return "others on the network could answer in its place"
-	}
-	return "the connection is not encrypted"
 }
 
 func postgresProtection(databaseURL string) (Protection, error) {
@@ -199,6 +192,8 @@ func (p Protection) String() string {
 		return "on this machine"
 	case Verified:
 		return "verified TLS"
+	case Unverified:
+		return "beyond this machine, and others on the network could answer in its place"
 	}
-	return "beyond this machine, and " + p.risk()
+	return "beyond this machine, and the connection is not encrypted"
 }

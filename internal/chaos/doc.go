@@ -13,9 +13,9 @@
 // breakers, always correctly by the escrow service's ledger. Beside that, jobs of Open Job
 // Spec are enqueued over HTTP at the workers' /ojs, through a proxy of their own, and remote
 // workers, which are processes too, fetch them (remotejobs.go, package remote): they die,
-// freeze past their leases, answer late or twice, fail, and lie, and people cancel jobs and retry
-// and delete their dead letters. At the end everything is healed, all unknown outcomes are looked up, and when no run is live the result is
-// verified.
+// freeze past their leases, answer late or twice, fail, and lie, and people cancel jobs and
+// retry and delete their dead letters. At the end everything is healed, all unknown outcomes
+// are looked up, and when no run is live the result is verified.
 //
 // # What is verified
 //

@@ -105,7 +105,7 @@ func parseFaults(list string) (out []fault, err error) {
 }
 
 func workerKill(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.slots))
+	i := rng.IntN(len(a.fleet.seats))
 	return fmt.Sprintf("worker %d, SIGKILL", i), a.fleet.killOne(i)
 }
 
@@ -115,7 +115,7 @@ func allWorkersKill(_ context.Context, a *testbed, _ *rand.Rand) (string, error)
 
 // workerFailpoint replaces a worker by one that kills itself at some point.
 func workerFailpoint(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.slots))
+	i := rng.IntN(len(a.fleet.seats))
 	points := []string{
 		failpoint.Point(failpoint.NotifyBefore, failpoint.Task), failpoint.Point(failpoint.NotifyAfter, failpoint.Task),
 		failpoint.Point(failpoint.CallBefore, failpoint.Executor), failpoint.Point(failpoint.CallAfter, failpoint.Executor),
@@ -138,12 +138,12 @@ func workerFailpoint(_ context.Context, a *testbed, rng *rand.Rand) (string, err
 }
 
 func workerFreeze(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.slots))
+	i := rng.IntN(len(a.fleet.seats))
 	return fmt.Sprintf("worker %d, SIGSTOP", i), a.fleet.freeze(i)
 }
 
 func workerRestart(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.slots))
+	i := rng.IntN(len(a.fleet.seats))
 	return fmt.Sprintf("worker %d, SIGTERM", i), a.fleet.workerAt(i).stop()
 }
 

@@ -19,12 +19,13 @@ const openTimeout = 30 * time.Second
 type fleet struct {
 	log     io.Writer
 	mu      sync.Mutex
-	slots   []*slot
+	seats   []*seat
 	crashes []string // of workers that ended by themselves
 }
 
-type slot struct {
-	settings      worker.Settings
+// seat is the place of one worker.
+type seat struct {
+	settings      worker.Settings // of its next process
 	worker        *workerProcess
 	frozen        bool
 	freezesItself bool // it will stop itself by SIGSTOP
@@ -35,7 +36,7 @@ func openFleet(n int, log io.Writer, s worker.Settings) (*fleet, error) {
 	f := &fleet{log: log}
 	for i := range n {
 		s.Name = fmt.Sprintf("worker-%d", i)
-		f.slots = append(f.slots, &slot{settings: s})
+		f.seats = append(f.seats, &seat{settings: s})
 	}
 	return f, f.heal()
 }
@@ -44,10 +45,10 @@ func openFleet(n int, log io.Writer, s worker.Settings) (*fleet, error) {
 func (f *fleet) start(i int, failpoint string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.startLocked(f.slots[i], failpoint)
+	return f.startLocked(f.seats[i], failpoint)
 }
 
-func (f *fleet) startLocked(s *slot, failpoint string) error {
+func (f *fleet) startLocked(s *seat, failpoint string) error {
 	f.checkExit(s)
 	settings := s.settings
 	settings.Failpoint = failpoint
@@ -63,7 +64,7 @@ func (f *fleet) startLocked(s *slot, failpoint string) error {
 
 // checkExit records a crash when the process on a seat ended neither by a kill nor gracefully. One
 // that could not open is none: its servers were down.
-func (f *fleet) checkExit(s *slot) {
+func (f *fleet) checkExit(s *seat) {
 	if s.worker == nil || s.worker.alive() {
 		return
 	}
@@ -76,7 +77,7 @@ func (f *fleet) checkExit(s *slot) {
 func (f *fleet) checkExits() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.slots {
+	for _, s := range f.seats {
 		f.checkExit(s)
 	}
 }
@@ -85,7 +86,7 @@ func (f *fleet) checkExits() {
 func (f *fleet) heal() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.slots {
+	for _, s := range f.seats {
 		if s.worker != nil && s.frozen {
 			if err := s.worker.process.Signal(syscall.SIGCONT); err != nil {
 				return err
@@ -100,7 +101,7 @@ func (f *fleet) heal() error {
 		}
 	}
 	deadline := time.After(openTimeout)
-	for _, s := range f.slots {
+	for _, s := range f.seats {
 		for {
 			select {
 			case <-s.worker.ready:
@@ -127,15 +128,15 @@ func (f *fleet) heal() error {
 // killOne ends a seat's process with SIGKILL.
 func (f *fleet) killOne(i int) error {
 	f.mu.Lock()
-	h := f.slots[i].worker
+	h := f.seats[i].worker
 	f.mu.Unlock()
 	return h.kill()
 }
 
 func (f *fleet) kill() error {
 	var errs []error
-	for i := range f.slots {
-		if f.slots[i].worker != nil {
+	for i := range f.seats {
+		if f.seats[i].worker != nil {
 			errs = append(errs, f.killOne(i))
 		}
 	}
@@ -147,25 +148,25 @@ func (f *fleet) kill() error {
 func (f *fleet) freeze(i int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.slots[i].freezesItself {
+	if f.seats[i].freezesItself {
 		return nil
 	}
-	f.slots[i].frozen = true
-	return f.slots[i].worker.process.Signal(syscall.SIGSTOP)
+	f.seats[i].frozen = true
+	return f.seats[i].worker.process.Signal(syscall.SIGSTOP)
 }
 
 // expectFrozen records that a seat's process will stop itself. It gets no commands.
 func (f *fleet) expectFrozen(i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.slots[i].frozen, f.slots[i].freezesItself = true, true
+	f.seats[i].frozen, f.seats[i].freezesItself = true, true
 }
 
 // thaw wakes the process on a seat that was expected to stop itself, or kills it when it has
 // not stopped.
 func (f *fleet) thaw(i int) error {
 	f.mu.Lock()
-	s := f.slots[i]
+	s := f.seats[i]
 	h, expected := s.worker, s.freezesItself
 	s.freezesItself = false
 	f.mu.Unlock()
@@ -183,20 +184,20 @@ func (f *fleet) thaw(i int) error {
 func (f *fleet) change(i int, change func(*worker.Settings)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	change(&f.slots[i].settings)
+	change(&f.seats[i].settings)
 }
 
 // settings returns the settings of the next process on a seat.
 func (f *fleet) settings(i int) worker.Settings {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.slots[i].settings
+	return f.seats[i].settings
 }
 
 // stop ends a seat's process gracefully and waits for it.
 func (f *fleet) stop(i int, limit time.Duration) error {
 	f.mu.Lock()
-	h := f.slots[i].worker
+	h := f.seats[i].worker
 	f.mu.Unlock()
 	if err := h.stop(); err != nil {
 		return err
@@ -213,8 +214,8 @@ func (f *fleet) stop(i int, limit time.Duration) error {
 func (f *fleet) anyReady(rng *rand.Rand) *workerProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, i := range rng.Perm(len(f.slots)) {
-		if s := f.slots[i]; s.worker.alive() && !s.frozen {
+	for _, i := range rng.Perm(len(f.seats)) {
+		if s := f.seats[i]; s.worker.alive() && !s.frozen {
 			if s.worker.opened() {
 				return s.worker
 			}
@@ -227,7 +228,7 @@ func (f *fleet) anyReady(rng *rand.Rand) *workerProcess {
 func (f *fleet) workerAt(i int) *workerProcess {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.slots[i].worker
+	return f.seats[i].worker
 }
 
 func (h *workerProcess) opened() bool {

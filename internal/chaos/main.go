@@ -26,7 +26,7 @@ type options struct {
 	rate           int
 	remotes        int // processes of remote workers
 	jobRate        int // jobs a second; 0: none
-	maxFaultMillis int // milliseconds that a fault lasts at most, beyond the first half second
+	maxFaultMillis int // milliseconds that a fault lasts at most, beyond its first half second
 	freeze         time.Duration
 	lostAfter      time.Duration
 	inFlight       time.Duration // longer than a fault keeps a call from the escrow service
@@ -34,14 +34,14 @@ type options struct {
 	settleTimeout  time.Duration // how long all runs may take to end after the last fault
 	appendOnly     bool
 	faults         []fault // that may be injected
-	oneAtATime     bool    // one at a time
+	oneAtATime     bool    // machines have one fault at a time; else sometimes two
 
 	prove bool
 	guard string
 }
 
-// remoteKeyLifetime is what is stated of the payment services of remote workers: by two seeds of three as it
-// is, else nothing, so that a person decides after each unknown outcome.
+// remoteKeyLifetime is what the workers are told about the payment services of remote workers: the key
+// lifetime by two seeds of three, else none, so that a person decides after each unknown outcome.
 func (o options) remoteKeyLifetime() time.Duration {
 	if o.seed%3 == 0 {
 		return 0
@@ -96,15 +96,15 @@ func parse(args []string, progress io.Writer) (options, error) {
 	f.IntVar(&o.rate, "rate", 25, "submissions a second")
 	f.IntVar(&o.remotes, "remotes", 3, "processes of remote workers, which fetch jobs")
 	f.IntVar(&o.jobRate, "jobs", 4, "jobs a second; 0: none")
-	f.IntVar(&o.maxFaultMillis, "longest", 7500, "milliseconds that a fault lasts at most")
+	f.IntVar(&o.maxFaultMillis, "longest", 7500, "milliseconds that a fault lasts at most, beyond its first half second")
 	f.DurationVar(&o.freeze, "freeze", time.Minute, "for how long a worker is frozen")
-	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "as of postadjudication.Config")
+	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "silence after which a worker counts as lost")
 	f.BoolVar(&o.prove, "prove", false, "remove the product's guards, one by one, and check that a test fails without each")
 	f.StringVar(&o.guard, "guard", "", "with prove: only guards whose name contains this, or one of several parts separated by |")
 	f.DurationVar(&o.settleTimeout, "rest", 5*time.Minute, "how long all runs may take to end after the last fault")
-	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "as of escrowhttp.Config")
+	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "how long an abandoned call may still be executed; longer than a fault delays one")
 	f.DurationVar(&o.keyLifetime, "key-lifetime", 24*time.Hour, "for how long the escrow service knows an operation key")
-	f.BoolVar(&o.appendOnly, "aof", false, "Redis is append-only, and keeps its data over restarts (default: by the seed)")
+	f.BoolVar(&o.appendOnly, "aof", false, "Redis is append-only, and keeps its data over restarts; with an odd seed it always is")
 	only := f.String("only", "", "names of the faults to inject, separated by commas; one at a time")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -235,7 +235,7 @@ const lookupTimeout = 20 * time.Second
 // stopAndVerify ends the workers gracefully and verifies the result.
 func (a *testbed) stopAndVerify(ctx context.Context, l *load) (*verification, error) {
 	var failed []string
-	for i := range a.fleet.slots {
+	for i := range a.fleet.seats {
 		if err := a.fleet.stop(i, openTimeout); err != nil {
 			failed = append(failed, err.Error())
 		}

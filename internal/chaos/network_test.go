@@ -40,7 +40,7 @@ func TestHalfOpenConnectionsToPostgresAreGivenUp(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("submitted %s after the connections went deaf", time.Since(began).Round(time.Millisecond))
+	t.Logf("submitted %s after the connections were blackholed", time.Since(began).Round(time.Millisecond))
 	s.awaitNoneLive()
 	t.Logf("settled after %s", time.Since(began).Round(time.Millisecond))
 	s.terminate(h)

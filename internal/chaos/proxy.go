@@ -31,7 +31,7 @@ const (
 	modeStall           // nothing is forwarded until it is healed, then everything is
 )
 
-// link is one connection through the proxy. A deaf one discards what the client sends and
+// link is one connection through the proxy. A blackholed one discards what the client sends and
 // never answers: to the client the server is connected and silent.
 type link struct {
 	client, server net.Conn
@@ -98,8 +98,8 @@ func (p *proxy) add(l *link) bool {
 	return true
 }
 
-// pump copies bytes one way until either end is closed. On a deaf link the client's
-// end stays open, and what it sends is discarded.
+// pump copies bytes one way until either end is closed. On a blackholed link the client's end
+// stays open, and what it sends is discarded.
 func (p *proxy) pump(l *link, to, from net.Conn) {
 	piece := make([]byte, 32<<10)
 	for {
@@ -183,7 +183,7 @@ func (p *proxy) setMode(mode proxyMode, delay time.Duration) {
 	}
 }
 
-// blackhole makes every open connection half-open, for ever. New ones work.
+// blackhole makes the server silent on every open connection, for ever. New ones work.
 func (p *proxy) blackhole() {
 	p.mu.Lock()
 	links := p.allLinks()

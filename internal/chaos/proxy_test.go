@@ -140,7 +140,7 @@ func TestABlackholedConnectionStaysOpenAndSilent(t *testing.T) {
 	p.setMode(modePass, 0)
 	for range 2 {
 		if err := writes(c, quietFor); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the deaf connection: %v", err)
+			t.Errorf("the blackholed connection: %v", err)
 		}
 	}
 	if err := writes(dial(t, p), replyTimeout); err != nil {

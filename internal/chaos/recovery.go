@@ -90,7 +90,7 @@ const pausedSQL = `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON
 	WHERE r.live AND r.state IN ('pending', 'scheduled') AND r.attempt_count > 0 AND r.target = ANY($3) AND ($1::uuid[] IS NULL OR c.last_seq = t.head)`
 
 // pausedRuns counts the live runs, or those of a snapshot without progress, that failed before and
-// wait, at least fewest together, behind a circuit breaker that opened by itself. Without a new case
+// wait, at least minPausedRuns together, behind a circuit breaker that opened by itself. Without a new case
 // they can't be distinguished from an outage: the product raises an alarm, and a person decides. A
 // run that was never called is not counted.
 func (a *testbed) pausedRuns(ctx context.Context, runs []string, heads []int64) (n int, err error) {
@@ -102,7 +102,7 @@ func (a *testbed) pausedRuns(ctx context.Context, runs []string, heads []int64) 
 }
 
 // autoOpenedBreakers returns the targets of the circuit breakers that no person opened and behind
-// which at least fewest runs wait.
+// which at least minPausedRuns runs wait.
 func (a *testbed) autoOpenedBreakers(ctx context.Context) (targets []string, err error) {
 	found, err := a.operatorService.As(postadjudication.AllTenants, "").Breakers.List(ctx)
 	for _, b := range found {

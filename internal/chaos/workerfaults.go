@@ -18,7 +18,7 @@ import (
 // workerFreezeClaimed replaces a worker by one that stops itself after a claim and before the
 // call. When it wakes, the run may have been decided otherwise.
 func workerFreezeClaimed(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.slots))
+	i := rng.IntN(len(a.fleet.seats))
 	point := failpoint.Point(failpoint.JournalAfter, string(receipts.AttemptStarted))
 	if rng.IntN(2) == 0 {
 		point = failpoint.Point(failpoint.CallBefore, failpoint.Executor)
@@ -37,7 +37,7 @@ func workerFreezeClaimed(_ context.Context, a *testbed, rng *rand.Rand) (string,
 // thawClaimed wakes a worker that has stopped itself, and kills one that has not: it would stop
 // later, when nobody wakes it.
 func thawClaimed(_ context.Context, a *testbed) error {
-	for i := range a.fleet.slots {
+	for i := range a.fleet.seats {
 		if err := a.fleet.thaw(i); err != nil {
 			return err
 		}
@@ -56,19 +56,19 @@ func (a *testbed) changed(i int, change func(*worker.Settings)) error {
 
 // workerOtherShards restarts a worker that serves another number of queues.
 func workerOtherShards(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i, n := rng.IntN(len(a.fleet.slots)), []int{1, 3, 4}[rng.IntN(3)]
+	i, n := rng.IntN(len(a.fleet.seats)), []int{1, 3, 4}[rng.IntN(3)]
 	return fmt.Sprintf("worker %d, %d shards", i, n), a.changed(i, func(s *worker.Settings) { s.Shards = n })
 }
 
 // workerWithoutFamily restarts a worker that does not know the plain family.
 func workerWithoutFamily(_ context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.slots))
+	i := rng.IntN(len(a.fleet.seats))
 	return fmt.Sprintf("worker %d", i), a.changed(i, func(s *worker.Settings) { s.NoPlainFamily = true })
 }
 
 // restoreSettings stops the workers whose settings were changed; others take their seats.
 func restoreSettings(_ context.Context, a *testbed) error {
-	for i := range a.fleet.slots {
+	for i := range a.fleet.seats {
 		if s := a.fleet.settings(i); s.Shards == 0 && !s.NoPlainFamily {
 			continue
 		}
@@ -152,7 +152,7 @@ func (a *testbed) setClock(ctx context.Context, i int, offset time.Duration) err
 // clocksDiffer gives every worker a different clock, within maxClockSkew.
 func clocksDiffer(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
 	var all []string
-	for i := range a.fleet.slots {
+	for i := range a.fleet.seats {
 		offset := time.Duration(rng.Int64N(int64(maxClockSkew*9/10))) - maxClockSkew*9/20
 		all = append(all, offset.Round(time.Millisecond).String())
 		if err := a.setClock(ctx, i, offset); err != nil {
@@ -164,7 +164,7 @@ func clocksDiffer(ctx context.Context, a *testbed, rng *rand.Rand) (string, erro
 
 // clockFarOff sets the clock of one worker far off: it must make no calls.
 func clockFarOff(ctx context.Context, a *testbed, rng *rand.Rand) (string, error) {
-	i := rng.IntN(len(a.fleet.slots))
+	i := rng.IntN(len(a.fleet.seats))
 	offset := 2*maxClockSkew + time.Duration(rng.Int64N(int64(time.Hour)))
 	if rng.IntN(2) == 0 {
 		offset = -offset
@@ -193,7 +193,7 @@ func clocksRestored(ctx context.Context, a *testbed) error {
 			a.clockFaults[i].to = time.Now()
 		}
 	}
-	for i := range a.fleet.slots {
+	for i := range a.fleet.seats {
 		if offset := a.fleet.settings(i).ClockOffset; offset.Abs() > maxClockSkew {
 			if err := a.setClock(ctx, i, 0); err != nil {
 				return err

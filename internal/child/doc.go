@@ -4,6 +4,6 @@
 // signals the child (parent death signal), elsewhere a small shell watches a pipe. Its directory remains in that case;
 // it has the process id in its name and a file lock, and the next start removes it.
 //
-// internal/localpg, internal/localredis and cmd/sandbox use the package; it knows nothing of the
-// servers. Unix only.
+// It also runs the processes of cmd/sandbox, internal/chaos and internal/bench, and knows nothing of what it runs. Unix
+// only.
 package child

@@ -58,7 +58,7 @@ func exportReceipts(ctx context.Context, sh *shell.Shell, o app.Options, tenants
 		sh.Answering()
 		return write(sh.Out)
 	}
-	if err := replaceFile(name, write); err != nil {
+	if err := shell.WriteFile(name, write); err != nil {
 		return err
 	}
 	if sh.JSON {

@@ -27,8 +27,8 @@ key gives access to one tenant, and receipts record its principal as the actor. 
   submitter  submits adjudications; reads events, and cases and runs by their id
   worker     fetches jobs, answers for them and extends their leases
   operator   forks, reconciles, cancels, holds, marks, plans, opens circuit breakers
-  approver   runs plans, purges and clears
-  auditor    reads everything, including the receipts
+  approver   runs plans, also those that purge; pauses and cancels them; holds
+  auditor    reads everything but keys and webhooks, including the receipts
   admin      manages keys, webhooks, policies, rules and the number of people; moves no money
 
 --platform gives access only to asynqmon and /metrics, which show the queues and the money
@@ -208,10 +208,6 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 	}
 	rows := make([][]string, len(keys))
 	for i, k := range keys {
-		roles := make([]string, len(k.Roles))
-		for j, r := range k.Roles {
-			roles[j] = string(r)
-		}
 		used, ends := "never", "never"
 		if k.LastUsed != nil {
 			used = k.LastUsed.UTC().Format("2006-01-02 15:04")
@@ -219,7 +215,7 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		if k.ExpiresAt != nil {
 			ends = k.ExpiresAt.UTC().Format("2006-01-02 15:04")
 		}
-		rows[i] = []string{k.Prefix, k.Principal, strings.Join(roles, ", "), k.Status(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
+		rows[i] = []string{k.Prefix, k.Principal, access.JoinRoles(k.Roles), k.Status(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
 	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Status"}, {Name: "Expires (UTC)", Optional: true}, {Name: "Last used (UTC)"}, {Name: "Created (UTC)", Optional: true, Wraps: true}}, rows)
 	s.Text("%s of %s.", shell.Plural(len(keys), "key"), tenant)

@@ -132,6 +132,6 @@ func TestKeysAreKeptAtAServer(t *testing.T) {
 	for at(token, "dlq", "list").Code == 0 { // two seconds at most; bounded by the time limit of go test
 	}
 	at(token, "dlq", "list").Check(t, "what was revoked", 1, "key")
-	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor").Check(t, "no reason", 2, "--actor and --reason")
+	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor").Check(t, "no reason", 2, "--reason is missing")
 	at(root, "keys", "create", "--principal", "user:p", "--roles", "auditor", "--reason", "x", "--actor", "me").Check(t, "an actor", 2, "--actor cannot be used with --server")
 }

@@ -27,6 +27,7 @@ cannot be executed becomes a dead letter, which a person handles. None is lost.
   RECOURSE_PROXY_FROM_ENVIRONMENT true: use HTTP_PROXY and HTTPS_PROXY (default: ignore them)
   RECOURSE_LOG_LEVEL              log level of serve: debug, info, warn or error
   RECOURSE_METRICS_LISTEN         address at which serve serves /metrics, as --metrics-listen
+  RECOURSE_KEY                    access key of commands with --server
   RECOURSE_WEBHOOK_KEY            encrypts the secrets of webhooks: 32 random bytes as base64; after a comma the former ones
 
 Other users of the machine can read the flags of a process. Put a URL with a password

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -368,7 +367,7 @@ func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 		v.showBreaks(s, name)
 	}
 	if more := v.TotalBreaks - len(v.Breaks); more > 0 {
-		s.Text("%s more are not listed.", fmt.Sprint(more))
+		s.Text("%d more are not listed.", more)
 	}
 	return s.Err()
 }
@@ -429,27 +428,8 @@ func writeHeads(name string, heads receipts.Heads) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(name, func(to io.Writer) error {
+	return shell.WriteFile(name, func(to io.Writer) error {
 		_, err := to.Write(text)
 		return err
 	})
-}
-
-// replaceFile replaces a file atomically: a crash or an error leaves the old content.
-func replaceFile(name string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
-	if err != nil {
-		return err
-	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
 }

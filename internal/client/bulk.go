@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
-	"strconv"
 
 	"github.com/google/uuid"
 
@@ -79,21 +78,16 @@ func (b Bulk) Get(ctx context.Context, id uuid.UUID) (out bulk.Plan, err error) 
 // List returns a page of plans, the newest first.
 func (b Bulk) List(ctx context.Context, after string) (out bulk.Page, err error) {
 	query := url.Values{}
-	if after != "" {
-		query.Set("after", after)
-	}
+	addGiven(query, "after", after)
 	err = b.get(ctx, "/bulk", query, &out)
 	return out, err
 }
 
 // Items returns a page of the letters of a plan, and what became of each.
 func (b Bulk) Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (out bulk.ItemPage, err error) {
-	query := url.Values{"limit": {strconv.Itoa(limit)}}
-	for name, word := range map[string]string{"outcome": outcome, "after": after} {
-		if word != "" {
-			query.Set(name, word)
-		}
-	}
+	query := url.Values{}
+	addPaging(query, limit, "", after)
+	addGiven(query, "outcome", outcome)
 	err = b.get(ctx, bulkPath(id, "/items"), query, &out)
 	return out, err
 }

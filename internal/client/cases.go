@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
@@ -16,17 +15,12 @@ type Cases struct{ *connection }
 
 // List returns a page of cases.
 func (c Cases) List(ctx context.Context, f casestatus.Filter, after string, limit int) (out casestatus.Page, err error) {
-	query := url.Values{"limit": {strconv.Itoa(limit)}}
-	if len(f.States) > 0 {
-		query.Set("state", strings.Join(f.States, ","))
-	}
+	query := url.Values{}
+	addPaging(query, limit, "", after)
+	addGiven(query, "state", strings.Join(f.States, ","))
+	addGiven(query, "transaction_receipt_id", f.Transaction)
 	if f.Reserved {
 		query.Set("reserved", "true")
-	}
-	for name, word := range map[string]string{"transaction_receipt_id": f.Transaction, "after": after} {
-		if word != "" {
-			query.Set(name, word)
-		}
 	}
 	err = c.get(ctx, "/cases", query, &out)
 	return out, err

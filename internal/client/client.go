@@ -100,7 +100,7 @@ func New(c Config) (*Client, error) {
 	if strings.ContainsFunc(c.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, ErrKey
 	}
-	if c.Key != "" && u.Scheme == "http" && !loopback(u.Hostname()) && !c.Insecure {
+	if c.Key != "" && u.Scheme == "http" && !door.IsLoopbackHost(u.Host) && !c.Insecure {
 		return nil, &InsecureError{u.Host}
 	}
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout}
@@ -118,12 +118,6 @@ func New(c Config) (*Client, error) {
 		DeadLetters: DeadLetters{conn}, Bulk: Bulk{conn}, Rules: Rules{conn}, Keys: Keys{conn}, Webhooks: Webhooks{conn}, Policies: Policies{conn},
 		Cases: Cases{conn}, People: People{conn}, OperationLogs: OperationLogs{conn}, conn: conn,
 	}, nil
-}
-
-// loopback reports whether a host is this machine.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Close closes idle connections.
@@ -170,8 +164,9 @@ func (c *connection) sendIdempotent(ctx context.Context, method, path string, qu
 	}
 }
 
-// retryable reports whether a request may be sent again after an error, and how long to wait:
-// if the server asks for a retry, or may not have received the request.
+// retryable reports whether a request may be sent again after an error, and how long to wait
+// before: the server asks for it, or the answer was lost. A server that cannot be dialed is not
+// asked again.
 func retryable(err error) (wait time.Duration, may bool) {
 	var p *ProblemError
 	var dial *net.OpError

@@ -7,6 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 // reasonBody is the body of a request with only a reason.
@@ -18,21 +19,13 @@ type reasonBody struct {
 func (d DeadLetters) Fork(ctx context.Context, run receipts.RunID, q deadletter.Fork) (out deadletter.Forked, err error) {
 	err = d.post(ctx, letterPath(run, "fork"), struct {
 		reasonBody
-		Policy any    `json:"policy,omitempty"`
-		Queue  string `json:"queue,omitempty"`
-	}{reasonBody{q.Reason}, policyBody(q), q.Queue}, &out)
+		Policy *retrypolicy.Policy `json:"policy,omitempty"`
+		Queue  string              `json:"queue,omitempty"`
+	}{reasonBody{q.Reason}, q.Policy, q.Queue}, &out)
 	return out, err
 }
 
-// policyBody returns the policy of a request, or nil if it has none.
-func policyBody(q deadletter.Fork) any {
-	if q.Policy == nil {
-		return nil
-	}
-	return q.Policy
-}
-
-// Retry forks the newest run of a job, which is named by any of its runs.
+// Retry forks the newest run of the lineage that a run belongs to.
 func (d DeadLetters) Retry(ctx context.Context, run receipts.RunID, reason string) (out deadletter.Forked, err error) {
 	err = d.post(ctx, letterPath(run, "retry"), reasonBody{reason}, &out)
 	return out, err

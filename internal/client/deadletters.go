@@ -47,10 +47,14 @@ func filterQuery(f deadletter.Filter) (url.Values, error) {
 // addPaging adds the parameters of a page to a query. An empty sort or after is left out.
 func addPaging(query url.Values, limit int, sort, after string) {
 	query.Set("limit", strconv.Itoa(limit))
-	for name, word := range map[string]string{"sort": sort, "after": after} {
-		if word != "" {
-			query.Set(name, word)
-		}
+	addGiven(query, "sort", sort)
+	addGiven(query, "after", after)
+}
+
+// addGiven adds a parameter to a query unless its value is empty.
+func addGiven(query url.Values, name, value string) {
+	if value != "" {
+		query.Set(name, value)
 	}
 }
 
@@ -82,12 +86,7 @@ func (d DeadLetters) Search(ctx context.Context, q deadletter.Search) (out deadl
 		return out, err
 	}
 	query.Set("where", q.Where)
-	query.Set("limit", strconv.Itoa(q.Limit))
-	for name, word := range map[string]string{"sort": string(q.Sort), "after": q.After} {
-		if word != "" {
-			query.Set(name, word)
-		}
-	}
+	addPaging(query, q.Limit, string(q.Sort), q.After)
 	err = d.get(ctx, "/dead-letters/search", query, &out)
 	return out, err
 }

@@ -21,9 +21,7 @@ func (d DeadLetters) Export(ctx context.Context, f deadletter.Filter, where stri
 		return done, err
 	}
 	query.Set("format", string(format))
-	if where != "" {
-		query.Set("where", where)
-	}
+	addGiven(query, "where", where)
 	if done, err = d.copyExport(ctx, query, out); err != nil {
 		err = d.wrapError(err)
 	}

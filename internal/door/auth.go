@@ -88,7 +88,7 @@ func (d *Door) authenticateLocal(r *http.Request) (Caller, error) {
 	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil
 }
 
-// IsLoopbackHost reports whether a Host header names this machine.
+// IsLoopbackHost reports whether a host, with or without a port, is this machine.
 func IsLoopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -96,6 +96,18 @@ func IsLoopbackHost(hostport string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// LoopbackOnly refuses requests without a loopback name in the Host header. This stops DNS
+// rebinding: a web page whose name resolves to loopback sends its own name.
+func LoopbackOnly(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !IsLoopbackHost(r.Host) {
+			http.Error(w, "without keys this page is served only under a loopback name", http.StatusForbidden)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
 }
 
 // keyFailure counts a request without a valid key and returns its *Refusal.

@@ -41,8 +41,8 @@
 //
 // Effects are appended to a list and never changed. A request under an unknown key is
 // always paid and counted. It is not refused because the escrow has too little, or
-// because the transaction was paid before: a second payment has to show. A known key is paid once, and is refused (422) when it comes with
-// another request. After Config.KeyLifetime, counted from its first call, a key is
+// because the transaction was paid before: a second payment has to show. A known key is
+// paid once, and is refused (422) when it comes with another request. After Config.KeyLifetime, counted from its first call, a key is
 // forgotten: a lookup answers not executed, and another call pays again.
 //
 // Each call and each effect has its time by the service's own clock. Violations are

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Batch reads the items of an object with one list from a stream, as raw JSON:
+// Batch reads the items of the list called name, the one member of an object, as raw JSON:
 //
 //	{"adjudications":[{...},{...}]}
 //
@@ -16,11 +16,11 @@ import (
 // allowed length into an item. Errors: a *BatchError for a refusal, else the reader's error.
 // It does not check the items strictly: see ParseObject.
 func Batch(r io.Reader, name string, items, length int) ([]json.RawMessage, error) {
-	b := batch{r: &boundedReader{in: r}}
+	b := batch{name: name, r: &boundedReader{in: r}}
 	b.dec = json.NewDecoder(b.r)
 	b.r.until = batchOverhead
 	empty := &BatchError{Field: name, Problem: fmt.Sprintf("must have 1 to %d items, has 0", items)}
-	if err := b.begin(name); errors.Is(err, errNoList) {
+	if err := b.begin(); errors.Is(err, errNoList) {
 		return nil, empty
 	} else if err != nil {
 		return nil, b.malformed(err)
@@ -74,17 +74,19 @@ var (
 )
 
 type batch struct {
-	r   *boundedReader
-	dec *json.Decoder
+	name string // of the list
+	r    *boundedReader
+	dec  *json.Decoder
 }
 
-func (b batch) begin(name string) error {
-	for _, want := range []json.Token{json.Delim('{'), name, json.Delim('[')} {
+// begin reads up to the first item.
+func (b batch) begin() error {
+	for _, want := range []json.Token{json.Delim('{'), b.name, json.Delim('[')} {
 		got, err := b.dec.Token()
 		switch {
 		case err != nil:
 			return err
-		case want == name && got == json.Delim('}'):
+		case want == b.name && got == json.Delim('}'):
 			return errNoList
 		case got != want:
 			return errNotOneList
@@ -93,6 +95,7 @@ func (b batch) begin(name string) error {
 	return nil
 }
 
+// end reads what follows the last item.
 func (b batch) end() error {
 	for _, want := range []json.Token{json.Delim(']'), json.Delim('}')} {
 		if got, err := b.dec.Token(); err != nil {
@@ -116,7 +119,7 @@ func (b batch) malformed(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.Is(err, errNotOneList), errors.Is(err, errBound):
-		return &BatchError{Problem: errNotOneList.Error() + ", adjudications"}
+		return &BatchError{Problem: errNotOneList.Error() + ", " + b.name}
 	case errors.As(err, &syntax):
 		return &BatchError{Problem: fmt.Sprintf("is not JSON: %s at byte %d", syntax, syntax.Offset), Malformed: true}
 	case b.r.err != nil && !errors.Is(b.r.err, io.EOF):

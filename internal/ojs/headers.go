@@ -21,8 +21,8 @@ const (
 // repeated.
 func requestID(r *http.Request) string {
 	given := r.Header.Get(requestIDHeader)
-	printable := func(c rune) bool { return c > ' ' && c <= '~' }
-	if given == "" || len(given) > maxRequestID || strings.IndexFunc(given, func(c rune) bool { return !printable(c) }) >= 0 {
+	unprintable := func(c rune) bool { return c <= ' ' || c > '~' }
+	if given == "" || len(given) > maxRequestID || strings.ContainsFunc(given, unprintable) {
 		return "req_" + uuid.Must(uuid.NewV7()).String()
 	}
 	return given

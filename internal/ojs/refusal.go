@@ -71,20 +71,12 @@ func ofDoor(refused *door.Refusal) *spec.Error {
 		own = spec.Backend()
 	}
 	if len(refused.Needs) > 0 {
-		own = own.With("needs_one_of", joinRoles(refused.Needs))
+		own = own.With("needs_one_of", access.JoinRoles(refused.Needs))
 	}
 	if refused.Done != "" {
 		own = own.With("done", string(refused.Done))
 	}
 	return own
-}
-
-func joinRoles(roles []access.Role) string {
-	names := make([]string, len(roles))
-	for i, r := range roles {
-		names[i] = string(r)
-	}
-	return strings.Join(names, ", ")
 }
 
 // inEnvelope returns the name of a field as clients of this door know it.

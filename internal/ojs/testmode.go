@@ -48,7 +48,7 @@ func (s *Server) Tests(prune func(context.Context) error) http.Handler {
 		}
 		s.write(w, 0, marshal(map[string]string{"now": spec.FormatTime(s.test.Now())}))
 	})
-	return loopbackOnly(http.NewCrossOriginProtection().Handler(mux))
+	return door.LoopbackOnly(http.NewCrossOriginProtection().Handler(mux))
 }
 
 // readClock reads the body that sets the clock.
@@ -76,15 +76,4 @@ func (s *Server) passTime(r *http.Request, prune func(context.Context) error) er
 		return spec.Invalid("advance", "is too much")
 	}
 	return prune(r.Context())
-}
-
-// loopbackOnly refuses web pages that resolve their own name to this machine.
-func loopbackOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !door.IsLoopbackHost(r.Host) {
-			http.Error(w, "test mode is for this machine only", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }

@@ -189,14 +189,14 @@ type Settings struct {
 	EscrowURL   string
 
 	Failpoint   string        // none when empty
-	LostAfter   time.Duration // as of postadjudication.Config, and the next five
+	LostAfter   time.Duration // this and the next four as of postadjudication.Config
 	TimeLimit   time.Duration
 	Grace       time.Duration
 	BaseDelay   time.Duration
 	Slots       int
 	ClockOffset time.Duration // of this process from the machine's clock
 	KeyLifetime time.Duration // of the executor
-	// RemoteKeyLifetime is as stated of the payment services of remote workers.
+	// RemoteKeyLifetime is how long the payment services of remote workers know an operation key.
 	RemoteKeyLifetime time.Duration
 	InFlight          time.Duration // of the executor; longer than any fault delays a call
 	Handled           bool          // dead letters of settlements have a handler, which succeeds

@@ -117,8 +117,11 @@ func (o *ChangeFlags) Bind(cmd *cobra.Command) {
 
 // Check returns an error for missing or conflicting flags.
 func (o *ChangeFlags) Check(cmd *cobra.Command) error {
-	if o.Reason == "" || o.Server == "" && o.Actor == "" {
+	if o.Server == "" && (o.Actor == "" || o.Reason == "") {
 		return shell.Usage(cmd, errors.New("--actor and --reason are required"))
+	}
+	if err := shell.NeedReason(cmd, o.Reason); err != nil {
+		return err
 	}
 	return o.Flags.Check(cmd)
 }

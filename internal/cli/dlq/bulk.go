@@ -22,10 +22,11 @@ func bulkCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Apply one action to many dead letters. "plan" stores the selected letters and shows how
 many there are, how much money they have reserved, and how many would be refused now. "run"
 takes the hash of the plan, which shows that you reviewed it. A running recourse serve does
-the work, ten letters at once by default; with --here this program does that of a purge. The work survives restarts, acts on no letter
-twice, and skips letters that changed since the plan was made. A plan that forks or purges
-settlements, records that money moved, or frees reserved money must be run by another
-person than its planner (recourse people).`,
+the work, ten letters at once by default. With --here, which only a purge takes, "run" does
+the work itself. The work survives restarts, acts on no letter twice, and skips letters that
+changed since the plan was made. A plan that forks or purges settlements, records that money
+moved, or frees reserved money must be run by another person than its planner
+(recourse people).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(bulkPlan(sh), bulkRun(sh), bulkShow(sh), bulkItems(sh), bulkList(sh),

@@ -33,8 +33,9 @@ can be checked. While a call may still be in flight, "not_executed" is refused u
 
 "executed" takes two people, unless the tenant is set to one (recourse people): the command
 then stores a plan and prints the command for the second person (exit code 5). This also
-applies to --lookup on the database, because you choose the escrow service that is asked.
-A server looks up at its own escrow service, which takes one person.
+applies to --lookup on the database, because you choose the escrow service that is asked:
+$` + app.EscrowVariable + ` names it. A server looks up at its own escrow service, which takes
+one person.
 
 An answer "executed" of the escrow service always counts. "Not executed" counts only while
 the service must still know the operation key: on the database give the same --key-lifetime

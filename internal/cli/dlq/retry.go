@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
-// retryFlags are the flags of retry, for one job or many letters.
+// retryFlags are the flags of retry, for one lineage or many letters.
 type retryFlags struct {
 	letter letterCommand
 	batch  batchFlags
@@ -24,10 +24,10 @@ type retryFlags struct {
 func retry(sh *shell.Shell) *cobra.Command {
 	var r retryFlags
 	cmd := &cobra.Command{
-		Use: "retry [RUN]", Short: "Retry a job by any of its run ids, or many dead letters",
-		Long: `Retry a job by any of its run ids: that of the first run, or that of a fork. The newest run
-of the job is forked with its policy if it is an open dead letter. "recourse status" shows
-the state of each run.
+		Use: "retry [RUN]", Short: "Fork the newest run of a lineage, or many dead letters",
+		Long: `Fork the newest run of the lineage of RUN: RUN, its ancestors and its forks. The newest
+run must be an open dead letter; the fork has its policy. "recourse status" shows the state
+of each run.
 
 Without RUN one plan retries all letters that a filter (or --all) selects and that are
 eligible for a retry; it is shown for confirmation first. --force includes letters that are
@@ -49,7 +49,7 @@ protect money.`,
 	return cmd
 }
 
-// retryOne retries one job. Flags that select letters are an error.
+// retryOne forks the newest run of a lineage. Flags that select letters are an error.
 func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) error {
 	if err := r.batch.notForOne(cmd); err != nil {
 		return err
@@ -73,12 +73,12 @@ func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) er
 			})
 		}
 		s := sh.Screen()
-		s.Text("Job %s is retried by run %s. It was replayed %s.", root, made.Run, shell.Plural(now.Replays, "time"))
+		s.Text("The lineage of run %s continues with run %s, and was replayed %s.", root, made.Run, shell.Plural(now.Replays, "time"))
 		return s.Err()
 	})
 }
 
-// fork forks the newest run of a job, with --max-retries if that is given. It returns an error if
+// fork forks the newest run of a lineage, with --max-retries if that is given. It returns an error if
 // marks forbid a retry and force is not set.
 func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Backend) (deadletter.Forked, error) {
 	limited := cmd.Flags().Changed("max-retries")

@@ -20,8 +20,9 @@ func rulesCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rules", Short: "List, test and change the rules of automatic replay", Args: shell.UnknownCommand,
 		Long: `List, test and change the rules of automatic replay. By default there are none. A rule
-replays only letters that are known to be not executed, never a held letter, and no letter
-more than max_replays times. A rule is one JSON object:
+replays only letters that are known to be not executed, never a held letter, and a letter
+with its forks at most max_replays times. A rule with "mark" marks letters instead. A rule is
+one JSON object:
 
   {"name":"night","enabled":true,"filter":{"error_type":"http.refused"},"delay":"PT8H","max_replays":2}`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -96,10 +97,10 @@ type ruleChangeFlags struct {
 	version int64
 }
 
-func (r *ruleChangeFlags) bind(cmd *cobra.Command) {
+func (r *ruleChangeFlags) bind(cmd *cobra.Command, ifVersion string) {
 	r.BindActor(cmd.Flags())
 	cmd.Flags().StringVar(&r.reason, "reason", "", "reason to record (required)")
-	cmd.Flags().Int64Var(&r.version, "if-version", 0, "change only if this is the present version (0: the rule does not exist yet)")
+	cmd.Flags().Int64Var(&r.version, "if-version", 0, ifVersion)
 }
 
 // expected returns --if-version; nil if it is not given.
@@ -131,7 +132,7 @@ func rulesSet(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	r.bind(cmd)
+	r.bind(cmd, "change only if this is the present version (0: the rule does not exist yet)")
 	return cmd
 }
 
@@ -158,7 +159,7 @@ func rulesDelete(sh *shell.Shell) *cobra.Command {
 			})
 		},
 	}
-	r.bind(cmd)
+	r.bind(cmd, "delete only if this is the present version")
 	return cmd
 }
 

@@ -121,7 +121,7 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 		t.Errorf("%v", now)
 	}
 	at("reset", "--reason", "x", "--if-version", "4").Check(t, "reset of an old version", 1, "version 5")
-	at("reset").Check(t, "no reason", 2, "--actor and --reason")
+	at("reset").Check(t, "no reason", 2, "--reason is missing")
 	at("history", "--limit", "0").Check(t, "limit", 2, "limit")
 	here, there = p.Run("", "policy", "list", "--tenant", "acme"), at("list")
 	if there.Check(t, "list", 0, ""); here.Out != there.Out || !strings.Contains(there.Out, "as configured again, version 5, user:root") {

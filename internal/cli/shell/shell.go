@@ -105,7 +105,7 @@ func (sh *Shell) Open(name string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// WriteFile writes a file atomically: after an error an existing file is unchanged.
+// WriteFile writes a file atomically: after an error or a crash an existing file is unchanged.
 func WriteFile(name string, write func(io.Writer) error) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.part")
 	if err != nil {

@@ -137,5 +137,5 @@ func LeftOut(undecided int) string {
 	if undecided == 0 {
 		return ""
 	}
-	return " " + shell.Plural(undecided, "letter") + " were left out: the condition could not be evaluated for them."
+	return " " + shell.Plural(undecided, "letter") + " left out, for which the condition could not be evaluated."
 }

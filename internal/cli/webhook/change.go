@@ -66,7 +66,8 @@ func create(sh *shell.Shell) *cobra.Command {
 sent to the URL; with --after also earlier ones. The URL is kept in receipts: it must not
 contain a secret, and needs none, because requests are signed.
 
-On the database, --webhooks-allow must name a private network, or plain http, as serve does.`,
+On the database, a URL that is private or plain http needs --webhooks-allow with its network.
+recourse serve needs the same flag to send there.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.Check(cmd); err != nil {
 				return err

@@ -39,17 +39,17 @@ was not accepted for three days; the event webhook.paused then says so. While it
 nothing is sent and nothing is skipped: resume continues it where it stopped. Events are
 skipped only if a person says so, with replay and a later position.
 
-recourse serve sends the events, in one process of all, if $` + app.WebhookKeyVariable + ` is set.
-It encrypts the secrets: 32 random bytes as base64, such as openssl rand -base64 32 prints.
-create, rotate and test on the database need the same key. Requests go to public addresses
-by https, and to others only as serve --webhooks-allow says.
+One recourse serve of all that have $` + app.WebhookKeyVariable + ` sends the events. The variable has
+the key that encrypts the secrets: 32 random bytes as base64, as openssl rand -base64 32
+prints. create, rotate and test on the database need the same key. Requests go to public
+addresses by https, and to others only as serve --webhooks-allow says.
 
 --server uses a server, with the key of an admin in $` + backend.KeyVariable + `.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(create(sh), list(sh), show(sh), rotate(sh), replay(sh), test(sh),
-		changeCommand(sh, "pause", "Stop sending to a webhook; nothing is skipped", `Stop sending to a webhook. Requests on their way may still arrive, for about a second. What
-happens from then on is sent after recourse webhook resume.`, backend.Webhooks.Pause),
+		changeCommand(sh, "pause", "Stop sending to a webhook; nothing is skipped", `Stop sending to a webhook. Within about a second no further request begins; one that has
+begun may take 15 seconds. Events from then on are sent after recourse webhook resume.`, backend.Webhooks.Pause),
 		changeCommand(sh, "resume", "Continue a paused webhook where it stopped", `Continue a paused webhook where it stopped. A webhook that is not paused but fails tries
 again at once.`, backend.Webhooks.Resume),
 		changeCommand(sh, "delete", "Delete a webhook and its secret for good", `Delete a webhook and its secret for good. What it has not sent is not sent. Its receipts

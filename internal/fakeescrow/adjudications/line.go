@@ -89,7 +89,7 @@ func hashBelow(n int, label string, args ...any) int {
 	return int(binary.BigEndian.Uint64(sum[:]) % uint64(n))
 }
 
-// startTime is when the first line was decided; each line is one pace later.
+// startTime is when the first line was decided; each line is lineInterval later.
 var startTime = time.Date(2026, 2, 2, 8, 0, 0, 0, time.UTC)
 
 const (

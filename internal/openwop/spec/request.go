@@ -58,7 +58,7 @@ func ParseCreate(body []byte) (Create, error) {
 	return Create{Workflow: *raw.Workflow, Inputs: raw.Inputs, Tenant: raw.Tenant}, nil
 }
 
-// Fork modes.
+// ForkMode says how a fork continues its source.
 type ForkMode string
 
 // The modes of forks.

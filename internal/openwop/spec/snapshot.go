@@ -91,6 +91,3 @@ func (l *Log) Terms() map[string]json.RawMessage {
 
 // Submission returns the receipt by which the run was submitted; zero if Add did not see it.
 func (l *Log) Submission() receipts.Receipt { return l.submission }
-
-// Parent returns the run of which this one is a fork; zero if it is none.
-func (l *Log) Parent() receipts.RunID { return l.submitted.ParentRun }
