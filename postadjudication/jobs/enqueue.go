@@ -163,12 +163,25 @@ func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submissio
 		},
 	})
 	if errors.Is(err, errDuplicate) && holder != nil {
-		return Status{}, duplicate(holder, err, true)
+		return Status{}, j.refusedBy(ctx, holder, job)
 	}
 	if err != nil {
 		return Status{}, duplicate(snap, err, false)
 	}
 	return statusOf(snap.Run), nil
+}
+
+// refusedBy returns the error of a job that another one refuses by its Unique. A job that was enqueued
+// before, and has lost its fingerprint since, is refused by itself: its id is taken.
+func (j Jobs) refusedBy(ctx context.Context, holder *journal.Snapshot, job *Job) error {
+	own, err := j.s.journal.Cases.SubjectSnapshot(ctx, j.tenant, journal.KindPlain, subject(job.ID))
+	switch {
+	case errors.Is(err, background.ErrNotFound) || err == nil && own.Case.ID == holder.Case.ID:
+		return duplicate(holder, errDuplicate, true)
+	case err != nil:
+		return err
+	}
+	return duplicate(&own, errDuplicate, false)
 }
 
 // replace returns the change that cancels a waiting job for another one.

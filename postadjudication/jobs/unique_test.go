@@ -98,3 +98,32 @@ func TestARuleReplaysLettersBesideThoseThatAreBlocked(t *testing.T) {
 	}
 	f.MustAudit()
 }
+
+// A unique job that is enqueued again after it ended is told of itself, not of the job that holds its fingerprint now.
+func TestAUniqueJobThatIsEnqueuedAgainIsRefusedByItself(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	for name, enqueue := range map[string]func(*jobs.Job){
+		"by its id":      func(j *jobs.Job) { j.ID = "01a217e7-1648-7bc3-bb81-a31e15a07263" },
+		"by its request": func(j *jobs.Job) { j.ID, j.Request = "", "a request that is sent twice" },
+	} {
+		first := f.mustEnqueue(enqueue, liveUnique(jobs.Reject))
+		if _, err := f.Cancel(ctx, first.ID, "done"); err != nil {
+			t.Fatal(err)
+		}
+		second := f.mustEnqueue(liveUnique(jobs.Reject))
+		_, err := f.Enqueue(ctx, newJob(enqueue, liveUnique(jobs.Reject)))
+		var duplicate *jobs.DuplicateError
+		if !errors.As(err, &duplicate) || duplicate.Existing.ID != first.ID || duplicate.Unique {
+			t.Errorf("%s: %v, want to be told of %s", name, err, first.ID)
+		}
+		_, err = f.Enqueue(ctx, newJob(liveUnique(jobs.Reject)))
+		if !errors.As(err, &duplicate) || duplicate.Existing.ID != second.ID || !duplicate.Unique {
+			t.Errorf("%s: %v, want another job to be told of %s", name, err, second.ID)
+		}
+		if _, err := f.Cancel(ctx, second.ID, "done"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

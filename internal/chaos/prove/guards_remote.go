@@ -104,6 +104,11 @@ var remoteGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAJobDoesNotTakeTheAnswersOfAnAdjudication"},
 	},
 	{
+		Name:     "a unique job that is enqueued again is refused by itself",
+		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "err == nil && own.Case.ID == holder.Case.ID:\n", "err == nil:\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAUniqueJobThatIsEnqueuedAgainIsRefusedByItself"},
+	},
+	{
 		Name:     "a request retries a dead letter once, however slow its handlers are",
 		Edits:    []Edit{{"internal/ojs/deadletters.go", "err := q.jobs.MadeBy(q.Context(), found, asked)", "err := q.jobs.MadeBy(q.Context(), found, asked+\"?\")"}},
 		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestASlowRetryIsNotMadeASecondTime"},
