@@ -163,7 +163,7 @@ func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submissio
 		},
 	})
 	if errors.Is(err, errDuplicate) && holder != nil {
-		return Status{}, j.refusedBy(ctx, holder, job)
+		return Status{}, refusedBy(ctx, j, holder, job)
 	}
 	if err != nil {
 		return Status{}, duplicate(snap, err, false)
@@ -173,7 +173,7 @@ func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submissio
 
 // refusedBy returns the error of a job that another one refuses by its Unique. A job that was enqueued
 // before, and has lost its fingerprint since, is refused by itself: its id is taken.
-func (j Jobs) refusedBy(ctx context.Context, holder *journal.Snapshot, job *Job) error {
+func refusedBy(ctx context.Context, j Jobs, holder *journal.Snapshot, job *Job) error {
 	own, err := j.s.journal.Cases.SubjectSnapshot(ctx, j.tenant, journal.KindPlain, subject(job.ID))
 	switch {
 	case errors.Is(err, background.ErrNotFound) || err == nil && own.Case.ID == holder.Case.ID:
