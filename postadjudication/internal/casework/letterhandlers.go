@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -41,36 +42,77 @@ type LetterHandlers struct {
 	Open func(ctx context.Context, family *PlainFamily, dead journal.Snapshot) (journal.Change, error)
 	// OnDeath is called after each commit in which a run dies. It may be nil, and must not block.
 	OnDeath func(dead background.Run)
+
+	unanswered unansweredDeaths
 }
 
 // applyWithLetterHandler commits a transition of a run. If a run dies of it, its handler is created in the
 // same commit. A change of families in which a run may die is written by it alone.
 func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (*journal.Snapshot, error) {
+	before := h.unanswered.take(m.ID)
 	for withoutHandler := false; ; withoutHandler = true {
-		var dead, handler *background.Run
+		died := before // unless it is decided again
 		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
-			dead, handler = nil, nil
+			died = death{}
 			if ch, err = decide(s); err != nil {
 				return ch, err
 			}
-			if dead = newlyDeadRun(&ch); dead == nil || withoutHandler {
+			if died.run = newlyDeadRun(&ch); died.run == nil || withoutHandler {
 				return ch, nil
 			}
-			ch, handler, err = h.attachHandler(ctx, ch, *dead)
+			ch, died.handler, err = h.attachHandler(ctx, ch, *died.run)
 			return ch, unrecordableUnlessKnown(err)
 		})
 		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {
 			h.Applier.Log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", m.Run.ID))
 			continue
 		}
-		if err == nil && handler != nil {
-			h.Applier.NotifyRuns(ctx, handler)
+		if !background.WriteOutcomeKnown(err) {
+			h.unanswered.keep(m.ID, died)
 		}
-		if err == nil && dead != nil && h.OnDeath != nil {
-			h.OnDeath(*dead)
+		if err == nil && died.handler != nil {
+			h.Applier.NotifyRuns(ctx, died.handler)
+		}
+		if err == nil && died.run != nil && h.OnDeath != nil {
+			h.OnDeath(*died.run)
 		}
 		return s, err
 	}
+}
+
+// death is a run that dies in a change, and the run that handles its letter; nil without them.
+type death struct{ run, handler *background.Run }
+
+// unansweredDeaths are the deaths in changes of which it is not known whether they were written, by transition.
+// The same transition is applied again then, and is not decided again if it was written.
+type unansweredDeaths struct {
+	mu sync.Mutex
+	of map[background.TransitionID]death
+}
+
+// maxUnansweredDeaths bounds the deaths that are kept: some transitions are not applied again.
+const maxUnansweredDeaths = 1024
+
+func (u *unansweredDeaths) keep(id background.TransitionID, d death) {
+	if d.run == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of == nil || len(u.of) >= maxUnansweredDeaths {
+		u.of = map[background.TransitionID]death{}
+	}
+	run := *d.run
+	run.Payload = nil // it may be large
+	u.of[id] = death{&run, d.handler}
+}
+
+func (u *unansweredDeaths) take(id background.TransitionID) death {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	d := u.of[id]
+	delete(u.of, id)
+	return d
 }
 
 // newlyDeadRun returns the run that dies in a change: the run of the transition, or the active run of
