@@ -4,9 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
@@ -41,5 +45,25 @@ func TestADeathIsReportedThoughItsCommitWasNotAnswered(t *testing.T) {
 			}
 			r.MustAudit()
 		})
+	}
+}
+
+// The alarm of an excess is raised though the commit of the payment was answered by nobody.
+func TestAnExcessIsReportedThoughItsCommitWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	p, through := testkit.NewLossyPostgres(t, testkit.Migrated(t))
+	_, redis := testkit.Redis(t)
+	core, logs := observer.New(zap.ErrorLevel)
+	r := rig.Join(t, through, redis, rig.NewEscrow(), func(c *postadjudication.Config) { c.Logger = zap.New(core) }).StartWorkers()
+	r.AllowOverpaid = true
+	r.Escrow.Answer(func(c escrow.Call) escrow.Answer {
+		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor + 1, Reference: "paid-beyond-what-was-asked"}
+	})
+	p.LoseAnswerTo("paid-beyond-what-was-asked", true)
+	r.MustSubmit(rig.Release(1))
+	r.WaitNoneLive()
+	r.Wait("the alarm is raised", func() bool { return r.Health().Breaches().Excesses == 1 })
+	if p.Lost() != 1 || logs.FilterMessage("more was paid than was adjudicated").Len() != 1 {
+		t.Errorf("%d answers were lost: %v", p.Lost(), logs.All())
 	}
 }
