@@ -43,24 +43,26 @@ type LetterHandlers struct {
 	// OnDeath is called after each commit in which a run dies. It may be nil, and must not block.
 	OnDeath func(dead background.Run)
 
-	unanswered unansweredDeaths
+	unanswered unansweredEffects
 }
 
 // applyWithLetterHandler commits a transition of a run. If a run dies of it, its handler is created in the
-// same commit. A change of families in which a run may die is written by it alone.
-func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (*journal.Snapshot, error) {
+// same commit. A change of families in which a run may die is written by it alone. It returns what the change
+// pays beyond the adjudication.
+func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
 	before := h.unanswered.take(m.ID)
 	for withoutHandler := false; ; withoutHandler = true {
-		died := before // unless it is decided again
+		does := before // unless it is decided again
 		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
-			died = death{}
+			does = effects{}
 			if ch, err = decide(s); err != nil {
 				return ch, err
 			}
-			if died.run = newlyDeadRun(&ch); died.run == nil || withoutHandler {
+			does.excess = excessIn(&ch)
+			if does.dead = newlyDeadRun(&ch); does.dead == nil || withoutHandler {
 				return ch, nil
 			}
-			ch, died.handler, err = h.attachHandler(ctx, ch, *died.run)
+			ch, does.handler, err = h.attachHandler(ctx, ch, *does.dead)
 			return ch, unrecordableUnlessKnown(err)
 		})
 		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {
@@ -68,51 +70,58 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 			continue
 		}
 		if !background.WriteOutcomeKnown(err) {
-			h.unanswered.keep(m.ID, died)
+			h.unanswered.keep(m.ID, does)
 		}
-		if err == nil && died.handler != nil {
-			h.Applier.NotifyRuns(ctx, died.handler)
+		if err == nil && does.handler != nil {
+			h.Applier.NotifyRuns(ctx, does.handler)
 		}
-		if err == nil && died.run != nil && h.OnDeath != nil {
-			h.OnDeath(*died.run)
+		if err == nil && does.dead != nil && h.OnDeath != nil {
+			h.OnDeath(*does.dead)
 		}
-		return s, err
+		return s, does.excess, err
 	}
 }
 
-// death is a run that dies in a change, and the run that handles its letter; nil without them.
-type death struct{ run, handler *background.Run }
-
-// unansweredDeaths are the deaths in changes of which it is not known whether they were written, by transition.
-// The same transition is applied again then, and is not decided again if it was written.
-type unansweredDeaths struct {
-	mu sync.Mutex
-	of map[background.TransitionID]death
+// effects are what a change does of which others are told after its commit.
+type effects struct {
+	dead    *background.Run // the run that dies; may be nil
+	handler *background.Run // the run that handles its letter; may be nil
+	excess  int64           // paid beyond the adjudication
 }
 
-// maxUnansweredDeaths bounds the deaths that are kept: some transitions are not applied again.
-const maxUnansweredDeaths = 1024
+// unansweredEffects are those of changes of which it is not known whether they were written, by transition.
+// The same transition is applied again then, and is not decided again if it was written.
+type unansweredEffects struct {
+	mu sync.Mutex
+	of map[background.TransitionID]effects
+}
 
-func (u *unansweredDeaths) keep(id background.TransitionID, d death) {
-	if d.run == nil {
+// maxUnanswered bounds the effects that are kept: some transitions are not applied again.
+const maxUnanswered = 1024
+
+func (u *unansweredEffects) keep(id background.TransitionID, e effects) {
+	if e == (effects{}) {
 		return
 	}
+	if e.dead != nil {
+		dead := *e.dead
+		dead.Payload = nil // it may be large
+		e.dead = &dead
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.of == nil || len(u.of) >= maxUnansweredDeaths {
-		u.of = map[background.TransitionID]death{}
+	if u.of == nil || len(u.of) >= maxUnanswered {
+		u.of = map[background.TransitionID]effects{}
 	}
-	run := *d.run
-	run.Payload = nil // it may be large
-	u.of[id] = death{&run, d.handler}
+	u.of[id] = e
 }
 
-func (u *unansweredDeaths) take(id background.TransitionID) death {
+func (u *unansweredEffects) take(id background.TransitionID) effects {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	d := u.of[id]
+	e := u.of[id]
 	delete(u.of, id)
-	return d
+	return e
 }
 
 // newlyDeadRun returns the run that dies in a change: the run of the transition, or the active run of
