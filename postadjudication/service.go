@@ -90,7 +90,7 @@ type Config struct {
 	// the run as it is then: a transition may have been written as another one. It must not block.
 	OnTransition func(background.Transition, background.Run)
 	// OnLetterOpened is called after each commit of this process in which a run became a dead letter. It must
-	// not block.
+	// not block. The letter may be without its payload.
 	OnLetterOpened func(letter background.Run)
 	OnBreaker      func(circuit.Breaker) // called after this process changed a circuit breaker
 	// OnLetterReceipt is called for each receipt that this process wrote about a dead letter that existed

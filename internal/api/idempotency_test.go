@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 const idempotency = "Idempotency-Key"
@@ -140,6 +142,26 @@ func TestWhatAnInterruptedRequestMadeIsNotMadeAgain(t *testing.T) {
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused'`); n > 2 {
 		t.Errorf("%d refusals of one's own forks", n)
+	}
+}
+
+// A request that a process left unanswered is sent again, and Postgres's answer to its beginning is lost: it
+// is begun all the same, and is answered with what it made before.
+func TestWhatAnInterruptedRequestMadeIsFoundThoughItsBeginningIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	var p *testkit.LossyPostgres
+	r := newRig(t, func(o *app.Options) { p, o.DatabaseURL = testkit.NewLossyPostgres(t, o.DatabaseURL) }).work()
+	operator := r.key("acme", access.Operator)
+	letter := r.letter("acme", 1, `"refused","refused","refused"`)
+	path := "/api/v1/dead-letters/" + letter + "/retry"
+	const body, key = `{"reason":"mended"}`, "the-key-of-the-retry"
+	first := r.ask(operator, http.MethodPost, path, body, idempotency, key).is(http.StatusCreated)
+	r.waitFor("the fork dies as well", `SELECT count(*) = 1 FROM recourse.runs WHERE parent_id = $1 AND state = 'dead_lettered'`, letter)
+	r.interrupt()
+	p.LoseAnswerTo(key, false)
+	again := r.ask(operator, http.MethodPost, path, body, idempotency, key).is(http.StatusCreated)
+	if n := r.count(`SELECT count(*) FROM recourse.runs WHERE case_id = $1`, first["case_id"]); p.Lost() != 1 || n != 2 || again["run_id"] != first["run_id"] {
+		t.Errorf("%d answers lost, %d runs: %v, then %v", p.Lost(), n, first, again)
 	}
 }
 

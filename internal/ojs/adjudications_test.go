@@ -296,3 +296,35 @@ func wait(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
+
+// Dead-lettered adjudications are listed by their type. No program deletes them.
+func TestDeadLetteredAdjudicationsAreFoundByTheirType(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	worker, approver := f.key("acme", access.Worker), f.key("acme", access.Approver, access.Operator)
+	_, out := f.answerTo(f.key("acme", access.Submitter), "POST", "/ojs/v1/jobs", adjudication(1, ``))
+	id, _ := at(out, "job", "id").(string)
+	if status, out := f.answerTo(worker, "POST", "/ojs/v1/workers/fetch", `{"queues":["payouts"],"worker_id":"w1"}`); status != 200 || at(out, "jobs", 0, "id") != id {
+		t.Fatalf("%d %v", status, out)
+	}
+	why := `{"job_id":"` + id + `","error":{"code":"x_not_executed","message":"closed","retryable":false}}`
+	if status, out := f.answerTo(worker, "POST", "/ojs/v1/workers/nack", why); status != 200 {
+		t.Fatalf("%d %v", status, out)
+	}
+	const letters = "/ojs/v1/dead-letter?type=settlement.execute"
+	listed := func(want any) {
+		t.Helper()
+		if status, out := f.answerTo(approver, "GET", letters, ""); status != 200 || at(out, "jobs", 0, "id") != want {
+			t.Errorf("%d %v, want %v", status, out, want)
+		}
+	}
+	listed(id)
+	if status, out := f.answerTo(approver, "DELETE", letters+"&confirm=true", ""); status != 409 || at(out, "error", "details", "rule") != "second_person_required" {
+		t.Errorf("deleted by one person: %d %v", status, out)
+	}
+	listed(id)
+	if status, out := f.answerTo(approver, "POST", "/ojs/v1/dead-letter/"+id+"/retry", ""); status != 200 {
+		t.Errorf("retried: %d %v", status, out)
+	}
+	listed(nil)
+}

@@ -25,7 +25,7 @@ type Filter struct {
 	Status     background.LetterStatus `json:"letter,omitempty"` // open, forked, reconciled or superseded
 	Family     string                  `json:"family,omitempty"`
 	Queue      string                  `json:"queue,omitempty"`
-	JobType    string                  `json:"job_type,omitempty"` // the family's name, for settlements; with a * at its end all types that begin so
+	JobType    string                  `json:"job_type,omitempty"` // the family's name, for settlements, or the target of those of remote workers; with a * at its end all types that begin so
 	Outcome    settlement.Outcome      `json:"outcome,omitempty"`  // of the adjudication
 	ReasonCode string                  `json:"reason_code,omitempty"`
 	Class      background.Class        `json:"outcome_class,omitempty"`

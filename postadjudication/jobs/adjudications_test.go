@@ -289,3 +289,39 @@ func TestANackIsUnknownUnlessItSaysNotExecuted(t *testing.T) {
 	}
 	f.MustAudit()
 }
+
+// A list of dead-lettered adjudications says of each what a look at it alone says: of a later generation, what
+// happened to that one.
+func TestAListOfAdjudicationsHasNoHistoryOfOtherGenerations(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.StartWorkers()
+	die := func(generation int) jobs.Status {
+		s, job := f.submitRemote(1, func(a *postadjudication.Adjudication) {
+			a.Generation, a.AdjudicationID = generation, fmt.Sprint("adj_generation_", generation)
+		})
+		f.mustFetchOrder("w1")
+		if _, err := f.Nack(context.Background(), by(job), notExecuted, false, background.EndByPolicy); err != nil {
+			t.Fatal(err)
+		}
+		f.WaitState(s.Run, background.DeadLettered)
+		return job
+	}
+	die(1)
+	second := die(2)
+	check := func(name string, failures int) {
+		t.Helper()
+		page, _ := f.mustList(jobs.Query{Filter: jobs.Filter{Type: jobs.AdjudicationType}, Limit: 10})
+		if len(page.Jobs) != 1 || page.Total != 1 || len(page.Jobs[0].Failures) != failures || page.Jobs[0].Failures[failures-1].Cycle != failures {
+			t.Errorf("%s: %+v", name, page)
+		}
+	}
+	check("the second generation", 1)
+	forked := f.MustFork(postadjudication.Submitted{Run: second.Run, Case: second.Case})
+	f.mustFetchOrder("w1")
+	if _, err := f.Nack(context.Background(), jobs.Answer{ID: forked.Run.String()}, notExecuted, false, background.EndByPolicy); err != nil {
+		t.Fatal(err)
+	}
+	f.WaitState(forked.Run, background.DeadLettered)
+	check("its fork", 2)
+}

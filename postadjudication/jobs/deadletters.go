@@ -127,7 +127,7 @@ func (l DeadLetters) statuses(ctx context.Context, letters []deadletter.Letter) 
 		out[n] = statusOf(rows[open[n]].Run)
 		letter := letters[open[n]]
 		out[n].Replays = letter.RuleReplays
-		if err := addRecent(&out[n], trail, letter.Replays); err != nil {
+		if err := addRecent(&out[n], trail, letter.Replays, generationOf(&rows[open[n]].Run)); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -137,24 +137,47 @@ func (l DeadLetters) statuses(ctx context.Context, letters []deadletter.Letter) 
 	return out, len(rows), nil
 }
 
-// addRecent adds what the newest receipts of a job say, and its first one.
-func addRecent(s *Status, trail []receipts.Receipt, retries int) error {
-	h := newHistory()
-	runs := 0
+// addRecent adds what the newest receipts of a job say, and its first one. Runs of other generations than the
+// given one, if there is one, are not those of the job.
+func addRecent(s *Status, trail []receipts.Receipt, retries, generation int) error {
+	others := map[background.RunID]bool{}
+	runs, first := 0, false
 	for _, r := range trail {
-		if r.Subtype == receipts.Submitted && r.Seq > 1 {
-			runs++
+		if r.Subtype != receipts.Submitted {
+			continue
+		}
+		p, err := r.Known()
+		if err != nil {
+			return err
+		}
+		if others[r.Run] = generation > 0 && p.Generation != generation; !others[r.Run] {
+			runs, first = runs+1, first || r.Seq == 1
 		}
 	}
+	h := newHistory()
+	if !first { // the receipts of the first runs were left out
+		h.cycle = max(0, retries+1-runs)
+	}
 	for _, r := range trail {
+		if others[r.Run] {
+			continue
+		}
 		if err := h.add(s, r); err != nil {
 			return err
 		}
 		if r.Seq == 1 { // the receipts after it may not be those of the first run
-			h.cycle = max(h.cycle, retries-runs+1)
+			h.cycle = max(h.cycle, retries+2-runs)
 		}
 	}
 	return nil
+}
+
+// generationOf returns the generation of an adjudication; 0 for a job of another type.
+func generationOf(r *background.Run) int {
+	if !isAdjudication(r) || r.Terms == nil {
+		return 0
+	}
+	return r.Terms.Generation
 }
 
 // addReplays adds how often a rule has replayed a job.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -41,36 +42,86 @@ type LetterHandlers struct {
 	Open func(ctx context.Context, family *PlainFamily, dead journal.Snapshot) (journal.Change, error)
 	// OnDeath is called after each commit in which a run dies. It may be nil, and must not block.
 	OnDeath func(dead background.Run)
+
+	unanswered unansweredEffects
 }
 
 // applyWithLetterHandler commits a transition of a run. If a run dies of it, its handler is created in the
-// same commit. A change of families in which a run may die is written by it alone.
-func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (*journal.Snapshot, error) {
+// same commit. A change of families in which a run may die is written by it alone. It returns what the change
+// pays beyond the adjudication.
+func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
+	before := h.unanswered.take(m.ID)
 	for withoutHandler := false; ; withoutHandler = true {
-		var dead, handler *background.Run
+		does := before // unless it is decided again
 		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
-			dead, handler = nil, nil
+			does = effects{}
 			if ch, err = decide(s); err != nil {
 				return ch, err
 			}
-			if dead = newlyDeadRun(&ch); dead == nil || withoutHandler {
+			does.excess = excessIn(&ch)
+			if does.dead = newlyDeadRun(&ch); does.dead == nil || withoutHandler {
 				return ch, nil
 			}
-			ch, handler, err = h.attachHandler(ctx, ch, *dead)
+			ch, does.handler, err = h.attachHandler(ctx, ch, *does.dead)
 			return ch, unrecordableUnlessKnown(err)
 		})
 		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {
 			h.Applier.Log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", m.Run.ID))
 			continue
 		}
-		if err == nil && handler != nil {
-			h.Applier.NotifyRuns(ctx, handler)
+		if !background.WriteOutcomeKnown(err) {
+			h.unanswered.keep(m.ID, does)
 		}
-		if err == nil && dead != nil && h.OnDeath != nil {
-			h.OnDeath(*dead)
+		if err == nil && does.handler != nil {
+			h.Applier.NotifyRuns(ctx, does.handler)
 		}
-		return s, err
+		if err == nil && does.dead != nil && h.OnDeath != nil {
+			h.OnDeath(*does.dead)
+		}
+		return s, does.excess, err
 	}
+}
+
+// effects are what a change does of which others are told after its commit.
+type effects struct {
+	dead    *background.Run // the run that dies; may be nil
+	handler *background.Run // the run that handles its letter; may be nil
+	excess  int64           // paid beyond the adjudication
+}
+
+// unansweredEffects are those of changes of which it is not known whether they were written, by transition.
+// The same transition is applied again then, and is not decided again if it was written.
+type unansweredEffects struct {
+	mu sync.Mutex
+	of map[background.TransitionID]effects
+}
+
+// maxUnanswered bounds the effects that are kept: some transitions are not applied again.
+const maxUnanswered = 1024
+
+func (u *unansweredEffects) keep(id background.TransitionID, e effects) {
+	if e == (effects{}) {
+		return
+	}
+	if e.dead != nil {
+		dead := *e.dead
+		dead.Payload = nil // it may be large
+		e.dead = &dead
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.of == nil || len(u.of) >= maxUnanswered {
+		u.of = map[background.TransitionID]effects{}
+	}
+	u.of[id] = e
+}
+
+func (u *unansweredEffects) take(id background.TransitionID) effects {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	e := u.of[id]
+	delete(u.of, id)
+	return e
 }
 
 // newlyDeadRun returns the run that dies in a change: the run of the transition, or the active run of

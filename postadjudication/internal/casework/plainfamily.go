@@ -63,7 +63,7 @@ func (f *PlainFamily) Record(ctx context.Context, m background.Transition) (back
 	if m.Event == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, m)
 	}
-	s, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(m, s) })
+	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(m, s) })
 	return s.Run, err
 }
 

@@ -97,15 +97,13 @@ func (f *SettlementFamily) record(ctx context.Context, m background.Transition, 
 		return recordTampering(ctx, f.Journal, m)
 	}
 	var runs *caseRuns
-	var excess int64
 	for {
-		s, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
+		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
 			if m.Event == receipts.AnsweredLate || m.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
 				ch, err = decideLate(m, s, runs)
 			} else {
 				ch, err = f.decide(m, s, runs)
 			}
-			excess = excessIn(&ch)
 			return ch, unrecordableUnlessKnown(err)
 		}))
 		if err == nil && excess > 0 {

@@ -96,8 +96,9 @@ func (r *IdempotentRequests) Has(ctx context.Context, tenant, key string, expire
 func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequest) (before StoredRequest, holder uuid.UUID, err error) {
 	var digest []byte
 	var status sql.NullInt64
-	err = r.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
-		Scan(&digest, &holder, &status, &before.Headers, &before.Body)
+	var first sql.NullTime
+	err = r.readDB.QueryRowContext(ctx, `SELECT digest, token, status, headers, body, CASE WHEN first_began < began THEN first_began END FROM recourse.requests WHERE tenant = $1 AND key = $2`, q.Tenant, q.Key).
+		Scan(&digest, &holder, &status, &before.Headers, &before.Body, &first)
 	if errors.Is(err, sql.ErrNoRows) {
 		return before, holder, ErrBusy // it was deleted just now
 	}
@@ -105,7 +106,7 @@ func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequ
 		return before, holder, pg.Wrap(err)
 	}
 	copy(before.Digest[:], digest)
-	before.Status = int(status.Int64)
+	before.Status, before.InterruptedAt = int(status.Int64), first.Time
 	return before, holder, nil
 }
 

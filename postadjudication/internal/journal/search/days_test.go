@@ -171,3 +171,58 @@ func dayCounts(t *testing.T, db *sql.DB, query string) (out []string) {
 	}
 	return out
 }
+
+// Whatever else a filter asks for, totals, histograms and pages over a range of days are those of a scan over all
+// letters, many of which died at the same moment.
+func TestTotalsOfAnyFilterOverDaysAgreeWithAScan(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	index, db := openIndex(t, url, journaltest.Open(t, url)), testkit.OpenAsOwner(t, url)
+	seed := time.Now().UnixNano()
+	d := rand.New(rand.NewPCG(uint64(seed), 9))
+	letters := lettersOverDays(d, 400)
+	for i := 7; i < len(letters); i += 7 {
+		letters[i].dead, letters[i].seen = letters[i-1].dead, letters[i-1].seen
+	}
+	insertLetters(t, db, letters)
+	if _, err := db.Exec(`UPDATE recourse.letters l SET at_risk = amount FROM recourse.facet_groups s WHERE s.id = l.facet_group AND s.status = 'open'`); err != nil {
+		t.Fatal(err)
+	}
+	for range 80 {
+		f, selects := randomFilter(d)
+		if f.DeadFrom.IsZero() && d.IntN(2) == 0 {
+			f.DeadFrom = randomDayTime(d)
+		}
+		if f.DeadTo.IsZero() && d.IntN(2) == 0 {
+			f.DeadTo = letters[d.IntN(len(letters))].dead
+		}
+		o := search.Order{Column: search.ByDeath, Descending: d.IntN(2) == 0}
+		want, byStatus, all := [3]int64{}, map[string]int64{}, []search.Position(nil)
+		for _, l := range letters {
+			if selects(l) && (f.DeadFrom.IsZero() || !l.dead.Before(f.DeadFrom)) && (f.DeadTo.IsZero() || l.dead.Before(f.DeadTo)) {
+				want = [3]int64{want[0] + 1, want[1] + l.risk(), want[2] + l.attempts}
+				byStatus[l.status]++
+				all = append(all, testPositionOf(l, o))
+			}
+		}
+		if counts, err := index.Count(t.Context(), "acme", f); err != nil || counts["open"] != byStatus["open"] || counts["forked"] != byStatus["forked"] {
+			t.Fatalf("seed %d, %+v: %v, want %v, %v", seed, f, counts, byStatus, err)
+		}
+		deaths := &search.DeathHistogram{Edges: []time.Time{died.AddDate(0, 0, -1), died.AddDate(0, 0, 3), died.AddDate(1, 0, 0)}}
+		tallies, err := index.Tally(t.Context(), "acme", f, deaths)
+		var got [3]int64
+		for _, y := range tallies {
+			got = [3]int64{got[0] + y.Letters, got[1] + y.AtRisk, got[2] + y.Attempts}
+		}
+		if err != nil || got != want || deaths.Counts[0]+deaths.Counts[1] != want[0] {
+			t.Fatalf("seed %d, %+v: %v, deaths %v, want %v, %v", seed, f, got, deaths.Counts, want, err)
+		}
+		slices.SortFunc(all, o.Compare)
+		skip := d.IntN(len(all) + 10)
+		page, _, err := index.PositionsBehindDays(t.Context(), "acme", f, o, skip, 20)
+		rest := all[min(skip, len(all)):]
+		if rest = rest[:min(20, len(rest))]; err != nil || !slices.Equal(page, rest) {
+			t.Fatalf("seed %d, %+v, %+v without %d: %d letters, want %d, %v", seed, f, o, skip, len(page), len(rest), err)
+		}
+	}
+}

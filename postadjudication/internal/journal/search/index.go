@@ -195,7 +195,7 @@ WITH told AS MATERIALIZED (
 
 // deadRunsOfSQL reads the dead runs of the cases in told.
 const deadRunsOfSQL = `
-SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, CASE WHEN r.remote AND c.kind = 'plain' THEN r.target ELSE r.family END AS job_type, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.notification_number, r.dead_at,
+SELECT r.id, r.case_id, r.parent_id, r.tenant, r.family, CASE WHEN r.remote THEN r.target ELSE r.family END AS job_type, r.queue, r.retry_key, r.letter, r.reason, r.class, r.error_type, r.error_text, r.attempt_count, r.notification_number, r.dead_at,
   c.kind, c.subject, c.submission, c.adjudication, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS at_risk, c.unknown_open, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency,
   o.request, coalesce(n.at, r.dead_at) AS seen_at, coalesce(d.held, false) AS held, d.reprocess_eligible, d.manual_review_required
 FROM told t JOIN recourse.runs r ON r.case_id = t.id AND r.dead_at IS NOT NULL JOIN recourse.cases c ON c.id = r.case_id
@@ -209,7 +209,7 @@ type deadRun struct {
 	ParentID           uuid.NullUUID `db:"parent_id"`
 	Tenant             string        `db:"tenant"`
 	Family             string        `db:"family"`
-	JobType            string        `db:"job_type"` // of a job; the family for all others
+	JobType            string        `db:"job_type"` // of a job, the target of an adjudication for remote workers; the family for all others
 	Queue              string        `db:"queue"`
 	RetryKey           string        `db:"retry_key"`
 	Letter             string        `db:"letter"`
