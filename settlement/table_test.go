@@ -93,11 +93,10 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 		t.Errorf("%s at %q: %v", fact, from, err)
 		return
 	}
-	expected, to := s, from
+	expected := s
 	if want != "=" {
-		to = byWord[want]
 		w := written[fact]
-		expected.Progression, expected.ReasonCode, expected.Reason, expected.Lifecycle = to, w.code, w.reason, w.lifecycle[lifecycle]
+		expected.Progression, expected.ReasonCode, expected.Reason, expected.Lifecycle = byWord[want], w.code, w.reason, w.lifecycle[lifecycle]
 	}
 	var money Effect
 	switch {

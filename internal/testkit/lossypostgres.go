@@ -96,7 +96,7 @@ func (p *LossyPostgres) accept() {
 
 // relay copies what passes, and ends with the first that does not.
 func relay(to, from net.Conn, passes func([]byte) bool) {
-	defer to.Close()
+	defer func() { _ = to.Close() }() // its other end may be closed already
 	for buf := make([]byte, 64<<10); ; {
 		n, err := from.Read(buf)
 		if err != nil || !passes(buf[:n]) {

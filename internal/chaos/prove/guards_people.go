@@ -67,4 +67,9 @@ var peopleGuards = []Guard{
 		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
 	},
+	{
+		Name:     "a request is known as interrupted though the answer to its beginning is lost",
+		Edits:    []Edit{{"postadjudication/internal/journal/idempotency.go", "before.Status, before.InterruptedAt = int(status.Int64), first.Time", "before.Status = int(status.Int64)"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsFoundThoughItsBeginningIsNotAnswered"},
+	},
 }
