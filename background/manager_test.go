@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/background/backgroundtest"
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/localredis"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -153,16 +154,7 @@ func (h *fixture) events(id background.RunID) []receipts.Subtype {
 // awaitTrue polls a condition that announces no change, such as one of Redis.
 func (h *fixture) awaitTrue(what string, ok func() bool) {
 	h.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			h.t.Fatal("waited too long for: ", what)
-		}
-	}
+	poll.Until(h.t, what, ok)
 }
 
 func (h *fixture) inspector() *asynq.Inspector {

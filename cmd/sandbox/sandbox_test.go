@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
 
 var binary string
@@ -43,21 +45,6 @@ func TestMain(m *testing.M) {
 
 // waitLimit limits every wait for an event on a busy machine.
 const waitLimit = 60 * time.Second
-
-// waitFor polls until the condition is true.
-func waitFor(t *testing.T, what string, yes func() bool) {
-	t.Helper()
-	deadline := time.After(waitLimit)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within %v: %s", waitLimit, what)
-		}
-	}
-}
 
 // newDir returns a temporary directory for the sandbox, which a server's user may enter.
 func newDir(t *testing.T) string {
@@ -215,7 +202,7 @@ func TestCommandGetsServersThatAnswer(t *testing.T) {
 	if code := s.code(); code != 42 {
 		t.Errorf("exit code %d; %s", code, s.stderr.String())
 	}
-	waitFor(t, "the end of what the command left running", func() bool { return isDead(left) })
+	poll.Until(t, "the end of what the command left running", func() bool { return isDead(left) })
 	if found := leftIn(t, dir); len(found) > 0 {
 		t.Errorf("left behind: %v", found)
 	}
@@ -242,7 +229,7 @@ func TestKilledSandboxLeavesNoProcessAndTheNextCleansUp(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	for name, pid := range pids {
-		waitFor(t, "the end of "+name, func() bool { return isDead(pid) })
+		poll.Until(t, "the end of "+name, func() bool { return isDead(pid) })
 	}
 	if len(leftIn(t, dir)) == 0 {
 		t.Error("no directory is left to remove: the test proves nothing")
@@ -280,7 +267,7 @@ func TestSignalWhileStartingEndsIt(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	s := sandbox(t, dir, "echo", "must not run")
-	waitFor(t, "the first directory", func() bool { return len(leftIn(t, dir)) > 0 })
+	poll.Until(t, "the first directory", func() bool { return len(leftIn(t, dir)) > 0 })
 	s.signal(syscall.SIGTERM)
 	if s.out.Scan() {
 		t.Errorf("the command ran: %q", s.out.Text())

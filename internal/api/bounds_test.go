@@ -9,9 +9,9 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -23,22 +23,6 @@ func (r *rig) keyNamed(tenant, principal string, roles ...access.Role) string {
 		r.t.Fatal(err)
 	}
 	return token
-}
-
-// eventually polls until is returns true.
-func (r *rig) eventually(is func() bool) {
-	r.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatal("the condition did not become true")
-		}
-	}
 }
 
 // A key may have eight open streams and long polls, a tenant 32; a closed one does not count.
@@ -72,7 +56,7 @@ func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
 		for range one { // until the stream ends
 		}
 	}
-	r.eventually(func() bool {
+	poll.Until(t, "a place is free again", func() bool {
 		return r.ask(tokens[0], http.MethodGet, "/api/v1/events?wait=1", "").status == http.StatusOK
 	})
 }
@@ -209,5 +193,5 @@ func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 	if status := <-firstStatus; status != http.StatusOK {
 		t.Errorf("%d", status)
 	}
-	r.eventually(func() bool { return !full() })
+	poll.Until(t, "the place is free again", func() bool { return !full() })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -202,24 +203,12 @@ func (r *rig) letter(tenant string, n int, words string) string {
 // waitFor waits for a condition in the database; the query returns one bool.
 func (r *rig) waitFor(what, query string, args ...any) {
 	r.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var ok bool
+	poll.Until(r.t, what, func() (ok bool) {
 		if err := r.db.QueryRow(query, args...).Scan(&ok); err != nil {
 			r.t.Fatal(err)
 		}
-		if ok {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatalf("not reached in time: %s", what)
-		}
-	}
+		return ok
+	})
 }
 
 func (r *rig) count(query string, args ...any) (n int) {

@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
@@ -94,13 +95,13 @@ func TestAWebhookIsCreatedChangedAndDeletedByAdmins(t *testing.T) {
 		t.Errorf("%v", made)
 	}
 	r.ask(r.key("acme", access.Submitter), http.MethodPost, "/api/v1/adjudications", adjudication(1, `"ok"`)).is(http.StatusCreated)
-	r.eventually(func() bool { return len(to.all()) == 2 })
+	poll.Until(t, "both events arrived", func() bool { return len(to.all()) == 2 })
 	for i, kind := range []string{"run.created", "run.completed"} {
 		if one := to.all()[i]; !one.verifies(t, secret) || !strings.Contains(one.body, `"type":"dev.recourse.`+kind+`"`) || one.header.Get("Content-Type") != webhooks.ContentType {
 			t.Errorf("%+v", one)
 		}
 	}
-	r.eventually(func() bool {
+	poll.Until(t, "both deliveries are counted", func() bool {
 		return r.ask(admin, http.MethodGet, path+"/"+id, "").is(http.StatusOK)["delivered"] == 2.0
 	})
 	if trial := r.ask(admin, http.MethodPost, path+"/"+id+"/test", "").is(http.StatusOK); trial["delivered"] != true || trial["event_id"] != to.all()[2].header.Get("Webhook-Id") {
@@ -134,7 +135,7 @@ func TestAWebhookIsCreatedChangedAndDeletedByAdmins(t *testing.T) {
 		t.Errorf("%v", again)
 	}
 	r.ask(admin, http.MethodPost, path+"/"+id+"/resume", `{"reason":"over"}`).is(http.StatusOK)
-	r.eventually(func() bool { return len(to.all()) == 8 })
+	poll.Until(t, "every event arrived again", func() bool { return len(to.all()) == 8 })
 	if all := to.all(); all[6].header.Get("Webhook-Id") != all[0].header.Get("Webhook-Id") || all[6].body != all[0].body {
 		t.Errorf("%+v is not %+v", all[6], all[0])
 	}

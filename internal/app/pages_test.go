@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -171,11 +172,7 @@ func TestOpenCircuitBreakersAreNotShownToWhoeverAsks(t *testing.T) {
 		if _, err := m.Service.As("acme", "user:ada").Breakers.Open(t.Context(), "escrow", "stop all"); err != nil {
 			t.Fatal(err)
 		}
-		tick := time.NewTicker(20 * time.Millisecond)
-		for open, _ := m.Service.Health().Breakers(); len(open) == 0; open, _ = m.Service.Health().Breakers() { // bounded by the time limit of go test
-			<-tick.C
-		}
-		tick.Stop()
+		poll.Until(t, "the circuit breaker is seen", func() bool { open, _ := m.Service.Health().Breakers(); return len(open) > 0 })
 		waitForReadiness(t, m, http.StatusOK, "", "")
 		checkAnswer(t, m.MetricsURL+"/readyz", http.StatusOK, "tenant acme")
 		checkAnswer(t, m.MetricsURL+"/readyz", http.StatusOK, "open_circuit_breakers", "Accept", "application/json")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
 
 func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
@@ -40,16 +41,7 @@ func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	if err := operator.PauseQueue(queues[0]); err != nil {
 		t.Fatal(err)
 	}
-	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(50*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for len(m.Service.Health().Paused()) == 0 {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatal("the pause is not seen")
-		}
-	}
+	poll.Until(t, "the pause is seen", func() bool { return len(m.Service.Health().Paused()) > 0 })
 	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, queues[0]+" is paused") {
 		t.Errorf("%d %q", status, body)
 	}
@@ -77,16 +69,10 @@ func TestABreachIsShownAndNotUnready(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- m.Run(ctx) }()
-	deadline, tick := time.NewTimer(30*time.Second), time.NewTicker(50*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for status := 0; m.Service.Health().Breaches().Escrows == 0 || status != http.StatusOK; status, _ = get(t, m.URL+"/readyz") {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatal("the breach is not seen, or the process is not ready")
-		}
-	}
+	poll.Until(t, "the breach is seen, and the process is ready", func() bool {
+		status, _ := get(t, m.URL+"/readyz")
+		return m.Service.Health().Breaches().Escrows > 0 && status == http.StatusOK
+	})
 	if status, body := get(t, m.URL+"/readyz"); status != http.StatusOK || !strings.HasPrefix(body, "ok\n") || !strings.Contains(body, "1 escrows that committed more than they hold") {
 		t.Errorf("%d %q", status, body)
 	}

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -40,10 +42,7 @@ func running(t *testing.T, o app.Options, m *app.Main) {
 // agree: the full reason at the listener for metrics, else the plain reason.
 func waitForReadiness(t *testing.T, m *app.Main, status int, reason, plain string) {
 	t.Helper()
-	deadline, tick := time.NewTimer(60*time.Second), time.NewTicker(20*time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for {
+	poll.Until(t, fmt.Sprintf("%d, and the reason %q", status, reason), func() bool {
 		code, body := get(t, m.MetricsURL+"/readyz", "Accept", "application/json")
 		var answer struct {
 			Ready  bool
@@ -52,15 +51,8 @@ func waitForReadiness(t *testing.T, m *app.Main, status int, reason, plain strin
 		if err := json.Unmarshal([]byte(body), &answer); err != nil || answer.Ready != (code == http.StatusOK) || answer.Ready != (answer.Reason == "") {
 			t.Fatalf("%d %s: %v", code, body, err)
 		}
-		if code == status && strings.Contains(answer.Reason, reason) {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("still %d %s, want %d %s", code, body, status, reason)
-		}
-	}
+		return code == status && strings.Contains(answer.Reason, reason)
+	})
 	// In plain text it is the same, unless it has changed just now.
 	if code, body := get(t, m.URL+"/readyz"); code == status && status != http.StatusOK && (!strings.HasPrefix(body, "not ready: ") || !strings.Contains(body, plain)) {
 		t.Errorf("%d %q", code, body)

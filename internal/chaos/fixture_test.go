@@ -21,6 +21,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -248,23 +249,12 @@ func (s *fixture) until(what, query string, args ...any) {
 
 func (s *fixture) within(limit time.Duration, what, query string, args ...any) {
 	s.t.Helper()
-	deadline := time.After(limit)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var ok bool
+	poll.Within(s.t, limit, what, func() (ok bool) {
 		if err := s.db.QueryRow(query, args...).Scan(&ok); err != nil {
 			s.t.Fatal(err)
 		}
-		if ok {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			s.t.Fatalf("still not true: %s", what)
-		}
-	}
+		return ok
+	})
 }
 
 func (s *fixture) untilRun(state string) {

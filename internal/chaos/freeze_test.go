@@ -4,10 +4,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -81,16 +81,7 @@ func (p *proxy) connections() int {
 // untilTrue waits for a condition that is not in the database.
 func (s *fixture) untilTrue(what string, ok func() bool) {
 	s.t.Helper()
-	deadline := time.After(s.limit)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			s.t.Fatal("still not true: ", what)
-		}
-	}
+	poll.Within(s.t, s.limit, what, ok)
 }
 
 // refundInstead lets the run of an adjudication die, records that it was not executed, and

@@ -178,7 +178,7 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 	healed := time.Now()
 	submitted.Wait()
 	l.open.Wait()
-	if err := jobs.settle(); err != nil {
+	if err := jobs.settle(ctx, o, s.logf); err != nil {
 		return nil, err
 	}
 	live, released, err := a.awaitNoneLive(ctx, o.settleTimeout, alarmDelay)

@@ -169,15 +169,22 @@ func (j *remoteJobs) run(ctx context.Context, o options, logf func(string, ...an
 // finishGrace is how long a remote worker may take to finish what it has begun.
 const finishGrace = 10 * time.Second
 
-// settle replaces the remote workers by honest ones, so that all jobs come to an end.
-func (j *remoteJobs) settle() error {
+// settle replaces the remote workers by honest ones, so that all jobs come to an end, and has a
+// person retry a dead letter, so that also a short run on a slow machine has a retry.
+func (j *remoteJobs) settle(ctx context.Context, o options, logf func(string, ...any)) error {
 	if j == nil {
 		return nil
 	}
 	j.mu.Lock()
 	j.honest = true
 	j.mu.Unlock()
-	return j.end()
+	if err := j.end(); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, actionTimeout)
+	defer cancel()
+	logf("%-24s %s", "people-job-"+remote.Retry, j.load.Act(limited, remote.Retry, rand.New(rand.NewPCG(o.seed, 3))))
+	return nil
 }
 
 // end ends all processes: in order, if they do within their time.

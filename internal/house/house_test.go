@@ -40,6 +40,7 @@ var arrows = map[string][]string{
 	"internal/ojs/spec":                             {"internal/strictjson", "retrypolicy"},
 	"internal/openwop":                              {"background", "internal/access", "internal/door", "internal/intake", "internal/openwop/spec", "internal/redact", "internal/strictjson", "postadjudication", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/refusal", "receipts", "retrypolicy"},
 	"internal/openwop/spec":                         {"internal/strictjson", "receipts", "receipts/events"},
+	"internal/testkit/poll":                         {},
 	"internal/testkit/program":                      {},
 	"internal/intake":                               {"postadjudication", "postadjudication/refusal", "settlement", "internal/redact", "internal/strictjson"},
 	"internal/fakeescrow":                           {"postadjudication/escrow", "settlement"},

@@ -18,6 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -43,16 +44,7 @@ func (f *fixture) awaitReaders(s *Server, tenant, run string, n int) {
 		}
 		return 0
 	}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for waiting() < n {
-		select {
-		case <-tick.C:
-		case <-f.Context().Done():
-			f.Error("nobody waits for the run")
-			return
-		}
-	}
+	poll.Until(f, "requests wait for the run", func() bool { return waiting() >= n })
 }
 
 // The key of a reader is revoked while its run has news. The stream ends all the same.

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
 
 const (
@@ -15,22 +17,13 @@ const (
 	patience = 60 * time.Second
 
 	// slack is added to the bounds of the reference, for a busy machine.
-	slack = 3 * time.Second
+	slack = 15 * time.Second
 )
 
 // wait polls until something is true, and ends the test if it does not become so.
 func wait(t *testing.T, what string, yes func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	poll.Within(t, patience, what, yes)
 }
 
 // together calls do for 0 to n-1, as many at once as there are workers.

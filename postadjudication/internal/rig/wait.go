@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -15,11 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// patience is how long a condition is waited for, also on a machine that is busy with others.
-const patience = 60 * time.Second
-
 // Waits waits for conditions: each method returns once its condition holds, and fails the test
-// after a minute. Runs, cases and letters are those of the tenant acme, as Release makes them.
+// after two minutes. Runs, cases and letters are those of the tenant acme, as Release makes them.
 type Waits struct {
 	t       testing.TB
 	service *postadjudication.Service
@@ -119,15 +116,5 @@ func (w Waits) WaitQuery(what, query string, args ...any) {
 // Wait waits for a condition that the test names.
 func (w Waits) Wait(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			w.t.Fatal("timed out waiting for: ", what)
-		}
-	}
+	poll.Until(w.t, what, ok)
 }
