@@ -139,7 +139,7 @@ func TestThatASecondPersonIsRequiredLeavesOneReceiptADayAndPlan(t *testing.T) {
 	ada := r.madeBy("user:root", "user:ada", access.Operator, access.Approver)
 	for range 2 {
 		o := r.ask(ada, http.MethodPost, "/api/v1/dead-letters/"+run+"/reconcile", executed).is(http.StatusAccepted)
-		for range 500 {
+		for range 200 {
 			r.ask(ada, http.MethodPost, "/api/v1/bulk/"+o["plan_id"].(string)+"/run", `{"hash":"`+o["hash"].(string)+`"}`).refused(http.StatusConflict, "second_person_required", "")
 		}
 		if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:ada' AND body::json->'payload'->>'bulk' = $1`, o["plan_id"]); n != 1 {
@@ -158,7 +158,7 @@ func TestRefusalsOfAKeyAreBoundedWhoeverRefuses(t *testing.T) {
 	r := newRig(t).work()
 	run, operator := r.letter("acme", 1, `"refused"`), r.key("acme", access.Operator)
 	recorded, often := 0, map[bool]int{}
-	for i := range 1000 {
+	for i := range 400 {
 		gate := i%2 == 0
 		path, body, status := "/api/v1/runs/"+run+"/cancel", fmt.Sprintf(`{"reason":"reason %d"}`, i), http.StatusConflict
 		if !gate {

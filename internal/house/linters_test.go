@@ -11,7 +11,7 @@ import (
 
 // runBy says which text of which file runs a linter that .golangci.yaml names.
 var runBy = map[string][2]string{
-	"govet":         {".ci/lint", "go vet -race ./..."},
+	"govet":         {"internal/tools/lint/main.go", "vet.Suite"},
 	"staticcheck":   {".ci/lint", "/staticcheck\" ./..."},
 	"unused":        {".ci/lint", "/staticcheck\" ./..."},
 	"misspell":      {".ci/lint", "/misspell\" -error"},

@@ -1,6 +1,6 @@
-// Command lint has the checks that neither go vet nor staticcheck makes: errors that are
-// dropped or compared with ==, assignments that nobody reads, responses and rows that stay open.
-// It is a tool for go vet, which reads each package once and keeps what passed in its cache:
+// Command lint has the checks of go vet, and those that neither go vet nor staticcheck makes: errors
+// that are dropped or compared with ==, assignments that nobody reads, responses and rows that stay
+// open. It is a tool for go vet, which reads each package once and keeps what passed in its cache:
 //
 //	go vet -vettool=lint ./...
 //
@@ -9,6 +9,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 
 	"codeberg.org/polyfloyd/go-errorlint/errorlint"
 	"github.com/golangci/rowserrcheck/passes/rowserr"
@@ -17,6 +18,7 @@ import (
 	"github.com/ryanrolds/sqlclosecheck/pkg/analyzer"
 	"github.com/timakin/bodyclose/passes/bodyclose"
 	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/suite/vet"
 	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
@@ -40,19 +42,19 @@ func main() {
 	if err := compared.Flags.Set("asserts", "false"); err != nil {
 		panic(err)
 	}
-	unitchecker.Main(
+	unitchecker.Main(append(slices.Clone(vet.Suite),
 		butForTests(bodyclose.Analyzer),
 		butForTests(errcheck.Analyzer),
 		compared,
 		ineffassign.Analyzer,
 		rowserr.NewAnalyzer("database/sql", "github.com/jmoiron/sqlx"),
 		butForTests(analyzer.NewAnalyzer()),
-	)
+	)...)
 }
 
 // tests are the tests and the programs that only test. Their servers answer on a connection that the
 // test itself looks at, and the recorders that they read have no connection.
-var tests = regexp.MustCompile(`_test\.go$|internal/chaos/|internal/cli/clitest/|internal/journal/journaltest/|postadjudication/internal/rig/`)
+var tests = regexp.MustCompile(`_test\.go$|internal/(bench|chaos)/|internal/cli/clitest/|internal/journal/journaltest/|postadjudication/internal/rig/`)
 
 // butForTests leaves out what an analyzer finds in tests.
 func butForTests(a *analysis.Analyzer) *analysis.Analyzer {
