@@ -53,7 +53,7 @@ type memoryWatcher struct {
 
 func (w *memoryWatcher) Write(b []byte) (int, error) {
 	w.bytes += len(b)
-	if w.bytes/(2<<20) > w.samples {
+	if w.bytes/(512<<10) > w.samples {
 		w.samples++
 		w.maxHeap = max(w.maxHeap, inUse())
 	}
@@ -68,9 +68,9 @@ func inUse() uint64 {
 }
 
 // It measures memory, so it does not run in parallel.
-func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
+func TestLettersAreExportedInConstantMemory(t *testing.T) {
 	r := rig.New(t)
-	const n = 20_000
+	const n = 6000
 	insertLetters(r, n)
 	ctx := context.Background()
 	if count, err := r.As("acme", "").DeadLetters.Count(ctx, deadletter.Filter{}); err != nil || count.Total != n {
@@ -84,7 +84,7 @@ func TestTwentyThousandLettersAreExportedInConstantMemory(t *testing.T) {
 		}
 		grown := int64(out.maxHeap) - int64(before)
 		t.Logf("%s: %d bytes, at most %d KiB more memory in use, %d samples", format, out.bytes, grown>>10, out.samples)
-		if out.samples < 2 || grown > 6<<20 {
+		if out.samples < 4 || grown > 3<<20 { // all letters at once are 5 MiB as text
 			t.Errorf("%s: %d bytes took %d bytes of memory, %d samples", format, out.bytes, grown, out.samples)
 		}
 	}
