@@ -143,7 +143,7 @@ func TestEVT_03_PagesContinueAfterTheirCursor(t *testing.T) {
 func TestEVT_04_CompletedJobsHaveTheirResults(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
-	const jobs = 150
+	const jobs = 60
 	want := map[string]string{}
 	for n := range jobs {
 		id := q.enqueue().text("id")

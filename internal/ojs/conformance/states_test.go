@@ -120,7 +120,7 @@ func TestSTA_06_OfRequestsAtOnceOneWins(t *testing.T) {
 		"two acks": {ack, ack}, "two nacks": {nack, nack}, "ack and nack": {ack, nack}, "ack and cancel": {ack, cancel}, "nack and cancel": {nack, cancel},
 		"two cancels": {cancel, cancel},
 	} {
-		for range 5 {
+		for range 3 {
 			id := q.enqueue(oneRun()).text("id")
 			q.fetch()
 			var won, lost atomic.Int32
