@@ -18,7 +18,7 @@ func TestAFaultAloneLosesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			var progress bytes.Buffer
-			o := options{seed: 11, minutes: 0.12, workers: 2, rate: 30, maxFaultMillis: 1500, freeze: time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 150 * time.Second, oneAtATime: true, faults: singles}
+			o := options{seed: 11, minutes: 0.12, workers: 2, rate: 15, maxFaultMillis: 1500, freeze: time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 150 * time.Second, oneAtATime: true, faults: singles}
 			r, err := run(t.Context(), o, &progress)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, progress.String())

@@ -15,7 +15,7 @@ func TestAShortRunLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var progress bytes.Buffer
-	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 20, maxFaultMillis: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 90 * time.Second, appendOnly: true, faults: all}
+	o := options{seed: 7, minutes: 0.5, workers: 2, rate: 10, maxFaultMillis: 2500, freeze: 5 * time.Second, lostAfter: lostAfter, inFlight: 4 * time.Second, keyLifetime: 24 * time.Hour, settleTimeout: 90 * time.Second, appendOnly: true, faults: all}
 	r, err := run(t.Context(), o, &progress)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
