@@ -146,11 +146,14 @@ func addRecent(s *Status, trail []receipts.Receipt, retries, generation int) err
 		if r.Subtype != receipts.Submitted {
 			continue
 		}
-		p, err := r.Known()
-		if err != nil {
-			return err
+		if generation > 0 {
+			p, err := r.Known()
+			if err != nil {
+				return err
+			}
+			others[r.Run] = p.Generation != generation
 		}
-		if others[r.Run] = generation > 0 && p.Generation != generation; !others[r.Run] {
+		if !others[r.Run] {
 			runs, first = runs+1, first || r.Seq == 1
 		}
 	}

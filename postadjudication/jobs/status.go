@@ -180,12 +180,23 @@ func newHistory() history {
 	return history{cycles: map[background.RunID]int{}, handedBack: map[background.RunID]int{}}
 }
 
+// shown are the subtypes whose particulars a status shows. A list reads no others.
+var shown = []receipts.Subtype{
+	receipts.Submitted, receipts.AttemptInterrupted, receipts.RetryScheduled, receipts.AttemptSucceeded, receipts.Cancelled, receipts.Discarded, receipts.DeadLettered,
+}
+
 func (h *history) add(s *Status, r receipts.Receipt) error {
+	newest := r.Run == s.Run
+	if newest && r.Subtype == receipts.AttemptStarted {
+		s.StartedAt = r.At
+	}
+	if !slices.Contains(shown, r.Subtype) {
+		return nil
+	}
 	p, err := r.Known()
 	if err != nil {
 		return err
 	}
-	newest := r.Run == s.Run
 	switch r.Subtype {
 	case receipts.Submitted:
 		h.cycle++
@@ -195,10 +206,6 @@ func (h *history) add(s *Status, r receipts.Receipt) error {
 		}
 		if newest {
 			s.EnqueuedAt, s.Retried = r.At, !p.ParentRun.IsZero()
-		}
-	case receipts.AttemptStarted:
-		if newest {
-			s.StartedAt = r.At
 		}
 	case receipts.AttemptInterrupted:
 		if p.HandedBack {
