@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,9 +41,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// waitLimit limits every wait for an event on a busy machine.
-const waitLimit = 60 * time.Second
 
 // newDir returns a temporary directory for the sandbox, which a server's user may enter.
 func newDir(t *testing.T) string {

@@ -138,7 +138,7 @@ func caseFilter(states []string, reserved bool, transaction string) casestatus.F
 
 func (a caseAPI) planFree(ctx context.Context, c door.Caller, in *freeInput) (*bulkPlannedOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, bulk.FreeRequest{
-		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference,
+		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference, Request: door.RequestID(ctx),
 	})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }

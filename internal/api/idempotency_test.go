@@ -134,11 +134,14 @@ func TestWhatAnInterruptedRequestMadeIsNotMadeAgain(t *testing.T) {
 		}
 		r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+letter+"/fork", body, idempotency, asked+" by another").refused(http.StatusConflict, "not_open", "")
 	}
-	const plan = `{"action":"fork","all":true,"reason":"mended"}`
-	first := r.ask(operator, http.MethodPost, "/api/v1/bulk", plan, idempotency, "plan").is(http.StatusCreated)
-	r.interrupt()
-	if again := r.ask(operator, http.MethodPost, "/api/v1/bulk", plan, idempotency, "plan").is(http.StatusCreated); again["id"] != first["id"] || first["id"] == nil || r.count(`SELECT count(*) FROM recourse.bulks`) != 1 {
-		t.Errorf("%v, then %v", first, again)
+	plans := map[string]string{"/api/v1/bulk": `{"action":"fork","all":true,"reason":"mended"}`, "/api/v1/cases/free": `{"all":true,"reason":"never paid","reference":"court-7"}`}
+	for path, plan := range plans {
+		before := r.count(`SELECT count(*) FROM recourse.bulks`)
+		first := r.ask(operator, http.MethodPost, path, plan, idempotency, path).is(http.StatusCreated)
+		r.interrupt()
+		if again := r.ask(operator, http.MethodPost, path, plan, idempotency, path).is(http.StatusCreated); again["id"] != first["id"] || first["id"] == nil || r.count(`SELECT count(*) FROM recourse.bulks`) != before+1 {
+			t.Errorf("%s: %v, then %v", path, first, again)
+		}
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused'`); n > 2 {
 		t.Errorf("%d refusals of one's own forks", n)

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/build"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -38,9 +39,7 @@ func newMetrics() *metrics {
 			string(background.Executed), string(background.NotExecuted), string(background.Unknown)),
 		stateEntries: newCounters("recourse_runs_entered_total", "Times that a run entered a state.", "state",
 			string(background.Running), string(background.Scheduled), string(background.Succeeded), string(background.DeadLettered), string(background.Discarded), string(background.Cancelled)),
-		deadLetters: newCounters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason",
-			background.ReasonRetryExhausted, background.ReasonFinal, background.ReasonNonRetryableType, background.ReasonOutcomeUnknown, background.ReasonPoisonPill,
-			background.ReasonRequestAltered, background.ReasonUnrecordable, background.ReasonOrdered, background.ReasonExpired),
+		deadLetters: newCounters("recourse_dead_letters_total", "Dead letters opened, by reason code.", "reason", deadletter.ReasonCodes()...),
 		breakerTransitions: newCounters("recourse_breaker_transitions_total", "State changes of circuit breakers made by this process, by the new state.", "state",
 			string(circuit.Open), string(circuit.HalfOpen), string(circuit.Closed)),
 		outOfBandChanges: newCounters("recourse_out_of_band_changes_total", "Tasks changed in Redis by others, by kind of change as in the receipts.", "what",

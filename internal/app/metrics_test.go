@@ -77,7 +77,8 @@ func TestTransitionsAreCountedByWhatTheyMean(t *testing.T) {
 	expect(t, pageOf(t, m),
 		`recourse_attempts_total{class="not_executed"} 2`, `recourse_attempts_total{class="executed"} 0`,
 		`recourse_runs_entered_total{state="running"} 2`, `recourse_runs_entered_total{state="dead_lettered"} 1`,
-		`recourse_dead_letters_total{reason="final"} 1`, `recourse_retry_lateness_seconds_count 1`,
+		`recourse_dead_letters_total{reason="final"} 1`, `recourse_dead_letters_total{reason="case_ended"} 0`, `recourse_dead_letters_total{reason="paid_under_older_key"} 0`,
+		`recourse_retry_lateness_seconds_count 1`,
 		`recourse_out_of_band_changes_total{what="archived_task_requeued"} 1`,
 		`recourse_retry_lateness_seconds_sum 0.002`)
 }

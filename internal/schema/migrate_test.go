@@ -41,7 +41,7 @@ func TestMigratingAtOnceAndAgainIsSafe(t *testing.T) {
 func TestTriggersAreEnabledAfterEveryMigration(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Database(t)
-	if err := schema.MigrateTo(ctx, url, 104); err != nil {
+	if err := schema.MigrateTo(ctx, url, 105); err != nil {
 		t.Fatal(err)
 	}
 	db := testkit.OpenAsOwner(t, url)

@@ -24,6 +24,7 @@ type FreeRequest struct {
 	Limit     int               // maximum number of freeable cases, the oldest first, at most 1,000; 0: all, but over 1,000 are refused
 	Reason    string            // required
 	Reference string            // to the evidence that nothing will be paid for them; required
+	Request   string            // identifies the request that asks for the plan, so that it makes one plan only; empty: none
 
 	tenant string
 }
@@ -55,6 +56,9 @@ func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Plan, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Plan{}, err
 	}
+	if before, made, err := p.s.madeFor(ctx, p.tenant, q.Request); made || err != nil {
+		return before, err
+	}
 	items, err := p.s.itemsToFree(ctx, q)
 	if err == nil && len(items) == 0 && q.Filter.Transaction != "" {
 		err = p.s.nothingToFree(ctx, q)
@@ -65,7 +69,7 @@ func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	return p.s.storePlan(ctx, plans.Plan{Tenant: p.tenant, Action: string(Free), Actor: p.actor, Reason: q.Reason},
+	return p.s.storePlan(ctx, plans.Plan{MadeFor: q.Request, Tenant: p.tenant, Action: string(Free), Actor: p.actor, Reason: q.Reason},
 		Spec{Cases: &q.Filter, All: q.All, Limit: int64(q.Limit), Reference: q.Reference}, items)
 }
 

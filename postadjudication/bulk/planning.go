@@ -2,7 +2,6 @@ package bulk
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -44,17 +42,6 @@ type Request struct {
 	Throttle int   // letters per second; 0: no limit
 
 	tenant, actor string
-}
-
-// planID returns the id of the plan that a request makes, the same each time; a new one without a request.
-func planID(request string) uuid.UUID {
-	if request == "" {
-		return casework.NewID()
-	}
-	sum := sha256.Sum256([]byte("recourse plan 1\n" + request))
-	id := uuid.UUID(sum[:16])
-	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // version 8: made by a rule of our own
-	return id
 }
 
 const (
@@ -100,16 +87,11 @@ func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan,
 	if died := at.Add(time.Microsecond); f.To.IsZero() || died.Before(f.To) {
 		f.To = died
 	}
-	if q.Request != "" {
-		switch before, err := p.stored.Find(ctx, q.tenant, planID(q.Request)); {
-		case err == nil:
-			return p.withCounts(ctx, before)
-		case !errors.Is(err, refusal.ErrNotFound):
-			return Plan{}, err
-		}
+	if before, made, err := p.madeFor(ctx, q.tenant, q.Request); made || err != nil {
+		return before, err
 	}
 	b := plans.Plan{
-		ID: planID(q.Request), Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: casework.CallerOf(ctx).Key, Reason: validate.Clean(q.Reason, 1024),
+		ID: casework.NewID(), MadeFor: q.Request, Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: casework.CallerOf(ctx).Key, Reason: validate.Clean(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
 	if b.Parallel == 0 {
@@ -133,6 +115,19 @@ func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan,
 		return Plan{}, err
 	}
 	return p.withCounts(ctx, b)
+}
+
+// madeFor returns the plan that a request made, if it made one.
+func (p *Planner) madeFor(ctx context.Context, tenant, request string) (b Plan, made bool, err error) {
+	before, err := p.stored.MadeFor(ctx, tenant, request)
+	switch {
+	case errors.Is(err, refusal.ErrNotFound):
+		return Plan{}, false, nil
+	case err != nil:
+		return Plan{}, false, err
+	}
+	b, err = p.withCounts(ctx, before)
+	return b, err == nil, err
 }
 
 // NothingSelectedError says that no letter was selected, so that no plan was made.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -435,5 +437,59 @@ func TestPlansOfATenantLeaveConnectionsToTheSearchesOfOthers(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// However often, and by however many at once, a request is carried out, it makes one plan. Items that
+// another plan has just stored are not its to delete.
+func TestARequestMakesOnePlan(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	ctx := context.Background()
+	r.DeadLetters(0, 3, rig.Refuses)
+	others := casework.NewID() // its process is about to store the plan
+	if _, err := r.DB.Exec(`INSERT INTO recourse.bulk_counts SELECT $1, false, '', 'EUR', 1, 1`, others); err != nil {
+		t.Fatal(err)
+	}
+	q := rig.AllLetters(bulk.Fork)
+	q.Request = "request 1"
+	free := rig.FreeRequest("txr_1")
+	free.Request = "request 2"
+	by := r.As("acme", "user:ada").Bulk
+	for name, plan := range map[string]func() (bulk.Plan, error){
+		"letters": func() (bulk.Plan, error) { return by.Plan(ctx, q) },
+		"cases":   func() (bulk.Plan, error) { return by.PlanFree(ctx, free) },
+	} {
+		var all sync.WaitGroup
+		made := make([]bulk.Plan, 8)
+		for i := range made {
+			all.Go(func() {
+				var err error
+				if made[i], err = plan(); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		all.Wait()
+		for _, p := range made {
+			if p.ID != made[0].ID || p.Hash != made[0].Hash || p.Items != made[0].Items {
+				t.Errorf("%s: plan %s of %d and plan %s of %d", name, p.ID, p.Items, made[0].ID, made[0].Items)
+			}
+		}
+		if n := r.Count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, made[0].ID); n != 1 {
+			t.Errorf("%s: the plan is not stored", name)
+		}
+	}
+	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks) * 100 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_items) * 10 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_counts WHERE bulk_id <> $1)`, others); n != 222 {
+		t.Errorf("plans, and plans with items and with counts: %d", n)
+	}
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'bulk-changed'`); n != 2 {
+		t.Errorf("%d receipts", n)
+	}
+	if n := r.Count(`SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1`, others); n != 1 {
+		t.Error("the counts of the plan in the making are gone")
+	}
+	if _, err := r.As("other", "user:ada").Bulk.Plan(ctx, q); err == nil {
+		t.Error("another tenant got the plan of the request")
 	}
 }

@@ -203,6 +203,9 @@ var letterReasons = []string{
 	casework.ReasonCaseEnded, casework.ReasonPaidUnderOlderKey,
 }
 
+// ReasonCodes returns the reason codes that a dead letter can have.
+func ReasonCodes() []string { return slices.Clone(letterReasons) }
+
 // Validate returns a *refusal.FieldError for each invalid member, joined.
 func (f Filter) Validate() error {
 	var errs []error

@@ -103,4 +103,9 @@ var apiGuards = []Guard{
 		Edits:    []Edit{{"internal/api/bulk.go", "Reason: in.Body.Reason, Request: door.RequestID(ctx),", "Reason: in.Body.Reason,"}},
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
 	},
+	{
+		Name:     "a request plans to free money once under its key",
+		Edits:    []Edit{{"internal/api/cases.go", ", Request: door.RequestID(ctx),", ","}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
+	},
 }

@@ -36,6 +36,7 @@ type Plan struct {
 	OutcomesKnown  bool // false: cancelled, and some items may have been acted on without an outcome
 	Action         string
 	Request        string // parameters of the action, as JSON
+	MadeFor        string // the HTTP request that made it, which makes no other plan; empty: none
 	Actor          string
 	PlannedKey     string // prefix of the key that planned it; empty if no key proves who it was
 	Reason         string
@@ -87,6 +88,7 @@ type planRow struct {
 	ChangeReason   string       `db:"changed_why"`
 	ChangedAt      sql.NullTime `db:"changed_at"`
 	EndedAt        sql.NullTime `db:"ended_at"`
+	MadeFor        string       `db:"made_for"`
 }
 
 func (r *planRow) plan() Plan {
@@ -95,13 +97,14 @@ func (r *planRow) plan() Plan {
 		Actor: r.Actor, PlannedKey: r.PlannedKey, Reason: r.Reason, HasSettlements: r.HasSettlements, Parallel: r.Parallel, Throttle: r.Throttle, Items: r.Items, PlannedAt: r.PlannedAt.UTC(),
 		StartedBy: r.StartedBy, StartedKey: r.StartedKey, IncidentReason: r.IncidentReason, StartedAt: pg.UTCOrZero(r.StartedAt), People: r.People, SelfDeclared: r.SelfDeclared, Incident: r.Incident,
 		ChangedBy: r.ChangedBy, ChangeReason: r.ChangeReason, ChangedAt: pg.UTCOrZero(r.ChangedAt), EndedAt: pg.UTCOrZero(r.EndedAt),
+		MadeFor: r.MadeFor,
 	}
 	copy(b.Hash[:], r.Hash)
 	return b
 }
 
 const planSQL = `SELECT id, number, tenant, state, settled, action, asked, actor, planned_key, reason, settles, parallel, throttle, items, hash, planned_at,
-  started_by, started_key, started_why, started_at, people, declared, incident, changed_by, changed_why, changed_at, ended_at FROM recourse.bulks `
+  started_by, started_key, started_why, started_at, people, declared, incident, changed_by, changed_why, changed_at, ended_at, made_for FROM recourse.bulks `
 
 // Store keeps bulk plans and their items. It is safe for concurrent use by any number of
 // goroutines and processes.
@@ -119,7 +122,16 @@ func New(j *journal.Journal, index *search.Index) *Store {
 
 // Find reads a plan of a tenant. It returns ErrNotFound if there is none.
 func (p *Store) Find(ctx context.Context, tenant string, id uuid.UUID) (Plan, error) {
-	found, err := selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND id = $2`, tenant, id)
+	return p.one(ctx, `WHERE tenant = $1 AND id = $2`, tenant, id)
+}
+
+// MadeFor reads the plan that a request of a tenant made. It returns ErrNotFound if it made none.
+func (p *Store) MadeFor(ctx context.Context, tenant, request string) (Plan, error) {
+	return p.one(ctx, `WHERE tenant = $1 AND made_for = $2 AND made_for <> ''`, tenant, request)
+}
+
+func (p *Store) one(ctx context.Context, where string, args ...any) (Plan, error) {
+	found, err := selectPlans(ctx, p.readDB, where, args...)
 	if err == nil && len(found) == 0 {
 		err = background.ErrNotFound
 	}

@@ -32,18 +32,27 @@ const systemActor = "system:bulk"
 // bulk log.
 const insertPlanTries = 10
 
-// insertPlan stores a plan whose items are stored already, with its receipt.
+// insertPlan stores a plan whose items are stored already, with its receipt. If its request has
+// made another plan meanwhile, it stores nothing, deletes the items, and b becomes that plan.
 func (p *Store) insertPlan(ctx context.Context, b *Plan) error {
-	err := journal.ErrBusy
+	err, made := journal.ErrBusy, false
 	for try := 0; try < insertPlanTries && errors.Is(err, journal.ErrBusy); try++ {
 		err = p.journal.InSlowPathTx(ctx, failpoint.BulkPlan, func(ctx context.Context, tx *sql.Tx) error {
-			if err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles)
-				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING number`,
-				b.ID, b.Tenant, string(b.State), b.Action, b.Request, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt, b.PlannedKey, b.HasSettlements).Scan(&b.Number); err != nil {
+			switch err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles, made_for)
+				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+				ON CONFLICT (tenant, made_for) WHERE made_for <> '' DO NOTHING RETURNING number`,
+				b.ID, b.Tenant, string(b.State), b.Action, b.Request, b.Actor, b.Reason, b.Parallel, b.Throttle, b.Items, b.Hash[:], b.PlannedAt, b.PlannedKey, b.HasSettlements, b.MadeFor).Scan(&b.Number); {
+			case errors.Is(err, sql.ErrNoRows):
+				made = true
+				return deleteItems(ctx, tx, b.ID)
+			case err != nil:
 				return err
 			}
 			return journal.AppendOperation(ctx, tx, b.Tenant, Log, receiptOf(*b, b.Actor, b.PlannedAt, b.Reason, Unplanned+" to "+string(b.State)))
 		})
+	}
+	if err == nil && made {
+		*b, err = p.MadeFor(ctx, b.Tenant, b.MadeFor)
 	}
 	return err
 }
