@@ -91,7 +91,7 @@ func runMoreAtOnce() error {
 	if given {
 		return nil
 	}
-	return flag.Set("test.parallel", "24")
+	return flag.Set("test.parallel", "12")
 }
 
 // awaitHealth waits until the server says that it is well.
