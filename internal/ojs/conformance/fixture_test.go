@@ -242,6 +242,20 @@ func (q *queue) deadMany(n int) map[string]bool {
 	return out
 }
 
+// expireMany makes n dead letters of jobs that nobody fetches in time, and moves the clock by five minutes.
+func (q *queue) expireMany(n int) {
+	q.t.Helper()
+	total := func() int { return get(q.t, letters+"?queue="+q.name+"&limit=1").must(200).whole("total") }
+	want := total() + n
+	together(n, 16, func(int) {
+		if a := post(q.t, root+"/jobs", q.body(oneRun(), members{"expires_at": "+PT4M"})); a.status != 201 {
+			q.t.Errorf("%s: %d, want 201: %s", a.name, a.status, shortened(a.raw))
+		}
+	})
+	advance(q.t, "PT5M")
+	poll.Within(q.t, 10*patience, "each is a dead letter", func() bool { return total() == want })
+}
+
 // find returns a job by its id.
 func find(t *testing.T, id string) object {
 	t.Helper()
