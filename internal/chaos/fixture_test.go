@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 const (
 	waitLimit = 25 * time.Second // less than asynq takes to find a lost worker by itself
 	lostAfter = 3 * time.Second
+	endLimit  = 2 * time.Minute // of a worker that ends in order, on a busy machine
 
 	// timePerLetter is how much longer every wait may take for each letter of a test of many.
 	timePerLetter = 200 * time.Millisecond
@@ -383,7 +384,14 @@ func (s *fixture) terminate(h *workerProcess) {
 	s.stopWorker(h)
 	select {
 	case <-h.process.Done():
-	case <-time.After(s.limit):
+	case <-time.After(endLimit):
+		if err := h.process.Signal(syscall.SIGQUIT); err != nil { // its log says where each goroutine waits
+			s.t.Error(err)
+		}
+		select {
+		case <-h.process.Done():
+		case <-time.After(s.limit):
+		}
 		s.t.Fatal("the worker does not end")
 	}
 	if code := h.process.Code(); code != 0 {
