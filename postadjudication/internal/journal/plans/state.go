@@ -35,9 +35,11 @@ const insertPlanTries = 10
 // insertPlan stores a plan whose items are stored already, with its receipt. If its request has
 // made another plan meanwhile, it stores nothing, deletes the items, and b becomes that plan.
 func (p *Store) insertPlan(ctx context.Context, b *Plan) error {
-	err, made := journal.ErrBusy, false
+	err := journal.ErrBusy
+	var made bool
 	for try := 0; try < insertPlanTries && errors.Is(err, journal.ErrBusy); try++ {
 		err = p.journal.InSlowPathTx(ctx, failpoint.BulkPlan, func(ctx context.Context, tx *sql.Tx) error {
+			made = false // a try before may have been rolled back
 			switch err := tx.QueryRowContext(ctx, `INSERT INTO recourse.bulks (id, tenant, state, action, asked, actor, reason, parallel, throttle, items, hash, planned_at, planned_key, settles, made_for)
 				VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 				ON CONFLICT (tenant, made_for) WHERE made_for <> '' DO NOTHING RETURNING number`,

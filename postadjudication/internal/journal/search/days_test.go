@@ -62,6 +62,15 @@ func dayFilter(d *rand.Rand) (search.Filter, func(testLetter) bool) {
 	}
 }
 
+// insertLettersAtRisk inserts letters. The amounts of the open ones are at risk.
+func insertLettersAtRisk(t *testing.T, db *sql.DB, letters []testLetter) {
+	t.Helper()
+	insertLetters(t, db, letters)
+	if _, err := db.Exec(`UPDATE recourse.letters l SET at_risk = amount FROM recourse.facet_groups s WHERE s.id = l.facet_group AND s.status = 'open'`); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Sums by days, and pages behind days that an offset leaves out, are those of a scan over all letters,
 // also of days before 1970.
 func TestDaysAgreeWithAScan(t *testing.T) {
@@ -74,10 +83,7 @@ func TestDaysAgreeWithAScan(t *testing.T) {
 	for i := range letters[:20] {
 		letters[i].dead = letters[i].dead.AddDate(-57, 0, 0)
 	}
-	insertLetters(t, db, letters)
-	if _, err := db.Exec(`UPDATE recourse.letters l SET at_risk = amount FROM recourse.facet_groups s WHERE s.id = l.facet_group AND s.status = 'open'`); err != nil {
-		t.Fatal(err)
-	}
+	insertLettersAtRisk(t, db, letters)
 	counted, skipped := 0, 0
 	for range 200 {
 		f, selects := dayFilter(d)
@@ -184,10 +190,7 @@ func TestTotalsOfAnyFilterOverDaysAgreeWithAScan(t *testing.T) {
 	for i := 7; i < len(letters); i += 7 {
 		letters[i].dead, letters[i].seen = letters[i-1].dead, letters[i-1].seen
 	}
-	insertLetters(t, db, letters)
-	if _, err := db.Exec(`UPDATE recourse.letters l SET at_risk = amount FROM recourse.facet_groups s WHERE s.id = l.facet_group AND s.status = 'open'`); err != nil {
-		t.Fatal(err)
-	}
+	insertLettersAtRisk(t, db, letters)
 	for range 80 {
 		f, selects := randomFilter(d)
 		if f.DeadFrom.IsZero() && d.IntN(2) == 0 {
