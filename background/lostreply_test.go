@@ -43,7 +43,8 @@ func TestATaskWhoseReplyWasLostIsResentAtOnce(t *testing.T) {
 			if err := enqueuer.Notify(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
-			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 || lossy.loseReplyTo.Load() != nil {
+			// Without the search for lost deliveries the run waits for longer than awaitState does. A slow delivery may be resent more than once.
+			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber < 2 || lossy.loseReplyTo.Load() != nil {
 				t.Errorf("it was done by notification %d, reply lost before: %v", done.NotificationNumber, lossy.loseReplyTo.Load() == nil)
 			}
 		})
