@@ -26,11 +26,10 @@ func listLetters(q request) (answer, error) {
 	if err != nil {
 		return answer{}, cursorError(err)
 	}
-	return answer{body: marshal(struct {
-		Jobs       json.RawMessage `json:"jobs"`
-		Total      int64           `json:"total"`
-		Pagination pagination      `json:"pagination"`
-	}{rendered(q, found), found.Total, pagination{found.Total, found.Next != "", page.Limit, page.Offset, found.Next}})}, nil
+	return answer{body: withJobs("jobs", rendered(q, found), struct {
+		Total      int64      `json:"total"`
+		Pagination pagination `json:"pagination"`
+	}{found.Total, pagination{found.Total, found.Next != "", page.Limit, page.Offset, found.Next}})}, nil
 }
 
 // cursorError returns the refusal of a cursor under the name of its parameter.
@@ -57,10 +56,9 @@ func listLettersByAdmin(q request) (answer, error) {
 		Page    int   `json:"page"`
 		PerPage int   `json:"per_page"`
 	}
-	return answer{body: marshal(struct {
-		Items      json.RawMessage `json:"items"`
-		Pagination numbered        `json:"pagination"`
-	}{rendered(q, found), numbered{found.Total, page.Number, page.Limit}})}, nil
+	return answer{body: withJobs("items", rendered(q, found), struct {
+		Pagination numbered `json:"pagination"`
+	}{numbered{found.Total, page.Number, page.Limit}})}, nil
 }
 
 // rendered returns the jobs of a page as a JSON list.

@@ -74,6 +74,15 @@ func wrapJob(s jobs.Status, status spec.Status) []byte {
 	return append(append([]byte(`{"job":`), spec.Render(s.Payload, status)...), '}')
 }
 
+// withJobs returns an object as JSON with a list of jobs before its other members. The list is JSON already, and
+// may be large: it is not read once more.
+func withJobs(name string, list json.RawMessage, others any) []byte {
+	rest := marshal(others)
+	out := make([]byte, 0, len(name)+len(list)+len(rest)+len(`{"":,`))
+	out = append(append(append(out, `{"`...), name...), `":`...)
+	return append(append(append(out, list...), ','), rest[1:]...)
+}
+
 // marshal returns an answer as JSON. It can't fail: answers are texts, numbers, and JSON that was checked.
 // What clients wrote stays as they wrote it, but for blanks.
 func marshal(v any) []byte {

@@ -446,7 +446,7 @@ func TestARequestMakesOnePlan(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	r.DeadLetters(0, 3, rig.Refuses)
+	letters := r.DeadLetters(0, 3, rig.Refuses)
 	others := casework.NewID() // its process is about to store the plan
 	if _, err := r.DB.Exec(`INSERT INTO recourse.bulk_counts SELECT $1, false, '', 'EUR', 1, 1`, others); err != nil {
 		t.Fatal(err)
@@ -455,10 +455,13 @@ func TestARequestMakesOnePlan(t *testing.T) {
 	q.Request = "request 1"
 	free := rig.FreeRequest("txr_1")
 	free.Request = "request 2"
+	paid := rig.PaidFinding
+	paid.Request = "request 3"
 	by := r.As("acme", "user:ada").Bulk
 	for name, plan := range map[string]func() (bulk.Plan, error){
 		"letters": func() (bulk.Plan, error) { return by.Plan(ctx, q) },
 		"cases":   func() (bulk.Plan, error) { return by.PlanFree(ctx, free) },
+		"finding": func() (bulk.Plan, error) { return by.PlanFinding(ctx, letters[0].Run, paid) },
 	} {
 		var all sync.WaitGroup
 		made := make([]bulk.Plan, 8)
@@ -480,10 +483,10 @@ func TestARequestMakesOnePlan(t *testing.T) {
 			t.Errorf("%s: the plan is not stored", name)
 		}
 	}
-	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks) * 100 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_items) * 10 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_counts WHERE bulk_id <> $1)`, others); n != 222 {
+	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks) * 100 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_items) * 10 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_counts WHERE bulk_id <> $1)`, others); n != 333 {
 		t.Errorf("plans, and plans with items and with counts: %d", n)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'bulk-changed'`); n != 2 {
+	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'bulk-changed'`); n != 3 {
 		t.Errorf("%d receipts", n)
 	}
 	if n := r.Count(`SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1`, others); n != 1 {

@@ -31,6 +31,10 @@ type Finding struct {
 	// CallOutstanding confirms NotExecuted while a call may still be in flight: the person
 	// knows that the call will not be executed. Such a finding is refused without it.
 	CallOutstanding bool
+
+	// Request is the request that gives the finding. It plans the finding once, even if it is sent
+	// again. Empty: none.
+	Request string
 }
 
 // Validate returns what is wrong with a finding of an actor.
