@@ -36,7 +36,7 @@ func TestADeathIsReportedThoughItsCommitWasNotAnswered(t *testing.T) {
 				if letter != letters[0].Run {
 					t.Errorf("the dead letter %s was reported", letter)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("the death was not reported")
 			}
 			r.StopWorkers()
