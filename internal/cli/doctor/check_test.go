@@ -80,6 +80,42 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	}
 }
 
+// hidesSave makes clients to which the server does not reveal when it saves snapshots.
+type hidesSave struct{ asynq.RedisConnOpt }
+
+func (h hidesSave) MakeRedisClient() any {
+	client := h.RedisConnOpt.MakeRedisClient().(*redis.Client)
+	client.AddHook(h)
+	return client
+}
+
+func (hidesSave) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (hidesSave) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (hidesSave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if asked, is := cmd.(*redis.MapStringStringCmd); is && cmd.Args()[len(cmd.Args())-1] == "save" {
+			asked.SetVal(nil)
+		}
+		return err
+	}
+}
+
+func TestASettingThatIsHiddenIsNotTakenForNone(t *testing.T) {
+	t.Parallel()
+	_, opt := testkit.Redis(t)
+	database := testkit.Migrated(t)
+	for want, of := range map[string]asynq.RedisConnOpt{"none": opt, "the server does not reveal it": hidesSave{opt}} {
+		if c := find(t, doctor.Examine(t.Context(), database, of), "Redis persistence"); c.Verdict != doctor.Hint || c.Result != want {
+			t.Errorf("%+v, want %q", c, want)
+		}
+	}
+}
+
 // A process connected as the owner could disable the triggers that protect the evidence.
 func TestARoleThatOwnsTheTablesIsWrong(t *testing.T) {
 	t.Parallel()

@@ -63,15 +63,15 @@ func checkEviction(ctx context.Context, client redis.UniversalClient) Check {
 
 func checkPersistence(ctx context.Context, client redis.UniversalClient) Check {
 	const name = "Redis persistence"
-	aof, known := setting(ctx, client, "appendonly")
-	save, _ := setting(ctx, client, "save")
+	aof, aofKnown := setting(ctx, client, "appendonly")
+	save, saveKnown := setting(ctx, client, "save")
 	switch {
-	case !known:
-		return hint(name, "the server does not reveal it", "optional: nothing is lost without it, but with appendonly yes a restart causes fewer redeliveries")
 	case aof == "yes":
 		return fine(name, "append-only file")
 	case save != "":
 		return fine(name, "snapshots")
+	case !aofKnown || !saveKnown:
+		return hint(name, "the server does not reveal it", "optional: nothing is lost without it, but with appendonly yes a restart causes fewer redeliveries")
 	}
 	return hint(name, "none", "optional: nothing is lost without it, but with appendonly yes a restart causes fewer redeliveries")
 }
