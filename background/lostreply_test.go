@@ -186,7 +186,7 @@ func TestATaskTakenByAnAbandonedDequeueIsResent(t *testing.T) {
 		t.Fatalf("the late dequeue took no task: %v", err)
 	}
 	end()
-	if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
+	if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber < 2 {
 		t.Errorf("it was done by notification %d", done.NotificationNumber)
 	}
 }

@@ -47,7 +47,7 @@ func TestAnOrphanedTaskIsResent(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.start(func(c *background.Config) { c.SweepEvery = 500 * time.Millisecond })
-			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber != 2 {
+			if done := h.awaitState(r.ID, background.Succeeded); done.NotificationNumber < 2 {
 				t.Errorf("it was done by notification %d", done.NotificationNumber)
 			}
 		})
