@@ -129,7 +129,7 @@ func (h *fixture) awaitSession() {
 // await waits until ok returns true for a run.
 func (h *fixture) await(id background.RunID, what string, ok func(background.Run) bool) background.Run {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute) // less than deadWorkerTimeout
 	defer cancel()
 	r, err := h.journal.Await(ctx, id, ok)
 	if err != nil {

@@ -143,6 +143,13 @@ func TestWhatAnInterruptedRequestMadeIsNotMadeAgain(t *testing.T) {
 			t.Errorf("%s: %v, then %v", path, first, again)
 		}
 	}
+	before := r.count(`SELECT count(*) FROM recourse.bulks`)
+	path := "/api/v1/dead-letters/" + r.letter("acme", 3, `"refused"`) + "/reconcile"
+	first := r.ask(operator, http.MethodPost, path, executed, idempotency, path).is(http.StatusAccepted)
+	r.interrupt()
+	if again := r.ask(operator, http.MethodPost, path, executed, idempotency, path).is(http.StatusAccepted); again["plan_id"] != first["plan_id"] || first["plan_id"] == nil || r.count(`SELECT count(*) FROM recourse.bulks`) != before+1 {
+		t.Errorf("%s: %v, then %v", path, first, again)
+	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused'`); n > 2 {
 		t.Errorf("%d refusals of one's own forks", n)
 	}

@@ -108,4 +108,9 @@ var apiGuards = []Guard{
 		Edits:    []Edit{{"internal/api/cases.go", ", Request: door.RequestID(ctx),", ","}},
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
 	},
+	{
+		Name:     "a request plans a finding once under its key",
+		Edits:    []Edit{{"internal/api/letters.go", "Reference: b.Reference, Request: door.RequestID(ctx),", "Reference: b.Reference,"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
+	},
 }

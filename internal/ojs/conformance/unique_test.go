@@ -102,10 +102,11 @@ func TestUNQ_05_OfManyAtOnceOneIsMade(t *testing.T) {
 	counts := map[int]int{}
 	together(24, 24, func(int) {
 		body := q.body(byArgs())
-		a := post(t, root+"/jobs", body)
-		for a.status == 503 { // it waited for the others for too long
+		var a *answer
+		wait(t, "it is answered", func() bool {
 			a = post(t, root+"/jobs", body)
-		}
+			return a.status != 503 // it waited for the others for too long
+		})
 		mu.Lock()
 		defer mu.Unlock()
 		counts[a.status]++
