@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"strings"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -27,6 +28,17 @@ func (r *Rig) Reconcile(ctx context.Context, tenant string, id background.RunID,
 // ReconcileCase states a finding about a transaction as user:ada.
 func (r *Rig) ReconcileCase(ctx context.Context, tenant, transaction string, f deadletter.Finding) (casestatus.Case, error) {
 	return r.Service.As(tenant, "user:ada").DeadLetters.ReconcileCase(AsOnePerson(ctx), transaction, f)
+}
+
+// Lookup looks a run up as user:ada. It asks again when the escrow service did not answer within the
+// time limit: limits are short in tests, and machines slow.
+func (r *Rig) Lookup(ctx context.Context, tenant string, id background.RunID) (c casestatus.Case, err error) {
+	r.T.Helper()
+	r.Wait("the lookup is answered", func() bool {
+		c, err = r.As(tenant, "user:ada").DeadLetters.Lookup(ctx, id)
+		return err == nil || !strings.Contains(err.Error(), "the lookup timed out")
+	})
+	return c, err
 }
 
 // Purge plans as user:ada to purge dead letters of acme, and runs the plan in this process.
