@@ -12,12 +12,16 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// killCase drives a worker to a point of one kind of change, at which it is killed.
+// killCase drives workers to the points of one kind of change, at which they are killed.
 type killCase struct {
 	// before prepares the state, with another worker if necessary.
 	before func(*fixture)
-	// drive drives the worker that is killed; nil when it reaches the point by itself.
+	// drive drives each worker that is killed; nil when it reaches its point by itself.
 	drive func(*fixture, *workerProcess)
+	// resumes means that a worker continues by itself what the one before it began: only the first is driven.
+	resumes bool
+	// apart kills each worker in a fixture of its own: after a kill just before the change, no other worker makes it.
+	apart bool
 	// baseDelay is how long a run stays scheduled, so that the test can act on it.
 	baseDelay time.Duration
 	// handled gives every worker a handler of dead letters.
@@ -145,17 +149,17 @@ var transitions = map[string]killCase{
 	string(receipts.Superseded):       {before: letter, drive: submitHigher},
 	string(receipts.AttemptStarted):   {drive: submits("ok", "")},
 	string(receipts.AttemptSucceeded): {drive: submits("ok", "")},
-	string(receipts.RetryScheduled):   {drive: submits("retryable,ok", "")},
+	string(receipts.RetryScheduled):   {drive: submits("retryable,ok", ""), apart: true},
 	string(receipts.DeadLettered):     {drive: submits("refused", "")},
 	string(receipts.AttemptInterrupted): {
 		before: orphanAt(failpoint.Point(failpoint.CallBefore, failpoint.Executor)),
 	},
-	string(receipts.AnsweredLate): {drive: submits("late", worker.IgnoresCancel)},
+	string(receipts.AnsweredLate): {drive: submits("late", worker.IgnoresCancel), apart: true},
 	string(receipts.Reconciled): {
 		drive:     submits("late", worker.IgnoresCancel),
-		baseDelay: 3 * time.Second,
+		baseDelay: 3 * time.Second, apart: true,
 	},
-	string(receipts.ConservationBreach): {drive: submits("ok", worker.Misreports)},
+	string(receipts.ConservationBreach): {drive: submits("ok", worker.Misreports), apart: true},
 	failpoint.FoldDeltas: { // of what was paid beyond the reservation
 		drive:      submits("ok", worker.Misreports),
 		settledSQL: `SELECT NOT EXISTS (SELECT FROM recourse.escrow_deltas)`,
@@ -201,10 +205,11 @@ var transitions = map[string]killCase{
 		drive: func(s *fixture, h *workerProcess) {
 			s.commandFor(h, worker.ReleaseBreaker, postadjudication.AllTenants, "")
 		},
+		apart: true,
 	},
 	failpoint.BreakerTenantReceipt: {
 		before: func(s *fixture) { h := s.worker(""); openAllBreakers(s, h); s.terminate(h) },
-		drive:  submits("ok", ""),
+		drive:  submits("ok", ""), apart: true,
 	},
 	string(receipts.PolicyChanged): { // its case is there already
 		before: func(s *fixture) { h := s.worker(""); setPolicy(s, h, 4); s.terminate(h) },
@@ -219,7 +224,7 @@ var transitions = map[string]killCase{
 	string(receipts.HoldPlaced):       {before: letter, drive: annotate(worker.Hold), invariantSQL: heldOnce},
 	string(receipts.HoldReleased):     {before: placeHold, drive: annotate(worker.ReleaseHold), invariantSQL: heldOnce},
 	string(receipts.Marked):           {before: letter, drive: annotate(worker.Mark), invariantSQL: markedOnce},
-	string(receipts.Purged):           {before: letter, drive: annotate(worker.Purge), settledSQL: purgedByPlan, invariantSQL: purgedOnce},
+	string(receipts.Purged):           {before: letter, drive: annotate(worker.Purge), resumes: true, settledSQL: purgedByPlan, invariantSQL: purgedOnce},
 	string(receipts.RetentionEnding):  {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
 	string(receipts.RetentionExpired): {before: letter, retain: "PT1S", invariantSQL: expiredOnce},
 	failpoint.BulkItems:               {before: letter, drive: runBulk(worker.Bulk), settledSQL: bulkOnce},
@@ -232,8 +237,8 @@ var transitions = map[string]killCase{
 		drive: runBulk(worker.Bulk), settledSQL: bulkOnce,
 	},
 	failpoint.BulkTransition: {before: letter, drive: runBulk(worker.Bulk), settledSQL: bulkOnce},
-	failpoint.BulkItem:       {before: letter, drive: runBulk(worker.Bulk), settledSQL: bulkOnce},
-	failpoint.BulkSettled:    {before: lettersOf(4), drive: runBulk(worker.CancelBulk), settledSQL: bulkOnce},
+	failpoint.BulkItem:       {before: letter, drive: runBulk(worker.Bulk), resumes: true, settledSQL: bulkOnce},
+	failpoint.BulkSettled:    {before: lettersOf(4), drive: runBulk(worker.CancelBulk), resumes: true, settledSQL: bulkOnce},
 	string(receipts.BulkChanged): { // the register is there already
 		before: func(s *fixture) {
 			letter(s)
@@ -256,15 +261,15 @@ var transitions = map[string]killCase{
 		},
 		drive: rebuild, again: rebuild, invariantSQL: listed,
 	},
-	string(receipts.ReservationFreed): {before: letter, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Free, "") }, settledSQL: freedOnce, invariantSQL: freedOnce},
+	string(receipts.ReservationFreed): {before: letter, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Free, "") }, resumes: true, settledSQL: freedOnce, invariantSQL: freedOnce},
 	failpoint.ApprovalsRequired:       {drive: func(s *fixture, h *workerProcess) { setPeople(s, h, 1) }},
 	string(receipts.PeopleChanged): { // the register is there already
 		before: func(s *fixture) { h := s.worker(""); setPeople(s, h, 1); s.terminate(h) },
 		drive:  func(s *fixture, h *workerProcess) { setPeople(s, h, 2) },
 	},
 	failpoint.Rule:            {before: letter, drive: rule(1), invariantSQL: ruledOnce},
-	failpoint.RuleAction:      {before: letter, drive: rule(1), settledSQL: replayedOnce, invariantSQL: replayedOnce},
-	string(receipts.Replayed): {before: letter, drive: rule(1), settledSQL: replayedOnce, invariantSQL: replayedOnce},
+	failpoint.RuleAction:      {before: letter, drive: rule(1), resumes: true, settledSQL: replayedOnce, invariantSQL: replayedOnce},
+	string(receipts.Replayed): {before: letter, drive: rule(1), resumes: true, settledSQL: replayedOnce, invariantSQL: replayedOnce},
 	string(receipts.RuleChanged): { // the register is there already
 		before: func(s *fixture) { h := s.worker(""); rule(1)(s, h); s.terminate(h) },
 		drive:  rule(2), invariantSQL: ruledOnce,
@@ -308,7 +313,7 @@ var transitions = map[string]killCase{
 	failpoint.LeaseEnd:            {drive: leaveJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	failpoint.UniqueJob:           {drive: enqueueUnique, again: finishUnique, invariantSQL: jobsDoneOnce},
 	failpoint.JobQueue:            {drive: workJob, again: func(s *fixture, h *workerProcess) { workJob(s, h); finishJobs(s, h) }, invariantSQL: jobsDoneOnce},
-	failpoint.PrunedLetters:       {before: deadJob, retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce},
+	failpoint.PrunedLetters:       {before: deadJob, apart: true, retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce},
 	string(receipts.LettersPruned): { // the log is there already
 		before: func(s *fixture) {
 			deadJob(s)
@@ -318,7 +323,7 @@ var transitions = map[string]killCase{
 			s.terminate(h)
 			deadJob(s)
 		},
-		retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce,
+		apart: true, retain: "PT1S", settledSQL: jobPrunedOnce, invariantSQL: jobPrunedOnce,
 	},
 	string(receipts.Activated): {drive: activateJob, again: finishJobs, invariantSQL: jobsDoneOnce},
 	string(receipts.Discarded): {drive: failJob, again: finishJobs},
@@ -339,37 +344,42 @@ var transitions = map[string]killCase{
 // moments are when the failpoints of a transition in the journal are passed.
 var moments = []failpoint.Moment{failpoint.JournalBefore, failpoint.JournalAfter}
 
-// A worker that is killed with SIGKILL at any point of any transition loses nothing:
-// after another worker has continued, and everything was submitted again, every
+// A worker that is killed with SIGKILL just before any transition, and its successor that is killed just
+// after it, lose nothing: after another worker has continued, and everything was submitted again, every
 // adjudication has a run or an effect, every chain verifies, and the escrow service has
 // paid each operation key at most once, with the sums of the receipts.
 func TestAKillAtAnyPointOfAnyTransitionLosesNothing(t *testing.T) {
 	for what, tr := range transitions {
-		for _, m := range moments {
-			killAt(t, failpoint.Point(m, what), tr)
-		}
+		killAt(t, what, moments, tr)
 	}
-	for _, m := range []failpoint.Moment{failpoint.NotifyBefore, failpoint.NotifyAfter} {
-		killAt(t, failpoint.Point(m, failpoint.Task), killCase{drive: submits("ok", "")})
-	}
-	for _, m := range []failpoint.Moment{failpoint.CallBefore, failpoint.CallAfter} {
-		killAt(t, failpoint.Point(m, failpoint.Executor), killCase{drive: submits("ok", "")})
-		killAt(t, failpoint.Point(m, failpoint.Delivery), killCase{before: webhookOf("retryable,ok"), drive: submitMore, arrives: true, invariantSQL: webhookOnce})
-	}
+	killAt(t, failpoint.Task, []failpoint.Moment{failpoint.NotifyBefore, failpoint.NotifyAfter}, killCase{drive: submits("ok", "")})
+	call := []failpoint.Moment{failpoint.CallBefore, failpoint.CallAfter}
+	killAt(t, failpoint.Executor, call, killCase{drive: submits("ok", "")})
+	killAt(t, failpoint.Delivery, call, killCase{before: webhookOf("retryable,ok"), drive: submitMore, arrives: true, invariantSQL: webhookOnce})
 }
 
 // A process that runs a purge itself is killed before and after it starts the plan, and before and
 // after it records what it purged: the survivor continues what was started, and purges nothing else.
 func TestAKillOfTheProcessThatRunsAPurgeLosesNothing(t *testing.T) {
 	for _, what := range []string{failpoint.BulkPlan, failpoint.BulkTransition, failpoint.BulkItem} {
-		for _, m := range moments {
-			killAt(t, failpoint.Point(m, what), killCase{before: letter, drive: annotate(worker.Purge), settledSQL: purgedByPlan, invariantSQL: purgedOnce})
-		}
+		killAt(t, what, moments, killCase{before: letter, drive: annotate(worker.Purge), resumes: what == failpoint.BulkItem, settledSQL: purgedByPlan, invariantSQL: purgedOnce})
 	}
 }
 
-func killAt(t *testing.T, point string, tr killCase) {
-	t.Run(point, func(t *testing.T) {
+// killAt kills one worker at each moment of a change, each the successor of the one before it, and checks
+// what the survivor makes of it.
+func killAt(t *testing.T, what string, at []failpoint.Moment, tr killCase) {
+	if !tr.apart {
+		killInTurn(t, what, what, at, tr)
+		return
+	}
+	for _, m := range at {
+		killInTurn(t, failpoint.Point(m, what), what, []failpoint.Moment{m}, tr)
+	}
+}
+
+func killInTurn(t *testing.T, name, what string, at []failpoint.Moment, tr killCase) {
+	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		s := newFixture(t)
 		s.archiveFolder = t.TempDir()
@@ -379,13 +389,15 @@ func killAt(t *testing.T, point string, tr killCase) {
 		if tr.before != nil {
 			tr.before(s)
 		}
-		h := s.worker(point, func(c *worker.Settings) {
-			c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.baseDelay), tr.handled, s.archiveFolder, tr.retain
-		})
-		if tr.drive != nil {
-			tr.drive(s, h)
+		for n, m := range at {
+			h := s.worker(failpoint.Point(m, what), func(c *worker.Settings) {
+				c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.baseDelay), tr.handled, s.archiveFolder, tr.retain
+			})
+			if tr.drive != nil && (n == 0 || !tr.resumes) {
+				tr.drive(s, h)
+			}
+			s.awaitKilled(h)
 		}
-		s.awaitKilled(h)
 		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, s.archiveFolder, tr.retain })
 		s.resubmit(survivor)
 		s.release(survivor)

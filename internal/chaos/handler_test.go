@@ -12,7 +12,5 @@ import (
 // once.
 func TestAKillInsideADeathThatBeginsAHandlerIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	for _, m := range moments {
-		killAt(t, failpoint.Point(m, string(receipts.DeadLettered)), transitions[failpoint.LetterHandler])
-	}
+	killAt(t, string(receipts.DeadLettered), moments, transitions[failpoint.LetterHandler])
 }

@@ -45,10 +45,17 @@ func (s *fixture) fetchJob(h *workerProcess, length time.Duration) (id string, a
 // workJob enqueues a job, fetches it, sends a heartbeat and acknowledges it.
 func workJob(s *fixture, h *workerProcess) {
 	s.askJob(h, worker.Command{Do: worker.EnqueueJob, RetryKey: theJob, Attempts: 5})
+	s.awaitFetchable()
 	if id, attempt := s.fetchJob(h, time.Second); id != "" {
 		s.askJob(h, worker.Command{Do: worker.BeatJob, RetryKey: id, Run: remoteWorker})
 		s.askJob(h, worker.Command{Do: worker.AckJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
 	}
+}
+
+// awaitFetchable waits until a job can be fetched, or none is left.
+func (s *fixture) awaitFetchable() {
+	s.t.Helper()
+	s.until("a job can be fetched, or none is left", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE family = 'ojs' AND live) OR EXISTS (SELECT FROM recourse.runs WHERE fetchable AND due_at <= now())`)
 }
 
 // leaveJob fetches a job and says nothing more: its lease ends.
@@ -100,12 +107,10 @@ const jobPrunedOnce = `SELECT (SELECT bool_and(letter = 'purged' AND payload IS 
 // A process that is killed as it retries a dead letter made one retry, or none, and the caller may ask again.
 func TestAKillAtARetryOfAJobMakesOneRetry(t *testing.T) {
 	const retriedOnce = `SELECT count(*) FILTER (WHERE parent_id IS NOT NULL AND state = 'succeeded') = 1 AND count(*) = 2 FROM recourse.runs WHERE family = 'ojs'`
-	for _, m := range moments {
-		killAt(t, failpoint.Point(m, failpoint.UniqueJob), killCase{before: deadJob, drive: retryJobs, again: func(s *fixture, h *workerProcess) {
-			retryJobs(s, h)
-			finishJobs(s, h)
-		}, invariantSQL: retriedOnce})
-	}
+	killAt(t, failpoint.UniqueJob, moments, killCase{before: deadJob, drive: retryJobs, again: func(s *fixture, h *workerProcess) {
+		retryJobs(s, h)
+		finishJobs(s, h)
+	}, invariantSQL: retriedOnce})
 }
 
 // retryJobs retries the job, whatever its state.
@@ -123,7 +128,7 @@ func finishJobs(s *fixture, h *workerProcess) {
 	s.t.Helper()
 	s.askJob(h, worker.Command{Do: worker.ActivateJob, RetryKey: theJob})
 	for deadline := time.Now().Add(s.limit); time.Now().Before(deadline); {
-		s.until("a job can be fetched, or none is left", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE family = 'ojs' AND live) OR EXISTS (SELECT FROM recourse.runs WHERE fetchable AND due_at <= now())`)
+		s.awaitFetchable()
 		if id, attempt := s.fetchJob(h, time.Minute); id != "" {
 			s.askJob(h, worker.Command{Do: worker.AckJob, RetryKey: id, Run: remoteWorker, Attempts: attempt})
 			continue
@@ -142,16 +147,15 @@ func finishJobs(s *fixture, h *workerProcess) {
 // A process that is killed while it answers loses no answer that it gave, and gives no job twice at once.
 // The worker repeats what got no answer.
 func TestAKillAtAnAnswerOfAWorkerLosesNothing(t *testing.T) {
-	for _, m := range moments {
-		for _, subtype := range []receipts.Subtype{receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.Cancelled} {
-			killAt(t, failpoint.Point(m, string(subtype)), killCase{drive: func(s *fixture, h *workerProcess) { answerAs(s, h, subtype) }, again: finishJobs})
-		}
+	for _, subtype := range []receipts.Subtype{receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.Cancelled} {
+		killAt(t, string(subtype), moments, killCase{drive: func(s *fixture, h *workerProcess) { answerAs(s, h, subtype) }, again: finishJobs})
 	}
 }
 
 // answerAs works on a job so that a receipt of the subtype is written.
 func answerAs(s *fixture, h *workerProcess, subtype receipts.Subtype) {
 	s.askJob(h, worker.Command{Do: worker.EnqueueJob, RetryKey: theJob, Attempts: 5})
+	s.awaitFetchable()
 	id, attempt := s.fetchJob(h, time.Second)
 	do := map[receipts.Subtype]string{receipts.AttemptSucceeded: worker.AckJob, receipts.RetryScheduled: worker.NackJob, receipts.Cancelled: worker.CancelJob}[subtype]
 	s.askJob(h, worker.Command{Do: do, RetryKey: id, Run: remoteWorker, Attempts: attempt})

@@ -63,22 +63,20 @@ func executeOrder(s *fixture, h *workerProcess) {
 func TestAKillAtAnOrderOfARemoteWorkerLosesNothing(t *testing.T) {
 	const paidOnce = `SELECT count(*) = 1 AND bool_and(state = 'succeeded' AND attempt_count = 1 AND class = 'executed') AND NOT EXISTS (SELECT FROM recourse.leases)
 		AND (SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-started') = 1 FROM recourse.runs`
-	for _, m := range moments {
-		for _, at := range []string{failpoint.LeaseClaim, string(receipts.AttemptSucceeded)} {
-			killAt(t, failpoint.Point(m, at), killCase{
-				drive: func(s *fixture, h *workerProcess) {
-					s.submitAs(h, worker.Submit, remoteAdjudication())
-					executeOrder(s, h)
-				},
-				again: func(s *fixture, h *workerProcess) {
-					executeOrder(s, h)
-					if n := len(s.escrow.Effects()); n != 1 {
-						s.t.Errorf("%d effects", n)
-					}
-				},
-				invariantSQL: paidOnce,
-			})
-		}
+	for _, at := range []string{failpoint.LeaseClaim, string(receipts.AttemptSucceeded)} {
+		killAt(t, at, moments, killCase{
+			drive: func(s *fixture, h *workerProcess) {
+				s.submitAs(h, worker.Submit, remoteAdjudication())
+				executeOrder(s, h)
+			},
+			again: func(s *fixture, h *workerProcess) {
+				executeOrder(s, h)
+				if n := len(s.escrow.Effects()); n != 1 {
+					s.t.Errorf("%d effects", n)
+				}
+			},
+			invariantSQL: paidOnce,
+		})
 	}
 }
 
@@ -87,15 +85,13 @@ func TestAKillAtAnOrderOfARemoteWorkerLosesNothing(t *testing.T) {
 func TestAKillAtTheEndOfALeaseOfMoneyIsTakenUp(t *testing.T) {
 	const unknownOnce = `SELECT count(*) = 1 AND bool_and(state = 'dead_lettered' AND letter = 'open' AND class = 'unknown' AND attempt_count = 1 AND reason = 'outcome_unknown')
 		AND NOT EXISTS (SELECT FROM recourse.leases) AND (SELECT count(*) FILTER (WHERE subtype = 'attempt-interrupted') = 1 AND count(*) FILTER (WHERE subtype = 'dead-lettered') = 1 FROM recourse.receipts) FROM recourse.runs`
-	for _, m := range moments {
-		for _, at := range []string{failpoint.LeaseEnd, string(receipts.AttemptInterrupted), string(receipts.DeadLettered)} {
-			killAt(t, failpoint.Point(m, at), killCase{
-				drive: func(s *fixture, h *workerProcess) {
-					s.submitAs(h, worker.Submit, remoteAdjudication())
-					s.fetchOrder(h, 300*time.Millisecond)
-				},
-				invariantSQL: unknownOnce,
-			})
-		}
+	for _, at := range []string{failpoint.LeaseEnd, string(receipts.AttemptInterrupted), string(receipts.DeadLettered)} {
+		killAt(t, at, moments, killCase{
+			drive: func(s *fixture, h *workerProcess) {
+				s.submitAs(h, worker.Submit, remoteAdjudication())
+				s.fetchOrder(h, 300*time.Millisecond)
+			},
+			invariantSQL: unknownOnce,
+		})
 	}
 }
