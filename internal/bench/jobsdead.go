@@ -103,7 +103,7 @@ func untilListed(ctx context.Context, c jobClient, db *sql.DB) error {
 }
 
 // retainDead keeps all dead jobs: without it those that are too many for a queue would be removed.
-var retainDead = []string{"--retain", "ojs=P3650D"}
+var retainDead = []string{"--retain", "ojs=P3650D/2000000"}
 
 // makeDeadJobs lets a job of each kind die, and copies them by their shares.
 func (j job) makeDeadJobs(ctx context.Context, c jobClient, retried int) error {

@@ -24,6 +24,10 @@ const systemActor = "system:retention"
 // pruneBatch is how many letters share an archive file and a commit.
 const pruneBatch = 500
 
+// boundPages is after how many pages the bounds of what is over the count are read again: letters that
+// were closed meanwhile leave older ones among the newest. To read them takes as long as some pages.
+const boundPages = 64
+
 // Reasons of retention, as receipts state them.
 const (
 	expiredByAge   = "max_age"
@@ -194,8 +198,16 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule parsedRule, at time.
 	if rule.maxCount == 0 || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
-		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.unannounced(), rule.maxCount, after, pruneBatch)
+	var bounds []journal.CountBound
+	pages := 0
+	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowPosition) (page []journal.LetterRow, last journal.LetterRowPosition, err error) {
+		if pages%boundPages == 0 {
+			if bounds, err = p.journal.Letters.CountBounds(ctx, rule.RetentionScope, rule.unannounced(), rule.maxCount); err != nil {
+				return nil, after, err
+			}
+		}
+		pages++
+		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.unannounced(), bounds, after, pruneBatch)
 	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.purgeExpired(ctx, rule, expiredByCount, f, tried)
 	}))

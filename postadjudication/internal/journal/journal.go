@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jmoiron/sqlx"
@@ -124,7 +125,7 @@ func newJournal() *Journal {
 	s := &shared{receiptsWritten: make(chan struct{}, 1), Warn: func(error) {}, IdleTimeout: pg.NewIdleTimeout()}
 	cases, outbox := &Cases{shared: s}, &Outbox{shared: s}
 	j := &Journal{
-		shared: s, Cases: cases, Receipts: &Receipts{s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{shared: s}, Lookups: &Lookups{s, cases},
+		shared: s, Cases: cases, Receipts: &Receipts{shared: s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{shared: s}, Lookups: &Lookups{s, cases},
 		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
 		Keys: &Keys{s}, Requests: &IdempotentRequests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
 		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
@@ -268,4 +269,26 @@ func prepareStmt(ctx context.Context, db *sql.DB, query string) (preparedStmt, e
 
 func (s preparedStmt) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
 	return s.stmt.QueryContext(ctx, args...)
+}
+
+// firstUseStmt is a statement that its first execution prepares: one that most processes never execute,
+// and that takes longer to plan than to execute.
+type firstUseStmt struct{ stmt atomic.Pointer[sql.Stmt] }
+
+// queryContext executes the statement, whose text is always the same.
+func (s *firstUseStmt) queryContext(ctx context.Context, db *sql.DB, query string, args ...any) (*sql.Rows, error) {
+	stmt := s.stmt.Load()
+	if stmt == nil {
+		var err error
+		if stmt, err = db.PrepareContext(ctx, query); err != nil {
+			return nil, err
+		}
+		if !s.stmt.CompareAndSwap(nil, stmt) { // another execution prepared it at the same time
+			if err := stmt.Close(); err != nil {
+				return nil, err
+			}
+			stmt = s.stmt.Load()
+		}
+	}
+	return stmt.QueryContext(ctx, args...)
 }

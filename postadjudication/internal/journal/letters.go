@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -17,7 +19,8 @@ import (
 // Letters reads dead letters with their annotations, for those who change them.
 type Letters struct {
 	*shared
-	handlersStmt preparedStmt
+	handlersStmt  preparedStmt
+	firstRunsStmt firstUseStmt
 }
 
 // Annotations are the hold, the marks and the announced end of retention of a dead letter.
@@ -76,7 +79,7 @@ func (l *Letters) FirstRuns(ctx context.Context, ids []background.RunID, maxByte
 	for _, id := range ids {
 		c.ID(id)
 	}
-	rows, err := l.readDB.QueryContext(ctx, firstRunsSQL, append(c.Args(), maxBytes)...)
+	rows, err := l.firstRunsStmt.queryContext(ctx, l.readDB.DB, firstRunsSQL, append(c.Args(), maxBytes)...)
 	if err != nil {
 		return nil, pg.Wrap(err)
 	}
@@ -160,16 +163,31 @@ var (
 	unannouncedSQL = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at <= $7
   AND NOT EXISTS (SELECT FROM recourse.annotations k WHERE k.run_id = r.id AND k.ends_at IS NOT NULL)` + letterRowPageSQL)
 	olderSQL          = letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.dead_at < $7` + letterRowPageSQL)
-	overCountSQL      = letterRowsOverCountSQL("r.tenant")
-	overQueueCountSQL = letterRowsOverCountSQL("r.tenant, r.queue")
+	overCountSQL      = letterRowsOverCountSQL("")
+	overQueueCountSQL = letterRowsOverCountSQL("o.queue = r.queue AND ")
+
+	countBoundsSQL      = countBoundsOfSQL("''")
+	queueCountBoundsSQL = countBoundsOfSQL("r.queue")
 )
 
-// letterRowsOverCountSQL returns the query for the dead letters that are not among the newest of their
-// partition. They are ranked once for a page, whatever the server knows of the table.
-func letterRowsOverCountSQL(partition string) string {
-	return letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND r.id = ANY(ARRAY(
-    SELECT id FROM (SELECT r.id, r.dead_at, row_number() OVER (PARTITION BY ` + partition + ` ORDER BY r.dead_at DESC, r.id DESC) AS place FROM recourse.runs r WHERE ` + inScopeSQL + `) p
-    WHERE place > $7 AND (p.dead_at, p.id) > ($4, $5)))` + letterRowPageSQL)
+// letterRowsOverCountSQL returns the query for the dead letters that bounds select; match compares a
+// bound with a run, beside the tenant. The bounds are compared row by row, in the order of the page: a
+// join would have the server read all letters for each page.
+func letterRowsOverCountSQL(match string) string {
+	return letterRowsSQL(`WHERE ` + inScopeSQL + ` AND ` + purgeableSQL + ` AND (r.dead_at, r.id) <= ($7, $8)
+  AND EXISTS (SELECT FROM unnest($9::text[], $10::text[], $11::timestamptz[], $12::uuid[]) AS o(tenant, queue, dead_at, id)
+    WHERE o.tenant = r.tenant AND ` + match + `(r.dead_at, r.id) <= (o.dead_at, o.id) OFFSET 0)` + letterRowPageSQL)
+}
+
+// countBoundsOfSQL returns the query for the bounds of the tenants, or of their queues, that have more than
+// $4 letters. Only the letters of these are ranked.
+func countBoundsOfSQL(queue string) string {
+	return `WITH crowded AS MATERIALIZED (
+  SELECT r.tenant, ` + queue + ` AS queue FROM recourse.runs r WHERE ` + inScopeSQL + ` GROUP BY 1, 2 HAVING count(*) > $4)
+SELECT tenant, queue, dead_at, id FROM (
+  SELECT r.tenant, ` + queue + ` AS queue, r.dead_at, r.id, row_number() OVER (PARTITION BY r.tenant, ` + queue + ` ORDER BY r.dead_at DESC, r.id DESC) AS place
+  FROM crowded w JOIN recourse.runs r ON r.tenant = w.tenant AND ` + queue + ` = w.queue WHERE ` + inScopeSQL + `) p
+WHERE place = $4 + 1`
 }
 
 // Expired lists the dead letters of a scope that died by a time, whose announced end has
@@ -190,13 +208,68 @@ func (l *Letters) Older(ctx context.Context, s RetentionScope, diedBefore time.T
 	return l.selectInScope(ctx, olderSQL, s, after, limit, diedBefore)
 }
 
-// OverCount lists the dead letters of a scope that retention may purge and that are not
-// among the newest kept of their tenant, or of their tenant and queue; oldest first, after a position.
-func (l *Letters) OverCount(ctx context.Context, s RetentionScope, perQueue bool, kept int, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+const countBoundsTimeout = time.Minute
+
+// CountBound is the newest dead letter of a tenant, or of one of its queues, that is not among the newest that
+// are kept: it and all before it are over the count.
+type CountBound struct {
+	Tenant string
+	Queue  string // empty: of all queues of the scope
+	Last   LetterRowPosition
+}
+
+// CountBounds returns the bounds of the tenants, or of their queues, that have more open letters in a scope
+// than are kept, in an order that does not change. It reads all letters of the scope.
+func (l *Letters) CountBounds(ctx context.Context, s RetentionScope, perQueue bool, kept int) (out []CountBound, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	query := countBoundsSQL
 	if perQueue {
-		return l.selectInScope(ctx, overQueueCountSQL, s, after, limit, kept)
+		query = queueCountBoundsSQL
 	}
-	return l.selectInScope(ctx, overCountSQL, s, after, limit, kept)
+	rows, err := l.readDB.QueryContext(ctx, query, s.Family, s.Queue, pq.Array(pg.NonNil(s.Except)), kept)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var b CountBound
+		var id uuid.UUID
+		if err := rows.Scan(&b.Tenant, &b.Queue, &b.Last.DeadAt, &id); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		b.Last = LetterRowPosition{b.Last.DeadAt.UTC(), background.RunID(id)}
+		out = append(out, b)
+	}
+	return out, pg.Wrap(rows.Err())
+}
+
+// OverCount lists the dead letters of a scope that retention may purge and that are over the count by
+// bounds, which CountBounds returned for the same tenants or queues; oldest first, after a position.
+func (l *Letters) OverCount(ctx context.Context, s RetentionScope, perQueue bool, bounds []CountBound, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+	if len(bounds) == 0 {
+		return nil, after, nil
+	}
+	c, newest := pg.NewTextColumns(4, len(bounds)), bounds[0].Last
+	for _, b := range bounds {
+		c.Str(b.Tenant)
+		c.Str(b.Queue)
+		c.Time(b.Last.DeadAt)
+		c.ID(b.Last.Run)
+		if newest.before(b.Last) {
+			newest = b.Last
+		}
+	}
+	query := overCountSQL
+	if perQueue {
+		query = overQueueCountSQL
+	}
+	return l.selectInScope(ctx, query, s, after, limit, append([]any{newest.DeadAt, newest.Run.String()}, c.Args()...)...)
+}
+
+// before reports whether a position comes before another one.
+func (p LetterRowPosition) before(q LetterRowPosition) bool {
+	return cmp.Or(p.DeadAt.Compare(q.DeadAt), bytes.Compare(p.Run[:], q.Run[:])) < 0
 }
 
 func (l *Letters) selectInScope(ctx context.Context, query string, s RetentionScope, after LetterRowPosition, limit int, bounds ...any) ([]LetterRow, LetterRowPosition, error) {

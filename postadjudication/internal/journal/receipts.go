@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
@@ -16,6 +17,7 @@ type TrailPosition = stored.TrailPosition
 // Receipts reads the receipt trail.
 type Receipts struct {
 	*shared
+	recentStmt firstUseStmt
 }
 
 // Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero
@@ -182,11 +184,16 @@ func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newe
 		c.ID(cases[i].ID)
 		c.Int(max(0, cases[i].Head.Seq-newest))
 	}
+	found, err := r.recentStmt.queryContext(ctx, r.readDB.DB, recentReceiptsSQL, append(append([]any{tenant}, c.Args()...), maxBytes)...)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer found.Close()
 	var rows []struct {
 		stored.ReceiptRow
 		Place int `db:"place"`
 	}
-	if err := r.readDB.SelectContext(ctx, &rows, recentReceiptsSQL, append(append([]any{tenant}, c.Args()...), maxBytes)...); err != nil {
+	if err := sqlx.StructScan(found, &rows); err != nil {
 		return nil, pg.Wrap(err)
 	}
 	out, read := make([][]receipts.Receipt, len(cases)), len(cases)

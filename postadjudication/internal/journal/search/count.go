@@ -234,7 +234,11 @@ func (p *Plan) matchesCTE(c *conditions) string {
 	if p.path == byRange {
 		ordered = ` ORDER BY l.` + string(p.column)
 	}
-	return `WITH g AS MATERIALIZED (SELECT l.facet_group, l.run_id, l.dead_at, l.at_risk, l.attempts FROM recourse.letters l WHERE ` + c.String() + ordered + `)`
+	columns := `, l.run_id, l.dead_at, l.at_risk, l.attempts`
+	if p.lettersOnly { // the index of the range has the group
+		columns = ``
+	}
+	return `WITH g AS MATERIALIZED (SELECT l.facet_group` + columns + ` FROM recourse.letters l WHERE ` + c.String() + ordered + `)`
 }
 
 // countTimeout bounds a count.
