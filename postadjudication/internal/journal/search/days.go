@@ -151,9 +151,9 @@ func (i *Index) skipDays(ctx context.Context, tenant string, f Filter, o Order, 
 // endOfSkipped returns where the days end, in the order, whose letters an offset leaves out, and the
 // number of these letters. The time is zero if the offset ends in the first day.
 func (p *Plan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip int64) (end time.Time, skipped int64, err error) {
-	partOf, first, direction := p.filter.partBefore, days.from, ""
+	partOf, first := p.filter.partBefore, days.from
 	if p.order.Descending {
-		partOf, first, direction = p.filter.partAfter, days.to, " DESC"
+		partOf, first = p.filter.partAfter, days.to
 	}
 	if part, ok := partOf(days); ok {
 		counted := map[int64][3]int64{}
@@ -168,23 +168,69 @@ func (p *Plan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip
 		}
 		end = startOfDay(first)
 	}
+	if days, err = p.daysOfDeaths(ctx, tx, days); err != nil {
+		return end, 0, err
+	}
+	// Most likely the first stretch has the days that the offset leaves out.
+	length := 2 + (days.to-days.from)*skip/max(1, p.letterCount())*5/4
+	for ; days.from < days.to; length *= 4 {
+		stretch := days
+		if p.order.Descending {
+			stretch.from = max(days.from, days.to-length)
+			days.to = stretch.from
+		} else {
+			stretch.to = min(days.to, days.from+length)
+			days.from = stretch.to
+		}
+		counted, err := p.countDays(ctx, tx, stretch)
+		if err != nil {
+			return end, 0, err
+		}
+		for _, d := range counted {
+			if skipped+d.letters > skip {
+				return end, skipped, nil
+			}
+			if skipped += d.letters; p.order.Descending {
+				end = startOfDay(d.day)
+			} else {
+				end = startOfDay(d.day + 1)
+			}
+		}
+	}
+	return end, skipped, nil
+}
+
+// daysOfDeathsSQL reads the first and the last of the days of groups.
+const daysOfDeathsSQL = `SELECT coalesce(min(m.first), 0), coalesce(max(m.last) + 1, 0) FROM unnest($1::bigint[]) AS s(id) CROSS JOIN LATERAL (SELECT
+  (SELECT d.day FROM recourse.facet_group_days d WHERE d.facet_group = s.id AND d.day >= $2 AND d.day < $3 ORDER BY d.day LIMIT 1) AS first,
+  (SELECT d.day FROM recourse.facet_group_days d WHERE d.facet_group = s.id AND d.day >= $2 AND d.day < $3 ORDER BY d.day DESC LIMIT 1) AS last) m`
+
+// daysOfDeaths returns the range within days that has the letters of the groups. It is empty if there are none.
+func (p *Plan) daysOfDeaths(ctx context.Context, tx *sql.Tx, days dayRange) (found dayRange, err error) {
+	err = tx.QueryRowContext(ctx, daysOfDeathsSQL, pq.Array(p.groupIDs()), days.from, days.to).Scan(&found.from, &found.to)
+	return found, err
+}
+
+// dayCount is how many letters died on a day.
+type dayCount struct{ day, letters int64 }
+
+// countDays counts the letters of the groups on each of days that has any, in the order.
+func (p *Plan) countDays(ctx context.Context, tx *sql.Tx, days dayRange) (counted []dayCount, err error) {
+	direction := ""
+	if p.order.Descending {
+		direction = " DESC"
+	}
 	rows, err := tx.QueryContext(ctx, `SELECT d.day, sum(d.letters)`+daysOfGroupsSQL+` GROUP BY d.day ORDER BY d.day`+direction, pq.Array(p.groupIDs()), days.from, days.to)
 	if err != nil {
-		return end, 0, err
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var day, letters int64
-		if err := rows.Scan(&day, &letters); err != nil {
-			return end, 0, err
+		var d dayCount
+		if err := rows.Scan(&d.day, &d.letters); err != nil {
+			return nil, err
 		}
-		if skipped+letters > skip {
-			break
-		}
-		if skipped += letters; !p.order.Descending {
-			day++
-		}
-		end = startOfDay(day)
+		counted = append(counted, d)
 	}
-	return end, skipped, rows.Err()
+	return counted, rows.Err()
 }
