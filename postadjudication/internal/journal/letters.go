@@ -208,6 +208,7 @@ func (l *Letters) Older(ctx context.Context, s RetentionScope, diedBefore time.T
 	return l.selectInScope(ctx, olderSQL, s, after, limit, diedBefore)
 }
 
+// countBoundsTimeout bounds CountBounds.
 const countBoundsTimeout = time.Minute
 
 // CountBound is the newest dead letter of a tenant, or of one of its queues, that is not among the newest that
@@ -219,9 +220,9 @@ type CountBound struct {
 }
 
 // CountBounds returns the bounds of the tenants, or of their queues, that have more open letters in a scope
-// than are kept, in an order that does not change. It reads all letters of the scope.
+// than are kept. It reads all letters of the scope, a million within some seconds.
 func (l *Letters) CountBounds(ctx context.Context, s RetentionScope, perQueue bool, kept int) (out []CountBound, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, countBoundsTimeout)
 	defer cancel()
 	query := countBoundsSQL
 	if perQueue {
