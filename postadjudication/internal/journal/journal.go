@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jmoiron/sqlx"
@@ -212,6 +211,12 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.Letters.handlersStmt, err = prepareStmt(ctx, j.readDB.DB, handlersSQL); err != nil {
 		return err
 	}
+	if j.Letters.firstRunsStmt, err = prepareStmt(ctx, j.readDB.DB, firstRunsSQL); err != nil {
+		return err
+	}
+	if j.Receipts.recentStmt, err = prepareStmt(ctx, j.readDB.DB, recentReceiptsSQL); err != nil {
+		return err
+	}
 	if err := j.Leases.prepare(ctx); err != nil {
 		return err
 	}
@@ -269,26 +274,4 @@ func prepareStmt(ctx context.Context, db *sql.DB, query string) (preparedStmt, e
 
 func (s preparedStmt) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
 	return s.stmt.QueryContext(ctx, args...)
-}
-
-// firstUseStmt is a statement that its first execution prepares: one that most processes never execute,
-// and that takes longer to plan than to execute.
-type firstUseStmt struct{ stmt atomic.Pointer[sql.Stmt] }
-
-// queryContext executes the statement, whose text is always the same.
-func (s *firstUseStmt) queryContext(ctx context.Context, db *sql.DB, query string, args ...any) (*sql.Rows, error) {
-	stmt := s.stmt.Load()
-	if stmt == nil {
-		var err error
-		if stmt, err = db.PrepareContext(ctx, query); err != nil {
-			return nil, err
-		}
-		if !s.stmt.CompareAndSwap(nil, stmt) { // another execution prepared it at the same time
-			if err := stmt.Close(); err != nil {
-				return nil, err
-			}
-			stmt = s.stmt.Load()
-		}
-	}
-	return stmt.QueryContext(ctx, args...)
 }

@@ -20,7 +20,7 @@ import (
 type Letters struct {
 	*shared
 	handlersStmt  preparedStmt
-	firstRunsStmt firstUseStmt
+	firstRunsStmt preparedStmt
 }
 
 // Annotations are the hold, the marks and the announced end of retention of a dead letter.
@@ -79,7 +79,7 @@ func (l *Letters) FirstRuns(ctx context.Context, ids []background.RunID, maxByte
 	for _, id := range ids {
 		c.ID(id)
 	}
-	rows, err := l.firstRunsStmt.queryContext(ctx, l.readDB.DB, firstRunsSQL, append(c.Args(), maxBytes)...)
+	rows, err := l.firstRunsStmt.QueryContext(ctx, "", append(c.Args(), maxBytes)...)
 	if err != nil {
 		return nil, pg.Wrap(err)
 	}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
@@ -17,7 +18,7 @@ type TrailPosition = stored.TrailPosition
 // Receipts reads the receipt trail.
 type Receipts struct {
 	*shared
-	recentStmt firstUseStmt
+	recentStmt preparedStmt
 }
 
 // Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero
@@ -184,7 +185,7 @@ func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newe
 		c.ID(cases[i].ID)
 		c.Int(max(0, cases[i].Head.Seq-newest))
 	}
-	found, err := r.recentStmt.queryContext(ctx, r.readDB.DB, recentReceiptsSQL, append(append([]any{tenant}, c.Args()...), maxBytes)...)
+	found, err := r.recentStmt.QueryContext(ctx, "", append(append([]any{tenant}, c.Args()...), maxBytes)...)
 	if err != nil {
 		return nil, pg.Wrap(err)
 	}
@@ -193,7 +194,7 @@ func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newe
 		stored.ReceiptRow
 		Place int `db:"place"`
 	}
-	if err := sqlx.StructScan(found, &rows); err != nil {
+	if err := errors.Join(sqlx.StructScan(found, &rows), found.Err()); err != nil {
 		return nil, pg.Wrap(err)
 	}
 	out, read := make([][]receipts.Receipt, len(cases)), len(cases)
