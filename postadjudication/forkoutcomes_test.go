@@ -85,7 +85,7 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 	}
 	fork := forked(s)
 	r.Wait("the lookup is accepted as not executed", func() bool {
-		_, err := r.Lookup(ctx, "acme", fork.Run)
+		_, err := rig.Lookup(ctx, r, "acme", fork.Run)
 		return err == nil
 	})
 	forked(fork)

@@ -103,7 +103,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 		t.Errorf("%d calls; %+v, %v", r.Escrow.TotalCalls(), st, err)
 	}
 	var refused *refusal.RefusedError
-	if _, err := r.Lookup(ctx, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
+	if _, err := rig.Lookup(ctx, r, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "only a finding counts") {
 		t.Errorf("lookup by a person: %v", err)
 	}
 	b, err := r.As("acme", "user:ada").Bulk.Plan(ctx, bulk.Request{Reason: "ask", Action: bulk.Reconcile, Filter: deadletter.Filter{}, All: true})
@@ -123,7 +123,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	// A service whose lookups know keys for longer than it accepts them is believed.
 	r.Escrow.LookupLife = time.Hour
 	r.Escrow.ScriptLookups(nil)
-	if c, err := r.Lookup(ctx, "acme", s.Run); err != nil || c.Progression != settlement.Settled {
+	if c, err := rig.Lookup(ctx, r, "acme", s.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	r.MustAudit()
@@ -167,15 +167,15 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 		})
 	}
 	var refused *refusal.RefusedError
-	if _, err := later(24*time.Hour).Lookup(context.Background(), "acme", s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "has not returned") {
+	if _, err := rig.Lookup(context.Background(), later(24*time.Hour), "acme", s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("while the process lives: %v", err)
 	}
 	r.StopWorkers()
-	if _, err := later(0).Lookup(context.Background(), "acme", s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
+	if _, err := rig.Lookup(context.Background(), later(0), "acme", s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the process ended: %v", err)
 	}
 	year := later(365 * 24 * time.Hour)
-	if c, err := year.Lookup(context.Background(), "acme", s.Run); err != nil || c.UnknownOpen != 0 {
+	if c, err := rig.Lookup(context.Background(), year, "acme", s.Run); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("a year after the process ended: %+v, %v", c, err)
 	}
 	if st, err := year.Status(context.Background(), "acme", s.Run); err != nil || len(st.OutstandingCalls) != 0 || st.Class != escrow.NotExecuted {
@@ -204,7 +204,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	r.WaitLetter(s.Run)
 	r.Escrow.LookupLife = escrow.Forever
 	var refused *refusal.RefusedError
-	if _, err := r.Lookup(ctx, "acme", s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
+	if _, err := rig.Lookup(ctx, r, "acme", s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)
 	}
 	if _, err := r.Reconcile(ctx, "acme", s.Run, deadletter.Finding{Reason: "r", Reference: "x", Class: escrow.NotExecuted}); !errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding {
@@ -213,7 +213,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	day := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) {
 		c.LostAfter, c.Simulated, c.Now = 3*time.Second, true, func() time.Time { return time.Now().Add(24 * time.Hour) }
 	})
-	if c, err := day.Lookup(ctx, "acme", s.Run); err != nil || c.UnknownOpen != 0 {
+	if c, err := rig.Lookup(ctx, day, "acme", s.Run); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	day.MustAudit()

@@ -77,7 +77,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 		t.Errorf("the opposite outcome while a call is on its way: %s", got.Reply)
 	}
 	var refused *refusal.RefusedError
-	if _, err := r.Lookup(ctx, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
+	if _, err := rig.Lookup(ctx, r, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst || !strings.Contains(err.Error(), "ask again") {
 		t.Errorf("%v", err)
 	}
 	letter, err := r.Journal().Cases.Snapshot(ctx, s.Run)
@@ -93,7 +93,7 @@ func TestALookupIsToldWhetherACallMayBeOnItsWay(t *testing.T) {
 	if a := <-arrived; a.Class != escrow.Executed {
 		t.Fatalf("%+v", a)
 	}
-	if c, err := r.Lookup(ctx, "acme", s.Run); err != nil || c.Progression != settlement.Settled {
+	if c, err := rig.Lookup(ctx, r, "acme", s.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
 	}
 	r.MustAudit()
@@ -122,7 +122,7 @@ func TestALookupIsNotBelievedWhileACallOfTheParentIsOut(t *testing.T) {
 	}
 	r.WaitLetter(fork.Run)
 	var refused *refusal.RefusedError
-	if _, err := r.Lookup(ctx, "acme", fork.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
+	if _, err := rig.Lookup(ctx, r, "acme", fork.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("reconciled by lookup: %v", err)
 	}
 	opposite := rig.Refund(1)
@@ -408,7 +408,7 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 	r.WaitReceipt(s.Case, receipts.AnsweredLate)
 	ctx := context.Background()
 	var refused *refusal.RefusedError
-	if _, err := r.Lookup(ctx, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
+	if _, err := rig.Lookup(ctx, r, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
 		t.Errorf("a lookup while the call of attempt 1 is out: %v", err)
 	}
 	opposite := rig.Refund(1)

@@ -127,7 +127,7 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, deadletter.Fork{Reason: "mended"}); !errors.As(err, &refused) || refused.Gate != refusal.GateRequestAltered {
 		t.Errorf("fork: %v", err)
 	}
-	if _, err := other.Lookup(ctx, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateRequestAltered || asked != 0 {
+	if _, err := rig.Lookup(ctx, other, "acme", s.Run); !errors.As(err, &refused) || refused.Gate != refusal.GateRequestAltered || asked != 0 {
 		t.Errorf("lookup: %v, asked %d times", err, asked)
 	}
 	if err := other.DrainEvents(ctx); err != nil {

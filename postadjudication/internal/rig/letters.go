@@ -32,7 +32,7 @@ func (r *Rig) ReconcileCase(ctx context.Context, tenant, transaction string, f d
 
 // Lookup looks a run up as user:ada. It asks again when the escrow service did not answer within the
 // time limit: limits are short in tests, and machines slow.
-func (r *Rig) Lookup(ctx context.Context, tenant string, id background.RunID) (c casestatus.Case, err error) {
+func Lookup(ctx context.Context, r *Rig, tenant string, id background.RunID) (c casestatus.Case, err error) {
 	r.T.Helper()
 	r.Wait("the lookup is answered", func() bool {
 		c, err = r.As(tenant, "user:ada").DeadLetters.Lookup(ctx, id)

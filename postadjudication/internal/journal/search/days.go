@@ -168,7 +168,8 @@ func (p *Plan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip
 		}
 		end = startOfDay(first)
 	}
-	if days, err = p.daysOfDeaths(ctx, tx, days); err != nil {
+	groups := pq.Array(p.groupIDs())
+	if days, err = daysOfDeaths(ctx, tx, groups, days); err != nil {
 		return end, 0, err
 	}
 	// Most likely the first stretch has the days that the offset leaves out.
@@ -182,7 +183,7 @@ func (p *Plan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip
 			stretch.to = min(days.to, days.from+length)
 			days.from = stretch.to
 		}
-		counted, err := p.countDays(ctx, tx, stretch)
+		counted, err := countDays(ctx, tx, groups, stretch, p.order)
 		if err != nil {
 			return end, 0, err
 		}
@@ -205,22 +206,22 @@ const daysOfDeathsSQL = `SELECT coalesce(min(m.first), 0), coalesce(max(m.last) 
   (SELECT d.day FROM recourse.facet_group_days d WHERE d.facet_group = s.id AND d.day >= $2 AND d.day < $3 ORDER BY d.day LIMIT 1) AS first,
   (SELECT d.day FROM recourse.facet_group_days d WHERE d.facet_group = s.id AND d.day >= $2 AND d.day < $3 ORDER BY d.day DESC LIMIT 1) AS last) m`
 
-// daysOfDeaths returns the range within days that has the letters of the groups. It is empty if there are none.
-func (p *Plan) daysOfDeaths(ctx context.Context, tx *sql.Tx, days dayRange) (found dayRange, err error) {
-	err = tx.QueryRowContext(ctx, daysOfDeathsSQL, pq.Array(p.groupIDs()), days.from, days.to).Scan(&found.from, &found.to)
+// daysOfDeaths returns the range within days that has the letters of groups, an array of their ids. It is empty if there are none.
+func daysOfDeaths(ctx context.Context, tx *sql.Tx, groups any, days dayRange) (found dayRange, err error) {
+	err = tx.QueryRowContext(ctx, daysOfDeathsSQL, groups, days.from, days.to).Scan(&found.from, &found.to)
 	return found, err
 }
 
 // dayCount is how many letters died on a day.
 type dayCount struct{ day, letters int64 }
 
-// countDays counts the letters of the groups on each of days that has any, in the order.
-func (p *Plan) countDays(ctx context.Context, tx *sql.Tx, days dayRange) (counted []dayCount, err error) {
+// countDays counts the letters of groups, an array of their ids, on each of days that has any, in an order by death.
+func countDays(ctx context.Context, tx *sql.Tx, groups any, days dayRange, o Order) (counted []dayCount, err error) {
 	direction := ""
-	if p.order.Descending {
+	if o.Descending {
 		direction = " DESC"
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT d.day, sum(d.letters)`+daysOfGroupsSQL+` GROUP BY d.day ORDER BY d.day`+direction, pq.Array(p.groupIDs()), days.from, days.to)
+	rows, err := tx.QueryContext(ctx, `SELECT d.day, sum(d.letters)`+daysOfGroupsSQL+` GROUP BY d.day ORDER BY d.day`+direction, groups, days.from, days.to)
 	if err != nil {
 		return nil, err
 	}
