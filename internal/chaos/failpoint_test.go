@@ -358,8 +358,8 @@ func TestAKillAtAnyPointOfAnyTransitionLosesNothing(t *testing.T) {
 	killAt(t, failpoint.Delivery, call, killCase{before: webhookOf("retryable,ok"), drive: submitMore, arrives: true, invariantSQL: webhookOnce})
 }
 
-// A process that runs a purge itself is killed before and after it starts the plan, and before and
-// after it records what it purged: the survivor continues what was started, and purges nothing else.
+// A process that runs a purge itself is killed before it starts the plan, and before it records what it purged,
+// and its successor just after: the survivor continues what was started, and purges nothing else.
 func TestAKillOfTheProcessThatRunsAPurgeLosesNothing(t *testing.T) {
 	for _, what := range []string{failpoint.BulkPlan, failpoint.BulkTransition, failpoint.BulkItem} {
 		killAt(t, what, moments, killCase{before: letter, drive: annotate(worker.Purge), resumes: what == failpoint.BulkItem, settledSQL: purgedByPlan, invariantSQL: purgedOnce})

@@ -94,17 +94,22 @@ func TestRetentionCountsEachTenantAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	other := &fixture{f.Rig, f.Rig.As("other", "service:shop").Jobs, t}
-	for range 2 {
-		f.mustDie()
-		other.mustDie()
+	prune := func(want int) {
+		t.Helper()
+		f.NewPruner(withJobs, func(c *postadjudication.Config) {
+			c.Retention = []retention.Rule{{Family: jobs.Family, MaxCount: 2}}
+		}).MustPrune(retention.Report{Pruned: want})
 	}
-	f.NewPruner(withJobs, func(c *postadjudication.Config) {
-		c.Retention = []retention.Rule{{Family: jobs.Family, MaxCount: 2}}
-	}).MustPrune(retention.Report{})
+	for range 2 {
+		other.mustDie() // before the first of acme
+		f.mustDie()
+	}
+	prune(0)
 	f.mustDie()
-	f.NewPruner(withJobs, func(c *postadjudication.Config) {
-		c.Retention = []retention.Rule{{Family: jobs.Family, MaxCount: 2}}
-	}).MustPrune(retention.Report{Pruned: 1})
+	prune(1)
+	other.mustDie()
+	f.mustDie()
+	prune(2)
 	for tenant, one := range map[string]*fixture{"acme": f, "other": other} {
 		if page, _ := one.mustList(jobs.Query{Limit: 10}); page.Total != 2 {
 			t.Errorf("%s keeps %d", tenant, page.Total)

@@ -24,9 +24,16 @@ const systemActor = "system:retention"
 // pruneBatch is how many letters share an archive file and a commit.
 const pruneBatch = 500
 
-// boundPages is after how many pages the bounds of what is over the count are read again: letters that
-// were closed meanwhile leave older ones among the newest. To read them takes as long as some pages.
-const boundPages = 64
+// boundPages returns for how many pages the bounds of what is over the count are used. Letters that are closed
+// meanwhile leave older ones among the newest, so that of few letters each page has its own; of many, a
+// twentieth is pruned by one reading, which takes as long as many pages.
+func boundPages(bounds []journal.CountBound) int {
+	var over int64
+	for _, b := range bounds {
+		over += b.Over
+	}
+	return 1 + int(over/(20*pruneBatch))
+}
 
 // Reasons of retention, as receipts state them.
 const (
@@ -199,14 +206,15 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule parsedRule, at time.
 		return err
 	}
 	var bounds []journal.CountBound
-	pages := 0
+	left := 0 // pages for which the bounds still count
 	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowPosition) (page []journal.LetterRow, last journal.LetterRowPosition, err error) {
-		if pages%boundPages == 0 {
+		if left == 0 {
 			if bounds, err = p.journal.Letters.CountBounds(ctx, rule.RetentionScope, rule.unannounced(), rule.maxCount); err != nil {
 				return nil, after, err
 			}
+			left = boundPages(bounds)
 		}
-		pages++
+		left--
 		return p.journal.Letters.OverCount(ctx, rule.RetentionScope, rule.unannounced(), bounds, after, pruneBatch)
 	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.purgeExpired(ctx, rule, expiredByCount, f, tried)

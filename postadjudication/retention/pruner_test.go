@@ -206,6 +206,58 @@ func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 	r.MustAudit()
 }
 
+// observedArchive calls a function before it takes a file.
+type observedArchive struct {
+	retention.Archive
+	taking func()
+}
+
+func (a *observedArchive) Put(ctx context.Context, name string, content []byte) error {
+	a.taking()
+	return a.Archive.Put(ctx, name, content)
+}
+
+// Letters that are retried while a round prunes leave older ones among the newest: these are kept.
+func TestLettersRetriedDuringARoundLeaveOthersWithinTheCount(t *testing.T) {
+	t.Parallel()
+	const page, kept, letters = 500, 10, 520
+	with := func(c *postadjudication.Config) {
+		c.Policy.MaxRetryAttempts = 1
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: escrow.NotExecuted, Failure: &background.Failure{Type: "chore.refused"}}
+		}}}
+	}
+	r := rig.New(t, with).StartWorkers()
+	ctx := context.Background()
+	for range letters {
+		if _, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "chores"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.WaitNoneLive()
+	newest, err := r.As("acme", "user:ada").DeadLetters.List(ctx, deadletter.Query{Filter: deadletter.Filter{}, Limit: kept})
+	if err != nil {
+		t.Fatal(err)
+	}
+	observed := &observedArchive{}
+	p := r.NewPruner(with, rig.WithArchive(t), func(c *postadjudication.Config) {
+		c.Retention = []retention.Rule{{Family: "chores", MaxCount: kept}}
+		observed.Archive, c.Archive = c.Archive, observed
+	})
+	observed.taking = sync.OnceFunc(func() { // while the first page is pruned
+		for _, l := range newest.Letters {
+			if _, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, l.Run, rig.ForkRequest); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	p.MustPrune(retention.Report{Pruned: page})
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); n != letters-page-kept {
+		t.Errorf("%d letters are kept", n)
+	}
+	r.MustAudit()
+}
+
 // crashingArchive is an archive whose process dies after a file was written, before it
 // learns of that.
 type crashingArchive struct {

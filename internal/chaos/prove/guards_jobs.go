@@ -45,8 +45,18 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "tenants do not count towards each other's limit of dead jobs",
-		Edits:    []Edit{{"postadjudication/internal/journal/letters.go", "letterRowsOverCountSQL(\"r.tenant, r.queue\")", "letterRowsOverCountSQL(\"r.queue\")"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/letters.go", "o.tenant = r.tenant AND ", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestRetentionCountsEachTenantAlone"},
+	},
+	{
+		Name:     "queues do not count towards each other's limit of dead jobs",
+		Edits:    []Edit{{"postadjudication/internal/journal/letters.go", "letterRowsOverCountSQL(\"o.queue = r.queue AND \")", "letterRowsOverCountSQL(\"\")"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestRetentionKeepsTheNewestOfEachQueue"},
+	},
+	{
+		Name:     "letters that are retried during a round leave others within the count",
+		Edits:    []Edit{{"postadjudication/retention/pruner.go", "return 1 + int(over/(20*pruneBatch))", "return 64"}},
+		CaughtBy: Detector{Package: "./postadjudication/retention", Test: "TestLettersRetriedDuringARoundLeaveOthersWithinTheCount"},
 	},
 	{
 		Name:     "what a worker returned is compared with its receipt",

@@ -183,9 +183,9 @@ func letterRowsOverCountSQL(match string) string {
 // $4 letters. Only the letters of these are ranked.
 func countBoundsOfSQL(queue string) string {
 	return `WITH crowded AS MATERIALIZED (
-  SELECT r.tenant, ` + queue + ` AS queue FROM recourse.runs r WHERE ` + inScopeSQL + ` GROUP BY 1, 2 HAVING count(*) > $4)
-SELECT tenant, queue, dead_at, id FROM (
-  SELECT r.tenant, ` + queue + ` AS queue, r.dead_at, r.id, row_number() OVER (PARTITION BY r.tenant, ` + queue + ` ORDER BY r.dead_at DESC, r.id DESC) AS place
+  SELECT r.tenant, ` + queue + ` AS queue, count(*) - $4 AS excess FROM recourse.runs r WHERE ` + inScopeSQL + ` GROUP BY 1, 2 HAVING count(*) > $4)
+SELECT tenant, queue, excess, dead_at, id FROM (
+  SELECT r.tenant, ` + queue + ` AS queue, w.excess, r.dead_at, r.id, row_number() OVER (PARTITION BY r.tenant, ` + queue + ` ORDER BY r.dead_at DESC, r.id DESC) AS place
   FROM crowded w JOIN recourse.runs r ON r.tenant = w.tenant AND ` + queue + ` = w.queue WHERE ` + inScopeSQL + `) p
 WHERE place = $4 + 1`
 }
@@ -216,6 +216,7 @@ const countBoundsTimeout = time.Minute
 type CountBound struct {
 	Tenant string
 	Queue  string // empty: of all queues of the scope
+	Over   int64  // letters over the count
 	Last   LetterRowPosition
 }
 
@@ -236,7 +237,7 @@ func (l *Letters) CountBounds(ctx context.Context, s RetentionScope, perQueue bo
 	for rows.Next() {
 		var b CountBound
 		var id uuid.UUID
-		if err := rows.Scan(&b.Tenant, &b.Queue, &b.Last.DeadAt, &id); err != nil {
+		if err := rows.Scan(&b.Tenant, &b.Queue, &b.Over, &b.Last.DeadAt, &id); err != nil {
 			return nil, pg.Wrap(err)
 		}
 		b.Last = LetterRowPosition{b.Last.DeadAt.UTC(), background.RunID(id)}

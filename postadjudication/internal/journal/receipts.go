@@ -2,9 +2,7 @@ package journal
 
 import (
 	"context"
-	"errors"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
@@ -185,16 +183,12 @@ func (r *Receipts) Recent(ctx context.Context, tenant string, cases []Case, newe
 		c.ID(cases[i].ID)
 		c.Int(max(0, cases[i].Head.Seq-newest))
 	}
-	found, err := r.recentStmt.QueryContext(ctx, "", append(append([]any{tenant}, c.Args()...), maxBytes)...)
-	if err != nil {
-		return nil, pg.Wrap(err)
-	}
-	defer found.Close()
-	var rows []struct {
+	type placed struct {
 		stored.ReceiptRow
 		Place int `db:"place"`
 	}
-	if err := errors.Join(sqlx.StructScan(found, &rows), found.Err()); err != nil {
+	rows, err := pg.QueryAll[placed](ctx, r.recentStmt, "", append(append([]any{tenant}, c.Args()...), maxBytes)...)
+	if err != nil {
 		return nil, pg.Wrap(err)
 	}
 	out, read := make([][]receipts.Receipt, len(cases)), len(cases)

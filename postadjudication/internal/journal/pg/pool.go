@@ -121,9 +121,9 @@ func Exec(ctx context.Context, db Execer, point, query string, args ...any) (sql
 	return res, err
 }
 
-// QueryAll returns all rows of a query in a transaction, as structs with a db tag for each column.
-func QueryAll[T any](ctx context.Context, tx *sql.Tx, query string, args ...any) (found []T, err error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
+// QueryAll returns all rows of a query, as structs with a db tag for each column.
+func QueryAll[T any](ctx context.Context, q Querier, query string, args ...any) (found []T, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
