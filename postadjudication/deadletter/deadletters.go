@@ -85,35 +85,11 @@ const MaxLetters = 1000
 // repeated between pages, unless its position in the order changes. Purged letters are not
 // listed.
 func (l Letters) List(ctx context.Context, q Query) (Page, error) {
-	if q.Sort == "" {
-		q.Sort = NewestFirst
-	}
-	order, known := Orders[q.Sort]
-	switch {
-	case q.Limit < 1 || q.Limit > MaxLetters:
-		return Page{}, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLetters)}
-	case q.Skip < 0 || q.Skip > MaxSkip:
-		return Page{}, &refusal.FieldError{Field: "offset", Problem: fmt.Sprintf("must be 0 to %d: go on by the cursor", MaxSkip)}
-	case !known:
-		return Page{}, &refusal.FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", Sorts)}
-	}
-	if err := CheckQuery(l.tenant, q.Filter); err != nil {
-		return Page{}, err
-	}
-	scope, err := CursorScope(l.tenant, q.Filter, q.Sort)
+	at, err := l.begin(ctx, &q)
 	if err != nil {
 		return Page{}, err
 	}
-	at := letterCursor{asOf: l.s.Now()}
-	if q.After != "" {
-		if at, err = decodeLetterCursor(q.After, scope); err != nil {
-			return Page{}, err
-		}
-	}
-	if err := l.s.Search.CatchUp(ctx); err != nil {
-		return Page{}, err
-	}
-	found, more, last, err := l.s.Search.Search(ctx, l.tenant, l.s.JournalFilter(q.Filter, at.asOf), order, at.place, q.Skip, q.Limit)
+	found, more, last, err := l.s.Search.Search(ctx, l.tenant, l.s.JournalFilter(q.Filter, at.asOf), Orders[q.Sort], at.place, q.Skip, q.Limit)
 	if err != nil {
 		return Page{}, err
 	}
@@ -125,9 +101,65 @@ func (l Letters) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	if more {
-		page.Next = letterCursor{place: last, asOf: at.asOf}.encode(scope)
+		page.Next = at.next(last)
 	}
 	return page, nil
+}
+
+// ListRuns lists the runs of the dead letters that List lists, and the cursor of the next page, which is empty
+// if there is none. It reads no run: one that has changed meanwhile may be no dead letter any more.
+func (l Letters) ListRuns(ctx context.Context, q Query) (runs []background.RunID, next string, err error) {
+	at, err := l.begin(ctx, &q)
+	if err != nil {
+		return nil, "", err
+	}
+	found, more, err := l.s.Search.SearchPositions(ctx, l.tenant, l.s.JournalFilter(q.Filter, at.asOf), Orders[q.Sort], at.place, q.Skip, q.Limit)
+	for _, p := range found {
+		runs = append(runs, p.Run)
+	}
+	if more && err == nil {
+		next = at.next(found[len(found)-1])
+	}
+	return runs, next, err
+}
+
+// listStart is where a list begins.
+type listStart struct {
+	letterCursor
+	scope []byte
+}
+
+// next returns the cursor of what follows a place.
+func (s listStart) next(last search.Position) string {
+	return letterCursor{place: last, asOf: s.asOf}.encode(s.scope)
+}
+
+// begin checks a query, completes its Sort, and waits for the index to have all that was committed before.
+func (l Letters) begin(ctx context.Context, q *Query) (at listStart, err error) {
+	if q.Sort == "" {
+		q.Sort = NewestFirst
+	}
+	switch _, known := Orders[q.Sort]; {
+	case q.Limit < 1 || q.Limit > MaxLetters:
+		return at, &refusal.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLetters)}
+	case q.Skip < 0 || q.Skip > MaxSkip:
+		return at, &refusal.FieldError{Field: "offset", Problem: fmt.Sprintf("must be 0 to %d: go on by the cursor", MaxSkip)}
+	case !known:
+		return at, &refusal.FieldError{Field: "sort", Problem: fmt.Sprintf("must be one of %v", Sorts)}
+	}
+	if err := CheckQuery(l.tenant, q.Filter); err != nil {
+		return at, err
+	}
+	if at.scope, err = CursorScope(l.tenant, q.Filter, q.Sort); err != nil {
+		return at, err
+	}
+	at.asOf = l.s.Now()
+	if q.After != "" {
+		if at.letterCursor, err = decodeLetterCursor(q.After, at.scope); err != nil {
+			return at, err
+		}
+	}
+	return at, l.catchUp(ctx)
 }
 
 // Count returns the exact number of dead letters that a filter selects.
@@ -136,7 +168,7 @@ func (l Letters) Count(ctx context.Context, f Filter) (Count, error) {
 	if err := CheckQuery(l.tenant, f); err != nil {
 		return out, err
 	}
-	if err := l.s.Search.CatchUp(ctx); err != nil {
+	if err := l.catchUp(ctx); err != nil {
 		return out, err
 	}
 	counts, err := l.s.Search.Count(ctx, l.tenant, l.s.JournalFilter(f, l.s.Now()))

@@ -35,7 +35,25 @@ type Repository struct {
 type Letters struct {
 	s             *Repository
 	tenant, actor string
+	caughtUp      bool // see CaughtUp
 }
 
 // As returns the letters of a tenant, changed in the name of an actor.
-func (s *Repository) As(tenant, actor string) Letters { return Letters{s, tenant, actor} }
+func (s *Repository) As(tenant, actor string) Letters {
+	return Letters{s: s, tenant: tenant, actor: actor}
+}
+
+// CaughtUp waits until the index has everything that any process committed before the call, and returns letters
+// whose List, ListRuns and Count do not wait for that again.
+func (l Letters) CaughtUp(ctx context.Context) (Letters, error) {
+	err := l.catchUp(ctx)
+	l.caughtUp = err == nil
+	return l, err
+}
+
+func (l Letters) catchUp(ctx context.Context) error {
+	if l.caughtUp {
+		return nil
+	}
+	return l.s.Search.CatchUp(ctx)
+}

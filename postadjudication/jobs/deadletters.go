@@ -68,11 +68,15 @@ func (j Jobs) DeadLetters() DeadLetters { return DeadLetters{j} }
 //
 // Errors: *refusal.FieldError for invalid input.
 func (l DeadLetters) List(ctx context.Context, q Query) (Page, error) {
+	letters, err := l.letters().CaughtUp(ctx)
+	if err != nil {
+		return Page{}, err
+	}
 	var count deadletter.Count
 	var countErr error
 	var counting sync.WaitGroup
-	counting.Go(func() { count, countErr = l.letters().Count(ctx, q.Filter.Letters()) })
-	page, err := l.page(ctx, q)
+	counting.Go(func() { count, countErr = letters.Count(ctx, q.Filter.Letters()) })
+	page, err := l.page(ctx, letters, q)
 	counting.Wait()
 	switch {
 	case countErr != nil:
@@ -85,38 +89,43 @@ func (l DeadLetters) List(ctx context.Context, q Query) (Page, error) {
 }
 
 // page reads a page without the total.
-func (l DeadLetters) page(ctx context.Context, q Query) (Page, error) {
+func (l DeadLetters) page(ctx context.Context, letters deadletter.Letters, q Query) (Page, error) {
 	for limit := q.Limit; ; {
-		found, err := l.letters().List(ctx, deadletter.Query{Filter: q.Filter.Letters(), After: q.After, Skip: q.Offset, Limit: limit})
-		if err != nil || len(found.Letters) == 0 {
-			return Page{Next: found.Next}, err
+		runs, next, err := letters.ListRuns(ctx, deadletter.Query{Filter: q.Filter.Letters(), After: q.After, Skip: q.Offset, Limit: limit})
+		if err != nil || len(runs) == 0 {
+			return Page{}, err
 		}
-		page := Page{Next: found.Next}
+		page := Page{Next: next}
 		read := 0
-		if page.Jobs, read, err = l.statuses(ctx, found.Letters); err != nil || read == len(found.Letters) {
+		if page.Jobs, read, err = l.statuses(ctx, runs); err != nil || read == len(runs) {
 			return page, err
 		}
 		limit = read // the cursor must be that of the last one that is shown
 	}
 }
 
-// statuses returns the jobs of letters that are still open, up to maxPageBytes. It also returns how many
-// letters it has read, at least one.
-func (l DeadLetters) statuses(ctx context.Context, letters []deadletter.Letter) (out []Status, read int, err error) {
-	ids := make([]background.RunID, len(letters))
-	for i := range letters {
-		ids[i] = letters[i].Run
-	}
-	rows, err := l.s.journal.Letters.FirstRuns(ctx, ids, maxPageBytes)
+// statuses returns the jobs of runs that are open dead letters, up to maxPageBytes. It also returns how many
+// runs it has read, at least one.
+func (l DeadLetters) statuses(ctx context.Context, runs []background.RunID) (out []Status, read int, err error) {
+	listed, err := l.s.journal.Letters.ListedRuns(ctx, runs, maxPageBytes)
 	if err != nil {
 		return nil, 0, err
 	}
-	var open []int // of rows
+	var open []int // of listed
 	var cases []journal.Case
-	for i := range rows {
-		if casework.OpenGate(rows[i]) == "" {
-			open, cases = append(open, i), append(cases, rows[i].Case)
+	var forks []background.RunID
+	for i := range listed {
+		if casework.OpenGate(listed[i].Snapshot) != "" {
+			continue
 		}
+		open, cases = append(open, i), append(cases, listed[i].Case)
+		if listed[i].Replays > 0 {
+			forks = append(forks, runs[i])
+		}
+	}
+	byRules, err := l.s.letters.RuleReplays(ctx, l.tenant, forks)
+	if err != nil {
+		return nil, 0, err
 	}
 	trails, err := l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts, maxPageBytes)
 	if err != nil {
@@ -124,17 +133,17 @@ func (l DeadLetters) statuses(ctx context.Context, letters []deadletter.Letter) 
 	}
 	out = make([]Status, len(trails))
 	for n, trail := range trails {
-		out[n] = statusOf(rows[open[n]].Run)
-		letter := letters[open[n]]
-		out[n].Replays = letter.RuleReplays
-		if err := addRecent(&out[n], trail, letter.Replays, generationOf(&rows[open[n]].Run)); err != nil {
+		r := &listed[open[n]]
+		out[n] = statusOf(r.Run)
+		out[n].Replays = byRules[r.Run.ID]
+		if err := addRecent(&out[n], trail, r.Replays, generationOf(&r.Run)); err != nil {
 			return nil, 0, err
 		}
 	}
 	if len(trails) < len(open) {
 		return out, open[len(trails)], nil
 	}
-	return out, len(rows), nil
+	return out, len(listed), nil
 }
 
 // addRecent adds what the newest receipts of a job say, and its first one. Runs of other generations than the

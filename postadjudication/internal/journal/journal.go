@@ -211,7 +211,7 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if j.Letters.handlersStmt, err = prepareStmt(ctx, j.readDB.DB, handlersSQL); err != nil {
 		return err
 	}
-	if j.Letters.firstRunsStmt, err = prepareStmt(ctx, j.readDB.DB, firstRunsSQL); err != nil {
+	if j.Letters.listedRunsStmt, err = prepareStmt(ctx, j.readDB.DB, listedRunsSQL); err != nil {
 		return err
 	}
 	if j.Receipts.recentStmt, err = prepareStmt(ctx, j.readDB.DB, recentReceiptsSQL); err != nil {

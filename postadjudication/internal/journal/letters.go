@@ -19,8 +19,8 @@ import (
 // Letters reads dead letters with their annotations, for those who change them.
 type Letters struct {
 	*shared
-	handlersStmt  preparedStmt
-	firstRunsStmt preparedStmt
+	handlersStmt   preparedStmt
+	listedRunsStmt preparedStmt
 }
 
 // Annotations are the hold, the marks and the announced end of retention of a dead letter.
@@ -64,31 +64,37 @@ func (l *Letters) ByID(ctx context.Context, ids ...background.RunID) ([]LetterRo
 	return found, err
 }
 
-// firstRunsSQL reads runs in the order of $1, as snapshotSQL does, each with its place in $1. It reads no
+// listedRunsSQL reads runs in the order of $1, as snapshotSQL does, each with its place in $1. It reads no
 // run after $2 bytes of payloads.
-var firstRunsSQL = `SELECT * FROM (
-SELECT ` + snapshotColumns + `, ` + termsColumns + `, i.place, sum(length(coalesce(o.request, r.payload))) OVER (ORDER BY i.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before` +
-	snapshotTables + `JOIN unnest($1::uuid[]) WITH ORDINALITY AS i(id,place) ON i.id = r.id` + termsJoin + `) q WHERE coalesce(bytes_before, 0) < $2 ORDER BY place`
+var listedRunsSQL = `SELECT * FROM (
+SELECT ` + snapshotColumns + `, ` + termsColumns + `, i.place, l.replays, sum(length(coalesce(o.request, r.payload))) OVER (ORDER BY i.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before` +
+	snapshotTables + `JOIN unnest($1::uuid[]) WITH ORDINALITY AS i(id,place) ON i.id = r.id` + termsJoin + ` LEFT JOIN recourse.letters l ON l.run_id = r.id) q WHERE coalesce(bytes_before, 0) < $2 ORDER BY place`
 
-// FirstRuns reads the first of runs of any tenant, in their order: at least one, and none after maxBytes
+// ListedRun is a run of a list of dead letters.
+type ListedRun struct {
+	Snapshot
+	Replays int // forks of it and of its ancestors; 0 if the index of dead letters has not got it
+}
+
+// ListedRuns reads the first of runs of any tenant, in their order: at least one, and none after maxBytes
 // of payloads. A run that does not exist is zero. So is one that this program can't read: it is passed to Warn.
-func (l *Letters) FirstRuns(ctx context.Context, ids []background.RunID, maxBytes int64) ([]Snapshot, error) {
+func (l *Letters) ListedRuns(ctx context.Context, ids []background.RunID, maxBytes int64) ([]ListedRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	c := pg.NewTextColumns(1, len(ids))
 	for _, id := range ids {
 		c.ID(id)
 	}
-	rows, err := l.firstRunsStmt.QueryContext(ctx, "", append(c.Args(), maxBytes)...)
+	rows, err := l.listedRunsStmt.QueryContext(ctx, "", append(c.Args(), maxBytes)...)
 	if err != nil {
 		return nil, pg.Wrap(err)
 	}
 	defer rows.Close()
-	out, read := make([]Snapshot, len(ids)), len(ids)
+	out, read := make([]ListedRun, len(ids)), len(ids)
 	for rows.Next() {
 		var scanned snapshotRow
-		var before sql.NullInt64
-		s, err := scanned.read(rows, &read, &before)
+		var replays, before sql.NullInt64
+		s, err := scanned.read(rows, &read, &replays, &before)
 		if scanned.ID == (uuid.UUID{}) {
 			return nil, pg.Wrap(err)
 		}
@@ -96,7 +102,7 @@ func (l *Letters) FirstRuns(ctx context.Context, ids []background.RunID, maxByte
 			l.warnUnreadable(unreadable{{id: background.RunID(scanned.ID), err: err}})
 			continue
 		}
-		out[read-1] = s
+		out[read-1] = ListedRun{s, int(replays.Int64)}
 	}
 	return out[:read], pg.Wrap(rows.Err())
 }

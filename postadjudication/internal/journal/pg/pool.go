@@ -34,7 +34,7 @@ type PoolConfig struct {
 	Purpose  string // shown in pg_stat_activity, unless the URL sets the application name
 	MaxConns int
 	Settings map[string]string // run-time settings of each session
-	Binary   bool              // accepts BinaryColumns
+	Binary   bool              // accepts BinaryColumns, and sends a statement that is not prepared in one round trip
 	Dialer   pq.Dialer         // nil: connections have no idle timeout
 }
 

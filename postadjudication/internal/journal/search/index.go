@@ -76,7 +76,7 @@ func Open(databaseURL string, j *journal.Journal) (i *Index, err error) {
 	if i.projectionDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "projection", MaxConns: 2, Settings: projectionSettings(), Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
 		return nil, err
 	}
-	if i.searchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "search", MaxConns: searchConns, Settings: searchSettings, Dialer: j.IdleTimeout.Dialer(pg.ReadIdleLimit)}); err != nil {
+	if i.searchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "search", MaxConns: searchConns, Settings: searchSettings, Binary: true, Dialer: j.IdleTimeout.Dialer(pg.ReadIdleLimit)}); err != nil {
 		return nil, errors.Join(err, i.projectionDB.Close())
 	}
 	return i, nil

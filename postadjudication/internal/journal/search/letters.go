@@ -174,32 +174,48 @@ func (i *Index) Search(ctx context.Context, tenant string, f Filter, o Order, af
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	last = after
-	err = i.Do(ctx, tenant, func(*sql.DB) (err error) {
-		found, more, last, err = i.search(ctx, tenant, f, o, after, skip, limit)
-		return err
+	err = i.Do(ctx, tenant, func(*sql.DB) error {
+		var positions []Position
+		if positions, more, err = i.find(ctx, tenant, f, o, after, skip, limit); err != nil || len(positions) == 0 {
+			return pg.Wrap(err)
+		}
+		last = positions[len(positions)-1]
+		found, err = ReadAt(ctx, i.searchDB, positions)
+		return pg.Wrap(err)
 	})
 	return found, more, last, err
 }
 
-func (i *Index) search(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (found []Letter, more bool, last Position, err error) {
+// SearchPositions finds the positions of the dead letters that Search returns, and reads none of them. Runs that
+// are no longer dead letters may be among them.
+func (i *Index) SearchPositions(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (positions []Position, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	err = i.Do(ctx, tenant, func(*sql.DB) error {
+		positions, more, err = i.find(ctx, tenant, f, o, after, skip, limit)
+		return pg.Wrap(err)
+	})
+	return positions, more, err
+}
+
+// find finds positions after one, at most limit, without the first skip of them, and whether more follow.
+func (i *Index) find(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (positions []Position, more bool, err error) {
 	if o.Column == ByDeath && after.Run.IsZero() && skip >= minDaySkip {
 		if f, skip, err = i.skipDays(ctx, tenant, f, o, skip); err != nil {
-			return nil, false, after, pg.Wrap(err)
+			return nil, false, err
 		}
 	}
 	plan, err := i.plan(ctx, tenant, f, o, after, skip+limit+1)
 	if err != nil || plan.Empty() {
-		return nil, false, after, pg.Wrap(err)
+		return nil, false, err
 	}
-	positions, err := i.findBehind(ctx, plan, after, skip, limit+1)
-	if err != nil || len(positions) == 0 {
-		return nil, false, after, pg.Wrap(err)
+	if positions, err = i.findBehind(ctx, plan, after, skip, limit+1); err != nil {
+		return nil, false, err
 	}
 	if more = len(positions) > limit; more {
 		positions = positions[:limit]
 	}
-	found, err = ReadAt(ctx, i.searchDB, positions)
-	return found, more, positions[len(positions)-1], pg.Wrap(err)
+	return positions, more, nil
 }
 
 // findBehind finds positions after one, at most limit, without the first skip of them. The plan is for
