@@ -328,3 +328,9 @@ func TestKEY_08_EventsNameWhoseKeyItWas(t *testing.T) {
 	found := eventsOf(q, "job.cancelled")
 	found[len(found)-1].object("data").is("cancelled_by", "service:"+operator)
 }
+
+// DLQ-004 names the limits of a server that has no rules of its own.
+func TestKEY_09_DeadLettersAreKeptByTheRulesOfTheSpecification(t *testing.T) {
+	t.Parallel()
+	get(t, letters+"/stats").must(200).object("retention").are(members{"max_age": "P180D", "max_count": 10_000})
+}

@@ -190,7 +190,7 @@ func checkServers(t *testing.T, tests []*ast.FuncDecl) {
 			t.Errorf("%s must be either in needTestMode or in runOnBoth", name)
 		}
 	}
-	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{122, 11, 8, 141}; got != want {
+	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{122, 11, 9, 142}; got != want {
 		t.Errorf("%d tests run against both servers, %d only in test mode, %d only with keys, of %d; want %d", got[0], got[1], got[2], got[3], want)
 	}
 }
