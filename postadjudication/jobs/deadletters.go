@@ -68,6 +68,9 @@ func (j Jobs) DeadLetters() DeadLetters { return DeadLetters{j} }
 //
 // Errors: *refusal.FieldError for invalid input.
 func (l DeadLetters) List(ctx context.Context, q Query) (Page, error) {
+	if err := deadletter.CheckQuery(l.tenant, q.Filter.Letters()); err != nil {
+		return Page{}, err
+	}
 	letters, err := l.letters().CaughtUp(ctx)
 	if err != nil {
 		return Page{}, err

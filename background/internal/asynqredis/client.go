@@ -18,6 +18,10 @@ const (
 	// retried, so more dials multiply with its retries: a host that drops packets would block it
 	// for minutes.
 	redisDials = 1
+	// redisOnePool makes pipelines share the connections of single commands. Only a few
+	// pipelines run at one time, and with a pool of their own every process would hold twice as
+	// many connections.
+	redisOnePool = -1
 	// clusterReload is the interval at which the nodes of a Cluster are read again.
 	clusterReload = 10 * time.Second
 )
@@ -31,7 +35,7 @@ func NewClient(opt asynq.RedisConnOpt) (redis.UniversalClient, error) {
 			Network: o.Network, Addr: o.Addr, Username: o.Username, Password: o.Password, DB: o.DB,
 			DialTimeout: o.DialTimeout, ReadTimeout: readTimeout(o.ReadTimeout), WriteTimeout: o.WriteTimeout,
 			PoolSize: o.PoolSize, TLSConfig: o.TLSConfig,
-			DialerRetries: redisDials, MaintNotificationsConfig: noMaintenance(),
+			DialerRetries: redisDials, PipelinePoolSize: redisOnePool, MaintNotificationsConfig: noMaintenance(),
 		}), nil
 	case asynq.RedisFailoverClientOpt:
 		return redis.NewFailoverClient(&redis.FailoverOptions{
@@ -39,13 +43,13 @@ func NewClient(opt asynq.RedisConnOpt) (redis.UniversalClient, error) {
 			Username: o.Username, Password: o.Password, DB: o.DB,
 			DialTimeout: o.DialTimeout, ReadTimeout: readTimeout(o.ReadTimeout), WriteTimeout: o.WriteTimeout,
 			PoolSize: o.PoolSize, TLSConfig: o.TLSConfig,
-			DialerRetries: redisDials, // this client has no maintenance notifications
+			DialerRetries: redisDials, PipelinePoolSize: redisOnePool, // this client has no maintenance notifications
 		}), nil
 	case asynq.RedisClusterClientOpt:
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: o.Addrs, MaxRedirects: o.MaxRedirects, Username: o.Username, Password: o.Password,
 			DialTimeout: o.DialTimeout, ReadTimeout: readTimeout(o.ReadTimeout), WriteTimeout: o.WriteTimeout, TLSConfig: o.TLSConfig,
-			DialerRetries: redisDials, MaintNotificationsConfig: noMaintenance(),
+			DialerRetries: redisDials, PipelinePoolSize: redisOnePool, MaintNotificationsConfig: noMaintenance(),
 			ClusterStateReloadInterval: clusterReload,
 		}), nil
 	}

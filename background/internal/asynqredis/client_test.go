@@ -25,9 +25,9 @@ func TestConnectionsGoByWhatIsWrittenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := client.(*redis.Client).Options()
-		if o.ReadTimeout != c.read || o.WriteTimeout != c.read || o.DialerRetries != 1 || o.MaintNotificationsConfig.Mode != maintnotifications.ModeDisabled {
-			t.Errorf("%s: read %s, write %s, %d dials, maintenance %s", name,
-				o.ReadTimeout, o.WriteTimeout, o.DialerRetries, o.MaintNotificationsConfig.Mode)
+		if o.ReadTimeout != c.read || o.WriteTimeout != c.read || o.DialerRetries != 1 || o.PipelinePoolSize >= 0 || o.MaintNotificationsConfig.Mode != maintnotifications.ModeDisabled {
+			t.Errorf("%s: read %s, write %s, %d dials, %d connections for pipelines, maintenance %s", name,
+				o.ReadTimeout, o.WriteTimeout, o.DialerRetries, o.PipelinePoolSize, o.MaintNotificationsConfig.Mode)
 		}
 		if err := client.Close(); err != nil {
 			t.Error(err)
@@ -39,7 +39,7 @@ func TestConnectionsGoByWhatIsWrittenDown(t *testing.T) {
 	}
 	defer func() { _ = client.Close() }()
 	o := client.(*redis.ClusterClient).Options()
-	if o.ReadTimeout != 3*time.Second || o.WriteTimeout != 3*time.Second || o.DialerRetries != 1 ||
+	if o.ReadTimeout != 3*time.Second || o.WriteTimeout != 3*time.Second || o.DialerRetries != 1 || o.PipelinePoolSize >= 0 ||
 		o.MaintNotificationsConfig.Mode != maintnotifications.ModeDisabled || o.ClusterStateReloadInterval != 10*time.Second {
 		t.Errorf("a Cluster: %+v", o)
 	}
