@@ -49,7 +49,7 @@ func (s *submissions) admission(ctx context.Context, a Adjudication) (admission,
 	if !s.applier.Settlements.Targets.Knows(a.target()) {
 		problem = errors.Join(problem, unknownTargetError(s.applier.Settlements.Targets))
 	}
-	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
+	if err := s.applier.Engine.MeasureClock(ctx); err != nil {
 		return admission{}, err
 	}
 	return admission{
@@ -63,7 +63,7 @@ func (s *submissions) queueOf(a *Adjudication) string {
 	if queue, remote := escrow.RemoteQueue(a.Target); remote {
 		return queue
 	}
-	return s.applier.Manager.Queue(casework.Family, a.RetryKey())
+	return s.applier.Engine.Queue(casework.Family, a.RetryKey())
 }
 
 func (a admission) submission() journal.Submission {

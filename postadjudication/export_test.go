@@ -34,7 +34,7 @@ var (
 
 func (s *Service) Journal() *journal.Journal    { return s.journal }
 func (s *Service) Index() *search.Index         { return s.index }
-func (s *Service) Manager() *background.Manager { return s.manager }
+func (s *Service) Manager() *background.Manager { return s.manager.(*background.Manager) }
 func (s *Service) Family() background.Family    { return s.settlements }
 func (s *Service) Logger() *zap.Logger          { return s.log }
 

@@ -51,7 +51,7 @@ func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, q Repet
 	if err != nil {
 		return Submitted{}, err
 	}
-	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
+	if err := s.applier.Engine.MeasureClock(ctx); err != nil {
 		return Submitted{}, err
 	}
 	return s.submit(ctx, s.repetition(seen, t.actor, q), nil)

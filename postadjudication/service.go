@@ -131,6 +131,20 @@ type Caller = casework.Caller
 // WithCaller returns a context that carries the caller.
 func WithCaller(ctx context.Context, c Caller) context.Context { return casework.WithCaller(ctx, c) }
 
+// manager is what a Service uses of the background.Manager besides casework.Engine.
+type manager interface {
+	casework.Engine
+	Run(ctx context.Context) error
+	Close() error
+	CheckRedis(ctx context.Context, setMarker bool) error
+	Ping(ctx context.Context) error
+	Healthy() error
+	Stats() background.Stats
+	PausedQueues() []string
+	Breakers() (open []circuit.Breaker, stalled []background.StalledBreaker)
+	UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error)
+}
+
 // statusReader is what a Service reports of runs and cases: see casestatus.Reader.
 type statusReader interface {
 	Status(ctx context.Context, tenant string, id background.RunID) (casestatus.Status, error)
@@ -148,7 +162,7 @@ type Service struct {
 
 	journal     *journal.Journal
 	index       *search.Index
-	manager     *background.Manager
+	manager     manager
 	applier     *casework.Applier
 	settlements *casework.SettlementFamily
 	policies    *policyStore
@@ -270,20 +284,22 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 }
 
 // openManager connects the manager, which executes the families.
-func (s *Service) openManager(c *Config, databaseID string, families []background.Family) (err error) {
+func (s *Service) openManager(c *Config, databaseID string, families []background.Family) error {
 	var leases background.LeaseStore
 	if c.Jobs {
 		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies, Settlements: s.settlements, Log: c.Logger}
 	}
-	s.manager, err = background.New(background.Config{
+	engine, err := background.New(background.Config{
 		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Leases: leases, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: casework.NewID, OnTransition: c.OnTransition,
 		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: databaseID, ClaimsBlocked: s.database.unready,
 		Targets: map[string][]string{casework.Family: s.settlements.Targets.Names()}, SharedBreakers: s.settlements.Targets.SharedBreakers(),
 	})
-	s.applier.Manager = s.manager
-	s.applier.Sessions.Manager = s.manager
-	return err
+	if err != nil {
+		return err
+	}
+	s.manager, s.applier.Engine, s.applier.Sessions.Engine, s.applier.Fetcher = engine, engine, engine, engine.Fetcher()
+	return nil
 }
 
 // maxTimeLimit bounds Config.TimeLimit. It is added to how long a call may be in flight and

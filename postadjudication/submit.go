@@ -123,7 +123,7 @@ func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, e
 	}
 	return Submitted{
 		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency},
-		run: snap.Run, notify: s.applier.Manager.Notify,
+		run: snap.Run, notify: s.applier.Engine.Notify,
 	}, nil
 }
 

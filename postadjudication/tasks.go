@@ -73,7 +73,7 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 	case unsafe != nil:
 		return s.answerUnsafeTask(ctx, t, unsafe)
 	}
-	if err := s.applier.Manager.MeasureClock(ctx); err != nil {
+	if err := s.applier.Engine.MeasureClock(ctx); err != nil {
 		return Submitted{}, err
 	}
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
@@ -128,7 +128,7 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 	subject := t.subject()
 	run := background.Run{
 		ID: id, Case: background.CaseID(casework.NewID()), Tenant: t.Tenant, Family: f.FamilyName, RetryKey: t.RetryKey,
-		Queue: s.applier.Manager.Queue(f.FamilyName, t.RetryKey), Target: f.FamilyName, Policy: s.policies.policyFor(ctx, t.Tenant, f.FamilyName, f.Policy.Normalize()), Payload: t.Payload,
+		Queue: s.applier.Engine.Queue(f.FamilyName, t.RetryKey), Target: f.FamilyName, Policy: s.policies.policyFor(ctx, t.Tenant, f.FamilyName, f.Policy.Normalize()), Payload: t.Payload,
 		State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
 	}
 	letter, _ := casework.HandledRun(run)

@@ -33,7 +33,16 @@ type Keyring struct {
 	store KeyStore
 	now   func() time.Time
 	warn  func(error)
-	cache *lru.Cache[string, cachedKey]
+	cache keyCache
+}
+
+// keyCache has the keys that were read last, by prefix. It is an interface so that packages with a
+// Keyring do not compile the cache again.
+type keyCache interface {
+	Get(prefix string) (key cachedKey, ok bool)
+	Contains(prefix string) bool
+	Add(prefix string, key cachedKey) (evicted bool)
+	Remove(prefix string) (present bool)
 }
 
 type cachedKey struct {

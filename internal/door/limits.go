@@ -53,7 +53,15 @@ const (
 type keyedLimiter struct {
 	perSecond rate.Limit
 	burst     int
-	limiters  *lru.Cache[string, *rate.Limiter]
+	limiters  limiterCache
+}
+
+// limiterCache has the limiters of those that failed last. It is an interface so that the packages of
+// the doors do not compile the cache again.
+type limiterCache interface {
+	Get(who string) (limiter *rate.Limiter, ok bool)
+	PeekOrAdd(who string, fresh *rate.Limiter) (known *rate.Limiter, ok, evicted bool)
+	Len() int
 }
 
 func newKeyedLimiter(perSecond rate.Limit, burst int) (*keyedLimiter, error) {

@@ -8,24 +8,45 @@ import (
 	"testing"
 )
 
-// A pattern of go test -run that matches no test passes, so CI would not say that a test of
-// internal/chaos is no longer run under the race detector. What the one run skips, the other has to run.
+// .ci/test names tests that need the race detector, in packages that it does not watch otherwise.
+// A name without a test would leave that test out and say nothing.
 func TestCINamesTestsThatExist(t *testing.T) {
 	t.Parallel()
 	script, err := os.ReadFile(filepath.Join("..", "..", ".ci", "test"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pattern := regexp.MustCompile(`(?m)^meet='\^\((.*)\)\$'$`).FindSubmatch(script)
-	if pattern == nil {
-		t.Fatal("the tests of internal/chaos under the race detector were not found")
-	}
-	for _, run := range []string{`tested -skip "$meet" "${without[@]}" `, `tested -race -run "$meet" ./internal/chaos `} {
+	for _, run := range []string{
+		`tested -skip "$meet" "${without[@]}" `, `tested -race -run "$meet" ./internal/chaos `, `tested -race -run "$at_once" ./internal/api `,
+	} {
 		if !strings.Contains(string(script), run) {
 			t.Errorf(".ci/test does not have: %s", run)
 		}
 	}
-	files, err := filepath.Glob(filepath.Join("..", "chaos", "*_test.go"))
+	for _, c := range []struct{ variable, pattern, dir string }{
+		{"meet", `(?m)^meet='\^\((.*)\)\$'$`, "chaos"},
+		{"at_once", `(?m)^at_once='\^Test\((.*)\)\.\*\$'$`, "api"},
+	} {
+		names := regexp.MustCompile(c.pattern).FindSubmatch(script)
+		if names == nil {
+			t.Fatalf("no tests of internal/%s were found in %s", c.dir, c.variable)
+		}
+		tests := testSource(t, c.dir)
+		for name := range strings.SplitSeq(string(names[1]), "|") {
+			if c.variable == "at_once" {
+				name = "Test" + name + ".*"
+			}
+			if !regexp.MustCompile(`(?m)^func ` + name + `\(t \*testing\.T\)`).MatchString(tests) {
+				t.Errorf(".ci/test runs %s, and internal/%s has no such test", name, c.dir)
+			}
+		}
+	}
+}
+
+// testSource returns the source of the tests of a package in internal.
+func testSource(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,9 +58,5 @@ func TestCINamesTestsThatExist(t *testing.T) {
 		}
 		tests.Write(text)
 	}
-	for name := range strings.SplitSeq(string(pattern[1]), "|") {
-		if !regexp.MustCompile(`(?m)^func ` + name + `\(t \*testing\.T\)`).MatchString(tests.String()) {
-			t.Errorf(".ci/test runs %s, and internal/chaos has no such test", name)
-		}
-	}
+	return tests.String()
 }

@@ -35,12 +35,13 @@ type Planner struct {
 	runner   *runner
 	// archiveLimit is for how long the archive may take no file before a purge is paused.
 	archiveLimit time.Duration
+	tries        int // of an item
 	now          func() time.Time
 	log          *zap.Logger
 }
 
 func NewPlanner(stored *plans.Store, c *casework.Applier, index *deadletter.Searcher, policyOf func(ctx context.Context, tenant, family string) retrypolicy.Policy) *Planner {
-	p := &Planner{journal: c.Journal, stored: stored, applier: c, index: index, policyOf: policyOf, archiveLimit: archiveTimeLimit, now: c.Now, log: c.Log}
+	p := &Planner{journal: c.Journal, stored: stored, applier: c, index: index, policyOf: policyOf, archiveLimit: archiveTimeLimit, tries: maxTries, now: c.Now, log: c.Log}
 	p.runner = newRunner(p)
 	return p
 }

@@ -33,6 +33,9 @@ func (p Plans) LimitArchive(limit time.Duration) {
 	p.s.applier.Archive, p.s.archiveLimit = limitedArchiver{p.s.applier.Archive, limit}, limit
 }
 
+// LimitTries limits how often an item is tried.
+func (p Plans) LimitTries(tries int) { p.s.tries = tries }
+
 // limitedArchiver is an archiver with a limit of the time of a file.
 type limitedArchiver struct {
 	casework.Archiver

@@ -162,7 +162,7 @@ func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, by casewo
 	}
 	err = w.applier.ApplyAsRead(ctx, found[0], by.Letter(casework.Freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
 	if err == nil {
-		w.applier.Manager.Wake(i.Run)
+		w.applier.Engine.Wake(i.Run)
 	}
 	return err
 }

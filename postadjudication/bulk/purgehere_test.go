@@ -113,6 +113,25 @@ func TestALetterThatTheArchiveRefusesFailsAlone(t *testing.T) {
 	r.MustAudit()
 }
 
+// A letter that the journal refuses to purge fails after the last try, and leaves no file behind.
+func TestAPurgeOfALetterThatTheJournalRefusesLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	r.DeadLetter(1, rig.Refuses)
+	k := r.NewPruner(rig.WithArchive(t))
+	k.As("", "").Bulk.LimitTries(4)
+	r.RefusePurges(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
+	b, err := k.Purge(context.Background(), deadletter.Filter{Family: postadjudication.Family})
+	checkBulkState(r, b, err, bulk.Done)
+	if failed := k.BulkItems(b.ID, "failed"); b.Progress.Failed != 1 || len(failed) != 1 || !strings.Contains(failed[0].Error, "not this one") {
+		t.Errorf("%+v, %+v", b.Progress, failed)
+	}
+	if left := k.Files(); len(left) != 0 {
+		t.Errorf("files of failed tries: %v", left)
+	}
+	r.MustAudit()
+}
+
 // failingArchive takes no file while it is away.
 type failingArchive struct {
 	retention.Archive

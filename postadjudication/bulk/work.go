@@ -166,7 +166,7 @@ func (w *planWork) applyUntilOutcome(ctx context.Context, i *plans.Item) {
 			return
 		}
 		setOutcome(i, err)
-		if i.Outcome == "" && try == maxTries {
+		if i.Outcome == "" && try >= w.tries {
 			i.Outcome, i.Error = string(OutcomeFailed), validate.Clean(err.Error(), 1024)
 		}
 		if i.Outcome != "" || !casework.Sleep(ctx, pause, nil) {
@@ -295,7 +295,7 @@ func (w *planWork) applyTogether(ctx context.Context, items []plans.Item) (outag
 		}
 		outage, over := archive.state()
 		switch {
-		case ctx.Err() != nil, outage == nil && try < maxTries, outage != nil && !over:
+		case ctx.Err() != nil, outage == nil && try < w.tries, outage != nil && !over:
 		case outage != nil && !archive.took:
 			return outage
 		default:
@@ -425,7 +425,7 @@ func (w *planWork) forkDecision(ctx context.Context, letters []journal.LetterRow
 	}
 	return func(f journal.LetterRow) (journal.Change, error) {
 		k := casework.Forking{
-			Facts: facts, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.applier.Manager.Queues,
+			Facts: facts, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.applier.Engine.Queues,
 			Run: forkID(w.plan, f.Run.ID), Replayed: true,
 		}
 		ch, err := k.Decide(f)

@@ -124,7 +124,7 @@ func (s *Reader) waitsForRedis(ctx context.Context, st *Status, r background.Run
 	}
 	ctx, cancel := context.WithTimeout(ctx, queuePausedTimeout)
 	defer cancel()
-	switch paused, err := s.Applier.Manager.QueueIsPaused(ctx, r.Queue); {
+	switch paused, err := s.Applier.Engine.QueueIsPaused(ctx, r.Queue); {
 	case err != nil:
 		st.setWait(WaitsForRedis, "Redis can't be reached from here: %v", err)
 	case paused:

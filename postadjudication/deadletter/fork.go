@@ -87,7 +87,7 @@ func (l Letters) fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 		if err != nil {
 			return journal.Change{}, err
 		}
-		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Request: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint, Queues: l.s.Applier.Manager.Queues, Run: fork}.Decide(f)
+		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Request: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint, Queues: l.s.Applier.Engine.Queues, Run: fork}.Decide(f)
 	})
 	if err != nil {
 		return Forked{}, err

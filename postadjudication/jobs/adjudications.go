@@ -177,7 +177,7 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 	if err != nil {
 		return Status{}, err
 	}
-	after, err := end(j.s.applier.Manager.Fetcher(), &snap.Run, lease.Held{Run: snap.Run.ID, Tenant: j.tenant, Worker: a.Worker, Attempt: attempt, Actor: j.actor})
+	after, err := end(j.s.applier.Fetcher, &snap.Run, lease.Held{Run: snap.Run.ID, Tenant: j.tenant, Worker: a.Worker, Attempt: attempt, Actor: j.actor})
 	if err == nil {
 		return ended(after), nil
 	}

@@ -25,7 +25,7 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	if err := j.problems(job); err != nil {
 		return Status{}, err
 	}
-	if err := j.s.applier.Manager.MeasureClock(ctx); err != nil {
+	if err := j.s.applier.Engine.MeasureClock(ctx); err != nil {
 		return Status{}, err
 	}
 	if err := j.AddQueue(ctx, job.Queue); err != nil {

@@ -34,8 +34,22 @@ type Store struct {
 	letters *deadletter.Repository
 	kept    Retention
 	now     func() time.Time
-	runs    *lru.Cache[jobName, background.RunID] // runs of jobs that this process leased
-	queues  *lru.Cache[queueName, struct{}]       // queues that are stored already
+	runs    runCache
+	queues  queueCache
+}
+
+// runCache has the runs of jobs that this process leased. It and queueCache are interfaces so that
+// packages with a Store do not compile the caches again.
+type runCache interface {
+	Get(job jobName) (run background.RunID, ok bool)
+	Add(job jobName, run background.RunID) (evicted bool)
+	Remove(job jobName) (present bool)
+}
+
+// queueCache has the queues that are stored already.
+type queueCache interface {
+	Contains(queue queueName) bool
+	Add(queue queueName, _ struct{}) (evicted bool)
 }
 
 // queueName names a queue.

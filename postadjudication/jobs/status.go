@@ -99,7 +99,7 @@ func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 			return Status{}, err
 		}
 		if now := j.s.now(); snap.Run.State.Waiting() && snap.Run.Expired(now) {
-			after, err := j.s.applier.Manager.Fetcher().Expire(ctx, snap.Run)
+			after, err := j.s.applier.Fetcher.Expire(ctx, snap.Run)
 			if err != nil {
 				return Status{}, err
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -49,7 +50,7 @@ func (j Jobs) Fetch(ctx context.Context, f Fetch) ([]Fetched, error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
-	claimed, err := j.s.applier.Manager.Fetcher().Fetch(ctx, lease.Want{
+	claimed, err := j.s.applier.Fetcher.Fetch(ctx, lease.Want{
 		Tenant: j.tenant, Queues: f.Queues, Count: f.Count, Worker: f.Worker, Actor: j.actor, Length: f.Visibility, Key: f.Key,
 	})
 	out := make([]Fetched, len(claimed))
@@ -116,7 +117,7 @@ func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status
 	if len(output) > background.MaxOutput || len(output) > 0 && !json.Valid(output) {
 		return Status{}, &refusal.FieldError{Field: "result", Problem: "must be JSON of at most 65536 bytes"}
 	}
-	return j.answer(ctx, a, func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+	return j.answer(ctx, a, func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		res := background.Result{Class: background.Executed, Output: output}
 		if adjudication != nil {
 			var err error
@@ -133,7 +134,7 @@ func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status
 // executed: by a code that begins with x_not_executed, or by outcome_class not_executed in its details.
 // Errors are those of Ack.
 func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retryable bool, end background.EndOrder) (Status, error) {
-	return j.answer(ctx, a, func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+	return j.answer(ctx, a, func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		if adjudication != nil {
 			return f.Finish(ctx, held, failureOf(why, retryable, end))
 		}
@@ -145,7 +146,7 @@ func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retrya
 // not count. An adjudication counts as handed back only if why states that it was not executed, as with
 // Nack. Errors are those of Ack.
 func (j Jobs) HandBack(ctx context.Context, a Answer, why background.Failure) (Status, error) {
-	return j.answer(ctx, a, func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+	return j.answer(ctx, a, func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		if adjudication != nil && !statesNotExecuted(why) {
 			return f.Finish(ctx, held, failureOf(why, true, background.EndByPolicy))
 		}
@@ -157,14 +158,14 @@ func (j Jobs) HandBack(ctx context.Context, a Answer, why background.Failure) (S
 }
 
 // endAttempt ends an attempt. The run is that of an adjudication; nil for any other job.
-type endAttempt func(f *background.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error)
+type endAttempt func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error)
 
 // answer ends the lease of a job. The run of the job is cached: after a retry it is another one.
 func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, error) {
 	if err := checkWorker(a.Worker); err != nil {
 		return Status{}, err
 	}
-	f := j.s.applier.Manager.Fetcher()
+	f := j.s.applier.Fetcher
 	run, cached := j.s.runs.Get(jobName{j.tenant, a.ID})
 	if !cached {
 		switch snap, err := j.adjudications().find(ctx, a.ID); {
@@ -270,7 +271,7 @@ func (j Jobs) extend(ctx context.Context, worker string, ids []string, visibilit
 		names[run] = id
 		held = append(held, lease.Held{Run: run, Tenant: j.tenant, Worker: worker})
 	}
-	extended, err := j.s.applier.Manager.Fetcher().Extend(ctx, held, visibility)
+	extended, err := j.s.applier.Fetcher.Extend(ctx, held, visibility)
 	out := make([]string, len(extended))
 	for i, l := range extended {
 		out[i] = names[l.Run]

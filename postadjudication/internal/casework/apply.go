@@ -19,7 +19,8 @@ import (
 type Applier struct {
 	Letters       LetterJournal
 	Journal       *journal.Journal
-	Manager       *background.Manager // set after the families exist
+	Engine        Engine  // set after the families exist
+	Fetcher       Fetcher // set after the families exist
 	Settlements   *SettlementFamily
 	PlainFamilies map[string]*PlainFamily
 	Sessions      *Sessions
@@ -203,7 +204,7 @@ func (c *Applier) NotifyRuns(ctx context.Context, created ...*background.Run) {
 		return
 	}
 	for _, r := range created {
-		c.Manager.NotifyAsync(ctx, *r)
+		c.Engine.NotifyAsync(ctx, *r)
 	}
 }
 

@@ -44,7 +44,7 @@ func (c *Applier) Cancel(ctx context.Context, tenant string, id background.RunID
 			continue
 		}
 		if err == nil {
-			c.Manager.Wake(id)
+			c.Engine.Wake(id)
 		}
 		return run, err
 	}

@@ -157,7 +157,7 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 	} else if err != nil {
 		return "", err
 	}
-	c.Manager.Wake(id)
+	c.Engine.Wake(id)
 	return seen.Case.Subject, nil
 }
 

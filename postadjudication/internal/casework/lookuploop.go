@@ -250,7 +250,7 @@ func (l *LookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 	if err != nil {
 		return err
 	}
-	if l.Manager.BreakerOpen(s.Run) {
+	if l.Engine.BreakerOpen(s.Run) {
 		return nil
 	}
 	q, err := l.Settlements.readLookupEvidence(ctx, s.Run)

@@ -106,7 +106,7 @@ func (c *Applier) removeArchivedTasks(ctx context.Context, changes []journal.Cha
 			purged = append(purged, changes[i].After.Run)
 		}
 	}
-	if err := c.Manager.RemoveArchivedTasks(ctx, purged); err != nil {
+	if err := c.Engine.RemoveArchivedTasks(ctx, purged); err != nil {
 		c.Log.Warn("archived tasks of purged letters were not removed yet", zap.Int("letters", len(purged)), zap.Error(err))
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Sessions reads the sessions of processes that run.
 type Sessions struct {
 	Journal *journal.Journal
-	Manager *background.Manager
+	Engine  Engine
 }
 
 // SessionTimeout is how long a process without a heartbeat counts as running.
@@ -22,11 +22,11 @@ const SessionTimeout = 30 * time.Second
 
 // Running returns the sessions of running processes.
 func (p *Sessions) Running(ctx context.Context) ([]background.Session, error) {
-	if err := p.Manager.MeasureClock(ctx); err != nil { // with a clock that is off, all sessions would look old
+	if err := p.Engine.MeasureClock(ctx); err != nil { // with a clock that is off, all sessions would look old
 		return nil, err
 	}
 	sessions, err := p.Journal.Sessions.Sessions(ctx)
-	since := p.Manager.Now().Add(-SessionTimeout)
+	since := p.Engine.Now().Add(-SessionTimeout)
 	return slices.DeleteFunc(sessions, func(one background.Session) bool { return one.Lost || one.BeatAt.Before(since) }), err
 }
 

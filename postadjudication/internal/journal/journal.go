@@ -43,15 +43,23 @@ type Journal struct {
 	opener         *opener
 	transitionPath *pg.SlowPath // transitions that wait for a lock
 
-	transitions          *pg.Batcher[*chainedChange, receipts.CaseID, result]
-	handledDeaths        *pg.Batcher[*chainedChange, receipts.CaseID, result] // deaths that start a letter handler; other deaths are in transitions
-	leaseEnds            *pg.Batcher[*chainedChange, receipts.CaseID, result] // ends of attempts of remote workers
-	finds                *pg.Batcher[background.RunID, background.RunID, Snapshot]
+	transitions          pg.Batcher[*chainedChange, result]
+	handledDeaths        pg.Batcher[*chainedChange, result] // deaths that start a letter handler; other deaths are in transitions
+	leaseEnds            pg.Batcher[*chainedChange, result] // ends of attempts of remote workers
+	finds                pg.Batcher[background.RunID, Snapshot]
 	wideTransitionStmt   preparedStmt
 	narrowTransitionStmt preparedStmt
 	findStmt             preparedStmt
 
-	cache *lru.Cache[background.RunID, *Snapshot] // what this process last wrote; may be stale
+	cache snapshotCache
+}
+
+// snapshotCache has what this process last wrote of a run; it may be stale. It is an interface, as
+// pg.Batcher is, so that only this package compiles the cache.
+type snapshotCache interface {
+	Get(run background.RunID) (s *Snapshot, ok bool)
+	Add(run background.RunID, s *Snapshot) (evicted bool)
+	Remove(run background.RunID) (present bool)
 }
 
 // shared is what all parts of a Journal use.

@@ -26,7 +26,7 @@ import (
 type LeaseStore struct {
 	j        *Journal
 	fetchDB  *sql.DB
-	claims   *pg.Batcher[*Claim, *Claim, []background.Claimed]
+	claims   pg.Batcher[*Claim, []background.Claimed]
 	dueStmt  *sql.Stmt
 	claim    *sql.Stmt
 	endStmt  preparedStmt

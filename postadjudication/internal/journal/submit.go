@@ -112,7 +112,7 @@ var errCaseExists = errors.New("journal: the case exists")
 type opener struct {
 	*shared
 	submitPath     *pg.SlowPath // submissions that wait for a lock
-	opens          *pg.Batcher[*chainedChange, subjectKey, openResult]
+	opens          pg.Batcher[*chainedChange, openResult]
 	wideOpenStmt   preparedStmt
 	narrowOpenStmt preparedStmt
 	knownEscrows   *escrowCache

@@ -121,3 +121,19 @@ func (a *RejectingArchive) Put(ctx context.Context, name string, content []byte)
 	}
 	return a.Archive.Put(ctx, name, content)
 }
+
+// RefusePurges makes the database refuse to purge letters, at the statement or at the commit, until mend
+// is called. trigger is the name, the event and the table of the trigger that refuses.
+func (r *Rig) RefusePurges(trigger string) (mend func()) {
+	r.T.Helper()
+	exec := func(statement string) {
+		r.T.Helper()
+		if _, err := r.DB.Exec(statement); err != nil {
+			r.T.Fatal(err)
+		}
+	}
+	exec(`CREATE FUNCTION recourse.stubborn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.letter = 'purged' THEN RAISE 'not this one'; END IF; RETURN NEW; END $$`)
+	exec(`CREATE ` + trigger + ` FOR EACH ROW EXECUTE FUNCTION recourse.stubborn()`)
+	return func() { exec(`DROP FUNCTION recourse.stubborn() CASCADE`) }
+}

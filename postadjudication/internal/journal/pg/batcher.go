@@ -16,7 +16,22 @@ import (
 //
 // No batch holds two rows of one key: of several rows that match one target an UPDATE would
 // apply one and drop the others silently.
-type Batcher[T any, K comparable, R any] struct {
+//
+// It is an interface for the compiler: the methods of a generic struct are compiled again in each
+// package whose types lead to it.
+type Batcher[T, R any] interface {
+	// Do queues a row and blocks until its outcome is known. It takes no context: a queued row
+	// may be committed, and to return early would make a written transition look like a failed
+	// one.
+	Do(row T) (R, error)
+	// Close flushes the queued rows, then stops the flusher. A later Do returns ErrClosed.
+	Close()
+	// Stats counts the batches since the batcher was made.
+	Stats() BatchStats
+}
+
+// batcher implements Batcher; K is the key of a row.
+type batcher[T any, K comparable, R any] struct {
 	key   func(T) K
 	flush func([]T) []Answer[R]
 
@@ -53,16 +68,13 @@ const (
 )
 
 // NewBatcher returns a batcher that writes rows by flush, which answers each in their order.
-func NewBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []Answer[R]) *Batcher[T, K, R] {
-	b := &Batcher[T, K, R]{key: key, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func NewBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []Answer[R]) Batcher[T, R] {
+	b := &batcher[T, K, R]{key: key, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go b.run()
 	return b
 }
 
-// Do queues a row and blocks until its outcome is known. It takes no context: a queued row
-// may be committed, and to return early would make a written transition look like a failed
-// one.
-func (b *Batcher[T, K, R]) Do(row T) (R, error) {
+func (b *batcher[T, K, R]) Do(row T) (R, error) {
 	w := waiter[T, R]{row, make(chan Answer[R], 1)}
 	b.mu.Lock()
 	if b.closed {
@@ -80,15 +92,14 @@ func (b *Batcher[T, K, R]) Do(row T) (R, error) {
 	return a.Value, a.Err
 }
 
-func (b *Batcher[T, K, R]) wakeFlusher() {
+func (b *batcher[T, K, R]) wakeFlusher() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Close flushes the queued rows, then stops the flusher.
-func (b *Batcher[T, K, R]) Close() {
+func (b *batcher[T, K, R]) Close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -96,10 +107,9 @@ func (b *Batcher[T, K, R]) Close() {
 	<-b.done
 }
 
-// Stats counts the batches since the batcher was made.
-func (b *Batcher[T, K, R]) Stats() BatchStats { return b.sizes.stats() }
+func (b *batcher[T, K, R]) Stats() BatchStats { return b.sizes.stats() }
 
-func (b *Batcher[T, K, R]) run() {
+func (b *batcher[T, K, R]) run() {
 	defer close(b.done)
 	for {
 		if b.lastRows >= lingerMinRows {
@@ -125,7 +135,7 @@ func (b *Batcher[T, K, R]) run() {
 }
 
 // linger blocks until enough rows are queued, at most lingerTime.
-func (b *Batcher[T, K, R]) linger() {
+func (b *batcher[T, K, R]) linger() {
 	timeout := time.NewTimer(lingerTime)
 	defer timeout.Stop()
 	for b.queued() < b.lingerTarget {
@@ -137,14 +147,14 @@ func (b *Batcher[T, K, R]) linger() {
 	}
 }
 
-func (b *Batcher[T, K, R]) queued() int {
+func (b *batcher[T, K, R]) queued() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue)
 }
 
 // takeBatch removes up to maxBatch rows of different keys from the queue, in order.
-func (b *Batcher[T, K, R]) takeBatch() (batch []waiter[T, R], closed bool) {
+func (b *batcher[T, K, R]) takeBatch() (batch []waiter[T, R], closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seen := make(map[K]struct{}, min(len(b.queue), maxBatch))
@@ -170,7 +180,7 @@ func (b *Batcher[T, K, R]) takeBatch() (batch []waiter[T, R], closed bool) {
 }
 
 // recordSize adapts lingerTarget to the size of a batch.
-func (b *Batcher[T, K, R]) recordSize(rows int) {
+func (b *batcher[T, K, R]) recordSize(rows int) {
 	b.lastRows = rows
 	b.peakRows = max(float64(rows), b.peakRows*(1-1./peakDecayBatches))
 	b.lingerTarget = min(lingerMaxRows, int(math.Ceil(b.peakRows)))

@@ -79,7 +79,7 @@ func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 		{"the peak of a full batch has decayed", append([]int{maxBatch}, slices.Repeat([]int{9}, 4*peakDecayBatches)...), 9, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &Batcher[int, int, int]{wake: make(chan struct{}, 1), queue: make([]waiter[int, int], c.rows)}
+			b := &batcher[int, int, int]{wake: make(chan struct{}, 1), queue: make([]waiter[int, int], c.rows)}
 			for _, n := range c.batches {
 				b.recordSize(n)
 			}
@@ -96,7 +96,7 @@ func TestLingeringEndsWhenEnoughRowsWait(t *testing.T) {
 // The row that reaches the target ends the lingering.
 func TestTheLastOfEnoughRowsEndsTheLingering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &Batcher[int, int, int]{wake: make(chan struct{}, 1)}
+		b := &batcher[int, int, int]{wake: make(chan struct{}, 1)}
 		const enough = 8
 		b.recordSize(enough)
 		begin, late := time.Now(), lingerTime/4
@@ -154,7 +154,7 @@ func TestAClosedBatcherHasWrittenWhatItWasGiven(t *testing.T) {
 			}
 		})
 	}
-	for b.queued() == 0 {
+	for b.(*batcher[int, int, int]).queued() == 0 {
 		runtime.Gosched()
 	}
 	closed := make(chan struct{})

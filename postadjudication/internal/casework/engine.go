@@ -1,0 +1,39 @@
+package casework
+
+import (
+	"context"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
+)
+
+// Engine is what decisions about cases use of the background.Manager. Its methods are those of the
+// manager, which documents them.
+//
+// It is an interface for the compiler: a struct with a *background.Manager leads to the types of
+// go-redis, whose two thousand functions are compiled again in each package that uses the struct.
+type Engine interface {
+	MeasureClock(ctx context.Context) error
+	Now() time.Time
+
+	Queue(family, retryKey string) string
+	Queues(family string) []string
+	QueueIsPaused(ctx context.Context, queue string) (bool, error)
+
+	Notify(ctx context.Context, r background.Run) error
+	NotifyAsync(ctx context.Context, r background.Run)
+	Wake(id background.RunID)
+	BreakerOpen(r background.Run) bool
+	RemoveArchivedTasks(ctx context.Context, letters []background.Run) error
+}
+
+// Fetcher gives remote runs to workers and records their answers: background.Fetcher, which documents
+// the methods. It is an interface for the same reason as Engine.
+type Fetcher interface {
+	Fetch(ctx context.Context, want lease.Want) ([]background.Claimed, error)
+	Finish(ctx context.Context, held lease.Held, res background.Result) (background.Ended, error)
+	HandBack(ctx context.Context, held lease.Held, why *background.Failure) (background.Ended, error)
+	Extend(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error)
+	Expire(ctx context.Context, run background.Run) (background.Run, error)
+}
