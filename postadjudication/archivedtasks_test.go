@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig/taskinspector"
 )
 
 // With so many old tasks, asynq's own trimming fails permanently in its script, and with it the
@@ -21,7 +22,7 @@ import (
 func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	d.InsertArchivedTasks(t, rig.OnlyQueue, 9000, time.Now().Add(-91*24*time.Hour))
 	r.Escrow.Answer(rig.Refuses)
 	r.StartWorkers()
@@ -36,13 +37,13 @@ func TestRunsAreDeadLetteredWhenTheArchiveIsFullOfOldTasks(t *testing.T) {
 func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	r.Escrow.Answer(rig.Refuses)
 	const deaths, older, kept = 1000, 4900, 5000
 	d.InsertArchivedTasks(t, rig.OnlyQueue, older, time.Now().Add(-time.Hour))
 	r.StartWorkers()
 	dieTogether(r, deaths)
-	rig.WaitArchivedTasks(r, d, kept, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, d, kept, rig.OnlyQueue)
 	r.Wait("the archived tasks of the letters are kept", func() bool { return archivedSince(t, d, time.Now().Add(-30*time.Minute)) == deaths })
 	if open := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
 		t.Errorf("%d open letters of %d deaths", open, deaths)
@@ -69,7 +70,7 @@ func dieTogether(r *rig.Rig, n int) []postadjudication.Submitted {
 }
 
 // archivedSince returns how many archived tasks died after a time.
-func archivedSince(t *testing.T, d rig.Inspector, since time.Time) int {
+func archivedSince(t *testing.T, d taskinspector.Inspector, since time.Time) int {
 	t.Helper()
 	n, err := d.Redis.ZCount(t.Context(), "asynq:{"+rig.OnlyQueue+"}:archived", strconv.FormatInt(since.Unix(), 10), "+inf").Result()
 	if err != nil {
@@ -81,7 +82,7 @@ func archivedSince(t *testing.T, d rig.Inspector, since time.Time) int {
 func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Request == nil || !strings.Contains(string(c.Request), `"generation":1`) {
 			return r.Escrow.Pay(c, c.Amount.Minor)
@@ -92,14 +93,14 @@ func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 	r.MustSubmit(rig.Release(1))
 	r.MustSubmit(rig.Release(2))
 	r.WaitNoneLive()
-	rig.WaitArchivedTasks(r, d, 2, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, d, 2, rig.OnlyQueue)
 	again := rig.Release(1)
 	again.Generation = 2
 	if s := r.MustSubmit(again); s.Reply != postadjudication.Created {
 		t.Fatalf("%+v", s)
 	}
 	r.WaitNoneLive()
-	rig.WaitArchivedTasks(r, d, 1, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, d, 1, rig.OnlyQueue)
 	if found := tamperingReceipts(r); found != 0 {
 		t.Errorf("%d receipts report tampering", found)
 	}
@@ -109,7 +110,7 @@ func TestArchivedTasksOfClosedLettersAreRemoved(t *testing.T) {
 func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	d.InsertArchivedTasks(t, rig.OnlyQueue, 5600, time.Now().Add(-time.Hour))
 	var others []*rig.Rig
 	for range 2 {
@@ -120,7 +121,7 @@ func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 		started.Go(func() { o.StartWorkers() })
 	}
 	started.Wait()
-	rig.WaitArchivedTasks(r, d, 5000, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, d, 5000, rig.OnlyQueue)
 	r.MustAudit()
 }
 
@@ -129,14 +130,14 @@ func TestSeveralProcessesRemoveArchivedTasksSafely(t *testing.T) {
 func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	r.Escrow.Answer(rig.Refuses)
 	const deaths, newer = 600, 5000 // as many newer ones as the archive keeps
 	r.StartWorkers()
 	letters := dieTogether(r, deaths)
 	r.Wait("the letters are archived", func() bool { return d.Archived(t, rig.OnlyQueue) == deaths })
 	d.InsertArchivedTasks(t, rig.OnlyQueue, newer, time.Now().Add(time.Hour))
-	rig.WaitArchivedTasks(r, d, newer, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, d, newer, rig.OnlyQueue)
 	if left := d.Archived(t, rig.OnlyQueue) - archivedSince(t, d, time.Now().Add(30*time.Minute)); left != 0 {
 		t.Fatalf("%d letters have their archived task", left)
 	}

@@ -37,7 +37,7 @@ func (t TenantBreakers) Open(ctx context.Context, target, reason string) (casest
 	}
 	reason = validate.Clean(reason, 1024)
 	for {
-		now, _, err := t.s.manager.UpdateBreaker(ctx, of, func(now circuit.Breaker) (circuit.Breaker, bool) {
+		now, _, err := t.s.engine.UpdateBreaker(ctx, of, func(now circuit.Breaker) (circuit.Breaker, bool) {
 			return now.Open(true, t.actor, circuit.CauseManual, reason, t.s.now())
 		})
 		if err != nil {
@@ -62,7 +62,7 @@ func (t TenantBreakers) Release(ctx context.Context, target, reason string) (cas
 		return casestatus.Breaker{}, err
 	}
 	reason = validate.Clean(reason, 1024)
-	now, changed, err := t.s.manager.UpdateBreaker(ctx, of, func(now circuit.Breaker) (circuit.Breaker, bool) {
+	now, changed, err := t.s.engine.UpdateBreaker(ctx, of, func(now circuit.Breaker) (circuit.Breaker, bool) {
 		return now.Release(t.actor, circuit.CauseManual, reason, t.s.now())
 	})
 	if err == nil && !changed {
@@ -127,7 +127,7 @@ func (t TenantBreakers) familyOf(ctx context.Context, target string) (string, er
 // Breakers returns the circuit breakers that are not closed, as known to this process.
 // stalled are those with paused runs but no new case to probe with: these need a person.
 func (h *Health) Breakers() (open, stalled []casestatus.Breaker) {
-	blocking, stuck := h.s.manager.Breakers()
+	blocking, stuck := h.s.engine.Breakers()
 	for _, b := range blocking {
 		open = append(open, casestatus.BreakerOf(b))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/engine"
 	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
@@ -32,11 +33,11 @@ var (
 	ErrLetterChanged      = casework.ErrLetterChanged
 )
 
-func (s *Service) Journal() *journal.Journal    { return s.journal }
-func (s *Service) Index() *search.Index         { return s.index }
-func (s *Service) Manager() *background.Manager { return s.manager.(*background.Manager) }
-func (s *Service) Family() background.Family    { return s.settlements }
-func (s *Service) Logger() *zap.Logger          { return s.log }
+func (s *Service) Journal() *journal.Journal { return s.journal }
+func (s *Service) Index() *search.Index      { return s.index }
+func (s *Service) Engine() engine.Engine     { return s.engine }
+func (s *Service) Family() background.Family { return s.settlements }
+func (s *Service) Logger() *zap.Logger       { return s.log }
 
 // Now returns the time of the database, as the service estimates it.
 func (s *Service) Now() time.Time { return s.now() }
@@ -81,7 +82,7 @@ func (s *Service) SubmitAsOlderVersion(ctx context.Context, a Adjudication) (Sub
 	}
 	ad := admission{
 		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
-		queue: s.manager.Queue(Family, a.RetryKey()), policy: s.policies.base, request: request, digest: a.contentDigest(payload), at: s.now(),
+		queue: s.engine.Queue(Family, a.RetryKey()), policy: s.policies.base, request: request, digest: a.contentDigest(payload), at: s.now(),
 	}
 	return s.submit(ctx, ad.submission(), nil)
 }

@@ -5,12 +5,13 @@ import (
 
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig/taskinspector"
 )
 
 func TestSubmitDoesNotWaitForRedisAndCloseDoes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	resume := d.Pause(t)
 	const n = 3
 	for i := range n {

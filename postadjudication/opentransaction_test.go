@@ -98,7 +98,7 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 			t.Errorf("release: %v", err)
 		}
 	}
-	if err := r.Manager().Healthy(); err != nil {
+	if err := r.Engine().Healthy(); err != nil {
 		t.Error(err)
 	}
 	waiting.Wait()

@@ -58,7 +58,7 @@ func TestTwoWorkersAndDuplicateDeliveriesMakeOneAttemptEach(t *testing.T) {
 			for notification := 2; notification < 4; notification++ { // notifications that are not in the journal
 				run := s.AsWritten()
 				run.NotificationNumber = notification
-				if err := r.Manager().Notify(context.Background(), run); err != nil {
+				if err := r.Engine().Notify(context.Background(), run); err != nil {
 					t.Error(err)
 				}
 			}

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/engine"
 	"github.com/recourse-dev/recourse/postadjudication/internal/eventlog"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
@@ -131,20 +130,6 @@ type Caller = casework.Caller
 // WithCaller returns a context that carries the caller.
 func WithCaller(ctx context.Context, c Caller) context.Context { return casework.WithCaller(ctx, c) }
 
-// manager is what a Service uses of the background.Manager besides casework.Engine.
-type manager interface {
-	casework.Engine
-	Run(ctx context.Context) error
-	Close() error
-	CheckRedis(ctx context.Context, setMarker bool) error
-	Ping(ctx context.Context) error
-	Healthy() error
-	Stats() background.Stats
-	PausedQueues() []string
-	Breakers() (open []circuit.Breaker, stalled []background.StalledBreaker)
-	UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error)
-}
-
 // statusReader is what a Service reports of runs and cases: see casestatus.Reader.
 type statusReader interface {
 	Status(ctx context.Context, tenant string, id background.RunID) (casestatus.Status, error)
@@ -162,7 +147,7 @@ type Service struct {
 
 	journal     *journal.Journal
 	index       *search.Index
-	manager     manager
+	engine      engine.Engine
 	applier     *casework.Applier
 	settlements *casework.SettlementFamily
 	policies    *policyStore
@@ -205,12 +190,12 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		journal: journal, index: index, log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace,
 		worker: c.Worker, maxRecoveries: c.MaxRecoveries,
 	}
-	if _, s.withoutRedis = c.Redis.(absentRedis); s.withoutRedis {
+	if _, s.withoutRedis = c.Redis.(engine.AbsentRedis); s.withoutRedis {
 		c.Logger.Warn("no Redis is configured: every new run is left to the sweeper of a process that has one")
 	}
 	families := s.openFamilies(&c, installed.ID)
 	if err = s.openSubjects(ctx, &c, families); err == nil {
-		err = s.openManager(&c, installed.ID, families)
+		err = s.openEngine(&c, installed.ID, families)
 	}
 	if err != nil {
 		index.Close()
@@ -218,14 +203,14 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		return nil, err
 	}
 	if s.executes && !s.withoutRedis {
-		if err := s.manager.CheckRedis(ctx, true); err != nil {
+		if err := s.engine.CheckRedis(ctx, true); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
 	return s, nil
 }
 
-// openFamilies prepares the families, whose runs the manager executes. Without an executor the
+// openFamilies prepares the families, whose runs the engine executes. Without an executor the
 // settlement family still names its queues; Run refuses to start.
 func (s *Service) openFamilies(c *Config, databaseID string) []background.Family {
 	sessions := &casework.Sessions{Journal: s.journal}
@@ -283,13 +268,13 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	return s.policies.load(ctx)
 }
 
-// openManager connects the manager, which executes the families.
-func (s *Service) openManager(c *Config, databaseID string, families []background.Family) error {
+// openEngine connects the engine, which executes the families.
+func (s *Service) openEngine(c *Config, databaseID string, families []background.Family) error {
 	var leases background.LeaseStore
 	if c.Jobs {
 		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies, Settlements: s.settlements, Log: c.Logger}
 	}
-	engine, err := background.New(background.Config{
+	opened, fetcher, err := engine.Open(background.Config{
 		Redis: c.Redis, Store: s.journal.Engine(), Families: families, Leases: leases, Slots: c.Slots, Servers: c.Servers, Shards: c.Shards, Poll: c.Poll,
 		Grace: c.Grace, SweepEvery: c.Sweep, LostAfter: c.LostAfter, MaxRecoveries: c.MaxRecoveries, Worker: c.Worker, Logger: c.Logger, Now: c.Now, ClockSimulated: c.Simulated, Tracer: c.Tracer, NewID: casework.NewID, OnTransition: c.OnTransition,
 		Breaker: c.Breaker, OnBreakerChange: c.OnBreaker, Database: databaseID, ClaimsBlocked: s.database.unready,
@@ -298,7 +283,7 @@ func (s *Service) openManager(c *Config, databaseID string, families []backgroun
 	if err != nil {
 		return err
 	}
-	s.manager, s.applier.Engine, s.applier.Sessions.Engine, s.applier.Fetcher = engine, engine, engine, engine.Fetcher()
+	s.engine, s.applier.Engine, s.applier.Sessions.Engine, s.applier.Fetcher = opened, opened, opened, fetcher
 	return nil
 }
 
@@ -311,7 +296,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("postadjudication: Config needs DatabaseURL")
 	}
 	if c.Redis == nil {
-		c.Redis = absentRedis{}
+		c.Redis = engine.AbsentRedis{}
 	}
 	if c.Policy.OnExhaustion == retrypolicy.Discard {
 		return c, errors.New("postadjudication: a settlement is never discarded; leave Policy.OnExhaustion at dead_letter")
@@ -403,7 +388,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer loops.Wait()
 	defer stopLoops()
 	defer stopUpkeep()
-	return s.manager.Run(ctx)
+	return s.engine.Run(ctx)
 }
 
 // Prune runs a round of retention now, as Run does at intervals. Report counts what it did.
@@ -418,7 +403,7 @@ func (h *Health) CheckRedis(ctx context.Context) error {
 	if h.s.withoutRedis {
 		return nil
 	}
-	return h.s.manager.CheckRedis(ctx, false)
+	return h.s.engine.CheckRedis(ctx, false)
 }
 
 // Close stops Run, waits for submissions that are being written, sends the notifications that
@@ -426,7 +411,7 @@ func (h *Health) CheckRedis(ctx context.Context) error {
 // It returns the error of closing Redis. A submission that was answered needs no Close: it is
 // committed.
 func (s *Service) Close() error {
-	err := s.manager.Close()
+	err := s.engine.Close()
 	s.subscribers.close(s.grace)
 	s.index.Close()
 	s.journal.Close()
@@ -453,7 +438,7 @@ func (s *Service) written() uint64 {
 }
 
 // now returns the time in UTC and whole microseconds, the precision of Postgres.
-func (s *Service) now() time.Time { return s.manager.Now() }
+func (s *Service) now() time.Time { return s.engine.Now() }
 
 // Migrate migrates the schema of a database to this program's version. It returns the
 // version before and after.
@@ -482,15 +467,4 @@ func (h *Health) DatabaseRole(ctx context.Context) (DatabaseRole, error) {
 
 // ErrNoRedis means that a Service was opened without a Redis. It reads and writes as any
 // other: the sweeper of a process that executes enqueues its runs. It does not Run.
-var ErrNoRedis = errors.New("postadjudication: Config.Redis is needed to notify workers and to run")
-
-// absentRedis is the Redis of a Service without one. Every command returns ErrNoRedis.
-type absentRedis struct{}
-
-// MakeRedisClient implements asynq.RedisConnOpt.
-func (absentRedis) MakeRedisClient() any {
-	return redis.NewClient(&redis.Options{
-		Dialer:     func(context.Context, string, string) (net.Conn, error) { return nil, ErrNoRedis },
-		MaxRetries: -1, // a retry would fail as well
-	})
-}
+var ErrNoRedis = engine.ErrNoRedis

@@ -53,7 +53,7 @@ func (s *Service) Health() *Health { return &Health{s} }
 
 // Stats returns the counters of this process.
 func (h *Health) Stats() Stats {
-	out := Stats{Stats: h.s.manager.Stats()}
+	out := Stats{Stats: h.s.engine.Stats()}
 	out.Transitions, out.NewCases = h.s.journal.BatchStats()
 	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = h.s.subscribers.count(), h.s.subscribers.returned.Load(), h.s.subscribers.failed.Load()
 	out.Retention = h.s.keeper.Stats()
@@ -88,7 +88,7 @@ func (h *Health) Levels(ctx context.Context) (l Levels, err error) {
 
 // Paused returns the queues that were paused in asynq when last seen: their runs
 // wait until a person unpauses them.
-func (h *Health) Paused() []string { return h.s.manager.PausedQueues() }
+func (h *Health) Paused() []string { return h.s.engine.PausedQueues() }
 
 // Unready is a reason why a process does no work.
 type Unready = background.Unready
@@ -99,9 +99,9 @@ func (h *Health) Check(ctx context.Context) error {
 	var database, redis error
 	var pings sync.WaitGroup // concurrent: a database that hangs must not use up the time for Redis
 	pings.Go(func() { database = h.s.journal.Ping(ctx) })
-	pings.Go(func() { redis = h.s.manager.Ping(ctx) })
+	pings.Go(func() { redis = h.s.engine.Ping(ctx) })
 	pings.Wait()
-	errs := []error{h.s.manager.Healthy()}
+	errs := []error{h.s.engine.Healthy()}
 	if database != nil {
 		errs = append(errs, &Unready{Reason: "the database can't be reached", Err: fmt.Errorf("the journal cannot be reached: %w", database)})
 	}
@@ -132,7 +132,7 @@ type Unserved = journal.Unserved
 // Unserved returns the queues of live runs of all tenants that no running process serves: their
 // runs wait until one does. It reads every live run.
 func (h *Health) Unserved(ctx context.Context) ([]Unserved, error) {
-	if err := h.s.manager.MeasureClock(ctx); err != nil {
+	if err := h.s.engine.MeasureClock(ctx); err != nil {
 		return nil, err
 	}
 	return h.s.journal.Metrics.Unserved(ctx, h.s.now().Add(-casework.SessionTimeout))

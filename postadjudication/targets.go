@@ -74,7 +74,7 @@ var ErrTargets = journal.ErrTargetsDiffer
 // Postgres is away; its only error is ErrTargets. It returns nil if ctx ends.
 func (s *Service) recordTargets(ctx context.Context) error {
 	for failing := false; ctx.Err() == nil; failing = true {
-		err := s.manager.MeasureClock(ctx)
+		err := s.engine.MeasureClock(ctx)
 		if err == nil {
 			err = s.journal.Targets.Record(ctx, casework.Family, s.settlements.Targets.BreakerTargets(), s.now().Add(-casework.SessionTimeout))
 		}
@@ -150,7 +150,7 @@ type Uncalled = journal.Uncalled
 // that no running process calls: they can be neither executed nor looked up until one does. It
 // reads all these runs and letters.
 func (h *Health) Uncalled(ctx context.Context) ([]Uncalled, error) {
-	if err := h.s.manager.MeasureClock(ctx); err != nil {
+	if err := h.s.engine.MeasureClock(ctx); err != nil {
 		return nil, err
 	}
 	return h.s.journal.Metrics.Uncalled(ctx, casework.Family, h.s.now().Add(-casework.SessionTimeout))

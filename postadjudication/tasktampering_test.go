@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig/taskinspector"
 )
 
 func tamperingReceipts(r *rig.Rig) int {
@@ -25,11 +26,11 @@ func untilTamperingRecorded(r *rig.Rig, run background.RunID, what string) {
 }
 
 // archivedTask waits for a run's death and its archived task, whichever delivery that is of.
-func archivedTask(r *rig.Rig, d rig.Inspector, n int) (s postadjudication.Submitted, taskID string) {
+func archivedTask(r *rig.Rig, d taskinspector.Inspector, n int) (s postadjudication.Submitted, taskID string) {
 	r.T.Helper()
 	s = r.MustSubmit(rig.Release(n))
 	r.WaitNoneLive()
-	rig.WaitArchivedTasks(r, d, 1, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, d, 1, rig.OnlyQueue)
 	// A second notification would leave an archived task of its own.
 	r.Wait("asynq holds nothing but the archive", func() bool {
 		info, err := d.GetQueueInfo(rig.OnlyQueue)
@@ -50,7 +51,7 @@ func refuseAll(r *rig.Rig) {
 func TestArchivingTheTaskOfALiveRunIsDetectedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	s := r.MustNotify(r.MustSubmit(rig.Release(1))) // no worker runs yet
 	if err := d.ArchiveTask(rig.OnlyQueue, s.Run.String()+".1"); err != nil {
 		t.Fatal(err)
@@ -64,7 +65,7 @@ func TestArchivingTheTaskOfALiveRunIsDetectedAndChangesNothing(t *testing.T) {
 	if n := tamperingReceipts(r); n != 1 {
 		t.Errorf("%d receipts for one delivery", n)
 	}
-	rig.WaitArchivedTasks(r, d, 0, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, d, 0, rig.OnlyQueue)
 	r.MustAudit()
 }
 
@@ -72,14 +73,14 @@ func TestRunningTheArchivedTaskOfALetterIsDetectedOnceAndPaysNothing(t *testing.
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
 	refuseAll(r)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	s, taskID := archivedTask(r.StartWorkers(), d, 1)
 	for range 2 {
 		if err := d.RunTask(rig.OnlyQueue, taskID); err != nil {
 			t.Fatal(err)
 		}
 		untilTamperingRecorded(r, s.Run, background.ArchivedTaskRequeued)
-		rig.WaitArchivedTasks(r, d, 1, rig.OnlyQueue)
+		taskinspector.WaitArchived(r, d, 1, rig.OnlyQueue)
 	}
 	r.Wait("the archived task is left alone", func() bool {
 		info, err := d.GetTaskInfo(rig.OnlyQueue, taskID)
@@ -96,7 +97,7 @@ func TestDeletingTheArchivedTaskOfALetterIsDetectedAndTheLetterStaysOpen(t *test
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
 	refuseAll(r)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	s, taskID := archivedTask(r.StartWorkers(), d, 1)
 	if err := d.DeleteTask(rig.OnlyQueue, taskID); err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func TestAFlushedRedisIsNotTampering(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
 	refuseAll(r)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	archivedTask(r.StartWorkers(), d, 1)
 	if err := d.Redis.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatal(err)
@@ -139,7 +140,7 @@ func TestAFlushedRedisIsNotTampering(t *testing.T) {
 func TestDeletingTheNotificationOfADueRunIsDetectedAndItIsSentAgain(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	if err := d.PauseQueue(rig.OnlyQueue); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestANotificationThatWasNeverSentIsNotTampering(t *testing.T) {
 func TestAPausedQueueIsReportedWhileItIsPaused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue)
-	d := rig.NewInspector(r)
+	d := taskinspector.New(r)
 	untilArchiveScanned(r.StartWorkers())
 	if paused := r.Health().Paused(); len(paused) != 0 {
 		t.Fatalf("%v", paused)

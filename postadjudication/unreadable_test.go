@@ -41,7 +41,7 @@ func TestAWorkerThatCanNotReadARunCarriesAllOthers(t *testing.T) {
 		old.MustSubmit(rig.Release(n))
 	}
 	old.WaitSettled(20)
-	if err := old.Manager().Healthy(); err != nil || old.Health().Stats().WriteFailures != 0 {
+	if err := old.Engine().Healthy(); err != nil || old.Health().Stats().WriteFailures != 0 {
 		t.Errorf("%v, %d failed writes", err, old.Health().Stats().WriteFailures)
 	}
 	ctx := context.Background()
@@ -93,8 +93,8 @@ func TestTheRecoveryOfOthersSkipsAnUnreadableRun(t *testing.T) {
 	makeUnreadable(r, runs[0].Run)
 	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) { c.LostAfter = 3 * time.Second }).StartWorkers()
 	other.WaitSettled(4)
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'running'`); n != 1 || other.Health().Stats().Unreadable != 1 || other.Manager().Healthy() != nil {
-		t.Errorf("%d still running, %d can't be read, %v", n, other.Health().Stats().Unreadable, other.Manager().Healthy())
+	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'running'`); n != 1 || other.Health().Stats().Unreadable != 1 || other.Engine().Healthy() != nil {
+		t.Errorf("%d still running, %d can't be read, %v", n, other.Health().Stats().Unreadable, other.Engine().Healthy())
 	}
 	makeReadable(r, runs[0].Run)
 	other.WaitSettled(5)

@@ -22,7 +22,7 @@ func untilOthersSettle(r *rig.Rig) {
 		r.MustSubmit(rig.Release(n))
 	}
 	r.WaitQuery("all others settle", `SELECT count(*) = 10 FROM recourse.cases WHERE progression = 'settled' AND subject LIKE 'txr_1__'`)
-	if err := r.Manager().Healthy(); err != nil || r.Health().Stats().Unrecordable == 0 {
+	if err := r.Engine().Healthy(); err != nil || r.Health().Stats().Unrecordable == 0 {
 		r.T.Errorf("healthy %v, %d unrecordable", err, r.Health().Stats().Unrecordable)
 	}
 }

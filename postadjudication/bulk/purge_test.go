@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig/taskinspector"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
@@ -40,7 +41,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, held.Run, "the auditors asked for it"); err != nil {
 		t.Fatal(err)
 	}
-	rig.WaitArchivedTasks(r, rig.NewInspector(r), 5, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, taskinspector.New(r), 5, rig.OnlyQueue)
 	q := refusedLetters()
 	plan := r.MustPlan(q)
 	if plan.Ready != 2 || plan.Refused[refusal.GateHeld] != 1 || plan.Refused[refusal.GateReconcileFirst] != 1 || plan.Money["EUR"] != 2000 {
@@ -65,7 +66,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	if len(payloads) != 1 || payloads[0].Reason != q.Reason || payloads[0].Archive == "" || payloads[0].People != 1 || payloads[0].Bulk != plan.ID.String() || payloads[0].PlannedBy != "user:ada" {
 		t.Errorf("%+v", payloads)
 	}
-	rig.WaitArchivedTasks(r, rig.NewInspector(r), 3, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, taskinspector.New(r), 3, rig.OnlyQueue)
 	if n, err := r.As("acme", "").DeadLetters.Count(ctx, deadletter.Filter{ErrorType: "http.refused"}); err != nil || n.Total != 2 {
 		t.Errorf("%+v are listed, %v", n, err)
 	}

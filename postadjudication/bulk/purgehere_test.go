@@ -120,7 +120,7 @@ func TestAPurgeOfALetterThatTheJournalRefusesLeavesNoFile(t *testing.T) {
 	r.DeadLetter(1, rig.Refuses)
 	k := r.NewPruner(rig.WithArchive(t))
 	k.As("", "").Bulk.LimitTries(4)
-	r.RefusePurges(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
+	rig.RefusePurges(r, `TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
 	b, err := k.Purge(context.Background(), deadletter.Filter{Family: postadjudication.Family})
 	checkBulkState(r, b, err, bulk.Done)
 	if failed := k.BulkItems(b.ID, "failed"); b.Progress.Failed != 1 || len(failed) != 1 || !strings.Contains(failed[0].Error, "not this one") {

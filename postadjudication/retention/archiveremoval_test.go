@@ -21,7 +21,7 @@ func TestALetterThatIsNotPurgedLeavesNoFile(t *testing.T) {
 	letter := r.DeadLetter(1, rig.Refuses)
 	k := r.NewPruner(rig.WithArchive(t)).At(174 * day)
 	k.MustPrune(retention.Report{Announced: 1})
-	mend := r.RefusePurges(`TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
+	mend := rig.RefusePurges(r, `TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
 	k.At(182 * day)
 	for range 3 {
 		if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 || got.Failed != 1 {
@@ -46,7 +46,7 @@ func TestTheFileOfACommitThatFailedStays(t *testing.T) {
 	letter := r.DeadLetter(1, rig.Refuses)
 	k := r.NewPruner(rig.WithArchive(t)).At(174 * day)
 	k.MustPrune(retention.Report{Announced: 1})
-	mend := r.RefusePurges(`CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
+	mend := rig.RefusePurges(r, `CONSTRAINT TRIGGER stubborn AFTER UPDATE ON recourse.runs DEFERRABLE INITIALLY DEFERRED`)
 	k.At(182 * day)
 	if got, err := k.Prune(context.Background()); err == nil || got.Pruned != 0 {
 		t.Errorf("%+v, %v", got, err)

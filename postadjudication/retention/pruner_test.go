@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig/taskinspector"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
@@ -28,7 +29,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.OneQueue).StartWorkers()
 	letter := r.DeadLetter(1, rig.Refuses)
-	rig.WaitArchivedTasks(r, rig.NewInspector(r), 1, rig.OnlyQueue)
+	taskinspector.WaitArchived(r, taskinspector.New(r), 1, rig.OnlyQueue)
 	k := r.NewPruner(rig.WithArchive(t))
 	k.At(172 * day).MustPrune(retention.Report{})
 	k.At(174 * day).MustPrune(retention.Report{Announced: 1})
@@ -64,7 +65,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 		t.Errorf("case %+v", c)
 	}
 	r.Wait("the archived task is removed", func() bool { // the next scan removes one that a second notification left meanwhile
-		info, err := rig.NewInspector(r).GetTaskInfo(rig.OnlyQueue, letter.Run.String()+".1")
+		info, err := taskinspector.New(r).GetTaskInfo(rig.OnlyQueue, letter.Run.String()+".1")
 		return errors.Is(err, asynq.ErrTaskNotFound) || err == nil && info.State != asynq.TaskStateArchived
 	})
 	if n := r.Count(`SELECT count(*) FROM recourse.annotations`); n != 0 {

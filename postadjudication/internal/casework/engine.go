@@ -11,8 +11,7 @@ import (
 // Engine is what decisions about cases use of the background.Manager. Its methods are those of the
 // manager, which documents them.
 //
-// It is an interface for the compiler: a struct with a *background.Manager leads to the types of
-// go-redis, whose two thousand functions are compiled again in each package that uses the struct.
+// It is an interface so that only package engine compiles what the manager's types lead to.
 type Engine interface {
 	MeasureClock(ctx context.Context) error
 	Now() time.Time
@@ -29,7 +28,7 @@ type Engine interface {
 }
 
 // Fetcher gives remote runs to workers and records their answers: background.Fetcher, which documents
-// the methods. It is an interface for the same reason as Engine.
+// the methods. It is an interface for the same reason.
 type Fetcher interface {
 	Fetch(ctx context.Context, want lease.Want) ([]background.Claimed, error)
 	Finish(ctx context.Context, held lease.Held, res background.Result) (background.Ended, error)

@@ -124,7 +124,7 @@ func (a *RejectingArchive) Put(ctx context.Context, name string, content []byte)
 
 // RefusePurges makes the database refuse to purge letters, at the statement or at the commit, until mend
 // is called. trigger is the name, the event and the table of the trigger that refuses.
-func (r *Rig) RefusePurges(trigger string) (mend func()) {
+func RefusePurges(r *Rig, trigger string) (mend func()) {
 	r.T.Helper()
 	exec := func(statement string) {
 		r.T.Helper()
