@@ -1,6 +1,7 @@
 package house
 
 import (
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +24,16 @@ func TestCINamesTestsThatExist(t *testing.T) {
 			t.Errorf(".ci/test does not have: %s", run)
 		}
 	}
+	skipped := regexp.MustCompile(`(?m)^meet='(.*)'$`).FindSubmatch(script)
+	if skipped == nil {
+		t.Fatal(".ci/test does not set meet")
+	}
+	skips := regexp.MustCompile(string(skipped[1]))
+	for _, name := range testsOutside(t, "internal/chaos") {
+		if skips.MatchString(name) {
+			t.Errorf(".ci/test may skip %s, which only internal/chaos may name so", name)
+		}
+	}
 	for _, c := range []struct{ variable, pattern, dir string }{
 		{"meet", `(?m)^meet='\^\((.*)\)\$'$`, "chaos"},
 		{"at_once", `(?m)^at_once='\^Test\((.*)\)\.\*\$'$`, "api"},
@@ -41,6 +52,22 @@ func TestCINamesTestsThatExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+// testsOutside returns the names of the tests of all other packages.
+func testsOutside(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	for _, f := range sources(t) {
+		if f.dir == dir || !strings.HasSuffix(f.name, "_test.go") {
+			continue
+		}
+		for _, d := range f.file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(fn.Name.Name, "Test") {
+				names = append(names, fn.Name.Name)
+			}
+		}
+	}
+	return names
 }
 
 // testSource returns the source of the tests of a package in internal.
