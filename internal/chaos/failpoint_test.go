@@ -338,7 +338,7 @@ var transitions = map[string]killCase{
 	failpoint.RemoveSession: {drive: func(s *fixture, h *workerProcess) {
 		s.until("the process is known", `SELECT EXISTS (SELECT FROM recourse.sessions)`)
 		s.stopWorker(h)
-	}},
+	}, apart: true}, // the session of a predecessor would be taken for that of the process
 }
 
 // moments are when the failpoints of a transition in the journal are passed.
