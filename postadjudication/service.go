@@ -268,7 +268,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	return s.policies.load(ctx)
 }
 
-// openEngine connects the engine, which executes the families.
+// openEngine makes the engine, which executes the families.
 func (s *Service) openEngine(c *Config, databaseID string, families []background.Family) error {
 	var leases background.LeaseStore
 	if c.Jobs {

@@ -20,7 +20,8 @@ type killCase struct {
 	drive func(*fixture, *workerProcess)
 	// resumes means that a worker continues by itself what the one before it began: only the first is driven.
 	resumes bool
-	// apart kills each worker in a fixture of its own: after a kill just before the change, no other worker makes it.
+	// apart kills each worker in a fixture of its own: after a kill just before the change no other worker makes
+	// it, or what a predecessor leaves would be taken for the worker's.
 	apart bool
 	// baseDelay is how long a run stays scheduled, so that the test can act on it.
 	baseDelay time.Duration

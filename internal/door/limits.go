@@ -61,7 +61,6 @@ type keyedLimiter struct {
 type limiterCache interface {
 	Get(who string) (limiter *rate.Limiter, ok bool)
 	PeekOrAdd(who string, fresh *rate.Limiter) (known *rate.Limiter, ok, evicted bool)
-	Len() int
 }
 
 func newKeyedLimiter(perSecond rate.Limit, burst int) (*keyedLimiter, error) {

@@ -138,7 +138,7 @@
 //	head                 the last link of a chain, to be kept elsewhere
 //	store                what keeps data, behind an interface: of the engine's runs (background.Store), of leases
 //	                     (background.LeaseStore), of access keys, of plans, of archive files
-//	engine               package background, with background.Manager
+//	engine               package background, with background.Manager; a service holds it as engine.Engine
 //	journal              the engine's store on Postgres (postadjudication/internal/journal)
 //	operation            of HTTP: one method of one path; of the escrow service: what has an operation key
 //	operation log        a chain of receipts about settings: policies, keys, rules, circuit breakers

@@ -232,7 +232,7 @@ func TestTheWorkerOfTheGuidePays(t *testing.T) {
 	kill := work(time.Second)
 	wait(t, "the first order is at the payment service", func() bool { return len(bank.AllCalls()) > 0 })
 	kill()
-	work(time.Minute) // on a busy machine a short lease could end while it works, as often as attempts are made
+	work(time.Minute) // on a busy machine a short lease could end at every attempt, and the order be dead-lettered
 	work(time.Minute)
 	wait(t, "all orders are executed", func() bool {
 		var settled int

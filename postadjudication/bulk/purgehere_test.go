@@ -3,6 +3,7 @@ package bulk_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // archiveLimit is for how long an archive may take no file in a test.
@@ -113,21 +115,43 @@ func TestALetterThatTheArchiveRefusesFailsAlone(t *testing.T) {
 	r.MustAudit()
 }
 
-// A letter that the journal refuses to purge fails after the last try, and leaves no file behind.
+// countingArchive counts the files that it is given.
+type countingArchive struct {
+	retention.Archive
+	retention.Remover
+	puts atomic.Int64
+}
+
+func (a *countingArchive) Put(ctx context.Context, name string, content []byte) error {
+	a.puts.Add(1)
+	return a.Archive.Put(ctx, name, content)
+}
+
+// A letter that the journal refuses to purge fails after the last try, and leaves no file behind. Once the
+// journal takes it, there is one file, and its receipt names it.
 func TestAPurgeOfALetterThatTheJournalRefusesLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
-	r.DeadLetter(1, rig.Refuses)
-	k := r.NewPruner(rig.WithArchive(t))
-	k.As("", "").Bulk.LimitTries(4)
-	rig.RefusePurges(r, `TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
+	letter := r.DeadLetter(1, rig.Refuses)
+	counted := &countingArchive{}
+	k := r.NewPruner(rig.WithArchive(t), func(c *postadjudication.Config) {
+		counted.Archive, counted.Remover, c.Archive = c.Archive, c.Archive.(retention.Remover), counted
+	})
+	const tries = 4
+	k.As("", "").Bulk.LimitTries(tries)
+	mend := rig.RefusePurges(r, `TRIGGER stubborn BEFORE UPDATE ON recourse.runs`)
 	b, err := k.Purge(context.Background(), deadletter.Filter{Family: postadjudication.Family})
 	checkBulkState(r, b, err, bulk.Done)
 	if failed := k.BulkItems(b.ID, "failed"); b.Progress.Failed != 1 || len(failed) != 1 || !strings.Contains(failed[0].Error, "not this one") {
 		t.Errorf("%+v, %+v", b.Progress, failed)
 	}
-	if left := k.Files(); len(left) != 0 {
-		t.Errorf("files of failed tries: %v", left)
+	if left := k.Files(); len(left) != 0 || counted.puts.Load() != tries {
+		t.Errorf("of %d files, %v are left", counted.puts.Load(), left)
+	}
+	mend()
+	k.MustPurge(deadletter.Filter{Family: postadjudication.Family}, 1)
+	if payloads := r.Payloads(letter, receipts.Purged); len(payloads) != 1 || !slices.Equal(k.Files(), []string{payloads[0].Archive}) {
+		t.Errorf("%v for %+v", k.Files(), payloads)
 	}
 	r.MustAudit()
 }

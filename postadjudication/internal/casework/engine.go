@@ -11,7 +11,8 @@ import (
 // Engine is what decisions about cases use of the background.Manager. Its methods are those of the
 // manager, which documents them.
 //
-// It is an interface so that only package engine compiles what the manager's types lead to.
+// It is an interface so that of the packages of postadjudication only engine compiles what the manager's
+// types lead to.
 type Engine interface {
 	MeasureClock(ctx context.Context) error
 	Now() time.Time

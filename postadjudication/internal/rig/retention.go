@@ -123,7 +123,8 @@ func (a *RejectingArchive) Put(ctx context.Context, name string, content []byte)
 }
 
 // RefusePurges makes the database refuse to purge letters, at the statement or at the commit, until mend
-// is called. trigger is the name, the event and the table of the trigger that refuses.
+// is called. trigger is what stands between CREATE and FOR EACH ROW: a constraint trigger that is deferred
+// refuses at the commit.
 func RefusePurges(r *Rig, trigger string) (mend func()) {
 	r.T.Helper()
 	exec := func(statement string) {
