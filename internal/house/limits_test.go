@@ -79,17 +79,23 @@ func declared(d ast.Decl) (names []*ast.Ident) {
 
 // receiver returns the name of the type of a method.
 func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.IndexListExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
+	if name, ok := bare(e).(*ast.Ident); ok {
+		return name.Name
 	}
 	return ""
+}
+
+// bare returns the expression of a type or function without pointer and type arguments.
+func bare(e ast.Expr) ast.Expr {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return bare(e.X)
+	case *ast.IndexExpr:
+		return bare(e.X)
+	case *ast.IndexListExpr:
+		return bare(e.X)
+	}
+	return e
 }
 
 // beyond reports what is over its limit.

@@ -55,16 +55,9 @@ func redisClientProblems(s source) (problems []string) {
 // nameOf returns the name of a type or function of another package, without pointer and type arguments; empty
 // for any other.
 func nameOf(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return nameOf(e.X)
-	case *ast.IndexExpr:
-		return nameOf(e.X)
-	case *ast.IndexListExpr:
-		return nameOf(e.X)
-	case *ast.SelectorExpr:
-		if pkg, ok := e.X.(*ast.Ident); ok {
-			return pkg.Name + "." + e.Sel.Name
+	if of, ok := bare(e).(*ast.SelectorExpr); ok {
+		if pkg, ok := of.X.(*ast.Ident); ok {
+			return pkg.Name + "." + of.Sel.Name
 		}
 	}
 	return ""
