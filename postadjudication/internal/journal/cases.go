@@ -20,8 +20,8 @@ import (
 // Cases reads cases and their runs.
 type Cases struct {
 	*shared
-	byRunsStmt preparedStmt
-	byCaseStmt preparedStmt
+	byRunsStmt *pg.Statement
+	byCaseStmt *pg.Statement
 }
 
 // Find reads a run as it is now. It returns ErrNotFound if there is none.

@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jmoiron/sqlx"
@@ -47,9 +46,10 @@ type Journal struct {
 	handledDeaths        pg.Batcher[*chainedChange, result] // deaths that start a letter handler; other deaths are in transitions
 	leaseEnds            pg.Batcher[*chainedChange, result] // ends of attempts of remote workers
 	finds                pg.Batcher[background.RunID, Snapshot]
-	wideTransitionStmt   preparedStmt
-	narrowTransitionStmt preparedStmt
-	findStmt             preparedStmt
+	wideTransitionStmt   *pg.Statement
+	narrowTransitionStmt *pg.Statement
+	aloneStmts           map[*pg.SlowPath]*pg.Statement // wideTransitionSQL on each slow path; only txPath's does not wait for locks
+	findStmt             *pg.Statement
 
 	cache snapshotCache
 }
@@ -188,6 +188,29 @@ func (j *Journal) openPools(databaseURL string) (err error) {
 	return nil
 }
 
+// defineStatements defines the statements that are prepared, each when it is first used.
+func (j *Journal) defineStatements() {
+	j.wideTransitionStmt = pg.NewStatement(j.batchDB, withSkipLocked(wideTransitionSQL))
+	j.narrowTransitionStmt = pg.NewStatement(j.batchDB, narrowTransitionSQL)
+	j.aloneStmts = map[*pg.SlowPath]*pg.Statement{
+		j.txPath:            pg.NewStatement(j.txPath.DB, withSkipLocked(wideTransitionSQL)),
+		j.transitionPath:    pg.NewStatement(j.transitionPath.DB, withLockWait(wideTransitionSQL)),
+		j.opener.submitPath: pg.NewStatement(j.opener.submitPath.DB, withLockWait(wideTransitionSQL)),
+	}
+	j.findStmt = pg.NewStatement(j.batchDB, byRunsSQL)
+	j.opener.wideOpenStmt = pg.NewStatement(j.batchDB, withTryLock(wideOpenSQL))
+	j.opener.narrowOpenStmt = pg.NewStatement(j.batchDB, narrowOpenSQL)
+	j.Cases.byRunsStmt = pg.NewStatement(j.readDB.DB, byRunsSQL)
+	j.Cases.byCaseStmt = pg.NewStatement(j.readDB.DB, byCaseSQL)
+	j.Letters.handlersStmt = pg.NewStatement(j.readDB.DB, handlersSQL)
+	j.Letters.listedRunsStmt = pg.NewStatement(j.readDB.DB, listedRunsSQL)
+	j.Receipts.recentStmt = pg.NewStatement(j.readDB.DB, recentReceiptsSQL)
+	j.Leases.endStmt = pg.NewStatement(j.batchDB, leaseEndSQL)
+	j.Leases.dueStmt = pg.NewStatement(j.Leases.fetchDB, dueRemoteSQL)
+	j.Leases.claimStmt = pg.NewStatement(j.Leases.fetchDB, leaseClaimSQL)
+}
+
+// prepare checks the database, and makes what needs no connection until it is used.
 func (j *Journal) prepare(ctx context.Context) (err error) {
 	if err := j.Database.CheckNotPooled(ctx); err != nil {
 		return err
@@ -195,43 +218,11 @@ func (j *Journal) prepare(ctx context.Context) (err error) {
 	if err := stored.CheckSchema(ctx, j.readDB.DB); err != nil {
 		return err
 	}
-	if j.wideTransitionStmt, err = prepareStmt(ctx, j.batchDB, withSkipLocked(wideTransitionSQL)); err != nil {
-		return err
-	}
-	if j.opener.wideOpenStmt, err = prepareStmt(ctx, j.batchDB, withTryLock(wideOpenSQL)); err != nil {
-		return err
-	}
-	if j.narrowTransitionStmt, err = prepareStmt(ctx, j.batchDB, narrowTransitionSQL); err != nil {
-		return err
-	}
-	if j.opener.narrowOpenStmt, err = prepareStmt(ctx, j.batchDB, narrowOpenSQL); err != nil {
-		return err
-	}
-	if j.findStmt, err = prepareStmt(ctx, j.batchDB, byRunsSQL); err != nil {
-		return err
-	}
-	if j.Cases.byRunsStmt, err = prepareStmt(ctx, j.readDB.DB, byRunsSQL); err != nil {
-		return err
-	}
-	if j.Cases.byCaseStmt, err = prepareStmt(ctx, j.readDB.DB, byCaseSQL); err != nil {
-		return err
-	}
-	if j.Letters.handlersStmt, err = prepareStmt(ctx, j.readDB.DB, handlersSQL); err != nil {
-		return err
-	}
-	if j.Letters.listedRunsStmt, err = prepareStmt(ctx, j.readDB.DB, listedRunsSQL); err != nil {
-		return err
-	}
-	if j.Receipts.recentStmt, err = prepareStmt(ctx, j.readDB.DB, recentReceiptsSQL); err != nil {
-		return err
-	}
-	if err := j.Leases.prepare(ctx); err != nil {
-		return err
-	}
 	if j.cache, err = lru.New[background.RunID, *Snapshot](cacheSize); err != nil {
 		return err
 	}
 	j.opener.knownEscrows = newEscrowCache()
+	j.defineStatements()
 	return nil
 }
 
@@ -266,20 +257,3 @@ func (j *Journal) Reads() *sql.DB { return j.readDB.DB }
 
 // Ping checks that the database answers.
 func (j *Journal) Ping(ctx context.Context) error { return j.readDB.PingContext(ctx) }
-
-// preparedStmt is a prepared statement with the interface of a connection; it ignores the
-// query text. database/sql prepares it again on every new connection, so it survives a
-// restart of the server.
-type preparedStmt struct{ stmt *sql.Stmt }
-
-func prepareStmt(ctx context.Context, db *sql.DB, query string) (preparedStmt, error) {
-	stmt, err := db.PrepareContext(ctx, query)
-	if err != nil {
-		return preparedStmt{}, fmt.Errorf("journal: prepare: %w", err)
-	}
-	return preparedStmt{stmt}, nil
-}
-
-func (s preparedStmt) QueryContext(ctx context.Context, _ string, args ...any) (*sql.Rows, error) {
-	return s.stmt.QueryContext(ctx, args...)
-}

@@ -24,13 +24,13 @@ import (
 //
 //	ClaimDue ──▶ batch ──▶ BEGIN · dueRemoteSQL ──▶ Decide each ──▶ leaseClaimSQL · COMMIT
 type LeaseStore struct {
-	j        *Journal
-	fetchDB  *sql.DB
-	claims   pg.Batcher[*Claim, []background.Claimed]
-	dueStmt  *sql.Stmt
-	claim    *sql.Stmt
-	endStmt  preparedStmt
-	leaveOut leftOut
+	j         *Journal
+	fetchDB   *sql.DB
+	claims    pg.Batcher[*Claim, []background.Claimed]
+	dueStmt   *pg.Statement
+	claimStmt *pg.Statement
+	endStmt   *pg.Statement
+	leaveOut  leftOut
 
 	unknownMu    sync.Mutex
 	unknownAfter uuid.UUID // the last case that UnknownRuns read
@@ -52,20 +52,6 @@ const fetchConns = 2
 func (l *LeaseStore) open(databaseURL string) (err error) {
 	l.fetchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "fetches", MaxConns: fetchConns, Settings: pg.PlannerSettings, Binary: true, Dialer: l.j.IdleTimeout.Dialer(pg.BatchIdleLimit)})
 	return err
-}
-
-func (l *LeaseStore) prepare(ctx context.Context) (err error) {
-	if l.endStmt, err = prepareStmt(ctx, l.j.batchDB, leaseEndSQL); err != nil {
-		return err
-	}
-	for text, stmt := range map[string]**sql.Stmt{dueRemoteSQL: &l.dueStmt, leaseClaimSQL: &l.claim} {
-		p, err := prepareStmt(ctx, l.fetchDB, text)
-		if err != nil {
-			return err
-		}
-		*stmt = p.stmt
-	}
-	return nil
 }
 
 // ClaimDue claims due runs for a worker. See background.LeaseStore.
@@ -145,6 +131,14 @@ type pick struct {
 // bytes as it may, so that more runs may be due.
 func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]background.Claimed, full bool, err error) {
 	out = make([][]background.Claimed, len(requests))
+	due, err := l.dueStmt.Prepare(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	claim, err := l.claimStmt.Prepare(ctx)
+	if err != nil {
+		return nil, false, err
+	}
 	tx, err := l.fetchDB.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, false, err
@@ -155,7 +149,7 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 			return out, false, err
 		}
 	}
-	picks, full, err := l.pick(ctx, tx, requests)
+	picks, full, err := l.pick(ctx, due.In(ctx, tx), requests)
 	if err != nil || len(picks) == 0 {
 		return out, full, err
 	}
@@ -176,7 +170,7 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 	if len(changes) == 0 {
 		return out, full, nil
 	}
-	results, err := applyLeaseClaims(ctx, preparedStmt{tx.StmtContext(ctx, l.claim)}, changes, leases)
+	results, err := applyLeaseClaims(ctx, claim.In(ctx, tx), changes, leases)
 	if err != nil {
 		return nil, false, err
 	}
@@ -251,8 +245,9 @@ func (c *Claim) decide(s *Snapshot, at time.Time) (*chainedChange, lease.Lease, 
 }
 
 // pick locks and reads due runs for requests: in rounds, the first queue of every request, then the
-// second of those that still want runs, and so on. full reports that it picked maxPickedBytes.
-func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (picks []pick, full bool, err error) {
+// second of those that still want runs, and so on. full reports that it picked maxPickedBytes. statement
+// is dueStmt in the transaction.
+func (l *LeaseStore) pick(ctx context.Context, statement pg.Querier, requests []*Claim) (picks []pick, full bool, err error) {
 	bytesLeft := maxPickedBytes
 	wanted := make([]int, len(requests))
 	for i, r := range requests {
@@ -268,7 +263,7 @@ func (l *LeaseStore) pick(ctx context.Context, tx *sql.Tx, requests []*Claim) (p
 		if len(queues) == 0 || bytesLeft <= 0 {
 			return picks, bytesLeft <= 0, nil
 		}
-		found, err := l.due(ctx, tx, queues, latest(requests), bytesLeft, picks)
+		found, err := l.due(ctx, statement, queues, latest(requests), bytesLeft, picks)
 		if err != nil {
 			return nil, false, err
 		}
@@ -307,7 +302,7 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 
 // due executes dueRemoteSQL and gives the runs of each queue to its requests, in order. It leaves out
 // those that were picked in an earlier round: the transaction's own locks do not hide them.
-func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at time.Time, maxBytes int, earlier []pick) ([]pick, error) {
+func (l *LeaseStore) due(ctx context.Context, statement pg.Querier, queues []queueWant, at time.Time, maxBytes int, earlier []pick) ([]pick, error) {
 	c := pg.NewTextColumns(3, len(queues))
 	for _, q := range queues {
 		c.Str(q.tenant)
@@ -321,9 +316,7 @@ func (l *LeaseStore) due(ctx context.Context, tx *sql.Tx, queues []queueWant, at
 	for i := range earlier {
 		out.ID(earlier[i].snapshot.Run.ID)
 	}
-	stmt := tx.StmtContext(ctx, l.dueStmt)
-	defer stmt.Close()
-	rows, err := stmt.QueryContext(ctx, append(append(append(c.Args(), at), out.Args()...), maxBytes)...)
+	rows, err := statement.QueryContext(ctx, "", append(append(append(c.Args(), at), out.Args()...), maxBytes)...)
 	if err != nil {
 		return nil, err
 	}

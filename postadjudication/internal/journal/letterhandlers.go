@@ -91,12 +91,20 @@ var errOpenConflict = errors.New("journal: the subject is locked")
 // applyDeathBatch writes transitions, and the handlers of those that were applied. It never
 // waits for another transaction.
 func (j *Journal) applyDeathBatch(ctx context.Context, changes []*chainedChange) (results []result, err error) {
+	transition, err := j.wideTransitionStmt.Prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	open, err := j.opener.wideOpenStmt.Prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
 	tx, err := j.batchDB.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	if results, err = applyWideTransitions(ctx, preparedStmt{tx.StmtContext(ctx, j.wideTransitionStmt.stmt)}, "", changes); err != nil {
+	if results, err = applyWideTransitions(ctx, transition.In(ctx, tx), "", changes); err != nil {
 		return nil, err
 	}
 	var handlers []LetterHandler
@@ -108,7 +116,7 @@ func (j *Journal) applyDeathBatch(ctx context.Context, changes []*chainedChange)
 	if len(handlers) == 0 {
 		return results, nil
 	}
-	if err := openLetterHandlers(ctx, tx, preparedStmt{tx.StmtContext(ctx, j.opener.wideOpenStmt.stmt)}, "", handlers); err != nil {
+	if err := openLetterHandlers(ctx, tx, open.In(ctx, tx), "", handlers); err != nil {
 		return nil, err
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.LetterHandler)

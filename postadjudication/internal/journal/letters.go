@@ -19,8 +19,8 @@ import (
 // Letters reads dead letters with their annotations, for those who change them.
 type Letters struct {
 	*shared
-	handlersStmt   preparedStmt
-	listedRunsStmt preparedStmt
+	handlersStmt   *pg.Statement
+	listedRunsStmt *pg.Statement
 }
 
 // Annotations are the hold, the marks and the announced end of retention of a dead letter.
@@ -402,6 +402,10 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 	if err != nil {
 		return nil, err
 	}
+	statement, err := j.aloneStmts[j.txPath].Prepare(ctx)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
 	tx, err := j.txPath.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, pg.Wrap(err)
@@ -411,7 +415,7 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 	if err != nil {
 		return nil, busyOrWrapped(err)
 	}
-	results, err := applyWideTransitions(ctx, tx, withSkipLocked(wideTransitionSQL), chained)
+	results, err := applyWideTransitions(ctx, statement.In(ctx, tx), "", chained)
 	if err == nil {
 		err = held.check(ctx, tx)
 	}

@@ -16,7 +16,7 @@ type TrailPosition = stored.TrailPosition
 // Receipts reads the receipt trail.
 type Receipts struct {
 	*shared
-	recentStmt preparedStmt
+	recentStmt *pg.Statement
 }
 
 // Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero

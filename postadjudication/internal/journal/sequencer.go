@@ -21,9 +21,10 @@ import (
 //	       ▲                     │                         │
 //	       └──── Release, or the connection is lost ───────┘
 type Sequencer struct {
-	db    *sql.DB
-	conn  *sql.Conn
-	holds bool
+	db       *sql.DB
+	conn     *sql.Conn
+	holds    bool
+	sequence *sql.Stmt // sequenceSQL on conn; nil until it is prepared
 }
 
 // Step is what one step did.
@@ -102,12 +103,17 @@ func (s *Sequencer) Step(ctx context.Context) (Step, error) {
 	return step, nil
 }
 
-func (s *Sequencer) step(ctx context.Context) (Step, error) {
+func (s *Sequencer) step(ctx context.Context) (_ Step, err error) {
 	if held, err := s.lock(ctx); err != nil || !held {
 		return Step{}, err
 	}
+	if s.sequence == nil {
+		if s.sequence, err = s.conn.PrepareContext(ctx, sequenceSQL); err != nil {
+			return Step{}, err
+		}
+	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Sequence)
-	rows, err := s.conn.QueryContext(ctx, sequenceSQL, maxSequenceRows)
+	rows, err := s.sequence.QueryContext(ctx, maxSequenceRows)
 	if err != nil {
 		return Step{}, err
 	}
@@ -143,7 +149,7 @@ func (s *Sequencer) lock(ctx context.Context) (held bool, err error) {
 // Release closes the connection, which releases the lock. The next Step connects again.
 func (s *Sequencer) Release() error {
 	conn := s.conn
-	s.conn, s.holds = nil, false
+	s.conn, s.holds, s.sequence = nil, false, nil
 	if conn == nil {
 		return nil
 	}

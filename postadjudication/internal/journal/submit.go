@@ -113,8 +113,8 @@ type opener struct {
 	*shared
 	submitPath     *pg.SlowPath // submissions that wait for a lock
 	opens          pg.Batcher[*chainedChange, openResult]
-	wideOpenStmt   preparedStmt
-	narrowOpenStmt preparedStmt
+	wideOpenStmt   *pg.Statement
+	narrowOpenStmt *pg.Statement
 	knownEscrows   *escrowCache
 }
 

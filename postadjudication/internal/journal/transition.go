@@ -95,7 +95,7 @@ func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, erro
 		return conflict, ErrBusy
 	}
 	defer j.txPath.Release()
-	return singleResult(j.writeAlone(ctx, j.txPath, withSkipLocked(wideTransitionSQL), ch))
+	return singleResult(j.writeAlone(ctx, j.txPath, ch))
 }
 
 // singleResult returns the result of a change that was written alone.
@@ -114,7 +114,7 @@ func singleResult(res result, err error) (result, error) {
 // writeAfterLock writes a change after the transaction that holds its rows.
 func (j *Journal) writeAfterLock(ctx context.Context, path *pg.SlowPath, name string, ch *chainedChange) (result, error) {
 	return pg.WaitForLock(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, ch) }, func() (result, error) {
-		return singleResult(j.writeAlone(ctx, path, withLockWait(wideTransitionSQL), ch))
+		return singleResult(j.writeAlone(ctx, path, ch))
 	})
 }
 
@@ -157,14 +157,17 @@ func (j *Journal) conflictReason(ctx context.Context, change *Change) error {
 
 // writeAlone writes a change without others, with its side effect in the same commit if it has one,
 // on a connection of a slow path. The fork of a job is written only while no other one with its
-// fingerprint is live. text is wideTransitionSQL in the form that waits for locks or in the one that
-// does not.
-func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, text string, ch *chainedChange) (res result, err error) {
+// fingerprint is live.
+func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, ch *chainedChange) (res result, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()
 	if ch.SideEffect == nil && !ch.forksRemoteRun() {
-		return applyWideTransition(ctx, path.DB, text, ch)
+		return applyWideTransition(ctx, j.aloneStmts[path], "", ch)
+	}
+	statement, err := j.aloneStmts[path].Prepare(ctx)
+	if err != nil {
+		return conflict, err
 	}
 	tx, err := path.DB.BeginTx(ctx, nil)
 	if err != nil {
@@ -175,7 +178,7 @@ func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, text string
 	if err != nil {
 		return conflict, err
 	}
-	if res, err = applyWideTransition(ctx, tx, text, ch); err != nil || res != applied {
+	if res, err = applyWideTransition(ctx, statement.In(ctx, tx), "", ch); err != nil || res != applied {
 		return res, err
 	}
 	if err := held.check(ctx, tx); err != nil {

@@ -95,8 +95,7 @@ func setStatements(settings map[string]string) string {
 	return strings.TrimSuffix(out.String(), "; ")
 }
 
-// Querier is implemented by *sql.DB, *sql.Conn and *sql.Tx, and by preparedStmt for one
-// statement.
+// Querier is implemented by *sql.DB, *sql.Conn and *sql.Tx, and by Statement for one statement.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
