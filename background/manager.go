@@ -263,12 +263,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer endLoops()
 	loops.Go(func() { m.wakeups.Run(loopCtx) })
 	loops.Go(func() { m.sweeper.run(loopCtx) })
-	loops.Go(func() { m.recoverer.run(loopCtx) })
-	loops.Go(func() { m.archive.run(loopCtx) })
+	leaders.Go(func() { runAfter(loopCtx, loopStartEvery, m.breakerLoop.run) })
+	loops.Go(func() { runAfter(loopCtx, 2*loopStartEvery, m.recoverer.run) })
+	loops.Go(func() { runAfter(loopCtx, 3*loopStartEvery, m.archive.run) })
 	if m.cfg.Leases != nil {
-		loops.Go(func() { m.fetcher.leases.run(loopCtx) })
+		loops.Go(func() { runAfter(loopCtx, 4*loopStartEvery, m.fetcher.leases.run) })
 	}
-	leaders.Go(func() { m.breakerLoop.run(loopCtx) })
 
 	select {
 	case <-ctx.Done():
@@ -284,6 +284,21 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	loops.Wait()
 	return nil
+}
+
+// loopStartEvery is between the starts of loops that read the store. A loop reads on the connections that
+// those before it have opened; loops that started together would open one each.
+const loopStartEvery = 50 * time.Millisecond
+
+// runAfter runs a loop after a pause, unless ctx ends before.
+func runAfter(ctx context.Context, pause time.Duration, loop func(context.Context)) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		loop(ctx)
+	case <-ctx.Done():
+	}
 }
 
 // unregisterSession removes the session of a process that has stopped, if nothing runs under

@@ -380,7 +380,11 @@ func (s *Service) Run(ctx context.Context) error {
 	loops.Go(func() { s.Sequence(upkeepCtx, s.log) })
 	loops.Go(func() { projector{s.index, s.log}.run(upkeepCtx) })
 	loops.Go(func() { s.keeper.Run(upkeepCtx) })
-	loops.Go(func() { s.escrows.run(upkeepCtx) })
+	loops.Go(func() {
+		if casework.Sleep(upkeepCtx, escrowsStartAfter, nil) {
+			s.escrows.run(upkeepCtx)
+		}
+	})
 	loops.Go(func() { s.webhooks.Run(upkeepCtx) })
 	loops.Go(func() { s.plans.Run(decideCtx) })
 	loops.Go(func() { s.rules.Run(decideCtx) })
@@ -390,6 +394,10 @@ func (s *Service) Run(ctx context.Context) error {
 	defer stopUpkeep()
 	return s.engine.Run(ctx)
 }
+
+// escrowsStartAfter is when the deltas of escrows are first folded: the loops of the engine start before,
+// and open the connections that this reads on.
+const escrowsStartAfter = 250 * time.Millisecond
 
 // Prune runs a round of retention now, as Run does at intervals. Report counts what it did.
 func (s *Service) Prune(ctx context.Context) (retention.Report, error) { return s.keeper.Prune(ctx) }

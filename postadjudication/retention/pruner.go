@@ -110,8 +110,17 @@ func (k *Keeper) NextAt() time.Time {
 	return time.Time{}
 }
 
+// firstRoundAfter is when the first round of Run begins: what a process does first is to execute what is
+// due.
+const firstRoundAfter = 5 * time.Second
+
 // Run prunes at intervals until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
+	first := min(k.every, firstRoundAfter)
+	k.next.Store(k.now().Add(first).UnixNano())
+	if !casework.Sleep(ctx, first, nil) {
+		return
+	}
 	tick := time.NewTicker(k.every)
 	defer tick.Stop()
 	failing := false
