@@ -100,6 +100,12 @@ func TestATenantHasTwoConditionsAtOnce(t *testing.T) {
 			_, err := r.As("acme", "").Bulk.Plan(ctx, bulk.Request{Action: bulk.Hold, Where: "held"})
 			return err
 		},
+		"check of a bad condition": func() error { return r.As("acme", "").DeadLetters.CheckCondition(ctx, "held ==") },
+	}
+	for range conditionsOfATenant + 1 {
+		if err := r.As("acme", "").DeadLetters.CheckCondition(ctx, "held"); err != nil {
+			t.Errorf("a check: %v", err)
+		}
 	}
 	for name, one := range wrong {
 		for range conditionsOfATenant + 1 {

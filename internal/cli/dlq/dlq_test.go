@@ -74,6 +74,10 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		t.Errorf("%s", fork.Out)
 	}
 	p.Run("", "dlq", "fork", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "me too").Check(t, "second fork", 1, "not_open")
+	closed := p.Run("", "dlq", "list", "--tenant", "acme", "--status", "forked")
+	if closed.Check(t, "list of closed letters", 0, ""); !strings.Contains(closed.Out, run) || !strings.Contains(closed.Out, " forked") || strings.Contains(closed.Out, "not_open") {
+		t.Errorf("the list does not show the status of a closed letter:\n%s", closed.Out)
+	}
 	p.Run("", "dlq", "reconcile", run, "--tenant", "acme", "--actor", "user:bob", "--reason", "x", "--reference", "y", "--finding", "not_executed").Check(t, "reconcile of a forked letter", 1, "not_open")
 	for settled := false; !settled; { // bounded by the time limit of go test
 		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
