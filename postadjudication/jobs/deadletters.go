@@ -53,6 +53,9 @@ const (
 	// maxPageBytes bounds the envelopes of a page, and what its receipts say of failures: a job that
 	// begins after as many of either is left to the next page.
 	maxPageBytes = 8 << 20
+	// readInHalvesFrom is how many jobs a page has that is read in two halves: fewer take the server less time
+	// than another statement.
+	readInHalvesFrom = 32
 	// listedReceipts bounds the receipts of a job that a list reads.
 	listedReceipts = 100
 )
@@ -108,9 +111,29 @@ func (l DeadLetters) page(ctx context.Context, letters deadletter.Letters, q Que
 }
 
 // statuses returns the jobs of runs that are open dead letters, up to maxPageBytes. It also returns how many
-// runs it has read, at least one.
+// runs it has read, at least one. The halves of a large page are read at the same time, each up to half of
+// maxPageBytes.
 func (l DeadLetters) statuses(ctx context.Context, runs []background.RunID) (out []Status, read int, err error) {
-	listed, err := l.s.journal.Letters.ListedRuns(ctx, runs, maxPageBytes)
+	if len(runs) < readInHalvesFrom {
+		return l.readStatuses(ctx, runs, maxPageBytes)
+	}
+	half := len(runs) / 2
+	var second []Status
+	var secondRead int
+	var secondErr error
+	var reading sync.WaitGroup
+	reading.Go(func() { second, secondRead, secondErr = l.readStatuses(ctx, runs[half:], maxPageBytes/2) })
+	out, read, err = l.readStatuses(ctx, runs[:half], maxPageBytes/2)
+	reading.Wait()
+	if err != nil || read < half {
+		return out, read, err
+	}
+	return append(out, second...), half + secondRead, secondErr
+}
+
+// readStatuses is statuses, one run after the other, up to maxBytes.
+func (l DeadLetters) readStatuses(ctx context.Context, runs []background.RunID, maxBytes int64) (out []Status, read int, err error) {
+	listed, err := l.s.journal.Letters.ListedRuns(ctx, runs, maxBytes)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -130,7 +153,7 @@ func (l DeadLetters) statuses(ctx context.Context, runs []background.RunID) (out
 	if err != nil {
 		return nil, 0, err
 	}
-	trails, err := l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts, maxPageBytes)
+	trails, err := l.s.journal.Receipts.Recent(ctx, l.tenant, cases, listedReceipts, maxBytes)
 	if err != nil {
 		return nil, 0, err
 	}

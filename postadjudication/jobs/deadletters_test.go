@@ -116,6 +116,47 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 	}
 }
 
+// Pages whose halves are read at the same time have every job once and in order, also where the first
+// half, the second or both end early.
+func TestPagesInHalvesHaveEveryJobInOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	large := json.RawMessage(`{"args":["` + strings.Repeat("x", 1<<20) + `"]}`)
+	const many = 72
+	isLarge := func(n int) bool { return n < 8 || n%36 > 28 }
+	var want []string
+	for n := range many {
+		want = append(want, f.mustDie(func(j *jobs.Job) {
+			if isLarge(n) {
+				j.Payload = large
+			}
+		}).ID)
+	}
+	slices.Reverse(want)
+	for _, limit := range []int{32, 33, many, 100} {
+		var got []string
+		early := 0
+		for after := ""; ; {
+			page, err := f.Jobs.DeadLetters().List(context.Background(), jobs.Query{Limit: limit, After: after})
+			if err != nil || page.Total != many || len(page.Jobs) == 0 {
+				t.Fatalf("%d jobs of %d, %v", len(page.Jobs), page.Total, err)
+			}
+			for _, s := range page.Jobs {
+				got = append(got, s.ID)
+			}
+			if after = page.Next; after == "" {
+				break
+			}
+			if len(page.Jobs) < limit {
+				early++
+			}
+		}
+		if !slices.Equal(got, want) || early == 0 {
+			t.Errorf("limit %d, %d pages that ended early: %v, want %v", limit, early, got, want)
+		}
+	}
+}
+
 // A list shows the newest attempts of a job that has very many.
 func TestAListShowsTheNewestOfALongHistory(t *testing.T) {
 	t.Parallel()
