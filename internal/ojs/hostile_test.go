@@ -126,7 +126,7 @@ func TestEventsOfJobsThatWereHandedBackAreReadAtOnce(t *testing.T) {
 	}
 }
 
-// README: "a page of large jobs ends at 8 MiB". What workers said of failures counts, too.
+// README: "a page of large jobs ends after 4 to 8 MiB". What workers said of failures counts, too.
 func TestAPageOfDeadLettersIsBoundedWithItsFailures(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -51,7 +51,7 @@ type Page struct {
 
 const (
 	// maxPageBytes bounds the envelopes of a page, and what its receipts say of failures: a job that
-	// begins after as many of either is left to the next page.
+	// begins after as many of either is left to the next page. Of each half of a large page it bounds half.
 	maxPageBytes = 8 << 20
 	// readInHalvesFrom is how many jobs a page has that is read in two halves: fewer take the server less time
 	// than another statement.
