@@ -1,6 +1,6 @@
 // Package pg is what the journal needs of Postgres, without a word about runs: pools of connections
-// with settings and idle time-outs, batches of rows that share a statement and a commit, rows as
-// arrays for unnest, slow paths for statements that may wait for a lock, session locks, and the
+// with settings and idle time-outs, statements that are prepared when they are first used, batches of
+// rows that share a statement and a commit, rows as arrays for unnest, slow paths for statements that may wait for a lock, session locks, and the
 // classes of errors.
 //
 // # Promise
