@@ -292,12 +292,8 @@ const loopStartEvery = 50 * time.Millisecond
 
 // runAfter runs a loop after a pause, unless ctx ends before.
 func runAfter(ctx context.Context, pause time.Duration, loop func(context.Context)) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	if sleep(ctx, pause) {
 		loop(ctx)
-	case <-ctx.Done():
 	}
 }
 
