@@ -22,6 +22,9 @@ import (
 
 const postgresPackage = "postgresql"
 
+// lockPause is how long a sandbox waits before it tries again to lock the installer.
+const lockPause = 50 * time.Millisecond
+
 // installer installs the servers' programs.
 type installer struct {
 	system   string // as runtime.GOOS
@@ -77,7 +80,7 @@ func newInstaller(messages io.Writer, node bool) installer {
 
 // ensure installs missing programs if that is allowed, and returns nil if all are there. Its error has one line for each
 // missing program, with the fix.
-func (m installer) ensure(ctx context.Context) error {
+func (m installer) ensure(ctx context.Context) (err error) {
 	packages, missing, err := m.missing()
 	if err != nil || missing == nil {
 		return err
@@ -85,12 +88,46 @@ func (m installer) ensure(ctx context.Context) error {
 	if _, notThere := m.lookPath("apt-get"); m.system != "linux" || !m.isRoot || notThere != nil {
 		return missing
 	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return errors.Join(err, missing)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if packages, missing, err = m.missing(); err != nil || missing == nil {
+		return err // another sandbox has installed them
+	}
 	printf(m.messages, "sandbox: installing %s\n", strings.Join(packages, " and "))
 	if err := m.install(ctx, packages); err != nil {
 		return fmt.Errorf("installing %s: %w\n%w", strings.Join(packages, " and "), err, missing)
 	}
 	_, missing, err = m.missing()
 	return errors.Join(err, missing)
+}
+
+// lock blocks until no other sandbox of this machine installs programs: of two that run apt-get update, one fails.
+func (m installer) lock(ctx context.Context) (unlock func() error, err error) {
+	dir := filepath.Join(m.rootDir, "run")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "recourse-sandbox.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return f.Close, nil // which unlocks it
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(err, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), f.Close())
+		case <-time.After(lockPause):
+		}
+	}
 }
 
 // missing returns the packages of the programs that cannot be found, and the joined errors of find.

@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 var (
@@ -21,6 +23,7 @@ var (
 // installerFixture is an installer on an empty file system, whose apt-get only records its calls.
 type installerFixture struct {
 	installer
+	mu     sync.Mutex
 	have   map[string]bool
 	calls  []string
 	policy []string // content of policy-rc.d at each call
@@ -39,6 +42,8 @@ func newInstallerFixture(t *testing.T, have ...string) *installerFixture {
 	}
 	find := func(pkg string, missing error) program {
 		return program{pkg, func() (string, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			if b.have[pkg] {
 				return "/bin/" + pkg, nil
 			}
@@ -50,6 +55,8 @@ func newInstallerFixture(t *testing.T, have ...string) *installerFixture {
 		lookPath: func(name string) (string, error) { return "/usr/bin/" + name, nil },
 		programs: []program{find("postgresql", errNoPostgres), find("redis-server", errNoRedis)},
 		run: func(_ context.Context, name string, args ...string) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			call := name + " " + strings.Join(args, " ")
 			b.calls = append(b.calls, call)
 			b.policy = append(b.policy, b.read("usr/sbin/policy-rc.d"))
@@ -114,6 +121,43 @@ func TestEnsureInstallsOnlyWhatIsMissing(t *testing.T) {
 				t.Errorf("createcluster.conf = %q, want %q", got, tt.conf)
 			}
 		})
+	}
+}
+
+func TestOfSandboxesThatStartTogetherOneInstalls(t *testing.T) {
+	t.Parallel()
+	b := newInstallerFixture(t)
+	installing, second := make(chan struct{}), make(chan struct{})
+	run := b.run
+	first := sync.OnceFunc(func() {
+		close(installing)
+		<-second
+	})
+	b.run = func(ctx context.Context, name string, args ...string) error {
+		first()
+		return run(ctx, name, args...)
+	}
+	done := make(chan error, 1)
+	go func() { done <- b.ensure(t.Context()) }()
+	<-installing
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.ensure(ended); !errors.Is(err, context.Canceled) || !errors.Is(err, errNoRedis) {
+		t.Errorf("a sandbox that is interrupted while another installs: %v", err)
+	}
+	go func() {
+		time.Sleep(2 * lockPause)
+		close(second)
+	}()
+	if err := b.ensure(t.Context()); err != nil {
+		t.Errorf("the second sandbox: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("the first sandbox: %v", err)
+	}
+	if len(b.calls) != 2 {
+		t.Errorf("ran %q, want one update and one install", b.calls)
 	}
 }
 
