@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,68 @@ func TestBodyIsCanonicalJSONAndReadsBack(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+func TestABodyThatIsParsedOnceIsNotParsedAgain(t *testing.T) { // not parallel: it counts allocations
+	rs, head := chained(t, testCase, sampleDrafts()...)
+	plain := make([]Entry, len(rs))
+	for i, r := range rs {
+		var err error
+		if plain[i], err = r.Entry(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unreadable := Receipt{Body: []byte("{}")}
+	all := append(slices.Clone(rs), unreadable, Receipt{})
+	ParseEach(all)
+	for i, r := range all[:len(rs)] {
+		got, err := r.Entry()
+		if diff := cmp.Diff(plain[i], got); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", r.ID(), err, diff)
+		}
+		if !r.Equal(rs[i]) {
+			t.Errorf("%s differs from the receipt that is not parsed", r.ID())
+		}
+		if n := testing.AllocsPerRun(1, func() { _, err = r.Payload() }); err != nil || n > 0 {
+			t.Errorf("%s is parsed again: %v, %g allocations", r.ID(), err, n)
+		}
+	}
+	for _, r := range all[len(rs):] {
+		if _, err := r.Entry(); err == nil {
+			t.Errorf("%q is read", r.Body)
+		}
+	}
+	parsed := all[:len(rs)]
+	if end, err := (Verifier{}).Verify(testCase, parsed); err != nil || end != head {
+		t.Errorf("verified: %v, %v, want %v", end, err, head)
+	}
+
+	// A receipt that gets another body says what that body says.
+	changed := parsed[0]
+	changed.Body = slices.Clone(rs[1].Body)
+	if got, err := changed.Entry(); err != nil || got.Subtype != AttemptStarted {
+		t.Errorf("another body: %+v, %v", got, err)
+	}
+	changed.Body = nil
+	if _, err := changed.Entry(); err == nil {
+		t.Error("a body that was removed is read")
+	}
+}
+
+func TestReceiptsThatDifferAnywhereAreNotEqual(t *testing.T) {
+	t.Parallel()
+	rs, _ := chained(t, testCase, sampleDrafts()...)
+	fields := reflect.TypeFor[Receipt]()
+	for i := range fields.NumField() {
+		if !fields.Field(i).IsExported() {
+			continue
+		}
+		other := rs[1]
+		reflect.ValueOf(&other).Elem().Field(i).SetZero()
+		if other.Equal(rs[1]) || rs[1].Equal(other) {
+			t.Errorf("%s is not compared", fields.Field(i).Name)
+		}
+	}
 }
 
 // The tags of Payload are for reading, the typed encoder is for writing. They must agree.

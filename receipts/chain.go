@@ -210,7 +210,7 @@ func (k *checker) add(r Receipt) *Broken {
 		return k.wrong(seq, fmt.Sprintf("sequence %d stands in its place", r.Seq)).compared(strconv.FormatInt(r.Seq, 10), strconv.FormatInt(seq, 10))
 	}
 	next := k.head.Next(r.Body)
-	e, err := Parse(r.Body)
+	e, err := r.Entry()
 	column, stored, said := "", "", ""
 	if err == nil {
 		column, stored, said = differing(r, e)

@@ -35,7 +35,7 @@ func (e *Illegal) Error() string {
 func Fold(rs []Receipt) (History, error) {
 	f := foldState{runs: make(map[RunID]*RunHistory)}
 	for i, r := range rs {
-		e, err := Parse(r.Body)
+		e, err := r.Entry()
 		if err == nil {
 			err = f.apply(r.Seq == int64(i+1), e)
 		}

@@ -114,8 +114,9 @@ func (a *Report) auditChain(at breakSubject, storedHead receipts.Head, rs []rece
 }
 
 // verifyChain verifies every receipt in the chain of a case, and returns its end. whole is false
-// if it is broken.
+// if it is broken. It parses each body, once for this check and those after it.
 func (a *Report) verifyChain(at breakSubject, rs []receipts.Receipt) (end receipts.Head, whole bool) {
+	receipts.ParseEach(rs)
 	head, end, broken := receipts.Verifier{}.VerifyAll(at.caseID, rs)
 	for _, b := range broken {
 		a.failDiffering(InvariantChains, at.withReceipt(b.Seq), b.Stored, b.Expected, "%v", b)

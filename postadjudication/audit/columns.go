@@ -61,7 +61,7 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 		run := t.runs[r.Run]
 		switch r.Subtype {
 		case receipts.Submitted:
-			e, err := receipts.Parse(r.Body)
+			e, err := r.Entry()
 			if err != nil {
 				return nil, err
 			}

@@ -57,7 +57,7 @@ func headNotedForAnother(ctx context.Context, r Reader, tenant, owner string, ca
 	}
 	for _, one := range trail {
 		if one.Seq == noted.Seq && before.Seq == one.Seq-1 && before.Next(one.Body) == noted {
-			e, err := receipts.Parse(one.Body)
+			e, err := one.Entry()
 			return err == nil && e.Tenant != tenant, nil
 		}
 		before = receipts.Head{Seq: one.Seq, Link: one.Link}
