@@ -15,10 +15,10 @@ const (
 	// limit bounds each wait, on a machine that is busy with other tests too.
 	limit = 2 * time.Minute
 
-	shortestPause, longestPause = 5 * time.Millisecond, 200 * time.Millisecond
+	shortestPause, longestPause = 10 * time.Millisecond, 200 * time.Millisecond
 
-	// A condition that became true is noticed after at most one and a seventh of the time that it took.
-	waitedPerPause = 7
+	// A condition that became true is noticed after at most one and a quarter of the time that it took.
+	waitedPerPause = 4
 )
 
 // Until returns once ok returns true. It fails the test with what was waited for after two

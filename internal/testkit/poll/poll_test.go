@@ -22,7 +22,7 @@ func TestUntilReturnsSoonAfterTheConditionHolds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began, asked := time.Now(), 0
 			poll.Until(t, "the time has come", func() bool { asked++; return time.Since(began) >= after })
-			if late := time.Since(began) - after; late > max(5*time.Millisecond, min(after/7, 200*time.Millisecond)) {
+			if late := time.Since(began) - after; late > max(10*time.Millisecond, min(after/4, 200*time.Millisecond)) {
 				t.Errorf("after %v it returned %v late", after, late)
 			}
 			if most := 30 + int(after/(200*time.Millisecond)); asked > most {
