@@ -393,3 +393,16 @@ func TestRunPrunesByItself(t *testing.T) {
 	k.StopWorkers()
 	r.MustAudit()
 }
+
+// A process that is restarted more often than the interval prunes all the same.
+func TestTheFirstRoundDoesNotWaitForTheInterval(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	r.StartWorkers()
+	r.DeadLetter(1, rig.Refuses)
+	k := r.NewPruner(rig.WithArchive(t), func(c *postadjudication.Config) { c.PruneEvery = 24 * time.Hour }).At(181 * day)
+	k.StartWorkers()
+	r.WaitQuery("the end is announced", `SELECT EXISTS (SELECT FROM recourse.annotations WHERE ends_at IS NOT NULL)`)
+	k.StopWorkers()
+	r.MustAudit()
+}
