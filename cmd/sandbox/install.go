@@ -81,7 +81,7 @@ func newInstaller(messages io.Writer, node bool) installer {
 // ensure installs missing programs if that is allowed, and returns nil if all are there. Its error has one line for each
 // missing program, with the fix.
 func (m installer) ensure(ctx context.Context) (err error) {
-	packages, missing, err := m.missing()
+	_, missing, err := m.missing()
 	if err != nil || missing == nil {
 		return err
 	}
@@ -93,7 +93,8 @@ func (m installer) ensure(ctx context.Context) (err error) {
 		return errors.Join(err, missing)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if packages, missing, err = m.missing(); err != nil || missing == nil {
+	packages, missing, err := m.missing()
+	if err != nil || missing == nil {
 		return err // another sandbox has installed them
 	}
 	printf(m.messages, "sandbox: installing %s\n", strings.Join(packages, " and "))
