@@ -206,8 +206,10 @@ func (w *measurement) measureIdle(ctx context.Context) error {
 
 func (w *measurement) measureMemory() error {
 	now, peak, err := resident(os.Getpid())
+	own, err2 := anonymous(os.Getpid())
 	w.metrics[residentMB], w.metrics[peakMB] = float64(now)/(1<<20), float64(peak)/(1<<20)
-	return err
+	w.metrics[anonymousMB] = float64(own) / (1 << 20)
+	return errors.Join(err, err2)
 }
 
 // submitAll submits every task of the record, several at once.

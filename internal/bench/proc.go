@@ -103,6 +103,16 @@ func resident(pid int) (now, peak int64, err error) {
 	return now, peak, err
 }
 
+// anonymous returns the resident memory of a process without the pages of files, in bytes: its heap and
+// stacks, whatever the size of its program file.
+func anonymous(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	return kilobytes(string(text), "RssAnon")
+}
+
 // kilobytes reads one line of /proc/<pid>/status, in bytes.
 func kilobytes(status, name string) (int64, error) {
 	for line := range strings.Lines(status) {

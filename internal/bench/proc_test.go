@@ -54,6 +54,9 @@ func TestThisProcessIsMeasured(t *testing.T) {
 	if err != nil || now <= 1<<20 || peak < now/2 {
 		t.Errorf("resident %d, peak %d, %v", now, peak, err)
 	}
+	if own, err := anonymous(os.Getpid()); err != nil || own <= 1<<18 || own >= peak {
+		t.Errorf("anonymous %d of at most %d, %v", own, peak, err)
+	}
 	for deadline := time.Now().Add(10 * time.Second); ; { // burn until the clock's tick shows it
 		cpu, err := cpuOf(os.Getpid())
 		if err != nil {

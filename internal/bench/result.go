@@ -27,8 +27,9 @@ const (
 	commits       = "commits_per_task"
 	walBytes      = "wal_bytes_per_task"
 	residentMB    = "resident_mb"
-	pollsMB       = "polls_mb"    // that the server has for the polls
-	webhooksMB    = "webhooks_mb" // that the server has for them
+	anonymousMB   = "anonymous_mb" // of them, without the pages of files
+	pollsMB       = "polls_mb"     // that the server has for the polls
+	webhooksMB    = "webhooks_mb"  // that the server has for them
 	peakMB        = "resident_peak_mb"
 
 	renotifiedSeconds = "renotified_s" // from the flush of Redis until every live run has a notification

@@ -44,7 +44,7 @@ var (
 		{leaseEndP50, "lease end p50", "%+.1f"}, {leaseEndP99, "p99", "%+.1f"}, {earlyAttempts, "early", "%.0f"},
 	}
 	flushColumns  = []column{{renotifiedSeconds, "renotified s", "%.2f"}}
-	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {peakMB, "peak MB", "%.0f"}}
+	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {anonymousMB, "anonymous MB", "%.1f"}, {peakMB, "peak MB", "%.0f"}}
 )
 
 // columns of a workload's table.
