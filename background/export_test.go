@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -46,5 +47,16 @@ func Suspend(m *Manager, suspendedFor *atomic.Int64) {
 		i := readClocks()
 		i.boot += time.Duration(suspendedFor.Load())
 		return i
+	}
+}
+
+// LoopStartEvery is the time between the starts of two loops.
+const LoopStartEvery = loopStartEvery
+
+// StartLoops starts loops in group as Run does.
+func StartLoops(ctx context.Context, group *sync.WaitGroup, loops ...func(context.Context)) {
+	readers := staggered{ctx: ctx}
+	for _, l := range loops {
+		readers.start(group, l)
 	}
 }

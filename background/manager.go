@@ -263,11 +263,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer endLoops()
 	loops.Go(func() { m.wakeups.Run(loopCtx) })
 	loops.Go(func() { m.sweeper.run(loopCtx) })
-	leaders.Go(func() { runAfter(loopCtx, loopStartEvery, m.breakerLoop.run) })
-	loops.Go(func() { runAfter(loopCtx, 2*loopStartEvery, m.recoverer.run) })
-	loops.Go(func() { runAfter(loopCtx, 3*loopStartEvery, m.archive.run) })
+	readers := staggered{ctx: loopCtx}
+	readers.start(&leaders, m.breakerLoop.run)
+	readers.start(&loops, m.recoverer.run)
+	readers.start(&loops, m.archive.run)
 	if m.cfg.Leases != nil {
-		loops.Go(func() { runAfter(loopCtx, 4*loopStartEvery, m.fetcher.leases.run) })
+		readers.start(&loops, m.fetcher.leases.run)
 	}
 
 	select {
@@ -286,15 +287,25 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// loopStartEvery is between the starts of loops that read the store. A loop reads on the connections that
-// those before it have opened; loops that started together would open one each.
+// loopStartEvery is the time between the starts of two loops that read the store.
 const loopStartEvery = 50 * time.Millisecond
 
-// runAfter runs a loop after a pause, unless ctx ends before.
-func runAfter(ctx context.Context, pause time.Duration, loop func(context.Context)) {
-	if sleep(ctx, pause) {
-		loop(ctx)
-	}
+// staggered starts loops that read the store, each loopStartEvery after the one before. A loop reads on the
+// connections that those before it have opened; loops that started together would open one each.
+type staggered struct {
+	ctx   context.Context
+	loops int
+}
+
+// start runs loop in group when its time has come, unless the context ends before.
+func (s *staggered) start(group *sync.WaitGroup, loop func(context.Context)) {
+	s.loops++
+	pause := time.Duration(s.loops) * loopStartEvery
+	group.Go(func() {
+		if sleep(s.ctx, pause) {
+			loop(s.ctx)
+		}
+	})
 }
 
 // unregisterSession removes the session of a process that has stopped, if nothing runs under
