@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // clock reads the database's clock, which all processes use for times that are recorded or
@@ -19,7 +21,7 @@ type clock struct {
 	wall      func() time.Time
 	simulated bool
 	origin    atomic.Pointer[time.Time] // time when the process began; nil before the first measurement
-	measuring atomic.Bool               // by MeasureClock
+	measuring singleflight.Group        // by MeasureClock
 
 	mu           sync.Mutex
 	filter       clockFilter
@@ -98,18 +100,31 @@ func (c *clock) err() error {
 // heartbeats to measure with.
 const clockValidFor = 30 * time.Second
 
-// MeasureClock reads the journal's clock if the last measurement is older than clockValidFor.
-// Run measures with each heartbeat; a process that only submits calls this before.
+// MeasureClock returns once the journal's clock was measured, at most clockValidFor ago. Run measures
+// with each heartbeat; whatever records a time, which may happen before the first one or in a process
+// that only submits, calls this before. Calls at the same time share a measurement and its error.
 func (m *Manager) MeasureClock(ctx context.Context) error {
 	c := m.clock
-	if c.simulated || m.started.Load() || !c.due() || !c.measuring.CompareAndSwap(false, true) {
+	if c.simulated || m.started.Load() && c.origin.Load() != nil || !c.due() {
 		return nil
 	}
-	defer c.measuring.Store(false)
+	measured := c.measuring.DoChan("", func() (any, error) {
+		return nil, c.measure(context.WithoutCancel(ctx), m.cfg.Store)
+	})
+	select {
+	case result := <-measured:
+		return result.Err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// measure takes as many samples as must agree.
+func (c *clock) measure(ctx context.Context, store Store) error {
 	var fresh clockFilter
 	for range clockAgreements {
 		sent := monotonic()
-		read, err := m.cfg.Store.Clock(ctx)
+		read, err := store.Clock(ctx)
 		if err != nil {
 			return err
 		}
@@ -117,9 +132,12 @@ func (m *Manager) MeasureClock(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(fresh.candidates) == 0 {
+	switch {
+	case len(fresh.candidates) == 0:
 		c.filter = fresh
 		c.publish()
+	case c.origin.Load() == nil:
+		return errors.New("background: the database's clock changed while it was measured")
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package background_test
 
 import (
 	"context"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -157,5 +159,61 @@ func TestAProcessWhoseSessionIsMissingRegistersAgain(t *testing.T) {
 	<-cancelled
 	if got := h.awaitState(r.ID, background.Succeeded); got.Attempt != 2 || got.Recoveries != 0 {
 		t.Errorf("run %+v", got)
+	}
+}
+
+// slowClock is a store whose clock blocks until it is released.
+type slowClock struct {
+	background.Store
+	entered, released chan struct{}
+	once              *sync.Once
+}
+
+func (s slowClock) Clock(ctx context.Context) (background.ClockReading, error) {
+	s.once.Do(func() { close(s.entered) })
+	<-s.released
+	return s.Store.Clock(ctx)
+}
+
+// What is recorded before the first heartbeat has the journal's time, also if others measure it at that
+// moment.
+func TestNobodyReadsTheClockBeforeItIsMeasured(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
+	h.journal.SetReliable(true)
+	h.journal.SetClock(time.Hour, "server")
+	store := slowClock{h.journal, make(chan struct{}), make(chan struct{}), new(sync.Once)}
+	cfg := h.config()
+	cfg.Store = store
+	m, err := background.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	var calls sync.WaitGroup
+	var begun atomic.Int32
+	for i := range 16 {
+		calls.Go(func() {
+			if i > 0 {
+				<-store.entered
+			}
+			begun.Add(1)
+			if err := m.MeasureClock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if off := time.Until(m.Now()); off < 59*time.Minute {
+				t.Errorf("the time is %s from this machine's, the journal's an hour", off)
+			}
+		})
+	}
+	for begun.Load() < 16 {
+		runtime.Gosched()
+	}
+	close(store.released)
+	calls.Wait()
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.MeasureClock(impatient); err != nil {
+		t.Errorf("a clock that was measured can't be read: %v", err)
 	}
 }
