@@ -389,10 +389,11 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 		m.slots.release()
 		switch {
 		case errors.Is(err, ErrUnrecordable):
-			m.log.Warn("probe run cannot be claimed", zap.Stringer("run", d.run.ID), zap.Error(d.deadLetterUnrecordable(err)))
+			_, deadLetterErr := d.deadLetterUnrecordable(err)
+			m.log.Warn("probe run cannot be claimed", zap.Stringer("run", p.run.ID), zap.Error(deadLetterErr))
 		case errors.Is(err, ErrRequestAltered):
 			_, deadLetterErr := d.deadLetterAltered(err)
-			m.log.Warn("probe run was altered", zap.Stringer("run", d.run.ID), zap.Error(deadLetterErr))
+			m.log.Warn("probe run was altered", zap.Stringer("run", p.run.ID), zap.Error(deadLetterErr))
 		}
 		if !errors.Is(err, ErrKeyExpired) {
 			l.deferRun(p.run.ID)

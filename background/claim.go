@@ -67,22 +67,8 @@ func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
 		tr.Result = Result{} // no attempt ended: the failure of the last one stays
 	}
 	after, err := d.m.recorder.write(d.family, tr)
-	switch {
-	case errors.Is(err, errClosed):
-		return false, errUnavailable
-	case errors.Is(err, ErrConflict):
-		return true, nil // the run changed meanwhile: the claim reads it
-	case errors.Is(err, ErrUnreadable), errors.Is(err, ErrNotFound):
-		return d.onClaimRefused(err)
-	case err != nil:
-		d.run = after
-		return d.onClaimRefused(err)
-	}
-	d.run, d.lookedUp = after, true
-	if after.State == DeadLettered && after.Letter == LetterOpen {
-		return false, archiveErrorFor(after)
-	}
-	return after.State.Waiting(), nil
+	d.lookedUp = err == nil
+	return d.onWaitingRunWritten(after, err)
 }
 
 // onClaimTimeout lets the delivery go back to asynq while the claim is retried. More than one

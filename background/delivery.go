@@ -89,7 +89,7 @@ func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
 		}
 		return false, archiveErrorFor(after)
 	case err != nil:
-		return false, nil // the process that ended the attempt notifies again
+		return false, nil // ended elsewhere or not readable: another process or the sweeper notifies
 	case after.State == Scheduled && done.interrupted:
 		return false, &redeliverAt{at: after.DueAt}
 	case after.State == Scheduled:
@@ -136,7 +136,7 @@ func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 	case errors.Is(cause, ErrUnreadable): // the journal logs it, once
 		return false, &redeliverAt{at: d.m.now().Add(unreadableDelay)}
 	case errors.Is(cause, ErrUnrecordable):
-		return false, d.deadLetterUnrecordable(cause)
+		return d.deadLetterUnrecordable(cause)
 	case errors.Is(cause, ErrKeyExpired):
 		if d.m.breakers.blocksFresh(d.run) {
 			return d.acknowledgePaused() // to be looked up once the target answers
@@ -159,17 +159,37 @@ func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 }
 
 // deadLetterUnrecordable dead-letters a run that cannot be claimed because of its values. A
-// person has to look at it.
-func (d *delivery) deadLetterUnrecordable(cause error) error {
+// person has to look at it. It returns true when the run changed meanwhile and may be claimed again.
+func (d *delivery) deadLetterUnrecordable(cause error) (retry bool, err error) {
 	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
 	tr.Reason, tr.Result.Failure = ReasonUnrecordable, unrecordableFailure(Result{}, cause)
 	after, err := d.m.recorder.write(d.family, tr)
-	if err != nil {
+	if errors.Is(err, ErrUnrecordable) {
 		d.m.log.Error("run can neither be claimed nor dead-lettered", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
-		return &redeliverAt{at: d.m.now().Add(time.Minute)}
+		return false, &redeliverAt{at: d.m.now().Add(time.Minute)}
+	}
+	return d.onWaitingRunWritten(after, err)
+}
+
+// onWaitingRunWritten handles the result of a transition of a run that waits, and sets d.run to the run
+// after it. It returns true when the run may be claimed.
+func (d *delivery) onWaitingRunWritten(after Run, err error) (retry bool, answer error) {
+	switch {
+	case errors.Is(err, errClosed):
+		return false, errUnavailable
+	case errors.Is(err, ErrConflict):
+		return true, nil // the run changed meanwhile: the claim reads it
+	case errors.Is(err, ErrUnreadable), errors.Is(err, ErrNotFound): // the run after it is unknown
+		return d.onClaimRefused(err)
 	}
 	d.run = after
-	return archiveErrorFor(after)
+	switch {
+	case err != nil:
+		return d.onClaimRefused(err)
+	case after.State == DeadLettered && after.Letter == LetterOpen:
+		return false, archiveErrorFor(after)
+	}
+	return after.State.Waiting(), nil
 }
 
 // acknowledgePaused acknowledges the notification of a run that a circuit breaker pauses; the
@@ -235,20 +255,9 @@ func (d *delivery) deadLetterAltered(cause error) (retry bool, err error) {
 	tr.Reason = ReasonRequestAltered
 	tr.Result.Failure = &Failure{Type: ReasonRequestAltered, Message: cause.Error()}
 	after, err := d.m.recorder.write(d.family, tr)
-	switch {
-	case errors.Is(err, errClosed):
-		return false, errUnavailable
-	case errors.Is(err, ErrConflict):
-		return true, nil // the run changed meanwhile: the claim reads it
+	if err == nil {
+		d.m.log.Error("request was altered after submission, nothing was sent, a person has to look at the dead letter",
+			zap.Stringer("run", after.ID), zap.String("tenant", after.Tenant), zap.Stringer("case", after.Case), zap.Error(cause))
 	}
-	d.run = after
-	if err != nil {
-		return d.onClaimRefused(err)
-	}
-	d.m.log.Error("request was altered after submission, nothing was sent, a person has to look at the dead letter",
-		zap.Stringer("run", after.ID), zap.String("tenant", after.Tenant), zap.Stringer("case", after.Case), zap.Error(cause))
-	if after.Letter != LetterOpen {
-		return false, nil
-	}
-	return false, archiveErrorFor(after)
+	return d.onWaitingRunWritten(after, err)
 }

@@ -99,7 +99,7 @@ func (c *consumer) process(ctx context.Context, task *asynq.Task) error {
 		return nil
 	}
 	traceCtx, span := c.m.tracing.delivery(context.WithoutCancel(ctx), task, id)
-	return c.deliver(ctx, &delivery{
+	return c.deliver(ctx, id, &delivery{
 		m: c.m, traceCtx: traceCtx, span: span, family: family, run: Run{ID: id, Family: family.Name()}, notificationNumber: notificationNumber,
 		inFlight: inFlight, claimTimeout: make(chan struct{}),
 	})
@@ -107,14 +107,14 @@ func (c *consumer) process(ctx context.Context, task *asynq.Task) error {
 
 // deliver runs the delivery. The delivery continues when asynq's context ends, because Redis
 // was unreachable or an operator cancelled the task: asynq must not end a handler call.
-func (c *consumer) deliver(ctx context.Context, d *delivery) error {
+func (c *consumer) deliver(ctx context.Context, id RunID, d *delivery) error {
 	answer := make(chan error, 1)
 	c.m.work.Add(1)
 	c.m.workers.do(func() {
 		defer c.m.work.Done()
 		err := d.process()
 		d.span.End()
-		c.m.inFlight.release(d.run.ID) // first: asynq may deliver the task again after the answer
+		c.m.inFlight.release(id) // first: asynq may deliver the task again after the answer
 		answer <- err
 	})
 	select {
