@@ -68,11 +68,15 @@ func (r *recorder) write(f Family, tr Transition) (Run, error) {
 			}
 			return after, err
 		}
-		if errors.Is(err, ErrBusy) && !failing {
+		if errors.Is(err, ErrBusy) { // another transaction holds a lock: the journal works
+			if failing {
+				r.health.onWriteAnswered()
+				pause, failing = writePauseMin, false
+			}
 			if !sleep(r.baseCtx, writePauseMin) {
 				return Run{}, errClosed
 			}
-			continue // another transaction holds a lock: the journal works
+			continue
 		}
 		r.health.onWriteFailed(!failing, tr, err)
 		failing = true
@@ -143,7 +147,8 @@ var errEndedElsewhere = errors.New("background: the attempt was ended by another
 
 // finish records how an attempt ended and returns the run after it. It never calls the handler
 // again: when the run changed meanwhile, as by a request to cancel, only the decision is made
-// again. Errors: errClosed, and errEndedElsewhere with the run as it is now.
+// again. Errors: errClosed; errEndedElsewhere with the run as the journal returned it, zero if it was not
+// found; those of recording that its money has moved after all.
 func (r *recorder) finish(f Family, run Run, done callOutcome) (Run, error) {
 	var lookup *Result
 	for pause := time.Duration(0); ; pause = min(2*pause+writePauseMin, writePauseMax) {
