@@ -70,7 +70,7 @@ func at(v any, path ...any) any {
 // A job of type settlement.execute gets the answers of a submission.
 func TestAnAdjudicationIsSubmittedAsAJob(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
 	shop, worker := f.key("acme", access.Submitter), f.key("acme", access.Worker)
 	const jobs = "/ojs/v1/jobs"
 	wantAnswer := func(name string, body string, status int, path []any, want any) map[string]any {

@@ -251,8 +251,9 @@ func TestCancellingAHeldAdjudicationAsks(t *testing.T) {
 // one got.
 func TestARepeatedFetchGetsTheSameLeases(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	other := f.other()
+	recognised := func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour }
+	f := newFixture(t, recognised)
+	other := f.other(recognised)
 	for n := range 3 {
 		f.submitRemote(n)
 	}

@@ -40,8 +40,8 @@ func newFixture(t *testing.T, change ...func(*postadjudication.Config)) *fixture
 }
 
 // other returns the jobs as another process sees them.
-func (f *fixture) other() *fixture {
-	r := f.OtherProcess(withJobs)
+func (f *fixture) other(change ...func(*postadjudication.Config)) *fixture {
+	r := f.OtherProcess(append([]func(*postadjudication.Config){withJobs}, change...)...)
 	return &fixture{r, r.As("acme", "service:shop").Jobs, f.t}
 }
 

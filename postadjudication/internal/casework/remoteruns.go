@@ -33,13 +33,21 @@ type RemoteRuns struct {
 
 var _ background.LeaseStore = RemoteRuns{}
 
-// ClaimDue claims due runs for a worker.
+// ClaimDue claims due runs for a worker. A repeated fetch is given the runs that it was given before, but
+// no adjudication whose row was changed since, and none that may have been paid by a worker whose payment
+// service recognises no operation key.
 func (r RemoteRuns) ClaimDue(_ context.Context, at time.Time, want lease.Want, start func(background.Run) background.Transition) ([]background.Claimed, error) {
-	claimed, err := r.LeaseStore.ClaimDue(&journal.Claim{Want: want, At: at, Start: start, Decide: r.decide})
-	// A repeated fetch is given runs that were claimed before, whose rows may have been changed since.
+	begun := map[background.RunID]bool{}
+	claimed, err := r.LeaseStore.ClaimDue(&journal.Claim{Want: want, At: at, Decide: r.decide, Start: func(run background.Run) background.Transition {
+		begun[run.ID] = true
+		return start(run)
+	}})
 	return slices.DeleteFunc(claimed, func(c background.Claimed) bool {
-		if c.Run.Family != Family {
+		switch {
+		case c.Run.Family != Family || c.Err != nil:
 			return false
+		case !begun[c.Run.ID] && r.Settlements.recognisedByWorkers() == 0:
+			return true
 		}
 		altered := checkBinding(&c.Run)
 		if altered != nil {

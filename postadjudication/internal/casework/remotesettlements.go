@@ -12,8 +12,9 @@ import (
 
 // RemoteWorkers is what an operator states about the payment services that remote workers call.
 type RemoteWorkers struct {
-	// KeyLifetime is how long after the first call they recognise an operation key. After it no
-	// attempt follows one of unknown outcome; 0: none ever does.
+	// KeyLifetime is how long after the first call they recognise an operation key. An attempt ends before
+	// that, and after it no attempt follows one of unknown outcome. 0: none ever does, and a repeated fetch
+	// is not given the adjudication that it got before.
 	KeyLifetime time.Duration
 	// InFlight is how long after its lease a worker may still pay. 0: nobody can say. Then "not
 	// executed" is a finding only of a person who confirms it.
@@ -49,13 +50,27 @@ func (t Targets) Knows(target string) bool {
 }
 
 // leaseLimit returns the time limit of a remote attempt that is claimed now. Heartbeats don't extend
-// it: an attempt after one of unknown outcome has to end while its key is recognised.
+// it: whoever holds the attempt may pay more than once under its key, also by repeating its fetch, so it
+// has to end while the key is recognised. After an attempt of unknown outcome that counts from the first
+// call. Where no key is recognised, the attempt is given once: see RemoteRuns.ClaimDue.
 func (f *SettlementFamily) leaseLimit(r *background.Run, at time.Time) time.Duration {
-	life := f.Remote.KeyLifetime
-	if r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || life == escrow.Forever {
+	recognised := f.recognisedByWorkers()
+	switch {
+	case recognised == escrow.Forever || recognised == 0:
 		return MaxLease
+	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero():
+		return min(MaxLease, recognised)
 	}
-	return min(MaxLease, r.FirstSentAt.Add(f.trustedLifetime(life)).Sub(at))
+	return min(MaxLease, r.FirstSentAt.Add(recognised).Sub(at))
+}
+
+// recognisedByWorkers returns how long the services that remote workers call are relied on to recognise
+// an operation key; 0: not at all.
+func (f *SettlementFamily) recognisedByWorkers() time.Duration {
+	if f.Remote.KeyLifetime == escrow.Forever {
+		return escrow.Forever
+	}
+	return max(0, f.trustedLifetime(f.Remote.KeyLifetime))
 }
 
 // unclaimable returns why a change that was to claim a remote run does not: the case ends the run.

@@ -1,0 +1,64 @@
+package jobs_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
+)
+
+// keyedForHalfADay is a fetch that may be repeated, with a lease that is longer than operation keys live in
+// these tests.
+func keyedForHalfADay(q *jobs.Fetch) { q.Visibility, q.Key = 12*time.Hour, lease.FetchKey{1} }
+
+// A worker that dies after it paid may repeat its fetch, and then pays again under the same operation key. So an
+// attempt ends while that key is recognised.
+func TestAnAttemptEndsWhileItsKeyIsRecognised(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
+	f.submitRemote(1)
+	first := f.mustFetchOrder("w1", keyedForHalfADay)
+	if end := first.StartedAt.Add(time.Hour); first.Meta.NotAfter.After(end) {
+		t.Errorf("the attempt may be paid until %s after its key is forgotten", first.Meta.NotAfter.Sub(end))
+	}
+	again := f.mustFetchOrder("w1", keyedForHalfADay)
+	if again.ID != first.ID || !again.Meta.NotAfter.Equal(first.Meta.NotAfter) {
+		t.Errorf("the repeated fetch gives %s until %s, want %s until %s", again.ID, again.Meta.NotAfter, first.ID, first.Meta.NotAfter)
+	}
+}
+
+// The key of an attempt after one of unknown outcome was first used by the first.
+func TestAnAttemptAfterAnUnknownOneEndsWhileItsKeyIsRecognised(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
+	f.StartWorkers()
+	s, _ := f.submitRemote(1)
+	first := f.mustFetchOrder("w1", shortLease)
+	f.WaitState(s.Run, background.Scheduled)
+	second := f.mustFetchOrder("w1", func(q *jobs.Fetch) { q.Visibility = 12 * time.Hour })
+	if end := first.StartedAt.Add(time.Hour); second.Meta.NotAfter.After(end) {
+		t.Errorf("attempt 2 may be paid until %s after its key is forgotten", second.Meta.NotAfter.Sub(end))
+	}
+}
+
+// Where nobody states that the payment services of workers recognise operation keys, or where they do so for less
+// than a call may be delayed, an adjudication is given to a worker once.
+func TestARepeatedFetchGivesNoAdjudicationWhoseKeyIsNotRecognised(t *testing.T) {
+	t.Parallel()
+	for _, lifetime := range []time.Duration{0, time.Second} {
+		f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = lifetime })
+		f.submitRemote(1)
+		f.submitRemote(2)
+		fetch := jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1"}
+		keyedForHalfADay(&fetch)
+		if got, err := f.Fetch(t.Context(), fetch); err != nil || len(got) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if got, err := f.Fetch(t.Context(), fetch); err != nil || len(got) != 0 {
+			t.Errorf("lifetime %s: the repeated fetch gives %+v, %v", lifetime, got, err)
+		}
+	}
+}
