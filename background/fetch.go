@@ -244,13 +244,13 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 		return Ended{}, ErrNoRemoteRuns
 	}
 	run, by, known := f.leases.claimedHere(held.Run)
-	if !known || run.Tenant != held.Tenant || held.Attempt != 0 && held.Attempt != attemptNumberForWorker(run, by) {
+	if !known || run.Tenant != held.Tenant || !isHeldBy(held, run, by) { // it may have been given to another since
 		var err error
 		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
 			return Ended{Run: run}, err
 		}
 	}
-	if held.Worker != "" && by.Worker != "" && held.Worker != by.Worker || held.Attempt != 0 && held.Attempt != attemptNumberForWorker(run, by) || held.Attempt == 0 && run.MovesMoney() {
+	if !isHeldBy(held, run, by) || held.Attempt == 0 && run.MovesMoney() {
 		return Ended{Run: run}, ErrNotHolder
 	}
 	family := f.m.families[run.Family]
@@ -260,6 +260,11 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 	return f.endLeased(ctx, family, run, func(run Run, now time.Time) Transition {
 		return f.ending(run, by, held.Actor, decide(run, now), now)
 	})
+}
+
+// isHeldBy reports whether a lease is the one that a worker names.
+func isHeldBy(held lease.Held, run Run, by lease.Lease) bool {
+	return (held.Worker == "" || by.Worker == "" || held.Worker == by.Worker) && (held.Attempt == 0 || held.Attempt == attemptNumberForWorker(run, by))
 }
 
 // attemptNumberForWorker returns the number of the attempt that the worker of a lease was given. Of runs that

@@ -3,10 +3,39 @@ package prove
 // jobGuards is what guards jobs: who answers for them, how often one is given, and what is retried.
 var jobGuards = []Guard{
 	{
-		Name: "a lease is its worker's",
-		Edits: []Edit{{"background/fetch.go", "	if held.Worker != \"\" && by.Worker != \"\" && held.Worker != by.Worker ||",
-			"	if held.Worker != \"\" && by.Worker != \"\" && held.Worker != by.Worker && false ||"}},
+		Name:     "a lease is its worker's",
+		Edits:    []Edit{{"background/fetch.go", "	return (held.Worker == \"\" || by.Worker == \"\" ||", "	return (true || held.Worker == \"\" || by.Worker == \"\" ||"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestOnlyTheHolderAnswersForAJob"},
+	},
+	{
+		Name:     "a remembered lease is no reason to refuse the holder",
+		Edits:    []Edit{{"background/fetch.go", "run.Tenant != held.Tenant || !isHeldBy(held, run, by) {", "run.Tenant != held.Tenant {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheHolderAnswersAtAServerThatGaveTheJobToAnotherBefore"},
+	},
+	{
+		Name:     "an attempt ends while its operation key is recognised",
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "		return min(MaxLease, recognised)\n", "		return MaxLease\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnAttemptEndsWhileItsKeyIsRecognised"},
+	},
+	{
+		Name:     "an attempt after an unknown one ends while its operation key is recognised",
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	return min(MaxLease, r.FirstSentAt", "	return max(MaxLease, r.FirstSentAt"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnAttemptAfterAnUnknownOneEndsWhileItsKeyIsRecognised"},
+	},
+	{
+		Name:     "an adjudication whose operation key nobody recognises is given once",
+		Edits:    []Edit{{"postadjudication/internal/casework/remoteruns.go", "		case !begun[c.Run.ID] &&", "		case false && !begun[c.Run.ID] &&"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchGivesNoAdjudicationWhoseKeyIsNotRecognised"},
+	},
+	{
+		Name:     "fetches with one key are answered one after another",
+		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))", "SELECT hashtextextended($1 || chr(31) || encode($2, 'hex'), 12)"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAFetchThatIsRepeatedAtAnotherServerAtOnceGetsTheSameJob"},
+	},
+	{
+		Name:     "a marked lease is not extended",
+		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "WHERE l.tenant = h.tenant AND l.ended = '' AND", "WHERE l.tenant = h.tenant AND"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAHeartbeatExtendsNoLeaseThatIsMarked"},
 	},
 	{
 		Name:     "a retry makes no second live holder of a fingerprint",

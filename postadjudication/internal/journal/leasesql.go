@@ -138,6 +138,11 @@ func (j *Journal) flushLeaseEnds(changes []*chainedChange) []pg.Answer[result] {
 		})
 }
 
+// heldLeases are the leases that have not ended, of those that workers say they hold.
+const heldLeases = `
+FROM recourse.leases l JOIN unnest($1::uuid[],$2::text[],$3::text[]) AS h(run,tenant,worker) ON h.run = l.run_id
+WHERE l.tenant = h.tenant AND l.ended = '' AND (h.worker = '' OR l.worker = '' OR l.worker = h.worker)`
+
 const leaseColumns = `l.run_id, l.tenant, l.worker, l.attempt, l.at, l.length_ms, l.limit_ms, l.version, l.ended`
 
 var (
@@ -154,9 +159,10 @@ WHERE l.tenant = $1 AND l.fetch_key = $2 AND l.ended = '' AND r.state = 'running
 	extendLeasesSQL = `
 UPDATE recourse.leases l SET version = l.version + 1, length_ms = CASE WHEN $4 <= 0 THEN l.length_ms
   WHEN (SELECT r.operation_key IS NOT NULL FROM recourse.runs r WHERE r.id = l.run_id) THEN greatest(l.length_ms, $4) ELSE $4 END
-FROM (SELECT x.run_id FROM recourse.leases x JOIN unnest($1::uuid[],$2::text[],$3::text[]) AS h(run,tenant,worker) ON h.run = x.run_id
-  WHERE x.tenant = h.tenant AND x.ended = '' AND (h.worker = '' OR x.worker = '' OR x.worker = h.worker) ORDER BY x.run_id FOR NO KEY UPDATE OF x SKIP LOCKED) k
+FROM (SELECT l.run_id` + heldLeases + ` ORDER BY l.run_id FOR NO KEY UPDATE OF l SKIP LOCKED) k
 WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
+
+	heldLeasesSQL = `SELECT ` + leaseColumns + heldLeases
 
 	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND attempt = $4 AND version = $2`
 
@@ -243,16 +249,50 @@ func (l *LeaseStore) Leases(ctx context.Context) ([]lease.Lease, error) {
 func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
+	var extended []lease.Lease
+	for try := 1; ; try++ {
+		failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseExtension)
+		now, err := queryLeases(ctx, l.j.batchDB, extendLeasesSQL, append(heldColumns(held), length.Milliseconds())...)
+		failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseExtension)
+		extended = append(extended, now...)
+		if err != nil || len(now) == len(held) || try == extensionTries {
+			return extended, err
+		}
+		// A lease that another heartbeat writes at this moment was left out.
+		still, err := queryLeases(ctx, l.j.batchDB, heldLeasesSQL, heldColumns(held)...)
+		if err != nil {
+			return extended, err
+		}
+		held = slices.DeleteFunc(slices.Clone(held), func(h lease.Held) bool {
+			isIt := func(l lease.Lease) bool { return l.Run == h.Run }
+			return slices.ContainsFunc(now, isIt) || !slices.ContainsFunc(still, isIt)
+		})
+		if len(held) == 0 {
+			return extended, nil
+		}
+		select {
+		case <-time.After(extensionPause):
+		case <-ctx.Done():
+			return extended, nil
+		}
+	}
+}
+
+// extensionTries bounds the tries to extend a lease that another transaction has locked.
+const extensionTries = 10
+
+// extensionPause is the pause between two of them.
+const extensionPause = 5 * time.Millisecond
+
+// heldColumns returns the parameters of statements about leases that workers say they hold.
+func heldColumns(held []lease.Held) []any {
 	c := pg.NewTextColumns(3, len(held))
 	for _, h := range held {
 		c.ID(h.Run)
 		c.Str(h.Tenant)
 		c.Str(h.Worker)
 	}
-	failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseExtension)
-	out, err := queryLeases(ctx, l.j.batchDB, extendLeasesSQL, append(c.Args(), length.Milliseconds())...)
-	failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseExtension)
-	return out, err
+	return c.Args()
 }
 
 // EndLease marks why a lease is over. See background.LeaseStore.
