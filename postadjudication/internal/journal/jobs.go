@@ -138,8 +138,7 @@ type fingerprints struct {
 }
 
 // lockFingerprints locks the fingerprints of the forks of remote runs among changes, before they are
-// written, and gives their cases those that the forks change. No other transaction adds or forks a job
-// with one of them until the commit.
+// written. No other transaction adds or forks a job with one of them until the commit.
 func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange) (out fingerprints, err error) {
 	ids := pg.NewTextColumns(1, len(changes))
 	var names, changed []tenantFingerprint
@@ -152,7 +151,7 @@ func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange
 		out.at = ch.NewRun.DueAt
 		n++
 		if ch.Fingerprint != nil {
-			changed = append(changed, tenantFingerprint{ch.NewRun.Tenant, ch.Fingerprint[:], ch.After.Case.ID})
+			changed = append(changed, tenantFingerprint{ch.NewRun.Tenant, ch.Fingerprint[:]})
 		}
 	}
 	if n == 0 {
@@ -170,19 +169,35 @@ func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange
 			return out, err
 		}
 	}
-	for _, next := range changed {
-		if _, err := tx.ExecContext(ctx, changeFingerprintSQL, next.fingerprint, next.of.String()); err != nil {
-			return out, err
-		}
-	}
 	out.cases = ids.Args()
 	return out, nil
+}
+
+// claim gives the cases whose forks were written the fingerprints that the forks change. It returns
+// ErrFingerprintHeld if another case with one of the fingerprints has a live run.
+func (f fingerprints) claim(ctx context.Context, tx *sql.Tx, changes []*chainedChange, results []result) error {
+	if f.cases == nil {
+		return nil
+	}
+	for i, ch := range changes {
+		if results[i] != applied || ch.Fingerprint == nil {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, changeFingerprintSQL, ch.Fingerprint[:], ch.After.Case.ID.String()); err != nil {
+			return err
+		}
+	}
+	var held bool
+	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT `+liveHolderSQL+`)`, f.cases[0], f.at).Scan(&held)
+	if err == nil && held {
+		err = ErrFingerprintHeld
+	}
+	return err
 }
 
 type tenantFingerprint struct {
 	tenant      string
 	fingerprint []byte
-	of          receipts.CaseID
 }
 
 func forkedFingerprints(ctx context.Context, tx *sql.Tx, cases *pg.TextColumns) (out []tenantFingerprint, err error) {
@@ -199,20 +214,6 @@ func forkedFingerprints(ctx context.Context, tx *sql.Tx, cases *pg.TextColumns) 
 		out = append(out, next)
 	}
 	return out, rows.Err()
-}
-
-// check returns ErrFingerprintHeld if another case with one of the fingerprints has a live run, now
-// that the forks are written.
-func (f fingerprints) check(ctx context.Context, tx *sql.Tx) error {
-	if f.cases == nil {
-		return nil
-	}
-	var held bool
-	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT `+liveHolderSQL+`)`, f.cases[0], f.at).Scan(&held)
-	if err == nil && held {
-		err = ErrFingerprintHeld
-	}
-	return err
 }
 
 // FingerprintHolder returns the subject of another case with the fingerprint of a case and a live run;

@@ -417,7 +417,7 @@ func (j *Journal) ApplyLetterBatch(ctx context.Context, changes []Change) (done 
 	}
 	results, err := applyWideTransitions(ctx, statement.In(ctx, tx), "", chained)
 	if err == nil {
-		err = held.check(ctx, tx)
+		err = held.claim(ctx, tx, chained, results)
 	}
 	if err == nil {
 		err = writeSideEffects(ctx, tx, chained, results)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
@@ -55,6 +56,52 @@ func TestManyCasesBeginOneEscrow(t *testing.T) {
 		committed, sum, err := journals[0].Escrows.Sums(context.Background(), "acme", escrow)
 		if err != nil || committed != 2*each || sum != 2*each {
 			t.Fatalf("%s: committed %d, sum of its cases %d, want %d: %v", escrow, committed, sum, 2*each, err)
+		}
+	}
+}
+
+// submissionOf is a submission of a run of a new plain case.
+func submissionOf(run background.Run, drafts ...receipts.Draft) journal.Submission {
+	return journal.Submission{
+		Tenant: run.Tenant, Kind: journal.KindPlain, Subject: "case:" + run.Case.String(), Run: run.ID,
+		Open: func() (journal.Change, error) { return journaltest.Opening(run, drafts...), nil },
+	}
+}
+
+// A fork whose case has changed leaves the fingerprint of its job as it was, though others of its batch are
+// written.
+func TestAForkThatIsNotWrittenChangesNoFingerprint(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j := journaltest.Open(t, url)
+	var changes []journal.Change
+	for n := range byte(2) {
+		run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+		run.Remote = true
+		seen, err := j.SubmitUnique(t.Context(), journal.UniqueSubmission{
+			Submission: submissionOf(run, journaltest.Submitted(run)), Fingerprint: [32]byte{n}, At: run.DueAt,
+			Resolve: func([]journal.Snapshot) ([]journal.Change, error) { return nil, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, fork := *seen, journaltest.PlainRun(run.Case, "acme")
+		fork.Remote, fork.Parent = true, run.ID
+		after.Run.State, after.Run.Letter, after.Run.DeadAt, after.Case.ActiveRun = background.DeadLettered, background.LetterForked, fork.DueAt, fork.ID
+		changes = append(changes, journal.Change{Before: seen, After: &after, NewRun: &fork, Fingerprint: &[32]byte{100 + n}, Drafts: []receipts.Draft{journaltest.Submitted(fork)}})
+	}
+	changes[0].Before.Case.Head.Link[0]++
+	done, err := j.ApplyLetterBatch(t.Context(), changes)
+	if err != nil || done[0] || !done[1] {
+		t.Fatal(done, err)
+	}
+	for n, want := range []byte{0, 101} {
+		var got []byte
+		if err := testkit.OpenAsOwner(t, url).QueryRow(`SELECT fingerprint FROM recourse.unique_jobs WHERE case_id = $1`, changes[n].After.Case.ID.String()).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got[0] != want {
+			t.Errorf("case %d has the fingerprint %d, want %d", n, got[0], want)
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, ch *chained
 	if res, err = applyWideTransition(ctx, statement.In(ctx, tx), "", ch); err != nil || res != applied {
 		return res, err
 	}
-	if err := held.check(ctx, tx); err != nil {
+	if err := held.claim(ctx, tx, []*chainedChange{ch}, []result{res}); err != nil {
 		return conflict, err
 	}
 	point := failpoint.UniqueJob
