@@ -6,6 +6,7 @@ import (
 
 	"github.com/lib/pq/oid"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 )
 
@@ -15,6 +16,12 @@ func (j *Journal) Pools() map[string]*sql.DB {
 		"batches": j.batchDB, "waiting submissions": j.opener.submitPath.DB, "waiting transitions": j.transitionPath.DB, "transactions": j.txPath.DB, "queries": j.readDB.DB,
 		"heartbeat": j.Sessions.heartbeatDB, "sequencer": j.Outbox.sequencerDB, "webhooks": j.Outbox.senderDB,
 	}
+}
+
+// Caches reports whether the process has a run in its cache.
+func (j *Journal) Caches(id background.RunID) bool {
+	_, cached := j.cache.Get(id)
+	return cached
 }
 
 // Sums returns what an escrow has committed and the sum of its cases.

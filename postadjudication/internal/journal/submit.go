@@ -45,7 +45,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	for range openTries {
 		snap, err := j.opener.openCase(ctx, opening)
 		if err == nil && !snap.Run.Remote { // a remote run is claimed as it is picked
-			j.cache.Add(snap.Run.ID, snap)
+			j.cacheSnapshot(snap.Run.ID, snap, true)
 		}
 		if !errors.Is(err, errCaseExists) {
 			return snap, err

@@ -3,6 +3,7 @@ package journal_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -65,6 +66,22 @@ func submissionOf(run background.Run, drafts ...receipts.Draft) journal.Submissi
 	return journal.Submission{
 		Tenant: run.Tenant, Kind: journal.KindPlain, Subject: "case:" + run.Case.String(), Run: run.ID,
 		Open: func() (journal.Change, error) { return journaltest.Opening(run, drafts...), nil },
+	}
+}
+
+// A submitted run is cached for its first claim, unless its payload is large.
+func TestASubmittedRunWithALargePayloadIsNotCached(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, testkit.Migrated(t))
+	for size, want := range map[int]bool{100: true, 16 << 10: true, 17 << 10: false, 60 << 10: false} {
+		run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+		run.Payload = []byte(`"` + strings.Repeat("x", size-2) + `"`)
+		if _, err := j.Submit(t.Context(), submissionOf(run, journaltest.Submitted(run))); err != nil {
+			t.Fatal(err)
+		}
+		if got := j.Caches(run.ID); got != want {
+			t.Errorf("a run with %d bytes is cached: %v", size, got)
+		}
 	}
 }
 
