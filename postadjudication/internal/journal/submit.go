@@ -125,7 +125,7 @@ const maxBatchedPayload = 64 << 10
 func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error) {
 	ch, err := chainForCaller(ctx, &change)
 	if err != nil {
-		return new(Snapshot), err
+		return new(Snapshot), unrecordable(err)
 	}
 	open := o.opens.Do
 	if len(change.After.Run.Payload) > maxBatchedPayload {
@@ -287,7 +287,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapshot, error) {
 	ch, err := chainForCaller(ctx, &change)
 	if err != nil {
-		return new(Snapshot), err
+		return new(Snapshot), unrecordable(err)
 	}
 	if _, err := o.ensureEscrows(ctx, []*chainedChange{ch}); err != nil {
 		return new(Snapshot), pg.Wrap(err)

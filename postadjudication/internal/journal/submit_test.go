@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -82,6 +83,30 @@ func TestASubmittedRunWithALargePayloadIsNotCached(t *testing.T) {
 		if got := j.Caches(run.ID); got != want {
 			t.Errorf("a run with %d bytes is cached: %v", size, got)
 		}
+	}
+}
+
+// A submission whose receipt can't be written is refused for good, as a transition is.
+func TestASubmissionThatCanNotBeRecordedIsRefused(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j := journaltest.Open(t, url)
+	run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+	draft := journaltest.Submitted(run)
+	draft.Subtype = "no subtype"
+	s := submissionOf(run, draft)
+	if _, err := j.Submit(t.Context(), s); !errors.Is(err, background.ErrUnrecordable) {
+		t.Error(err)
+	}
+	tx, err := testkit.OpenAsOwner(t, url).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.SubmitTx(t.Context(), tx, s); !errors.Is(err, background.ErrUnrecordable) {
+		t.Error(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Error(err)
 	}
 }
 
