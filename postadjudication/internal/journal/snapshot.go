@@ -326,7 +326,7 @@ func (j *Journal) findBatch(ids []background.RunID) []pg.Answer[Snapshot] {
 		at := slices.IndexFunc(unreadables, func(u unreadableRun) bool { return u.id == id })
 		switch {
 		case at >= 0:
-			out[i].Err = unreadables[at : at+1]
+			out[i] = pg.Answer[Snapshot]{Value: unreadables[at].partial, Err: unreadables[at : at+1]}
 		case err != nil:
 			out[i].Err = pg.Wrap(err)
 		case !ok:

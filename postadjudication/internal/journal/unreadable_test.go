@@ -32,7 +32,11 @@ func TestAnUnreadableRunIsSkipped(t *testing.T) {
 		t.Error(err)
 	}
 	claim = journaltest.Transition(receipts.AttemptStarted, bad.Run)
-	if _, err := other.Apply(ctx, bad.Run.ID, claim.ID, journaltest.Decide(claim)); !errors.Is(err, background.ErrUnreadable) {
+	after, err := other.Apply(ctx, bad.Run.ID, claim.ID, journaltest.Decide(claim))
+	if !errors.Is(err, background.ErrUnreadable) {
 		t.Error("claimed an unreadable run: ", err)
+	}
+	if after.Run.ID != bad.Run.ID || after.Case.ID != bad.Case.ID {
+		t.Errorf("the error is about run %s of case %s", after.Run.ID, after.Case.ID)
 	}
 }
