@@ -246,9 +246,12 @@ func (j *Journal) closePools() {
 	}
 }
 
-// BatchStats returns the statistics of transitions of existing cases, and of new cases.
+// BatchStats counts the batches of transitions of existing cases, and those of new cases. The first are also
+// those of deaths with their handlers, and of ends of remote attempts. Claims of remote workers, and changes
+// that are written alone, are in neither. A row counts also if it was not written, and again when it is
+// tried again.
 func (j *Journal) BatchStats() (transitions, opens pg.BatchStats) {
-	return j.transitions.Stats(), j.opener.opens.Stats()
+	return j.transitions.Stats().Add(j.handledDeaths.Stats()).Add(j.leaseEnds.Stats()), j.opener.opens.Stats()
 }
 
 // Reads returns the pool of reads for people and callers, for statements that only read. It is valid

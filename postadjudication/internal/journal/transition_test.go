@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/internal/testkit"
@@ -207,4 +210,46 @@ func applyUntilRecorded(t testing.TB, j *journal.Journal, m background.Transitio
 			return s.Run
 		}
 	}
+}
+
+// Every transition of an existing case counts, whatever batch it shares.
+func TestEveryBatchOfTransitionsCounts(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, testkit.Migrated(t))
+	counted := func() uint64 {
+		transitions, _ := j.BatchStats()
+		return transitions.Rows
+	}
+	apply := func(seen journal.Snapshot, fact receipts.Subtype, more func(*journal.Change)) journal.Snapshot {
+		t.Helper()
+		before, m := counted(), journaltest.Transition(fact, seen.Run)
+		if seen.Run.Remote && fact == receipts.AttemptStarted {
+			m.Lease = &lease.Lease{}
+		}
+		after, err := j.Apply(t.Context(), seen.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+			ch, err := journaltest.Decide(m)(s)
+			more(&ch)
+			return ch, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := counted() - before; n != 1 {
+			t.Errorf("%s: %d transitions are counted", fact, n)
+		}
+		return *after
+	}
+	asItIs := func(*journal.Change) {}
+	running := apply(journaltest.Submit(t, j), receipts.AttemptStarted, asItIs)
+	apply(running, receipts.DeadLettered, func(ch *journal.Change) {
+		handler := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+		ch.SideEffect = journal.LetterHandler{Letter: ch.After.Run.ID, Opens: journaltest.Opening(handler, journaltest.Submitted(handler))}
+	})
+	run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+	run.Remote = true
+	remote, err := j.Submit(t.Context(), submissionOf(run, journaltest.Submitted(run)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(apply(*remote, receipts.AttemptStarted, asItIs), receipts.AttemptSucceeded, asItIs)
 }

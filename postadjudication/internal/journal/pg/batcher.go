@@ -196,6 +196,15 @@ type BatchStats struct {
 	Rows    uint64
 }
 
+// Add returns the sum of the counts of two batchers.
+func (s BatchStats) Add(other BatchStats) BatchStats {
+	s.Rows += other.Rows
+	for i := range s.Batches {
+		s.Batches[i] += other.Batches[i]
+	}
+	return s
+}
+
 // sizeHistogram counts batches by size. It is safe for concurrent use.
 type sizeHistogram struct {
 	batches [len(BatchSizeBuckets)]atomic.Uint64
