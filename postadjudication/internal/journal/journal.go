@@ -107,10 +107,11 @@ const cacheSize = 8192
 // sessions per transaction.
 func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j := newJournal()
-	if err := j.openPools(databaseURL); err != nil {
-		return nil, err
+	err := j.openPools(databaseURL)
+	if err == nil {
+		err = j.prepare(ctx)
 	}
-	if err := j.prepare(ctx); err != nil {
+	if err != nil {
 		j.closePools()
 		return nil, err
 	}
@@ -238,11 +239,22 @@ func (j *Journal) Close() {
 	j.closePools()
 }
 
-// closePools ignores the errors of Close: nothing is left to be written by then, and a
-// connection that broke before fails to close.
+// closePools closes the pools that are open. It ignores the errors of Close: nothing is left to be
+// written by then, and a connection that broke before fails to close.
 func (j *Journal) closePools() {
-	for _, db := range []*sql.DB{j.batchDB, j.opener.submitPath.DB, j.transitionPath.DB, j.txPath.DB, j.readDB.DB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB, j.Outbox.senderDB, j.Leases.fetchDB} {
-		_ = db.Close()
+	pools := []*sql.DB{j.batchDB, j.Sessions.heartbeatDB, j.Outbox.sequencerDB, j.Outbox.senderDB, j.Leases.fetchDB}
+	for _, path := range []*pg.SlowPath{j.opener.submitPath, j.transitionPath, j.txPath} {
+		if path != nil {
+			pools = append(pools, path.DB)
+		}
+	}
+	if j.readDB != nil {
+		pools = append(pools, j.readDB.DB)
+	}
+	for _, db := range pools {
+		if db != nil {
+			_ = db.Close()
+		}
 	}
 }
 
