@@ -155,8 +155,11 @@ func applyWideOpens(ctx context.Context, q pg.Querier, text string, changes []*c
 		}
 		out[n-1] = opened
 	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
 	hitOpenPoints(failpoint.JournalAfter, changes)
-	return out, rows.Err()
+	return out, nil
 }
 
 // applyWideOpen is applyWideOpens of one change.

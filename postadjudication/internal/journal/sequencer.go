@@ -130,9 +130,12 @@ func (s *Sequencer) step(ctx context.Context) (_ Step, err error) {
 			step.Tenants = append(step.Tenants, tenant)
 		}
 	}
+	if err := rows.Err(); err != nil {
+		return Step{}, err
+	}
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Sequence)
 	step.More = step.Rows == maxSequenceRows
-	return step, rows.Err()
+	return step, nil
 }
 
 // lock reports whether the sequencer holds the lock, which it tries to take otherwise.

@@ -262,8 +262,11 @@ func applyWideTransitions(ctx context.Context, q pg.Querier, text string, change
 		}
 		out[i] = res
 	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
 	hitTransitionPoints(failpoint.JournalAfter, changes)
-	return out, rows.Err()
+	return out, nil
 }
 
 // applyWideTransition is applyWideTransitions of one change.
