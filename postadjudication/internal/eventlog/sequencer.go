@@ -20,7 +20,16 @@ const (
 	// sequenceCostFactor limits the cost of steps: the pause after a step is this many times
 	// its duration, also when dead rows that can't be vacuumed slow it down.
 	sequenceCostFactor = 4
+
+	// sequenceCostMax bounds that pause. The server ends a session that is idle for longer than
+	// journal.SequencerIdle, and the lock with it.
+	sequenceCostMax = journal.SequencerIdle / 2
 )
+
+// pauseAfter returns the shortest pause after a step.
+func pauseAfter(took time.Duration) time.Duration {
+	return min(max(sequencePauseMin, sequenceCostFactor*took), sequenceCostMax)
+}
 
 // sequencer assigns committed receipts their positions in the order of events, in one process
 // at a time. It runs every second when idle, and soon after a commit of this process.
@@ -67,7 +76,7 @@ func (q sequencer) run(ctx context.Context) {
 		if step.More {
 			continue
 		}
-		if !q.wait(ctx, max(sequencePauseMin, sequenceCostFactor*took), pause, step.Holds) {
+		if !q.wait(ctx, pauseAfter(took), pause, step.Holds) {
 			return
 		}
 	}
