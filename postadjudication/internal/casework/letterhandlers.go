@@ -70,7 +70,9 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 			continue
 		}
 		if !background.WriteOutcomeKnown(err) {
-			h.unanswered.keep(m.ID, does)
+			if h.unanswered.keep(m.ID, does) {
+				h.Applier.Log.Error("too many transitions are without an answer: a death, or a payment beyond its adjudication, may not be reported")
+			}
 		}
 		if err == nil && does.handler != nil {
 			h.Applier.NotifyRuns(ctx, does.handler)
@@ -92,16 +94,25 @@ type effects struct {
 // unansweredEffects are those of changes of which it is not known whether they were written, by transition.
 // The same transition is applied again then, and is not decided again if it was written.
 type unansweredEffects struct {
-	mu sync.Mutex
-	of map[background.TransitionID]effects
+	mu   sync.Mutex
+	of   map[background.TransitionID]keptEffects
+	kept uint64 // how often effects were kept
+}
+
+// keptEffects are effects with the number of the call of keep.
+type keptEffects struct {
+	effects
+	number uint64
 }
 
 // maxUnanswered bounds the effects that are kept: some transitions are not applied again.
 const maxUnanswered = 1024
 
-func (u *unansweredEffects) keep(id background.TransitionID, e effects) {
+// keep keeps the effects of a transition. If there are too many it drops the oldest, and reports true: nobody
+// is told of these.
+func (u *unansweredEffects) keep(id background.TransitionID, e effects) (dropped bool) {
 	if e == (effects{}) {
-		return
+		return false
 	}
 	if e.dead != nil {
 		dead := *e.dead
@@ -110,10 +121,22 @@ func (u *unansweredEffects) keep(id background.TransitionID, e effects) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.of == nil || len(u.of) >= maxUnanswered {
-		u.of = map[background.TransitionID]effects{}
+	if u.of == nil {
+		u.of = map[background.TransitionID]keptEffects{}
 	}
-	u.of[id] = e
+	u.kept++
+	u.of[id] = keptEffects{e, u.kept}
+	if len(u.of) <= maxUnanswered {
+		return false
+	}
+	oldest := id
+	for other, e := range u.of {
+		if e.number < u.of[oldest].number {
+			oldest = other
+		}
+	}
+	delete(u.of, oldest)
+	return true
 }
 
 func (u *unansweredEffects) take(id background.TransitionID) effects {
@@ -121,7 +144,7 @@ func (u *unansweredEffects) take(id background.TransitionID) effects {
 	defer u.mu.Unlock()
 	e := u.of[id]
 	delete(u.of, id)
-	return e
+	return e.effects
 }
 
 // newlyDeadRun returns the run that dies in a change: the run of the transition, or the active run of
