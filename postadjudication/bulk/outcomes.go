@@ -112,7 +112,8 @@ func outcomeOf(err error) string {
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
-	case errors.As(err, &wrong), errors.Is(err, refusal.ErrNotFound), errors.Is(err, refusal.ErrNoExecutor), errors.Is(err, refusal.ErrTargetUnknown), errors.Is(err, refusal.ErrUnreadable), errors.Is(err, refusal.ErrUnrecordable):
+	case errors.As(err, &wrong), errors.Is(err, refusal.ErrNotFound), errors.Is(err, refusal.ErrNoExecutor), errors.Is(err, refusal.ErrTargetUnknown), errors.Is(err, refusal.ErrUnreadable), errors.Is(err, refusal.ErrUnrecordable),
+		errors.Is(err, casework.ErrPanicked):
 		return string(OutcomeFailed)
 	}
 	return ""

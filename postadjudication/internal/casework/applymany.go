@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
-	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // Result is what became of one letter of ApplyMany.
@@ -231,11 +230,14 @@ func (b *letterBatch) applyAlone(ctx context.Context, d *Result) {
 	}
 }
 
-// RecoverPanic calls do and returns its panic, such as of an executor's lookup, as an error.
+// ErrPanicked is the error of a function that panicked.
+var ErrPanicked = errors.New("postadjudication: panicked")
+
+// RecoverPanic calls do and returns its panic, such as of an executor's lookup, as ErrPanicked.
 func RecoverPanic(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &refusal.FieldError{Field: "executor", Problem: fmt.Sprint("panicked: ", p)}
+			err = fmt.Errorf("%w: %v", ErrPanicked, p)
 		}
 	}()
 	return do()
