@@ -121,7 +121,10 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 func (c *Applier) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {
 		f, err = c.OpenLetter(ctx, tenant, id)
-		if err != nil || f.Run.LastTransition == transition { // an earlier try is written
+		if f.Run.LastTransition == transition { // an earlier try is written, and may have closed the letter
+			return f, ch, nil
+		}
+		if err != nil {
 			return f, ch, err
 		}
 		if ch, err = decide(f); err != nil {

@@ -31,6 +31,7 @@ type journalFaults struct {
 	poison string // letters that fail every commit
 	lost   int    // how many of the next commits of several letters are written, and return an error
 	down   bool   // no commit works
+	unsaid bool   // the next letter that is written alone is reported as changed
 }
 
 var (
@@ -66,6 +67,10 @@ func (j *memoryJournal) Apply(_ context.Context, id background.RunID, _ backgrou
 		return &now, errPoison
 	}
 	j.write(ch)
+	if j.unsaid {
+		j.unsaid = false
+		return ch.After, errCaseChanged
+	}
 	return ch.After, nil
 }
 
@@ -270,5 +275,20 @@ func TestApplyDecidesAgainUnlessTheLetterWasPlanned(t *testing.T) {
 	}
 	if _, _, err := cs.Apply(context.Background(), "other", id, change); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("of another tenant: %v", err)
+	}
+}
+
+// A decision that was written is not made again though its answer said otherwise, also if it closed the letter.
+func TestADecisionThatIsWrittenIsNotRefusedAfterwards(t *testing.T) {
+	t.Parallel()
+	cs, j, letters := memoryCases("a")
+	j.unsaid = true
+	_, ch, err := cs.Apply(t.Context(), "acme", letters[0].Run.ID, func(f journal.LetterRow) (journal.Change, error) {
+		ch, err := leaves(f)
+		ch.After.Run.Letter = background.LetterForked
+		return ch, err
+	})
+	if err != nil || ch.After == nil || j.written != "a" {
+		t.Errorf("written %q: %v", j.written, err)
 	}
 }
