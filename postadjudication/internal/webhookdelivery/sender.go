@@ -124,7 +124,7 @@ type Trial struct {
 }
 
 // SendTest sends one event of type dev.recourse.webhook.test to a webhook and waits for the answer.
-// Errors: ErrNoKey. That it was not delivered is no error.
+// Errors: ErrNoKey, and that of a definition that can't be read. That it was not delivered is no error.
 func (s *Sender) SendTest(ctx context.Context, w webhookstore.Webhook) (Trial, error) {
 	if s.config.Keys.Empty() {
 		return Trial{}, ErrNoKey
