@@ -157,7 +157,7 @@ func TestAFailureHasNoTextOfTheAnswer(t *testing.T) {
 	}
 }
 
-func TestARequestIsCutWithItsContext(t *testing.T) {
+func TestARequestIsCancelledWithItsContext(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))

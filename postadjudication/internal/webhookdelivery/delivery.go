@@ -22,7 +22,7 @@ const (
 	// again and again says nothing about the others.
 	freeFailures = 2
 
-	giveUpAfter = 72 * time.Hour // that the oldest event fails for
+	giveUpAfter = 72 * time.Hour // how long the oldest event fails before its webhook is paused
 )
 
 // delivery sends the events of one webhook. run is one goroutine; each request has its own.
@@ -31,23 +31,23 @@ type delivery struct {
 	feed *feed
 	log  *zap.Logger
 
-	mu       sync.Mutex
-	webhook  webhookstore.Webhook
-	def      Definition
-	queue    *queue
-	reached  webhookstore.Position // what is counted; the queue has the position itself
-	inRow    int                   // events that failed since the last success; once the receiver is down, failures
-	inFlight int
-	limit    int       // requests at once: grows with each success, 1 after a failure
-	waitTo   time.Time // nothing is sent before it
-	loaded   bool      // the events that were pending are in the queue
-	unsaved  bool      // the position has changed since progress returned it
-	unread   time.Time // since when the next event can't be read; zero: it can
-	pausing  string    // why it pauses itself; empty: it does not
+	mu                  sync.Mutex
+	webhook             webhookstore.Webhook
+	def                 Definition
+	queue               *queue
+	reached             webhookstore.Position // what is counted; the queue has the position itself
+	consecutiveFailures int                   // since the last success: events whose first try failed; beyond freeFailures, every try that failed
+	inFlight            int
+	limit               int       // requests at once: grows with each success, 1 after a failure
+	waitTo              time.Time // nothing is sent before it
+	loaded              bool      // the events that were pending are in the queue
+	unsaved             bool      // the position has changed since progress returned it
+	unread              time.Time // since when the next event can't be read; zero: it can
+	pausing             string    // why the webhook is to be paused; empty: it is not
 
-	stop context.CancelFunc // no new request begins
-	cut  context.CancelFunc // requests in flight end, too
-	done chan struct{}
+	stop   context.CancelFunc // no new request begins
+	cancel context.CancelFunc // requests in flight end, too
+	done   chan struct{}
 }
 
 // newDelivery starts the delivery of a webhook. It ends with ctx.
@@ -57,9 +57,9 @@ func newDelivery(ctx context.Context, s *Sender, f *feed, w webhookstore.Webhook
 		log: s.log.With(zap.String("tenant", w.Tenant), zap.Stringer("webhook", w.ID)),
 	}
 	out.queue = newQueue(w.Position.ReadTo)
-	sendCtx, cut := context.WithCancel(ctx)
+	sendCtx, cancel := context.WithCancel(ctx)
 	runCtx, stop := context.WithCancel(sendCtx)
-	out.stop, out.cut = stop, cut
+	out.stop, out.cancel = stop, cancel
 	go out.run(runCtx, sendCtx)
 	return out
 }
@@ -67,7 +67,7 @@ func newDelivery(ctx context.Context, s *Sender, f *feed, w webhookstore.Webhook
 // run sends events until ctx is done, and waits for requests in flight.
 func (d *delivery) run(ctx, sendCtx context.Context) {
 	defer close(d.done)
-	defer d.cut()
+	defer d.cancel()
 	if !d.loadPending(ctx) {
 		return
 	}
@@ -88,11 +88,11 @@ func (d *delivery) run(ctx, sendCtx context.Context) {
 		case <-wake:
 		}
 	}
-	for d.flying() > 0 {
+	for d.requestsInFlight() > 0 {
 		if a := <-results; a.result.delivered || sendCtx.Err() == nil {
 			d.record(a)
 		} else {
-			d.recordCut(a.item)
+			d.recordCancelled(a.item)
 		}
 	}
 	if reading {
@@ -263,14 +263,14 @@ func (d *delivery) record(a answer) {
 	d.failed.Add(1)
 	now, at := time.Now(), d.now()
 	d.limit = 1
-	if a.failures == 0 || d.inRow > freeFailures {
-		d.inRow++
+	if a.failures == 0 || d.consecutiveFailures > freeFailures {
+		d.consecutiveFailures++
 	}
 	d.reached.Failures++
 	d.reached.LastFailure = a.failure
 	d.queue.failed(a.item, at, now.Add(d.delay(a.item.failures+1)))
-	if d.inRow > freeFailures {
-		d.waitTo = now.Add(d.delay(d.inRow - freeFailures))
+	if d.consecutiveFailures > freeFailures {
+		d.waitTo = now.Add(d.delay(d.consecutiveFailures - freeFailures))
 	}
 	if until := now.Add(a.retryAfter); a.retryAfter > 0 && until.After(d.waitTo) {
 		d.waitTo = until
@@ -286,9 +286,9 @@ func (d *delivery) record(a answer) {
 	}
 }
 
-// recordCut takes an event whose request this process has cut, or may have: that it was not accepted is
-// no failure of its receiver.
-func (d *delivery) recordCut(i *item) {
+// recordCancelled takes an event whose request failed after this process has cancelled the requests. It counts
+// as no failure of the receiver, and the event is sent again.
+func (d *delivery) recordCancelled(i *item) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inFlight--
@@ -302,13 +302,13 @@ func (d *delivery) recordDelivered(i *item) {
 	d.reached.Delivered++
 	d.reached.DeliveredAt = d.now()
 	d.reached.Failures = 0
-	if d.limit = min(d.limit+1, maxInFlight); d.inRow > freeFailures {
+	if d.limit = min(d.limit+1, maxInFlight); d.consecutiveFailures > freeFailures {
 		d.queue.retryNow() // the receiver is back
 	}
-	d.inRow, d.waitTo = 0, time.Time{}
+	d.consecutiveFailures, d.waitTo = 0, time.Time{}
 }
 
-func (d *delivery) flying() int {
+func (d *delivery) requestsInFlight() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.inFlight
@@ -348,7 +348,7 @@ func (d *delivery) oldestWaiting() time.Time {
 	return time.Time{}
 }
 
-// wantsPause returns why the webhook pauses itself, empty if it does not, and the webhook.
+// wantsPause returns the webhook, and why it is to be paused; empty if it is not.
 func (d *delivery) wantsPause() (webhookstore.Webhook, string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -43,7 +43,7 @@ func TestFailuresInARowSlowDownTheWhole(t *testing.T) {
 		t.Errorf("%+v", d.reached)
 	}
 	d.record(answer{d.begin(t, begin), result{delivered: true}})
-	if !d.waitTo.IsZero() || d.inRow != 0 || d.limit != 2 || d.reached.Failures != 0 || d.reached.Delivered != 1 {
+	if !d.waitTo.IsZero() || d.consecutiveFailures != 0 || d.limit != 2 || d.reached.Failures != 0 || d.reached.Delivered != 1 {
 		t.Errorf("%+v", d.reached)
 	}
 	for range 4 { // those that failed are due at once

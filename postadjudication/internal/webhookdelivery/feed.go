@@ -51,7 +51,7 @@ type feed struct {
 	low     int64
 	high    int64         // the position up to which the feed has read
 	reading bool          // a caller reads after high
-	changed chan struct{} // closed when high or reading changes
+	changed chan struct{} // closed, and replaced, when reading becomes false
 }
 
 func newFeed(source eventSource, pace *pacer, tenant string) *feed {

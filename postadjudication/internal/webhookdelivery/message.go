@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// ContentType is that of every request.
+	// ContentType is the content type of every request.
 	ContentType = "application/cloudevents+json; charset=utf-8"
 
 	// TypePrefix begins the type of a CloudEvent; the type of the public event follows.
 	TypePrefix = "dev.recourse."
 
-	// testType is the type of the event that Test sends.
+	// testType is the type of the event that SendTest sends.
 	testType = TypePrefix + "webhook.test"
 )
 
@@ -38,7 +38,7 @@ func render(e eventlog.Event) ([]byte, error) {
 	return encode(out, e.Data)
 }
 
-// renderTest returns the event that Test sends.
+// renderTest returns the event that SendTest sends.
 func renderTest(id, webhook, tenant string, at time.Time) ([]byte, error) {
 	out := newCloudEvent(id, testType, tenant, at)
 	return encode(out, map[string]string{"webhookId": webhook})

@@ -27,7 +27,7 @@ func TestAQueueDeliversEveryEventOfACaseInOrder(t *testing.T) {
 		now := time.Unix(1000, 0)
 		q := newQueue(0)
 		accepted := map[int64]bool{}
-		var flying []*item
+		var inFlight []*item
 		read := func() bool {
 			n := min(int(q.readTo)+rapid.IntRange(1, 5).Draw(t, "page"), len(log))
 			page := log[q.readTo:n]
@@ -50,13 +50,13 @@ func TestAQueueDeliversEveryEventOfACaseInOrder(t *testing.T) {
 			case 1, 2:
 				if i, _ := q.next(now); i != nil {
 					i.sending = true
-					flying = append(flying, i)
+					inFlight = append(inFlight, i)
 				}
 			case 3:
-				if len(flying) > 0 {
-					n := rapid.IntRange(0, len(flying)-1).Draw(t, "which")
-					i := flying[n]
-					flying = slices.Delete(flying, n, n+1)
+				if len(inFlight) > 0 {
+					n := rapid.IntRange(0, len(inFlight)-1).Draw(t, "which")
+					i := inFlight[n]
+					inFlight = slices.Delete(inFlight, n, n+1)
 					if rapid.Bool().Draw(t, "accepted") {
 						accept(i)
 					} else {
@@ -72,7 +72,7 @@ func TestAQueueDeliversEveryEventOfACaseInOrder(t *testing.T) {
 						t.Fatalf("event %d is lost", m.position)
 					}
 				}
-				q, flying = newQueue(readTo), nil
+				q, inFlight = newQueue(readTo), nil
 				for _, position := range pending {
 					q.add(0, log[position-1])
 				}
@@ -83,10 +83,10 @@ func TestAQueueDeliversEveryEventOfACaseInOrder(t *testing.T) {
 		}
 		for len(accepted) < len(log) { // nothing blocks for good
 			now = now.Add(time.Second)
-			for _, i := range flying {
+			for _, i := range inFlight {
 				q.failed(i, now, now)
 			}
-			flying = nil
+			inFlight = nil
 			if i, _ := q.next(now); i != nil {
 				accept(i)
 			} else if !read() {

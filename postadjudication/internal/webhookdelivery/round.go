@@ -16,15 +16,15 @@ import (
 // actor is the actor of what no person does.
 const actor = "system:webhooks"
 
-// errChanged is the decision that a webhook does not pause itself: somebody has changed it.
+// errChanged means that a webhook is not paused, because somebody has changed it.
 var errChanged = errors.New("webhooks: the webhook was changed")
 
-// round is what Run remembers from step to step.
+// round is the state of Run between its steps.
 type round struct {
 	*Sender
 	lock   *webhookstore.Sender
 	feeds  map[string]*feed
-	ending map[uuid.UUID]*delivery // no new request of theirs begins
+	ending map[uuid.UUID]*delivery // deliveries that begin no new request
 	logged map[uuid.UUID]int64     // the version of a webhook that can't be read, once it was logged
 	readAt time.Time               // when the webhooks were read
 }
@@ -39,11 +39,11 @@ func (r *round) step(ctx context.Context) error {
 		var holds bool
 		if active, holds, err = r.lock.Active(ctx); err == nil && holds {
 			r.follow(ctx, active)
-			r.pauseThemselves(ctx)
+			r.pauseFailing(ctx)
 		}
 	}
 	if err != nil {
-		r.cutAll()
+		r.cancelAll()
 	}
 	return err
 }
@@ -88,14 +88,14 @@ func (r *round) follow(ctx context.Context, active []webhookstore.Webhook) {
 		case d == nil:
 			r.start(ctx, w)
 		case d.webhook.Position.Version != w.Position.Version:
-			r.stopOne(d)
+			r.stopDelivery(d)
 		case d.webhook.Version != w.Version:
 			d.update(w)
 		}
 	}
 	for id, d := range r.sending {
 		if !exists[id] {
-			r.stopOne(d)
+			r.stopDelivery(d)
 		}
 	}
 	for tenant := range r.feeds {
@@ -126,31 +126,32 @@ func (r *round) start(ctx context.Context, w webhookstore.Webhook) {
 	r.sending[w.ID] = newDelivery(context.WithoutCancel(ctx), r.Sender, f, w, def)
 }
 
-// stopOne lets the requests in flight end, and begins no other.
-func (r *round) stopOne(d *delivery) {
+// stopDelivery begins no other request of a delivery. Those in flight go on.
+func (r *round) stopDelivery(d *delivery) {
 	d.stop()
 	delete(r.sending, d.webhook.ID)
 	r.ending[d.webhook.ID] = d
 }
 
-// cutAll ends all deliveries with their requests: another process may send.
-func (r *round) cutAll() {
+// cancelAll cancels all deliveries with their requests: another process may send.
+func (r *round) cancelAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range r.sending {
-		r.stopOne(d)
+		r.stopDelivery(d)
 	}
 	for id, d := range r.ending {
-		d.cut()
+		d.cancel()
 		<-d.done
 		delete(r.ending, id)
 	}
 	r.sending, r.readAt = nil, time.Time{}
 }
 
-// end lets requests in flight end, writes what was reached, and releases the lock.
+// end waits for the requests in flight, for shutdownGrace at most, writes what was reached, and releases the
+// lock.
 func (r *round) end(ctx context.Context) {
-	patience, cancel := context.WithTimeout(ctx, endPatience)
+	grace, cancel := context.WithTimeout(ctx, shutdownGrace)
 	defer cancel()
 	for _, d := range r.sending {
 		d.stop()
@@ -159,22 +160,22 @@ func (r *round) end(ctx context.Context) {
 		for _, d := range all {
 			select {
 			case <-d.done:
-			case <-patience.Done():
-				d.cut()
+			case <-grace.Done():
+				d.cancel()
 				<-d.done
 			}
 		}
 	}
 	err := r.save(ctx)
-	r.cutAll()
+	r.cancelAll()
 	if err = errors.Join(err, r.lock.Release(ctx)); err != nil {
 		r.log.Warn("could not record what was delivered to webhooks; some events are sent again", zap.Error(err))
 	}
 }
 
-// pauseThemselves pauses the webhooks that can't go on. One that could not be paused sends nothing, and
-// is paused by a later round.
-func (r *round) pauseThemselves(ctx context.Context) {
+// pauseFailing pauses the webhooks that can't go on. A webhook that could not be paused sends nothing, and
+// is paused by a later step.
+func (r *round) pauseFailing(ctx context.Context) {
 	for _, d := range r.sending {
 		w, reason := d.wantsPause()
 		if reason == "" {

@@ -45,7 +45,7 @@ func TestAWebhookThatAPersonChangedDoesNotPauseItself(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.pauseThemselves(t.Context())
+	r.pauseFailing(t.Context())
 	if w := read(); w.State != webhookstore.Active || w.ChangedBy != "user:ada" || s.Stats().Paused != 0 {
 		t.Errorf("%+v", w)
 	}
@@ -54,7 +54,7 @@ func TestAWebhookThatAPersonChangedDoesNotPauseItself(t *testing.T) {
 		t.Errorf("after the change it wants to pause still: %s", reason)
 	}
 	d.pausing = "the receiver answered 410"
-	r.pauseThemselves(t.Context())
+	r.pauseFailing(t.Context())
 	if w := read(); w.State != webhookstore.Paused || w.ChangedBy != actor || w.Reason != "the receiver answered 410" || s.Stats().Paused != 1 {
 		t.Errorf("%+v", w)
 	}

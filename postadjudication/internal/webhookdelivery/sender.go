@@ -35,9 +35,9 @@ const (
 	saveEvery = 200 * time.Millisecond // positions that have changed are written
 	readEvery = time.Second            // webhooks are read; also tells the server that the lock is still held
 
-	// endPatience is for requests in flight, at shutdown. It is shorter than journal.SequencerIdle: the
-	// lock must be held still when what they reached is written.
-	endPatience = 3 * time.Second
+	// shutdownGrace is how long a process that ends waits for its requests in flight. It is shorter than
+	// journal.SequencerIdle: the lock must still be held when their results are written.
+	shutdownGrace = 3 * time.Second
 )
 
 // Sender sends the events of all tenants to their webhooks, in one process of all.
