@@ -95,7 +95,7 @@ func TestEvidenceThatCannotBeWrittenIsNotReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitForReadiness(t, m, http.StatusServiceUnavailable, "1 transitions wait to be written: journal: pq: the disk is full", "not ready: the journal cannot be written\n")
+	waitForReadiness(t, m, http.StatusServiceUnavailable, "1 transitions wait to be written: postgres: pq: the disk is full", "not ready: the journal cannot be written\n")
 	exec(`DROP TRIGGER refuse ON recourse.receipts`)
 	waitForReadiness(t, m, http.StatusOK, "", "")
 	<-settled

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrClosed is returned for a row that was handed to a batcher after it was closed.
-var ErrClosed = errors.New("journal: closed")
+var ErrClosed = errors.New("postgres: the batcher is closed")
 
 // SQLState returns the SQLSTATE of an error that the server sent, else "".
 func SQLState(err error) string {
@@ -36,10 +36,10 @@ func IsContention(err error) bool {
 	return false
 }
 
-// Wrap returns the error of a statement or a connection as the journal's; nil stays nil.
+// Wrap returns the error of a statement or a connection with the word postgres before it; nil stays nil.
 func Wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("journal: %w", err)
+	return fmt.Errorf("postgres: %w", err)
 }

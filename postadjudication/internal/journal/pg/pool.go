@@ -42,16 +42,16 @@ type PoolConfig struct {
 func OpenPool(databaseURL string, cfg PoolConfig) (*sql.DB, error) {
 	dsn, err := pgurl.WithApplicationName(databaseURL, "recourse/"+cfg.Purpose)
 	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	config, err := pq.NewConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("journal: %w", pgurl.ErrUnreadable)
+		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
 	}
 	config.BinaryParameters = cfg.Binary
 	pgConnector, err := pq.NewConnectorConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("journal: %w", pgurl.ErrUnreadable)
+		return nil, fmt.Errorf("postgres: %w", pgurl.ErrUnreadable)
 	}
 	if cfg.Dialer != nil {
 		pgConnector.Dialer(cfg.Dialer)

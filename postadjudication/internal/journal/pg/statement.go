@@ -34,7 +34,7 @@ func (s *Statement) Prepare(ctx context.Context) (*Prepared, error) {
 	}
 	stmt, err := s.db.PrepareContext(ctx, s.text)
 	if err != nil {
-		return nil, fmt.Errorf("journal: prepare: %w", err)
+		return nil, fmt.Errorf("postgres: prepare: %w", err)
 	}
 	if !s.prepared.CompareAndSwap(nil, &Prepared{stmt}) {
 		defer stmt.Close() // another call has prepared it meanwhile
