@@ -11,9 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Change is what one transition does to a case. It is written only if the case's head and
-// the state, attempt, token and cancel request of every run in it are still as in Before;
-// else nothing is written.
+// Change is what one transition does to a case. A change of an existing case is written only if the head of
+// the case, and the state, attempt, token and cancel request of the run and of each of Others, are still as
+// they were before; else nothing is written.
 type Change struct {
 	Transition background.TransitionID
 	Before     *Snapshot // nil: the change opens the case
@@ -25,7 +25,7 @@ type Change struct {
 	Drafts     []receipts.Draft
 	SideEffect SideEffect // nil unless the change writes more than its case
 
-	// Fingerprint is that of the new run, the fork of a unique job with other content; nil: the job's.
+	// Fingerprint is what a unique job is unique by after NewRun, a fork with other content; nil: the same as before.
 	Fingerprint *[32]byte
 }
 
@@ -39,8 +39,8 @@ type Opening struct {
 }
 
 // SideEffect is what a change writes outside its own case, in the same transaction: both
-// are committed, or neither. Changes without a side effect share statements, so they pay
-// nothing for it.
+// are committed, or neither. Changes without a side effect share statements with each other, and deaths with a
+// LetterHandler share transactions. Every other side effect has a transaction of its own.
 type SideEffect interface {
 	// write writes to the transaction in which the change itself is written already.
 	write(ctx context.Context, tx *sql.Tx) error
@@ -49,10 +49,11 @@ type SideEffect interface {
 }
 
 // Decision returns the change that a transition makes to a case, or an error if it makes
-// none. It is called again whenever the case has changed meanwhile, so a call that is not the last
-// must have no effect.
-// Others read the snapshot too: a Decision must not change it, nor keep it except as the
-// Before of its change.
+// none. It may be called several times, each time with a newer snapshot, and only the last change may be
+// written. So a call must have no effect that outlives the next call.
+//
+// Other goroutines read the snapshot too. A Decision must not change it, nor keep it except as the Before of
+// its change.
 type Decision func(*Snapshot) (Change, error)
 
 // isClaim reports whether the change claims its run. A change that leaves it running, such
@@ -161,7 +162,8 @@ func (ch *chainedChange) hasOneReceipt() bool {
 type selfDeclaredKey struct{}
 
 // WithSelfDeclared returns a context in which every receipt of what its caller asks for is marked
-// self-declared: no key proves the actor's name. The run that a death starts is asked for by nobody.
+// self-declared: no key proves the actor's name. The receipts of a letter handler are not marked, since
+// nobody asks for it.
 func WithSelfDeclared(ctx context.Context) context.Context {
 	return context.WithValue(ctx, selfDeclaredKey{}, true)
 }

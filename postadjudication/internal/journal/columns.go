@@ -14,7 +14,7 @@ import (
 )
 
 // A table describes the columns of a table once. The parameters of the statements that
-// write transitions are derived from it, and tests compare it with the schema and with the
+// write transitions and openings are derived from it, and tests compare it with the schema and with the
 // statements that read.
 type table struct {
 	name    string
@@ -67,8 +67,8 @@ var escrowsTable = table{"escrows", []column{
 
 var operationsTable = table{"operations", []column{{"key", oid.T_bytea}, {"case_id", oid.T_uuid}, {"request", oid.T_bytea}}}
 
-// parameters are arrays that a statement takes, with one element per row each. A column of
-// them is a name in the statement and the type of an element.
+// parameters describe the arrays that a statement takes. Each array has one element per row. A column is the
+// name of an array in the statement, and the type of its elements.
 type parameters []column
 
 // of returns parameters for columns of the table, each named as its column, or otherwise:
@@ -89,8 +89,8 @@ func (t table) of(columns ...string) parameters {
 	return out
 }
 
-// typeNames are the types of parameters in SQL. An array is sent as text, since an array of
-// arrays has rows of one length.
+// typeNames are the types of elements in SQL. An element that is an array itself is sent as text, since
+// Postgres has no array whose elements are arrays of different lengths.
 var typeNames = map[oid.Oid]string{
 	oid.T_uuid: "uuid", oid.T_text: "text", oid.T_bytea: "bytea", oid.T_int4: "int", oid.T_int8: "bigint", oid.T_bool: "bool", oid.T_timestamptz: "timestamptz",
 	oid.T__int4: "text",

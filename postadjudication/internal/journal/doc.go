@@ -28,8 +28,9 @@
 //	transition ─same commit─▶ escrow_deltas ─folded by a reservation or by the loop─▶ escrows
 //
 // A change with a SideEffect writes more than its case, in one transaction: both are
-// committed, or neither. The transaction runs alone on a connection of a slow path; deaths
-// whose handlers begin share one transaction (letterhandlers.go).
+// committed, or neither. The transaction runs alone on a connection of a slow path, and so does the fork of a
+// remote run, whose job may be unique. Deaths whose handlers begin share one transaction
+// (letterhandlers.go).
 //
 // Each statement that writes receipts adds a row to the outbox. One process at a time, the
 // holder of a session lock, numbers what is committed (sequencer.go). The result is one
@@ -42,7 +43,8 @@
 // its submitted receipt (snapshot.go), and triggers refuse to change it in every session.
 //
 // The search index of dead letters, which follows that order, is package search; stored bulk plans
-// are package plans. Both are opened beside the journal, and share its connections' time-outs.
+// are package plans; webhooks and their positions are package webhookstore. They are opened beside the
+// journal, and share its connections' time-outs.
 //
 // The schema is that of internal/schema. The columns of cases, runs and receipts are described
 // once (columns.go): the parameters of the statements that write transitions are derived from
@@ -55,7 +57,8 @@
 // batcher calls a flush: flushTransitions (transitionsql.go), flushOpens (opensql.go), flushLeaseEnds (leasesql.go)
 // for ends of remote attempts, flushHandledDeaths (letterhandlers.go) for deaths that begin handlers. It writes the
 // usual changes with the narrow statement, and the rest with the wide one (narrowwide.go); of deaths that begin
-// handlers it writes all with the wide one. What becomes of a row:
+// handlers it writes all with the wide one. Two more batchers read runs, by findBatch (snapshot.go), and claim runs
+// for remote workers, by LeaseStore.flush (leases.go). What becomes of a row:
 //
 //	a guard fails, or it is locked  the others are written; Apply reads and decides again, and may wait
 //	Postgres refuses a value        the batch is written row by row; this row is ErrUnrecordable, for good
@@ -67,8 +70,8 @@
 // # Dependencies
 //
 // What an audit must agree on with the journal is in package stored. The compiler lets only
-// packages under postadjudication import it. It must not know its packages search and plans, which
-// are built on it: they write receipts by AppendOperation, inside of their own transactions. It
+// packages under postadjudication import it. It must not know its packages search, plans and webhookstore, which
+// are built on it: they write receipts inside of their own transactions, by AppendOperation. It
 // decides nothing about retries or settlements, knows no Redis, and reads no clock for what it
 // stores.
 package journal

@@ -133,9 +133,9 @@ func (e *Escrows) foldEscrows(ctx context.Context, escrows []int64) (folded int6
 
 type escrowKey struct{ tenant, reference string }
 
-// ensureEscrowsSQL creates escrows that do not exist yet. It commits by itself: an escrow
-// that no case ever uses does no harm. It looks for the escrow first, because ON CONFLICT
-// alone waits for a transaction that has changed the row.
+// ensureEscrowsSQL creates escrows that do not exist yet. It is committed before their cases are opened: an
+// escrow that no case ever uses does no harm. It looks for an escrow first, because ON CONFLICT alone waits for
+// a transaction that has changed the row.
 const ensureEscrowsSQL = `
 INSERT INTO recourse.escrows (tenant, reference, currency, held)
 SELECT DISTINCT ON (tenant, reference) * FROM unnest($1::text[],$2::text[],$3::text[],$4::bigint[]) AS t(tenant,reference,currency,held)

@@ -15,7 +15,7 @@ import (
 type Gauges struct {
 	Runs           map[background.State]int64 // live runs that are delivered; under dead_lettered, open dead letters
 	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
-	JobLetters     map[string]int64           // open dead letters of jobs by queue; but for the maxJobQueues longest under OtherQueues
+	JobLetters     map[string]int64           // open dead letters of jobs, of the maxJobQueues longest queues by name, of the others under OtherQueues
 	AtRisk         map[string]int64           // reserved by cases with an open dead letter: currency -> minor units
 	Held           int64                      // open dead letters with a hold
 	Breaches                                  // of conservation

@@ -115,8 +115,9 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		j.closePools()
 		return nil, err
 	}
-	// The file of a statement has the function that writes its batches: transitionsql.go, opensql.go, leasesql.go.
-	// Deaths with their handlers are in letterhandlers.go.
+	// Each batcher writes by the flush that is named here: flushTransitions in transitionsql.go, flushLeaseEnds in
+	// leasesql.go, flushHandledDeaths in letterhandlers.go, flushOpens in opensql.go, LeaseStore.flush in leases.go,
+	// findBatch in snapshot.go.
 	j.transitions = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushTransitions)
 	j.Leases.claims = pg.NewBatcher(func(c *Claim) *Claim { return c }, j.Leases.flush)
 	j.leaseEnds = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushLeaseEnds)
@@ -143,7 +144,7 @@ func newJournal() *Journal {
 	return j
 }
 
-// How long the first change that waits for a lock keeps others waiting that need the same lock.
+// How long others that need the same lock wait for the first change that waits for it, before they are ErrBusy.
 const (
 	// submitBusyAfter is longer than statements of other processes hold the lock of an escrow.
 	// Whoever holds it for longer is a caller's transaction, which may hold it for any time.
@@ -181,8 +182,8 @@ func (j *Journal) openPools(databaseURL string) (err error) {
 	if j.Outbox.sequencerDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "sequencer", MaxConns: 4, Settings: SequencerSettings(), Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
 		return err
 	}
-	// Plans can hold all connections of the pool of locks for hours. The sender of webhooks has its own, and
-	// a second one that is free while the server still closes the first.
+	// The sender of webhooks has a pool of its own, because plans can hold all connections of the pool of locks
+	// for hours. It takes the second connection while the server still closes the first.
 	if j.Outbox.senderDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "webhooks", MaxConns: 2, Settings: SequencerSettings(), Dialer: j.IdleTimeout.Dialer(pg.BatchIdleLimit)}); err != nil {
 		return err
 	}

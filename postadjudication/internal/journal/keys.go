@@ -54,7 +54,7 @@ func utcOrNil(t sql.NullTime) *time.Time {
 	return &utc
 }
 
-// Keys keeps access keys. It implements access.Store.
+// Keys keeps access keys. It implements access.KeyStore.
 type Keys struct {
 	*shared
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
-// A transition, the end of a remote attempt and an opening have two statements each; the first two share the
-// wide one. The narrow one has parameters for the most
-// frequent kind of change only, and writes a row or leaves it out. The wide one has parameters for
-// every kind, and returns what became of each row. A batch is written with the narrow statement;
-// rows that do not fit it, and those that only the wide one can decide, with the wide one.
+// Transitions, ends of remote attempts and openings have a narrow statement each. It has parameters for the most
+// frequent kind of change only, and writes a row or leaves it out. A wide statement has parameters for every
+// kind, and returns what became of each row. Transitions and ends of remote attempts share one, and openings
+// have another. A batch is written with the narrow statement. Rows that do not fit it are written with the wide
+// one, and so are rows that were left out and that only the wide one can decide.
 
 // narrowThenWide writes the eligible rows with the narrow statement, and all other rows with
 // the wide one. An eligible row is written with the wide one as well if retryWide is true for
@@ -61,7 +61,8 @@ func selectChanges(changes []*chainedChange, at []int) []*chainedChange {
 	return out
 }
 
-// splitOnDataError runs a batch. If a value makes it fail, it runs each row alone.
+// splitOnDataError runs a batch. If the server refuses a value or a constraint is violated, it runs each row
+// alone.
 func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
 	out := make([]pg.Answer[R], len(changes))
 	values, err := run(changes)
@@ -71,7 +72,7 @@ func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange
 			out[i].Value = value
 		}
 	case pg.IsContention(err):
-		return out // conflict: Apply decides each row again
+		return out // conflict: Apply decides each row again, and openWithRetry opens it again
 	case pg.IsDataError(err) && len(changes) > 1:
 		for i := range changes {
 			out[i] = splitOnDataError(changes[i:i+1], run)[0]

@@ -20,8 +20,8 @@ import (
 // Rows take room in the escrow in their order: a row that does not fit by itself is
 // exceeds_held, and one that does not fit after the others deferred, to be tried again.
 //
-// The parameters are those of cases, of new runs and of receipts, one after the other.
-// returns the result of each row, by its number, and the id of its escrow or 0
+// The parameters are those of cases, of new runs and of receipts, one after the other. It returns the number
+// of each row, its result, and the id of its escrow or 0.
 var wideOpenSQL = `
 WITH given AS MATERIALIZED (
   SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + wideOpenParameters.arrays(1) + `) WITH ORDINALITY
@@ -180,17 +180,17 @@ func withSubjectLock(text string) string {
 	return strings.ReplaceAll(withLockWait(text), "/*lock*/", "(pg_advisory_xact_lock(b.lock)::text = '')")
 }
 
-// narrowOpenSQL writes the most frequent kind of new case: with a new subject and a new
-// escrow, one run and one receipt. It skips rows whose subject or escrow it finds;
-// wideOpenSQL writes these. It can't see what was committed after its snapshot: then a
-// constraint refuses the whole batch, and wideOpenSQL decides row by row.
+// narrowOpenSQL writes the most frequent kind of new case: with a new subject, no escrow or a new one, one run
+// and one receipt. It skips rows whose subject or escrow it finds, and those whose subject is locked;
+// wideOpenSQL decides these. It can't see what was committed after its snapshot. If a row collides with that,
+// a constraint refuses the whole batch, and wideOpenSQL decides all of its rows.
 //
 // Like wideOpenSQL it holds the advisory lock of each subject, so that no two processes
 // open one case. The id of an escrow is drawn first, so that its row is written once,
 // including the reservation.
 //
-// The parameters are those of a case with its escrow, run, request and receipt.
-// returns the numbers of the rows that were written, and their escrows
+// The parameters are those of a case with its escrow, run, request and receipt. It returns the numbers of the
+// rows that were written, each with the id of its escrow or 0.
 var narrowOpenSQL = `
 WITH ok AS MATERIALIZED (
   SELECT b.*, CASE WHEN b.reference = '' THEN NULL ELSE nextval('recourse.escrows_id_seq') END AS escrow_id
@@ -231,10 +231,10 @@ var narrowOpenParameters = slices.Concat(
 // narrowOpenColumns are the parameters of narrowOpenSQL as they are sent.
 var narrowOpenColumns = narrowOpenParameters.layout()
 
-// fitsNarrowOpen reports whether narrowOpenSQL may write a new case after those in named: it is
-// the first case of an escrow that is not in this process's cache, and the amount fits. It
-// adds the escrow to named.
-func (o *opener) fitsNarrowOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
+// takeNarrowOpen reports whether narrowOpenSQL may write a new case, and then adds its escrow to named. It may
+// if the case has no escrow, or if the amount fits into one that is neither in named, which has those of the
+// same batch, nor in this process's cache.
+func (o *opener) takeNarrowOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
 	if !ch.hasOneReceipt() {
 		return false
 	}
@@ -325,14 +325,14 @@ func hitOpenPoints(m failpoint.Moment, changes []*chainedChange) {
 }
 
 // flushOpens writes a batch of new cases. Rows that do not fit the narrow statement, and those that it
-// skips, are written with the wide one. That can't reserve in an escrow that it inserts itself, so
-// ensureEscrows first inserts those that do not exist.
+// skips, are written with the wide one. A statement can't reserve in an escrow that it inserts itself, so
+// ensureEscrows first inserts the escrows that do not exist.
 func (o *opener) flushOpens(changes []*chainedChange) []pg.Answer[openResult] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer o.SignalCommitted()
 	named := make(map[escrowKey]struct{}, len(changes))
-	return narrowThenWide(changes, func(ch *chainedChange) bool { return o.fitsNarrowOpen(ch, named) },
+	return narrowThenWide(changes, func(ch *chainedChange) bool { return o.takeNarrowOpen(ch, named) },
 		func(changes []*chainedChange) ([]openResult, error) { return o.applyNarrowOpens(ctx, changes) },
 		func(_ *chainedChange, opened openResult) bool { return opened.result == conflict },
 		func(changes []*chainedChange) ([]openResult, error) {

@@ -65,10 +65,10 @@ func (r *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.Ca
 	return excess, nil
 }
 
-// NumberedReceipt is a receipt with its number in the order of its tenant's receipts.
-// Numbers begin at 1, and within a case they rise with the sequence. They have no gaps,
-// except before and between those of rows without a number of the tenant's own: these have
-// the number that all tenants share.
+// NumberedReceipt is a receipt with its number in an order of events. From numbers the receipts of one
+// tenant, and Deaths those of all tenants. Numbers begin at 1, and within a case they rise with the sequence.
+// Those of all tenants have no gaps. Those of a tenant have gaps only where older versions gave no number of
+// the tenant's own: such a receipt has the number that all tenants share.
 type NumberedReceipt struct {
 	Number int64
 	receipts.Receipt
@@ -101,8 +101,8 @@ func (r *Receipts) LastNumberOfTenant(ctx context.Context, tenant string) (last 
 	return last, nil
 }
 
-// DeathEvent is the dead-lettered receipt of a run, with fields of the run and the case
-// that the receipt does not have.
+// DeathEvent is the dead-lettered receipt of a run, with its number in the order of all tenants, and fields of
+// the run and the case that the receipt does not have.
 type DeathEvent struct {
 	NumberedReceipt
 	Family   string
@@ -111,7 +111,7 @@ type DeathEvent struct {
 	Subject  string
 }
 
-// LastNumber returns the number of the last receipt in the order of events; 0 if there is
+// LastNumber returns the number of the last receipt in the order of all tenants; 0 if there is
 // none.
 func (r *Receipts) LastNumber(ctx context.Context) (last int64, err error) {
 	if err := r.readDB.QueryRowContext(ctx, `SELECT coalesce(max(last), 0) FROM recourse.event_log`).Scan(&last); err != nil {

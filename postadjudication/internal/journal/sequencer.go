@@ -35,7 +35,7 @@ type Step struct {
 	Tenants []string // whose receipts were numbered; each once
 }
 
-// Outbox numbers committed receipts in the order of events.
+// Outbox has the committed receipts that have no number in the order of events yet.
 type Outbox struct {
 	*shared
 	sequencerDB *sql.DB // sequencers, each with a connection that holds the lock
@@ -164,7 +164,8 @@ func (s *Sequencer) Release() error {
 	return err
 }
 
-// SequencerSettings make the server end an idle session.
+// SequencerSettings are the settings of connections that hold a session lock. The server ends their sessions
+// when they are idle for SequencerIdle, and plans their statements by indexes.
 func SequencerSettings() map[string]string {
 	return map[string]string{
 		"idle_session_timeout": strconv.FormatInt(SequencerIdle.Milliseconds(), 10),

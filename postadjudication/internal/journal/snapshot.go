@@ -165,20 +165,20 @@ func (r *snapshotRow) read(rows *sql.Rows, more ...any) (Snapshot, error) {
 	return r.snapshot()
 }
 
-// policies keeps the policies that were parsed last, by their text: runs have few different ones. What it
+// parsedPolicies keeps the policies that were parsed last, by their text: runs have few different ones. What it
 // returns is shared, and must not be changed.
-var policies = expirable.NewLRU[string, retrypolicy.Policy](256, nil, 0)
+var parsedPolicies = expirable.NewLRU[string, retrypolicy.Policy](256, nil, 0)
 
 // snapshot converts the row. An error is about the run's policy, which is then zero; all
 // else is set.
 func (r *snapshotRow) snapshot() (Snapshot, error) {
-	policy, known := policies.Get(r.Policy)
+	policy, known := parsedPolicies.Get(r.Policy)
 	var err error
 	if !known {
 		if policy, err = retrypolicy.Parse(r.Policy); err != nil {
 			err = fmt.Errorf("policy of run %s: %w", r.ID, err)
 		} else {
-			policies.Add(r.Policy, policy)
+			parsedPolicies.Add(r.Policy, policy)
 		}
 	}
 	run := background.Run{

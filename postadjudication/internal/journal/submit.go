@@ -64,9 +64,8 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	return new(Snapshot), fmt.Errorf("journal: case %s can be neither opened nor found", opening.After.Case.ID)
 }
 
-// openTries bounds the attempts to open a case that could not be opened because it exists,
-// and could not be read because it does not: the other transaction may have been rolled
-// back in between.
+// openTries bounds how often Submit opens a case that can't be opened, because it exists, and then can't be
+// read, because it is gone.
 const openTries = 10
 
 // submitToExisting submits to a case that exists.
@@ -184,9 +183,9 @@ func openOutcome(ch *chainedChange, opened openResult) (*Snapshot, error) {
 	return new(Snapshot), ErrBusy
 }
 
-// openWithRetry opens a case whose subject or escrow another transaction has locked: it
-// waits for the lock, two seconds at most; one row per escrow waits at a time. It also
-// retries a deferred row, which did not fit into its escrow after others of its batch.
+// openWithRetry opens a case whose subject or escrow another transaction has locked. It waits for each lock,
+// LockTimeout at most, and begins no round once LockTimeout is over. One row per escrow waits at a time. It
+// also opens a deferred row again, which did not fit into its escrow after others of its batch.
 func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened openResult) (openResult, error) {
 	if _, err := o.recreateEscrow(ctx, ch); err != nil {
 		return openResult{}, pg.Wrap(err)
@@ -233,8 +232,8 @@ func (o *opener) openWaiting(ctx context.Context, ch *chainedChange) (openResult
 	return opened, busyOrWrapped(err)
 }
 
-// lockName identifies what the transaction of a submission locks for others: its escrow, or
-// a case without one.
+// lockName returns the name of the lock that a submission waits for: that of its escrow, or that of its case
+// if it has no escrow.
 func lockName(c *Case) string {
 	if c.Reference == "" {
 		return "case " + c.Tenant + "\x1f" + string(c.Kind) + "\x1f" + c.Subject
@@ -243,9 +242,11 @@ func lockName(c *Case) string {
 }
 
 // SubmitTx is Submit inside the caller's transaction: it is written if and only if that
-// commits. It never waits for another transaction, and never makes the caller's fail: if
-// another transaction has locked a row, it returns ErrBusy. The transaction must be READ
-// COMMITTED, else SubmitTx returns ErrIsolation and executes nothing more.
+// commits. It does not wait for the rows of another transaction: if one is locked it returns ErrBusy, and the
+// caller's transaction goes on. Only the escrow of a new case may be inserted after a wait, outside of the
+// caller's transaction. After an error that Postgres returned, such as of a value that it refuses, the
+// transaction is aborted and can only be rolled back. It must be READ COMMITTED, else SubmitTx returns
+// ErrIsolation and executes nothing more.
 func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snapshot, error) {
 	if err := readCommitted(ctx, tx); err != nil {
 		return new(Snapshot), err

@@ -14,9 +14,10 @@ import (
 // case has changed. If the transition is written already, it returns the run as it is. An
 // error of decide is returned together with the run as it is now.
 //
-// After ErrBusy, ErrExceedsHeld, ErrHandlerExists, ErrFingerprintHeld, pg.ErrClosed,
-// background.ErrSessionLost, ErrBreakerOpen and ErrUnrecordable nothing was written. After any other error
-// the outcome is unknown: the same transition may be applied again.
+// Nothing was written after an error of decide, nor after ErrBusy, ErrExceedsHeld, ErrHandlerExists,
+// ErrFingerprintHeld, pg.ErrClosed, background.ErrSessionLost, ErrBreakerOpen and ErrUnrecordable. After any
+// other error the outcome is unknown, also after that of a context: a statement may have returned it. Then the
+// same transition may be applied again.
 func (j *Journal) Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
 	current, cached := j.cache.Get(id)
 	for {
@@ -57,13 +58,13 @@ func (j *Journal) Apply(ctx context.Context, id background.RunID, transition bac
 	}
 }
 
-// write chains and writes a change. If it lost its guard, another transaction may hold its rows:
-// then it is written after that one, on a slow path, unless path is nil. One change per lock waits
-// at a time.
+// write chains a change and writes it. If a guard of the change does not hold, another transaction may have
+// locked its rows. Then write waits for that transaction on a slow path and tries again, unless path is nil.
+// One change per lock waits at a time.
 //
-// A claim also fails while its case is unchanged, for its session or a circuit breaker. That is
-// looked for before the wait, since no lock stands in its way, and after it, since the claim would be
-// decided and refused again for ever.
+// The guards of a claim also fail if its session is lost or a circuit breaker blocks it, although the case is
+// unchanged. write looks for that before it waits, because there is no lock to wait for, and again after the
+// wait, because the same claim would be decided and refused without end.
 func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, lock string) (result, error) {
 	ch, err := chainForCaller(ctx, change)
 	if err != nil {
@@ -82,7 +83,10 @@ func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, 
 	return res, err
 }
 
-// tryWrite writes a change without waiting for any lock, in a batch if it is batchable.
+// tryWrite writes a change, in a batch if it is batchable, without waiting for the rows of its case and runs.
+// The end of a remote attempt may wait for a heartbeat that is being written. A change that is written alone
+// may wait for a connection, LockTimeout at most, for the rows of its side effect and for the lock of its
+// fingerprint.
 func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, error) {
 	switch {
 	case ch.batchable() && ch.beginsLetterHandler():
@@ -95,11 +99,11 @@ func (j *Journal) tryWrite(ctx context.Context, ch *chainedChange) (result, erro
 		return conflict, ErrBusy
 	}
 	defer j.txPath.Release()
-	return singleResult(j.writeAlone(ctx, j.txPath, ch))
+	return classifyAlone(j.writeAlone(ctx, j.txPath, ch))
 }
 
-// singleResult returns the result of a change that was written alone.
-func singleResult(res result, err error) (result, error) {
+// classifyAlone returns the result of a change that was written alone, with its error as callers get it.
+func classifyAlone(res result, err error) (result, error) {
 	switch {
 	case pg.IsContention(err):
 		return conflict, ErrBusy
@@ -114,7 +118,7 @@ func singleResult(res result, err error) (result, error) {
 // writeAfterLock writes a change after the transaction that holds its rows.
 func (j *Journal) writeAfterLock(ctx context.Context, path *pg.SlowPath, name string, ch *chainedChange) (result, error) {
 	return pg.WaitForLock(ctx, path, name, func() (result, error) { return j.tryWrite(ctx, ch) }, func() (result, error) {
-		return singleResult(j.writeAlone(ctx, path, ch))
+		return classifyAlone(j.writeAlone(ctx, path, ch))
 	})
 }
 
@@ -156,8 +160,8 @@ func (j *Journal) conflictReason(ctx context.Context, change *Change) error {
 }
 
 // writeAlone writes a change without others, with its side effect in the same commit if it has one,
-// on a connection of a slow path. The fork of a job is written only while no other one with its
-// fingerprint is live.
+// on a connection of a slow path. The fork of a unique job is written only if no other live job has its
+// fingerprint.
 func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, ch *chainedChange) (res result, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()

@@ -18,23 +18,22 @@ import (
 // wideTransitionSQL writes transitions of existing cases: the case, its runs, a new run, the
 // receipts, and the committed sum of the escrow, all or nothing per case.
 //
-// Every guard is in locked_cases and locked_runs, which lock the newest rows: cases, then runs,
-// then escrows, each by id. The only further condition is room in the escrow for a reservation, decided
-// in fit on the locked row. A reservation that would fit alone, but not together with
-// earlier rows of the batch, is not returned, just as a row whose guard failed. After fit
-// nothing can fail for a single row. Only a reservation locks the escrow, and folds its
-// deltas; any other change of the committed sum is inserted as a delta.
-// A claim also needs its session, not lost, and locked so that it is not removed before the claim is
-// committed. The session may be marked lost meanwhile: a lost session is searched until nothing runs
-// under it. A claim needs no circuit breaker that blocks the run, as its snapshot shows breakers.
-// After ok, in which is what is as it was read, come the parts that find the room in escrows, up
-// to fit, and then the writes.
-// With SKIP LOCKED the statement never waits; without it, a row that is written alone waits
-// for its locks.
+// The guards are in locked_cases and locked_runs. These lock the newest rows: sessions of claims first, then
+// cases, runs and escrows, each by id. ok has the cases that are as they were read. The only further condition is
+// room in the escrow for a reservation. It is decided in fit, on the locked row. After fit nothing can fail
+// for a single row, and all parts that follow write. A reservation that would fit alone, but not after earlier
+// rows of the batch, is not returned, just as a row whose guard failed. Only a reservation locks the escrow, and
+// folds its deltas. Every other change of the committed sum is inserted as a delta.
 //
-// The parameters are those of cases, runs, new runs and receipts, one after the other, and
-// then the classes of the new runs.
-// returns the ids of cases with their results: applied or exceeds_held; any other is a conflict
+// A claim also needs a session that is not lost. The session is locked, so that it is not removed before the
+// claim is committed. It may be marked lost meanwhile: a lost session is searched until nothing runs under it.
+// A claim is not written if a circuit breaker blocks the run, in the snapshot of the statement.
+//
+// With SKIP LOCKED the statement waits for no row. Without it, a row that is written alone waits for its locks.
+//
+// The parameters are those of cases, runs, new runs and receipts, one after the other, and then the classes of
+// the new runs. It returns the ids of cases with their results: applied or exceeds_held. A case that is not
+// returned is a conflict.
 var wideTransitionSQL = `
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest(` + caseParameters.arrays(1) + `) WITH ORDINALITY AS t(` + caseParameters.names() + `,n)
@@ -114,8 +113,8 @@ func withSkipLocked(text string) string { return strings.ReplaceAll(text, "/*ski
 func withLockWait(text string) string { return strings.ReplaceAll(text, "/*skip*/", "") }
 
 // caseParameters and runParameters are the parameters of wideTransitionSQL, as addCase and
-// addRun write them. The count of runs, what is committed of the escrow and whether that is
-// a reservation are no columns.
+// addRun write them. No column has the number of runs, how much the change adds to the committed sum, and
+// whether that is a reservation.
 var (
 	caseParameters = slices.Concat(
 		casesTable.of("id AS case_id", "last_seq AS seq", "last_link AS link"), parameters{{"runs", oid.T_int4}}, casesTable.of("last_seq AS new_seq", "last_link AS new_link",
@@ -346,7 +345,8 @@ func (n narrowTransition) sql() string {
 SELECT n, seq FROM ok`
 }
 
-// narrowTransitionParameters are the parameters from $2 on, as addNarrowTransition writes them.
+// narrowTransitionParameters are the parameters of one transition, as addNarrowTransition writes them. They begin
+// with $2 in narrowTransitionSQL, and with $1 in the statements of leases.
 var narrowTransitionParameters = slices.Concat(
 	receiptsTable.of("body"),
 	casesTable.of("id AS case_id", "last_seq AS seq", "last_link AS link", "last_link AS new_link"), settlementParameters,

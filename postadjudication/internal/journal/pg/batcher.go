@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// A Batcher lets concurrent callers share one statement and one commit. It has one flusher;
-// while that is busy, rows queue up. A lone row is flushed at once: only after a batch of
-// at least lingerMinRows does the flusher linger, until lingerTarget rows are queued or
-// lingerTime is over. lingerTarget is the size of the fullest recent batch, when probably
-// all callers have queued their row, but at most lingerMaxRows. If the flusher lingered
-// longer, the callers and the server would work in turns instead of at once.
+// A Batcher lets concurrent callers share one statement and one commit. It has one goroutine that flushes.
+// While that is busy, rows queue up. A lone row is flushed at once. Only after a batch of at least lingerMinRows
+// does the goroutine linger, until lingerTarget rows are queued or lingerTime is over. lingerTarget is the
+// size of the fullest recent batch, but at most lingerMaxRows: with so many rows, probably all callers have
+// queued theirs. If it lingered longer, the callers and the server would work in turns instead of at once.
 //
 // No batch holds two rows of one key: of several rows that match one target an UPDATE would
 // apply one and drop the others silently.
@@ -67,7 +66,8 @@ const (
 	lingerTime       = 2 * time.Millisecond
 )
 
-// NewBatcher returns a batcher that writes rows by flush, which answers each in their order.
+// NewBatcher returns a batcher that writes rows by flush. No batch has two rows of one key. flush is called
+// by one goroutine, returns one answer for each row, in their order, and must not panic.
 func NewBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []Answer[R]) Batcher[T, R] {
 	b := &batcher[T, K, R]{key: key, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go b.run()

@@ -18,8 +18,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/pgurl"
 )
 
-// StatementTimeout bounds one batch. After it the connection is closed and the outcome is
-// read again.
+// StatementTimeout bounds a statement, or a transaction of several. After it the connection is closed, and the
+// outcome is unknown until it is read.
 const StatementTimeout = 15 * time.Second
 
 // PlannerSettings forces the journal's own statements to indexed nested loops: on tables

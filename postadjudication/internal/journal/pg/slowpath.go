@@ -58,11 +58,11 @@ func (path *SlowPath) Release() { <-path.slots }
 // without waiting for the lock.
 const noSlotPause = 20 * time.Millisecond
 
-// WaitForLock writes a row whose lock another transaction holds. One row per lock waits for it, by
-// calling wait. Rows that arrive meanwhile return errBusy if the first does not get the lock within
-// busyAfter, and call try when it does. No row waits for a slot here, as Acquire does: without a free
-// slot the first row calls try after a pause, so that an open transaction keeps only the rows for the
-// lock it holds waiting.
+// WaitForLock writes a row whose lock another transaction holds. The first row for a lock calls wait, which
+// waits for the lock. Rows that arrive meanwhile wait for the first one: they call try once it has got the lock,
+// and return errBusy if it does not get it within busyAfter. Unlike Acquire, WaitForLock does not wait for a
+// slot. If none is free, the first row calls try after a pause, so that an open transaction delays no
+// row but those that need its lock.
 func WaitForLock[R any](ctx context.Context, path *SlowPath, lock string, try, wait func() (R, error)) (v R, err error) {
 	w, first := path.waiters.join(lock)
 	if !first {
