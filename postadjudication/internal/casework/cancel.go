@@ -38,8 +38,8 @@ func (c *Applier) Cancel(ctx context.Context, tenant string, id background.RunID
 			}
 			continue
 		}
-		m := background.Transition{ID: transition, Run: snap.Run, Event: receipts.Cancelled, At: c.Now(), Actor: actor, Reason: reason}
-		run, err := c.Recorder(snap.Run.Family).Record(ctx, m)
+		tr := background.Transition{ID: transition, Run: snap.Run, Event: receipts.Cancelled, At: c.Now(), Actor: actor, Reason: reason}
+		run, err := c.Recorder(snap.Run.Family).Record(ctx, tr)
 		if errors.Is(err, background.ErrConflict) {
 			continue
 		}

@@ -148,11 +148,11 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 	if err != nil {
 		return "", err
 	}
-	m := background.Transition{
+	tr := background.Transition{
 		ID: NewID(), Run: seen.Run, Event: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, CallOutstanding: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
-	if _, err := c.Settlements.record(ctx, m, by); errors.Is(err, background.ErrConflict) {
+	if _, err := c.Settlements.record(ctx, tr, by); errors.Is(err, background.ErrConflict) {
 		return "", c.explainLostGuard(ctx, id, err)
 	} else if err != nil {
 		return "", err

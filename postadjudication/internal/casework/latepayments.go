@@ -102,8 +102,8 @@ func (a *caseRuns) activeRun(s *journal.Snapshot) (background.Run, error) {
 // ends a waiting run as succeeded, and closes an open letter as reconciled. Under another
 // key it ends the waiting run, which must not pay as well. A running run ends when its
 // attempt finishes.
-func decideLate(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
-	run, err := m.Apply(s.Run)
+func decideLate(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+	run, err := tr.Apply(s.Run)
 	if err != nil {
 		return journal.Change{}, err
 	}
@@ -111,18 +111,18 @@ func decideLate(m background.Transition, s *journal.Snapshot, runs *caseRuns) (j
 	if err != nil {
 		return journal.Change{}, err
 	}
-	if active.Operation != s.Run.Operation && m.Reason != background.ReasonUnrecordable {
+	if active.Operation != s.Run.Operation && tr.Reason != background.ReasonUnrecordable {
 		run.UnresolvedUnknowns = s.Run.UnresolvedUnknowns // the unknown outcome is under another key
 	}
-	change := journal.Change{Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run}}
-	p := receiptPayload(&m, &s.Run, &run)
+	change := journal.Change{Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run}}
+	p := receiptPayload(&tr, &s.Run, &run)
 	var effect settlement.Effect
 	var fact settlement.Event
-	if m.Result.Class == escrow.Executed {
-		if fact, err = paymentOf(m, s, runs); err != nil {
+	if tr.Result.Class == escrow.Executed {
+		if fact, err = paymentOf(tr, s, runs); err != nil {
 			return change, err
 		}
-		if fact.Repeated && m.Event == receipts.Reconciled && run.Letter == background.LetterForked {
+		if fact.Repeated && tr.Event == receipts.Reconciled && run.Letter == background.LetterForked {
 			return change, background.ErrConflict // its fork was paid: nothing is left to find
 		}
 		var state settlement.State
@@ -136,23 +136,23 @@ func decideLate(m background.Transition, s *journal.Snapshot, runs *caseRuns) (j
 			p.Settlement = binding.SettlementSnapshot(state)
 		}
 	}
-	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p})
-	change.Drafts = append(change.Drafts, excessReceipts(&m, run.ID, run.Attempt, effect)...)
-	if m.Result.Class != escrow.Executed {
+	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: p})
+	change.Drafts = append(change.Drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
+	if tr.Result.Class != escrow.Executed {
 		return change, nil
 	}
 	if active.Operation == s.Run.Operation {
-		return closePaidRun(m, change, active), nil
+		return closePaidRun(tr, change, active), nil
 	}
 	if fact.Repeated {
 		return change, nil // already recorded: later runs were started knowing of it
 	}
-	return endUnpaidRun(m, change, active)
+	return endUnpaidRun(tr, change, active)
 }
 
 // paymentOf returns the settlement event of a late payment. A payment for an older
 // generation, as the request's terms state, is not one of the current decision's.
-func paymentOf(m background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.Event, error) {
+func paymentOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.Event, error) {
 	repeated, err := runs.paid(s)
 	if err != nil {
 		return settlement.Event{}, err
@@ -161,7 +161,7 @@ func paymentOf(m background.Transition, s *journal.Snapshot, runs *caseRuns) (se
 	if t == nil {
 		return settlement.Event{}, alteredRequest{binding.NotSubmitted}
 	}
-	e := settlement.Event{Fact: settlement.Executed, Paid: m.Result.Moved, Outcome: settlement.Outcome(t.Outcome), Repeated: repeated}
+	e := settlement.Event{Fact: settlement.Executed, Paid: tr.Result.Moved, Outcome: settlement.Outcome(t.Outcome), Repeated: repeated}
 	if t.Generation < s.Case.State.Generation {
 		e.Fact = settlement.ExecutedOlder
 	}
@@ -170,25 +170,25 @@ func paymentOf(m background.Transition, s *journal.Snapshot, runs *caseRuns) (se
 }
 
 // activeRunReceipt begins the receipt of a late payment's effect on the active run.
-func activeRunReceipt(m background.Transition, active background.Run) receipts.Draft {
-	return receipts.Draft{Run: active.ID, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
+func activeRunReceipt(tr background.Transition, active background.Run) receipts.Draft {
+	return receipts.Draft{Run: active.ID, Actor: actorOf(&tr), At: tr.At, Payload: receipts.Payload{
 		BudgetSpent: active.BudgetSpent, Recoveries: active.Recoveries, Attempt: active.Attempt,
 	}}
 }
 
 // closePaidRun ends the case's active run, since its payment is made: a waiting run has
 // succeeded, and an open letter closes as reconciled.
-func closePaidRun(m background.Transition, ch journal.Change, active background.Run) journal.Change {
+func closePaidRun(tr background.Transition, ch journal.Change, active background.Run) journal.Change {
 	if ch.After.Run.ID == active.ID {
 		active = ch.After.Run
 	}
 	if !active.State.Waiting() && active.Letter != background.LetterOpen {
 		return ch
 	}
-	after, draft := active, activeRunReceipt(m, active)
-	after.LastTransition, after.Class, after.UnresolvedUnknowns = m.ID, escrow.Executed, 0
+	after, draft := active, activeRunReceipt(tr, active)
+	after.LastTransition, after.Class, after.UnresolvedUnknowns = tr.ID, escrow.Executed, 0
 	p := &draft.Payload
-	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(escrow.Executed), m.Result.Moved, m.Result.Reference
+	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(escrow.Executed), tr.Result.Moved, tr.Result.Reference
 	p.OutcomeClass, p.Ended = string(escrow.Executed), active.State.Waiting()
 	p.CaseUnmoved = p.Ended && ch.Before.Case.State.Progression.Ended()
 	if p.Ended {
@@ -209,12 +209,12 @@ func closePaidRun(m background.Transition, ch journal.Change, active background.
 // its own payment would come on top. If that payment ended the case, the run is cancelled.
 // Otherwise it becomes a dead letter: a person must judge what the payment means for the
 // current decision.
-func endUnpaidRun(m background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
+func endUnpaidRun(tr background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
 	if !active.State.Waiting() {
 		return ch, nil
 	}
-	after, draft := active, activeRunReceipt(m, active)
-	after.LastTransition = m.ID
+	after, draft := active, activeRunReceipt(tr, active)
+	after.LastTransition = tr.ID
 	p := &draft.Payload
 	p.OutcomeClass, p.UnknownOpen = string(after.Class), active.UnresolvedUnknowns
 	if ch.After.Case.State.Progression.Ended() {
@@ -225,8 +225,8 @@ func endUnpaidRun(m background.Transition, ch journal.Change, active background.
 			return ch, err
 		}
 		ch.After.Case.State = state
-		after.State, after.Letter, after.DeadAt, after.Reason = background.DeadLettered, background.LetterOpen, m.At, ReasonPaidUnderOlderKey
-		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, m.At, ReasonPaidUnderOlderKey, refusal.GatePaidUnderOlderKey.Meaning()
+		after.State, after.Letter, after.DeadAt, after.Reason = background.DeadLettered, background.LetterOpen, tr.At, ReasonPaidUnderOlderKey
+		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, tr.At, ReasonPaidUnderOlderKey, refusal.GatePaidUnderOlderKey.Meaning()
 		p.Outcome, p.DispatchReference, p.Settlement = string(state.Outcome), DispatchReference(after), binding.SettlementSnapshot(state)
 	}
 	ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})

@@ -49,11 +49,11 @@ type LetterHandlers struct {
 // applyWithLetterHandler commits a transition of a run. If a run dies of it, its handler is created in the
 // same commit. A change of families in which a run may die is written by it alone. It returns what the change
 // pays beyond the adjudication.
-func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, m background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
-	before := h.unanswered.take(m.ID)
+func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, tr background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
+	before := h.unanswered.take(tr.ID)
 	for withoutHandler := false; ; withoutHandler = true {
 		does := before // unless it is decided again
-		s, err := j.Apply(ctx, m.Run.ID, m.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
+		s, err := j.Apply(ctx, tr.Run.ID, tr.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
 			does = effects{}
 			if ch, err = decide(s); err != nil {
 				return ch, err
@@ -66,11 +66,11 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 			return ch, unrecordableUnlessKnown(err)
 		})
 		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {
-			h.Applier.Log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", m.Run.ID))
+			h.Applier.Log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", tr.Run.ID))
 			continue
 		}
 		if !background.WriteOutcomeKnown(err) {
-			if h.unanswered.keep(m.ID, does) {
+			if h.unanswered.keep(tr.ID, does) {
 				h.Applier.Log.Error("too many transitions are without an answer: a death, or a payment beyond its adjudication, may not be reported")
 			}
 		}

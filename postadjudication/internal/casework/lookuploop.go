@@ -294,11 +294,11 @@ func (l *LookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 // recordAnswer records the answer of the escrow service, unless the case has changed since s was
 // read.
 func (l *LookupLoop) recordAnswer(ctx context.Context, s journal.Snapshot, found background.Result, count *atomic.Uint64) error {
-	m := background.Transition{
+	tr := background.Transition{
 		ID: NewID(), Run: s.Run, Event: receipts.Reconciled, At: l.Now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
 	}
-	_, err := l.Settlements.record(ctx, m, Guard{Head: &s.Case.Head})
+	_, err := l.Settlements.record(ctx, tr, Guard{Head: &s.Case.Head})
 	if err == nil {
 		count.Add(1)
 	}

@@ -58,28 +58,28 @@ func (f *PlainFamily) Lookup(context.Context, background.Run) background.Result 
 }
 
 // Record commits a transition with its receipt.
-func (f *PlainFamily) Record(ctx context.Context, m background.Transition) (background.Run, error) {
-	m = redactTransition(m)
-	if m.Event == receipts.OutOfBandChangeDetected {
-		return recordTampering(ctx, f.Journal, m)
+func (f *PlainFamily) Record(ctx context.Context, tr background.Transition) (background.Run, error) {
+	tr = redactTransition(tr)
+	if tr.Event == receipts.OutOfBandChangeDetected {
+		return recordTampering(ctx, f.Journal, tr)
 	}
-	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(m, s) })
+	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(tr, s) })
 	return s.Run, err
 }
 
 // decide returns the change that a transition makes to a run.
-func (f *PlainFamily) decide(m background.Transition, s *journal.Snapshot) (journal.Change, error) {
-	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+func (f *PlainFamily) decide(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+	if tr.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return journal.Change{}, err
 		}
 	}
-	run, err := m.Apply(s.Run)
+	run, err := tr.Apply(s.Run)
 	if err != nil {
 		return journal.Change{}, unrecordableUnlessKnown(err)
 	}
 	return journal.Change{
-		Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
-		Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receiptPayload(&m, &s.Run, &run)}},
+		Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
+		Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: receiptPayload(&tr, &s.Run, &run)}},
 	}, nil
 }

@@ -87,35 +87,35 @@ func resultOf(a escrow.Answer, asked int64) background.Result {
 }
 
 // Record commits a transition of a run with its case, escrow and receipts.
-func (f *SettlementFamily) Record(ctx context.Context, m background.Transition) (background.Run, error) {
-	return f.record(ctx, m, Guard{})
+func (f *SettlementFamily) Record(ctx context.Context, tr background.Transition) (background.Run, error) {
+	return f.record(ctx, tr, Guard{})
 }
 
-func (f *SettlementFamily) record(ctx context.Context, m background.Transition, by Guard) (background.Run, error) {
-	m = redactTransition(m)
-	if m.Event == receipts.OutOfBandChangeDetected {
-		return recordTampering(ctx, f.Journal, m)
+func (f *SettlementFamily) record(ctx context.Context, tr background.Transition, by Guard) (background.Run, error) {
+	tr = redactTransition(tr)
+	if tr.Event == receipts.OutOfBandChangeDetected {
+		return recordTampering(ctx, f.Journal, tr)
 	}
 	var runs *caseRuns
 	for {
-		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, m, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
-			if m.Event == receipts.AnsweredLate || m.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
-				ch, err = decideLate(m, s, runs)
+		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
+			if tr.Event == receipts.AnsweredLate || tr.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
+				ch, err = decideLate(tr, s, runs)
 			} else {
-				ch, err = f.decide(m, s, runs)
+				ch, err = f.decide(tr, s, runs)
 			}
 			return ch, unrecordableUnlessKnown(err)
 		}))
 		if err == nil && excess > 0 {
 			f.OnExcess(&s.Case, s.Run.ID, excess)
 		}
-		if err == nil && m.Event == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
+		if err == nil && tr.Event == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
 			err = background.ErrDeadLettered // see onPaidUnderOlderKey
 		}
 		if !errors.Is(err, errCaseRunsStale) {
 			return s.Run, err
 		}
-		if runs, err = f.readCaseRuns(ctx, m.Run); err != nil {
+		if runs, err = f.readCaseRuns(ctx, tr.Run); err != nil {
 			return s.Run, err
 		}
 	}
@@ -131,9 +131,9 @@ func unrecordableUnlessKnown(err error) error {
 }
 
 // decide returns the change that a transition makes to a case.
-func (f *SettlementFamily) decide(m background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
-	onPaidUnderOlderKey(&m, s)
-	if m.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+func (f *SettlementFamily) decide(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+	onPaidUnderOlderKey(&tr, s)
+	if tr.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return journal.Change{}, err
 		}
@@ -141,31 +141,31 @@ func (f *SettlementFamily) decide(m background.Transition, s *journal.Snapshot, 
 			return journal.Change{}, background.ErrTargetUnknown
 		}
 	}
-	if err := onExecuted(&m, s, runs); err != nil {
+	if err := onExecuted(&tr, s, runs); err != nil {
 		return journal.Change{}, err
 	}
-	onEndedCase(&m, s)
-	run, err := m.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
+	onEndedCase(&tr, s)
+	run, err := tr.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
 	if err != nil {
 		return journal.Change{}, err
 	}
-	if m.Event == receipts.AttemptStarted {
-		if err := f.checkKeyLifetime(&s.Run, m.At); err != nil {
+	if tr.Event == receipts.AttemptStarted {
+		if err := f.checkKeyLifetime(&s.Run, tr.At); err != nil {
 			return journal.Change{}, err
 		}
 	}
-	state, effect, err := applySettlement(&m, s, runs)
+	state, effect, err := applySettlement(&tr, s, runs)
 	if err != nil {
 		return journal.Change{}, err
 	}
-	p := receiptPayload(&m, &s.Run, &run)
-	if closesLetter(&m, s, &run) {
+	p := receiptPayload(&tr, &s.Run, &run)
+	if closesLetter(&tr, s, &run) {
 		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed, KeepReserved: true}); err != nil {
 			return journal.Change{}, err
 		}
 		run.Letter, p.LetterClosed = background.LetterReconciled, true
 	}
-	p.ReservationKept = keepsReservation(&m, s) || p.LetterClosed && state.Reserved > 0
+	p.ReservationKept = keepsReservation(&tr, s) || p.LetterClosed && state.Reserved > 0
 	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
 	after := &journal.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
@@ -173,16 +173,16 @@ func (f *SettlementFamily) decide(m background.Transition, s *journal.Snapshot, 
 	if state != s.Case.State {
 		p.Settlement = binding.SettlementSnapshot(state)
 	}
-	drafts := []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: p}}
-	drafts = append(drafts, excessReceipts(&m, run.ID, run.Attempt, effect)...)
-	return journal.Change{Transition: m.ID, Before: s, After: after, Drafts: drafts}, nil
+	drafts := []receipts.Draft{{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: p}}
+	drafts = append(drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
+	return journal.Change{Transition: tr.ID, Before: s, After: after, Drafts: drafts}, nil
 }
 
 // onExecuted ends a run whose payment became known while it ran, whatever this attempt
 // returned. For a fork the payment may be its parent's: both have one operation key, which is
 // executed once.
-func onExecuted(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (err error) {
-	switch m.Event {
+func onExecuted(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (err error) {
+	switch tr.Event {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
 	default:
 		return nil
@@ -194,7 +194,7 @@ func onExecuted(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (
 		}
 	}
 	if paid && s.Run.State == background.Running {
-		m.Event, m.Lookup, m.Charge, m.NextRetryAt, m.Reason = receipts.AttemptSucceeded, escrow.Executed, background.ChargeNothing, time.Time{}, ""
+		tr.Event, tr.Lookup, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.AttemptSucceeded, escrow.Executed, background.ChargeNothing, time.Time{}, ""
 	}
 	return nil
 }
@@ -202,46 +202,46 @@ func onExecuted(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (
 // onEndedCase ends a run whose case was ended by another payment while it ran: it gets no
 // further attempt. If one of its own attempts may have paid as well, it becomes a dead letter
 // for a person.
-func onEndedCase(m *background.Transition, s *journal.Snapshot) {
-	if !s.Case.State.Progression.Ended() || m.Event != receipts.RetryScheduled && m.Event != receipts.AttemptInterrupted {
+func onEndedCase(tr *background.Transition, s *journal.Snapshot) {
+	if !s.Case.State.Progression.Ended() || tr.Event != receipts.RetryScheduled && tr.Event != receipts.AttemptInterrupted {
 		return
 	}
-	m.NextRetryAt, m.Reason = time.Time{}, ReasonCaseEnded
-	if m.Event = receipts.Cancelled; m.Result.Class == escrow.Unknown || s.Run.Class == escrow.Unknown {
-		m.Event = receipts.DeadLettered
+	tr.NextRetryAt, tr.Reason = time.Time{}, ReasonCaseEnded
+	if tr.Event = receipts.Cancelled; tr.Result.Class == escrow.Unknown || s.Run.Class == escrow.Unknown {
+		tr.Event = receipts.DeadLettered
 	}
 }
 
 // onPaidUnderOlderKey ends a run whose reservation was consumed by a payment under another key while it
 // ran: another attempt could pay a second time. The payment itself ends a waiting run, but
 // earlier versions left it waiting: then its claim ends it.
-func onPaidUnderOlderKey(m *background.Transition, s *journal.Snapshot) {
+func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 	if !s.Case.State.Underfunded() {
 		return
 	}
-	switch m.Event {
+	switch tr.Event {
 	case receipts.AttemptStarted:
-		m.Run = s.Run // a claim carries no run read from the journal
+		tr.Run = s.Run // a claim carries no run read from the journal
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
 	default:
 		return
 	}
-	m.Event, m.NextRetryAt, m.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
+	tr.Event, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
 }
 
 // closesLetter reports whether a NotExecuted finding closes an open letter: one that can't be
 // forked because of a payment under an older key. A lookup does not close it: a person has to
 // state that no more than that payment will come.
-func closesLetter(m *background.Transition, s *journal.Snapshot, after *background.Run) bool {
-	return m.Event == receipts.Reconciled && m.Result.Class == escrow.NotExecuted && m.Lookup == "" &&
+func closesLetter(tr *background.Transition, s *journal.Snapshot, after *background.Run) bool {
+	return tr.Event == receipts.Reconciled && tr.Result.Class == escrow.NotExecuted && tr.Lookup == "" &&
 		after.Letter == background.LetterOpen && s.Case.State.Underfunded() && s.Case.State.Progression == settlement.DisputeReady
 }
 
 // keepsReservation reports whether a transition cancels a fork, which leaves reserved what its
 // dead letter kept reserved. Otherwise one person could free by a fork and a cancel what takes
 // two people to free.
-func keepsReservation(m *background.Transition, s *journal.Snapshot) bool {
-	return m.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
+func keepsReservation(tr *background.Transition, s *journal.Snapshot) bool {
+	return tr.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
 }
 
 // Reason codes of runs that were ended by the payment of another run.
@@ -276,12 +276,12 @@ func (f *SettlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 // applySettlement returns the settlement after a transition of the case's active run. The fact that it
 // applies has the name of the transition, as settlement.DeadLettered of receipts.DeadLettered; a payment
 // is settlement.Executed. A transition that is no fact of the settlement leaves it as it is.
-func applySettlement(m *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
-	e, ok := binding.SettlementEvent(m.Event, m.Result.Class == escrow.Executed, m.Result.Moved)
+func applySettlement(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
+	e, ok := binding.SettlementEvent(tr.Event, tr.Result.Class == escrow.Executed, tr.Result.Moved)
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
 	}
-	e.KeepReserved = keepsReservation(m, s)
+	e.KeepReserved = keepsReservation(tr, s)
 	if e.Fact == settlement.Executed {
 		var err error
 		if e.Outcome = s.Case.State.Outcome; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {

@@ -28,22 +28,22 @@ const (
 
 // redactTransition redacts every free text of a transition. All text of executors and handlers
 // passes through it on its way into receipts, rows and events.
-func redactTransition(m background.Transition) background.Transition {
-	m.Reason = validate.Clean(m.Reason, maxMessage)
-	if m.Result.Reference = validate.Clean(m.Result.Reference, maxMessage); len(m.Result.Reference) > MaxReference {
-		m.Result.Reference = "" // a truncated reference would name something else
+func redactTransition(tr background.Transition) background.Transition {
+	tr.Reason = validate.Clean(tr.Reason, maxMessage)
+	if tr.Result.Reference = validate.Clean(tr.Result.Reference, maxMessage); len(tr.Result.Reference) > MaxReference {
+		tr.Result.Reference = "" // a truncated reference would name something else
 	}
-	if f := m.Result.Failure; f != nil {
-		m.Result.Failure = &background.Failure{
+	if f := tr.Result.Failure; f != nil {
+		tr.Result.Failure = &background.Failure{
 			Type: validate.Clean(f.Type, maxType), Code: validate.Clean(f.Code, maxCode), Message: validate.Clean(f.Message, maxMessage), Stack: validate.Clean(f.Stack, maxStack),
 			Details: redactJSON(f.Details, maxDetails),
 		}
 	}
-	m.Result.Output = []byte(redactJSON(string(m.Result.Output), background.MaxOutput))
-	if len(m.Result.Output) == 0 {
-		m.Result.Output = nil
+	tr.Result.Output = []byte(redactJSON(string(tr.Result.Output), background.MaxOutput))
+	if len(tr.Result.Output) == 0 {
+		tr.Result.Output = nil
 	}
-	return m
+	return tr
 }
 
 // redactJSON returns a JSON document of a remote worker as it is kept. One that has a secret, or is
@@ -64,30 +64,30 @@ func redactJSON(text string, limit int) string {
 }
 
 // receiptPayload returns the payload for a transition: what happened, and the counts after it.
-func receiptPayload(m *background.Transition, before, after *background.Run) receipts.Payload {
+func receiptPayload(tr *background.Transition, before, after *background.Run) receipts.Payload {
 	p := receipts.Payload{
 		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
-		UnknownOpen: after.UnresolvedUnknowns, Worker: m.Worker, TraceID: m.Trace, Lookup: string(m.Lookup), DurationUS: m.Duration.Microseconds(),
+		UnknownOpen: after.UnresolvedUnknowns, Worker: tr.Worker, TraceID: tr.Trace, Lookup: string(tr.Lookup), DurationUS: tr.Duration.Microseconds(),
 	}
 	ended := before.State == background.Running
-	if ended || m.Event == receipts.AnsweredLate {
-		p.AttemptClass, p.Moved, p.Reference = string(m.Result.Class), m.Result.Moved, m.Result.Reference
+	if ended || tr.Event == receipts.AnsweredLate {
+		p.AttemptClass, p.Moved, p.Reference = string(tr.Result.Class), tr.Result.Moved, tr.Result.Reference
 	}
-	if f := m.Result.Failure; f != nil {
+	if f := tr.Result.Failure; f != nil {
 		p.Error = receipts.Failure{Type: f.Type, Code: f.Code, Message: f.Message, Stack: f.Stack, Details: f.Details}
 	}
 	if ended {
-		p.Call = callState(m)
+		p.Call = callState(tr)
 	}
-	switch m.Event {
+	switch tr.Event {
 	case receipts.AttemptStarted:
 		p.Attempt, p.DispatchReference = after.Attempt, deliveredBy(after)
 	case receipts.AnsweredLate:
-		p.Attempt = m.Run.Attempt
+		p.Attempt = tr.Run.Attempt
 	case receipts.RetryScheduled:
-		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, deliveredBy(after), m.Reason
+		p.NextRetryAt, p.DispatchReference, p.ReasonCode = after.DueAt, deliveredBy(after), tr.Reason
 	case receipts.AttemptInterrupted:
-		p.NextRetryAt, p.HandedBack = after.DueAt, m.HandedBack
+		p.NextRetryAt, p.HandedBack = after.DueAt, tr.HandedBack
 	case receipts.AttemptSucceeded:
 		if after.Output != nil {
 			p.OutputDigest = binding.RequestDigest(after.Output)
@@ -98,23 +98,23 @@ func receiptPayload(m *background.Transition, before, after *background.Run) rec
 		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, deathReason(after)
 		p.DispatchReference = DispatchReference(*after)
 	case receipts.Cancelled:
-		p.Reason = m.Reason
+		p.Reason = tr.Reason
 		if p.Reason == "" {
 			p.Reason = before.CancelReason
 		}
 	case receipts.Reconciled:
-		p.Finding, p.Moved, p.Reference, p.Error = string(m.Result.Class), m.Result.Moved, m.Result.Reference, receipts.Failure{}
-		p.Reason, p.FindingReference, p.CallOutstanding = m.Reason, m.Result.Reference, m.CallOutstanding
+		p.Finding, p.Moved, p.Reference, p.Error = string(tr.Result.Class), tr.Result.Moved, tr.Result.Reference, receipts.Failure{}
+		p.Reason, p.FindingReference, p.CallOutstanding = tr.Reason, tr.Result.Reference, tr.CallOutstanding
 		p.Ended = before.State.Waiting() && !after.State.Live()
 	}
 	return p
 }
 
 // callState returns whether the call of an interrupted attempt is still out, for its receipt.
-func callState(m *background.Transition) string {
-	f := m.Result.Failure
+func callState(tr *background.Transition) string {
+	f := tr.Result.Failure
 	switch {
-	case m.CallStillRunning:
+	case tr.CallStillRunning:
 		return receipts.CallOut
 	case f != nil && (f.Type == background.FailureTimeout || f.Type == background.FailureInterrupted):
 		return receipts.CallOver
@@ -142,58 +142,58 @@ func deathReason(r *background.Run) string {
 	return r.Failure.Message
 }
 
-func actorOf(m *background.Transition) string {
+func actorOf(tr *background.Transition) string {
 	switch {
-	case m.Actor != "":
-		return m.Actor
-	case m.Event == receipts.Cancelled && m.Run.CancelBy != "":
-		return m.Run.CancelBy
+	case tr.Actor != "":
+		return tr.Actor
+	case tr.Event == receipts.Cancelled && tr.Run.CancelBy != "":
+		return tr.Run.CancelBy
 	}
-	return "worker:" + m.Worker
+	return "worker:" + tr.Worker
 }
 
 // excessReceipts returns the receipts of an overpayment, besides the transition's own.
-func excessReceipts(m *background.Transition, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
+func excessReceipts(tr *background.Transition, run background.RunID, attempt int, e settlement.Effect) []receipts.Draft {
 	if e.Excess <= 0 {
 		return nil
 	}
-	return []receipts.Draft{{Run: run, Subtype: receipts.ConservationBreach, Actor: actorOf(m), At: m.At,
-		Payload: receipts.Payload{Attempt: attempt, Excess: e.Excess, Moved: m.Result.Moved}}}
+	return []receipts.Draft{{Run: run, Subtype: receipts.ConservationBreach, Actor: actorOf(tr), At: tr.At,
+		Payload: receipts.Payload{Attempt: attempt, Excess: e.Excess, Moved: tr.Result.Moved}}}
 }
 
 // recordTampering records that the task of a run was changed in Redis, at most once for each
 // delivery. The transition expects the head of the case from before the check that there is no
 // such receipt. It returns ErrConflict if there is one, or if the run differs from the
 // transition's.
-func recordTampering(ctx context.Context, j *journal.Journal, m background.Transition) (background.Run, error) {
+func recordTampering(ctx context.Context, j *journal.Journal, tr background.Transition) (background.Run, error) {
 	for {
-		seen, err := j.Cases.Snapshot(ctx, m.Run.ID)
+		seen, err := j.Cases.Snapshot(ctx, tr.Run.ID)
 		if err != nil {
 			return seen.Run, err
 		}
-		now, expected := seen.Run, m.Run
+		now, expected := seen.Run, tr.Run
 		if now.State != expected.State || now.Attempt != expected.Attempt || now.NotificationNumber != expected.NotificationNumber || now.Letter != expected.Letter {
 			return now, background.ErrConflict
 		}
-		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, m.Event, DispatchReference(now))
+		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, tr.Event, DispatchReference(now))
 		if err != nil {
 			return now, err
 		}
 		if recorded {
 			return now, background.ErrConflict
 		}
-		after, err := j.Apply(ctx, now.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+		after, err := j.Apply(ctx, now.ID, tr.ID, func(s *journal.Snapshot) (journal.Change, error) {
 			if s.Case.Head != seen.Case.Head {
 				return journal.Change{}, errCaseChanged
 			}
-			run, err := m.Apply(s.Run)
+			run, err := tr.Apply(s.Run)
 			if err != nil {
 				return journal.Change{}, err
 			}
 			return journal.Change{
-				Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
-				Drafts: []receipts.Draft{{Run: run.ID, Subtype: m.Event, Actor: actorOf(&m), At: m.At, Payload: receipts.Payload{
-					DispatchReference: DispatchReference(now), Queue: run.Queue, ReasonCode: m.Reason, Worker: m.Worker,
+				Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
+				Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: receipts.Payload{
+					DispatchReference: DispatchReference(now), Queue: run.Queue, ReasonCode: tr.Reason, Worker: tr.Worker,
 				}}},
 			}, nil
 		})
