@@ -14,8 +14,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Applier applies decisions to dead letters. All that people, plans, rules and retention do with a
-// dead letter is written here, and only if its case is as it was when it was decided.
+// Applier applies decisions to dead letters. What people, plans, rules and retention do with a dead letter is
+// written here, and only if its case is as it was when it was decided. Only findings, and what lookups find,
+// are written by SettlementFamily.
 type Applier struct {
 	Letters       LetterJournal
 	Journal       *journal.Journal
@@ -105,8 +106,8 @@ func (c *Applier) OwnRun(ctx context.Context, tenant string, id background.RunID
 	return seen, ownedBy(tenant, seen, err)
 }
 
-// ownedBy returns the error of a read of a run, but refusal.ErrNotFound if it is not the tenant's. Nobody
-// learns of a run of another tenant that it can't be read.
+// ownedBy returns the error of a read of a run, or refusal.ErrNotFound if another tenant owns the run, also if
+// that run can't be read.
 func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 	if (err == nil || errors.Is(err, refusal.ErrUnreadable)) && (tenant == "" || seen.Run.Tenant != tenant) {
 		return refusal.ErrNotFound
@@ -211,5 +212,5 @@ func (c *Applier) NotifyRuns(ctx context.Context, created ...*background.Run) {
 	}
 }
 
-// NewID returns an id that is greater than those before.
+// NewID returns an id that is greater than those that this process made before.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

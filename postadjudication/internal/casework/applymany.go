@@ -22,9 +22,9 @@ type Result struct {
 // Batch says how ApplyMany commits. The zero value means one commit after another, each of as
 // many letters as possible.
 type Batch struct {
-	// Around is called in place of each write, and must call write at most once. Its ctx may be
-	// done; write is not interrupted. written reports for each letter whether its change was
-	// written. nil: only the write.
+	// Around is called in place of each write. It calls write at most once, and returns what write returned, or
+	// an error if it did not call it. Its ctx may be done, but write is not interrupted. written reports for each
+	// letter whether its change was written. nil: write is called.
 	Around func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() (written []bool, err error)) ([]bool, error)
 	// group is a key: letters of different groups share no commit. nil: all may.
 	group func(journal.LetterRow) string

@@ -37,9 +37,9 @@ type Forking struct {
 	Replayed    bool // a receipt of the replay precedes those of the fork
 }
 
-// ForkFacts are what forks are decided on besides their letters. A call that was outstanding may
-// have returned since. None begins, as the runs have ended, so the facts need not be of one
-// transaction with the fork.
+// ForkFacts are what forks are decided on besides their letters. They need not be of one transaction with the
+// fork: the runs of the letters have ended, so no call of them begins after the facts were read. A call may
+// only return meanwhile, and a fork that was refused for it is allowed at the next try.
 type ForkFacts struct {
 	family *SettlementFamily
 	at     time.Time

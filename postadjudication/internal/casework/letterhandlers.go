@@ -34,35 +34,35 @@ func HandledRun(r background.Run) (letter background.RunID, ok bool) {
 type LetterHandlers struct {
 	Applier   *Applier
 	FamilyFor map[string]string // the handler's family, by the family of the dead run
-	// Open returns the change that opens the case of the run that handles a dead letter. It is called
-	// within the decision, since only that shows which run dies and of which tenant. Its
-	// ids and time are new in each call, and the policy is the cached one, which it reads again
-	// when that is old; if it can't be read, the last known one stays. Only the last change is
-	// written.
+	// Open returns the change that opens the case of the run that handles a dead letter, with new ids. It is
+	// called within the decision about the transition, since only that shows which run dies and of which
+	// tenant. So it may be called several times, and only the last change is written. It must not fail for a
+	// policy that can't be read now: the last known one is used.
 	Open func(ctx context.Context, family *PlainFamily, dead journal.Snapshot) (journal.Change, error)
-	// OnDeath is called after each commit in which a run dies. It may be nil, and must not block.
+	// OnDeath is called once for each death, after its commit, also if that was answered only at a later try. It
+	// may be nil, and must not block.
 	OnDeath func(dead background.Run)
 
 	unanswered unansweredEffects
 }
 
-// applyWithLetterHandler commits a transition of a run. If a run dies of it, its handler is created in the
-// same commit. A change of families in which a run may die is written by it alone. It returns what the change
-// pays beyond the adjudication.
+// applyWithLetterHandler commits a transition of a run. If a run dies of it, the handler of its letter is
+// created in the same commit, its workers are notified, and OnDeath is called. No other function writes
+// transitions of which a run may die. excess is what the change pays beyond the adjudication.
 func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, tr background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
 	before := h.unanswered.take(tr.ID)
 	for withoutHandler := false; ; withoutHandler = true {
-		does := before // unless it is decided again
+		fx := before // unless it is decided again
 		s, err := j.Apply(ctx, tr.Run.ID, tr.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
-			does = effects{}
+			fx = effects{}
 			if ch, err = decide(s); err != nil {
 				return ch, err
 			}
-			does.excess = excessIn(&ch)
-			if does.dead = newlyDeadRun(&ch); does.dead == nil || withoutHandler {
+			fx.excess = excessIn(&ch)
+			if fx.dead = newlyDeadRun(&ch); fx.dead == nil || withoutHandler {
 				return ch, nil
 			}
-			ch, does.handler, err = h.attachHandler(ctx, ch, *does.dead)
+			ch, fx.handler, err = h.attachHandler(ctx, ch, *fx.dead)
 			return ch, unrecordableUnlessKnown(err)
 		})
 		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {
@@ -70,29 +70,29 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 			continue
 		}
 		if !background.WriteOutcomeKnown(err) {
-			if h.unanswered.keep(tr.ID, does) {
+			if h.unanswered.keep(tr.ID, fx) {
 				h.Applier.Log.Error("too many transitions are without an answer: a death, or a payment beyond its adjudication, may not be reported")
 			}
 		}
-		if err == nil && does.handler != nil {
-			h.Applier.NotifyRuns(ctx, does.handler)
+		if err == nil && fx.handler != nil {
+			h.Applier.NotifyRuns(ctx, fx.handler)
 		}
-		if err == nil && does.dead != nil && h.OnDeath != nil {
-			h.OnDeath(*does.dead)
+		if err == nil && fx.dead != nil && h.OnDeath != nil {
+			h.OnDeath(*fx.dead)
 		}
-		return s, does.excess, err
+		return s, fx.excess, err
 	}
 }
 
-// effects are what a change does of which others are told after its commit.
+// effects are the parts of a change that are reported after its commit.
 type effects struct {
 	dead    *background.Run // the run that dies; may be nil
 	handler *background.Run // the run that handles its letter; may be nil
 	excess  int64           // paid beyond the adjudication
 }
 
-// unansweredEffects are those of changes of which it is not known whether they were written, by transition.
-// The same transition is applied again then, and is not decided again if it was written.
+// unansweredEffects are the effects of changes that may or may not have been written, by transition. The same
+// transition is applied again. If it was written it is not decided again, and its effects are read from here.
 type unansweredEffects struct {
 	mu   sync.Mutex
 	of   map[background.TransitionID]keptEffects

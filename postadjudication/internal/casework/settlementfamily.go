@@ -25,8 +25,9 @@ type SettlementFamily struct {
 	CallTimeLimit  time.Duration
 	Now            func() time.Time
 	LetterHandlers *LetterHandlers
-	OnExcess       func(of *journal.Case, run background.RunID, excess int64) // raises the alarm
 	Served         *ServedFamilies
+	// OnExcess is called after each commit that pays excess minor units beyond the adjudication. It must not be nil.
+	OnExcess func(of *journal.Case, run background.RunID, excess int64)
 
 	CallBound       time.Duration // maximum age of a claim when its call is sent
 	DefaultInFlight time.Duration // how long a call may be in flight, unless its executor states it

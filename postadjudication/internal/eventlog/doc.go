@@ -6,6 +6,6 @@
 // It promises that a reader that continues from any position it was given misses no event, and that
 // an event has the same position at every reading.
 //
-// It imports the journal and the events of receipts. It must not know who reads: subscribers,
-// webhooks, the API.
+// It imports the journal, the events of receipts and the errors of package refusal; of package casework only
+// Sleep. It must not know who reads: subscribers, webhooks, the API.
 package eventlog

@@ -28,7 +28,8 @@ type Event struct {
 // MaxEvents is the maximum number of events per call.
 const MaxEvents = 1000
 
-// PositionsPerReceipt is the distance of receipts in the order of events.
+// PositionsPerReceipt is how many positions each receipt has in the order of events, more than it ever has
+// events.
 const PositionsPerReceipt = stored.PositionsPerReceipt
 
 // minReceiptPage is the minimum number of receipts per read, since some have no event.
@@ -44,16 +45,15 @@ type Log struct {
 func New(j *journal.Journal) *Log { return &Log{journal: j} }
 
 // Events returns a tenant's events in order, strictly after a position (0: from the first), at
-// most limit and at most MaxEvents. It returns the position to continue from. The position of
-// any event works too, also after a restart: a reader that continues from it misses nothing and
-// reads nothing twice. Events of one case are in the order in which they happened. An empty
-// tenant has no events.
+// most limit and at most MaxEvents. It returns the position to continue from. A reader that continues from it,
+// or from the position of any event, misses nothing after that, also after a restart. Events of one case are in
+// the order in which they happened. An empty tenant has no events.
 //
 // A receipt becomes readable here shortly after its commit while any process runs; see Sequence and
 // DrainEvents. The position of an event that was read never changes.
 //
-// Invalid input is a *FieldError, of after also if the position is beyond the tenant's newest
-// one.
+// The error is a *refusal.FieldError if after is negative or beyond the tenant's newest position, or if limit is
+// less than 1.
 func (l *Log) Events(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
 	if err := checkEventPage(after, limit); err != nil || tenant == "" {
 		return nil, after, err
@@ -85,8 +85,8 @@ func (l *Log) checkPosition(ctx context.Context, tenant string, after Position) 
 	return nil
 }
 
-// NewestPosition returns the last position of a tenant's events that is readable now: Events after it
-// are those that become readable later.
+// NewestPosition returns the last position that a tenant has now. Events that become readable later have
+// positions after it.
 func (l *Log) NewestPosition(ctx context.Context, tenant string) (Position, error) {
 	last, err := l.journal.Receipts.LastNumberOfTenant(ctx, tenant)
 	return Position(last*PositionsPerReceipt + PositionsPerReceipt - 1), err
