@@ -202,15 +202,5 @@ func refusedByCommit(f journal.LetterRow, err error) error {
 	return err
 }
 
-// NotifyRuns notifies workers of runs that were just committed.
-func (c *Applier) NotifyRuns(ctx context.Context, created ...*background.Run) {
-	if c.WithoutRedis {
-		return
-	}
-	for _, r := range created {
-		c.Engine.NotifyAsync(ctx, *r)
-	}
-}
-
 // NewID returns an id that is greater than those that this process made before.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

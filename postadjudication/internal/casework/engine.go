@@ -37,3 +37,13 @@ type Fetcher interface {
 	Extend(ctx context.Context, held []lease.Held, length time.Duration) ([]lease.Lease, error)
 	Expire(ctx context.Context, run background.Run) (background.Run, error)
 }
+
+// NotifyRuns notifies workers of runs that were just committed.
+func (c *Applier) NotifyRuns(ctx context.Context, created ...*background.Run) {
+	if c.WithoutRedis {
+		return
+	}
+	for _, r := range created {
+		c.Engine.NotifyAsync(ctx, *r)
+	}
+}
