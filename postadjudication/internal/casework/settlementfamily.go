@@ -308,16 +308,6 @@ func applySettlement(tr *background.Transition, s *journal.Snapshot, runs *caseR
 // Family is the name of the settlement family.
 const Family = "settlement"
 
-// excessIn returns how much a change pays beyond the adjudicated amount.
-func excessIn(ch *journal.Change) (excess int64) {
-	for i := range ch.Drafts {
-		if ch.Drafts[i].Subtype == receipts.ConservationBreach {
-			excess += ch.Drafts[i].Payload.Excess
-		}
-	}
-	return excess
-}
-
 // alteredRequest is the error for a request that differs from the submitted one.
 type alteredRequest struct{ error }
 
