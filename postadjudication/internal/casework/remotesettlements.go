@@ -39,16 +39,6 @@ func (e remoteExecutor) InFlight() time.Duration {
 	return e.RemoteWorkers.InFlight
 }
 
-// Knows reports whether adjudications may name a target.
-func (t Targets) Knows(target string) bool {
-	if escrow.IsRemote(target) {
-		_, valid := escrow.RemoteQueue(target)
-		return valid
-	}
-	_, known := t[target]
-	return known
-}
-
 // leaseLimit returns the time limit of a remote attempt that is claimed now. Heartbeats don't extend
 // it: whoever holds the attempt may pay more than once under its key, also by repeating its fetch, so it
 // has to end while the key is recognised. After an attempt of unknown outcome that counts from the first

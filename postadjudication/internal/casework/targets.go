@@ -19,6 +19,16 @@ type Targets map[string]escrow.Executor
 // Names returns the sorted names.
 func (t Targets) Names() []string { return slices.Sorted(maps.Keys(t)) }
 
+// Knows reports whether adjudications may name a target.
+func (t Targets) Knows(target string) bool {
+	if escrow.IsRemote(target) {
+		_, valid := escrow.RemoteQueue(target)
+		return valid
+	}
+	_, known := t[target]
+	return known
+}
+
 // breakerTarget returns the target whose circuit breaker a target uses.
 func (t Targets) breakerTarget(name string) string {
 	if executor, known := t[name]; known && executor == nil {
