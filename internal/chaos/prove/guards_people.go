@@ -59,12 +59,12 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "nothing is freed while its money is unknown",
-		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	case moneyUnknown(f.Snapshot):\n		return refusal.GateReconcileFirst\n", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/freeing.go", "	case moneyUnknown(f.Snapshot):\n		return refusal.GateReconcileFirst\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestReservedMoneyIsNotFreedWhileItMayMove"},
 	},
 	{
 		Name:     "nothing is freed while a call of any run of the case is out",
-		Edits:    []Edit{{"postadjudication/internal/casework/decision.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/freeing.go", "	for _, r := range all {\n", "	for _, r := range all[:0] {\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestNothingIsFreedWhileACallOfTheParentIsOut"},
 	},
 	{

@@ -307,3 +307,9 @@ func applySettlement(tr *background.Transition, s *journal.Snapshot, runs *caseR
 
 // Family is the name of the settlement family.
 const Family = "settlement"
+
+// moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
+// no money: its unknown outcome is a failure.
+func moneyUnknown(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
+}
