@@ -204,3 +204,11 @@ func refusedByCommit(f journal.LetterRow, err error) error {
 
 // NewID returns an id that is greater than those that this process made before.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// TimeOrNil returns nil for the zero time.
+func TimeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

@@ -304,3 +304,16 @@ func (l *LookupLoop) recordAnswer(ctx context.Context, s journal.Snapshot, found
 	}
 	return err
 }
+
+// Sleep sleeps for d, or until wake is ready. It reports false if ctx is done.
+func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+	case <-timer.C:
+	}
+	return true
+}

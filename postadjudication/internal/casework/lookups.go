@@ -293,3 +293,11 @@ func (f *SettlementFamily) mayStillPay(ctx context.Context, r background.Run) (s
 	}
 	return "", nil
 }
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
