@@ -41,6 +41,10 @@ type Repetition struct {
 // Errors: as of Task; a *refusal.FieldError for bad input.
 func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, q Repetition) (Submitted, error) {
 	s := t.operator.s
+	if !s.calls.begin() {
+		return Submitted{}, ErrClosed
+	}
+	defer s.calls.end()
 	if err := validate.Actor(t.actor, q.Reason); err != nil {
 		return Submitted{}, err
 	}

@@ -165,6 +165,9 @@ type Service struct {
 	worker        string
 	maxRecoveries int // of a run, as configured; 0: the default
 	grace         time.Duration
+	runs          calls              // of engine.Run
+	closing       context.Context    // ends when Close is called
+	beginClosing  context.CancelFunc // of closing
 	log           *zap.Logger
 	executes      bool
 	runRefusal    error // returned by Run when not nil, as for a demonstration's database
@@ -190,6 +193,7 @@ func Open(ctx context.Context, c Config) (*Service, error) {
 		journal: journal, index: index, log: c.Logger, executes: c.Executor != nil, runRefusal: c.checkDemonstration(installed), grace: c.Grace,
 		worker: c.Worker, maxRecoveries: c.MaxRecoveries,
 	}
+	s.closing, s.beginClosing = context.WithCancel(context.Background())
 	if _, s.withoutRedis = c.Redis.(engine.AbsentRedis); s.withoutRedis {
 		c.Logger.Warn("no Redis is configured: every new run is left to the sweeper of a process that has one")
 	}
@@ -357,7 +361,7 @@ func (c Config) withDefaults() (Config, error) {
 // Run executes due runs until ctx ends, then stops gracefully: it claims nothing more, waits
 // Config.Grace for running attempts, and leaves everything else for other processes. Errors:
 // ErrNoExecutor, ErrNoRedis, ErrDemonstration, and ErrTargets while other processes have other
-// circuit breakers.
+// circuit breakers, and ErrClosed after Close.
 func (s *Service) Run(ctx context.Context) error {
 	if !s.executes {
 		return refusal.ErrNoExecutor
@@ -368,6 +372,11 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.runRefusal != nil {
 		return s.runRefusal
 	}
+	ctx, end, err := s.beginRun(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	if err := s.recordTargets(ctx); err != nil {
 		return err
 	}
@@ -392,7 +401,18 @@ func (s *Service) Run(ctx context.Context) error {
 	defer loops.Wait()
 	defer stopLoops()
 	defer stopUpkeep()
+	defer end() // the loops need not have ended for Close to go on
 	return s.engine.Run(ctx)
+}
+
+// beginRun returns the context of Run, which Close ends, and what ends the call that Close waits for.
+func (s *Service) beginRun(ctx context.Context) (_ context.Context, end func(), err error) {
+	if !s.runs.begin() {
+		return ctx, nil, ErrClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	unlink := context.AfterFunc(s.closing, cancel)
+	return ctx, sync.OnceFunc(func() { unlink(); cancel(); s.runs.end() }), nil
 }
 
 // escrowsStartAfter is when the deltas of escrows are first folded: the loops of the engine start before,
@@ -414,11 +434,15 @@ func (h *Health) CheckRedis(ctx context.Context) error {
 	return h.s.engine.CheckRedis(ctx, false)
 }
 
-// Close stops Run, waits for submissions that are being written, sends the notifications that
-// still wait if Redis answers within seconds, and closes the connections to Redis and Postgres.
-// It returns the error of closing Redis. A submission that was answered needs no Close: it is
-// committed.
+// Close stops Run. It then waits for the calls of Submit, SubmitTx, SubmitBatch, SubmitTask and RunAgain
+// that are in progress; those that begin after it return ErrClosed, and so does what a call of SubmitBatch
+// has not begun. Then it sends the notifications that still wait if Redis answers within seconds, and
+// closes the connections to Redis and Postgres. It returns the error of closing Redis. Any other call must
+// have returned before. A submission that was answered needs no Close: it is committed.
 func (s *Service) Close() error {
+	s.beginClosing()
+	s.runs.close() // attempts that end within Config.Grace may submit
+	s.submissions.calls.close()
 	err := s.engine.Close()
 	s.subscribers.close(s.grace)
 	s.index.Close()

@@ -25,6 +25,7 @@ type submissions struct {
 	policies *policyStore
 	tracer   trace.Tracer // nil: nothing is traced
 	now      func() time.Time
+	calls    calls // of what submits
 }
 
 // Submit hands over an adjudication. When it returns Created, the run is committed and will
@@ -36,6 +37,10 @@ type submissions struct {
 // was created, the reply is one for an earlier submission, such as Deduplicated or
 // AlreadyExecuted.
 func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
+	if !s.calls.begin() {
+		return Submitted{}, ErrClosed
+	}
+	defer s.calls.end()
 	ad, err := s.admission(ctx, a)
 	if err != nil {
 		return Submitted{}, err
@@ -75,6 +80,10 @@ func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 // when another transaction holds the case or escrow, and IsolationUnsupported when the
 // isolation level is not READ COMMITTED. Bad input is a *FieldError (joined, one per field).
 func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
+	if !s.calls.begin() {
+		return Submitted{}, ErrClosed
+	}
+	defer s.calls.end()
 	ad, err := s.admission(ctx, a)
 	if err != nil {
 		return Submitted{}, err

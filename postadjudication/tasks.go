@@ -62,6 +62,10 @@ func (p PlainFamily) validate() error {
 // Errors: a *FieldError for bad input (joined, one per field), background.ErrUnknownFamily. After
 // any other error it is unknown whether the run was created.
 func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error) {
+	if !s.calls.begin() {
+		return Submitted{}, ErrClosed
+	}
+	defer s.calls.end()
 	f, ok := s.applier.PlainFamilies[t.Family]
 	if !ok {
 		return Submitted{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, t.Family)
