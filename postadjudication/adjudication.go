@@ -37,7 +37,8 @@ type Adjudication struct {
 	Payload json.RawMessage
 	// Actor is who submits the adjudication; empty means "system:escrow".
 	Actor string
-	// Request identifies the request that hands it over, for the receipt; empty: none.
+	// Request identifies the request that hands it over, for the receipt; empty: none. It has at most
+	// 128 bytes of plain text, and no secret.
 	Request string
 }
 
@@ -52,8 +53,8 @@ func (a Adjudication) Validate() error {
 }
 
 // Check returns the problems of Validate in two parts. malformed holds those that every version
-// refused. unsafe holds secrets and format characters: Submit refuses a new adjudication with
-// them, but answers one that an earlier version accepted.
+// refused. unsafe holds secrets, format characters and a Request that is no plain text or too long: Submit
+// refuses a new adjudication with them, but answers one that an earlier version accepted.
 func (a Adjudication) Check() (malformed, unsafe error) {
 	p := a.problems()
 	return p.malformed(), p.unsafe()
@@ -74,8 +75,20 @@ func (a Adjudication) problems() problems {
 	} {
 		p.addUnsafe(validate.NoSecret(id.field, id.value))
 	}
+	p.addUnsafe(checkRequest(a.Request))
 	p.checkPayload(a.Payload)
 	return p
+}
+
+// maxRequest is the maximum size of a Request, in bytes.
+const maxRequest = 128
+
+// checkRequest refuses what can't identify a request in a receipt. Earlier versions did not check it.
+func checkRequest(request string) error {
+	if request == "" {
+		return nil
+	}
+	return validate.Identifier("request", request, maxRequest)
 }
 
 // longPayload is the payload length, in bytes, from which validation waits for a slot of
@@ -208,8 +221,8 @@ func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
 	return binding.ContentDigest(a.Instruction, a.Target, canonical)
 }
 
-// problems holds what is wrong with an input, as *FieldError. Unsafe input has a secret or a
-// format character. An earlier version may have accepted it, and an accepted submission must
+// problems holds what is wrong with an input, as *FieldError. Unsafe input has a secret, a format
+// character or a wrong Request. An earlier version may have accepted it, and an accepted submission must
 // never be answered as refused, so unsafe input is looked up first.
 type problems struct {
 	malformedErrs, unsafeErrs []error

@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
@@ -29,7 +30,7 @@ func (s *submissions) Task(ctx context.Context, tenant string, run background.Ru
 // Repetition asks for a new run of a task that has ended.
 type Repetition struct {
 	Reason  string // required
-	Request string // identifies the request that asks for it, for the receipt; empty: none
+	Request string // identifies the request that asks for it, for the receipt, in at most 128 bytes of plain text without a secret; empty: none
 }
 
 // RunAgain commits a new run of a plain family's task. The run that is named must be the newest of its case,
@@ -45,7 +46,7 @@ func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, q Repet
 		return Submitted{}, ErrClosed
 	}
 	defer s.calls.end()
-	if err := validate.Actor(t.actor, q.Reason); err != nil {
+	if err := errors.Join(validate.Actor(t.actor, q.Reason), checkRequest(q.Request)); err != nil {
 		return Submitted{}, err
 	}
 	if _, err := s.Task(ctx, t.operator.tenant, run); err != nil {

@@ -39,7 +39,7 @@ type Task struct {
 	Once     bool   // a task with the same RetryKey that has ended answers for it, however it ended: AlreadyExecuted
 	Payload  json.RawMessage
 	Actor    string
-	Request  string // identifies the request that asks for it, for the receipt; empty: none
+	Request  string // identifies the request that asks for it, for the receipt, in at most 128 bytes of plain text without a secret; empty: none
 }
 
 var familyNamePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
@@ -95,7 +95,7 @@ func (t Task) problems() problems {
 		p.addMalformed(&refusal.FieldError{Field: "retry_key", Problem: "must not begin with " + casework.HandlerKeyPrefix + ", which is for the handlers of dead letters"})
 	}
 	p.checkText("actor", t.Actor, 0, 128)
-	p.addUnsafe(errors.Join(validate.NoSecret("tenant", t.Tenant), validate.NoSecret("retry_key", t.RetryKey), validate.NoSecret("actor", t.Actor)))
+	p.addUnsafe(errors.Join(validate.NoSecret("tenant", t.Tenant), validate.NoSecret("retry_key", t.RetryKey), validate.NoSecret("actor", t.Actor), checkRequest(t.Request)))
 	if len(t.Payload) > MaxPayload || len(t.Payload) > 0 && !json.Valid(t.Payload) {
 		p.addMalformed(&refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
 	} else {

@@ -69,6 +69,7 @@ func TestAnAdjudicationAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 		"escrow_reference":       func(a *postadjudication.Adjudication) { a.EscrowReference = plantedCard },
 		"target":                 func(a *postadjudication.Adjudication) { a.Target = "bank " + plantedCard },
 		"actor":                  func(a *postadjudication.Adjudication) { a.Actor = "user:ada\u202e" },
+		"request":                func(a *postadjudication.Adjudication) { a.Request = plantedCard },
 		"payload.note":           func(a *postadjudication.Adjudication) { a.Payload = json.RawMessage(`{"note":"` + plantedCard + `"}`) },
 	}
 	var accepted []postadjudication.Submitted
@@ -159,6 +160,7 @@ func TestATaskAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 		"tenant":        {Tenant: plantedCard, RetryKey: "k"},
 		"retry_key":     {Tenant: "acme", RetryKey: plantedCard},
 		"actor":         {Tenant: "acme", RetryKey: "a", Actor: "user:\u200b"},
+		"request":       {Tenant: "acme", RetryKey: "r", Request: plantedCard},
 		"payload.token": {Tenant: "acme", RetryKey: "p", Payload: json.RawMessage(`{"token":"4111x7Qa"}`)},
 	}
 	runs := map[string]postadjudication.Submitted{}
@@ -224,4 +226,34 @@ func TestARequestEnteredUnderASecretKeyIsAnswered(t *testing.T) {
 		_, _, err = r.BeginRequest(t.Context(), "acme", key, same)
 		checkFieldRefused(r, err, "Idempotency-Key")
 	}
+}
+
+// What identifies a request is stored for good, in a receipt: it is checked as an id is.
+func TestARequestThatNoReceiptCanHaveIsRefused(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withEcho).StartWorkers()
+	ctx := t.Context()
+	task := postadjudication.Task{Tenant: "acme", Family: "echo", RetryKey: "k", Request: strings.Repeat("a", 128)}
+	ended, err := r.SubmitTask(ctx, task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.WaitNoneLive()
+	for what, request := range map[string]string{"too long": strings.Repeat("a", 129), "a secret": plantedCard, "no text": "a\x00b", "no UTF-8": "a\xffb"} {
+		a := rig.Release(1)
+		a.Request, task.Request = request, request
+		_, submitErr := r.Submit(ctx, a)
+		_, taskErr := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "echo", Request: request})
+		_, againErr := r.As("acme", "user:ada").Cases.RunAgain(ctx, ended.Run, postadjudication.Repetition{Reason: "again", Request: request})
+		for by, err := range map[string]error{"Submit": submitErr, "SubmitTask": taskErr, "RunAgain": againErr} {
+			var bad *refusal.FieldError
+			if !errors.As(err, &bad) || bad.Field != "request" || strings.Contains(err.Error(), "4111") {
+				t.Errorf("%s of %s: %v", by, what, err)
+			}
+		}
+	}
+	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 1 {
+		t.Errorf("%d runs", n)
+	}
+	r.MustAudit()
 }
