@@ -130,10 +130,13 @@ func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, e
 	if !ok {
 		return Submitted{}, err
 	}
-	return Submitted{
-		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency},
-		run: snap.Run, notify: s.applier.Engine.Notify,
-	}, nil
+	out := Submitted{
+		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency}, run: snap.Run,
+	}
+	if !s.applier.WithoutRedis {
+		out.notify = s.applier.Engine.Notify
+	}
+	return out, nil
 }
 
 // Reply is the outcome of a submission. Replies are values, not errors: each is
@@ -228,7 +231,10 @@ type Settlement struct {
 
 // Notify enqueues the run in Redis, so that a worker starts it at once. After SubmitTx
 // call it when the transaction has committed. It is optional: the sweeper enqueues every
-// committed run that has no task. It does nothing for other replies than Created.
+// committed run that has no task. It does nothing for other replies than Created, nor in a Service
+// without a Redis.
+//
+// Errors: that of Redis, if the run was not enqueued or this is not known, or of ctx. It may be called again.
 func (s Submitted) Notify(ctx context.Context) error {
 	if s.Reply != Created || s.notify == nil {
 		return nil
