@@ -58,11 +58,13 @@ func (s *submissions) submit(ctx context.Context, sub journal.Submission, comple
 	ctx, endSpan := s.startSpan(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
 	out, err := s.submitted(snap, err)
+	problem := "not known to be submitted"
 	if err == nil && complete != nil {
+		problem = "submitted before or refused, the reply could not be completed"
 		out, err = complete(ctx, out)
 	}
 	s.notifyCreated(ctx, out)
-	endSpan(out, err)
+	endSpan(out, err, problem)
 	return out, err
 }
 
@@ -270,15 +272,15 @@ func replyOf(err error) (r Reply, ok bool) {
 
 // startSpan starts the span of a submission, as a child of the caller's span if there is one.
 // Notifications sent within it carry the trace to the attempts.
-func (s *submissions) startSpan(ctx context.Context, tenant string) (_ context.Context, endSpan func(Submitted, error)) {
+func (s *submissions) startSpan(ctx context.Context, tenant string) (_ context.Context, endSpan func(out Submitted, err error, problem string)) {
 	if s.tracer == nil {
-		return ctx, func(Submitted, error) {}
+		return ctx, func(Submitted, error, string) {}
 	}
 	ctx, span := s.tracer.Start(ctx, "submit", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attribute.String("recourse.tenant", tenant)))
-	return ctx, func(out Submitted, err error) {
+	return ctx, func(out Submitted, err error, problem string) {
 		span.SetAttributes(attribute.String("recourse.reply", string(out.Reply)), attribute.String("recourse.run", out.Run.String()))
 		if err != nil {
-			span.SetStatus(codes.Error, "not known to be submitted") // not the error's text: only logs are redacted
+			span.SetStatus(codes.Error, problem) // not the error's text: only logs are redacted
 		}
 		span.End()
 	}
