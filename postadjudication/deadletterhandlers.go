@@ -159,19 +159,18 @@ func deadLetterOf(s journal.Snapshot) DeadLetter {
 	return l
 }
 
-// deadLetterFromReceipt reads a letter from the receipt of its death.
+// deadLetterFromReceipt reads a letter from the receipt of its death. With an error the letter has what is
+// known without the body of the receipt.
 func deadLetterFromReceipt(d journal.DeathEvent) (DeadLetter, error) {
-	p, err := d.Known()
-	if err != nil {
-		return DeadLetter{}, err
-	}
-	l := DeadLetter{
-		Run: d.Run, Case: d.Case, Tenant: d.Tenant, Family: d.Family, RetryKey: d.RetryKey, Attempts: p.Attempts, ReasonCode: p.ReasonCode,
-		Class: background.Class(p.OutcomeClass), DeadAt: p.DeadLetteredAt, Handler: p.NewRun,
-		Error: receipts.Failure{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message},
-	}
+	l := DeadLetter{Run: d.Run, Case: d.Case, Tenant: d.Tenant, Family: d.Family, RetryKey: d.RetryKey, DeadAt: d.At}
 	if d.Kind == journal.KindSettlement {
 		l.Transaction = d.Subject
 	}
+	p, err := d.Known()
+	if err != nil {
+		return l, err
+	}
+	l.Attempts, l.ReasonCode, l.Class, l.DeadAt, l.Handler = p.Attempts, p.ReasonCode, background.Class(p.OutcomeClass), p.DeadLetteredAt, p.NewRun
+	l.Error = receipts.Failure{Type: p.Error.Type, Code: p.Error.Code, Message: p.Error.Message}
 	return l, nil
 }

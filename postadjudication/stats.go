@@ -26,9 +26,10 @@ type Stats struct {
 	// can't read: they wait for a process that can.
 	Unreadable int
 
-	Subscribers      int    // current subscribers of OnDeadLetter
-	SubscriberCalls  uint64 // calls that returned, since the start
-	SubscriberPanics uint64 // calls that panicked, since the start
+	Subscribers          int    // current subscribers of OnDeadLetter
+	SubscriberCalls      uint64 // calls that returned, since the start
+	SubscriberPanics     uint64 // calls that panicked, since the start
+	SubscriberUnreadable uint64 // calls without the particulars of the death, because its receipt could not be read, since the start
 
 	Retention retention.Stats
 	Rules     replay.Stats
@@ -56,6 +57,7 @@ func (h *Health) Stats() Stats {
 	out := Stats{Stats: h.s.engine.Stats()}
 	out.Transitions, out.NewCases = h.s.journal.BatchStats()
 	out.Subscribers, out.SubscriberCalls, out.SubscriberPanics = h.s.subscribers.count(), h.s.subscribers.returned.Load(), h.s.subscribers.failed.Load()
+	out.SubscriberUnreadable = h.s.subscribers.unreadable.Load()
 	out.Retention = h.s.keeper.Stats()
 	out.Unreadable = h.s.journal.UnreadableSeen()
 	out.Rules, out.Lookups, out.Webhooks = h.s.rules.Stats(), h.s.lookups.Stats(), h.s.webhooks.Stats()

@@ -19,8 +19,10 @@ const subscribeTimeout = 2 * time.Second
 // OnDeadLetter calls fn for every run that dies from now on, of every tenant and in every
 // process, until unsubscribe is called or the service is closed. It reads the order of events,
 // not this process' transitions: while subscribed it misses no death and reports none twice,
-// and it reports those of one case in order. A death that was committed just before the call may
-// be reported as well. If the journal can't be read at the call, deaths since Open are reported.
+// and it reports those of one case in order. Of a death whose receipt this process can't read, fn gets
+// what the rows of the run and its case state; Stats counts it, and it is logged. A death that was
+// committed just before the call may be reported as well. If the journal can't be read at the call,
+// deaths since Open are reported.
 // Deaths are not kept for a later process: what must survive this one belongs in a LetterHandler.
 //
 // Calls of one fn follow one another, some moments after the commit. They block nothing else: a
@@ -38,7 +40,7 @@ type subscribers struct {
 	log         *zap.Logger
 	startNumber int64 // the last position when the service was opened
 
-	returned, failed atomic.Uint64
+	returned, failed, unreadable atomic.Uint64
 
 	mu     sync.Mutex
 	all    map[*subscriber]struct{}
@@ -118,7 +120,7 @@ func (u *subscribers) close(grace time.Duration) {
 }
 
 const (
-	deathPage     = 100              // receipts read at once
+	deathPage     = 100              // rows of the event log whose deaths are read at once; a row has the receipts of one pass of the sequencer
 	slowCallAfter = 10 * time.Second // a call that takes longer is logged
 )
 
@@ -187,9 +189,8 @@ func (b *subscriber) waitWake(ctx context.Context, d time.Duration) bool {
 func (b *subscriber) deliverOne(ctx context.Context, d journal.DeathEvent) {
 	l, err := deadLetterFromReceipt(d)
 	if err != nil {
-		b.set.failed.Add(1)
-		b.set.log.Error("a death can't be delivered", zap.String("receipt", d.ID()), zap.Error(err))
-		return
+		b.set.unreadable.Add(1)
+		b.set.log.Error("the receipt of a death can't be read, a subscriber gets the death without its particulars", zap.String("receipt", d.ID()), zap.Stringer("run", d.Run), zap.Error(err))
 	}
 	slow := time.AfterFunc(slowCallAfter, func() {
 		b.set.log.Warn("a subscriber of dead letters is slow, and falls behind", zap.Stringer("run", l.Run))

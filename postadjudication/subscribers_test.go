@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -148,6 +149,35 @@ func TestUnsubscribeWaitsForTheRunningCall(t *testing.T) {
 	r.DeadLetter(2, rig.Refuses) // a second call would close began twice
 	r.MustAudit()
 	if s := r.Health().Stats(); s.SubscriberCalls != 1 || s.SubscriberPanics != 0 || s.Subscribers != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Of a death whose receipt can't be read a subscriber gets what the rows state, and goes on.
+func TestADeathWhoseReceiptIsUnreadableIsDelivered(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	var got subscriberRecorder
+	began, goOn := make(chan struct{}, 3), make(chan struct{})
+	defer r.OnDeadLetter(func(_ context.Context, l postadjudication.DeadLetter) {
+		got.record(l)
+		began <- struct{}{}
+		<-goOn
+	})()
+	r.DeadLetter(1, rig.Refuses)
+	<-began
+	unreadable := r.DeadLetter(2, rig.Refuses)
+	testkit.Tamper(t, r.DB, `UPDATE recourse.receipts SET body = '{"payload":[]}' WHERE subtype = 'dead-lettered' AND run_id = '`+unreadable.Run.String()+`'`)
+	close(goOn)
+	r.Wait("both are received", func() bool { return len(got.runs()) == 2 })
+	want := postadjudication.DeadLetter{
+		Run: unreadable.Run, Case: unreadable.Case, Tenant: "acme", Family: postadjudication.Family, RetryKey: got.letters[1].RetryKey, Transaction: rig.Release(2).TransactionReceiptID, DeadAt: got.letters[1].DeadAt,
+	}
+	if got.letters[1] != want || want.RetryKey == "" || want.DeadAt.IsZero() {
+		t.Errorf("%+v", got.letters[1])
+	}
+	r.Wait("the calls return", func() bool { return r.Health().Stats().SubscriberCalls == 2 })
+	if s := r.Health().Stats(); s.SubscriberUnreadable != 1 || s.SubscriberPanics != 0 {
 		t.Errorf("%+v", s)
 	}
 }

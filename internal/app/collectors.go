@@ -77,6 +77,7 @@ func (p processCollector) Collect(to chan<- prometheus.Metric) {
 	count("recourse_stale_claims_total", s.StaleClaims, "Claims that were too old for a call, because Postgres or this machine stalled. They spend no attempt.")
 	count("recourse_subscriber_calls_total", s.SubscriberCalls, "Calls of subscribers of dead letters that returned.")
 	count("recourse_subscriber_panics_total", s.SubscriberPanics, "Calls of subscribers of dead letters that panicked.")
+	count("recourse_subscriber_unreadable_total", s.SubscriberUnreadable, "Calls of subscribers of dead letters without the particulars of the death: its receipt could not be read.")
 	count("recourse_notifications_resent_total", s.NotificationsResent, "Notifications that the sweeper sent again.")
 	count("recourse_deliveries_paused_total", s.PausedDeliveries, "Deliveries that were not executed because a circuit breaker was open.")
 	count("recourse_archived_tasks_removed_total", s.ArchivedTasksRemoved, "Archived tasks of dead letters removed from asynq.")

@@ -95,7 +95,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	of.stats.Lookups.Asked, of.stats.Lookups.Cleared, of.stats.Lookups.Closed = 14, 15, 16
 	of.stats.WriteFailures, of.stats.Abandoned = 7, 2
 	of.stats.PausedQueues, of.stats.ArchivedTasksRemoved = 1, 9
-	of.stats.Subscribers, of.stats.SubscriberCalls, of.stats.SubscriberPanics = 2, 11, 3
+	of.stats.Subscribers, of.stats.SubscriberCalls, of.stats.SubscriberPanics, of.stats.SubscriberUnreadable = 2, 11, 3, 26
 	of.stats.Transitions.Batches[0], of.stats.Transitions.Batches[2], of.stats.Transitions.Rows = 3, 1, 7
 	of.stats.Webhooks = webhooks.Stats{Delivered: 18, Failed: 19, Paused: 20, Sending: 21, Lag: 22 * time.Second}
 	of.webhooks = webhooks.Health{Active: 23, Paused: 24, FailingActive: 25}
@@ -110,7 +110,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
 		`recourse_webhook_deliveries_total{result="delivered"} 18`, `recourse_webhook_deliveries_total{result="failed"} 19`, `recourse_webhooks_paused_total 20`,
 		`recourse_webhooks_sending 21`, `recourse_webhook_lag_seconds 22`, `recourse_webhooks{state="active"} 23`, `recourse_webhooks{state="paused"} 24`, `recourse_webhooks_failing 25`,
-		`recourse_dead_letter_subscribers 2`, `recourse_subscriber_calls_total 11`, `recourse_subscriber_panics_total 3`,
+		`recourse_dead_letter_subscribers 2`, `recourse_subscriber_calls_total 11`, `recourse_subscriber_panics_total 3`, `recourse_subscriber_unreadable_total 26`,
 		`recourse_transition_commit_rows_bucket{le="1"} 3`, `recourse_transition_commit_rows_bucket{le="4"} 4`,
 		`recourse_transition_commit_rows_bucket{le="+Inf"} 4`, `recourse_transition_commit_rows_sum 7`, `recourse_transition_commit_rows_count 4`)
 }
