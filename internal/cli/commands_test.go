@@ -40,14 +40,15 @@ func TestSubmitAnswersEveryLineAndABadOneStopsNothing(t *testing.T) {
 	}
 }
 
-// A secret in any field of a line is refused and not shown.
+// A secret in any field of a line is refused and not shown. All that is wrong with the line is shown, also
+// that its target is unknown.
 func TestSubmitShowsNoSecretOfALine(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))
 	got := p.Run(strings.Replace(clitest.LineFor("4111 1111 1111 1111"), "{", `{"target":"4111.1111.1111.1111",`, 1), "submit", "-", "--json")
 	got.Check(t, "submit", 1, "1 line not accepted")
 	v := got.Object(t)
-	if refused := v["refused"].([]any); v["bad_lines"] != 1.0 || len(refused) < 2 || refused[0].(map[string]any)["line"] != 1.0 || strings.Contains(got.Out, "1111") {
+	if refused := v["refused"].([]any); v["bad_lines"] != 1.0 || len(refused) != 3 || !strings.Contains(got.Out, "must be a configured target") || refused[0].(map[string]any)["line"] != 1.0 || strings.Contains(got.Out, "1111") {
 		t.Errorf("%s", got.Out)
 	}
 }

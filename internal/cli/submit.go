@@ -150,9 +150,6 @@ func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Serv
 	answers, errs := service.SubmitBatch(ctx, as)
 	for i, answer := range answers {
 		if wrong := fieldProblems(errs[i], chunk[i].Number); wrong != nil {
-			if chunk[i].Unsafe {
-				wrong = chunk[i].Problems
-			}
 			h.addBadLine(intake.Line{Number: chunk[i].Number, Problems: wrong})
 			continue
 		}
@@ -174,14 +171,20 @@ func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Serv
 	return nil
 }
 
-// fieldProblems returns the field that an adjudication was refused for, though its line could be
-// read; nil if err is not about the adjudication.
-func fieldProblems(err error, line int) []intake.Problem {
-	var field *refusal.FieldError
-	if !errors.As(err, &field) {
-		return nil
+// fieldProblems returns the fields that an adjudication was refused for, though its line could be
+// read; none if err is not about the adjudication.
+func fieldProblems(err error, line int) (out []intake.Problem) {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		for _, e := range joined.Unwrap() {
+			out = append(out, fieldProblems(e, line)...)
+		}
+		return out
 	}
-	return []intake.Problem{{Line: line, Field: field.Field, Problem: field.Problem}}
+	var field *refusal.FieldError
+	if errors.As(err, &field) {
+		out = append(out, intake.Problem{Line: line, Field: redact.Text(field.Field), Problem: redact.Text(field.Problem)})
+	}
+	return out
 }
 
 func (h *submitAnswer) addBadLine(l intake.Line) {
