@@ -11,7 +11,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
-	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -186,79 +185,5 @@ func (a admission) submitted(run background.Run, c journal.Case, readjudicated b
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: escrow.OperationKey(run.Operation).String(),
 		Family: casework.Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
 		Epoch: c.Epoch, Readjudicated: readjudicated, Remote: run.Remote, Request: a.Request, Settlement: binding.SettlementSnapshot(c.State),
-	}}
-}
-
-// completeReply adds to a reply what only the receipts show: that the submission was accepted
-// before a higher generation, or who cancelled it. A refusal because the case has ended is
-// recorded as a receipt before it is returned. Without wait, the reply is Busy if another
-// transaction holds the case.
-func (s *submissions) completeReply(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
-	switch out.Reply {
-	case StaleGeneration:
-		return s.addSuperseded(ctx, a, out)
-	case Cancelled:
-		return s.addCancellation(ctx, a, out)
-	case CaseEnded:
-		err := s.journal.Operations.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(validate.Day), wait)
-		if reply, ok := replyOf(err); err != nil && ok {
-			return Submitted{Reply: reply}, nil
-		}
-		return out, err
-	}
-	return out, nil
-}
-
-// addSuperseded looks up the run of an adjudication of a lower generation, if that was ever
-// accepted. An accepted adjudication stays accepted.
-func (s *submissions) addSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
-	accepted, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Submitted)
-	if err != nil {
-		return Submitted{}, err
-	}
-	for _, r := range accepted {
-		p, err := r.Payload()
-		if err != nil {
-			return Submitted{}, err
-		}
-		if p.ParentRun.IsZero() && p.Generation == a.Generation && p.ContentDigest == hex.EncodeToString(a.digest[:]) {
-			out.Reply, out.Run = Superseded, r.Run
-		}
-	}
-	if out.Reply != Superseded {
-		return out, nil
-	}
-	made, err := s.journal.Cases.Snapshot(ctx, out.Run)
-	if err != nil {
-		return Submitted{}, err
-	}
-	out.State = made.Run.State
-	return out, nil
-}
-
-// addCancellation adds who ended the adjudication's run, and why.
-func (s *submissions) addCancellation(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
-	ends, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
-	if err != nil {
-		return Submitted{}, err
-	}
-	for _, r := range ends {
-		p, err := r.Payload()
-		if err != nil {
-			return Submitted{}, err
-		}
-		if r.Run == out.Run && (r.Subtype != receipts.Reconciled || p.LetterClosed) {
-			out.Actor, out.Reason = r.Actor, p.Reason
-		}
-	}
-	return out, nil
-}
-
-// refusalReceipt is the receipt of a refused submission.
-func (a *admission) refusalReceipt(r Reply) receipts.Draft {
-	return receipts.Draft{Actor: a.actor(), At: a.at, Payload: receipts.Payload{
-		AskedFor: "submit", RefusedBy: string(r), AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID,
-		TransactionReceiptID: a.TransactionReceiptID, EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation,
-		Amount: a.Amount.Minor, Held: a.Held.Minor, Currency: a.Amount.Currency, ContentDigest: hex.EncodeToString(a.digest[:]),
 	}}
 }

@@ -116,33 +116,6 @@ func unknownTargetError(t casework.Targets) error {
 	return &refusal.FieldError{Field: "target", Problem: fmt.Sprintf("must be a configured target: %q, or %s and the name of a queue", t.Names(), escrow.RemotePrefix)}
 }
 
-// answerUnaccepted answers an adjudication that is no longer acceptable: this process does not know
-// its target, or it is unsafe. If the same adjudication was accepted before, the reply is that of
-// a repetition; else it is refused.
-func (s *submissions) answerUnaccepted(ctx context.Context, a *admission, wait bool) (Submitted, error) {
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, journal.KindSettlement, a.TransactionReceiptID)
-	switch {
-	case errors.Is(err, refusal.ErrNotFound):
-		return Submitted{}, a.unsafeErr
-	case err != nil:
-		return Submitted{}, err
-	}
-	reply := a.reply(&seen)
-	switch reply {
-	case AlreadyExecuted, Deduplicated, DeadLettered, Cancelled, StaleGeneration:
-	default:
-		return Submitted{}, a.unsafeErr
-	}
-	out, err := s.submitted(&seen, replyError(reply))
-	if err == nil {
-		out, err = s.completeReply(ctx, a, out, wait)
-	}
-	if err == nil && out.Reply == StaleGeneration {
-		return Submitted{}, a.unsafeErr
-	}
-	return out, err
-}
-
 // Uncalled is the number of live runs and open dead letters of a target that no process calls.
 type Uncalled = journal.Uncalled
 

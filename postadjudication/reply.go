@@ -1,0 +1,259 @@
+package postadjudication
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// Reply is the outcome of a submission. Replies are values, not errors: each is
+// a fact that the caller can act on.
+type Reply string
+
+// The replies.
+const (
+	// Created: the run is committed and will execute. Every other reply leaves the
+	// case unchanged.
+	Created Reply = "created"
+	// Deduplicated: Run is executing the same adjudication.
+	Deduplicated Reply = "deduplicated"
+	// AlreadyExecuted: the same adjudication moved money, in full or in part.
+	// Settlement holds the amount.
+	AlreadyExecuted Reply = "already_executed"
+	// Superseded: the same adjudication was accepted as Run, and a higher generation
+	// replaced it since. Settlement is that of the higher generation.
+	Superseded Reply = "superseded"
+	// DeadLettered: the same adjudication was accepted as Run and dead-lettered; fork Run.
+	DeadLettered Reply = "dead_lettered"
+	// ReconcileFirst: it is unknown whether money moved; reconcile Run first.
+	ReconcileFirst Reply = "reconcile_first"
+	// RetryKeyMismatch: the same generation was submitted with other content.
+	RetryKeyMismatch Reply = "retry_key_mismatch"
+	// Cancelled: the same adjudication was accepted as Run, and Actor ended it before money
+	// moved: by a cancel, by a finding that closed its dead letter, or by freeing its
+	// reservation. Only a higher generation starts again.
+	Cancelled Reply = "cancelled"
+	// CaseEnded: the case is settled or refunded by another adjudication. The refusal is
+	// in its receipts.
+	CaseEnded Reply = "case_ended"
+	// StaleGeneration: a higher generation was accepted before; this one was not.
+	StaleGeneration Reply = "stale_generation"
+	// Conflicting: the same generation was submitted with another outcome, or a higher
+	// generation while a run is live.
+	Conflicting Reply = "conflicting_adjudication"
+	// ExceedsHeld: the amount and the escrow's commitments exceed what the escrow holds.
+	ExceedsHeld Reply = "exceeds_held"
+	// EscrowMismatch: the escrow is known with another held amount or currency, or the case
+	// with another escrow.
+	EscrowMismatch Reply = "escrow_mismatch"
+	// Busy: another transaction holds the case or its escrow; submit again.
+	Busy Reply = "busy"
+	// IsolationUnsupported: the caller's transaction is not READ COMMITTED.
+	IsolationUnsupported Reply = "isolation_unsupported"
+)
+
+// Accepted reports whether the adjudication is executing or done, or replaced by a higher
+// generation. It is false for one that was accepted but is dead-lettered or cancelled: a
+// person must act, and submitting it again does nothing.
+func (r Reply) Accepted() bool {
+	return r == Created || r == Deduplicated || r == AlreadyExecuted || r == Superseded
+}
+
+// Submitted is the outcome of a submission. Run is the new run, or the existing run that
+// answers for the adjudication.
+type Submitted struct {
+	Reply Reply
+	Run   background.RunID
+	Case  background.CaseID
+	State background.State
+
+	Settlement Settlement // of the case now; empty where there is no case
+
+	// For Cancelled only.
+
+	Actor  string // who ended the run or closed its dead letter
+	Reason string // why, in the actor's words
+
+	run    background.Run
+	notify func(context.Context, background.Run) error
+}
+
+// String returns the reply, the run and its case, and nothing that was submitted: a payload
+// must not reach a log.
+func (s Submitted) String() string {
+	if s.Run.IsZero() {
+		return string(s.Reply)
+	}
+	return fmt.Sprintf("%s: run %s (%s) of case %s", s.Reply, s.Run, s.State, s.Case)
+}
+
+// GoString is String, so that no format verb prints the unexported fields.
+func (s Submitted) GoString() string { return s.String() }
+
+// Settlement is the progress of a case, in minor units of its currency.
+type Settlement struct {
+	settlement.State
+	Currency string `json:"currency"`
+}
+
+// Notify enqueues the run in Redis, so that a worker starts it at once. After SubmitTx
+// call it when the transaction has committed. It is optional: the sweeper enqueues every
+// committed run that has no task. It does nothing for other replies than Created, nor in a Service
+// without a Redis.
+//
+// Errors: that of Redis, if the run was not enqueued or this is not known, or of ctx. It may be called again.
+func (s Submitted) Notify(ctx context.Context) error {
+	if s.Reply != Created || s.notify == nil {
+		return nil
+	}
+	return s.notify(ctx, s.run)
+}
+
+// replyError carries a reply through the journal's Decide.
+type replyError Reply
+
+func (r replyError) Error() string { return "postadjudication: " + string(r) }
+
+// replyOf returns the reply for an error of the journal; ok is false if the error is a
+// fault.
+func replyOf(err error) (r Reply, ok bool) {
+	var refused replyError
+	switch {
+	case err == nil:
+		return Created, true
+	case errors.As(err, &refused):
+		return Reply(refused), true
+	case errors.Is(err, journal.ErrExceedsHeld):
+		return ExceedsHeld, true
+	case errors.Is(err, journal.ErrEscrowMismatch):
+		return EscrowMismatch, true
+	case errors.Is(err, journal.ErrBusy):
+		return Busy, true
+	case errors.Is(err, journal.ErrIsolation):
+		return IsolationUnsupported, true
+	}
+	return "", false
+}
+
+func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, error) {
+	reply, ok := replyOf(err)
+	if !ok {
+		return Submitted{}, err
+	}
+	out := Submitted{
+		Reply: reply, Run: snap.Run.ID, Case: snap.Case.ID, State: snap.Run.State, Settlement: Settlement{snap.Case.State, snap.Case.Currency}, run: snap.Run,
+	}
+	if !s.applier.WithoutRedis {
+		out.notify = s.applier.Engine.Notify
+	}
+	return out, nil
+}
+
+// answerUnaccepted answers an adjudication that is no longer acceptable: this process does not know
+// its target, or it is unsafe. If the same adjudication was accepted before, the reply is that of
+// a repetition; else it is refused.
+func (s *submissions) answerUnaccepted(ctx context.Context, a *admission, wait bool) (Submitted, error) {
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, journal.KindSettlement, a.TransactionReceiptID)
+	switch {
+	case errors.Is(err, refusal.ErrNotFound):
+		return Submitted{}, a.unsafeErr
+	case err != nil:
+		return Submitted{}, err
+	}
+	reply := a.reply(&seen)
+	switch reply {
+	case AlreadyExecuted, Deduplicated, DeadLettered, Cancelled, StaleGeneration:
+	default:
+		return Submitted{}, a.unsafeErr
+	}
+	out, err := s.submitted(&seen, replyError(reply))
+	if err == nil {
+		out, err = s.completeReply(ctx, a, out, wait)
+	}
+	if err == nil && out.Reply == StaleGeneration {
+		return Submitted{}, a.unsafeErr
+	}
+	return out, err
+}
+
+// completeReply adds to a reply what only the receipts show: that the submission was accepted
+// before a higher generation, or who cancelled it. A refusal because the case has ended is
+// recorded as a receipt before it is returned. Without wait, the reply is Busy if another
+// transaction holds the case.
+func (s *submissions) completeReply(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
+	switch out.Reply {
+	case StaleGeneration:
+		return s.addSuperseded(ctx, a, out)
+	case Cancelled:
+		return s.addCancellation(ctx, a, out)
+	case CaseEnded:
+		err := s.journal.Operations.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(validate.Day), wait)
+		if reply, ok := replyOf(err); err != nil && ok {
+			return Submitted{Reply: reply}, nil
+		}
+		return out, err
+	}
+	return out, nil
+}
+
+// addSuperseded looks up the run of an adjudication of a lower generation, if that was ever
+// accepted. An accepted adjudication stays accepted.
+func (s *submissions) addSuperseded(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
+	accepted, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Submitted)
+	if err != nil {
+		return Submitted{}, err
+	}
+	for _, r := range accepted {
+		p, err := r.Payload()
+		if err != nil {
+			return Submitted{}, err
+		}
+		if p.ParentRun.IsZero() && p.Generation == a.Generation && p.ContentDigest == hex.EncodeToString(a.digest[:]) {
+			out.Reply, out.Run = Superseded, r.Run
+		}
+	}
+	if out.Reply != Superseded {
+		return out, nil
+	}
+	made, err := s.journal.Cases.Snapshot(ctx, out.Run)
+	if err != nil {
+		return Submitted{}, err
+	}
+	out.State = made.Run.State
+	return out, nil
+}
+
+// addCancellation adds who ended the adjudication's run, and why.
+func (s *submissions) addCancellation(ctx context.Context, a *admission, out Submitted) (Submitted, error) {
+	ends, err := s.journal.Receipts.OfCase(ctx, a.Tenant, out.Case, receipts.Cancelled, receipts.Reconciled, receipts.ReservationFreed)
+	if err != nil {
+		return Submitted{}, err
+	}
+	for _, r := range ends {
+		p, err := r.Payload()
+		if err != nil {
+			return Submitted{}, err
+		}
+		if r.Run == out.Run && (r.Subtype != receipts.Reconciled || p.LetterClosed) {
+			out.Actor, out.Reason = r.Actor, p.Reason
+		}
+	}
+	return out, nil
+}
+
+// refusalReceipt is the receipt of a refused submission.
+func (a *admission) refusalReceipt(r Reply) receipts.Draft {
+	return receipts.Draft{Actor: a.actor(), At: a.at, Payload: receipts.Payload{
+		AskedFor: "submit", RefusedBy: string(r), AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID,
+		TransactionReceiptID: a.TransactionReceiptID, EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation,
+		Amount: a.Amount.Minor, Held: a.Held.Minor, Currency: a.Amount.Currency, ContentDigest: hex.EncodeToString(a.digest[:]),
+	}}
+}
