@@ -269,26 +269,6 @@ func (p *problems) checkPayload(text json.RawMessage) {
 	}
 }
 
-// answerUnsafeTask answers a task with unsafe input. If its retry key has a live task or an
-// open dead letter it returns that task's reply. Otherwise it refuses.
-func (s *submissions) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (Submitted, error) {
-	if t.RetryKey == "" {
-		return Submitted{}, unsafe
-	}
-	seen, err := s.journal.Cases.SubjectSnapshot(ctx, t.Tenant, journal.KindPlain, t.subject())
-	switch {
-	case errors.Is(err, refusal.ErrNotFound):
-		return Submitted{}, unsafe
-	case err != nil:
-		return Submitted{}, err
-	}
-	reply := replyToTask(&seen, t.Once)
-	if reply == Created {
-		return Submitted{}, unsafe
-	}
-	return s.submitted(&seen, replyError(reply))
-}
-
 // allowStoredKey returns nil if a request is stored under an idempotency key that err refuses:
 // an earlier version accepted that key, so the request is answered.
 func (s *Service) allowStoredKey(ctx context.Context, q journal.IdempotentRequest, err error) error {

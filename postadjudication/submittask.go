@@ -156,3 +156,23 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 		},
 	}
 }
+
+// answerUnsafeTask answers a task with unsafe input. If its retry key has a live task or an
+// open dead letter it returns that task's reply. Otherwise it refuses.
+func (s *submissions) answerUnsafeTask(ctx context.Context, t Task, unsafe error) (Submitted, error) {
+	if t.RetryKey == "" {
+		return Submitted{}, unsafe
+	}
+	seen, err := s.journal.Cases.SubjectSnapshot(ctx, t.Tenant, journal.KindPlain, t.subject())
+	switch {
+	case errors.Is(err, refusal.ErrNotFound):
+		return Submitted{}, unsafe
+	case err != nil:
+		return Submitted{}, err
+	}
+	reply := replyToTask(&seen, t.Once)
+	if reply == Created {
+		return Submitted{}, unsafe
+	}
+	return s.submitted(&seen, replyError(reply))
+}
