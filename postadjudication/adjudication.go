@@ -15,7 +15,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
-	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
@@ -267,17 +266,4 @@ func (p *problems) checkPayload(text json.RawMessage) {
 	default:
 		p.addUnsafe(secret)
 	}
-}
-
-// allowStoredKey returns nil if a request is stored under an idempotency key that err refuses:
-// an earlier version accepted that key, so the request is answered.
-func (s *Service) allowStoredKey(ctx context.Context, q journal.IdempotentRequest, err error) error {
-	if validate.Controls(q.Tenant) || validate.Controls(q.Key) {
-		return err
-	}
-	stored, readErr := s.journal.Requests.Has(ctx, q.Tenant, q.Key, q.Began.Add(-RequestRetention))
-	if readErr != nil || stored {
-		return readErr
-	}
-	return err
 }

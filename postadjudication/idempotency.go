@@ -109,3 +109,16 @@ func (r *IdempotentRequest) Interrupt(ctx context.Context) error {
 func (r *IdempotentRequest) Drop(ctx context.Context) error {
 	return r.journal.Requests.Drop(ctx, r.entry)
 }
+
+// allowStoredKey returns nil if a request is stored under an idempotency key that err refuses:
+// an earlier version accepted that key, so the request is answered.
+func (s *Service) allowStoredKey(ctx context.Context, q journal.IdempotentRequest, err error) error {
+	if validate.Controls(q.Tenant) || validate.Controls(q.Key) {
+		return err
+	}
+	stored, readErr := s.journal.Requests.Has(ctx, q.Tenant, q.Key, q.Began.Add(-RequestRetention))
+	if readErr != nil || stored {
+		return readErr
+	}
+	return err
+}
