@@ -141,3 +141,22 @@ func (h *Health) Breakers() (open, stalled []casestatus.Breaker) {
 	slices.SortFunc(stalled, byName)
 	return open, stalled
 }
+
+// find returns the circuit breaker that a target of a tenant, or the name of a family, refers
+// to. If the target has a breaker of its own that is not closed, that one is returned, so that it
+// can be released.
+func (t TenantBreakers) find(ctx context.Context, target string) (of circuit.Target, err error) {
+	if of.Family, err = t.familyOf(ctx, target); err != nil {
+		return of, err
+	}
+	of.Name = target
+	if t.tenant != AllTenants {
+		of.Tenant = t.tenant
+	}
+	found, err := t.s.journal.Breakers.TargetBreakers(ctx, of)
+	if err != nil || slices.ContainsFunc(found, func(b circuit.Breaker) bool { return b.Target == of }) {
+		return of, err
+	}
+	of.Name, err = t.s.settlements.BreakerName(ctx, of.Family, target)
+	return of, err
+}

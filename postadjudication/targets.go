@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -91,25 +90,6 @@ func (s *Service) recordTargets(ctx context.Context) error {
 
 // recordTargetsEvery is the interval between retries of recordTargets.
 const recordTargetsEvery = time.Second
-
-// find returns the circuit breaker that a target of a tenant, or the name of a family, refers
-// to. If the target has a breaker of its own that is not closed, that one is returned, so that it
-// can be released.
-func (t TenantBreakers) find(ctx context.Context, target string) (of circuit.Target, err error) {
-	if of.Family, err = t.familyOf(ctx, target); err != nil {
-		return of, err
-	}
-	of.Name = target
-	if t.tenant != AllTenants {
-		of.Tenant = t.tenant
-	}
-	found, err := t.s.journal.Breakers.TargetBreakers(ctx, of)
-	if err != nil || slices.ContainsFunc(found, func(b circuit.Breaker) bool { return b.Target == of }) {
-		return of, err
-	}
-	of.Name, err = t.s.settlements.BreakerName(ctx, of.Family, target)
-	return of, err
-}
 
 // unknownTargetError is the error for an adjudication of a target that this process does not know.
 func unknownTargetError(t casework.Targets) error {
