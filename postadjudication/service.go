@@ -425,15 +425,6 @@ func (s *Service) Prune(ctx context.Context) (retention.Report, error) { return 
 // ApplyRules runs a round of the rules now, as Run does at intervals. Report counts what it did.
 func (s *Service) ApplyRules(ctx context.Context) (replay.Report, error) { return s.rules.Apply(ctx) }
 
-// CheckRedis returns an error that wraps ErrRedis if this process could not work with its
-// Redis. It changes nothing. A Redis that can't be reached is no error.
-func (h *Health) CheckRedis(ctx context.Context) error {
-	if h.s.withoutRedis {
-		return nil
-	}
-	return h.s.engine.CheckRedis(ctx, false)
-}
-
 // Close stops Run. It then waits for the calls of Submit, SubmitTx, SubmitBatch, SubmitTask and RunAgain
 // that are in progress; those that begin after it return ErrClosed, and so does what a call of SubmitBatch
 // has not begun. Then it sends the notifications that still wait if Redis answers within seconds, and
@@ -488,14 +479,6 @@ type Migrated = schema.MigrationResult
 // ErrAppRole means that processes must not connect as a role: it does not exist, is a superuser,
 // may create roles, owns the schema, or is a member of such a role.
 var ErrAppRole = schema.ErrAppRole
-
-// DatabaseRole is the role that a process connects to the database as.
-type DatabaseRole = schema.Role
-
-// DatabaseRole returns the role that this service connects as, with its privileges.
-func (h *Health) DatabaseRole(ctx context.Context) (DatabaseRole, error) {
-	return schema.ReadRole(ctx, h.s.journal.Reads())
-}
 
 // ErrNoRedis means that a Service was opened without a Redis. It reads and writes as any
 // other: the sweeper of a process that executes enqueues its runs. It does not Run.

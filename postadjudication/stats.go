@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -138,4 +139,21 @@ func (h *Health) Unserved(ctx context.Context) ([]Unserved, error) {
 		return nil, err
 	}
 	return h.s.journal.Metrics.Unserved(ctx, h.s.now().Add(-casework.SessionTimeout))
+}
+
+// CheckRedis returns an error that wraps ErrRedis if this process could not work with its
+// Redis. It changes nothing. A Redis that can't be reached is no error.
+func (h *Health) CheckRedis(ctx context.Context) error {
+	if h.s.withoutRedis {
+		return nil
+	}
+	return h.s.engine.CheckRedis(ctx, false)
+}
+
+// DatabaseRole is the role that a process connects to the database as.
+type DatabaseRole = schema.Role
+
+// DatabaseRole returns the role that this service connects as, with its privileges.
+func (h *Health) DatabaseRole(ctx context.Context) (DatabaseRole, error) {
+	return schema.ReadRole(ctx, h.s.journal.Reads())
 }
