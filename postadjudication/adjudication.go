@@ -60,8 +60,8 @@ func (a Adjudication) Check() (malformed, unsafe error) {
 }
 
 // problems returns all problems that Validate reports, the unsafe ones apart.
-func (a Adjudication) problems() problems {
-	var p problems
+func (a Adjudication) problems() inputProblems {
+	var p inputProblems
 	p.addMalformed(a.Instruction.Validate())
 	if a.Tenant == AllTenants {
 		p.addMalformed(errTenantRequired)
@@ -90,13 +90,13 @@ func checkRequest(request string) error {
 	return validate.Identifier("request", request, maxRequest)
 }
 
-// longPayload is the payload length, in bytes, from which validation waits for a slot of
-// tenantlimit.Processors.
+// longPayload is the payload length, in bytes, from which validation waits for a share of the processors,
+// by tenantlimit.Processors.
 const longPayload = 1 << 10
 
 // problemsInTurn is problems under tenantlimit.Processors. Validation costs more the
 // longer the payload is, so many long payloads of one tenant must not block other tenants.
-func (a Adjudication) problemsInTurn(ctx context.Context) (p problems, err error) {
+func (a Adjudication) problemsInTurn(ctx context.Context) (p inputProblems, err error) {
 	if len(a.Payload) < longPayload {
 		return a.problems(), nil
 	}
@@ -210,9 +210,9 @@ func (a Adjudication) actor() string {
 	return a.Actor
 }
 
-// operationKey returns the operation key of the decision: see binding.OperationKey.
-func (a Adjudication) operationKey(epoch int) escrow.OperationKey {
-	return binding.OperationKey(a.Instruction, a.Target, epoch)
+// operationKey returns the first operation key of the decision: see binding.OperationKey.
+func (a Adjudication) operationKey() escrow.OperationKey {
+	return binding.OperationKey(a.Instruction, a.Target, 0)
 }
 
 // contentDigest differs between different adjudications of the same generation.
@@ -220,22 +220,22 @@ func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
 	return binding.ContentDigest(a.Instruction, a.Target, canonical)
 }
 
-// problems holds what is wrong with an input, as *FieldError. Unsafe input has a secret, a format
+// inputProblems holds what is wrong with an input, as *FieldError. Unsafe input has a secret, a format
 // character or a wrong Request. An earlier version may have accepted it, and an accepted submission must
 // never be answered as refused, so unsafe input is looked up first.
-type problems struct {
+type inputProblems struct {
 	malformedErrs, unsafeErrs []error
 	canonical                 json.RawMessage // form of the payload, unless it is malformed
 }
 
-func (p *problems) malformed() error { return errors.Join(p.malformedErrs...) }
-func (p *problems) unsafe() error    { return errors.Join(p.unsafeErrs...) }
+func (p *inputProblems) malformed() error { return errors.Join(p.malformedErrs...) }
+func (p *inputProblems) unsafe() error    { return errors.Join(p.unsafeErrs...) }
 
-func (p *problems) addMalformed(err error) { p.malformedErrs = append(p.malformedErrs, err) }
-func (p *problems) addUnsafe(err error)    { p.unsafeErrs = append(p.unsafeErrs, err) }
+func (p *inputProblems) addMalformed(err error) { p.malformedErrs = append(p.malformedErrs, err) }
+func (p *inputProblems) addUnsafe(err error)    { p.unsafeErrs = append(p.unsafeErrs, err) }
 
 // checkText refuses a value that is not plain text of least to most bytes.
-func (p *problems) checkText(field, value string, least, most int) {
+func (p *inputProblems) checkText(field, value string, least, most int) {
 	bound := fmt.Sprintf("at most %d", most)
 	if least > 0 {
 		bound = fmt.Sprintf("%d to %d", least, most)
@@ -251,7 +251,7 @@ func (p *problems) checkText(field, value string, least, most int) {
 
 // checkPayload refuses an invalid payload. If the payload holds a secret it reports only that,
 // since the name of a member may be the secret.
-func (p *problems) checkPayload(text json.RawMessage) {
+func (p *inputProblems) checkPayload(text json.RawMessage) {
 	canonical, err := canonicalPayload(text)
 	p.canonical = canonical
 	if len(text) > MaxPayload || !json.Valid(text) {

@@ -28,12 +28,12 @@ type admission struct {
 	request    []byte
 	digest     [32]byte
 	at         time.Time
-	unsafeErr  error // refuses a new adjudication; an earlier version may have accepted this one
+	newRefusal error // refuses the adjudication if it is new: it is unsafe, or its target unknown; it may have been accepted before
 }
 
-// admission fixes the ids, the stored bytes, the policy and the time of a submission. It returns
+// admit fixes the ids, the stored bytes, the policy and the time of a submission. It returns
 // a *FieldError (joined, one per field) for malformed input.
-func (s *submissions) admission(ctx context.Context, a Adjudication) (admission, error) {
+func (s *submissions) admit(ctx context.Context, a Adjudication) (admission, error) {
 	if a.Generation == 0 {
 		a.Generation = 1
 	}
@@ -44,16 +44,24 @@ func (s *submissions) admission(ctx context.Context, a Adjudication) (admission,
 	if wrong.malformed() != nil {
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
-	problem := wrong.unsafe()
+	newRefusal := wrong.unsafe()
 	if !s.applier.Settlements.Targets.Knows(a.target()) {
-		problem = errors.Join(problem, unknownTargetError(s.applier.Settlements.Targets))
+		newRefusal = errors.Join(newRefusal, unknownTargetError(s.applier.Settlements.Targets))
 	}
 	if err := s.applier.Engine.MeasureClock(ctx); err != nil {
 		return admission{}, err
 	}
 	return admission{
-		Adjudication: a, run: background.RunID(casework.NewID()), caseID: background.CaseID(casework.NewID()), transition: casework.NewID(),
-		queue: s.queueOf(&a), policy: s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base), request: binding.CanonicalRequest(a.Instruction, wrong.canonical), digest: a.contentDigest(wrong.canonical), at: s.now(), unsafeErr: problem,
+		Adjudication: a,
+		run:          background.RunID(casework.NewID()),
+		caseID:       background.CaseID(casework.NewID()),
+		transition:   casework.NewID(),
+		queue:        s.queueOf(&a),
+		policy:       s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base),
+		request:      binding.CanonicalRequest(a.Instruction, wrong.canonical),
+		digest:       a.contentDigest(wrong.canonical),
+		at:           s.now(),
+		newRefusal:   newRefusal,
 	}, nil
 }
 
@@ -65,6 +73,7 @@ func (s *submissions) queueOf(a *Adjudication) string {
 	return s.applier.Engine.Queue(casework.Family, a.RetryKey())
 }
 
+// submission returns what the journal writes of the adjudication.
 func (a admission) submission() journal.Submission {
 	return journal.Submission{
 		Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openCase, Decide: a.decide,
@@ -81,7 +90,7 @@ func (a admission) openCase() (journal.Change, error) {
 		ID: a.caseID, Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Reference: a.EscrowReference,
 		Currency: a.Held.Currency, Held: a.Held.Minor, Submission: a.SubmissionReceiptID, Content: a.digest, State: state, ActiveRun: a.run,
 	}
-	run := a.newRun(a.caseID, 0)
+	run := a.newRun(a.caseID)
 	return journal.Change{
 		Transition: a.transition, After: &journal.Snapshot{Case: newCase, Run: run}, Reserve: true,
 		Opening: journal.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
@@ -98,6 +107,7 @@ func (a admission) decide(s *journal.Snapshot) (journal.Change, error) {
 	return a.readjudicate(s)
 }
 
+// reply returns the reply to the adjudication where its case exists; Created if it starts a higher generation.
 func (a admission) reply(s *journal.Snapshot) Reply {
 	c := &s.Case
 	switch {
@@ -131,6 +141,8 @@ func replyToRepeat(s *journal.Snapshot) Reply {
 	return Cancelled // by a person, closed by a person's finding, or by freeing its reservation
 }
 
+// replyToHigher returns the reply to an adjudication of a higher generation, by what the active run of the
+// case may still pay.
 func replyToHigher(s *journal.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
@@ -150,7 +162,7 @@ func (a admission) readjudicate(s *journal.Snapshot) (journal.Change, error) {
 	}
 	after := *s
 	after.Case.State, after.Case.ActiveRun, after.Case.Content, after.Case.Submission, after.Case.Epoch = state, a.run, a.digest, a.SubmissionReceiptID, 0
-	run := a.newRun(s.Case.ID, 0)
+	run := a.newRun(s.Case.ID)
 	var drafts []receipts.Draft
 	after.Run.LastTransition = a.transition
 	if s.Run.Letter == background.LetterOpen {
@@ -166,18 +178,21 @@ func (a admission) readjudicate(s *journal.Snapshot) (journal.Change, error) {
 	}, nil
 }
 
+// event returns the event that the adjudication is for its case.
 func (a admission) event(fact settlement.Fact) settlement.Event {
 	return settlement.Event{Fact: fact, Outcome: a.Outcome, Generation: a.Generation, Amount: a.Amount.Minor}
 }
 
-func (a admission) newRun(caseID background.CaseID, epoch int) background.Run {
+// newRun returns the run of the adjudication in a case, as it is written.
+func (a admission) newRun(caseID background.CaseID) background.Run {
 	return background.Run{
 		ID: a.run, Case: caseID, Tenant: a.Tenant, Family: casework.Family, RetryKey: a.RetryKey(), Queue: a.queue, Target: a.target(),
-		Policy: a.policy, Payload: a.request, Operation: a.operationKey(epoch), State: background.Pending,
+		Policy: a.policy, Payload: a.request, Operation: a.operationKey(), State: background.Pending,
 		LastTransition: a.transition, DueAt: a.at, NotificationNumber: 1, Remote: escrow.IsRemote(a.Target),
 	}
 }
 
+// submitted returns the receipt of the run. It states the terms that an audit compares the run with.
 func (a admission) submitted(run background.Run, c journal.Case, readjudicated bool) receipts.Draft {
 	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,

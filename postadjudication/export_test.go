@@ -95,7 +95,7 @@ func (s *Service) SubmitTaskUnchecked(ctx context.Context, t Task) (Submitted, e
 // RefuseLater records the refusal of an adjudication for a case that has ended, as if some time
 // had passed.
 func (s *Service) RefuseLater(ctx context.Context, a Adjudication, id receipts.CaseID, ahead time.Duration) (Submitted, error) {
-	ad, err := s.admission(ctx, a)
+	ad, err := s.admit(ctx, a)
 	if err != nil {
 		return Submitted{}, err
 	}

@@ -143,6 +143,8 @@ func replyOf(err error) (r Reply, ok bool) {
 	return "", false
 }
 
+// submitted returns the outcome of a submission from what the journal answered: the snapshot, and an error that
+// may stand for a reply.
 func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, error) {
 	reply, ok := replyOf(err)
 	if !ok {
@@ -164,7 +166,7 @@ func (s *submissions) answerUnaccepted(ctx context.Context, a *admission, wait b
 	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, journal.KindSettlement, a.TransactionReceiptID)
 	switch {
 	case errors.Is(err, refusal.ErrNotFound):
-		return Submitted{}, a.unsafeErr
+		return Submitted{}, a.newRefusal
 	case err != nil:
 		return Submitted{}, err
 	}
@@ -172,14 +174,14 @@ func (s *submissions) answerUnaccepted(ctx context.Context, a *admission, wait b
 	switch reply {
 	case AlreadyExecuted, Deduplicated, DeadLettered, Cancelled, StaleGeneration:
 	default:
-		return Submitted{}, a.unsafeErr
+		return Submitted{}, a.newRefusal
 	}
 	out, err := s.submitted(&seen, replyError(reply))
 	if err == nil {
 		out, err = s.completeReply(ctx, a, out, wait)
 	}
 	if err == nil && out.Reply == StaleGeneration {
-		return Submitted{}, a.unsafeErr
+		return Submitted{}, a.newRefusal
 	}
 	return out, err
 }

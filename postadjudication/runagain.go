@@ -6,12 +6,10 @@ import (
 	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Task returns the task that a run of a plain family carries. Errors: refusal.ErrNotFound if the tenant
@@ -77,14 +75,9 @@ func (s *submissions) repetition(of journal.Snapshot, actor string, q Repetition
 			ID: id, Case: last.Case, Tenant: last.Tenant, Family: last.Family, RetryKey: last.RetryKey, Queue: last.Queue, Target: last.Target,
 			Parent: last.ID, Policy: last.Policy, Payload: last.Payload, State: background.Pending, DueAt: now, NotificationNumber: 1, LastTransition: casework.NewID(),
 		}
-		letter, _ := casework.HandledRun(next)
-		after := *seen
-		after.Case.ActiveRun, after.Run.LastTransition = id, next.LastTransition
-		return journal.Change{Transition: next.LastTransition, Before: seen, After: &after, NewRun: &next, Drafts: []receipts.Draft{{
-			Run: id, Subtype: receipts.Submitted, Actor: actor, At: now, Payload: receipts.Payload{
-				Family: next.Family, RetryKey: next.RetryKey, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), LetterOf: letter,
-				RequestDigest: binding.RequestDigest(next.Payload), ParentRun: last.ID, Reason: validate.Clean(q.Reason, 1024), Request: q.Request},
-		}}}, nil
+		accepted := submittedTask(next, actor, q.Request, now)
+		accepted.Payload.ParentRun, accepted.Payload.Reason = last.ID, validate.Clean(q.Reason, 1024)
+		return nextTaskRun(seen, next, accepted), nil
 	}
 	return journal.Submission{
 		Tenant: of.Run.Tenant, Kind: of.Case.Kind, Subject: of.Case.Subject, Run: id, Decide: again,

@@ -37,11 +37,11 @@ func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, er
 		return Submitted{}, ErrClosed
 	}
 	defer s.calls.end()
-	ad, err := s.admission(ctx, a)
+	ad, err := s.admit(ctx, a)
 	if err != nil {
 		return Submitted{}, err
 	}
-	if ad.unsafeErr != nil {
+	if ad.newRefusal != nil {
 		return s.answerUnaccepted(ctx, &ad, true)
 	}
 	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) {
@@ -82,11 +82,11 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 		return Submitted{}, ErrClosed
 	}
 	defer s.calls.end()
-	ad, err := s.admission(ctx, a)
+	ad, err := s.admit(ctx, a)
 	if err != nil {
 		return Submitted{}, err
 	}
-	if ad.unsafeErr != nil {
+	if ad.newRefusal != nil {
 		return s.answerUnaccepted(ctx, &ad, false)
 	}
 	out, err := s.submitted(s.journal.SubmitTx(ctx, tx, ad.submission()))
@@ -96,24 +96,26 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 	return s.completeReply(ctx, &ad, out, false)
 }
 
+// maxConcurrent bounds the transactions whose adjudications a SubmitBatch submits at once.
+const maxConcurrent = 512
+
 // SubmitBatch hands over many adjudications; they share commits. It returns one result and
 // one error for each adjudication, in the order of the input. Adjudications of one
 // transaction are submitted in the order given.
 func (s *submissions) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitted, []error) {
 	out, errs := make([]Submitted, len(as)), make([]error, len(as))
-	type subject struct{ tenant, transaction string }
-	order := make(map[subject][]int)
+	type transactionKey struct{ tenant, transaction string }
+	order := make(map[transactionKey][]int)
 	for i, a := range as {
-		k := subject{a.Tenant, a.TransactionReceiptID}
+		k := transactionKey{a.Tenant, a.TransactionReceiptID}
 		order[k] = append(order[k], i)
 	}
-	const maxConcurrent = 512
-	slots := make(chan struct{}, maxConcurrent)
+	running := make(chan struct{}, maxConcurrent)
 	var wg sync.WaitGroup
 	for _, group := range order {
-		slots <- struct{}{}
+		running <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-running }()
 			for _, i := range group {
 				out[i], errs[i] = s.Submit(ctx, as[i])
 			}

@@ -84,8 +84,8 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 }
 
 // problems returns what is wrong with a task, with unsafe values apart.
-func (t Task) problems() problems {
-	var p problems
+func (t Task) problems() inputProblems {
+	var p inputProblems
 	if t.Tenant == AllTenants {
 		p.addMalformed(errTenantRequired)
 	}
@@ -121,6 +121,7 @@ func replyToTask(seen *journal.Snapshot, once bool) Reply {
 	return Created
 }
 
+// taskSubmission returns what the journal writes of a task.
 func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamily, t Task) journal.Submission {
 	now, id := s.now(), background.RunID(casework.NewID())
 	if t.RetryKey == "" {
@@ -135,26 +136,38 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 		Queue: s.applier.Engine.Queue(f.FamilyName, t.RetryKey), Target: f.FamilyName, Policy: s.policies.policyFor(ctx, t.Tenant, f.FamilyName, f.Policy.Normalize()), Payload: t.Payload,
 		State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
 	}
-	letter, _ := casework.HandledRun(run)
-	draft := func(r background.Run) []receipts.Draft {
-		return []receipts.Draft{{Run: r.ID, Subtype: receipts.Submitted, Actor: t.Actor, At: now, Payload: receipts.Payload{
-			Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, Target: r.Target, Policy: r.Policy.Encode(), LetterOf: letter, RequestDigest: binding.RequestDigest(r.Payload), Request: t.Request}}}
-	}
+	accepted := submittedTask(run, t.Actor, t.Request, now)
 	return journal.Submission{
 		Tenant: t.Tenant, Kind: journal.KindPlain, Subject: subject, Run: id,
 		Open: func() (journal.Change, error) {
 			newCase := journal.Case{ID: run.Case, Tenant: t.Tenant, Kind: journal.KindPlain, Subject: subject, Content: sha256.Sum256(t.Payload), ActiveRun: id}
-			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run}, Drafts: draft(run)}, nil
+			return journal.Change{Transition: run.LastTransition, After: &journal.Snapshot{Case: newCase, Run: run}, Drafts: []receipts.Draft{accepted}}, nil
 		},
 		Decide: func(seen *journal.Snapshot) (journal.Change, error) {
 			if reply := replyToTask(seen, t.Once); reply != Created {
 				return journal.Change{}, replyError(reply)
 			}
-			next, after := run, *seen
-			next.Case, after.Case.ActiveRun, after.Run.LastTransition = seen.Case.ID, id, run.LastTransition
-			return journal.Change{Transition: run.LastTransition, Before: seen, After: &after, NewRun: &next, Drafts: draft(next)}, nil
+			next := run
+			next.Case = seen.Case.ID
+			return nextTaskRun(seen, next, accepted), nil
 		},
 	}
+}
+
+// submittedTask returns the receipt of a run of a task that was submitted.
+func submittedTask(run background.Run, actor, request string, at time.Time) receipts.Draft {
+	letter, _ := casework.HandledRun(run)
+	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: actor, At: at, Payload: receipts.Payload{
+		Family: run.Family, RetryKey: run.RetryKey, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), LetterOf: letter,
+		RequestDigest: binding.RequestDigest(run.Payload), Request: request,
+	}}
+}
+
+// nextTaskRun returns the change that makes a new run the active one of its case.
+func nextTaskRun(seen *journal.Snapshot, run background.Run, accepted receipts.Draft) journal.Change {
+	after := *seen
+	after.Case.ActiveRun, after.Run.LastTransition = run.ID, run.LastTransition
+	return journal.Change{Transition: run.LastTransition, Before: seen, After: &after, NewRun: &run, Drafts: []receipts.Draft{accepted}}
 }
 
 // answerUnsafeTask answers a task with unsafe input. If its retry key has a live task or an
