@@ -53,7 +53,8 @@ func (a Adjudication) Validate() error {
 
 // Check returns the problems of Validate in two parts. malformed holds those that every version
 // refused. unsafe holds secrets, format characters and a Request that is no plain text or too long: Submit
-// refuses a new adjudication with them, but answers one that an earlier version accepted.
+// refuses a new adjudication with them, but answers one that an earlier version accepted. Submit also refuses a target that this process does not know;
+// it takes a Generation of 0, which is malformed here, as 1.
 func (a Adjudication) Check() (malformed, unsafe error) {
 	p := a.problems()
 	return p.malformed(), p.unsafe()

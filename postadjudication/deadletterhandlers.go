@@ -20,7 +20,7 @@ import (
 // death. It exists exactly once, survives any crash of the process, is retried by its policy,
 // and is linked with the letter both ways (Status). A handler that fails permanently is a dead
 // letter without a handler, so there is no loop. The letter stays open whatever its handler
-// does: only a person or Fork closes it.
+// returns: it is closed as any other, by a fork, a finding, a higher generation or a purge.
 //
 // Deaths with handlers are batched only with each other. All processes of a service must
 // configure the same handlers.

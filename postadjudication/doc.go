@@ -23,8 +23,8 @@
 //
 // # Dependencies
 //
-// It alone opens the journal and, by internal/engine, the engine, and hands them to its subjects:
-// deadletter/report imports deadletter, that casestatus, and none of them this package. Package
+// It alone opens the journal and, by internal/engine, the engine, and hands them to its subjects.
+// deadletter/report imports deadletter. deadletter imports casestatus. None of them imports this package. Package
 // refusal has the gates and errors that all share. It knows no HTTP: executors are passed in (see
 // escrow and escrowhttp), and the HTTP API and the command line call this package, never the reverse.
 package postadjudication

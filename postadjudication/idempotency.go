@@ -19,8 +19,9 @@ const (
 	// RequestRetention is how long the answer to a request with an idempotency key is kept.
 	RequestRetention = 24 * time.Hour
 
-	// requestTimeout is how long a request may take. After it, its worker counts as dead and
-	// the request may be repeated. Repeating is safe: every action guards itself.
+	// requestTimeout is how long a request may take. After it, whoever carries it out counts as dead, and the
+	// same request may be carried out again, also beside one that is only slow. What a request makes has its
+	// ID, so that it is made once; what it changes is guarded by what was read.
 	requestTimeout = 2 * time.Minute
 )
 
@@ -46,8 +47,8 @@ type IdempotentRequest struct {
 	first   time.Time
 }
 
-// InterruptedAt returns when the same request began first, if a process that died left it without a response;
-// else zero.
+// InterruptedAt returns when the same request began first, if that was left without a response: by Interrupt, or
+// by a process that died or took longer than two minutes. Else it returns zero.
 func (r *IdempotentRequest) InterruptedAt() time.Time { return r.first }
 
 // ID identifies the request: it is the same each time that the request is carried out, and no other request

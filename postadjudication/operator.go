@@ -73,7 +73,8 @@ type TenantPeople struct{ operator }
 // TenantKeys creates, rotates and revokes access keys.
 type TenantKeys struct{ operator }
 
-// TenantOperationLogs reads the receipts of what was done to no case.
+// TenantOperationLogs reads the operation logs of a tenant: the receipts about keys, webhooks, plans, the index of
+// dead letters, and refusals that name no case.
 type TenantOperationLogs struct{ operator }
 
 // Cancel cancels a waiting run that has moved no money, at once. For a running run it records a

@@ -20,18 +20,21 @@ type Reply string
 
 // The replies.
 const (
-	// Created: the run is committed and will execute. Every other reply leaves the
-	// case unchanged.
+	// Created: the run is committed, or written by the caller's transaction, and will execute. Every other
+	// reply leaves the case as it is; CaseEnded adds a receipt.
 	Created Reply = "created"
 	// Deduplicated: Run is executing the same adjudication.
 	Deduplicated Reply = "deduplicated"
 	// AlreadyExecuted: the same adjudication moved money, in full or in part.
-	// Settlement holds the amount.
+	// Settlement holds the amounts of the case. Of a task with Once: the same task has ended.
 	AlreadyExecuted Reply = "already_executed"
 	// Superseded: the same adjudication was accepted as Run, and a higher generation
 	// replaced it since. Settlement is that of the higher generation.
 	Superseded Reply = "superseded"
-	// DeadLettered: the same adjudication was accepted as Run and dead-lettered; fork Run.
+	// DeadLettered: the same adjudication was accepted, and Run, its newest run, is dead-lettered. If the letter
+	// is open, fork it; that of paid_under_older_key can't be forked, and a higher generation takes its place or
+	// a finding of not_executed closes it. If it was purged, a higher generation starts again, or a plan frees
+	// what is reserved.
 	DeadLettered Reply = "dead_lettered"
 	// ReconcileFirst: it is unknown whether money moved; reconcile Run first.
 	ReconcileFirst Reply = "reconcile_first"
@@ -42,7 +45,7 @@ const (
 	// reservation. Only a higher generation starts again.
 	Cancelled Reply = "cancelled"
 	// CaseEnded: the case is settled or refunded by another adjudication. The refusal is
-	// in its receipts.
+	// in its receipts, once a content and day.
 	CaseEnded Reply = "case_ended"
 	// StaleGeneration: a higher generation was accepted before; this one was not.
 	StaleGeneration Reply = "stale_generation"
@@ -67,8 +70,12 @@ func (r Reply) Accepted() bool {
 	return r == Created || r == Deduplicated || r == AlreadyExecuted || r == Superseded
 }
 
-// Submitted is the outcome of a submission. Run is the new run, or the existing run that
-// answers for the adjudication.
+// Submitted is the outcome of a submission. Run is the new run for Created, and the run that the same
+// adjudication was accepted as for Superseded. For every other reply it is the newest run of the case, also
+// where that is of another adjudication: it is what stands in the way for Conflicting and ReconcileFirst, and
+// only names the case for CaseEnded, RetryKeyMismatch and StaleGeneration. Run and Case are zero where a case
+// was not found or not opened: for IsolationUnsupported, and for ExceedsHeld, EscrowMismatch and Busy of
+// a new case.
 type Submitted struct {
 	Reply Reply
 	Run   background.RunID
@@ -122,8 +129,9 @@ type replyError Reply
 
 func (r replyError) Error() string { return "postadjudication: " + string(r) }
 
-// replyOf returns the reply for an error of the journal; ok is false if the error is a
-// fault.
+// replyOf returns the reply for what the journal returned: Created for nil, the reply that Decide returned as
+// an error, or that for an error of the journal. ok is false if the error is none of these: a fault, after
+// which the outcome may be unknown.
 func replyOf(err error) (r Reply, ok bool) {
 	var refused replyError
 	switch {

@@ -38,7 +38,8 @@ import (
 )
 
 // Config configures a Service. DatabaseURL is always required. Redis is required to notify
-// workers and to Run, Executor to Run.
+// workers and to Run, Executor to Run. A duration or number below 0 means what 0 means, but in InFlight and
+// MaxRecoveries.
 type Config struct {
 	DatabaseURL string             // postgres://...; always with sslmode
 	Redis       asynq.RedisConnOpt // any of asynq's; nil: new runs wait for the sweeper of another process, see ErrNoRedis
@@ -51,7 +52,7 @@ type Config struct {
 
 	Policy    retrypolicy.Policy // of new settlement runs; normalised: 3 attempts, 25ms, doubling
 	TimeLimit time.Duration      // of one call of the escrow service; 10s when 0, 24h at most
-	Slots     int                // calls at once in this process; 64 when 0
+	Slots     int                // handler calls at once in this process; a call of over 1 s leaves its slot to another, up to four calls a slot; 64 when 0
 	Servers   int                // asynq servers in this process; 4 when 0
 	Shards    int                // queues per family; 2 when 0
 	Poll      time.Duration      // poll interval of an idle asynq server; 5ms when 0

@@ -25,10 +25,13 @@ type submissions struct {
 }
 
 // Submit hands over an adjudication. When it returns Created, the run is committed and will
-// execute, whatever happens to this process or to Redis. It waits for Redis only if hundreds
-// of notifications already wait, and then for seconds at most.
+// execute, whatever happens to this process or to Redis. ctx bounds the wait for a turn to validate a
+// long payload, the reads, and the wait for another transaction that holds the case or its escrow, which
+// ends after 2 s at most. Once the run is queued for a commit, Submit returns only with its outcome.
+// The notification is sent in the background; while 512 are being sent, Submit sends it itself, for 5 s
+// and until ctx ends at most.
 //
-// Errors: a *FieldError for bad input (joined, one per field), and nothing is created. After
+// Errors: a *FieldError for bad input (joined, one per field), and ErrClosed: nothing was written. After
 // any other error it is unknown whether the run was created: submit the same again. If it
 // was created, the reply is one for an earlier submission, such as Deduplicated or
 // AlreadyExecuted.
@@ -49,7 +52,8 @@ func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, er
 	})
 }
 
-// submit hands a submission to the journal. complete adds to the reply what only a read shows.
+// submit hands a submission to the journal, traces it, and notifies workers of the run that it created.
+// complete, unless it is nil, adds to the reply what only the receipts show, and records a refusal.
 func (s *submissions) submit(ctx context.Context, sub journal.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
 	ctx, endSpan := s.startSpan(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
@@ -64,8 +68,8 @@ func (s *submissions) submit(ctx context.Context, sub journal.Submission, comple
 	return out, err
 }
 
-// notifyCreated notifies workers of a run that was just committed. It does not wait, since
-// Submit promises only the commit.
+// notifyCreated notifies workers of a run that was just committed: see background.Manager.NotifyAsync. An
+// error is logged only, since Submit promises only the commit.
 func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 	if out.Reply == Created {
 		s.applier.NotifyRuns(ctx, &out.run)
@@ -73,10 +77,16 @@ func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 }
 
 // SubmitTx hands over an adjudication inside the caller's transaction: the run
-// exists if and only if that commits. Call Submitted.Notify after the commit. SubmitTx
-// never waits for another transaction, and never aborts the caller's: it replies Busy
-// when another transaction holds the case or escrow, and IsolationUnsupported when the
-// isolation level is not READ COMMITTED. Bad input is a *FieldError (joined, one per field).
+// exists if and only if that commits. Call Submitted.Notify after the commit. SubmitTx waits for
+// no lock of another transaction: where one holds the case or its escrow, the reply is Busy. The reply is
+// IsolationUnsupported where the isolation level is not READ COMMITTED. After every reply, and after a
+// *FieldError, the transaction can go on.
+//
+// Two things are committed at once, outside the transaction: the row of an escrow that is new, with
+// nothing reserved, and the receipt of a refusal with CaseEnded.
+//
+// Errors: as of Submit. After any other than a *FieldError or ErrClosed the transaction may be aborted:
+// roll it back.
 func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
 	if !s.calls.begin() {
 		return Submitted{}, ErrClosed
@@ -99,9 +109,10 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 // maxConcurrent bounds the transactions whose adjudications a SubmitBatch submits at once.
 const maxConcurrent = 512
 
-// SubmitBatch hands over many adjudications; they share commits. It returns one result and
-// one error for each adjudication, in the order of the input. Adjudications of one
-// transaction are submitted in the order given.
+// SubmitBatch hands over many adjudications; they share commits with each other and with other calls. It
+// returns one result and one error for each adjudication, in the order of the input, each as of Submit:
+// nothing is atomic over the batch. Adjudications of one transaction are submitted in the order given, also
+// after an error of one before. Those of 512 transactions are submitted at once.
 func (s *submissions) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitted, []error) {
 	out, errs := make([]Submitted, len(as)), make([]error, len(as))
 	type transactionKey struct{ tenant, transaction string }

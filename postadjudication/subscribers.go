@@ -33,12 +33,12 @@ func (s *Service) OnDeadLetter(fn func(ctx context.Context, l DeadLetter)) (unsu
 	return s.subscribers.add(fn)
 }
 
-// subscribers delivers deaths to each subscriber at its own pace: each has its own position in
-// the order of events, so that nothing is buffered for a slow one.
+// subscribers delivers deaths to each subscriber at its own pace: each has its own number, up to which it
+// has read the order of events, so that nothing is buffered for a slow one.
 type subscribers struct {
 	journal     *journal.Journal
 	log         *zap.Logger
-	startNumber int64 // the last position when the service was opened
+	startNumber int64 // the last number of the order of events when the service was opened
 
 	returned, failed, unreadable atomic.Uint64
 
@@ -124,8 +124,7 @@ const (
 	slowCallAfter = 10 * time.Second // a call that takes longer is logged
 )
 
-// subscriber is one subscription, with its position in the order of
-// events.
+// subscriber is one subscription, with the number up to which it has read the order of events.
 type subscriber struct {
 	set     *subscribers
 	deliver func(ctx context.Context, l DeadLetter)
