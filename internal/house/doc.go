@@ -17,13 +17,17 @@
 //
 // # Glossary
 //
-// Each word has one meaning in this repository.
+// Each word has the meanings given here, and no other.
 //
 // Work:
 //
 //	adjudication         a decision to release or refund money of an escrow, handed over for execution
+//	submission           a request for a run: an adjudication, a task or a job that is handed over
+//	admission            an adjudication with all that its run needs, fixed before the journal is read
 //	generation           which decision about one transaction it is, from 1
 //	case                 everything about one transaction, or about one task; its runs share one settlement, if any
+//	subject              of a case: the transaction, the retry key of the task or the id of the job that it is about; of
+//	                     postadjudication: a part of what it does, with a package of its own
 //	run                  one task, such as to carry out an adjudication, with its own budget of attempts
 //	family               a kind of task: its handler, its policy, and how its transitions are recorded
 //	handler              the function of a family that makes an attempt; a letter handler is the run that a
@@ -33,6 +37,7 @@
 //	retry                the next attempt of the same run; the receipt subtypes and the command "retry"
 //	                     that users know before the word fork stay
 //	dead letter, letter  a run that failed for good and waits for a decision
+//	death                the transition by which a run becomes a dead letter
 //	fork                 a new run of a dead letter, with a new budget
 //	replay               a fork or mark by a rule, without a person; the receipt "replayed" and the counts of
 //	                     that name are also of forks by a plan
@@ -42,8 +47,12 @@
 //	claim                the right to make the next attempt, of one process or of one remote worker, written
 //	                     before the attempt starts
 //	transition           one change of a run and its case, with its receipts, in one commit
+//	reservation          what of an escrow is kept for a case, so that no other case gets it
+//	delta                what one commit adds to the sums of an escrow, stored until it is folded into them
 //	outstanding call     a call that was given up and may still be executed
-//	slot                 the right to make one handler call; a process has a fixed number of them
+//	slot                 the right to begin one handler call; a process has a fixed number of them, and a call gives its
+//	                     own back when it ends, or after a second unless three times as many calls are on without one;
+//	                     of a slow path: one of its connections; of a cache: the place of an entry
 //
 // Decisions:
 //
@@ -60,6 +69,8 @@
 // Delivery:
 //
 //	notification         the asynq task that brings a run to a worker; it may repeat, come late or get lost
+//	delivery             what a worker does with a notification, from the claim to the answer to asynq; of a webhook: the
+//	                     sending of its events
 //	lost delivery        a notification that Redis handed out and no worker got
 //	orphaned task        a task that claims to be queued where no worker will take it
 //	archived task        the entry of a dead letter in asynq's archive, for asynqmon
@@ -94,7 +105,7 @@
 //	webhook              a URL of a tenant to which its public events are sent, signed
 //	receiver             the program behind the URL of a webhook
 //	public event         what a tenant may know of a receipt: a type, data and an id, the same at every reading
-//	position             the place of a public event in its tenant's order of events; of a webhook: how far it is
+//	position             the place of a public event among those of its tenant; of a webhook: how far it is
 //	feed                 the reader of a tenant's public events that its webhooks share
 //	pending              of a webhook: read, and neither delivered nor skipped
 //	sender               the part of a process that sends to webhooks; one process holds its lock, and sends
@@ -133,13 +144,19 @@
 //	chain                the receipts of a case, each with the hash of the one before
 //	trail                all receipts of a case or tenant, as an auditor reads them
 //	fold                 to derive the state of a case from its receipts; of escrow deltas: to add them to their sum
-//	order of events      the position of each receipt among all receipts of its tenant
+//	outbox               the receipts that are committed and have no number yet
+//	number               of a receipt: its place among all receipts of all tenants, given after the commit
+//	order of events      the receipts by their numbers; a tenant sees positions of its own in it
 //	terms                what the submitted receipt of a run states
-//	head                 the last link of a chain, to be kept elsewhere
+//	head                 the last link of a chain, to be kept elsewhere; of a case also its version: a change is written
+//	                     only on the head that it was decided on
 //	store                what keeps data, behind an interface: of the engine's runs (background.Store), of leases
 //	                     (background.LeaseStore), of access keys, of plans, of archive files
 //	engine               package background, with background.Manager; a service holds it as engine.Engine
 //	journal              the engine's store on Postgres (postadjudication/internal/journal)
+//	narrow statement     writes the rows of a batch that are of the most frequent kind, with fewer columns
+//	wide statement       writes rows of every kind
+//	slow path            the few connections of statements that may wait for a lock, one at a time a lock
 //	operation            of HTTP: one method of one path; of the escrow service: what has an operation key
 //	operation log        a chain of receipts about settings: policies, keys, rules, circuit breakers
 //	audit                the comparison of everything stored with what the receipts say
