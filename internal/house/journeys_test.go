@@ -18,7 +18,9 @@ const longestJourney = 14
 //
 //  1. `folder/file.go` (`name`, `name`): what it does.
 var journeys = []string{
-	"How an adjudication flows", "How a run dies", "How a line of a file flows", "How a person's request flows", "How receipts verify flows",
+	"How an adjudication flows", "How an attempt ends", "How a transition is committed", "How a death becomes events", "How a row gets into a batch",
+	"How a person's request flows", "How receipts verify flows",
+	"How a job is enqueued", "How a job is fetched", "How a nack kills a job", "How a dead job is retried",
 }
 
 var (
