@@ -112,11 +112,17 @@ func (s *Server) retryLetter(q request) (answer, error) {
 		return answer{}, spec.Unsupported("changes", "must be absent: the order to the payment service can't be changed")
 	}
 	if len(override) > 0 {
-		job, changes, err := spec.Override(dead.Payload, override)
+		job, err := spec.Override(dead.Payload, override, termsOf(dead))
 		if err != nil {
 			return answer{}, err
 		}
-		how = jobs.Retry{Reason: reason("dead letter retried with changes: " + changes), Of: dead.Run, Request: how.Request, Queue: job.Queue, Policy: &job.Policy, Payload: job.Stored}
+		how.Reason, how.Payload = reason("dead letter retried with changes: "+job.Changes), job.Stored
+		if job.GivesQueue {
+			how.Queue = job.Queue
+		}
+		if job.GivesRetry {
+			how.Policy = &job.Policy
+		}
 		if job.Unique != nil {
 			how.Fingerprint = &job.Unique.Fingerprint
 		}

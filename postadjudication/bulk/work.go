@@ -423,6 +423,11 @@ func (w *planWork) forkDecision(ctx context.Context, letters []journal.LetterRow
 	if err != nil {
 		return nil, err
 	}
+	if remote := slices.IndexFunc(letters, func(f journal.LetterRow) bool { return f.Run.Remote && casework.OpenGate(f.Snapshot) == "" }); remote >= 0 {
+		if err := w.applier.Settlements.AddForkQueue(ctx, &letters[remote].Snapshot, w.spec.Queue, at); err != nil {
+			return nil, err
+		}
+	}
 	return func(f journal.LetterRow) (journal.Change, error) {
 		k := casework.Forking{
 			Facts: facts, Actor: w.plan.StartedBy, Reason: w.plan.Reason, Policy: policy, Queue: w.spec.Queue, Queues: w.applier.Engine.Queues,

@@ -82,6 +82,15 @@ func (l Letters) forkOfRequest(ctx context.Context, of background.CaseID, reques
 
 func (l Letters) fork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
 	fork, at := background.RunID(casework.NewID()), l.s.Now()
+	if q.Queue != "" {
+		seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
+		if err == nil {
+			err = l.s.Settlements.AddForkQueue(ctx, &seen, q.Queue, at)
+		}
+		if err != nil {
+			return Forked{}, err
+		}
+	}
 	_, ch, err := l.s.Applier.Apply(ctx, l.tenant, id, func(f journal.LetterRow) (journal.Change, error) {
 		facts, err := l.s.Settlements.ReadForkFacts(ctx, at, f)
 		if err != nil {

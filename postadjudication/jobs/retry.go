@@ -43,14 +43,6 @@ func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, err
 	if err != nil {
 		return Status{}, err
 	}
-	if q.Queue != "" {
-		if err := validate.Identifier("queue", q.Queue, 128); err != nil {
-			return Status{}, err
-		}
-		if err := l.AddQueue(ctx, q.Queue); err != nil {
-			return Status{}, err
-		}
-	}
 	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Request: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint})
 	if err != nil {
 		return Status{}, l.letterError(ctx, id, err)

@@ -19,6 +19,7 @@ type Status struct {
 	ID               string
 	Run              background.RunID
 	Case             background.CaseID
+	Parent           background.RunID // the run that the newest one retries; zero: it is the first
 	Type             string
 	Queue            string
 	Priority         int
@@ -71,7 +72,7 @@ type Failure struct {
 // statusOf returns the status of the job whose newest run is r, without what its receipts say.
 func statusOf(r background.Run) Status {
 	out := Status{
-		ID: r.RetryKey, Run: r.ID, Case: r.Case, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Letter: r.Letter,
+		ID: r.RetryKey, Run: r.ID, Case: r.Case, Parent: r.Parent, Type: r.Target, Queue: r.Queue, Priority: r.Priority, State: r.State, Letter: r.Letter,
 		Attempt: r.Attempt - r.HandedBack, DueAt: r.DueAt, ExpiresAt: r.ExpiresAt, DeadAt: r.DeadAt, Policy: r.Policy, Payload: r.Payload, Failure: r.Failure,
 		AwaitsActivation: r.AwaitsActivation(),
 	}

@@ -71,13 +71,13 @@ func FuzzOverride(f *testing.F) {
 		if !taken(t, err) {
 			return
 		}
-		job, changes, err := spec.Override([]byte(deadLetter), override)
+		job, err := spec.Override([]byte(deadLetter), override, spec.Terms{})
 		if !taken(t, err) {
 			return
 		}
-		again, _, err := spec.Override(job.Stored, override)
-		if err != nil || !bytes.Equal(again.Stored, job.Stored) || len(changes) > 1000 || strictjson.CheckObject(job.Stored) != nil || job.Type != "invoice.generate" || job.Priority != 3 {
-			t.Fatalf("%q makes %q (%s), and then %q, %v", body, job.Stored, changes, again.Stored, err)
+		again, err := spec.Override(job.Stored, override, spec.Terms{})
+		if err != nil || !bytes.Equal(again.Stored, job.Stored) || len(job.Changes) > 1000 || strictjson.CheckObject(job.Stored) != nil || job.Type != "invoice.generate" || job.Priority != 3 {
+			t.Fatalf("%q makes %q (%s), and then %q, %v", body, job.Stored, job.Changes, again.Stored, err)
 		}
 	})
 }

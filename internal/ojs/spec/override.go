@@ -31,45 +31,65 @@ func ParseRetry(body []byte) (json.RawMessage, error) {
 
 var overrideMembers = []string{"queue", "meta", "retry", "args"}
 
-// Override returns the job that the retry of a dead letter makes of its stored envelope: meta is merged
-// member by member, one that is null included; the retry policy is merged likewise, and checked as a
-// whole; queue and args replace. Any other member is refused. What makes the job unique is computed anew.
-// Without an override the job is the stored one.
+// Overridden is the job that the retry of a dead letter with an override makes.
+type Overridden struct {
+	Job
+	GivesQueue bool // the override has a queue: otherwise the retry stays in that of the run
+	GivesRetry bool // likewise a retry policy
+	// Changes says what was given, for people and audit records: names of members and of queues, no other
+	// value, in at most a thousand bytes.
+	Changes string
+}
+
+// Override returns the job that the retry of a dead letter makes of its stored envelope and of what its run has
+// instead: meta is merged member by member, one that is null included; the retry policy is merged likewise, and
+// checked as a whole; queue and args replace. Any other member is refused. What makes the job unique is computed
+// anew. Without an override the job is the stored one.
 //
-// changes says what was given, for people and audit records: names of members and of queues, no other
-// value, in at most a thousand bytes. The error is an *Error: 422 for the merged policy, 413 for what has
-// become too long, 400 for all else.
-func Override(stored, override json.RawMessage) (job Job, changes string, err error) {
-	job, err = ParseStored(stored)
+// The error is an *Error: 422 for the merged policy, 413 for what has become too long, 400 for all else.
+func Override(stored, override json.RawMessage, run Terms) (Overridden, error) {
+	job, err := ParseStored(stored)
 	if err != nil || len(override) == 0 {
-		return job, "", err
+		return Overridden{Job: job}, err
 	}
 	given, wrong := parseObject(override, nil)
 	if wrong != nil {
-		return Job{}, "", wrong
+		return Overridden{}, wrong
 	}
-	o := overrider{reader: newReader(given), stored: members(job.Stored), queue: job.Queue}
+	if len(given) == 0 {
+		return Overridden{Job: job}, nil
+	}
+	o := overrider{reader: newReader(given), stored: members(job.Stored), run: run}
 	o.path = "override."
 	o.closed("an override", overrideMembers...)
+	run.over(&o.stored)
 	for _, apply := range []func(){o.applyQueue, o.applyMeta, o.applyRetry, o.applyArgs} {
 		apply()
 	}
 	if err := o.failed(); err != nil {
-		return Job{}, "", err
+		return Overridden{}, err
 	}
 	after := o.stored.encode()
 	if len(after) > maxStored {
-		return Job{}, "", TooLarge("override", maxStored)
+		return Overridden{}, TooLarge("override", maxStored)
 	}
-	job, err = ParseStored(after)
-	return job, strings.Join(o.changes, "; "), err
+	if o.job.Job, err = ParseStored(after); err != nil {
+		return Overridden{}, err
+	}
+	if o.keepsJitter && o.job.Policy.Jitter > 0 {
+		o.job.Policy.Jitter = run.Policy.Jitter
+	}
+	o.job.Changes = strings.Join(o.changes, "; ")
+	return o.job, nil
 }
 
 type overrider struct {
 	reader
-	stored  object
-	queue   string // before
-	changes []string
+	stored      object
+	run         Terms
+	job         Overridden
+	keepsJitter bool // the share of the run, which an envelope can't say
+	changes     []string
 }
 
 func (o *overrider) applyQueue() {
@@ -81,8 +101,10 @@ func (o *overrider) applyQueue() {
 		o.wrong("queue", queueProblem)
 		return
 	}
+	before := queueOf(o.stored)
 	o.stored.set("queue", quoted(queue))
-	o.changes = append(o.changes, "queue "+o.queue+" to "+queue)
+	o.job.GivesQueue = true
+	o.changes = append(o.changes, "queue "+before+" to "+queue)
 }
 
 func (o *overrider) applyMeta() {
@@ -112,6 +134,8 @@ func (o *overrider) applyRetry() {
 	r.object = members(before).merged(resolvePolicy(r), nil)
 	_, resolved := readPolicy(r)
 	o.stored.set("retry", resolved.encode())
+	_, jitter := members(raw).get("jitter")
+	o.job.GivesRetry, o.keepsJitter = true, !jitter && o.run.Policy != nil
 	o.changes = append(o.changes, "retry "+namesOf(members(raw)))
 }
 

@@ -32,10 +32,10 @@ func TestOverridesOfARetry(t *testing.T) {
 		{`{"retry":{}}`, ``, ``, "retry ()"},
 		{`{"queue":"q","meta":{"a":2},"retry":{"jitter":false},"args":["z"]}`, "", "", "queue billing to q; meta (a); retry (jitter); args"},
 	} {
-		job, changes, err := spec.Override([]byte(deadLetter), []byte(c.override))
+		job, err := spec.Override([]byte(deadLetter), []byte(c.override), spec.Terms{})
 		want := strings.Replace(deadLetter, c.old, c.new, 1)
-		if err != nil || changes != c.changes || c.old+c.new != "" && string(job.Stored) != want {
-			t.Errorf("%s: %q, %v\n%s, want\n%s", c.override, changes, err, job.Stored, want)
+		if err != nil || job.Changes != c.changes || c.old+c.new != "" && string(job.Stored) != want {
+			t.Errorf("%s: %q, %v\n%s, want\n%s", c.override, job.Changes, err, job.Stored, want)
 			continue
 		}
 		again, err := spec.ParseStored(job.Stored)
@@ -43,22 +43,65 @@ func TestOverridesOfARetry(t *testing.T) {
 			t.Errorf("%s: %+v, %+v, %v", c.override, job, again, err)
 		}
 	}
-	longest, _, err := spec.Override([]byte(`{"type":"a","args":[],"retry":{"max_interval":"PT9S","backoff_strategy":"linear"}}`), []byte(`{"retry":{"max_interval_ms":5000,"backoff_type":"constant"}}`))
+	longest, err := spec.Override([]byte(`{"type":"a","args":[],"retry":{"max_interval":"PT9S","backoff_strategy":"linear"}}`), []byte(`{"retry":{"max_interval_ms":5000,"backoff_type":"constant"}}`), spec.Terms{})
 	if err != nil || string(longest.Stored) != `{"type":"a","args":[],"retry":{"max_interval":"PT5S","backoff_strategy":"constant"}}` {
 		t.Errorf("%s, %v", longest.Stored, err)
 	}
-	plain, changes, err := spec.Override([]byte(deadLetter), nil)
-	if err != nil || changes != "" || string(plain.Stored) != deadLetter || plain.Queue != "billing" || plain.Policy.MaxRetryAttempts != 4 || plain.Policy.OnExhaustion != retrypolicy.DeadLetter {
-		t.Errorf("%+v, %q, %v", plain, changes, err)
+	plain, err := spec.Override([]byte(deadLetter), nil, spec.Terms{})
+	if err != nil || plain.Changes != "" || string(plain.Stored) != deadLetter || plain.Queue != "billing" || plain.Policy.MaxRetryAttempts != 4 || plain.Policy.OnExhaustion != retrypolicy.DeadLetter {
+		t.Errorf("%+v, %v", plain, err)
 	}
-	other, _, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"q","retry":{"max_attempts":0,"max_interval":"PT3S"}}`))
+	other, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"q","retry":{"max_attempts":0,"max_interval":"PT3S"}}`), spec.Terms{})
 	if err != nil || other.Queue != "q" || other.Policy.MaxRetryAttempts != 1 || other.Policy.BaseDelay != 2*time.Second || other.Policy.MaxDelay != 3*time.Second || other.Policy.OnExhaustion != retrypolicy.DeadLetter ||
 		other.Unique.Fingerprint == plain.Unique.Fingerprint || other.Priority != 3 {
 		t.Errorf("%+v, %v", other, err)
 	}
-	bare, changes, err := spec.Override([]byte(`{"type":"a","args":[]}`), []byte(`{"meta":{"m":1},"retry":{"max_attempts":1},"queue":"q"}`))
-	if err != nil || string(bare.Stored) != `{"type":"a","args":[],"queue":"q","meta":{"m":1},"retry":{"max_attempts":1}}` || changes != "queue default to q; meta (m); retry (max_attempts)" {
-		t.Errorf("%s, %q, %v", bare.Stored, changes, err)
+	bare, err := spec.Override([]byte(`{"type":"a","args":[]}`), []byte(`{"meta":{"m":1},"retry":{"max_attempts":1},"queue":"q"}`), spec.Terms{})
+	if err != nil || string(bare.Stored) != `{"type":"a","args":[],"queue":"q","meta":{"m":1},"retry":{"max_attempts":1}}` || bare.Changes != "queue default to q; meta (m); retry (max_attempts)" {
+		t.Errorf("%s, %q, %v", bare.Stored, bare.Changes, err)
+	}
+}
+
+// What a fork gave the run stays, unless the override has it; of an override without members the envelope stays.
+func TestOverridesOfARunThatWasMoved(t *testing.T) {
+	t.Parallel()
+	policy := retrypolicy.Policy{MaxRetryAttempts: 7, BaseDelay: 3 * time.Second, Backoff: retrypolicy.Linear, Coefficient: 1.5, Jitter: 0.25, NonRetryable: []string{"Fatal"}}.Normalize()
+	run := spec.Terms{Queue: "moved", Policy: &policy}
+	const retry = `"retry":{"max_attempts":7,"initial_interval":"PT3S","max_interval":"PT5M","backoff_strategy":"linear","backoff_coefficient":1.5,"jitter":true,"on_exhaustion":"dead_letter","non_retryable_errors":["Fatal"]}`
+	unmoved, err := spec.Override([]byte(deadLetter), []byte(`{}`), run)
+	if err != nil || string(unmoved.Stored) != deadLetter || unmoved.GivesQueue || unmoved.GivesRetry {
+		t.Errorf("%+v, %v", unmoved, err)
+	}
+	same := strings.Replace(strings.Replace(deadLetter, `"queue":"billing"`, `"queue":"moved"`, 1), `"retry":{"max_attempts":4,"initial_interval":"PT2S","on_exhaustion":"dead_letter"}`, retry, 1)
+	args, err := spec.Override([]byte(deadLetter), []byte(`{"args":["b"]}`), run)
+	if want := strings.Replace(same, `[{"customer":"c1"}]`, `["b"]`, 1); err != nil || string(args.Stored) != want || args.GivesQueue || args.GivesRetry || args.Changes != "args" {
+		t.Errorf("%v, %+v\n%s, want\n%s", err, args, args.Stored, want)
+	}
+	queue, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"billing"}`), run)
+	if err != nil || !queue.GivesQueue || queue.Queue != "billing" || queue.Changes != "queue moved to billing" || queue.GivesRetry {
+		t.Errorf("%+v, %v", queue, err)
+	}
+	want := policy
+	want.MaxRetryAttempts = 2
+	given, err := spec.Override([]byte(deadLetter), []byte(`{"retry":{"max_attempts":2}}`), run)
+	if err != nil || !given.GivesRetry || given.Policy.Encode() != want.Encode() || given.GivesQueue {
+		t.Errorf("%s, want %s, %v", given.Policy.Encode(), want.Encode(), err)
+	}
+	want.Jitter = 0
+	given, err = spec.Override([]byte(deadLetter), []byte(`{"retry":{"max_attempts":2,"jitter":false}}`), run)
+	if err != nil || given.Policy.Encode() != want.Encode() {
+		t.Errorf("%s, want %s, %v", given.Policy.Encode(), want.Encode(), err)
+	}
+	if got := string(spec.Render([]byte(deadLetter), spec.Status{ID: jobID, Terms: run, State: spec.Available, MaxAttempts: 7})); !strings.Contains(got, strings.TrimPrefix(same[:len(same)-1], "{")) {
+		t.Errorf("%s", got)
+	}
+	asItIs, err := spec.ParseStored([]byte(deadLetter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unchanged := spec.Terms{Queue: asItIs.Queue, Policy: &asItIs.Policy}
+	if got := string(spec.Render([]byte(deadLetter), spec.Status{ID: jobID, Terms: unchanged, State: spec.Available})); !strings.Contains(got, strings.TrimPrefix(deadLetter[:len(deadLetter)-1], "{")) {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -69,7 +112,7 @@ func TestOverridesThatAreRefused(t *testing.T) {
 		`{"queue":1}`: "override.queue", `{"queue":null}`: "override.queue", `{"queue":"A"}`: "override.queue", `{"queue":""}`: "override.queue",
 		`{"args":{}}`: "override.args", `{"args":null}`: "override.args", `{"meta":[]}`: "override.meta", `{"meta":null}`: "override.meta", `{"meta":{"a":1,"a":2}}`: "meta.a", `{"args":["\u0000"]}`: "args",
 	} {
-		_, _, err := spec.Override([]byte(deadLetter), []byte(override))
+		_, err := spec.Override([]byte(deadLetter), []byte(override), spec.Terms{})
 		refused(t, override, err, 400, "invalid_request", field)
 	}
 	for override, field := range map[string]string{
@@ -78,18 +121,18 @@ func TestOverridesThatAreRefused(t *testing.T) {
 		`{"retry":{"on_exhaustion":"keep"}}`: "override.retry.on_exhaustion", `{"retry":{"retries":1}}`: "override.retry.retries", `{"retry":{"initial_interval":"PT1S","initial_interval_ms":5}}`: "override.retry.initial_interval_ms",
 		`{"retry":{"backoff_type":"x"}}`: "override.retry.backoff_type",
 	} {
-		_, _, err := spec.Override([]byte(deadLetter), []byte(override))
+		_, err := spec.Override([]byte(deadLetter), []byte(override), spec.Terms{})
 		refused(t, override, err, 422, "validation_error", field)
 	}
-	_, _, err := spec.Override([]byte(deadLetter), []byte(`{"meta":{"m":"`+strings.Repeat("x", maxMeta)+`"}}`))
+	_, err := spec.Override([]byte(deadLetter), []byte(`{"meta":{"m":"`+strings.Repeat("x", maxMeta)+`"}}`), spec.Terms{})
 	refused(t, "meta", err, 413, "payload_too_large", "override.meta")
-	_, _, err = spec.Override([]byte(deadLetter), []byte(`{"args":["`+strings.Repeat("x", maxStored)+`"]}`))
+	_, err = spec.Override([]byte(deadLetter), []byte(`{"args":["`+strings.Repeat("x", maxStored)+`"]}`), spec.Terms{})
 	refused(t, "args", err, 413, "payload_too_large", "override")
 	byMember := strings.Replace(deadLetter, `{"keys":["queue","args"]}`, `{"keys":["args"],"args_keys":["customer"]}`, 1)
-	_, _, err = spec.Override([]byte(byMember), []byte(`{"args":[]}`))
+	_, err = spec.Override([]byte(byMember), []byte(`{"args":[]}`), spec.Terms{})
 	refused(t, "args without what makes the job unique", err, 400, "invalid_request", "unique.args_keys")
 	for _, stored := range []string{"", "null", `{"type":"a"`} {
-		_, _, err := spec.Override([]byte(stored), []byte(`{}`))
+		_, err := spec.Override([]byte(stored), []byte(`{}`), spec.Terms{})
 		refused(t, stored, err, 400, "invalid_payload", "")
 	}
 }
@@ -118,18 +161,18 @@ func TestOverridesAreIdempotentAndSummariesShort(t *testing.T) {
 			}
 		}
 		override := "{" + strings.Join(parts, ",") + "}"
-		once, changes, err := spec.Override([]byte(deadLetter), []byte(override))
-		if err != nil || len(changes) > 1000 {
-			t.Fatalf("%s: %q, %v", override, changes, err)
+		once, err := spec.Override([]byte(deadLetter), []byte(override), spec.Terms{})
+		if err != nil || len(once.Changes) > 1000 {
+			t.Fatalf("%s: %q, %v", override, once.Changes, err)
 		}
-		twice, _, err := spec.Override(once.Stored, []byte(override))
+		twice, err := spec.Override(once.Stored, []byte(override), spec.Terms{})
 		if err != nil || string(twice.Stored) != string(once.Stored) {
 			t.Errorf("%s: %s, then %s, %v", override, once.Stored, twice.Stored, err)
 		}
 	})
 	long := strings.Repeat("n", 128)
-	_, changes, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"`+strings.Repeat("q", 128)+`","meta":{"`+long+`1":1,"`+long+`":1,"`+long[1:]+`":1,"`+long[2:]+`":1}}`))
-	if err != nil || len(changes) > 1000 {
-		t.Errorf("%d bytes: %v", len(changes), err)
+	short, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"`+strings.Repeat("q", 128)+`","meta":{"`+long+`1":1,"`+long+`":1,"`+long[1:]+`":1,"`+long[2:]+`":1}}`), spec.Terms{})
+	if err != nil || len(short.Changes) > 1000 {
+		t.Errorf("%d bytes: %v", len(short.Changes), err)
 	}
 }

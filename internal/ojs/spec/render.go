@@ -12,6 +12,7 @@ import (
 // on the wire, never null.
 type Status struct {
 	ID            string
+	Terms         // of the run, over those of the envelope
 	State         State
 	Attempt       int // also written when it is 0
 	MaxAttempts   int // likewise
@@ -61,8 +62,8 @@ const (
 	metaReplayRule     = "ojs.replay_rule"
 )
 
-// Render returns a job as it is on the wire: the members of its stored envelope as they are, with the
-// defaults of queue and priority, then those of the server. Limits of time, which are stored among the
+// Render returns a job as it is on the wire: the members of its stored envelope as they are, but with the
+// queue and the retry policy of its run, and with the defaults of queue and priority, then those of the server. Limits of time, which are stored among the
 // options, stand at the top. Of a stored text that is no JSON it renders the members that can be read: the
 // job is JSON in any case.
 func Render(stored json.RawMessage, s Status) json.RawMessage {
@@ -81,6 +82,7 @@ func Render(stored json.RawMessage, s Status) json.RawMessage {
 			out = append(out, m)
 		}
 	}
+	s.Terms.over(&out)
 	for _, missing := range (object{{"queue", quoted(DefaultQueue)}, {"priority", number(0)}}) {
 		if _, given := out.get(missing.name); !given {
 			out = append(out, missing)
