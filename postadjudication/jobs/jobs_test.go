@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +141,12 @@ func TestOnlyTheHolderAnswersForAJob(t *testing.T) {
 	}
 	if extended, err := other.Heartbeat(ctx, "w2", []string{s.ID}, 0); err != nil || len(extended) != 0 {
 		t.Errorf("%v, %v", extended, err)
+	}
+	if _, err := other.Heartbeat(ctx, "w1", []string{s.ID}, -time.Second); !errors.As(err, new(*refusal.FieldError)) {
+		t.Errorf("a negative length: %v", err)
+	}
+	if extended, err := other.Heartbeat(ctx, "w1", []string{s.ID}, math.MaxInt64); err != nil || len(extended) != 1 {
+		t.Errorf("a length without end: %v, %v", extended, err)
 	}
 	if extended, err := other.Heartbeat(ctx, "w1", []string{s.ID, newJob().ID}, time.Minute); err != nil || len(extended) != 1 || extended[0] != s.ID {
 		t.Errorf("%v, %v", extended, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type Fetch struct {
 	Queues     []string // in this order
 	Count      int
 	Worker     string        // may be empty
-	Visibility time.Duration // of the leases; 0: as the jobs say, or casework.DefaultLease
+	Visibility time.Duration // of the leases; 0: as the jobs say, or casework.DefaultLease; more than casework.MaxLease: that
 	// Key identifies the fetch, so that its answer can be asked for again: the same jobs are returned
 	// while the worker holds any of them. Zero: none.
 	Key lease.FetchKey
@@ -77,19 +78,25 @@ func fetched(c background.Claimed) Fetched {
 
 func (f Fetch) validate() error {
 	var all []error
-	wrong := func(is bool, field, problem string) {
+	wrong := func(is bool, field, problem string, args ...any) {
 		if is {
-			all = append(all, &refusal.FieldError{Field: field, Problem: problem})
+			all = append(all, &refusal.FieldError{Field: field, Problem: fmt.Sprintf(problem, args...)})
 		}
 	}
-	wrong(len(f.Queues) == 0 || len(f.Queues) > MaxQueues, "queues", "must be 1 to 50 queues")
+	wrong(len(f.Queues) == 0 || len(f.Queues) > MaxQueues, "queues", "must be 1 to %d queues", MaxQueues)
 	for _, q := range f.Queues {
 		all = append(all, validate.Identifier("queues", q, 128))
 	}
-	wrong(f.Count < 1 || f.Count > MaxFetch, "count", "must be between 1 and 100")
-	wrong(f.Visibility < 0, "visibility_timeout_ms", "must not be negative")
-	all = append(all, checkWorker(f.Worker))
+	wrong(f.Count < 1 || f.Count > MaxFetch, "count", "must be between 1 and %d", MaxFetch)
+	all = append(all, checkVisibility(f.Visibility), checkWorker(f.Worker))
 	return errors.Join(all...)
+}
+
+func checkVisibility(of time.Duration) error {
+	if of < 0 {
+		return &refusal.FieldError{Field: "visibility_timeout_ms", Problem: "must not be negative"}
+	}
+	return nil
 }
 
 func checkWorker(name string) error {
@@ -115,7 +122,7 @@ type Answer struct {
 // answered for an adjudication after its lease is recorded as late, and is a *ConflictError all the same.
 func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status, error) {
 	if len(output) > background.MaxOutput || len(output) > 0 && !json.Valid(output) {
-		return Status{}, &refusal.FieldError{Field: "result", Problem: "must be JSON of at most 65536 bytes"}
+		return Status{}, &refusal.FieldError{Field: "result", Problem: fmt.Sprintf("must be JSON of at most %d bytes", background.MaxOutput)}
 	}
 	return j.answer(ctx, a, func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		res := background.Result{Class: background.Executed, Output: output}
@@ -232,14 +239,19 @@ func (j Jobs) answerError(ctx context.Context, id string, cause error) error {
 }
 
 // Heartbeat extends the leases of jobs that a worker holds by their length from now on, or by another
-// one unless it is 0. It returns the ids of those that it extended.
+// one unless it is 0, casework.MaxLease at most. It returns the ids of those that it extended; their leases are
+// committed. A job that the worker does not hold is left out.
+//
+// Errors: *refusal.FieldError for invalid input. After any other error some leases may be extended: repeat the
+// heartbeat.
 func (j Jobs) Heartbeat(ctx context.Context, worker string, ids []string, visibility time.Duration) ([]string, error) {
-	if err := checkWorker(worker); err != nil {
+	if err := errors.Join(checkWorker(worker), checkVisibility(visibility)); err != nil {
 		return nil, err
 	}
 	if len(ids) > MaxHeartbeat {
-		return nil, &refusal.FieldError{Field: "active_jobs", Problem: "must be at most 1000 jobs"}
+		return nil, &refusal.FieldError{Field: "active_jobs", Problem: fmt.Sprintf("must be at most %d jobs", MaxHeartbeat)}
 	}
+	visibility = min(visibility, casework.MaxLease)
 	extended, err := j.extend(ctx, worker, ids, visibility, j.s.cachedRuns(j.tenant, ids))
 	if err != nil {
 		return nil, err
