@@ -2,7 +2,9 @@ package deadletter
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
@@ -16,14 +18,18 @@ import (
 // can't be changed: other bytes under the same operation key would be another order.
 type Fork struct {
 	Reason  string              // required
-	Request string              // identifies the request that asks for the fork, for the receipt: it makes one fork only; empty: none
+	Request string              // identifies the request that asks for the fork, in its receipt; a request makes one fork at most; empty: none
 	Policy  *retrypolicy.Policy // nil: the letter's
 	Queue   string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
-	// Payload is the envelope of a job, for a retry with changes; nil: the letter's. Fingerprint is what
-	// the job is unique by then; nil: what it was unique by.
-	Payload     []byte
+	// Payload is another envelope of a job, JSON of at most MaxPayload bytes; nil: the letter's. That of other
+	// letters can't be changed.
+	Payload []byte
+	// Fingerprint is what a unique job is unique by with the Payload; nil: the same as before.
 	Fingerprint *[32]byte
 }
+
+// MaxPayload bounds the envelope of a job, in bytes.
+const MaxPayload = 1<<20 + 64<<10
 
 // Forked is the fork of a dead letter, as it was committed; as it is now if its request is repeated.
 type Forked struct {
@@ -43,6 +49,11 @@ type Forked struct {
 //   - refusal.ErrUnreadable: the letter or what its fork is decided by can't be read
 //   - *refusal.TooManyRefusalsError: the key was refused too often
 //   - *refusal.FieldError: invalid input
+//   - refusal.ErrUnrecordable: the store can't keep a value of the request; nothing was done
+//   - background.ErrBusy: another transaction holds the case; nothing was done
+//
+// After any other error it is unknown whether the fork was made. A further call with the same Request
+// returns it, or makes it.
 func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
 	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {
 		return Forked{}, err
@@ -105,7 +116,8 @@ func (l Letters) fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 	return Forked{Run: ch.NewRun.ID, Case: ch.NewRun.Case, Parent: id, State: ch.NewRun.State}, nil
 }
 
-// ForkAttempts is how many attempts everybody who may fork may give a fork.
+// ForkAttempts is how many attempts everybody who may fork may give a fork over /api/v1. Over /ojs the retry of a
+// job may have any retry policy, as its client may give it one at enqueueing; an adjudication is retried there as it is.
 const ForkAttempts = 10
 
 // MaxForkAttempts returns how many attempts a fork may have if who asks may not set policies: as
@@ -114,19 +126,25 @@ func MaxForkAttempts(newRuns retrypolicy.Policy) int {
 	return max(newRuns.Normalize().MaxRetryAttempts, ForkAttempts)
 }
 
+// validate checks what can be checked without the letter. casework.Forking checks the rest: it refuses to
+// discard money, and the payload of what is no job.
 func (q Fork) validate() error {
+	var all []error
 	if q.Policy != nil {
-		return validate.Policy(*q.Policy, true) // casework.Forking refuses to discard money
+		all = append(all, validate.Policy(*q.Policy, true))
 	}
-	return nil
+	if q.Payload != nil && (len(q.Payload) > MaxPayload || !json.Valid(q.Payload)) {
+		all = append(all, &refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
+	}
+	return errors.Join(all...)
 }
 
-// Retry forks the newest run of the lineage that id belongs to, with all gates of Fork: a caller can keep
-// using the id of the first run however often it is retried. Lineage returns the newest run, and Status
-// shows the forks of each older one. Of several concurrent calls one succeeds; the others are refused, and
-// the error names the active run.
+// Retry forks the newest run of the lineage that id belongs to, so that a caller can keep using the id of the
+// first run however often it is retried. The gates are those of Fork. Lineage returns the newest run, and
+// Status shows the forks of each older one. Of several concurrent calls one succeeds. The others are refused,
+// and their error names the active run.
 //
-// Errors: those of Fork.
+// Errors: those of Fork. After one that leaves it unknown whether the fork was made, RetryForRequest says so.
 func (l Letters) Retry(ctx context.Context, id background.RunID, reason string) (Forked, error) {
 	return l.RetryForRequest(ctx, id, reason, "")
 }

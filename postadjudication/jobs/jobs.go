@@ -22,7 +22,7 @@ import (
 const Family = casework.JobFamily
 
 // MaxPayload bounds the envelope of a job, in bytes.
-const MaxPayload = 1<<20 + 64<<10
+const MaxPayload = deadletter.MaxPayload
 
 // MaxPriority bounds the priority of a job, and -MaxPriority does from below.
 const MaxPriority = 100

@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -96,12 +97,39 @@ func TestARetryChangesWhatItSays(t *testing.T) {
 		"reason":  {},
 		"queue":   {Reason: "r", Queue: "line\nbreak"},
 		"payload": {Reason: "r", Payload: json.RawMessage(`{"password":"hunter2-hunter2"}`)},
+		"no JSON": {Reason: "r", Payload: json.RawMessage(`{"args":`)},
+		"empty":   {Reason: "r", Payload: json.RawMessage{}},
+		"long":    {Reason: "r", Payload: json.RawMessage(`"` + strings.Repeat("x", jobs.MaxPayload) + `"`)},
 	} {
 		if _, err := f.Jobs.DeadLetters().Retry(ctx, f.mustDie().ID, q); !errors.As(err, new(*refusal.FieldError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	f.MustAudit()
+}
+
+// The payload of a task that is no job can't be replaced: its submitter stated it.
+func TestOnlyTheEnvelopeOfAJobIsReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *postadjudication.Config) {
+		c.Families = []postadjudication.PlainFamily{{Name: "chores", Handle: func(context.Context, background.Attempt) background.Result {
+			return background.Result{Class: background.NotExecuted, Failure: &background.Failure{Message: "no broom"}}
+		}}}
+	})
+	f.StartWorkers()
+	task, err := f.SubmitTask(context.Background(), postadjudication.Task{Tenant: "acme", Family: "chores", RetryKey: "sweep", Payload: []byte(`{"room":7}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WaitNoneLive()
+	letters := f.As("acme", "user:ada").DeadLetters
+	var field *refusal.FieldError
+	if _, err := letters.Fork(context.Background(), task.Run, deadletter.Fork{Reason: "another room", Payload: []byte(`{"room":8}`)}); !errors.As(err, &field) || field.Field != "payload" {
+		t.Errorf("%v", err)
+	}
+	if _, err := letters.Fork(context.Background(), task.Run, deadletter.Fork{Reason: "again"}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestOnlyADeadLetterIsRetriedOrDeleted(t *testing.T) {

@@ -30,7 +30,7 @@ type Forking struct {
 	Policy  *retrypolicy.Policy // nil: the letter's
 	Queue   string              // empty: the letter's
 	Queues  func(family string) []string
-	Payload []byte           // of a job; nil: the letter's
+	Payload []byte           // the envelope of a job, JSON; nil: the letter's
 	Run     background.RunID // id of the fork
 	// Fingerprint is that of a unique job with the Payload; nil: the letter's.
 	Fingerprint *[32]byte
@@ -186,13 +186,15 @@ func (k Forking) checkQueue(r *background.Run) error {
 	return nil
 }
 
-// checkPayload refuses another payload where it is an order to an escrow service, or a secret.
+// checkPayload refuses another payload of all but jobs, and one with a secret.
 func (k Forking) checkPayload(s *journal.Snapshot) error {
 	switch {
 	case k.Payload == nil:
 		return nil
 	case s.Case.Kind == journal.KindSettlement:
 		return &refusal.FieldError{Field: "payload", Problem: "can't be changed: it is the order to the escrow service"}
+	case s.Run.Family != JobFamily:
+		return &refusal.FieldError{Field: "payload", Problem: "can't be changed: only that of a job can"}
 	}
 	return validate.NoSecretIn(k.Payload)
 }
