@@ -87,7 +87,7 @@ func TestARefusalAboutARunIsRecordedInItsCase(t *testing.T) {
 	if recorded[2].(map[string]any)["payload"].(map[string]any)["asked_for"] != "receipts" {
 		t.Errorf("%v", recorded[2])
 	}
-	if v := trail["verification"].(map[string]any); v["ok"] != true || v["receipts"] != 3.0 {
+	if v := trail["verification"].(map[string]any); v["ok"] != true || v["receipts"] != 3.0 || len(v["not_checked"].([]any)) != 1 {
 		t.Errorf("%v", v)
 	}
 	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND tenant = 'other'`); n != 1 {
@@ -102,6 +102,8 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 		t.Error("reports that keys are needed")
 	}
 	r.ask("", http.MethodGet, "/api/v1/breakers", "").refused(http.StatusBadRequest, "tenant_missing", "")
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "\xff").refused(http.StatusBadRequest, "tenant_invalid", "")
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, strings.Repeat("x", 129)).refused(http.StatusBadRequest, "tenant_invalid", "")
 	r.ask("", http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`, door.TenantHeader, "acme").is(http.StatusOK)
 	found := r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme").is(http.StatusOK)["breakers"].([]any)
 	if len(found) != 1 || found[0].(map[string]any)["actor"] != door.Local {

@@ -90,7 +90,8 @@ type Verification struct {
 	Sequence int64             `json:"sequence" doc:"Sequence of the last receipt"`
 	Broken   map[string]string `json:"broken" doc:"For each broken rule, its first violation"`
 
-	Breaks []audit.Break `json:"breaks" doc:"Every violation"`
+	Breaks     []audit.Break `json:"breaks" doc:"The violations, 10,000 at most"`
+	NotChecked []string      `json:"not_checked,omitempty" doc:"Rules that one case can't be checked by: ok says nothing of them"`
 }
 
 type receiptsOutput struct{ Body Trail }
@@ -212,7 +213,7 @@ func (a caseAPI) verify(ctx context.Context, c door.Caller, id background.CaseID
 		return nil, err
 	}
 	head := report.Heads[id]
-	return &Verification{OK: report.OK(), Receipts: report.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: report.Broken, Breaks: report.Breaks}, nil
+	return &Verification{OK: report.OK(), Receipts: report.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: report.Broken, Breaks: report.Breaks, NotChecked: report.NotChecked}, nil
 }
 
 type runInput struct {

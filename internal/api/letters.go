@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,13 +47,13 @@ type retryInput struct {
 type reconcileInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
-		Lookup    bool   `json:"lookup,omitempty" doc:"Look the money up at the escrow service; excludes all other members"`
-		Finding   string `json:"finding,omitempty" enum:"executed,not_executed"`
-		Moved     int64  `json:"moved,omitempty" minimum:"1" doc:"Amount moved, in minor units; for executed"`
-		Other     bool   `json:"other_amount,omitempty" doc:"Confirms moved although it differs from the amount that was left; a finding can't be taken back"`
-		Known     bool   `json:"call_outstanding,omitempty" doc:"Confirms not_executed although a call may be outstanding: it is known that the call will not be executed"`
-		Reason    string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
-		Reference string `json:"reference,omitempty" maxLength:"255" doc:"Where one can check it"`
+		Lookup          bool   `json:"lookup,omitempty" doc:"Look the money up at the escrow service; excludes all other members"`
+		Finding         string `json:"finding,omitempty" enum:"executed,not_executed"`
+		Moved           int64  `json:"moved,omitempty" minimum:"1" doc:"Amount moved, in minor units; for executed"`
+		OtherAmount     bool   `json:"other_amount,omitempty" doc:"Confirms moved although it differs from the amount that was left; a finding can't be taken back"`
+		CallOutstanding bool   `json:"call_outstanding,omitempty" doc:"Confirms not_executed although a call may be outstanding: it is known that the call will not be executed"`
+		Reason          string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
+		Reference       string `json:"reference,omitempty" maxLength:"255" doc:"Where one can check it"`
 	}
 }
 
@@ -74,7 +75,7 @@ func (a letterAPI) operations(h huma.API) {
 	}, a.inspect)
 	register(a.API, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
-		summary: "Fork a dead letter: start a new run of it", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key, request_altered, family_not_served. " + forkAttemptsDoc,
+		summary: "Fork a dead letter: start a new run of it", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key, request_altered, family_not_served, unique_job_live. " + forkAttemptsDoc,
 	}, a.fork)
 	register(a.API, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,
@@ -142,14 +143,14 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 	}
 	b := in.Body
 	if b.Lookup {
-		if b.Finding != "" || b.Moved != 0 || b.Other || b.Known || b.Reason != "" || b.Reference != "" {
+		if b.Finding != "" || b.Moved != 0 || b.OtherAmount || b.CallOutstanding || b.Reason != "" || b.Reference != "" {
 			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").WithField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
 		}
 		status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Lookup(ctx, id)
 		return &caseOutput{status}, err
 	}
 	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, deadletter.Finding{
-		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, OtherAmount: b.Other, CallOutstanding: b.Known, Reference: b.Reference, Request: door.RequestID(ctx),
+		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, OtherAmount: b.OtherAmount, CallOutstanding: b.CallOutstanding, Reference: b.Reference, Request: door.RequestID(ctx),
 	})
 	return &caseOutput{status}, err
 }
@@ -157,7 +158,8 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 var forkAttemptsDoc = fmt.Sprintf("403 beyond_reach if policy has more attempts than both the family's policy for new runs and %d, and the key may not set policies.", deadletter.ForkAttempts)
 
 // checkForkAttempts refuses a fork with more attempts than the caller may give it. A refusal
-// leaves a receipt.
+// leaves a receipt. A retry of a job over /ojs is not limited so: its client may give it any number at
+// enqueueing. Adjudications are retried there without changes.
 func (a *API) checkForkAttempts(ctx context.Context, c door.Caller, run background.RunID, p *retrypolicy.Policy) error {
 	if p == nil || access.May(c.Roles, access.Policy) {
 		return nil
@@ -172,7 +174,7 @@ func (a *API) checkForkAttempts(ctx context.Context, c door.Caller, run backgrou
 	return a.checkAttempts(ctx, c, status.Family, p, postadjudication.AccessRefusal{Action: string(access.Fork), Run: run})
 }
 
-func (a *API) checkAttempts(ctx context.Context, c door.Caller, family string, p *retrypolicy.Policy, refusal postadjudication.AccessRefusal) error {
+func (a *API) checkAttempts(ctx context.Context, c door.Caller, family string, p *retrypolicy.Policy, record postadjudication.AccessRefusal) error {
 	policies, err := a.service.As(c.Tenant, "").Policies.List(ctx)
 	if err != nil {
 		return err
@@ -181,8 +183,8 @@ func (a *API) checkAttempts(ctx context.Context, c door.Caller, family string, p
 	if p.Normalize().MaxRetryAttempts <= limit {
 		return nil
 	}
-	refusal.Code = "beyond_reach"
-	if err := a.door.RecordRefusal(ctx, c, refusal); err != nil {
+	record.Code = "beyond_reach"
+	if err := a.door.RecordRefusal(ctx, c, record); err != nil {
 		return err
 	}
 	refused := door.NewRefusal(http.StatusForbidden, "beyond_reach", "the access key may not give a fork so many attempts: a key that may set policies may").
@@ -192,7 +194,8 @@ func (a *API) checkAttempts(ctx context.Context, c door.Caller, family string, p
 }
 
 // maxForkAttempts returns how many attempts a fork of the family may have by the policies of
-// a tenant. With no family it takes the policy with the fewest attempts.
+// a tenant: of a family without one, deadletter.ForkAttempts. With no family it takes the policy
+// with the fewest attempts.
 func maxForkAttempts(policies []postadjudication.FamilyPolicy, family string) int {
 	fewest := 0
 	for _, p := range policies {
@@ -201,5 +204,5 @@ func maxForkAttempts(policies []postadjudication.FamilyPolicy, family string) in
 			fewest = attempts
 		}
 	}
-	return max(fewest, deadletter.ForkAttempts)
+	return cmp.Or(fewest, deadletter.ForkAttempts)
 }

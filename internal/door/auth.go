@@ -25,12 +25,15 @@ const TenantHeader = "Recourse-Tenant"
 // authenticate returns the caller of a request. Its errors are of type *Refusal, or those of the
 // store of keys; with tenant_mismatch it also returns the caller.
 //
-//	401 key_missing    no Authorization: Bearer rck_...
-//	401 key_invalid    no such key
+//	400 header_doubled   Authorization or Recourse-Tenant is given twice
+//	400 tenant_missing   without keys: no tenant is named
+//	400 tenant_invalid   without keys: the tenant is no text, or over 128 bytes
+//	401 key_missing      no Authorization: Bearer rck_...
+//	401 key_invalid      no such key
 //	401 key_expired, key_revoked  only after the secret was verified
+//	403 host_unknown     without keys: the host is not loopback
 //	403 tenant_mismatch  Recourse-Tenant names another tenant than the key
 //	429 too_many_failures
-//	400 header_doubled
 func (d *Door) authenticate(r *http.Request) (Caller, error) {
 	for _, name := range []string{"Authorization", TenantHeader} {
 		if len(r.Header.Values(name)) > 1 {
@@ -80,7 +83,7 @@ func (d *Door) authenticateLocal(r *http.Request) (Caller, error) {
 		tenant = d.keyless.Tenant
 	}
 	if !utf8.ValidString(tenant) || strings.ContainsFunc(tenant, unicode.IsControl) || len(tenant) > 128 {
-		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_missing", "%s must be at most 128 bytes of text", TenantHeader)
+		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_invalid", "%s must be at most 128 bytes of text", TenantHeader)
 	}
 	if tenant == "" {
 		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_missing", "name the tenant: %s: NAME", TenantHeader)
@@ -139,8 +142,9 @@ func tooManyFailures(wait int) *Refusal {
 	return NewRefusal(http.StatusTooManyRequests, "too_many_failures", "too many requests without a valid key came from this address").WithRetryAfter(wait)
 }
 
-// bearerToken returns the token that a request shows. Browsers may send it as the password
-// of any user name, for read-only pages.
+// bearerToken returns the token in the Authorization header: behind Bearer or, of a GET or a HEAD, the
+// password of any user name, since browsers send one for pages. Any other header is returned as a whole,
+// so that it is refused as an unknown key.
 func bearerToken(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
@@ -255,7 +259,8 @@ func (d *Door) CheckKey(ctx context.Context, c Caller) error {
 	return err
 }
 
-// maxRequestName is how many bytes of a request's name are read. A longer name keeps at least half of that.
+// maxRequestName bounds the name of a request in the log, in bytes. A longer name is cut there, and its last
+// word is left out, which could be a part of a secret.
 const maxRequestName = 2 << 10
 
 // requestName returns the name of a request for the log, with possible secrets redacted. The
