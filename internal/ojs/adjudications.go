@@ -26,6 +26,7 @@ func (s *Server) submit(q request, job spec.Job) (answer, error) {
 		return answer{}, err
 	}
 	a.Actor = q.caller.Principal
+	// Before it is committed, so that its queue is listed whatever happens to this process.
 	if err := q.jobs.AddQueue(q.Context(), job.Queue); err != nil {
 		return answer{}, err
 	}

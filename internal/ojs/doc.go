@@ -5,7 +5,7 @@
 //
 // It answers as the specification says, at levels 0 and 1, with the extension for dead letters; the
 // manifest claims no more. A job that is answered 201 is committed. A refusal is an envelope of the
-// specification with a stable code, changes nothing, and names the member or parameter that is wrong; it
+// specification with a stable code, changes nothing but the list of queues, and names the member or parameter that is wrong; it
 // repeats no value, and does not tell whether another tenant has such a job.
 //
 //	request ──▶ internal/door: key, role, size, media type, Idempotency-Key ──▶ or a refusal

@@ -19,16 +19,14 @@ import (
 // Enqueue adds a job. It is committed when Enqueue returns, and can be fetched from its time on.
 //
 // Errors: *refusal.FieldError for invalid input (joined, one for each field); *DuplicateError if the
-// tenant has a job with the id, or one that stands in the way of a unique job. After any other error
+// tenant has a job with the id, or one that stands in the way of a unique job: then nothing has changed, but
+// Queues may list the queue of the refused job. After any other error
 // it is unknown whether the job was added: enqueue it again with the same id.
 func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	if err := j.problems(job); err != nil {
 		return Status{}, err
 	}
 	if err := j.s.applier.Engine.MeasureClock(ctx); err != nil {
-		return Status{}, err
-	}
-	if err := j.AddQueue(ctx, job.Queue); err != nil {
 		return Status{}, err
 	}
 	switch {
@@ -43,6 +41,10 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 		case !errors.Is(err, refusal.ErrNotFound):
 			return Status{}, err
 		}
+	}
+	// Before the job is committed, so that its queue is listed whatever happens to this process.
+	if err := j.AddQueue(ctx, job.Queue); err != nil {
+		return Status{}, err
 	}
 	sub := j.submission(&job)
 	if job.Unique != nil {
