@@ -315,6 +315,14 @@ func TestDeadLetteredAdjudicationsAreFoundByTheirType(t *testing.T) {
 		t.Errorf("deleted by one person: %d %v", status, out)
 	}
 	listed(id)
+	for _, override := range []string{`{"retry":{"max_attempts":10000}}`, `{"queue":"others"}`, `{"args":[]}`, `{}`} {
+		if status, out := f.answerTo(approver, "POST", "/ojs/v1/dead-letter/"+id+"/retry", `{"override":`+override+`}`); status != 422 {
+			t.Errorf("retried with %s: %d %v", override, status, out)
+		}
+	}
+	if n := f.runs(); n != 1 {
+		t.Errorf("%d runs", n)
+	}
 	if status, out := f.answerTo(approver, "POST", "/ojs/v1/dead-letter/"+id+"/retry", ""); status != 200 {
 		t.Errorf("retried: %d %v", status, out)
 	}
