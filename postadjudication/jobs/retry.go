@@ -37,7 +37,9 @@ const notDeadLettered = "only an open dead letter can be retried or deleted"
 // with attempt 1. Of several calls one succeeds.
 //
 // Errors: refusal.ErrNotFound; *ConflictError if the job is not an open dead letter, or no longer
-// that of Retry.Of; *refusal.RefusedError with the gate unique_job_live; *refusal.FieldError.
+// that of Retry.Of; *refusal.RefusedError with another gate of deadletter.Letters.Fork, such as
+// unique_job_live; *refusal.FieldError, and the others of that Fork. After any other error it is unknown whether
+// the job was retried: MadeBy reports it of Retry.Request.
 func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, error) {
 	letter, err := l.openLetter(ctx, id, q.Of)
 	if err != nil {
@@ -110,7 +112,11 @@ func (l DeadLetters) openLetter(ctx context.Context, id string, run background.R
 // change was first.
 func (l DeadLetters) letterError(ctx context.Context, id string, err error) error {
 	var refused *refusal.RefusedError
-	if errors.As(err, &refused) && refused.Gate != refusal.GateNotOpen && refused.Gate != refusal.GateNotALetter || refused == nil && !errors.Is(err, casework.ErrLetterChanged) {
+	changed := errors.Is(err, casework.ErrLetterChanged)
+	if errors.As(err, &refused) {
+		changed = refused.Gate == refusal.GateNotOpen || refused.Gate == refusal.GateNotALetter
+	}
+	if !changed {
 		return err
 	}
 	snap, readErr := l.snapshot(ctx, id)

@@ -126,12 +126,11 @@ func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 
 // snapshot reads the newest run of a job.
 func (j Jobs) snapshot(ctx context.Context, id string) (journal.Snapshot, error) {
-	snap, err := j.adjudications().newest(ctx, id)
-	if !errors.Is(err, refusal.ErrNotFound) {
-		return snap, err
-	}
-	snap, err = j.s.journal.Cases.SubjectSnapshot(ctx, j.tenant, journal.KindPlain, subject(id))
-	if errors.Is(err, background.ErrNotFound) || err == nil && snap.Run.Letter == background.LetterPurged {
+	snap, err := j.s.journal.Cases.SubjectSnapshot(ctx, j.tenant, journal.KindPlain, subject(id))
+	switch {
+	case errors.Is(err, background.ErrNotFound): // no other job has the id of an adjudication
+		return j.adjudications().newest(ctx, id)
+	case err == nil && snap.Run.Letter == background.LetterPurged:
 		return snap, refusal.ErrNotFound
 	}
 	return snap, err
