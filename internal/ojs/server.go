@@ -87,20 +87,20 @@ type answer struct {
 
 func (s *Server) operations() []operation {
 	all := []operation{
-		{"GET " + root + "/queues", access.Read, "", false, listQueues},
-		{"POST " + root + "/jobs", access.Submit, "", false, s.enqueue},
-		{"GET " + root + "/jobs/{id}", access.Read, "", false, getJob},
-		{"DELETE " + root + "/jobs/{id}", access.Cancel, "", false, cancelJob},
-		{"POST " + root + "/jobs/{id}/activate", access.Submit, "", false, activateJob},
-		{"POST " + root + "/workers/fetch", access.Work, "", true, fetchJobs},
-		{"POST " + root + "/workers/ack", access.Work, "", true, ackJob},
-		{"POST " + root + "/workers/nack", access.Work, "", true, nackJob},
-		{"POST " + root + "/workers/heartbeat", access.Work, "", true, s.heartbeat},
-		{"GET " + root + "/events", access.Read, "", false, listEvents},
-		{"GET " + deadLetters, access.List, "", false, listLetters},
-		{"GET " + adminPath, access.List, "", false, listLettersByAdmin},
-		{"POST " + root + "/admin/jobs/bulk/retry", access.BulkPlan, access.BulkRun, false, s.bulkRetry},
-		{"POST " + deadLetters + "/purge", access.Purge, "", false, s.purgeByCommandLine},
+		{pattern: "GET " + root + "/queues", action: access.Read, do: listQueues},
+		{pattern: "POST " + root + "/jobs", action: access.Submit, do: s.enqueue},
+		{pattern: "GET " + root + "/jobs/{id}", action: access.Read, do: getJob},
+		{pattern: "DELETE " + root + "/jobs/{id}", action: access.Cancel, do: cancelJob},
+		{pattern: "POST " + root + "/jobs/{id}/activate", action: access.Submit, do: activateJob},
+		{pattern: "POST " + root + "/workers/fetch", action: access.Work, repeatable: true, do: fetchJobs},
+		{pattern: "POST " + root + "/workers/ack", action: access.Work, repeatable: true, do: ackJob},
+		{pattern: "POST " + root + "/workers/nack", action: access.Work, repeatable: true, do: nackJob},
+		{pattern: "POST " + root + "/workers/heartbeat", action: access.Work, repeatable: true, do: s.heartbeat},
+		{pattern: "GET " + root + "/events", action: access.Read, do: listEvents},
+		{pattern: "GET " + deadLetters, action: access.List, do: listLetters},
+		{pattern: "GET " + adminPath, action: access.List, do: listLettersByAdmin},
+		{pattern: "POST " + root + "/admin/jobs/bulk/retry", action: access.BulkPlan, also: access.BulkRun, do: s.bulkRetry},
+		{pattern: "POST " + deadLetters + "/purge", action: access.Purge, do: s.purgeByCommandLine},
 	}
 	for _, path := range []string{deadLetters, adminPath} {
 		remove := removeLetter
@@ -108,15 +108,15 @@ func (s *Server) operations() []operation {
 			remove = removeLetterByAdmin
 		}
 		all = append(all,
-			operation{"GET " + path + "/stats", access.List, "", false, letterStats},
-			operation{"POST " + path + "/retry", access.BulkPlan, access.BulkRun, false, s.bulkRetry},
-			operation{"DELETE " + path, access.Purge, "", false, s.purge},
-			operation{"GET " + path + "/replay-rules", access.Read, "", false, s.rules},
-			operation{"POST " + path + "/replay-rules", access.Rules, "", false, s.setRule},
-			operation{"DELETE " + path + "/replay-rules/{rule}", access.Rules, "", false, s.deleteRule},
-			operation{"GET " + path + "/{id}", access.Read, "", false, getLetter},
-			operation{"POST " + path + "/{id}/retry", access.Fork, "", false, s.retryLetter},
-			operation{"DELETE " + path + "/{id}", access.Purge, "", false, remove},
+			operation{pattern: "GET " + path + "/stats", action: access.List, do: letterStats},
+			operation{pattern: "POST " + path + "/retry", action: access.BulkPlan, also: access.BulkRun, do: s.bulkRetry},
+			operation{pattern: "DELETE " + path, action: access.Purge, do: s.purge},
+			operation{pattern: "GET " + path + "/replay-rules", action: access.Read, do: s.rules},
+			operation{pattern: "POST " + path + "/replay-rules", action: access.Rules, do: s.setRule},
+			operation{pattern: "DELETE " + path + "/replay-rules/{rule}", action: access.Rules, do: s.deleteRule},
+			operation{pattern: "GET " + path + "/{id}", action: access.Read, do: getLetter},
+			operation{pattern: "POST " + path + "/{id}/retry", action: access.Fork, do: s.retryLetter},
+			operation{pattern: "DELETE " + path + "/{id}", action: access.Purge, do: remove},
 		)
 	}
 	return all
