@@ -32,10 +32,10 @@ type Idempotency struct {
 var storedHeaders = []string{"Content-Type", "Location"}
 
 // doOnce handles a request once per Idempotency-Key and repeats the stored answer. A refusal
-// changed nothing, so it frees the key, unless the door keeps it. After a failure it is not known what was
-// done: the request can be repeated at once, under its key only, and is told so. If the process dies during the request, the same
-// request can run again after two minutes at the earliest; the guard of the action keeps it
-// from acting twice.
+// changed nothing, so it frees the key, unless the door stores it. After a failure it is not known
+// what was done: the caller is told so, and can send the request again at once, under the same key.
+// If the process dies during the request, the request can be sent again after two minutes. Then the
+// guard of the action keeps it from acting twice.
 func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys []string, body []byte, do Handler) error {
 	if len(keys) != 1 {
 		return NewRefusal(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").WithField("Idempotency-Key", "is given twice")
@@ -87,7 +87,8 @@ func RequestID(ctx context.Context) string {
 	return id
 }
 
-// doAndStore handles a request, and stores its answer before the caller gets it.
+// doAndStore handles a request, and stores its answer before the caller gets it. If the answer can't be
+// stored that is logged, and the caller gets it all the same: the request was handled.
 func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, begun *postadjudication.IdempotentRequest, do func(http.ResponseWriter) (final bool)) {
 	final := false
 	recorded := &recorder{header: w.Header()}

@@ -18,11 +18,12 @@ import (
 // DefaultMaxBody is the maximum length of a body in bytes, unless its route has another.
 const DefaultMaxBody = 16 << 10
 
-// maxUncountedBody is the length of a body from which on it counts as a batch.
+// maxUncountedBody is the length of a body in bytes beyond which it counts as a batch.
 const maxUncountedBody = 64 << 10
 
-// readBody reads a whole body, which must be one JSON object or empty, and calls do with it. A long one
-// counts as a batch until do returns.
+// readBody reads a whole body, which must be empty or, unless handlers check it, one JSON object, and calls do
+// with it. Until do returns it counts as a batch if it is longer than maxUncountedBody, or of unknown length on a
+// route that takes so much.
 func (m *Mux) readBody(w http.ResponseWriter, r *http.Request, route Route, do func(body []byte) error) error {
 	if err := m.CheckMediaType(r); err != nil {
 		return err
@@ -59,8 +60,8 @@ func (m *Mux) readBody(w http.ResponseWriter, r *http.Request, route Route, do f
 	return do(body)
 }
 
-// CheckMediaType refuses a body that is not of a media type of the door, in UTF-8. Of a body that is
-// known to be empty the type does not matter.
+// CheckMediaType refuses a body whose Content-Type is not a media type of the door, in UTF-8. A request
+// without a Content-Type passes, and so does one whose body is known to be empty.
 func (m *Mux) CheckMediaType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	if given == "" || r.ContentLength == 0 {

@@ -27,10 +27,9 @@ const (
 	refusalBurst      = 120
 	refusalsPerSecond = 2
 
-	// So many requests read at the same time, and so many of one tenant; more wait. The database
-	// connections of reads are ten. Retention, rules and lookups hold one each while they work:
-	// with one to spare for the process itself, such as for the look-up of keys, no two tenants can
-	// keep them all.
+	// This many requests read at the same time, and this many of one tenant. Further ones wait. Reads
+	// have ten database connections. Retention, rules and lookups take one each while they work, and one
+	// is for the process itself, such as to look up keys. Of the six that are left two tenants take four.
 	maxReads       = 6
 	maxTenantReads = 2
 

@@ -17,7 +17,7 @@ import (
 type Format struct {
 	MediaTypes        []string // of bodies, in UTF-8; the first is that of a body that names none
 	Description       string   // path that refusals of an unknown path or method point to; empty: none
-	Headers           []string // of answers, that are repeated with a stored one besides Content-Type and Location
+	Headers           []string // headers of an answer that are stored and repeated with it, besides Content-Type and Location
 	HandlersCheckJSON bool     // false: the Mux takes only one strict JSON object as a body
 	Idempotency       Idempotency
 	// WriteRefusal writes a status and a body. Headers of Refusal.Headers are set before.
@@ -36,9 +36,9 @@ type Route struct {
 	Outage     Outage                  // what is known after an outage; zero: OutageNothingDone of a GET, else OutageOfAction
 }
 
-// Handler answers a request that its caller may make. The body is nil if it is empty, and of a GET.
-// An error is written as the refusal that Door.RefusalOf returns for it; nothing may be written
-// before.
+// Handler answers a request that its caller may make. The body is nil if it is empty, of a GET or a HEAD, and
+// on a Route that ReadsBody. An error is written as the refusal that Door.RefusalOf returns for it: a handler
+// that returns one must have written nothing.
 type Handler func(w http.ResponseWriter, r *http.Request, c Caller, body []byte) error
 
 // Mux is one door: it routes the requests of its paths, and refuses in its format. It is safe for
