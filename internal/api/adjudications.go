@@ -19,6 +19,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// adjudicationAPI has the operations of adjudications.
+type adjudicationAPI struct{ *API }
+
 // maxBatchItems is how many adjudications one request may submit.
 const maxBatchItems = 1000
 
@@ -91,9 +94,6 @@ type submitOutput struct {
 }
 
 type batchOutput struct{ Body Items }
-
-// adjudicationAPI has the operations of adjudications.
-type adjudicationAPI struct{ *API }
 
 func (a adjudicationAPI) operations(h huma.API) {
 	register(a.API, h, operation{

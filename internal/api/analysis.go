@@ -11,6 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 )
 
+// analysisAPI has the operations of groups and statistics of dead letters.
+type analysisAPI struct{ *API }
+
 type analysisInput struct {
 	LetterFilter
 	Step  string `query:"step" enum:"hour,day" default:"day" doc:"Width of a time step"`
@@ -29,9 +32,6 @@ type analysisOutput struct{ Body report.Analysis }
 type groupsOutput struct{ Body report.GroupPage }
 
 type statsOutput struct{ Body report.Stats }
-
-// analysisAPI has the operations of groups and statistics of dead letters.
-type analysisAPI struct{ *API }
 
 func (a analysisAPI) operations(h huma.API) {
 	register(a.API, h, operation{

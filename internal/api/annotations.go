@@ -11,6 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
+// annotationAPI has the operations of holds and marks of dead letters.
+type annotationAPI struct{ *API }
+
 type holdInput struct {
 	Run  string `path:"run" format:"uuid"`
 	Body struct {
@@ -28,9 +31,6 @@ type markInput struct {
 }
 
 type annotationsOutput struct{ Body deadletter.Annotations }
-
-// annotationAPI has the operations of holds and marks of dead letters.
-type annotationAPI struct{ *API }
 
 func (a annotationAPI) operations(h huma.API) {
 	register(a.API, h, operation{

@@ -12,6 +12,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
 
+// breakerAPI has the operations of circuit breakers.
+type breakerAPI struct{ *API }
+
 type noInput struct{}
 
 type breakersOutput struct {
@@ -28,9 +31,6 @@ type breakerInput struct {
 }
 
 type breakerOutput struct{ Body casestatus.Breaker }
-
-// breakerAPI has the operations of circuit breakers.
-type breakerAPI struct{ *API }
 
 func (a breakerAPI) operations(h huma.API) {
 	register(a.API, h, operation{

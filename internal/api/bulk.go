@@ -19,6 +19,9 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
+// bulkAPI has the operations of bulk plans.
+type bulkAPI struct{ *API }
+
 type bulkPlanInput struct {
 	Body struct {
 		Action    string          `json:"action" enum:"fork,reconcile_by_lookup,purge,mark,hold,release"`
@@ -79,9 +82,6 @@ type bulksOutput struct{ Body bulk.Page }
 type bulkItemsOutput struct {
 	Body bulk.ItemPage
 }
-
-// bulkAPI has the operations of bulk plans.
-type bulkAPI struct{ *API }
 
 func (a bulkAPI) operations(h huma.API) {
 	register(a.API, h, operation{

@@ -20,6 +20,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
+// caseAPI has the operations of cases and their receipts.
+type caseAPI struct{ *API }
+
 type caseInput struct {
 	Case string `path:"case" format:"uuid"`
 }
@@ -95,9 +98,6 @@ type Verification struct {
 }
 
 type receiptsOutput struct{ Body Trail }
-
-// caseAPI has the operations of cases and their receipts.
-type caseAPI struct{ *API }
 
 func (a caseAPI) operations(h huma.API) {
 	register(a.API, h, operation{

@@ -12,6 +12,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// eventAPI has the operations of the event log.
+type eventAPI struct{ *API }
+
 type eventsInput struct {
 	After int64 `query:"after" minimum:"0" maximum:"9007199254740991" doc:"Start after this position: next of the previous answer"`
 	Limit int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
@@ -30,9 +33,6 @@ type streamInput struct {
 	After int64 `query:"after" minimum:"0" maximum:"9007199254740991" doc:"Start after this position"`
 	Last  int64 `header:"Last-Event-ID" minimum:"0" maximum:"9007199254740991" doc:"The same, as browsers send it when they reconnect; it has precedence"`
 }
-
-// eventAPI has the operations of the event log.
-type eventAPI struct{ *API }
 
 func (a eventAPI) operations(h huma.API) {
 	register(a.API, h, operation{

@@ -19,6 +19,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
+// exportAPI has the operations of searches by condition and exports of dead letters.
+type exportAPI struct{ *API }
+
 // Trailers of an export. A server sends them only after a complete export.
 const (
 	ExportedLetters   = "Recourse-Letters"
@@ -49,9 +52,6 @@ type searchOutput struct {
 var exportTypes = map[deadletter.Format]string{
 	deadletter.JSON: "application/json", deadletter.JSONL: "application/jsonl", deadletter.CSV: "text/csv; charset=utf-8",
 }
-
-// exportAPI has the operations of searches by condition and exports of dead letters.
-type exportAPI struct{ *API }
 
 func (a exportAPI) operations(h huma.API) {
 	register(a.API, h, operation{

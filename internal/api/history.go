@@ -11,6 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// historyAPI has the operations of operation logs.
+type historyAPI struct{ *API }
+
 // HistoryPage selects the entries to return. It is exported because huma ignores embedded
 // fields that are not.
 type HistoryPage struct {
@@ -28,9 +31,6 @@ type historyOutput struct {
 		Entries []postadjudication.OperationLogEntry `json:"entries"`
 	}
 }
-
-// historyAPI has the operations of operation logs.
-type historyAPI struct{ *API }
 
 // operations registers the operation logs of keys, refusals, plans, webhooks and circuit breakers.
 func (a historyAPI) operations(h huma.API) {

@@ -13,6 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// keyAPI has the operations of access keys.
+type keyAPI struct{ *API }
+
 type keysOutput struct {
 	Body struct {
 		Keys []access.Key `json:"keys"`
@@ -56,9 +59,6 @@ type revokeInput struct {
 }
 
 type keyOutput struct{ Body access.Key }
-
-// keyAPI has the operations of access keys.
-type keyAPI struct{ *API }
 
 func (a keyAPI) operations(h huma.API) {
 	register(a.API, h, operation{

@@ -19,6 +19,9 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
+// letterAPI has the operations of dead letters.
+type letterAPI struct{ *API }
+
 type inspectOutput struct {
 	Body deadletter.Inspection
 }
@@ -56,9 +59,6 @@ type reconcileInput struct {
 		Reference       string `json:"reference,omitempty" maxLength:"255" doc:"Where one can check it"`
 	}
 }
-
-// letterAPI has the operations of dead letters.
-type letterAPI struct{ *API }
 
 func (a letterAPI) operations(h huma.API) {
 	register(a.API, h, operation{

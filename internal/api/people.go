@@ -11,6 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// peopleAPI has the operations of the number of people that a plan needs.
+type peopleAPI struct{ *API }
+
 type peopleInput struct {
 	Body struct {
 		People int    `json:"people" minimum:"1" maximum:"2" doc:"How many people have to agree to state or free money by hand"`
@@ -25,9 +28,6 @@ type peopleHistoryOutput struct {
 		Versions []postadjudication.PeopleVersion `json:"versions"`
 	}
 }
-
-// peopleAPI has the operations of the number of people that a plan needs.
-type peopleAPI struct{ *API }
 
 func (a peopleAPI) operations(h huma.API) {
 	register(a.API, h, operation{

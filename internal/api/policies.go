@@ -15,6 +15,9 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
+// policyAPI has the operations of retry policies.
+type policyAPI struct{ *API }
+
 // PolicyBody is a retry policy. An absent member has its default.
 type PolicyBody struct {
 	MaxRetryAttempts int      `json:"max_retry_attempts,omitempty" minimum:"1" maximum:"10000" doc:"Maximum number of attempts, including the first" example:"3"`
@@ -72,9 +75,6 @@ type policyResetInput struct {
 }
 
 type policyOutput struct{ Body postadjudication.FamilyPolicy }
-
-// policyAPI has the operations of retry policies.
-type policyAPI struct{ *API }
 
 func (a policyAPI) operations(h huma.API) {
 	register(a.API, h, operation{

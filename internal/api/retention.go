@@ -11,14 +11,14 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
+// retentionAPI has the operations of retention rules.
+type retentionAPI struct{ *API }
+
 type retentionOutput struct {
 	Body struct {
 		Retention []retention.Effective `json:"retention"`
 	}
 }
-
-// retentionAPI has the operations of retention rules.
-type retentionAPI struct{ *API }
 
 func (a retentionAPI) operations(h huma.API) {
 	register(a.API, h, operation{

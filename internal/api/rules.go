@@ -13,6 +13,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 )
 
+// ruleAPI has the operations of replay rules.
+type ruleAPI struct{ *API }
+
 // RuleBody is a rule without its name.
 type RuleBody struct {
 	Enabled    bool            `json:"enabled"`
@@ -57,9 +60,6 @@ type rulesOutput struct {
 type ruleOutput struct{ Body replay.StoredRule }
 
 type ruleTrialOutput struct{ Body replay.Trial }
-
-// ruleAPI has the operations of replay rules.
-type ruleAPI struct{ *API }
 
 func (a ruleAPI) operations(h huma.API) {
 	register(a.API, h, operation{

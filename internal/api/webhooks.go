@@ -17,6 +17,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts/events"
 )
 
+// webhookAPI has the operations of webhooks.
+type webhookAPI struct{ *API }
+
 type webhooksOutput struct {
 	Body struct {
 		Webhooks []webhooks.Webhook `json:"webhooks"`
@@ -84,9 +87,6 @@ type newWebhookOutput struct{ Body NewWebhook }
 type webhookOutput struct{ Body webhooks.Webhook }
 
 type webhookTrialOutput struct{ Body webhooks.Trial }
-
-// webhookAPI has the operations of webhooks.
-type webhookAPI struct{ *API }
 
 func (a webhookAPI) operations(h huma.API) {
 	register(a.API, h, operation{
