@@ -14,21 +14,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
-// Keyless admits requests without a key as Local, with every role. It is for loopback only.
-type Keyless struct {
-	Tenant string // of requests that name none; empty: a request must name one
-}
-
-// Config holds what a Door needs.
-type Config struct {
-	Service *postadjudication.Service
-	Keyless *Keyless    // nil: a key is always needed
-	Log     *zap.Logger // none when nil
-
-	RequestLevel zapcore.Level     // level of the log line of each request
-	OnRefusal    func(code string) // called for each request refused with 401, 403 or 429; must not block; may be nil
-}
-
 // Door has what the HTTP doors of a process share: access keys, limits and quotas. Each of them is a Mux
 // of it. It is safe for concurrent use.
 type Door struct {
@@ -49,6 +34,21 @@ type Door struct {
 	ctx         context.Context    // done after Stop
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
+}
+
+// Config holds what a Door needs.
+type Config struct {
+	Service *postadjudication.Service
+	Keyless *Keyless    // nil: a key is always needed
+	Log     *zap.Logger // none when nil
+
+	RequestLevel zapcore.Level     // level of the log line of each request
+	OnRefusal    func(code string) // called for each request refused with 401, 403 or 429; must not block; may be nil
+}
+
+// Keyless admits requests without a key as Local, with every role. It is for loopback only.
+type Keyless struct {
+	Tenant string // of requests that name none; empty: a request must name one
 }
 
 // New returns a Door whose background loops run until Stop.
