@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -77,6 +78,8 @@ func (j Jobs) Events(ctx context.Context, after int64, limit int) (found []Event
 	}
 	return found, upTo, true, nil
 }
+
+type numbered = journal.NumberedReceipt
 
 // eventsOf returns the first events of numbered receipts, at most limit, and how many receipts it read.
 func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []Event, read int, err error) {

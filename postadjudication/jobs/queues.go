@@ -11,8 +11,6 @@ import (
 // Queue is a queue of jobs.
 type Queue = journal.JobQueue
 
-type numbered = journal.NumberedReceipt
-
 // maxQueuePage bounds the queues of a page.
 const maxQueuePage = 1000
 
