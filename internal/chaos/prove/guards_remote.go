@@ -70,7 +70,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "the dead letter of an adjudication is not deleted by one person",
-		Edits:    []Edit{{"postadjudication/jobs/retry.go", "	if isAdjudication(&letter.Run) {\n		return ErrNeedsPlan", "	if isAdjudication(&letter.Run) && false {\n		return ErrNeedsPlan"}},
+		Edits:    []Edit{{"postadjudication/jobs/delete.go", "	if isAdjudication(&letter.Run) {\n		return ErrNeedsPlan", "	if isAdjudication(&letter.Run) && false {\n		return ErrNeedsPlan"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASilentWorkerLeavesAnUnknownOutcome"},
 	},
 	{
