@@ -14,7 +14,7 @@
 // A Keyring caches a found key for CacheTTL. A revoked key is refused everywhere at most
 // that much later, an expired key at once.
 //
-// # House
+// # Dependencies
 //
 // It knows neither HTTP nor SQL nor settlements.
 package access

@@ -33,7 +33,7 @@
 //
 //	go run ./cmd/sandbox -durable=false go test ./internal/api -run TestTheOpenAPIDescriptionIsTheOneThatIsCommitted -rewrite
 //
-// # House
+// # Dependencies
 //
 // It decides nothing about settlements or gates, and contains no SQL.
 package api
