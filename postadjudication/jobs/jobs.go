@@ -24,7 +24,7 @@ const Family = casework.JobFamily
 // MaxPayload bounds the envelope of a job, in bytes.
 const MaxPayload = deadletter.MaxPayload
 
-// MaxPriority bounds the priority of a job, and -MaxPriority does from below.
+// MaxPriority bounds the priority of a job, which is from -MaxPriority to MaxPriority.
 const MaxPriority = 100
 
 // Store keeps jobs. It is safe for concurrent use.
@@ -66,7 +66,8 @@ type Retention interface {
 // jobName names a job.
 type jobName struct{ tenant, id string }
 
-// knownRuns bounds the jobs whose run is cached. A job beyond them is read.
+// knownRuns is how many jobs have their run cached, and how many queues are cached. The rest is read from, or
+// written to, the journal each time.
 const knownRuns = 8192
 
 // NewStore returns a store of jobs.

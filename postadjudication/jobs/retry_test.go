@@ -94,7 +94,7 @@ func TestARetryChangesWhatItSays(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for name, q := range map[string]jobs.Retry{
-		"reason":  {},
+		"reason":  {Queue: "never"},
 		"queue":   {Reason: "r", Queue: "line\nbreak"},
 		"payload": {Reason: "r", Payload: json.RawMessage(`{"password":"hunter2-hunter2"}`)},
 		"no JSON": {Reason: "r", Payload: json.RawMessage(`{"args":`)},
@@ -104,6 +104,10 @@ func TestARetryChangesWhatItSays(t *testing.T) {
 		if _, err := f.Jobs.DeadLetters().Retry(ctx, f.mustDie().ID, q); !errors.As(err, new(*refusal.FieldError)) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	queues, _, err := f.Queues(ctx, mail, 0, 10)
+	if err != nil || slices.ContainsFunc(queues, func(q jobs.Queue) bool { return q.Name == "never" }) || !slices.ContainsFunc(queues, func(q jobs.Queue) bool { return q.Name == "later" }) {
+		t.Errorf("%+v, %v", queues, err)
 	}
 	f.MustAudit()
 }

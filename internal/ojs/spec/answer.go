@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 )
 
-// Answer says for which job a worker answers.
+// Answer says which job a worker answers for.
 type Answer struct {
 	JobID   string // as it was given: not always an id
 	Worker  string // empty: whoever holds it
@@ -42,8 +42,8 @@ type Ack struct {
 	Result json.RawMessage // any JSON, as it was written; nil: none, or null
 }
 
-// ParseAck reads the body of an ack. A job id that is none is not refused: no job has it. The error is an
-// *Error; 413 if the result is longer than 64 KiB.
+// ParseAck reads the body of an ack. A job_id that is no valid id is not refused here: no job is found by it. The
+// error is an *Error; 413 if the result is longer than 64 KiB.
 func ParseAck(body []byte) (Ack, error) {
 	r, wrong := parseBody(body, answerNames{})
 	if wrong != nil {

@@ -6,7 +6,8 @@
 //
 //   - Equal input gives equal output. Time is an argument.
 //   - What a client wrote comes back as it wrote it: arguments, meta and members that the specification
-//     does not name are copied as text, numbers of any size included.
+//     does not name are copied as text, numbers of any size included. Only the queue and the retry policy of
+//     a run replace those of its envelope.
 //   - What two readers could understand differently is refused: a member given twice, in another case or
 //     in two places that disagree, half of a surrogate pair, and U+0000, which no store keeps.
 //   - A refusal names the member or parameter, by the path under which it was given, and never repeats
