@@ -22,11 +22,11 @@ const typeFilter = "must be a type, or the beginning of types and *"
 func (f Filter) problem() (field, problem string) {
 	prefix, isPrefix := strings.CutSuffix(f.Type, "*")
 	switch {
-	case f.Queue != "" && !ValidQueue(f.Queue):
+	case f.Queue != "" && !validQueue(f.Queue):
 		return "queue", "must be the name of a queue"
-	case f.Type != "" && !isPrefix && !ValidType(f.Type):
+	case f.Type != "" && !isPrefix && !validType(f.Type):
 		return "type", typeFilter
-	case isPrefix && prefix != "" && !ValidType(strings.TrimSuffix(prefix, ".")):
+	case isPrefix && prefix != "" && !validType(strings.TrimSuffix(prefix, ".")):
 		return "type", typeFilter
 	case !f.Since.IsZero() && !f.Until.IsZero() && !f.Until.After(f.Since):
 		return "until", "must be after since"

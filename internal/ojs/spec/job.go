@@ -156,7 +156,7 @@ func (p *jobParser) identity() {
 	switch {
 	case !given:
 		p.top.wrong("type", "is missing")
-	case !ValidType(kind):
+	case !validType(kind):
 		p.top.wrong("type", typeProblem)
 	}
 	p.job.Type = kind
@@ -167,7 +167,7 @@ func (p *jobParser) destination() {
 	queue, from, given := one(p.both("queue"), func(at place) (string, bool) { return at.text(at.name, MaxBody) }, equal[string])
 	p.job.Queue = DefaultQueue
 	if given {
-		if !ValidQueue(queue) {
+		if !validQueue(queue) {
 			from.wrong(from.name, queueProblem)
 		}
 		p.job.Queue = queue

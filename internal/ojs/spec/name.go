@@ -17,12 +17,12 @@ var (
 	typePattern  = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$`)
 )
 
-// ValidQueue reports whether a text is the name of a queue.
-func ValidQueue(s string) bool { return len(s) <= maxQueue && queuePattern.MatchString(s) }
+// validQueue reports whether a text is the name of a queue.
+func validQueue(s string) bool { return len(s) <= maxQueue && queuePattern.MatchString(s) }
 
-// ValidType reports whether a text is a type of jobs. The core document forbids a dash in a segment; the
+// validType reports whether a text is a type of jobs. The core document forbids a dash in a segment; the
 // API document and clients have it.
-func ValidType(s string) bool { return len(s) <= maxType && typePattern.MatchString(s) }
+func validType(s string) bool { return len(s) <= maxType && typePattern.MatchString(s) }
 
 const (
 	queueProblem = "must be lower-case letters, digits, dashes and dots, begin with a letter or digit, and be at most 128 bytes"

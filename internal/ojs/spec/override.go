@@ -97,7 +97,7 @@ func (o *overrider) applyQueue() {
 	if !given {
 		return
 	}
-	if !ValidQueue(queue) {
+	if !validQueue(queue) {
 		o.wrong("queue", queueProblem)
 		return
 	}
