@@ -96,7 +96,7 @@ func (l Letters) fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 	if q.Queue != "" {
 		seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
 		if err == nil {
-			err = l.s.Settlements.AddForkQueue(ctx, &seen, q.Queue, at)
+			err = l.s.Applier.AddForkQueue(ctx, &seen, q.Queue, at)
 		}
 		if err != nil {
 			return Forked{}, err

@@ -85,11 +85,11 @@ func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, lett
 // AddForkQueue makes the queue of a fork, unless it is empty, one of those that remote workers are told of. It
 // is called before the fork is committed: a run in a queue that nobody is told of could be forgotten. A letter
 // that can't be forked into the queue adds none.
-func (f *SettlementFamily) AddForkQueue(ctx context.Context, s *journal.Snapshot, queue string, at time.Time) error {
+func (c *Applier) AddForkQueue(ctx context.Context, s *journal.Snapshot, queue string, at time.Time) error {
 	if queue == "" || !s.Run.Remote || OpenGate(*s) != "" || (Forking{Queue: queue}).checkQueue(&s.Run) != nil {
 		return nil
 	}
-	return f.Journal.Cases.AddJobQueue(ctx, s.Run.Tenant, queue, at)
+	return c.Journal.Cases.AddJobQueue(ctx, s.Run.Tenant, queue, at)
 }
 
 // Decide is the decision to fork a letter. Facts must be of this letter as it was read.
