@@ -12,7 +12,13 @@ type Illegal struct {
 	Seq     int64
 	Subtype Subtype
 	What    string
+	Budget  bool // an attempt starts before its time or after its end, or the budget of the run shrinks
 }
+
+// budgetProblem is why a receipt does not keep the budget or the times of its run.
+type budgetProblem string
+
+func (p budgetProblem) Error() string { return string(p) }
 
 func (e *Illegal) Error() string {
 	return fmt.Sprintf("receipts: %s.%d %s: %s", e.Case, e.Seq, e.Subtype, e.What)
@@ -40,7 +46,8 @@ func Fold(rs []Receipt) (History, error) {
 			err = f.apply(r.Seq == int64(i+1), e)
 		}
 		if err != nil {
-			return History{}, &Illegal{Case: r.Case, Seq: r.Seq, Subtype: r.Subtype, What: err.Error()}
+			_, budget := err.(budgetProblem)
+			return History{}, &Illegal{Case: r.Case, Seq: r.Seq, Subtype: r.Subtype, What: err.Error(), Budget: budget}
 		}
 	}
 	f.h.Runs = make(map[RunID]RunHistory, len(f.runs))
@@ -90,14 +97,15 @@ func (f *foldState) apply(inOrder bool, e Entry) error {
 }
 
 func (f *foldState) transition(run *RunHistory, e Entry) error {
+	if e.Subtype.EndsAttempt() {
+		return f.ended(run, e)
+	}
 	switch e.Subtype {
 	case AttemptStarted:
 		if f.h.FirstSentAt.IsZero() {
 			f.h.FirstSentAt = e.At
 		}
 		return run.started(e)
-	case RetryScheduled, AttemptInterrupted, AttemptSucceeded, DeadLettered, Discarded, Cancelled:
-		return f.ended(run, e)
 	case Activated:
 		return run.activated(e)
 	case AnsweredLate:
@@ -153,13 +161,13 @@ func (r *RunHistory) started(e Entry) error {
 		return fmt.Errorf("attempt %d starts after attempt %d", e.Payload.Attempt, r.AttemptCount)
 	}
 	if r.Pending {
-		return errors.New("attempt starts before the run is activated")
+		return budgetProblem("attempt starts before the run is activated")
 	}
 	if !r.ExpiresAt.IsZero() && !e.At.Before(r.ExpiresAt) {
-		return errors.New("attempt starts after the run expired")
+		return budgetProblem("attempt starts after the run expired")
 	}
 	if e.At.Before(r.NextRetryAt) {
-		return fmt.Errorf("attempt starts %s before its time", r.NextRetryAt.Sub(e.At))
+		return budgetProblem(fmt.Sprintf("attempt starts %s before its time", r.NextRetryAt.Sub(e.At)))
 	}
 	r.AttemptCount++
 	r.State, r.NextRetryAt = StateRunning, time.Time{}
@@ -190,8 +198,8 @@ func (f *foldState) ended(run *RunHistory, e Entry) error {
 	}
 	p := e.Payload
 	if p.BudgetSpent < run.BudgetSpent || p.Recoveries < run.Recoveries {
-		return fmt.Errorf("budget_spent %d and recoveries %d fall to %d and %d",
-			run.BudgetSpent, run.Recoveries, p.BudgetSpent, p.Recoveries)
+		return budgetProblem(fmt.Sprintf("budget_spent %d and recoveries %d fall to %d and %d",
+			run.BudgetSpent, run.Recoveries, p.BudgetSpent, p.Recoveries))
 	}
 	run.BudgetSpent, run.Recoveries = p.BudgetSpent, p.Recoveries
 	run.NextRetryAt = time.Time{}
@@ -284,8 +292,11 @@ func (f *foldState) applyClass(run *RunHistory, p Payload) error {
 
 // requestCancel applies a request to end with the attempt that is open: the first one counts.
 func (r *RunHistory) requestCancel(e Entry) error {
-	if r.State != StateRunning || r.CancelRequested {
+	switch {
+	case r.State != StateRunning:
 		return errors.New("a cancel is asked for while the run is " + r.State)
+	case r.CancelRequested:
+		return errors.New("a cancel was asked for before, by " + r.CancelBy)
 	}
 	r.CancelRequested, r.CancelBy, r.CancelReason = true, e.Actor, e.Payload.Reason
 	return nil

@@ -203,6 +203,7 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 		return d
 	}
 	cancel := draftOf(Cancelled, 12, Payload{Attempt: 1})
+	ask := draftOf(CancelRequested, 11, Payload{Reason: "sent in error"})
 	succeed := draftOf(AttemptSucceeded, 12, Payload{Attempt: 1})
 	for name, test := range map[string]struct {
 		drafts []Draft // the last one is illegal
@@ -214,6 +215,8 @@ func TestFoldRefusesOrdersThatCannotBe(t *testing.T) {
 		"never submitted":         {[]Draft{start(1)}, "never submitted"},
 		"another never submitted": {[]Draft{submit(), of(runB, start(1))}, "never submitted"},
 		"hold of nothing":         {[]Draft{draftOf(HoldPlaced, 0, Payload{})}, "never submitted"},
+		"cancel asked of none":    {[]Draft{submit(), ask}, "while the run is pending"},
+		"cancel asked twice":      {[]Draft{submit(), start(1), ask, ask}, "a cancel was asked for before, by "},
 		"starts while running":    {[]Draft{submit(), start(1), start(2)}, "while the run is running"},
 		"starts after the end":    {[]Draft{submit(), start(1), die(1), start(2)}, "while the run is dead_lettered"},
 		"number skipped":          {[]Draft{submit(), start(2)}, "attempt 2 starts after attempt 0"},

@@ -69,33 +69,46 @@ const (
 	WebhookChanged          Subtype = "webhook-changed"      // a webhook was created, paused, resumed, rotated, replayed or deleted
 )
 
-// KnownSubtypes returns every subtype, source by source. The slice is the caller's.
-func KnownSubtypes() []Subtype {
-	return slices.Clone(knownSubtypes)
+// subtypesOf has the subtypes of each source. TestEverySubtypeHasItsOneSource counts them.
+var subtypesOf = []struct {
+	source   Source
+	subtypes []Subtype
+}{
+	{SourceRetry, []Subtype{RetryScheduled, DeadLettered, Discarded, ManualRetryRequested}},
+	{SourceExecution, []Subtype{
+		Submitted, Activated, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
+		Superseded, ConservationBreach, ReservationFreed,
+	}},
+	{SourceDeadLetter, []Subtype{Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused}},
+	{SourceOperations, []Subtype{
+		PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
+		DeadLettersRebuilt, LettersPruned, WebhookChanged,
+	}},
 }
 
-var knownSubtypes = []Subtype{
-	RetryScheduled, DeadLettered, Discarded, ManualRetryRequested,
-	Submitted, Activated, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
-	Superseded, ConservationBreach, ReservationFreed,
-	Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused,
-	PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-	DeadLettersRebuilt, LettersPruned, WebhookChanged,
-}
+// knownSubtypes and sourceOf are subtypesOf as a list and by subtype.
+var knownSubtypes, sourceOf = func() (known []Subtype, of map[Subtype]Source) {
+	of = map[Subtype]Source{}
+	for _, s := range subtypesOf {
+		known = append(known, s.subtypes...)
+		for _, subtype := range s.subtypes {
+			of[subtype] = s.source
+		}
+	}
+	return known, of
+}()
+
+// KnownSubtypes returns every subtype, source by source. The slice is the caller's.
+func KnownSubtypes() []Subtype { return slices.Clone(knownSubtypes) }
 
 // Source returns the source that s belongs to, and "" when s is not a known subtype.
-func (s Subtype) Source() Source {
+func (s Subtype) Source() Source { return sourceOf[s] }
+
+// EndsAttempt reports whether a receipt of the subtype ends the open attempt of its run.
+func (s Subtype) EndsAttempt() bool {
 	switch s {
-	case RetryScheduled, DeadLettered, Discarded, ManualRetryRequested:
-		return SourceRetry
-	case Submitted, Activated, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
-		Superseded, ConservationBreach, ReservationFreed:
-		return SourceExecution
-	case Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused:
-		return SourceDeadLetter
-	case PolicyChanged, BreakerOpened, BreakerReleased, OutOfBandChangeDetected, KeyCreated, KeyRevoked, AccessRefused, BulkChanged, RuleChanged, PeopleChanged,
-		DeadLettersRebuilt, LettersPruned, WebhookChanged:
-		return SourceOperations
+	case RetryScheduled, AttemptInterrupted, AttemptSucceeded, DeadLettered, Discarded, Cancelled:
+		return true
 	}
-	return ""
+	return false
 }

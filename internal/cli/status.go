@@ -104,11 +104,11 @@ func attemptsOf(trail []receipts.Receipt) []view.Attempt {
 		if err != nil {
 			continue
 		}
-		switch r.Subtype {
-		case receipts.AttemptStarted:
+		switch {
+		case r.Subtype == receipts.AttemptStarted:
 			open[r.Run] = len(out)
 			out = append(out, view.Attempt{Run: r.Run, Number: p.Attempt, Started: r.At})
-		case receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
+		case r.Subtype.EndsAttempt():
 			i, running := open[r.Run]
 			if !running {
 				continue
