@@ -12,15 +12,27 @@ import (
 type Settlement struct {
 	State              settlement.State
 	PaidUnderOlderKeys int64 // paid under older keys since the current generation began, in minor units
+	// Uncovered is what all payments took beyond what was reserved for them, in minor units. No sum that
+	// an escrow has committed beyond what it holds is greater than that of its cases together: a
+	// reservation is refused unless the escrow holds it.
+	Uncovered int64
 
 	keys     map[receipts.RunID]string             // operation key of each run
 	outcomes map[receipts.RunID]settlement.Outcome // what each run was submitted to do
 	paid     map[string]bool                       // operation keys whose payment is counted
+	excess   *excess                               // of the last receipt; nil: it was no payment beyond what was decided
+}
+
+// excess is what a payment moved beyond what was decided. The receipt after that of the payment states it.
+type excess struct {
+	run      receipts.RunID
+	decided  int64 // beyond what was decided
+	reserved int64 // beyond what was reserved: what older versions wrote
 }
 
 // FoldSettlement derives the settlement of a case from its receipts, in order. It returns an
-// error if a receipt states a settlement that does not follow from the receipts before it; the
-// result is then what followed until there.
+// error if a receipt states a settlement or an excess that does not follow from the receipts before
+// it, or if the receipt of an excess is missing; the result is then what followed until there.
 func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
 	for _, r := range rs {
@@ -28,14 +40,19 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if err != nil {
 			return f, err
 		}
+		if err := f.checkExcess(r, p); err != nil {
+			return f, err
+		}
 		e, ok := f.event(r, p)
 		if !ok {
 			continue
 		}
+		e.OlderPaid = f.PaidUnderOlderKeys
 		next, effect, err := settlement.Apply(f.State, e)
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
+		f.addExcess(r.Run, e, effect)
 		f.State = next
 		switch {
 		case e.Fact == settlement.Adjudicated, e.Fact == settlement.Readjudicated:
@@ -50,7 +67,41 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 			return f, fmt.Errorf("receipt %s states %d freed, and %d follows", r.ID(), p.Freed, -effect.Committed)
 		}
 	}
+	if f.excess != nil && f.excess.decided > 0 {
+		return f, fmt.Errorf("%d was paid beyond what was decided, and no receipt says so", f.excess.decided)
+	}
 	return f, nil
+}
+
+// addExcess notes what a payment took beyond what was reserved and decided.
+func (f *Settlement) addExcess(run receipts.RunID, e settlement.Event, effect settlement.Effect) {
+	if e.Repeated || e.Fact != settlement.Executed && e.Fact != settlement.ExecutedOlder {
+		return
+	}
+	f.Uncovered += max(0, effect.Committed)
+	if beyond := e.Paid - f.State.Reserved; beyond > 0 {
+		f.excess = &excess{run: run, decided: effect.Excess, reserved: beyond}
+	}
+}
+
+// checkExcess returns an error unless a receipt states the excess of the payment before it, as it must
+// if that payment has one, and may not otherwise. The receipt of a breach that names no run is of an escrow
+// as a whole, and states no payment.
+func (f *Settlement) checkExcess(r receipts.Receipt, p receipts.Payload) error {
+	last := f.excess
+	f.excess = nil
+	states := r.Subtype == receipts.ConservationBreach && !r.Run.IsZero()
+	switch {
+	case !states && (last == nil || last.decided == 0):
+		return nil
+	case !states:
+		return fmt.Errorf("receipt %s does not state that %d was paid beyond what was decided, and that follows", r.ID(), last.decided)
+	case last == nil || last.run != r.Run:
+		return fmt.Errorf("receipt %s states %d paid beyond what was decided, and the receipt before it is of no such payment", r.ID(), p.Excess)
+	case p.Excess != last.decided && p.Excess != last.reserved:
+		return fmt.Errorf("receipt %s states %d paid beyond what was decided, and %d follows", r.ID(), p.Excess, last.decided)
+	}
+	return nil
 }
 
 // event returns the settlement event that a receipt records; ok is false if it records none.
@@ -106,7 +157,7 @@ func (f *Settlement) executed(run receipts.RunID, p receipts.Payload) settlement
 
 // SettlementEvent returns the event of a settlement that a transition of its run is; ok is false
 // if it is none. executed says that the answer or finding of the transition states a payment,
-// and paid how much, in minor units.
+// and paid how much, in minor units. The caller sets Outcome, Repeated, OlderPaid and KeepReserved.
 func SettlementEvent(transition receipts.Subtype, executed bool, paid int64) (e settlement.Event, ok bool) {
 	switch transition {
 	case receipts.AttemptStarted:

@@ -1,7 +1,11 @@
 package binding
 
 import (
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -19,6 +23,53 @@ func TestOlderReceiptsOfCancelsAndClosingsFreedTheReservation(t *testing.T) {
 			if !ok || err != nil || s.Reserved != reserved || s.Progression == from {
 				t.Errorf("%s, kept %t: %+v, %v", subtype, kept, s, err)
 			}
+		}
+	}
+}
+
+// The receipt of a breach follows from the payment before it.
+func TestTheReceiptOfABreachStatesWhatFollows(t *testing.T) {
+	t.Parallel()
+	id, run := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New())
+	draft := func(subtype receipts.Subtype, p receipts.Payload) receipts.Draft {
+		return receipts.Draft{Run: run, Subtype: subtype, Actor: "test", At: time.Unix(1_800_000_000, 0), Payload: p}
+	}
+	submitted := draft(receipts.Submitted, receipts.Payload{OperationKey: "k", Outcome: "release", Generation: 1, Amount: 100})
+	started := draft(receipts.AttemptStarted, receipts.Payload{Attempt: 1})
+	paid := func(sum int64) receipts.Draft {
+		return draft(receipts.AttemptSucceeded, receipts.Payload{Attempt: 1, Moved: sum})
+	}
+	breach := func(excess int64) receipts.Draft {
+		return draft(receipts.ConservationBreach, receipts.Payload{Excess: excess})
+	}
+	hold := draft(receipts.HoldPlaced, receipts.Payload{})
+	freed := []receipts.Draft{submitted, started, draft(receipts.Cancelled, receipts.Payload{Attempt: 1})} // of older versions: it frees
+	found := draft(receipts.AnsweredLate, receipts.Payload{Attempt: 1, AttemptClass: receipts.ClassExecuted, Moved: 130})
+	for what, c := range map[string]struct {
+		drafts    []receipts.Draft
+		uncovered int64
+		word      string
+	}{
+		"paid as decided":            {[]receipts.Draft{submitted, started, paid(100)}, 0, ""},
+		"paid beyond":                {[]receipts.Draft{submitted, started, paid(130), breach(30), hold}, 30, ""},
+		"no receipt":                 {[]receipts.Draft{submitted, started, paid(130)}, 30, "no receipt says so"},
+		"another receipt":            {[]receipts.Draft{submitted, started, paid(130), hold, breach(30)}, 30, "does not state that 30 was paid"},
+		"another sum":                {[]receipts.Draft{submitted, started, paid(130), breach(3000)}, 30, "states 3000 paid beyond what was decided, and 30 follows"},
+		"nothing was paid beyond":    {[]receipts.Draft{submitted, started, paid(100), breach(30)}, 0, "of no such payment"},
+		"nothing was paid":           {[]receipts.Draft{submitted, breach(30)}, 0, "of no such payment"},
+		"twice":                      {[]receipts.Draft{submitted, started, paid(130), breach(30), breach(30)}, 30, "of no such payment"},
+		"of an escrow as a whole":    {[]receipts.Draft{submitted, {Subtype: receipts.ConservationBreach, Actor: "test", At: started.At, Payload: receipts.Payload{Excess: 7}}}, 0, ""},
+		"after it was freed":         {append(freed, found, breach(30)), 130, ""},
+		"likewise, an older version": {append(freed, found, breach(130)), 130, ""},
+		"likewise, another sum":      {append(freed, found, breach(100)), 130, "and 30 follows"},
+	} {
+		rs, _, err := receipts.Chain(id, "acme", receipts.Genesis(id), c.drafts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := FoldSettlement(rs)
+		if f.Uncovered != c.uncovered || (c.word == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %d uncovered, %v", what, f.Uncovered, err)
 		}
 	}
 }
