@@ -77,8 +77,8 @@ func Chain(c CaseID, tenant string, head Head, drafts ...Draft) ([]Receipt, Head
 	return rs, next, nil
 }
 
-// Broken says where the evidence of a case does not hold, and why. Seq is the sequence at which it was
-// noticed: of the receipt read, or of the one that should have been there.
+// Broken says where the evidence of a case does not hold, and why. Seq is the sequence of the receipt that
+// should stand there, whatever the receipt that was read says.
 type Broken struct {
 	Case CaseID
 	Seq  int64

@@ -6,9 +6,10 @@
 //	link(0) = SHA-256("recourse/1" ‖ 16 bytes of the case id)
 //	link(n) = SHA-256(link(n-1) ‖ n as 8 bytes big-endian ‖ SHA-256(body(n)))
 //
-// so that no receipt can be changed, moved, inserted or dropped from the middle unnoticed. A tail cut off
-// is noticed by comparing with an earlier head: [Heads] are written as text, and a [Verifier] that has
-// them compares. A verifier needs nothing but the receipts and, for that, the heads.
+// so that a receipt that is changed, moved, inserted or dropped from the middle is noticed, unless every link
+// after it is computed anew: links need no key. That, and a tail that was cut off, is noticed by a comparison
+// with an earlier head. [Heads] are written as text, and a [Verifier] that has them compares. A verifier needs
+// nothing but the receipts and, for that, the heads.
 //
 // [Fold] is the only way to derive a state from the receipts:
 //
@@ -23,6 +24,8 @@
 //	pending, scheduled           reconciled as executed                 -> succeeded
 //	letter open                  manual-retry-requested                 -> letter forked
 //	letter open                  reconciled as executed                 -> letter reconciled
+//	letter open                  reconciled with letter_closed          -> letter reconciled
+//	letter open                  reservation-freed                      -> letter reconciled
 //	letter open                  superseded                             -> letter superseded
 //	letter open                  purged, retention-expired              -> letter purged
 //

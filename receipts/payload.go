@@ -60,7 +60,7 @@ type Payload struct {
 	Lookup            string    `json:"lookup,omitempty"`             // what the escrow service answered when asked
 	LookupURL         string    `json:"lookup_url,omitempty"`         // of reconciled: where the service was asked, as a self-declared person said, without userinfo, query and fragment; not written by versions before
 	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
-	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference
+	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference; of a key's change: the prefix of the key; of a webhook's change: the id of the webhook
 	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
 	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
 	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked
@@ -69,16 +69,16 @@ type Payload struct {
 	Freed             int64     `json:"freed,omitempty"`              // reservation given back; of submitted: by a higher generation that asks for less than was kept reserved, which older versions did not write
 	Error             Failure   `json:"error,omitzero"`               // what went wrong
 
-	// Settlement is the settlement of the case after this receipt, or nil where the case has none.
+	// Settlement is the settlement of the case after this receipt, or nil if the receipt leaves it as it was, or the case has none.
 	Settlement *SettlementSnapshot `json:"settlement,omitempty"`
 
 	// What a person, a rule or a plan asked for.
 
 	NewRun           RunID  `json:"new_run,omitzero"`            // of a fork: the run created; of a death: the run that handles the letter
-	Changes          string `json:"changes,omitempty"`           // what the fork changed
+	Changes          string `json:"changes,omitempty"`           // what was changed, in words: by a fork or a mark, or of a key, policy, circuit breaker, rule, plan or webhook
 	Finding          string `json:"finding,omitempty"`           // "executed" or "not_executed"
 	FindingReference string `json:"finding_reference,omitempty"` // where the finding can be checked
-	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action
+	AskedFor         string `json:"asked_for,omitempty"`         // of a refusal: the action; of a plan: what it does; of a webhook's change: what was done
 	RefusedBy        string `json:"refused_by,omitempty"`        // of a refusal: the rule
 	Bulk             string `json:"bulk,omitempty"`              // the bulk plan that asked for it
 	PlannedBy        string `json:"planned_by,omitempty"`        // who made that plan; the actor ran it
@@ -86,7 +86,7 @@ type Payload struct {
 	People           int    `json:"people,omitempty"`            // 1: no second person was required where usually two are; of people-changed: the new number
 	SelfDeclared     bool   `json:"self_declared,omitempty"`     // the actor is the name that was typed beside the database: no key proves it
 	Rule             string `json:"rule,omitempty"`              // of a rule's change: the rule as it is then, or was when it was deleted, as JSON
-	Webhook          string `json:"webhook,omitempty"`           // of a webhook's change: the webhook as it is then, as JSON without secrets; Reference is its id, AskedFor what was done
+	Webhook          string `json:"webhook,omitempty"`           // of a webhook's change: the webhook as it is then, as JSON without secrets
 
 	// WebhookPosition is where a webhook continues; of changes that set no position: nil.
 	WebhookPosition *WebhookPosition `json:"webhook_position,omitempty"`

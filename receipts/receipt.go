@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Draft is a receipt about to be written: what its author says. Case and tenant are the author's context,
-// sequence and link are given where the head of the case is locked.
+// Draft is a receipt about to be written: what its author says. Chain adds the case, the tenant, the sequence and
+// the link.
 type Draft struct {
 	Run     RunID     // zero when the fact is about the case and no single run
 	Subtype Subtype   // one of KnownSubtypes

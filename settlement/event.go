@@ -34,9 +34,9 @@ type Event struct {
 	Outcome      Outcome // (re-)adjudicated: what was decided; executed, under whatever key: what was paid
 	Generation   int     // (re-)adjudicated
 	Amount       int64   // (re-)adjudicated: minor units to move
-	Paid         int64   // executed, under whatever key: minor units that were moved
-	Repeated     bool    // likewise: the payment of this operation key is recorded already; Paid is not read
-	OlderPaid    int64   // executed, under whatever key: what was paid under older keys since the present generation began; read where State.NeedsOlderPaid
+	Paid         int64   // executed, under whatever key: minor units that were moved; not read if Repeated
+	Repeated     bool    // executed, under whatever key: the payment of this operation key is recorded already, so that nothing changes
+	OlderPaid    int64   // executed, under whatever key: minor units that were paid under older keys since the present generation began; zero does unless State.NeedsOlderPaid
 	KeepReserved bool    // cancelled, closed: the reservation stays
 }
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Apply returns the state of a case after an event. Every state is a result of Apply.
-// The result depends on the arguments only.
+// Apply returns the state of a case after an event. Every state but the zero one, which is that of a case
+// without a fact, is a result of Apply. The result depends on the arguments only.
 //
 // It returns a *Refused for a fact that the table does not list for the status of the
 // case, and a *FieldError naming "outcome", "generation", "amount" or "paid" for
@@ -108,7 +108,8 @@ var table = map[Fact]rule{
 		from: openStatuses, stays: endedStatuses,
 		to: PartiallySettled, code: Approve, lifecycle: lift, money: pay, reason: reasonCompletedPart,
 	},
-	// It never ends a case: a person decides whether it carries out the present decision.
+	// A payment under an older key changes no status: a person decides whether it carries out the present
+	// decision.
 	ExecutedOlder: {stays: existingStatuses, money: payOlder},
 	DeadLettered: {
 		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: endedStatuses,

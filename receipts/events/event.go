@@ -137,8 +137,8 @@ type Failure struct {
 //	webhook-changed        webhook.paused    {webhookId, actor, reason}   when it was paused, by a person or by itself
 //	all others             none: they are in the trail only
 //
-// A run has exactly one of run.completed, run.failed and run.cancelled. Later events
-// of the run are about its money and its letter only.
+// A run that has ended has exactly one of run.completed, run.failed and run.cancelled, and a live run has
+// none. Later events of the run are about its money and its letter only.
 func Of(r receipts.Receipt) ([]Event, error) {
 	p, err := r.Known()
 	if err != nil {

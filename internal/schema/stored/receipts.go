@@ -62,8 +62,7 @@ func CaseTrail(ctx context.Context, q Querier, tenant string, caseID receipts.Ca
 	return selectReceipts(ctx, q, `SELECT `+ReceiptColumns+` FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 ORDER BY seq`, tenant, caseID.String())
 }
 
-// OptionalCase returns a parameter that selects one case; nil, for the zero id, selects none in
-// particular.
+// OptionalCase returns a parameter that selects one case; nil, which selects all cases, for the zero id.
 func OptionalCase(id receipts.CaseID) *string {
 	if id.IsZero() {
 		return nil

@@ -47,11 +47,11 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// oldestVersion is the first version that this program can read and migrate.
+// oldestVersion is the first version that this program can migrate.
 const oldestVersion = 100
 
-// CheckVersion returns nil if a program of version want can read or migrate a schema of
-// version have. 0 is a schema without tables.
+// CheckVersion returns nil if a program of version want can migrate a schema of version have to its own, or
+// both are the same. 0 is a schema without tables.
 func CheckVersion(have, want int64) error {
 	switch {
 	case have > want:
