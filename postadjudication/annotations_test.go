@@ -66,7 +66,7 @@ func TestALetterReleasedFromItsHoldIsAnnouncedAgain(t *testing.T) {
 	r.MustAudit()
 	of := ` WHERE run_id = '` + letter.Run.String() + `'`
 	rig.CheckAuditDetects(r, "the expiry from before the hold is restored", `UPDATE recourse.annotations SET announced = true, ends_at = dead_at + interval '180 days' FROM recourse.runs WHERE id = run_id AND run_id = '`+letter.Run.String()+`'`,
-		`UPDATE recourse.annotations SET announced = false, ends_at = NULL`+of, "the receipts say held false, reprocess_eligible unsaid, manual_review_required unsaid, end not announced")
+		`UPDATE recourse.annotations SET announced = false, ends_at = NULL`+of, "the receipts say nothing")
 	k.MustPrune(retention.Report{Announced: 1})
 	payloads := k.Payloads(letter, receipts.RetentionEnding)
 	if len(payloads) != 2 || payloads[1].ExpiresAt.Before(k.Now().Add(6*day)) {

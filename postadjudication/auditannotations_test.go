@@ -65,8 +65,8 @@ func TestAnnotationsThatDifferFromTheirReceiptsAreFound(t *testing.T) {
 	rig.CheckAuditDetects(r, "a hold has another reason", `UPDATE recourse.annotations SET hold_reason = 'other'`+of(held), `UPDATE recourse.annotations SET hold_reason = '`+holdReason+`'`+of(held), named(held))
 	rig.CheckAuditDetects(r, "a letter is held", `UPDATE recourse.annotations SET held = true, hold_reason = 'x'`+of(marked), `UPDATE recourse.annotations SET held = false, hold_reason = ''`+of(marked), named(marked)+"held true")
 	rig.CheckAuditDetects(r, "a mark is turned", `UPDATE recourse.annotations SET reprocess_eligible = false`+of(marked), `UPDATE recourse.annotations SET reprocess_eligible = true`+of(marked),
-		"reprocess_eligible false, manual_review_required false")
-	rig.CheckAuditDetects(r, "a mark is taken away", `UPDATE recourse.annotations SET manual_review_required = NULL`+of(marked), `UPDATE recourse.annotations SET manual_review_required = false`+of(marked), "manual_review_required unsaid")
+		named(marked)+"mark reprocess_eligible false, the receipts say true")
+	rig.CheckAuditDetects(r, "a mark is taken away", `UPDATE recourse.annotations SET manual_review_required = NULL`+of(marked), `UPDATE recourse.annotations SET manual_review_required = false`+of(marked), named(marked)+"mark manual_review_required nothing, the receipts say false")
 	rig.CheckAuditDetects(r, "the end is moved", `UPDATE recourse.annotations SET ends_at = ends_at - interval '1 day'`+of(plain), `UPDATE recourse.annotations SET ends_at = ends_at + interval '1 day'`+of(plain), named(plain))
 	rig.CheckAuditDetects(r, "annotations are removed", `CREATE TABLE recourse.stolen AS SELECT * FROM recourse.annotations`+of(held)+`; DELETE FROM recourse.annotations`+of(held), `INSERT INTO recourse.annotations SELECT * FROM recourse.stolen`, named(held))
 	rig.CheckAuditDetects(r, "a purged letter has annotations", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES ('`+gone.Run.String()+`', 'acme', true, 'x')`, `DELETE FROM recourse.annotations`+of(gone), named(gone)+"held true")
@@ -96,12 +96,12 @@ func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	r.MustAudit()
 	of := func(k postadjudication.AccessKey) string { return ` WHERE prefix = '` + k.Prefix + `'` }
 	named := func(k postadjudication.AccessKey) string { return "the access key " + k.Prefix + " of acme: stored " }
-	rig.CheckAuditDetects(r, "roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"user:ada as auditor+admin")
-	rig.CheckAuditDetects(r, "principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"user:eve")
+	rig.CheckAuditDetects(r, "roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"terms user:ada as auditor+admin")
+	rig.CheckAuditDetects(r, "principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"terms user:eve")
 	rig.CheckAuditDetects(r, "end", `UPDATE recourse.keys SET expires_at = expires_at + interval '1 day'`+of(valid), `UPDATE recourse.keys SET expires_at = expires_at - interval '1 day'`+of(valid), named(valid))
 	rig.CheckAuditDetects(r, "brought back", `CREATE TABLE recourse.was AS SELECT prefix, revoked_at, revoked_by FROM recourse.keys`+of(revoked)+`; UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(revoked),
-		`UPDATE recourse.keys k SET revoked_at = w.revoked_at, revoked_by = w.revoked_by FROM recourse.was w WHERE w.prefix = k.prefix`, named(revoked)+"as revoked false")
-	rig.CheckAuditDetects(r, "revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"as revoked true")
+		`UPDATE recourse.keys k SET revoked_at = w.revoked_at, revoked_by = w.revoked_by FROM recourse.was w WHERE w.prefix = k.prefix`, named(revoked)+"revoked false")
+	rig.CheckAuditDetects(r, "revoked without a receipt", `UPDATE recourse.keys SET revoked_at = created_at, revoked_by = 'user:eve'`+of(valid), `UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`+of(valid), named(valid)+"revoked true")
 	rig.CheckAuditDetects(r, "made without a receipt", `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by)
 		SELECT gen_random_uuid(), 'aaaaaaaaaaaa', sha256('x'), tenant, principal, roles, created_at, created_by FROM recourse.keys`+of(valid), `DELETE FROM recourse.keys WHERE prefix = 'aaaaaaaaaaaa'`,
 		"the access key aaaaaaaaaaaa of acme: no receipt says that it was made")

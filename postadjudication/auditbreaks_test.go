@@ -9,6 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -164,6 +166,52 @@ func TestOneCaseIsAuditedWithWhatDependsOnIt(t *testing.T) {
 	}
 	if _, err := audit.Case(ctx, r.AuditReader(), "bank", receipts.CaseID(a.Breaks[0].Case), r.AuditQuery()); err == nil {
 		t.Error("another tenant audited it")
+	}
+}
+
+// The audit of one case makes every check of its rows that the audit of its tenant makes.
+func TestOneCaseIsAuditedForEveryRowOfIt(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	ctx := context.Background()
+	mine, other := r.DeadLetter(1, rig.Refuses), r.DeadLetter(2, rig.Refuses)
+	plan := r.MustPlan(bulk.Request{Reason: "perhaps", Action: bulk.Hold, Filter: deadletter.Filter{Transaction: "txr_1"}})
+	r.MustAudit()
+	if err := r.Index().CatchUp(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.StopWorkers()
+	s, err := r.Status(ctx, "acme", mine.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := `'` + mine.Run.String() + `'`
+	for _, c := range []struct{ what, harm, mend, invariant, word string }{
+		{"a request to cancel", `UPDATE recourse.runs SET cancel_requested = true, cancel_by = 'user:bob' WHERE id IN (` + id + `, '` + other.Run.String() + `')`, `UPDATE recourse.runs SET cancel_requested = false, cancel_by = ''`, audit.InvariantFold, "to be cancelled by user:bob"},
+		{"a handler", `INSERT INTO recourse.handlers (letter, run, tenant) VALUES (` + id + `, gen_random_uuid(), 'acme')`, `DELETE FROM recourse.handlers`, audit.InvariantLetters, "do not refer to each other"},
+		{"an operation", `CREATE TABLE kept AS TABLE recourse.operations; DELETE FROM recourse.operations`, `INSERT INTO recourse.operations TABLE kept`, audit.InvariantAccounted, "refers to operation"},
+		{"an item of a plan", `UPDATE recourse.bulk_items SET outcome = 'done' WHERE bulk_id = '` + plan.ID.String() + `'`, `UPDATE recourse.bulk_items SET outcome = ''`, audit.InvariantFold, "and the receipts say that the plan did nothing"},
+		{"an annotation", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES (` + id + `, 'acme', true, 'x')`, `DELETE FROM recourse.annotations`, audit.InvariantFold, "is held, marked or announced, and no receipt says so"},
+		{"a breach", `UPDATE recourse.escrows SET breached = 7`, `UPDATE recourse.escrows SET breached = 0`, audit.InvariantEscrows, "stored as breached by 7"},
+	} {
+		testkit.Tamper(t, r.DB, c.harm)
+		a, err := audit.Case(ctx, r.AuditReader(), "acme", s.Case, r.AuditQuery())
+		if err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		found := 0
+		for _, b := range a.Breaks {
+			if b.Invariant == c.invariant && strings.Contains(b.What, c.word) {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s: %+v", c.what, a.Breaks)
+		}
+		testkit.Tamper(t, r.DB, c.mend)
+	}
+	if a, err := audit.Case(ctx, r.AuditReader(), "acme", s.Case, r.AuditQuery()); err != nil || !a.OK() {
+		t.Errorf("afterwards: %+v, %v", a, err)
 	}
 }
 

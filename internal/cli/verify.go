@@ -225,8 +225,8 @@ func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit
 	return v, names, nil
 }
 
-// saveHeads writes the heads of an audit to a file, if one is named, nothing is broken and no
-// trigger is disabled.
+// saveHeads writes the heads of an audit to a file, if one is named, nothing is broken, no trigger is
+// disabled, and there are receipts.
 func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Report) error {
 	switch {
 	case name == "":
@@ -236,6 +236,9 @@ func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Repor
 		return nil
 	case len(v.TriggersOff) > 0:
 		sh.Note(name + " was not written: triggers are disabled.")
+		return nil
+	case len(report.Heads) == 0:
+		sh.Note(name + " was not written: there are no receipts.")
 		return nil
 	}
 	return writeHeads(name, report.Heads)
@@ -265,7 +268,7 @@ func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *aud
 		case !errors.Is(err, audit.ErrNotFound):
 			return report, err
 		case a.heads != "": // the head was saved: CompareHeads reports the missing case
-			return audit.Empty(), nil
+			return audit.Empty(source), nil
 		}
 		return nil, a.caseNotFound()
 	}
@@ -335,8 +338,11 @@ func onePerson(ctx context.Context, db *audit.Database, tenants []string) (out [
 func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
+	if v.Receipts == 0 {
+		s.Text("There are no receipts.")
+	}
 	if f := v.Archive; f != nil {
-		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed.", shell.Plural(f.Files, "file"), f.Same, f.Missing, f.Changed)
+		s.Text("Archive: %s named, %d as their receipts say, %d missing, %d changed, %d unreadable.", shell.Plural(f.Files, "file"), f.Same, f.Missing, f.Changed, f.Unreadable)
 	}
 	for _, tenant := range v.OnePerson {
 		s.Text("people: 1. In %s one person may decide about money by hand.", tenant)

@@ -1,6 +1,9 @@
 package cli_test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -100,4 +103,33 @@ func TestACaseInTheHeadsThatIsGoneOrMovedIsABreak(t *testing.T) {
 	broken("gone", "the trail ends at 0, the saved head is at 1")
 	broken("gone, alone", "the trail ends at 0, the saved head is at 1", "--case", caseID)
 	p.Run("", "receipts", "verify", "--tenant", "acme", "--case", caseID).Check(t, "without heads", 1, "has no case")
+}
+
+// Of a database without receipts there is nothing to note, and of a case that a file lacks only what a file
+// can show is said to hold.
+func TestVerifyClaimsNothingOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	dir := t.TempDir()
+	heads, file := filepath.Join(dir, "heads"), filepath.Join(dir, "all.jsonl")
+	empty := p.Run("", "receipts", "verify", "--all-tenants", "--save-heads", heads)
+	empty.Check(t, "an empty database", 0, "was not written: there are no receipts")
+	if _, err := os.Stat(heads); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(empty.Out, "There are no receipts.") {
+		t.Errorf("%v: %s", err, empty.Out)
+	}
+	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
+	p.Run("", "receipts", "export", "--all-tenants", file).Check(t, "export", 0, "")
+	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 0, "")
+	p.Run("", "receipts", "verify", "--all-tenants", "--save-heads", heads).Check(t, "save", 0, "")
+	var missing string
+	if err := testkit.OpenAsOwner(t, p.URL).QueryRow(`SELECT id FROM recourse.cases WHERE subject = 'txr_2'`).Scan(&missing); err != nil {
+		t.Fatal(err)
+	}
+	got := p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file, "--case", missing, "--heads", heads, "--json")
+	got.Check(t, "a case that is not in the file", 1, "broken")
+	for name, verdict := range got.Object(t)["invariants"].(map[string]any) {
+		if verdict == "ok" && name != audit.InvariantChains {
+			t.Errorf("%s is said to be ok", name)
+		}
+	}
 }

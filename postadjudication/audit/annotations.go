@@ -46,12 +46,12 @@ func (d *annotationAudit) compare(ctx context.Context, a *Report) error {
 	for run := range d.recorded {
 		ids = append(ids, run)
 	}
-	stored, err := d.rows.Annotations(ctx, d.tenant, ids)
+	rows, err := d.rows.Annotations(ctx, d.tenant, ids)
 	if err != nil {
 		return err
 	}
 	for run, recorded := range d.recorded {
-		if sameAnnotations(stored[run], recorded) {
+		if len(compareAnnotations(rows[run], recorded)) == 0 {
 			continue
 		}
 		rs, now, err := d.rows.CaseAnnotations(ctx, d.tenant, d.cases[run])
@@ -59,9 +59,7 @@ func (d *annotationAudit) compare(ctx context.Context, a *Report) error {
 			return err
 		}
 		then := a.foldAnnotations(d.tenant, rs)
-		if !sameAnnotations(now[run], then[run]) {
-			a.failDiffering(InvariantFold, breakSubject{tenant: d.tenant, caseID: d.cases[run], run: run}, annotationText(now[run]), annotationText(then[run]), "letter %s of %s: stored %s, the receipts say %s", run, d.tenant, annotationText(now[run]), annotationText(then[run]))
-		}
+		compareAnnotations(now[run], then[run]).fail(a, breakSubject{tenant: d.tenant, caseID: d.cases[run], run: run}, fmt.Sprintf("letter %s of %s", run, d.tenant))
 	}
 	clear(d.recorded)
 	clear(d.cases)
@@ -123,24 +121,19 @@ func foldMarks(d *Annotations, changes string) bool {
 	return true
 }
 
-// sameAnnotations compares stored annotations with receipts.
-func sameAnnotations(stored, recorded Annotations) bool {
-	same := func(a, b *bool) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
-	return stored.Held == recorded.Held && stored.HoldReason == recorded.HoldReason && same(stored.Reprocess, recorded.Reprocess) && same(stored.Review, recorded.Review) &&
-		stored.MarkReason == recorded.MarkReason && stored.RetentionEndsAt.Equal(recorded.RetentionEndsAt)
-}
-
-// annotationText formats annotations without texts that people wrote.
-func annotationText(d Annotations) string {
+// compareAnnotations compares stored annotations with receipts.
+func compareAnnotations(row, recorded Annotations) (d differences) {
 	mark := func(b *bool) string {
 		if b == nil {
-			return "unsaid"
+			return ""
 		}
 		return strconv.FormatBool(*b)
 	}
-	ends := "not announced"
-	if !d.RetentionEndsAt.IsZero() {
-		ends = d.RetentionEndsAt.Format("2006-01-02T15:04:05Z07:00")
-	}
-	return fmt.Sprintf("held %t, reprocess_eligible %s, manual_review_required %s, end %s", d.Held, mark(d.Reprocess), mark(d.Review), ends)
+	d.compare("held", row.Held, recorded.Held)
+	d.compare("reason of the hold", row.HoldReason, recorded.HoldReason)
+	d.compare("mark reprocess_eligible", mark(row.Reprocess), mark(recorded.Reprocess))
+	d.compare("mark manual_review_required", mark(row.Review), mark(recorded.Review))
+	d.compare("reason of the mark", row.MarkReason, recorded.MarkReason)
+	d.compareTimes("announced end", row.RetentionEndsAt, recorded.RetentionEndsAt)
+	return d
 }

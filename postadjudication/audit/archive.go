@@ -21,6 +21,8 @@ type Archived struct {
 	Same    int `json:"same"`    // content matches the digest in the receipts
 	Missing int `json:"missing"` // no such file in the archive
 	Changed int `json:"changed"` // content differs from the digest in the receipts
+	// Unreadable counts files that are there, and names that are not those of files of the archive.
+	Unreadable int `json:"unreadable"`
 }
 
 // OpenArchive returns the archive in an existing directory, for reading.
@@ -32,8 +34,8 @@ func OpenArchive(path string) (archive.Store, error) {
 	return d, nil
 }
 
-// archiveCheck reads each archive file once per digest that receipts give for it. It keeps a
-// digest of each name and digest, and the problem found.
+// archiveCheck reads each archive file once per digest that receipts give for it. It keeps the results by
+// the SHA-256 of name and digest.
 type archiveCheck struct {
 	store   archive.Store // nil: nothing is checked
 	results map[[sha256.Size]byte]archiveFileResult
@@ -89,8 +91,11 @@ func (c *archiveCheck) compare(ctx context.Context, name, digest string) (file a
 	case errors.Is(err, fs.ErrNotExist):
 		c.summary.Missing++
 		return archiveFileResult{problem: "archive file " + name + " is missing"}, nil
+	case err != nil && ctx.Err() != nil:
+		return archiveFileResult{}, ctx.Err()
 	case err != nil:
-		return archiveFileResult{}, err
+		c.summary.Unreadable++
+		return archiveFileResult{problem: "archive file " + name + " can't be read: " + err.Error()}, nil
 	case got != digest:
 		c.summary.Changed++
 		return archiveFileResult{"archive file " + name + " is changed: its SHA-256 is " + got + ", the receipt says " + digest, got}, nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"strconv"
 
 	"github.com/recourse-dev/recourse/internal/archive"
 	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
@@ -20,11 +19,12 @@ type Query struct {
 	// its tenant only. Zero: all cases.
 	Case receipts.CaseID
 	// MaxRecoveries is how many workers a run may lose, as configured in the processes that
-	// execute. 0: DefaultMaxRecoveries; negative: no limit.
+	// execute. 0: DefaultMaxRecoveries, which is 5; negative: no limit.
 	MaxRecoveries int
 	Archive       archive.Store // if set, the archive files that receipts name are compared with their digests
-	// Progress is called now and then on the goroutine of the audit, with the current part and
-	// the number of cases done. May be nil.
+	// Progress is called after every 100 cases and at the beginning of each later part, on the goroutine
+	// of the audit, with the part, the number of cases done and the number of all cases. May be nil. It is
+	// not called for an audit of one case.
 	Progress func(part string, done, of int)
 }
 
@@ -68,9 +68,9 @@ func (s *auditor) newCaseReport() *Report {
 }
 
 // Run checks the whole trail of the tenants of the query, or of all tenants, against the stored
-// state. It reads case by case in bounded memory. It may run while others write: a case that
-// seems wrong is read again in one transaction before it is reported broken. After an error the
-// report has what was found until then.
+// state. It reads case by case, and keeps the head of each. It may run while others write: a case that
+// seems wrong is read again in one transaction before it is reported broken. The report that comes with
+// an error has what was found until then; it is nil if the audit could not begin.
 func Run(ctx context.Context, r Reader, q Query) (*Report, error) {
 	s, tenants := newAuditor(r, q), q.Tenants
 	if !q.Case.IsZero() {
@@ -80,6 +80,7 @@ func Run(ctx context.Context, r Reader, q Query) (*Report, error) {
 		return s.auditSingleCase(ctx, tenants[0], q.Case)
 	}
 	a := s.newReport()
+	tenants = slices.Compact(slices.Sorted(slices.Values(tenants)))
 	if len(tenants) == 0 {
 		var err error
 		if tenants, err = r.Tenants(ctx); err != nil {
@@ -131,10 +132,14 @@ func (s *auditor) auditTenant(ctx context.Context, a *Report, tenant string) err
 // auditRows compares a tenant's rows with its receipts. It reads the cases and the receipts side by
 // side, both in the order of case ids.
 func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error {
-	trail, stop := iter.Pull2(groupByCase(s.receipts.Receipts(ctx, tenant)))
+	escrows, err := s.newEscrowAudit(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	nextCase, stop := iter.Pull2(groupByCase(s.receipts.Receipts(ctx, tenant)))
 	defer stop()
-	sums, annotations := map[string]int64{}, s.newAnnotationAudit(tenant)
-	rs, err, ok := trail()
+	annotations := s.newAnnotationAudit(tenant)
+	rs, err, ok := nextCase()
 	for c, caseErr := range s.rows.Cases(ctx, tenant) {
 		if err := errors.Join(caseErr, err); err != nil {
 			return err
@@ -144,14 +149,14 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 			if err := s.auditOrphanedReceipts(ctx, a, tenant, rs[0].Case); err != nil {
 				return err
 			}
-			if rs, err, ok = trail(); err != nil {
+			if rs, err, ok = nextCase(); err != nil {
 				return err
 			}
 		}
 		var caseReceipts []receipts.Receipt
 		if ok && rs[0].Case == caseID {
 			caseReceipts = rs
-			rs, err, ok = trail()
+			rs, err, ok = nextCase()
 		}
 		found, last, err := s.auditCaseRechecked(ctx, tenant, c, caseReceipts)
 		if err != nil {
@@ -164,11 +169,9 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 		if err := errors.Join(annotations.add(ctx, a, caseReceipts), s.files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, caseReceipts)); err != nil {
 			return err
 		}
-		if last.Escrow != 0 {
-			sums[last.Reference] += last.State.Reserved + last.State.Released + last.State.Refunded
-		}
+		escrows.add(&last, found)
 	}
-	for ; ok && err == nil; rs, err, ok = trail() {
+	for ; ok && err == nil; rs, err, ok = nextCase() {
 		if err := s.auditOrphanedReceipts(ctx, a, tenant, rs[0].Case); err != nil {
 			return err
 		}
@@ -180,18 +183,18 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 	if err := errors.Join(annotations.compare(ctx, a), s.checkTenant(ctx, a, tenant)); err != nil {
 		return err
 	}
-	return s.auditEscrows(ctx, a, tenant, sums)
+	return escrows.compare(ctx, a)
 }
 
 // auditOrphanedReceipts reports receipts of a case that is not stored.
 func (s *auditor) auditOrphanedReceipts(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
-	c, trail, err := s.rows.Case(ctx, tenant, caseID)
+	c, rs, err := s.rows.Case(ctx, tenant, caseID)
 	if err != nil || len(c.Runs) > 0 {
 		return err
 	}
 	_, operations, err := s.rows.OperationLog(ctx, tenant, caseID)
 	if err == nil && !operations { // an operation log has no runs; auditOperations checks it
-		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, but the case is not stored", caseID, len(trail))
+		a.fail(InvariantChains, breakSubject{tenant: tenant, caseID: caseID}, "case %s: %d receipts, but the case is not stored", caseID, len(rs))
 	}
 	return err
 }
@@ -205,8 +208,11 @@ func (s *auditor) auditCaseRechecked(ctx context.Context, tenant string, c Store
 		}
 	}
 	c, rs, err := s.rows.Case(ctx, tenant, c.ID)
-	if err != nil || len(c.Runs) == 0 {
-		return nil, StoredCase{}, errors.Join(err, errCaseVanished)
+	switch {
+	case err != nil:
+		return nil, StoredCase{}, err
+	case len(c.Runs) == 0:
+		return nil, StoredCase{}, errCaseVanished
 	}
 	return auditCase(&c, rs, s.maxRecoveries), c, nil
 }
@@ -234,35 +240,4 @@ func groupByCase(rs iter.Seq2[receipts.Receipt, error]) iter.Seq2[[]receipts.Rec
 			yield(group, nil)
 		}
 	}
-}
-
-// auditEscrows compares a tenant's escrows with the sums of its cases, by reference.
-func (s *auditor) auditEscrows(ctx context.Context, a *Report, tenant string, sums map[string]int64) error {
-	escrows, err := s.rows.Escrows(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	for _, e := range escrows {
-		if err := s.auditEscrow(ctx, a, tenant, e, sums[e.Reference]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// auditEscrow compares the committed sum of an escrow with its cases, and with the sum it
-// holds. A sum that seems wrong is read again in one transaction first.
-func (s *auditor) auditEscrow(ctx context.Context, a *Report, tenant string, e Escrow, sum int64) (err error) {
-	if e.Committed != sum {
-		if e, sum, err = s.rows.Escrow(ctx, tenant, e.Reference); err != nil {
-			return err
-		}
-	}
-	if e.Committed != sum {
-		a.failDiffering(InvariantEscrows, breakSubject{tenant: tenant}, strconv.FormatInt(e.Committed, 10), strconv.FormatInt(sum, 10), "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
-	}
-	if folded := e.Committed - e.OpenDeltas; folded > e.Held+e.Breached {
-		a.fail(InvariantEscrows, breakSubject{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
-	}
-	return nil
 }

@@ -40,7 +40,7 @@ func TestStoredWordsAreThoseOfTheEngine(t *testing.T) {
 // Breaks beyond MaxBreaks are counted, also those from the audit of a case.
 func TestBreaksThatAreNotKeptAreCounted(t *testing.T) {
 	t.Parallel()
-	one, all := Empty(), Empty()
+	one, all := emptyReport(), emptyReport()
 	for n := range MaxBreaks + 7 {
 		one.fail(InvariantFold, breakSubject{tenant: "acme"}, "break %d", n)
 	}
@@ -64,7 +64,7 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 	} {
 		run := StoredRun{ID: receipts.RunID(uuid.New()), State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost, Reason: c.reason}
 		history := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, AttemptCount: c.lost, Recoveries: c.lost}}}
-		a := Empty()
+		a := emptyReport()
 		auditRuns(a, breakSubject{tenant: "acme"}, &StoredCase{Runs: []StoredRun{run}}, history, c.most)
 		if a.OK() != c.holds || !c.holds && !strings.Contains(a.Verdict(InvariantBudgets), "the limit is") {
 			t.Errorf("%+v: %+v", c, a.Breaks)
@@ -91,7 +91,7 @@ func TestAnArchiveFileWithoutADigestIsABreak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, a := newArchiveCheck(store), Empty()
+	c, a := newArchiveCheck(store), emptyReport()
 	if err := c.check(ctx, a, breakSubject{tenant: "acme", caseID: caseID}, trail); err != nil {
 		t.Fatal(err)
 	}

@@ -7,14 +7,13 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
-	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Case reads the trail of one case of a tenant in one transaction and checks it against the
-// stored state: chain, fold, terms and digests, annotations of its letters, their entries in the
-// list of letters, and the sums of its escrow. Its positions in the order of events are not checked,
+// stored state: chain, fold, terms and digests, annotations of its letters, their entries in the list of
+// letters, requests to cancel, handlers, the items of bulk plans, and the sums of its escrow. Its positions in the order of events are not checked,
 // and Report.NotChecked says so. ErrNotFound if the tenant has no such case. Query.Tenants and
 // Query.Case are ignored.
 func Case(ctx context.Context, r Reader, tenant string, id receipts.CaseID, q Query) (*Report, error) {
@@ -48,32 +47,32 @@ func (s *auditor) auditSingleCase(ctx context.Context, tenant string, id receipt
 	return a, s.auditOperationLog(ctx, a, tenant, o)
 }
 
-// auditRelated checks annotations, list entries and the escrow of a case.
+// auditRelated checks the annotations, the other rows and the escrow of a case.
 func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c *StoredCase, rs []receipts.Receipt) error {
 	annotations := s.newAnnotationAudit(tenant)
 	if err := annotations.add(ctx, a, rs); err != nil {
 		return err
 	}
-	list := s.addDiscrepancies(ctx, a, InvariantLetters, trail.CheckLetters, Scope{Tenant: tenant, Case: c.ID})
-	if err := errors.Join(annotations.compare(ctx, a), list); err != nil || c.Escrow == 0 {
+	err := annotations.compare(ctx, a)
+	for _, check := range caseChecks {
+		err = errors.Join(err, s.addDiscrepancies(ctx, a, check.invariant, check.Check, Scope{Tenant: tenant, Case: c.ID}))
+	}
+	if err != nil || c.Escrow == 0 {
 		return err
 	}
-	e, sum, err := s.rows.Escrow(ctx, tenant, c.Reference)
-	if err != nil {
-		return err
-	}
-	return s.auditEscrow(ctx, a, tenant, e, sum)
+	return s.auditEscrowOf(ctx, a, tenant, c.Reference)
 }
 
 // auditCase compares the stored runs of one case with its receipts.
 func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report {
 	a, at := emptyReport(), breakSubject{tenant: c.Tenant, caseID: c.ID}
-	a.Cases, a.Runs, a.Receipts = 1, len(c.Runs), int64(len(rs))
+	a.Cases, a.Runs, a.Receipts, a.unfolded = 1, len(c.Runs), int64(len(rs)), true
 	a.auditChain(at, c.Head, rs)
 	history, at, ok := a.foldCase(at, rs)
 	if !ok {
 		return a
 	}
+	a.unfolded = false
 	auditRuns(a, at, c, history, maxRecoveries)
 	auditBinding(a, at, c, rs)
 	for i := range c.Runs {
@@ -97,7 +96,11 @@ func (a *Report) foldCase(at breakSubject, rs []receipts.Receipt) (_ receipts.Hi
 		if errors.As(err, &illegal) {
 			at = at.withReceipt(illegal.Seq)
 		}
-		a.fail(InvariantBudgets, at, "%v", err)
+		invariant := InvariantFold
+		if illegal != nil && illegal.Budget {
+			invariant = InvariantBudgets
+		}
+		a.fail(invariant, at, "%v", err)
 	}
 	return history, at, err == nil
 }
@@ -128,7 +131,8 @@ func (a *Report) verifyChain(at breakSubject, rs []receipts.Receipt) (end receip
 	return end, len(broken) == 0
 }
 
-// earlyAttempts counts attempts that started before their run was due.
+// earlyAttempts counts attempts that started before their run was due. receipts.Fold refuses only the
+// first receipt that is wrong; this counts all such attempts, for Report.EarlyAttempts.
 func earlyAttempts(rs []receipts.Receipt) (n int) {
 	due := map[receipts.RunID]time.Time{}
 	for _, r := range rs {
@@ -153,7 +157,9 @@ func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Re
 	if first := c.FirstSentAt; !first.Equal(history.FirstSentAt) {
 		a.failDiffering(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
 	}
+	a.uncovered = folded.Uncovered
 	if err != nil {
+		a.unfolded = true
 		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
 )
 
-// tenantCheck is a check of rows of a tenant that auditCase does not compare.
+// tenantCheck is a check of rows of a tenant that the audit of its cases and escrows does not make.
 type tenantCheck func(s *auditor, ctx context.Context, a *Report, tenant string) error
 
 // statement returns the check that one statement makes in the database. What the statement finds
@@ -24,7 +24,7 @@ func statement(invariant string, check Check) tenantCheck {
 // above a check says what breaks its invariant. A check that is a method compares rows with the
 // receipts about them, and its breaks are of InvariantFold.
 var tenantChecks = []tenantCheck{
-	// An annotation that no receipt records. annotationAudit has compared the others, case by case.
+	// An annotation that no receipt records. annotationAudit compares those that have receipts.
 	statement(InvariantFold, trail.CheckAnnotations),
 	// An operation log whose circuit breaker, rules, bulk plans or webhooks differ from its receipts.
 	// Its chain is of InvariantChains.
@@ -55,6 +55,19 @@ var tenantChecks = []tenantCheck{
 	statement(InvariantAccounted, trail.CheckOrphans),
 }
 
+// caseChecks are the statements among tenantChecks that can be made of one case.
+var caseChecks = []struct {
+	invariant string
+	Check
+}{
+	{InvariantFold, trail.CheckAnnotations},
+	{InvariantFold, trail.CheckPlans},
+	{InvariantFold, trail.CheckControl},
+	{InvariantLetters, trail.CheckHandlers},
+	{InvariantLetters, trail.CheckLetters},
+	{InvariantAccounted, trail.CheckOrphans},
+}
+
 // checkTenant makes the tenantChecks. An error of one does not keep the next from being made.
 func (s *auditor) checkTenant(ctx context.Context, a *Report, tenant string) (err error) {
 	for _, check := range tenantChecks {
@@ -66,13 +79,12 @@ func (s *auditor) checkTenant(ctx context.Context, a *Report, tenant string) (er
 // auditOrder checks the order of events: no number is missing or duplicate, and every receipt
 // has exactly one position, after the earlier receipts of its case. As each dead-lettered
 // receipt gives one run.dead_lettered event, each letter then has one. A committed receipt that
-// waits for its number counts as placed, so that the check holds while others write; after
-// DrainEvents none waits.
+// waits for its number counts as placed, so that the check holds while others write.
 //
 // Each tenant has its own numbers, from which its positions are made, and there is one order of
 // all tenants. The database compares, per tenant in one snapshot: no list is kept in memory.
-// The numbers of the order of all tenants are shared, so a missing number may belong to any
-// tenant and is reported for each tenant that has receipts.
+// The numbers of the order of all tenants are shared, so a missing number may belong to any tenant. It is
+// reported once, without a tenant, also by an audit of some tenants, unless these have no receipts.
 func (s *auditor) auditOrder(ctx context.Context, a *Report, tenants []string, all bool) error {
 	for _, tenant := range tenants {
 		for _, check := range []Check{trail.CheckOrder, trail.CheckTenantGaps} {

@@ -211,8 +211,16 @@ func compareRun(stored *StoredRun, recorded receipts.RunHistory) (d differences)
 // compareTimes compares to the microsecond, the stored precision.
 func (d *differences) compareTimes(what string, stored, recorded time.Time) {
 	if !stored.Equal(recorded) {
-		d.add(what, stored.Format(time.RFC3339Nano), recorded.Format(time.RFC3339Nano))
+		d.add(what, timeText(stored), timeText(recorded))
 	}
+}
+
+// timeText formats a time; empty if it is zero.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339Nano)
 }
 
 // compare compares a stored run with its receipts.

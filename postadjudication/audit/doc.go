@@ -8,8 +8,9 @@
 // that receipts determine, except by somebody who recomputed a whole chain or cut off its end and
 // all rows that name it: only heads that were noted elsewhere reveal that (CompareHeads).
 //
-// The package promises to change nothing, to take no lock, and to keep no more in memory than a
-// head for each case and the breaks that it found. It derives what receipts determine by package
+// The package promises to change nothing, to take no lock, and to keep no receipts in memory but those of
+// one case. What it keeps of all is small: the head of each case, the sums of each escrow, the result of each
+// archive file, and at most MaxBreaks breaks. It derives what receipts determine by package
 // internal/binding, as the engine does, and reads rows by package internal/trail, whose statements
 // are its own. It knows neither the engine nor the journal.
 package audit

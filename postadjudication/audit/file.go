@@ -42,8 +42,8 @@ func (l *fileLine) receipt() receipts.Receipt {
 }
 
 // WriteFile writes the receipts of tenants, or of all tenants if none is given, as OpenFile reads
-// them: by tenant, case and sequence. It returns how many it wrote. Receipts that are written to
-// the database meanwhile may be missing.
+// them: by tenant, case and sequence, each tenant once. It returns how many it wrote. Receipts that are
+// written to the database meanwhile may be missing. What was written before an error is no file to keep.
 func WriteFile(ctx context.Context, r Reader, tenants []string, to io.Writer) (n int64, err error) {
 	if len(tenants) == 0 {
 		if tenants, err = r.Tenants(ctx); err != nil {

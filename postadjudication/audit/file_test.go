@@ -200,24 +200,28 @@ func TestAChangedFileIsDetected(t *testing.T) {
 	}
 }
 
-// A receipt that may not follow those before it is a break, without any row.
+// A receipt that may not follow those before it is a break, without any row: of the budgets if it is early
+// or spends less, else of the fold.
 func TestAFileWithReceiptsThatCanNotFollowIsBroken(t *testing.T) {
 	t.Parallel()
 	id, run, at := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New()), time.Unix(1_800_000_000, 0)
-	rs, _, err := receipts.Chain(id, "acme", receipts.Genesis(id),
-		receipts.Draft{Run: run, Subtype: receipts.Submitted, Actor: "user:ada", At: at, Payload: receipts.Payload{Family: "mail", RetryKey: "k"}},
-		receipts.Draft{Run: run, Subtype: receipts.AttemptSucceeded, Actor: "worker:w", At: at, Payload: receipts.Payload{Attempt: 1}},
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	if _, err := WriteFile(context.Background(), memory{"acme": rs}, []string{"acme"}, &out); err != nil {
-		t.Fatal(err)
-	}
-	a, err := Run(context.Background(), opened(t, out.String()), Query{})
-	if err != nil || a.Chains != 1 || len(a.Breaks) != 1 || a.Breaks[0].Invariant != InvariantBudgets || a.Breaks[0].Receipt != rs[1].ID() {
-		t.Errorf("%+v, %v", a, err)
+	for invariant, second := range map[string]receipts.Draft{
+		InvariantFold:    {Run: run, Subtype: receipts.AttemptSucceeded, Actor: "worker:w", At: at, Payload: receipts.Payload{Attempt: 1}},
+		InvariantBudgets: {Run: run, Subtype: receipts.AttemptStarted, Actor: "worker:w", At: at, Payload: receipts.Payload{Attempt: 1}},
+	} {
+		rs, _, err := receipts.Chain(id, "acme", receipts.Genesis(id),
+			receipts.Draft{Run: run, Subtype: receipts.Submitted, Actor: "user:ada", At: at, Payload: receipts.Payload{Family: "mail", RetryKey: "k", NextRetryAt: at.Add(time.Second)}}, second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if _, err := WriteFile(context.Background(), memory{"acme": rs}, []string{"acme"}, &out); err != nil {
+			t.Fatal(err)
+		}
+		a, err := Run(context.Background(), opened(t, out.String()), Query{})
+		if err != nil || a.Chains != 1 || len(a.Breaks) != 1 || a.Breaks[0].Invariant != invariant || a.Breaks[0].Receipt != rs[1].ID() {
+			t.Errorf("%s: %+v, %v", second.Subtype, a, err)
+		}
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 // InvariantHeads is checked when saved heads are compared.
 const InvariantHeads = "no trail is cut off or rewritten before its expected head"
 
-// HeadsOfOtherTenants returns the number of saved heads whose cases belonged to other tenants
-// when they were noted, and the names of these tenants. It does not count cases that are
-// missing, cases of the tenant itself, or cases that were moved to another tenant since:
-// CompareHeads reports those.
+// HeadsOfOtherTenants returns how many of the cases with a saved head belong to other tenants than
+// the given one, and the names of these tenants. It returns zero unless at least one head was noted for
+// another tenant: cases that were only moved to another tenant since are for CompareHeads to report,
+// as are missing cases.
 func HeadsOfOtherTenants(ctx context.Context, r Reader, tenant string, expected receipts.Heads) (cases int, tenants []string, err error) {
 	of, err := r.Owners(ctx, slices.Collect(maps.Keys(expected)))
 	if err != nil {

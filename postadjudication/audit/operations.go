@@ -41,21 +41,23 @@ func (s *auditor) auditOperationLog(ctx context.Context, a *Report, tenant strin
 	at := breakSubject{tenant: tenant, caseID: o.Case}
 	a.auditChain(at, o.Head, o.Trail)
 	a.Receipts += int64(len(o.Trail))
-	var err error
 	switch {
 	case o.Breaker != nil:
-		err = a.auditBreaker(at, o)
+		a.auditBreaker(at, o)
 	case o.Subject == stored.RuleLog:
-		err = a.auditRules(at, o)
+		a.auditRules(at, o)
 	case o.Subject == stored.WebhookLog:
-		err = s.auditWebhooks(ctx, a, at, o)
+		return s.auditWebhooks(ctx, a, at, o)
 	case o.Subject == stored.BulkLog:
-		err = s.auditBulks(ctx, a, at, o)
-	}
-	if err != nil {
-		a.fail(InvariantFold, at, "the receipts of %s of %s can't be read: %v", o.Subject, tenant, err)
+		return s.auditBulks(ctx, a, at, o)
 	}
 	return nil
+}
+
+// failUnreadableLog adds that the receipts of an operation log can't be read, so that its rows are not
+// compared with them.
+func (a *Report) failUnreadableLog(at breakSubject, o OperationLog, err error) {
+	a.fail(InvariantFold, at, "the receipts of %s of %s can't be read: %v", o.Subject, at.tenant, err)
 }
 
 // States and causes of circuit breakers, as stored.
@@ -91,10 +93,11 @@ func foldBreaker(rs []receipts.Receipt) (t Breaker, err error) {
 }
 
 // auditBreaker compares a circuit breaker with its receipts.
-func (a *Report) auditBreaker(at breakSubject, o OperationLog) error {
+func (a *Report) auditBreaker(at breakSubject, o OperationLog) {
 	recorded, err := foldBreaker(o.Trail)
 	if err != nil {
-		return err
+		a.failUnreadableLog(at, o, err)
+		return
 	}
 	var d differences
 	b := o.Breaker
@@ -108,16 +111,15 @@ func (a *Report) auditBreaker(at breakSubject, o OperationLog) error {
 	d.compare("number of openings", b.Openings, recorded.Openings)
 	d.compareTimes("time of the last opening", b.OpenedAt, recorded.OpenedAt)
 	d.fail(a, at, fmt.Sprintf("the circuit breaker of %s for %s", b.Target, at.tenant))
-	return nil
 }
 
-// auditRules compares a tenant's rules with the receipts of its rule log.
-func (a *Report) auditRules(at breakSubject, o OperationLog) error {
+// foldRules derives a tenant's rules from the receipts of its rule log, by name.
+func foldRules(rs []receipts.Receipt) (map[string]*Rule, error) {
 	recorded := map[string]*Rule{}
-	for _, r := range o.Trail {
+	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		name, changes, ok := strings.Cut(p.Changes, ": ")
 		if !ok || r.Subtype != receipts.RuleChanged {
@@ -132,34 +134,43 @@ func (a *Report) auditRules(at breakSubject, o OperationLog) error {
 			Enabled bool `json:"enabled"`
 		}
 		if err := json.Unmarshal([]byte(p.Rule), &definition); err != nil {
-			return err
+			return nil, err
 		}
 		deleted := changes == binding.RuleDeleted
 		*t = Rule{Name: name, Version: t.Version + 1, Enabled: definition.Enabled && !deleted, Deleted: deleted, Definition: p.Rule, Actor: r.Actor, Reason: p.Reason, At: r.At}
 	}
-	for _, stored := range o.Rules {
-		t := recorded[stored.Name]
-		delete(recorded, stored.Name)
+	return recorded, nil
+}
+
+// auditRules compares a tenant's rules with the receipts of its rule log.
+func (a *Report) auditRules(at breakSubject, o OperationLog) {
+	recorded, err := foldRules(o.Trail)
+	if err != nil {
+		a.failUnreadableLog(at, o, err)
+		return
+	}
+	for _, rule := range o.Rules {
+		t := recorded[rule.Name]
+		delete(recorded, rule.Name)
 		if t == nil {
-			a.fail(InvariantFold, at, "rule %s of %s was made, and no receipt says so", stored.Name, at.tenant)
+			a.fail(InvariantFold, at, "rule %s of %s was made, and no receipt says so", rule.Name, at.tenant)
 			continue
 		}
-		compareRule(stored, *t).fail(a, at, fmt.Sprintf("rule %s of %s", stored.Name, at.tenant))
+		compareRule(rule, *t).fail(a, at, fmt.Sprintf("rule %s of %s", rule.Name, at.tenant))
 	}
 	for _, name := range slices.Sorted(maps.Keys(recorded)) {
 		a.fail(InvariantFold, at, "rule %s of %s is in the receipts, but not stored", name, at.tenant)
 	}
-	return nil
 }
 
-func compareRule(stored, recorded Rule) (d differences) {
-	d.compare("version", stored.Version, recorded.Version)
-	d.compare("enabled", stored.Enabled, recorded.Enabled)
-	d.compare("deleted", stored.Deleted, recorded.Deleted)
-	d.compare("definition", stored.Definition, recorded.Definition)
-	d.compare("actor", stored.Actor, recorded.Actor)
-	d.compare("reason", stored.Reason, recorded.Reason)
-	d.compareTimes("time", stored.At, recorded.At)
+func compareRule(row, recorded Rule) (d differences) {
+	d.compare("version", row.Version, recorded.Version)
+	d.compare("enabled", row.Enabled, recorded.Enabled)
+	d.compare("deleted", row.Deleted, recorded.Deleted)
+	d.compare("definition", row.Definition, recorded.Definition)
+	d.compare("actor", row.Actor, recorded.Actor)
+	d.compare("reason", row.Reason, recorded.Reason)
+	d.compareTimes("time", row.At, recorded.At)
 	return d
 }
 
@@ -207,7 +218,8 @@ func foldBulks(rs []receipts.Receipt) (map[string]*recordedBulk, error) {
 func (s *auditor) auditBulks(ctx context.Context, a *Report, at breakSubject, o OperationLog) error {
 	recorded, err := foldBulks(o.Trail)
 	if err != nil {
-		return err
+		a.failUnreadableLog(at, o, err)
+		return nil
 	}
 	for _, b := range o.Plans {
 		id := b.ID.String()

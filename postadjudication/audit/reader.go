@@ -25,7 +25,7 @@ type Reader interface {
 	// Owners returns by case the tenants that have the case or its first receipt. Unknown cases
 	// are left out.
 	Owners(ctx context.Context, cases []receipts.CaseID) (map[receipts.CaseID][]string, error)
-	// CountCases counts the cases of tenants, for progress.
+	// CountCases counts the cases of tenants that have runs, for progress.
 	CountCases(ctx context.Context, tenants []string) (int, error)
 	// Receipts streams a tenant's receipts by case and sequence.
 	Receipts(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error]
@@ -43,19 +43,27 @@ type RowReader interface {
 	// Case reads a case with its runs and its receipts. Runs are empty if it is not stored or
 	// has none.
 	Case(ctx context.Context, tenant string, id receipts.CaseID) (StoredCase, []receipts.Receipt, error)
+	// Escrows lists a tenant's escrows by reference.
 	Escrows(ctx context.Context, tenant string) ([]Escrow, error)
 	// Escrow reads an escrow and what its cases add up to.
 	Escrow(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error)
+	// EscrowCases lists the cases of an escrow, by id.
+	EscrowCases(ctx context.Context, tenant, reference string) ([]receipts.CaseID, error)
+	// Annotations reads the annotations of runs of a tenant. Runs without any are left out.
 	Annotations(ctx context.Context, tenant string, runs []receipts.RunID) (map[receipts.RunID]Annotations, error)
+	// CaseAnnotations reads the receipts of a case and the annotations of its runs.
 	CaseAnnotations(ctx context.Context, tenant string, id receipts.CaseID) ([]receipts.Receipt, map[receipts.RunID]Annotations, error)
 	// OperationLogs lists the cases of a tenant that have receipts but no run.
 	OperationLogs(ctx context.Context, tenant string) ([]receipts.CaseID, error)
+	// OperationLog reads one of these cases. found is false if there is none.
 	OperationLog(ctx context.Context, tenant string, id receipts.CaseID) (o OperationLog, found bool, err error)
+	// PlanItems visits all items of a bulk plan in order.
 	PlanItems(ctx context.Context, plan uuid.UUID, visit func(PlanItem)) error
 	// Keys reads a tenant's access keys, without secrets, and the receipts of its key log.
 	Keys(ctx context.Context, tenant string) ([]access.Key, []receipts.Receipt, error)
 	// EventsFrom streams a tenant's receipts in the order of events, from a number on.
 	EventsFrom(ctx context.Context, tenant string, from int64) iter.Seq2[NumberedReceipt, error]
+	// Policies lists the policies that were set for a tenant, by family.
 	Policies(ctx context.Context, tenant string) ([]Policy, error)
 	// People reads the number in force and the receipts of the people log.
 	People(ctx context.Context, tenant string) (People, []receipts.Receipt, error)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
@@ -30,23 +31,30 @@ func (s *auditor) auditKeys(ctx context.Context, a *Report, tenant string) error
 		k := &keys[i]
 		t, known := recorded[k.Prefix]
 		delete(recorded, k.Prefix)
-		var revokedAt time.Time
-		if k.RevokedAt != nil {
-			revokedAt = *k.RevokedAt
-		}
-		switch {
-		case !known || t.createdReceipt == "":
+		if !known || t.createdReceipt == "" {
 			a.fail(InvariantFold, breakSubject{tenant: tenant}, "the access key %s of %s: no receipt says that it was made", k.Prefix, tenant)
-		case binding.KeyTerms(*k) != t.created || k.CreatedBy != t.createdBy || !k.CreatedAt.Equal(t.createdAt):
-			a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, binding.KeyTerms(*k)+", made by "+k.CreatedBy, t.created+", made by "+t.createdBy, "the access key %s of %s: stored %s, made by %s; receipt %s says %s, made by %s", k.Prefix, tenant, binding.KeyTerms(*k), k.CreatedBy, t.createdReceipt, t.created, t.createdBy)
-		case (k.RevokedAt != nil) != (t.revokedReceipt != "") || k.RevokedBy != t.revokedBy || !revokedAt.Equal(t.revokedAt):
-			a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, revokedText(k.RevokedBy), revokedText(t.revokedBy), "the access key %s of %s: stored as revoked %t by %q, its receipts say %t by %q", k.Prefix, tenant, k.RevokedAt != nil, k.RevokedBy, t.revokedReceipt != "", t.revokedBy)
+			continue
 		}
+		t.compare(k).fail(a, breakSubject{tenant: tenant}, fmt.Sprintf("the access key %s of %s", k.Prefix, tenant))
 	}
 	for prefix, t := range recorded {
 		a.fail(InvariantFold, breakSubject{tenant: tenant}, "the access key %s of %s was made by receipt %s, but is not stored", prefix, tenant, t.createdReceipt)
 	}
 	return nil
+}
+
+func (t *recordedKey) compare(k *access.Key) (d differences) {
+	var revokedAt time.Time
+	if k.RevokedAt != nil {
+		revokedAt = *k.RevokedAt
+	}
+	d.compare("terms", binding.KeyTerms(*k), t.created)
+	d.compare("creator", k.CreatedBy, t.createdBy)
+	d.compareTimes("time of creation", k.CreatedAt, t.createdAt)
+	d.compare("revoked", k.RevokedAt != nil, t.revokedReceipt != "")
+	d.compare("who revoked it", k.RevokedBy, t.revokedBy)
+	d.compareTimes("time of revocation", revokedAt, t.revokedAt)
+	return d
 }
 
 // foldKeys derives a tenant's keys from their receipts. It reports the receipts that can't be read.
@@ -72,14 +80,6 @@ func (a *Report) foldKeys(tenant string, rs []receipts.Receipt) map[string]recor
 	return out
 }
 
-// revokedText formats who revoked a key.
-func revokedText(by string) string {
-	if by == "" {
-		return "not revoked"
-	}
-	return "revoked by " + by
-}
-
 // auditPolicies checks that each policy matches the receipt of its version. Receipts never
 // change, so others may set policies meanwhile.
 func (s *auditor) auditPolicies(ctx context.Context, a *Report, tenant string) error {
@@ -101,9 +101,10 @@ func (s *auditor) auditPolicies(ctx context.Context, a *Report, tenant string) e
 			a.failUnreadable(tenant, rs[0], err)
 			continue
 		}
-		if recorded.Policy != p.Policy || recorded.Family != p.Family {
-			a.failDiffering(InvariantFold, breakSubject{tenant: tenant, caseID: p.Case}, p.Policy, recorded.Policy, "the policy of family %s of %s: stored %s, its receipt says %s", p.Family, tenant, p.Policy, recorded.Policy)
-		}
+		var d differences
+		d.compare("policy", p.Policy, recorded.Policy)
+		d.compare("family", p.Family, recorded.Family)
+		d.fail(a, breakSubject{tenant: tenant, caseID: p.Case}, fmt.Sprintf("the policy of family %s of %s", p.Family, tenant))
 	}
 	return nil
 }
@@ -114,17 +115,20 @@ func (s *auditor) auditPeople(ctx context.Context, a *Report, tenant string) err
 	if err != nil {
 		return err
 	}
-	recorded, receipt := People{People: stored.DefaultPeople}, "none"
+	recorded := People{People: stored.DefaultPeople}
 	if n := len(rs); n > 0 {
 		p, err := rs[n-1].Payload()
 		if err != nil {
 			a.failUnreadable(tenant, rs[n-1], err)
 			return nil
 		}
-		recorded.People, recorded.Actor, recorded.Reason, recorded.At, receipt = p.People, rs[n-1].Actor, p.Reason, rs[n-1].At, rs[n-1].ID()
+		recorded.People, recorded.Actor, recorded.Reason, recorded.At = p.People, rs[n-1].Actor, p.Reason, rs[n-1].At
 	}
-	if now != recorded {
-		a.failDiffering(InvariantFold, breakSubject{tenant: tenant}, fmt.Sprintf("%d, set by %s", now.People, now.Actor), fmt.Sprintf("%d, set by %s", recorded.People, recorded.Actor), "the number of people of %s: stored %d, set by %q; receipt %s says %d, set by %q", tenant, now.People, now.Actor, receipt, recorded.People, recorded.Actor)
-	}
+	var d differences
+	d.compare("number", now.People, recorded.People)
+	d.compare("actor", now.Actor, recorded.Actor)
+	d.compare("reason", now.Reason, recorded.Reason)
+	d.compareTimes("time", now.At, recorded.At)
+	d.fail(a, breakSubject{tenant: tenant}, "the number of people of "+tenant)
 	return nil
 }

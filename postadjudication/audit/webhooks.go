@@ -15,8 +15,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts/events"
 )
 
-// recordedWebhook is a webhook as its receipts describe it. Of its secrets they hold digests of what is
-// stored, and until when the former one is in force.
+// recordedWebhook is a webhook as its receipts describe it. They hold the digests of its encrypted secrets,
+// and until when the former secret is in force.
 type recordedWebhook struct {
 	Webhook
 	rotation string // the changes of its last rotation; empty: it has one secret
@@ -148,17 +148,17 @@ func webhookStepProblem(first bool, before, after webhookDefinition, action stri
 func (s *auditor) auditWebhooks(ctx context.Context, a *Report, at breakSubject, o OperationLog) error {
 	var progress []*webhookProgress
 	recorded := a.foldWebhooks(at, o.Trail)
-	for _, stored := range o.Webhooks {
-		id := stored.ID.String()
+	for _, row := range o.Webhooks {
+		id := row.ID.String()
 		t := recorded[id]
 		delete(recorded, id)
 		if t == nil {
 			a.fail(InvariantFold, at, "webhook %s of %s was made, and no receipt says so", id, at.tenant)
 			continue
 		}
-		t.compare(stored).fail(a, at, fmt.Sprintf("webhook %s of %s", id, at.tenant))
-		if stored.PositionVersion > 0 {
-			progress = append(progress, &webhookProgress{Webhook: stored, recorded: t})
+		t.compare(row).fail(a, at, fmt.Sprintf("webhook %s of %s", id, at.tenant))
+		if row.PositionVersion > 0 {
+			progress = append(progress, &webhookProgress{Webhook: row, recorded: t})
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(recorded)) {

@@ -215,3 +215,16 @@ func (r *Reader) Escrow(ctx context.Context, tenant, reference string) (e Escrow
 		Scan(&e.Reference, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached, &sum)
 	return e, sum, failed(err)
 }
+
+// EscrowCases lists the cases of a tenant's escrow, by id.
+func (r *Reader) EscrowCases(ctx context.Context, tenant, reference string) (out []receipts.CaseID, err error) {
+	out, err = collect(ctx, r.db, scanCaseID, `SELECT c.id FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE e.tenant = $1 AND e.reference = $2 ORDER BY c.id`, tenant, reference)
+	return out, failed(err)
+}
+
+// scanCaseID reads a row of one id of a case.
+func scanCaseID(rows *sql.Rows) (receipts.CaseID, error) {
+	var id uuid.UUID
+	err := rows.Scan(&id)
+	return receipts.CaseID(id), err
+}

@@ -24,16 +24,16 @@ type Check struct {
 var (
 	// Of one tenant.
 	CheckOperations = Check{operationMismatchSQL, func(of Scope) []any { return []any{of.Tenant, pq.StringArray(stored.OperationLogs)} }, scanMismatch}
-	CheckPlans      = Check{planMismatchSQL, tenantArg, scanMismatch}
-	CheckControl    = Check{controlMismatchSQL, tenantArg, scanMismatch}
-	CheckOrphans    = Check{orphanSQL, tenantArg, scanMismatch}
-	CheckHandlers   = Check{handlerMismatchSQL, tenantArg, scanMismatch}
-	// CheckLetters is also of one case, if Scope.Case names it.
-	CheckLetters     = Check{indexMismatchSQL, func(of Scope) []any { return []any{of.Tenant, stored.OptionalCase(of.Case)} }, scanMismatch}
-	CheckAnnotations = Check{annotationsWithoutReceiptSQL, func(of Scope) []any { return []any{of.Tenant, pq.Array(stored.AnnotationReceipts)} }, scanMismatch}
-	CheckWebhooks    = Check{webhookPositionSQL, tenantArg, scanMismatch}
-	CheckOrder       = Check{eventOrderErrorsSQL, tenantArg, scanPlace}
-	CheckTenantGaps  = Check{tenantEventGapSQL, tenantArg, scanGap}
+	CheckWebhooks   = Check{webhookPositionSQL, tenantArg, scanMismatch}
+	CheckOrder      = Check{eventOrderErrorsSQL, tenantArg, scanPlace}
+	CheckTenantGaps = Check{tenantEventGapSQL, tenantArg, scanGap}
+	// Of one tenant, or of one of its cases if Scope.Case names it.
+	CheckPlans       = Check{planMismatchSQL, caseArgs, scanMismatch}
+	CheckControl     = Check{controlMismatchSQL, caseArgs, scanMismatch}
+	CheckOrphans     = Check{orphanSQL, caseArgs, scanMismatch}
+	CheckHandlers    = Check{handlerMismatchSQL, caseArgs, scanMismatch}
+	CheckLetters     = Check{indexMismatchSQL, caseArgs, scanMismatch}
+	CheckAnnotations = Check{annotationsWithoutReceiptSQL, func(of Scope) []any { return append(caseArgs(of), pq.Array(stored.AnnotationReceipts)) }, scanMismatch}
 
 	// Of all tenants.
 	CheckGaps          = Check{eventGapSQL, noArgs, scanGap}
@@ -43,12 +43,14 @@ var (
 
 func tenantArg(of Scope) []any { return []any{of.Tenant} }
 
+func caseArgs(of Scope) []any { return []any{of.Tenant, stored.OptionalCase(of.Case)} }
+
 func noArgs(Scope) []any { return nil }
 
 // Scope is what a check is about.
 type Scope struct {
 	Tenant string
-	Case   receipts.CaseID // zero: all cases
+	Case   receipts.CaseID // zero: all cases; read by the checks that can be of one case
 }
 
 // Discrepancy is one finding: the case and run it is about, as far as they are known, and what

@@ -32,11 +32,12 @@ WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
 // planMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
 // items with the receipts that the plan wrote after the head it was planned at. Failed
-// items are not compared with receipts: they may have been done after all.
+// items are not compared with receipts: they may have been done after all. Of one case it compares only
+// the items with the receipts.
 const planMismatchSQL = `
 WITH b AS MATERIALIZED (SELECT id, items, state, settled FROM recourse.bulks WHERE tenant = $1),
 i AS MATERIALIZED (
-  SELECT i.bulk_id, i.position, i.case_id, i.run_id, i.outcome, i.gate, i.currency, i.amount, i.seq FROM recourse.bulk_items i JOIN b ON b.id = i.bulk_id
+  SELECT i.bulk_id, i.position, i.case_id, i.run_id, i.outcome, i.gate, i.currency, i.amount, i.seq FROM recourse.bulk_items i JOIN b ON b.id = i.bulk_id WHERE $2::uuid IS NULL OR i.case_id = $2
 ), n AS (
   SELECT bulk_id, true AS ran, outcome AS word, currency, count(*) AS items, sum(amount) AS amount FROM i WHERE outcome <> '' GROUP BY 1, 3, 4
   UNION ALL
@@ -48,9 +49,9 @@ SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || coalesce(n.bulk_id, c.bulk_id) ||
   || coalesce(nullif(coalesce(n.word, c.word), ''), 'ready') || ', and has ' || coalesce(n.items, 0),
   coalesce(c.items, 0) || ' items, ' || coalesce(c.amount, 0) || ' in minor units', coalesce(n.items, 0) || ' items, ' || coalesce(n.amount, 0) || ' in minor units'
 FROM n FULL JOIN c ON c.bulk_id = n.bulk_id AND c.ran = n.ran AND c.word = n.word AND c.currency = n.currency
-WHERE (n.items, n.amount) IS DISTINCT FROM (c.items, c.amount::numeric)
+WHERE $2::uuid IS NULL AND (n.items, n.amount) IS DISTINCT FROM (c.items, c.amount::numeric)
 UNION ALL
-SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' says that it has ' || b.items || ' items', b.items::text, (SELECT count(*) FROM i WHERE i.bulk_id = b.id)::text FROM b WHERE b.items <> (SELECT count(*) FROM i WHERE i.bulk_id = b.id)
+SELECT NULL::uuid, NULL::uuid, 'bulk plan ' || b.id || ' of ' || $1 || ' says that it has ' || b.items || ' items', b.items::text, (SELECT count(*) FROM i WHERE i.bulk_id = b.id)::text FROM b WHERE $2::uuid IS NULL AND b.items <> (SELECT count(*) FROM i WHERE i.bulk_id = b.id)
 UNION ALL
 SELECT i.case_id, i.run_id, 'bulk plan ' || b.id || ' of ' || $1 || ': item ' || i.position || ' is ' || coalesce(nullif(i.outcome, ''), 'pending') || ', and the receipts say ' ||
   CASE WHEN i.outcome = 'done' THEN 'that the plan did nothing' ELSE 'that it was done' END,
@@ -60,20 +61,20 @@ WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.set
   AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
   EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
 
-// controlMismatchSQL checks rows of a tenant that control decisions: who requested a
+// controlMismatchSQL checks rows of a tenant, or of one case of it, that control decisions: who requested a
 // cancel, how often a rule has replayed a lineage, and the lookups of dead letters.
 const controlMismatchSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
-WHERE r.tenant = $1 AND r.cancel_requested
+WHERE r.tenant = $1 AND r.cancel_requested AND ($2::uuid IS NULL OR r.case_id = $2)
   AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
 UNION ALL
 SELECT r.case_id, l.run_id, 'the lookups of letter ' || l.run_id || ' of ' || $1 || ' are from before it died, or are not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
-WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
+WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
 UNION ALL
 SELECT coalesce(d.case_id, r.case_id), coalesce(d.root, c.root), 'rule ' || coalesce(d.rule, c.rule) || ' of ' || $1 || ' is counted to have replayed the lineage of run ' || coalesce(d.root, c.root) || ' ' || coalesce(c.replays, 0) || ' times, the receipts say ' || coalesce(d.n, 0), coalesce(c.replays, 0)::text, coalesce(d.n, 0)::text
 FROM (
   WITH RECURSIVE e AS MATERIALIZED (
-    SELECT case_id, run_id, substr(actor, 6) AS rule FROM recourse.receipts WHERE tenant = $1 AND subtype = 'replayed' AND actor LIKE 'rule:%'
+    SELECT case_id, run_id, substr(actor, 6) AS rule FROM recourse.receipts WHERE tenant = $1 AND subtype = 'replayed' AND actor LIKE 'rule:%' AND ($2::uuid IS NULL OR case_id = $2)
   ), up AS (
     SELECT e.case_id, e.rule, r.id, r.parent_id FROM e JOIN recourse.runs r ON r.id = e.run_id
     UNION ALL
@@ -81,9 +82,9 @@ FROM (
   )
   SELECT case_id, id AS root, rule, count(*) AS n FROM up WHERE parent_id IS NULL GROUP BY 1, 2, 3
 ) d FULL JOIN (SELECT * FROM recourse.rule_replays WHERE tenant = $1) c ON c.root = d.root AND c.rule = d.rule LEFT JOIN recourse.runs r ON r.id = c.root
-WHERE c.replays IS DISTINCT FROM d.n`
+WHERE c.replays IS DISTINCT FROM d.n AND ($2::uuid IS NULL OR coalesce(d.case_id, r.case_id) = $2)`
 
-// orphanSQL finds rows of a tenant that refer to a row which does not exist or is another
+// orphanSQL finds rows of a tenant, or of one case of it, that refer to a row which does not exist or is another
 // tenant's: a run without its case, its operation or, while it is running, its session; a case
 // without its escrow or its active run; a delta of an escrow without its case. Receipts without
 // a case are not among them: the audit of the trail finds those.
@@ -92,47 +93,48 @@ WHERE c.replays IS DISTINCT FROM d.n`
 // not seem to leave an orphan.
 const orphanSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' of ' || $1::text || ' refers to case ' || r.case_id || ', which is not there' FROM recourse.runs r
-WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = r.case_id AND c.tenant = r.tenant)
+WHERE r.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = r.case_id AND c.tenant = r.tenant)
 UNION ALL
 SELECT c.id, NULL, 'case ' || c.id || ' of ' || $1::text || ' refers to escrow ' || c.escrow_id || ', which is not there' FROM recourse.cases c
-WHERE c.tenant = $1 AND c.escrow_id IS NOT NULL AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.id = c.escrow_id AND e.tenant = c.tenant)
+WHERE c.tenant = $1 AND ($2::uuid IS NULL OR c.id = $2) AND c.escrow_id IS NOT NULL AND NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.id = c.escrow_id AND e.tenant = c.tenant)
 UNION ALL
 SELECT c.id, c.run_id, 'case ' || c.id || ' of ' || $1::text || ' refers to run ' || c.run_id || ', which is not there' FROM recourse.cases c
-WHERE c.tenant = $1 AND c.run_id IS NOT NULL AND NOT EXISTS (SELECT FROM recourse.runs r WHERE r.id = c.run_id AND r.case_id = c.id AND r.tenant = c.tenant)
+WHERE c.tenant = $1 AND ($2::uuid IS NULL OR c.id = $2) AND c.run_id IS NOT NULL AND NOT EXISTS (SELECT FROM recourse.runs r WHERE r.id = c.run_id AND r.case_id = c.id AND r.tenant = c.tenant)
 UNION ALL
 SELECT r.case_id, r.id, 'run ' || r.id || ' of ' || $1::text || ' refers to operation ' || encode(r.operation_key, 'hex') || ', which is not there' FROM recourse.runs r
-WHERE r.tenant = $1 AND r.operation_key IS NOT NULL AND NOT EXISTS (SELECT FROM recourse.operations o WHERE o.key = r.operation_key AND o.case_id = r.case_id)
+WHERE r.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND r.operation_key IS NOT NULL AND NOT EXISTS (SELECT FROM recourse.operations o WHERE o.key = r.operation_key AND o.case_id = r.case_id)
 UNION ALL
 SELECT d.case_id, NULL, 'delta ' || d.delta || ' of case ' || d.case_id || ' of ' || $1::text || ' refers to escrow ' || d.escrow_id || ', which is not there' FROM recourse.escrow_deltas d JOIN recourse.escrows e ON e.id = d.escrow_id
-WHERE e.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = d.case_id AND c.escrow_id = d.escrow_id AND c.tenant = e.tenant)
+WHERE e.tenant = $1 AND ($2::uuid IS NULL OR d.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = d.case_id AND c.escrow_id = d.escrow_id AND c.tenant = e.tenant)
 UNION ALL
 SELECT r.case_id, r.id, 'run ' || r.id || ', which is running, of ' || $1 || ' refers to session ' || coalesce(r.session_id::text, 'none') || ', which is not there' FROM recourse.runs r
-WHERE r.tenant = $1 AND r.live AND NOT r.remote AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id)
+WHERE r.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND r.live AND NOT r.remote AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE s.id = r.session_id)
 UNION ALL
 SELECT r.case_id, r.id, 'remote run ' || r.id || ', which is running, of ' || $1 || ' has no lease of its attempt' FROM recourse.runs r
-WHERE r.tenant = $1 AND r.live AND r.remote AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.leases l WHERE l.run_id = r.id AND l.attempt = r.attempt_count AND l.tenant = r.tenant)
+WHERE r.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND r.live AND r.remote AND r.state = 'running' AND NOT EXISTS (SELECT FROM recourse.leases l WHERE l.run_id = r.id AND l.attempt = r.attempt_count AND l.tenant = r.tenant)
 UNION ALL
 SELECT r.case_id, l.run_id, 'the lease of run ' || l.run_id || ' of ' || $1 || ' is of no attempt that runs' FROM recourse.leases l LEFT JOIN recourse.runs r ON r.id = l.run_id
-WHERE l.tenant = $1 AND NOT coalesce(r.remote AND r.state = 'running' AND r.attempt_count = l.attempt AND r.tenant = l.tenant, false)`
+WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT coalesce(r.remote AND r.state = 'running' AND r.attempt_count = l.attempt AND r.tenant = l.tenant, false)`
 
 // orphanOperationSQL finds operations without a case, which would have named their tenant.
 const orphanOperationSQL = `SELECT o.case_id, NULL, 'operation ' || encode(o.key, 'hex') || ' refers to case ' || o.case_id || ', which is not there' FROM recourse.operations o
 WHERE NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = o.case_id)`
 
-// handlerMismatchSQL finds the dead letters of a tenant whose receipts do not name their
+// handlerMismatchSQL finds the dead letters of a tenant, or of one case of it, whose receipts do not name their
 // handler, or whose handler does not name them.
 const handlerMismatchSQL = `
 SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not refer to each other' FROM recourse.handlers h
   LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
   LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
-WHERE h.tenant = $1 AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
+WHERE h.tenant = $1 AND ($2::uuid IS NULL OR $2 IN (d.case_id, r.case_id)) AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
   SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
     AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))`
 
-// annotationsWithoutReceiptSQL finds the annotations of a tenant that no receipt records.
+// annotationsWithoutReceiptSQL finds the annotations of a tenant, or of one case of it, that no receipt
+// records.
 const annotationsWithoutReceiptSQL = `SELECT r.case_id, k.run_id, 'letter ' || k.run_id || ' of ' || $1::text || ' is held, marked or announced, and no receipt says so'
 FROM recourse.annotations k LEFT JOIN recourse.runs r ON r.id = k.run_id AND r.tenant = k.tenant
-WHERE k.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($2::text[]))`
+WHERE k.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = k.run_id AND e.subtype = ANY($3::text[]))`
 
 // indexMismatchSQL finds the runs of a tenant, or of one case of it, whose row in the list of
 // dead letters differs or is missing, the rows of runs that are none, and groups and days

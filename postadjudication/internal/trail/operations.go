@@ -67,11 +67,7 @@ type BulkPlan struct {
 
 // OperationLogs lists the cases of a tenant that have receipts but no run.
 func (r *Reader) OperationLogs(ctx context.Context, tenant string) (out []receipts.CaseID, err error) {
-	out, err = collect(ctx, r.db, func(rows *sql.Rows) (receipts.CaseID, error) {
-		var id uuid.UUID
-		err := rows.Scan(&id)
-		return receipts.CaseID(id), err
-	}, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant)
+	out, err = collect(ctx, r.db, scanCaseID, `SELECT id FROM recourse.cases WHERE tenant = $1 AND kind = 'operations' ORDER BY id`, tenant)
 	return out, failed(err)
 }
 

@@ -75,7 +75,7 @@ func scanText(rows *sql.Rows) (text string, err error) {
 	return text, err
 }
 
-// Tenants lists the tenants that have a row in any table that the audit of a tenant reads. A circuit
+// Tenants lists the tenants that have a row in any table with tenants that the audit of a tenant reads. A circuit
 // breaker over all tenants belongs to the tenant "*".
 func (r *Reader) Tenants(ctx context.Context) (out []string, err error) {
 	out, err = collect(ctx, r.db, scanText, `
@@ -83,6 +83,7 @@ SELECT tenant FROM recourse.cases UNION SELECT tenant FROM recourse.runs UNION S
 UNION SELECT tenant FROM recourse.event_log UNION SELECT tenant FROM recourse.outbox UNION SELECT tenant FROM recourse.operation_logs
 UNION SELECT tenant FROM recourse.keys UNION SELECT tenant FROM recourse.people UNION SELECT tenant FROM recourse.policies UNION SELECT tenant FROM recourse.rules
 UNION SELECT tenant FROM recourse.bulks UNION SELECT tenant FROM recourse.letters UNION SELECT tenant FROM recourse.annotations UNION SELECT tenant FROM recourse.rule_replays
+UNION SELECT tenant FROM recourse.handlers UNION SELECT tenant FROM recourse.leases UNION SELECT tenant FROM recourse.lookups UNION SELECT tenant FROM recourse.facet_groups
 UNION SELECT tenant FROM recourse.webhooks UNION SELECT tenant FROM recourse.webhook_positions
 UNION SELECT coalesce(nullif(tenant, ''), '*') FROM recourse.circuit_breakers ORDER BY tenant`)
 	return out, failed(err)
