@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -225,25 +223,6 @@ func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit
 	return v, names, nil
 }
 
-// saveHeads writes the heads of an audit to a file, if one is named, nothing is broken, no trigger is
-// disabled, and there are receipts.
-func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Report) error {
-	switch {
-	case name == "":
-		return nil
-	case !v.OK:
-		sh.Note(name + " was not written: something is broken.")
-		return nil
-	case len(v.TriggersOff) > 0:
-		sh.Note(name + " was not written: triggers are disabled.")
-		return nil
-	case len(report.Heads) == 0:
-		sh.Note(name + " was not written: there are no receipts.")
-		return nil
-	}
-	return writeHeads(name, report.Heads)
-}
-
 // runAudit checks what the flags select. For one case it removes all other cases from expected.
 func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, expected receipts.Heads) (_ *audit.Report, err error) {
 	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
@@ -304,24 +283,6 @@ func (a *verifyFlags) caseNotFound() error {
 
 // notChecked begins the verdicts on invariants that were not checked.
 const notChecked = "not checked"
-
-// heads adds the result of comparing saved heads with the present ones.
-func (v *verifyAnswer) heads(noted, there receipts.Heads, broken []audit.Break) {
-	v.Expected, v.Invariants[audit.InvariantHeads] = len(noted), "ok"
-	unnoted := 0
-	for caseID := range there {
-		if _, ok := noted[caseID]; !ok {
-			unnoted++
-		}
-	}
-	v.TrailsWithoutHead = &unnoted
-	if len(broken) == 0 {
-		return
-	}
-	v.OK, v.Invariants[audit.InvariantHeads] = false, broken[0].What
-	v.TotalBreaks += len(broken)
-	v.Breaks = append(v.Breaks, broken[:min(len(broken), audit.MaxBreaks)]...)
-}
 
 // onePerson returns the tenants with people: 1 among some tenants, or among all if none is given.
 func onePerson(ctx context.Context, db *audit.Database, tenants []string) (out []string, err error) {
@@ -396,46 +357,4 @@ func (v verifyAnswer) showBreaks(s *screen.Screen, name string) {
 	}
 	s.Title("Broken: %s", name)
 	s.Table([]screen.Column{{Name: "Tenant", Optional: true}, {Name: "Case", Optional: true}, {Name: "What", Wraps: true}}, rows)
-}
-
-// loadHeads reads a file that writeHeads wrote. It returns nil if no file is named.
-func loadHeads(name string) (receipts.Heads, error) {
-	if name == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, shell.WithCode(shell.ExitUsage, err)
-	}
-	var heads receipts.Heads
-	if err := heads.UnmarshalText(text); err != nil {
-		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
-	}
-	if len(heads) == 0 {
-		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no heads to compare with", name))
-	}
-	return heads, nil
-}
-
-// checkHeads returns an error if heads belong to another tenant than the verified one: each
-// would look like a truncated chain. It does not skip them, because a case moved to another
-// tenant must be reported, which a comparison of all tenants does.
-func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, heads receipts.Heads) error {
-	cases, tenants, err := audit.HeadsOfOtherTenants(ctx, source, tenant, heads)
-	if err != nil || cases == 0 {
-		return err
-	}
-	return shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has heads of %s of other tenants (%s): use --all-tenants", name, shell.Plural(cases, "case"), strings.Join(tenants, ", ")))
-}
-
-// writeHeads writes heads to a file.
-func writeHeads(name string, heads receipts.Heads) error {
-	text, err := heads.MarshalText()
-	if err != nil {
-		return err
-	}
-	return shell.WriteFile(name, func(to io.Writer) error {
-		_, err := to.Write(text)
-		return err
-	})
 }

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/receipts"
+)
+
+// saveHeads writes the heads of an audit to a file, if one is named, nothing is broken, no trigger is
+// disabled, and there are receipts.
+func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Report) error {
+	switch {
+	case name == "":
+		return nil
+	case !v.OK:
+		sh.Note(name + " was not written: something is broken.")
+		return nil
+	case len(v.TriggersOff) > 0:
+		sh.Note(name + " was not written: triggers are disabled.")
+		return nil
+	case len(report.Heads) == 0:
+		sh.Note(name + " was not written: there are no receipts.")
+		return nil
+	}
+	return writeHeads(name, report.Heads)
+}
+
+// heads adds the result of comparing saved heads with the present ones.
+func (v *verifyAnswer) heads(noted, there receipts.Heads, broken []audit.Break) {
+	v.Expected, v.Invariants[audit.InvariantHeads] = len(noted), "ok"
+	unnoted := 0
+	for caseID := range there {
+		if _, ok := noted[caseID]; !ok {
+			unnoted++
+		}
+	}
+	v.TrailsWithoutHead = &unnoted
+	if len(broken) == 0 {
+		return
+	}
+	v.OK, v.Invariants[audit.InvariantHeads] = false, broken[0].What
+	v.TotalBreaks += len(broken)
+	v.Breaks = append(v.Breaks, broken[:min(len(broken), audit.MaxBreaks)]...)
+}
+
+// loadHeads reads a file that writeHeads wrote. It returns nil if no file is named.
+func loadHeads(name string) (receipts.Heads, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, shell.WithCode(shell.ExitUsage, err)
+	}
+	var heads receipts.Heads
+	if err := heads.UnmarshalText(text); err != nil {
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
+	}
+	if len(heads) == 0 {
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no heads to compare with", name))
+	}
+	return heads, nil
+}
+
+// checkHeads returns an error if heads belong to another tenant than the verified one: each
+// would look like a truncated chain. It does not skip them, because a case moved to another
+// tenant must be reported, which a comparison of all tenants does.
+func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, heads receipts.Heads) error {
+	cases, tenants, err := audit.HeadsOfOtherTenants(ctx, source, tenant, heads)
+	if err != nil || cases == 0 {
+		return err
+	}
+	return shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has heads of %s of other tenants (%s): use --all-tenants", name, shell.Plural(cases, "case"), strings.Join(tenants, ", ")))
+}
+
+// writeHeads writes heads to a file.
+func writeHeads(name string, heads receipts.Heads) error {
+	text, err := heads.MarshalText()
+	if err != nil {
+		return err
+	}
+	return shell.WriteFile(name, func(to io.Writer) error {
+		_, err := to.Write(text)
+		return err
+	})
+}
