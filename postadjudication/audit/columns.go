@@ -1,16 +1,13 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/receipts"
-	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -147,80 +144,20 @@ func (t *recordedCase) auditHeld(a *Report, at breakSubject, c *StoredCase) {
 	}
 }
 
-// difference is one difference between stored state and receipts.
-type difference struct {
-	text             string
-	stored, recorded string // empty if no two values were compared
-}
-
-// differences collects differences between stored state and receipts.
-type differences []difference
-
-func (d *differences) compare(what string, stored, recorded any) {
-	if stored != recorded {
-		d.add(what, fmt.Sprint(stored), fmt.Sprint(recorded))
-	}
-}
-
-func (d *differences) add(what, stored, recorded string) {
-	*d = append(*d, difference{fmt.Sprintf("stored %s %s, the receipts say %s", what, valueOrNothing(stored), valueOrNothing(recorded)), stored, recorded})
-}
-
-// fail adds a break for each difference. of names their subject.
-func (d differences) fail(a *Report, at breakSubject, of string) {
-	for _, one := range d {
-		a.failDiffering(InvariantFold, at, one.stored, one.recorded, "%s: %s", of, one.text)
-	}
-}
-
-// valueOrNothing returns "nothing" for an empty value, so that the sentence stays readable.
-func valueOrNothing(value string) string { return cmp.Or(value, "nothing") }
-
 // compareSettlement compares a stored settlement with the fold of its receipts.
-func compareSettlement(stored, recorded settlement.State) (d differences) {
-	d.compare("adjudication", stored.Outcome, recorded.Outcome)
-	d.compare("progression", stored.Progression, recorded.Progression)
-	d.compare("reason code", stored.ReasonCode, recorded.ReasonCode)
-	d.compare("reason", stored.Reason, recorded.Reason)
-	d.compare("dispute lifecycle", stored.Lifecycle, recorded.Lifecycle)
-	d.compare("generation", stored.Generation, recorded.Generation)
-	d.compare("asked", stored.Asked, recorded.Asked)
-	d.compare("moved", stored.Moved, recorded.Moved)
-	d.compare("reserved", stored.Reserved, recorded.Reserved)
-	d.compare("released", stored.Released, recorded.Released)
-	d.compare("refunded", stored.Refunded, recorded.Refunded)
+func compareSettlement(row, recorded settlement.State) (d differences) {
+	d.compare("adjudication", row.Outcome, recorded.Outcome)
+	d.compare("progression", row.Progression, recorded.Progression)
+	d.compare("reason code", row.ReasonCode, recorded.ReasonCode)
+	d.compare("reason", row.Reason, recorded.Reason)
+	d.compare("dispute lifecycle", row.Lifecycle, recorded.Lifecycle)
+	d.compare("generation", row.Generation, recorded.Generation)
+	d.compare("asked", row.Asked, recorded.Asked)
+	d.compare("moved", row.Moved, recorded.Moved)
+	d.compare("reserved", row.Reserved, recorded.Reserved)
+	d.compare("released", row.Released, recorded.Released)
+	d.compare("refunded", row.Refunded, recorded.Refunded)
 	return d
-}
-
-// compareRun compares the stored progress of a run with its receipts.
-func compareRun(stored *StoredRun, recorded receipts.RunHistory) (d differences) {
-	d.compare("state", stored.State, recorded.State)
-	d.compare("letter", stored.Letter, recorded.Letter)
-	d.compare("attempts", stored.Attempts, recorded.AttemptCount)
-	d.compare("attempts that spent budget", stored.BudgetSpent, recorded.BudgetSpent)
-	d.compare("lost workers", stored.Recoveries, recorded.Recoveries)
-	d.compare("attempts handed back", stored.HandedBack, recorded.HandedBack)
-	d.compare("class", stored.Class, recorded.Class)
-	if stored.State == receipts.StateScheduled && !recorded.NextRetryAt.IsZero() {
-		d.compareTimes("due time", stored.DueAt, recorded.NextRetryAt)
-	}
-	d.compareTimes("time of death", stored.DeadAt, recorded.DeadAt)
-	return d
-}
-
-// compareTimes compares to the microsecond, the stored precision.
-func (d *differences) compareTimes(what string, stored, recorded time.Time) {
-	if !stored.Equal(recorded) {
-		d.add(what, timeText(stored), timeText(recorded))
-	}
-}
-
-// timeText formats a time; empty if it is zero.
-func timeText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Format(time.RFC3339Nano)
 }
 
 // compare compares a stored run with its receipts.
@@ -260,8 +197,8 @@ func (t *recordedRun) compareRequest(c *StoredCase, r *StoredRun) (d differences
 	if r.Letter == receipts.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Request) == 0 {
 		return nil
 	}
-	stored := binding.Stored{Run: r.ID, Case: c.ID, Tenant: c.Tenant, Target: r.Target, OperationKey: r.OperationKey, Request: r.Request}
-	if err := binding.Check(&stored, &t.terms); err != nil {
+	row := binding.Stored{Run: r.ID, Case: c.ID, Tenant: c.Tenant, Target: r.Target, OperationKey: r.OperationKey, Request: r.Request}
+	if err := binding.Check(&row, &t.terms); err != nil {
 		return differences{{text: err.Error()}}
 	}
 	if t.terms.OperationKey == [32]byte{} {
@@ -305,69 +242,4 @@ func (t *recordedCase) compare(c *StoredCase) (d differences) {
 		d.compare("currency held", c.Currency, p.Currency)
 	}
 	return d
-}
-
-// auditRuns compares each stored run with its receipts.
-func auditRuns(a *Report, at breakSubject, c *StoredCase, h receipts.History, maxRecoveries int) {
-	if len(h.Runs) != len(c.Runs) {
-		a.failDiffering(InvariantAccounted, at, strconv.Itoa(len(c.Runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts say %d", h.Case, len(c.Runs), len(h.Runs))
-	}
-	for i := range c.Runs {
-		r := &c.Runs[i]
-		recorded := h.Runs[r.ID]
-		compareRun(r, recorded).fail(a, at.withRun(r.ID), "run "+r.ID.String())
-		auditCalls(a, at.withRun(r.ID), r, recorded)
-		// A policy that this program can't read is a difference, which compare reports.
-		if policy, err := retrypolicy.Parse(r.Policy); err == nil && r.BudgetSpent > policy.Normalize().MaxRetryAttempts {
-			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s spent %d attempts of %d", r.ID, r.BudgetSpent, policy.Normalize().MaxRetryAttempts)
-		}
-		if limit := recoveries(r, maxRecoveries); limit >= 0 && r.Recoveries > limit {
-			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s lost %d workers, the limit is %d", r.ID, r.Recoveries, limit)
-		}
-		deaths := 0
-		for _, at := range recorded.Attempts {
-			if at.EndedBy == receipts.DeadLettered {
-				deaths++
-			}
-		}
-		if deaths > 1 || (r.State == receipts.StateDeadLettered) == recorded.DeadAt.IsZero() {
-			a.fail(InvariantLetters, at.withRun(r.ID), "run %s: state %s, %d deaths in its receipts", r.ID, r.State, deaths)
-		}
-	}
-	if h.UnknownOpen != c.UnknownOpen {
-		a.failDiffering(InvariantFold, at, strconv.Itoa(c.UnknownOpen), strconv.Itoa(h.UnknownOpen), "case %s: %d unknown attempts stored, the receipts say %d", h.Case, c.UnknownOpen, h.UnknownOpen)
-	}
-}
-
-// DefaultMaxRecoveries is how many workers a run may lose before it becomes a dead letter,
-// unless configured otherwise.
-const DefaultMaxRecoveries = 5
-
-// reasonPoisonPill is the stored reason of the death of a run that lost too many workers.
-const reasonPoisonPill = "poison_pill"
-
-// recoveries returns the limit of lost workers of a run; negative means no limit. Older
-// versions also counted the loss that ended the run.
-func recoveries(r *StoredRun, most int) int {
-	switch {
-	case most < 0:
-		return -1
-	case r.Reason == reasonPoisonPill:
-		return cmp.Or(most, DefaultMaxRecoveries) + 1
-	}
-	return cmp.Or(most, DefaultMaxRecoveries)
-}
-
-// auditCalls compares a run's stored outstanding calls with its receipts.
-func auditCalls(a *Report, at breakSubject, r *StoredRun, recorded receipts.RunHistory) {
-	for _, attempt := range recorded.OutstandingCalls() {
-		if !slices.Contains(r.OutstandingCalls, attempt) {
-			a.fail(InvariantFold, at, "run %s: the call of attempt %d has not returned, but is not stored as outstanding", r.ID, attempt)
-		}
-	}
-	for _, attempt := range r.OutstandingCalls {
-		if !recorded.MayBeOutstanding(attempt) {
-			a.fail(InvariantFold, at, "run %s: the call of attempt %d is stored as outstanding, the receipts say it is not", r.ID, attempt)
-		}
-	}
 }
