@@ -171,3 +171,28 @@ ORDER BY 3`
 func describeLetterSQL(columns string) string {
 	return `format('letter %s, family %s, queue %s, reason %s, class %s, error type %s, died %s, attempts %s, at risk %s, amount %s', ` + columns + `)`
 }
+
+// webhookPositionSQL finds webhooks of a tenant without a position, positions without a webhook, and
+// positions that would skip events: those beyond the newest event, and pending ones beyond what was
+// read.
+const webhookPositionSQL = `
+SELECT NULL::uuid, NULL::uuid, 'webhook ' || w.id || ' of ' || $1::text || ' has no position', NULL::text, NULL::text FROM recourse.webhooks w
+WHERE w.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.webhook_positions p WHERE p.webhook_id = w.id AND p.tenant = w.tenant)
+UNION ALL
+SELECT NULL, NULL, 'a position of ' || $1 || ' is of webhook ' || p.webhook_id || ', which is not stored', NULL, NULL FROM recourse.webhook_positions p
+WHERE p.tenant = $1 AND NOT EXISTS (SELECT FROM recourse.webhooks w WHERE w.id = p.webhook_id AND w.tenant = p.tenant)
+UNION ALL
+SELECT NULL, NULL, 'webhook ' || p.webhook_id || ' of ' || $1 || ' is at position ' || p.read_to || ', and the newest one is ' || e.newest || ': it would miss events', p.read_to::text, e.newest::text
+FROM recourse.webhook_positions p, (SELECT coalesce(max(coalesce(tenant_last, last)), 0) * 8 + 7 AS newest FROM recourse.event_log WHERE tenant = $1) e
+WHERE p.tenant = $1 AND p.read_to > e.newest
+UNION ALL
+SELECT NULL, NULL, 'webhook ' || p.webhook_id || ' of ' || $1 || ' has pending events that are no positions up to ' || p.read_to || ', each once', p.pending::text, NULL
+FROM recourse.webhook_positions p WHERE p.tenant = $1 AND (array_position(p.pending, NULL) IS NOT NULL OR EXISTS (SELECT FROM unnest(p.pending) AS u(at) WHERE at < 1 OR at > p.read_to)
+  OR cardinality(p.pending) <> (SELECT count(DISTINCT at) FROM unnest(p.pending) AS u(at)))
+ORDER BY 3`
+
+// The statement above has stored.PositionsPerReceipt as 8. These don't compile if it is another number.
+const (
+	_ = uint(stored.PositionsPerReceipt - 8)
+	_ = uint(8 - stored.PositionsPerReceipt)
+)

@@ -1,5 +1,12 @@
 package trail
 
+import (
+	"context"
+	"iter"
+
+	"github.com/recourse-dev/recourse/internal/schema/stored"
+)
+
 // eventOrderErrorsSQL compares all receipts of a tenant with their places, as of one
 // moment. A receipt that waits to be numbered counts as after all that are numbered. The
 // server sorts, and nothing is kept here.
@@ -36,3 +43,29 @@ const tenantEventGapSQL = `SELECT before + 1, first - 1 FROM (
   SELECT last, tenant_last, coalesce(tenant_last, last) - cardinality(seqs) + 1 AS first, lag(coalesce(tenant_last, last), 1, 0::bigint) OVER (ORDER BY last) AS before
   FROM recourse.event_log WHERE tenant = $1) g
 WHERE CASE WHEN tenant_last IS NULL THEN first <= before ELSE first <> before + 1 END ORDER BY last`
+
+// EventsFrom streams a tenant's receipts in the order of events, beginning with the first whose number
+// is at least from. It reads pages, each at a moment of its own.
+func (r *Reader) EventsFrom(ctx context.Context, tenant string, from int64) iter.Seq2[NumberedReceipt, error] {
+	return func(yield func(NumberedReceipt, error) bool) {
+		for {
+			page, err := stored.EventPage(ctx, r.db, tenant, from, trailPage)
+			if err != nil {
+				yield(NumberedReceipt{}, failed(err))
+				return
+			}
+			for _, one := range page {
+				if !yield(one, nil) {
+					return
+				}
+				from = one.Number + 1
+			}
+			if len(page) < trailPage {
+				return
+			}
+		}
+	}
+}
+
+// NumberedReceipt is a receipt with its number in the order of its tenant's receipts.
+type NumberedReceipt = stored.NumberedReceipt
