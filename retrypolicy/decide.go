@@ -71,3 +71,9 @@ func ceilMicrosecond(t time.Time) time.Time {
 	}
 	return whole
 }
+
+// ShouldScheduleRetry reports whether another attempt follows after attemptCount
+// attempts have failed: with three attempts in all, after the first and second.
+func (p Policy) ShouldScheduleRetry(attemptCount int) bool {
+	return attemptCount > 0 && attemptCount < p.Normalize().MaxRetryAttempts
+}

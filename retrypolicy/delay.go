@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// ShouldScheduleRetry reports whether another attempt follows after attemptCount
-// attempts have failed: with three attempts in all, after the first and second.
-func (p Policy) ShouldScheduleRetry(attemptCount int) bool {
-	return attemptCount > 0 && attemptCount < p.Normalize().MaxRetryAttempts
-}
-
 // DelayForAttempt returns the wait after the given attempt, counted from 1, without
 // jitter: BaseDelay after the first; after each one more, Coefficient times as long, or
 // BaseDelay more if the backoff is linear; never over MaxDelay. A count below 1 is taken
