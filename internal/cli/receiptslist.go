@@ -21,15 +21,6 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-func receiptsCommand(sh *shell.Shell) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "receipts", Short: "List, verify and export receipts", Args: shell.UnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(receiptsList(sh), receiptsVerify(sh), receiptsExport(sh))
-	return cmd
-}
-
 // receiptFlags select receipts.
 type receiptFlags struct {
 	options                          app.Options

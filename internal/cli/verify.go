@@ -133,17 +133,6 @@ func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.R
 	return db, db, db.Close, nil
 }
 
-// openAudit opens the database for an audit, after the options were filled from the environment.
-// It opens no service: a role that may only SELECT is enough, and disabled triggers are no error.
-func openAudit(ctx context.Context, sh *shell.Shell, o app.Options) (*audit.Database, error) {
-	o.FromEnvironment(sh.Getenv)
-	config, err := o.ReadOnlyConfig()
-	if err != nil {
-		return nil, err
-	}
-	return audit.Open(ctx, config.DatabaseURL)
-}
-
 // verify audits what the flags select, compares saved heads, and writes the answer. It returns an
 // error if anything is broken, or if there are no receipts.
 func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
