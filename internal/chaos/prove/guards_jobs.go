@@ -19,7 +19,7 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "an attempt after an unknown one ends while its operation key is recognised",
-		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	return min(MaxLease, r.FirstSentAt", "	return max(MaxLease, r.FirstSentAt"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	return min(MaxLease, run.FirstSentAt", "	return max(MaxLease, run.FirstSentAt"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnAttemptAfterAnUnknownOneEndsWhileItsKeyIsRecognised"},
 	},
 	{

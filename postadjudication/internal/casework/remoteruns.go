@@ -46,7 +46,7 @@ func (r RemoteRuns) ClaimDue(_ context.Context, at time.Time, want lease.Want, s
 		switch {
 		case c.Run.Family != Family || c.Err != nil:
 			return false
-		case !begun[c.Run.ID] && r.Settlements.recognisedByWorkers() == 0:
+		case !begun[c.Run.ID] && r.recognisedByWorkers() == 0:
 			return true
 		}
 		altered := checkBinding(&c.Run)
@@ -74,7 +74,7 @@ func (r RemoteRuns) decide(tr background.Transition, s *journal.Snapshot) (journ
 // decideSettlement returns the change that claims an adjudication for a worker.
 func (r RemoteRuns) decideSettlement(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	f := r.Settlements
-	tr.Lease.Limit = f.leaseLimit(&s.Run, tr.At)
+	tr.Lease.Limit = r.leaseLimit(&s.Run, tr.At)
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, DefaultLease), MaxLease)
 	ch, err := f.decide(tr, s, nil)
 	if err == nil && ch.After.Run.State != background.Running {

@@ -42,25 +42,26 @@ func (e remoteExecutor) InFlight() time.Duration {
 // leaseLimit returns the time limit of a remote attempt that is claimed now. Heartbeats don't extend
 // it: whoever holds the attempt may pay more than once under its key, also by repeating its fetch, so it
 // has to end while the key is recognised. After an attempt of unknown outcome that counts from the first
-// call. Where no key is recognised, the attempt is given once: see RemoteRuns.ClaimDue.
-func (f *SettlementFamily) leaseLimit(r *background.Run, at time.Time) time.Duration {
-	recognised := f.recognisedByWorkers()
+// call. Where no key is recognised, the attempt is given once: see ClaimDue.
+func (r RemoteRuns) leaseLimit(run *background.Run, at time.Time) time.Duration {
+	recognised := r.recognisedByWorkers()
 	switch {
 	case recognised == escrow.Forever || recognised == 0:
 		return MaxLease
-	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero():
+	case run.UnresolvedUnknowns == 0 || run.FirstSentAt.IsZero():
 		return min(MaxLease, recognised)
 	}
-	return min(MaxLease, r.FirstSentAt.Add(recognised).Sub(at))
+	return min(MaxLease, run.FirstSentAt.Add(recognised).Sub(at))
 }
 
 // recognisedByWorkers returns how long the services that remote workers call are relied on to recognise
 // an operation key; 0: not at all.
-func (f *SettlementFamily) recognisedByWorkers() time.Duration {
-	if f.Remote.KeyLifetime == escrow.Forever {
+func (r RemoteRuns) recognisedByWorkers() time.Duration {
+	life := r.Settlements.Remote.KeyLifetime
+	if life == escrow.Forever {
 		return escrow.Forever
 	}
-	return max(0, f.trustedLifetime(f.Remote.KeyLifetime))
+	return max(0, r.Settlements.trustedLifetime(life))
 }
 
 // unclaimable returns why a change that was to claim a remote run does not: the case ends the run.
