@@ -50,7 +50,7 @@ func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k Acces
 		reason += "; never expires: " + n.NeverExpires
 	}
 	err = t.s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{
-		Reference: prefix, Reason: validate.Clean(reason, 2048), Changes: binding.KeyTerms(k),
+		Reference: prefix, Reason: validate.Clean(reason, 2048), Changes: binding.KeyTerms(k), ContentDigest: binding.KeyDigest(k),
 	}})
 	if err != nil {
 		return "", AccessKey{}, err

@@ -14,13 +14,14 @@ import (
 // recordedKey is an access key as its receipts describe it.
 type recordedKey struct {
 	created                        string // binding.KeyTerms at creation
+	digest                         string // binding.KeyDigest; empty in receipts of versions before
 	createdBy, revokedBy           string
 	createdAt, revokedAt           time.Time
 	createdReceipt, revokedReceipt string // revokedReceipt: empty unless revoked
 }
 
-// auditKeys checks that a tenant's access keys match their receipts: principal, roles, expiry
-// and revocation. Receipts hold nothing about the secret.
+// auditKeys checks that a tenant's access keys match their receipts: secret, principal, roles, expiry
+// and revocation.
 func (s *auditor) auditKeys(ctx context.Context, a *Report, tenant string) error {
 	keys, rs, err := s.rows.Keys(ctx, tenant)
 	if err != nil {
@@ -49,6 +50,9 @@ func (t *recordedKey) compare(k *access.Key) (d differences) {
 		revokedAt = *k.RevokedAt
 	}
 	d.compare("terms", binding.KeyTerms(*k), t.created)
+	if t.digest != "" {
+		d.compare("digest of the secret", binding.KeyDigest(*k), t.digest)
+	}
 	d.compare("creator", k.CreatedBy, t.createdBy)
 	d.compareTimes("time of creation", k.CreatedAt, t.createdAt)
 	d.compare("revoked", k.RevokedAt != nil, t.revokedReceipt != "")
@@ -69,7 +73,7 @@ func (a *Report) foldKeys(tenant string, rs []receipts.Receipt) map[string]recor
 		t := out[p.Reference]
 		switch r.Subtype {
 		case receipts.KeyCreated:
-			t.created, t.createdBy, t.createdAt, t.createdReceipt = p.Changes, r.Actor, r.At, r.ID()
+			t.created, t.digest, t.createdBy, t.createdAt, t.createdReceipt = p.Changes, p.ContentDigest, r.Actor, r.At, r.ID()
 		case receipts.KeyRevoked:
 			t.revokedBy, t.revokedAt, t.revokedReceipt = r.Actor, r.At, r.ID()
 		default:

@@ -40,6 +40,13 @@ func EncryptedSecretDigest(encrypted []byte) string {
 	return hex.EncodeToString(digest[:])
 }
 
+// KeyDigest returns the digest of what is stored of an access key's secret, in its receipt. Who knows it
+// can't tell the secret.
+func KeyDigest(k access.Key) string {
+	digest := sha256.Sum256(k.Digest[:])
+	return hex.EncodeToString(digest[:])
+}
+
 // KeyTerms returns the text of an access key in its receipt: principal, roles, expiry and
 // predecessor.
 func KeyTerms(k access.Key) string {
