@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"database/sql"
+	"errors"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -63,6 +65,11 @@ func TestVerifyNeedsSelectOnly(t *testing.T) {
 	off.Check(t, "triggers are off", 0, "")
 	if v := off.Object(t); v["ok"] != true || len(v["triggers_off"].([]any)) != 1 || v["triggers_off"].([]any)[0] != "receipts.append_only" {
 		t.Errorf("%v", v)
+	}
+	unsaved := heads + ".off"
+	p.Run("", "receipts", "verify", "--all-tenants", "--save-heads", unsaved).Check(t, "heads while triggers are off", 1, "was not written: triggers are disabled")
+	if _, err := os.Stat(unsaved); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("heads were saved while triggers are off: %v", err)
 	}
 	p.Exec(`UPDATE recourse.receipts SET actor = 'user:eve' WHERE seq = 1 AND case_id = (SELECT id FROM recourse.cases WHERE subject = 'txr_2')`)
 	for _, args := range [][]string{{"--all-tenants"}, {"--tenant", "acme", "--transaction", "txr_2"}} {

@@ -61,7 +61,8 @@ breaks. A chain whose end was removed still verifies by itself: store its head e
 with --save-heads, and compare later with --heads. Heads saved for all tenants must be
 compared with --all-tenants. --case and --transaction verify one case: its chain, its
 state, its escrow's sums and its row in the list of dead letters, but not the order of
-events. Exit code 1 means that something is broken; then --save-heads writes no file.
+events. Exit code 1 means that something is broken, or that a disabled trigger kept
+--save-heads from writing its file.
 
 The role of the database URL needs USAGE on the schema recourse and SELECT on its tables, and
 nothing else; a standby will do. --file verifies a file that receipts export wrote, without a
@@ -169,6 +170,8 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 		err = v.show(sh.Screen(), names)
 	}
 	switch {
+	case err == nil && v.OK && a.saveHeads != "" && len(v.TriggersOff) > 0:
+		return fmt.Errorf("%s was not written: triggers are disabled", a.saveHeads)
 	case err != nil || v.OK:
 		return err
 	case nothing && a.file != "":
