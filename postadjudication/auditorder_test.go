@@ -160,3 +160,30 @@ func TestARowWithoutWhatItRefersToIsFound(t *testing.T) {
 		t.Errorf("the untouched tenant: %s", v)
 	}
 }
+
+// Two receipts of one case that change places in the order of events are found, although the order has each once.
+func TestReceiptsOfACaseThatChangedPlacesAreFound(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.WithoutRuleLoop)
+	ctx := context.Background()
+	s := r.MustSubmit(rig.Release(1))
+	if err := r.DrainEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.As("acme", "user:ada").Cases.Cancel(ctx, s.Run, "not wanted"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.DrainEvents(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.MustAudit()
+	testkit.Tamper(t, r.DB, `CREATE TABLE kept AS TABLE recourse.event_log`,
+		`UPDATE recourse.event_log l SET seqs = k.seqs FROM kept k WHERE l.last + k.last = 3`)
+	a, err := r.Audit(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.OK() || a.Breaks[0].Invariant != audit.InvariantOrder {
+		t.Errorf("%+v", a.Breaks)
+	}
+}
