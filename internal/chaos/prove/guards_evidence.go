@@ -31,7 +31,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "a chain is verified link by link",
-		Edits:    []Edit{{"receipts/chain.go", "	if r.Link != next.Link {", "	if false {"}},
+		Edits:    []Edit{{"receipts/verify.go", "	if r.Link != next.Link {", "	if false {"}},
 		CaughtBy: Detector{Package: "./receipts", Test: "TestEveryFieldOfEveryReceiptIsGuarded"},
 	},
 	{
@@ -78,6 +78,16 @@ var evidenceGuards = []Guard{
 		Name:     "a rebuild corrects the counts of days",
 		Edits:    []Edit{{"postadjudication/internal/journal/search/rebuild.go", "SELECT facet_group, day, n, risk, tries FROM d WHERE n IS NOT NULL", "SELECT facet_group, day, n, risk, tries FROM d WHERE false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARebuildRepairsTheCountsOfDays"},
+	},
+	{
+		Name:     "receipts of a case keep their places in the order of events",
+		Edits:    []Edit{{"postadjudication/internal/trail/order.go", " OR p.number < p.before\n", "\n"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReceiptsOfACaseThatChangedPlacesAreFound"},
+	},
+	{
+		Name:     "the secret of an access key is that of its receipt",
+		Edits:    []Edit{{"postadjudication/audit/settings.go", "	if t.digest != \"\" {", "	if t.digest != \"\" && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAKeyThatIsNotWhatItsReceiptsSayIsFound"},
 	},
 }
 

@@ -68,7 +68,7 @@ var webhookGuards = []Guard{
 	},
 	{
 		Name:     "a position that would skip events is found by the audit",
-		Edits:    []Edit{{"postadjudication/internal/trail/webhooks.go", "WHERE p.tenant = $1 AND p.read_to > e.newest", "WHERE p.tenant = $1 AND p.read_to > e.newest AND false"}},
+		Edits:    []Edit{{"postadjudication/internal/trail/mismatches.go", "WHERE p.tenant = $1 AND p.read_to > e.newest", "WHERE p.tenant = $1 AND p.read_to > e.newest AND false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTheAuditFindsEveryChangeOfAWebhook"},
 	},
 	{
