@@ -81,9 +81,10 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		if e.Bulk != "" || e.Webhook != "" {
 			what = e.AskedFor + ": " + e.Changes
 		}
-		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), string(e.Subtype), e.Actor, e.Key + e.Bulk + e.Webhook, what, e.Reason}
+		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), e.Actor, e.Key + e.Bulk + e.Webhook, what, e.Reason, string(e.Subtype)}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "Receipt", Optional: true}, {Name: "By"}, {Name: "Key, plan or webhook", Optional: true}, {Name: "What", Wraps: true}, {Name: "Why", Optional: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "By", Wraps: true}, {Name: "Key, plan or webhook", Wraps: true, Optional: true},
+		{Name: "What", Wraps: true}, {Name: "Why", Wraps: true, Optional: true}, {Name: "Receipt", Optional: true}}, rows)
 	if len(found) == limit {
 		s.Text("There may be more: --after %d", found[len(found)-1].Sequence)
 	}

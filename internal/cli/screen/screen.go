@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	minWidth     = 60
+	minScreen    = 60
 	defaultWidth = 140 // without a terminal
-	maxWidth     = 140
+	maxTextWidth = 140 // of paragraphs; longer lines are hard to read
 )
 
 // The escape sequences of a terminal.
@@ -38,20 +38,20 @@ type Screen struct {
 	err   error
 }
 
-// New returns a screen with the width of the terminal, else of COLUMNS. It uses colours on
+// New returns a screen with the width that COLUMNS states, else of the terminal. It uses colours on
 // terminals unless NO_COLOR is set.
 func New(out io.Writer) *Screen {
 	s := &Screen{out: out, width: defaultWidth}
-	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil {
-		s.width = columns
-	}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
 			s.width = w
 		}
 		s.color = os.Getenv("NO_COLOR") == ""
 	}
-	s.width = min(max(s.width, minWidth), maxWidth)
+	if columns, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && columns > 0 {
+		s.width = columns
+	}
+	s.width = max(s.width, minScreen)
 	return s
 }
 
@@ -63,9 +63,9 @@ func (s *Screen) Title(format string, args ...any) {
 	s.write("\n" + s.paint(bold, fmt.Sprintf(format, args...)) + "\n")
 }
 
-// Text writes a paragraph, wrapped to the width.
+// Text writes a paragraph, wrapped to the width of the screen or of a readable line.
 func (s *Screen) Text(format string, args ...any) {
-	s.write(strings.Join(wrap(fmt.Sprintf(format, args...), s.width), "\n") + "\n")
+	s.write(strings.Join(wrap(fmt.Sprintf(format, args...), min(s.width, maxTextWidth)), "\n") + "\n")
 }
 
 // Command writes a shell command. It does not wrap it, so that it can be copied.

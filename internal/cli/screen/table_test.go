@@ -52,7 +52,8 @@ func TestATableAlignsAndFits(t *testing.T) {
 		"──  ─────────────\n" +
 		" 1  a few words\n" +
 		"    that go on\n" +
-		"10  x\n"
+		"10  x\n" +
+		"Not shown for\nwidth: Who\n(--json has\nthem).\n"
 	if got := renderTable(17, columns, rows); got != narrow {
 		t.Errorf("narrow:\n%s", got)
 	}
@@ -63,6 +64,52 @@ func TestATableAlignsAndFits(t *testing.T) {
 		"10  ä         x\n"
 	if got := renderTable(34, columns, rows); got != between {
 		t.Errorf("between:\n%s", got)
+	}
+}
+
+// A long value wraps; no other column is left out for it.
+func TestLongTextsWrapBeforeColumnsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	columns := []Column{{Name: "#", Right: true}, {Name: "What", Wraps: true}, {Name: "Why", Wraps: true, Optional: true}, {Name: "Receipt", Optional: true}}
+	rows := [][]string{{"1", strings.Repeat("what ", 40), strings.Repeat("why ", 30), "opened"}}
+	lines := func(width int) []string { return strings.Split(renderTable(width, columns, rows), "\n") }
+	if got := lines(400); !strings.HasSuffix(got[2], "opened") || len(got) != 4 {
+		t.Errorf("a wide screen: %q", got)
+	}
+	for _, width := range []int{44, 80, 140} {
+		got := strings.Join(lines(width), "\n")
+		if !strings.Contains(got, "Receipt") || !strings.Contains(got, "Why") || strings.Contains(got, "Not shown") {
+			t.Errorf("%d columns:\n%s", width, got)
+		}
+		for _, line := range lines(width) {
+			if displayWidth(line) > width {
+				t.Errorf("%d columns: %q", width, line)
+			}
+		}
+	}
+	for width, left := range map[int]string{39: "Receipt", 30: "Why", 20: "Why, Receipt"} {
+		got := renderTable(width, columns, rows)
+		if said := strings.Join(strings.Fields(got), " "); !strings.HasSuffix(said, " Not shown for width: "+left+" (--json has them).") {
+			t.Errorf("%d columns:\n%s", width, got)
+		}
+	}
+}
+
+// COLUMNS states the width of tables, and paragraphs stay readable.
+func TestAScreenIsAsWideAsColumnsSays(t *testing.T) {
+	for columns, want := range map[string]int{"230": 230, "80": 80, "7": minScreen, "x": defaultWidth, "": defaultWidth} {
+		t.Setenv("COLUMNS", columns)
+		if got := New(&bytes.Buffer{}).width; got != want {
+			t.Errorf("COLUMNS=%s gives %d, want %d", columns, got, want)
+		}
+	}
+	t.Setenv("COLUMNS", "230")
+	var out bytes.Buffer
+	New(&out).Text("%s", strings.Repeat("word ", 60))
+	for line := range strings.SplitSeq(out.String(), "\n") {
+		if displayWidth(line) > maxTextWidth {
+			t.Errorf("%q", line)
+		}
 	}
 }
 
