@@ -110,6 +110,10 @@ func TestRefusalsAreThoseOfTheLibrary(t *testing.T) {
 	if err := ask(http.StatusConflict, `{"status":409,"code":"not_held","run_id":"`+run.String()+`"}`); !errors.As(err, &refused) || refused.Gate != "not_held" || refused.Run != run {
 		t.Error(err)
 	}
+	meaning := refusal.GateReconcileFirst.Meaning()
+	if err := ask(http.StatusConflict, `{"status":409,"code":"reconcile_first","run_id":"`+run.String()+`","detail":"`+meaning+`; the lookup decided nothing"}`); !errors.As(err, &refused) || refused.Because != "the lookup decided nothing" {
+		t.Error(err)
+	}
 	var second *bulk.SecondPersonError
 	if err := ask(http.StatusAccepted, `{"status":202,"code":"second_person_required","plan":{"actor":"user:ada"}}`); !errors.As(err, &second) || second.Plan.Actor != "user:ada" || second.Because != "" {
 		t.Error(err)

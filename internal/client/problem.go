@@ -99,6 +99,9 @@ func fieldErrors(p *ProblemError) error {
 // gateError returns the library's error for a refusal by a gate.
 func gateError(p *ProblemError) error {
 	out := &refusal.RefusedError{Gate: refusal.Gate(p.Code), Run: *p.Run, ActiveRun: *p.Run}
+	if because, found := strings.CutPrefix(p.Detail, out.Gate.Meaning()+"; "); found {
+		out.Because = because
+	}
 	if p.Letter != nil {
 		out.Letter = *p.Letter
 	}

@@ -208,7 +208,7 @@ func (l *Repository) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []A
 		newest = runs[i]
 	}
 	lookup := casework.SettlementLetterGate(f.Snapshot)
-	if lookup == "" && l.Applier.Settlements.ExecutorOf(f.Run.Target) == nil {
+	if lookup == "" && (l.Applier.Settlements.ExecutorOf(f.Run.Target) == nil || escrow.IsRemote(f.Run.Target)) {
 		lookup = refusal.GateNoExecutor
 	}
 	var out []Action

@@ -283,9 +283,9 @@ type Lookups struct {
 	WaitsFor string       `json:"waits_for,omitempty"` // why no further lookup is made and a person must decide: forgotten, other_amount
 }
 
-// lookupsOf returns the lookups of a letter; nil if it needs none.
+// lookupsOf returns the lookups of a letter; nil if it needs none, or if remote workers pay.
 func (l *Repository) lookupsOf(ctx context.Context, seen journal.Snapshot) (*Lookups, error) {
-	if casework.SettlementLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 {
+	if casework.SettlementLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 || escrow.IsRemote(seen.Run.Target) {
 		return nil, nil
 	}
 	r, err := l.Journal.Lookups.Find(ctx, seen.Run.Tenant, seen.Run.ID)

@@ -42,6 +42,7 @@ func TestASilentWorkerLeavesAnUnknownOutcome(t *testing.T) {
 	if err := f.Jobs.DeadLetters().Delete(context.Background(), job.ID, "away"); !errors.Is(err, jobs.ErrNeedsPlan) {
 		t.Errorf("%v", err)
 	}
+	wantNoLookup(t, f, s.Run)
 	// Nobody can say for how long the worker may still pay, unless the finding says that it knows.
 	finding := deadletter.Finding{Reason: "the worker's disk", Class: escrow.NotExecuted, Reference: "disk-1"}
 	_, err = f.Reconcile(context.Background(), "acme", s.Run, finding)
@@ -66,6 +67,28 @@ func TestASilentWorkerLeavesAnUnknownOutcome(t *testing.T) {
 	}
 	f.wantPaid(s, 1000)
 	f.MustAudit()
+}
+
+// wantNoLookup fails the test if a letter of a remote target offers a lookup: there is no escrow
+// service to ask.
+func wantNoLookup(t *testing.T, f *fixture, run background.RunID) {
+	t.Helper()
+	letters := f.As("acme", "user:ada").DeadLetters
+	seen, err := letters.Inspect(context.Background(), run)
+	if err != nil || seen.Lookups != nil {
+		t.Errorf("%+v, %v", seen.Lookups, err)
+	}
+	for _, a := range seen.Actions {
+		if a.Name == deadletter.ActionLookup && (a.Allowed || a.RefusedBy != refusal.GateNoExecutor) {
+			t.Errorf("%+v", a)
+		}
+	}
+	_, err = letters.Lookup(context.Background(), run)
+	wantGate(t, err, refusal.GateReconcileFirst)
+	var refused *refusal.RefusedError
+	if errors.As(err, &refused) && refused.Because != "the lookup decided nothing: lookup.unsupported: remote workers pay for queue:"+payouts+", so there is no escrow service to ask: record a finding" {
+		t.Error(err)
+	}
 }
 
 // A worker that was frozen past its lease pays and tells it: the payment is a fact.

@@ -59,7 +59,8 @@ func (g Gate) Meaning() string {
 	return "the gate of that name refuses it"
 }
 
-// GateNoExecutor refuses a lookup at an escrow service that this process has no executor for.
+// GateNoExecutor refuses a lookup at an escrow service that this process has no executor for, or
+// where remote workers pay.
 const GateNoExecutor Gate = "no_executor"
 
 // Gates of rules, besides those of forks and holds.

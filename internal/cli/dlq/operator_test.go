@@ -211,7 +211,7 @@ func playIncident(t *testing.T, o *operator, repair func()) {
 		}
 	}
 	o.dlq("operator", "fork", runs["5"], "--reason", "now").Check(t, "fork of unknown money", 1, "reconcile_first")
-	o.dlq("operator", "reconcile", runs["5"], "--lookup").Check(t, "lookup of what is down", 1, "reconcile")
+	o.dlq("operator", "reconcile", runs["5"], "--lookup").Check(t, "lookup of what is down", 1, "the lookup decided nothing: http.unavailable: 502: look up again later, or record a finding")
 	repair()
 	o.mustRun("operator", "fork", runs["1"], "--reason", "the account is open again")
 	o.settled("txr_1")

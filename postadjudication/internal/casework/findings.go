@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/redact"
@@ -136,9 +138,16 @@ func (c *Applier) LookupFinding(ctx context.Context, tenant string, id backgroun
 	return Finding{Class: found.Class, Moved: found.Moved, Reference: found.Reference}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
 }
 
-// lookupUnclear explains why a lookup decides nothing.
+// lookupUnclear explains why a lookup decides nothing, and what to do.
 func lookupUnclear(found background.Result) string {
-	return "the lookup gave no clear answer: " + redact.Text(found.Failure.Message)
+	unclear := "the lookup decided nothing: " + strings.Join(slices.DeleteFunc([]string{found.Failure.Type, redact.Text(found.Failure.Code), redact.Text(found.Failure.Message)}, func(part string) bool { return part == "" }), ": ")
+	switch found.Failure.Type {
+	case lookupPremature, lookupForgotten: // the message says what to do
+		return unclear
+	case lookupUnsupported:
+		return unclear + ": record a finding"
+	}
+	return unclear + ": look up again later, or record a finding"
 }
 
 // Reconcile records a finding of an actor, or of a lookup, and returns the transaction of its

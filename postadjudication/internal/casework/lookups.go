@@ -23,6 +23,9 @@ const (
 	lookupUnsure      = "lookup.unsure"           // the call history can't be read
 )
 
+// lookupUnsupported is the failure type of a lookup that nobody can answer.
+const lookupUnsupported = "lookup.unsupported"
+
 // lookupEvidence is everything that decides what the answer of a lookup means.
 type lookupEvidence struct {
 	answer escrow.Class
@@ -98,8 +101,11 @@ func (f *SettlementFamily) lookUp(ctx context.Context, r background.Run, noCallI
 		return unknownResult(failureTargetUnknown, "this process does not call the escrow service "+r.Target)
 	}
 	lookuper, ok := executor.(escrow.Lookuper)
-	if !ok {
-		return unknownResult("lookup.unsupported", "the executor has no lookup")
+	switch {
+	case escrow.IsRemote(r.Target):
+		return unknownResult(lookupUnsupported, "remote workers pay for "+r.Target+", so there is no escrow service to ask")
+	case !ok:
+		return unknownResult(lookupUnsupported, "the executor has no lookup")
 	}
 	call, err := callOf(r, r.Attempt)
 	if err != nil {
