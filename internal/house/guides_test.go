@@ -141,7 +141,7 @@ func compile(s snippet, exports map[string]string) (problems []string) {
 	for _, name := range slices.Sorted(maps.Keys(imported)) {
 		head += fmt.Sprintf("import %s %q\n", name, imported[name])
 	}
-	src := fmt.Sprintf("%sfunc _(%s) {{\n//line %s:%d:1\n%s\n}}\n", head, given, s.file, s.line, text)
+	src := fmt.Sprintf("%sfunc _(%s) error {{\n//line %s:%d:1\n%s\n}; return nil }\n", head, given, s.file, s.line, text)
 	set := token.NewFileSet()
 	report := func(at token.Position, text string) {
 		problems = append(problems, fmt.Sprintf("%s:%d: %s", s.file, at.Line, text))
