@@ -3,6 +3,7 @@ package bulk_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -244,6 +245,13 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 				t.Errorf("%s may %v", got.Transaction, got.Actions)
 			}
 		}
+	}
+	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, all.Cases[1].Run, "in court"); err != nil {
+		t.Fatal(err)
+	}
+	held, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Transaction: "txr_2"}, "", 1)
+	if err != nil || fmt.Sprint(held.Cases[0].Actions) != "[fork reconcile release adjudicate]" {
+		t.Errorf("a held letter: %+v, %v", held, err)
 	}
 	reserved, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
 	if err != nil || reserved.Total != 3 || len(reserved.Cases) != 2 || !reserved.More || reserved.Money["EUR"].Reserved != 3000 {

@@ -181,7 +181,10 @@ func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
 		}
 		return actions
 	case WaitsForFinding:
-		if c.Letter == background.LetterOpen {
+		switch {
+		case c.Letter == background.LetterOpen && c.Held:
+			return append(actions, "lookup", "reconcile", "release")
+		case c.Letter == background.LetterOpen:
 			return append(actions, "lookup", "reconcile", "hold")
 		}
 		return append(actions, "reconcile")
@@ -189,7 +192,11 @@ func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
 		if !c.State.Underfunded() {
 			actions = append(actions, "fork")
 		}
-		actions = append(actions, "reconcile", "hold", "purge")
+		if c.Held {
+			actions = append(actions, "reconcile", "release")
+		} else {
+			actions = append(actions, "reconcile", "hold", "purge")
+		}
 	}
 	if c.State.Reserved > 0 && !c.Held {
 		actions = append(actions, "free")
