@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -104,6 +105,26 @@ func validateBreakerChange(tenant, target, actor, reason string) error {
 		}
 	}
 	return errors.Join(append(errs, validate.NoSecret("target", target), validate.NoSecret("actor", actor))...)
+}
+
+// Called returns the escrow services and the families of tasks that running processes call, sorted. It
+// is empty while no process runs. A breaker can be opened for any other name, and pauses nothing then.
+func (t TenantBreakers) Called(ctx context.Context) ([]string, error) {
+	sessions, err := t.s.applier.Sessions.Running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range sessions {
+		names = append(names, s.Targets...)
+		for _, queue := range s.Queues {
+			if family, _, _ := strings.Cut(queue, ":"); family != casework.Family {
+				names = append(names, family)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // familyOf returns the family of a target: a plain family is its own, any other name is an

@@ -3,6 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -95,7 +98,7 @@ type breakerChange func(b postadjudication.TenantBreakers, ctx context.Context, 
 func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerChange) *cobra.Command {
 	var o app.Options
 	var tenant, target, actor, reason string
-	var all bool
+	var all, yes bool
 	cmd := &cobra.Command{
 		Use: verb, Short: short, Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -110,7 +113,13 @@ func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerCha
 				return err
 			}
 			defer func() { err = errors.Join(err, service.Close()) }()
-			b, err := change(service.As(tenant, actor).Breakers, cmd.Context(), target, reason)
+			breakers := service.As(tenant, actor).Breakers
+			if verb == "open" && !yes {
+				if err := needCalled(cmd, breakers, target); err != nil {
+					return err
+				}
+			}
+			b, err := change(breakers, cmd.Context(), target, reason)
 			if err != nil {
 				return err
 			}
@@ -126,7 +135,20 @@ func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerCha
 	f.StringVar(&target, "target", escrow.DefaultTarget, "name of the escrow service, or of a family of tasks")
 	shell.ActorFlag(f, &actor, "name to record as the actor, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "reason to record (required)")
+	if verb == "open" {
+		f.BoolVarP(&yes, "yes", "y", false, "also open it for a name that no running process calls")
+	}
 	return cmd
+}
+
+// needCalled returns an error for a target that no running process calls, such as a misspelt one: its
+// circuit breaker would stop nothing. Nothing is known while no process runs, and of remote workers.
+func needCalled(cmd *cobra.Command, breakers postadjudication.TenantBreakers, target string) error {
+	known, err := breakers.Called(cmd.Context())
+	if err != nil || len(known) == 0 || slices.Contains(known, target) || escrow.IsRemote(target) {
+		return err
+	}
+	return shell.Usage(cmd, fmt.Errorf("no process calls the target %s; the known ones are %s (--yes opens it nevertheless)", target, strings.Join(known, ", ")))
 }
 
 func breakerHistory(sh *shell.Shell) *cobra.Command {

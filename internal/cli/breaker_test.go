@@ -6,6 +6,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
 
 func TestACircuitBreakerIsOpenedListedAndReleased(t *testing.T) {
@@ -46,6 +47,24 @@ func TestACircuitBreakerIsOpenedListedAndReleased(t *testing.T) {
 	if v := verify.Object(t); v["ok"] != true || v["receipts"] != 3.0 || v["chains_verified"] != 2.0 {
 		t.Errorf("%v", v)
 	}
+}
+
+// The breaker of a name that no running process calls is not opened by mistake.
+func TestABreakerThatWouldStopNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	open := func(target string, more ...string) clitest.Result {
+		return p.Run("", append([]string{"breaker", "open", "--tenant", "acme", "--actor", "kim", "--reason", "x", "--target", target}, more...)...)
+	}
+	_, stop := p.Serve("serve", "--embedded", "--listen", "127.0.0.1:0", "--json")
+	defer stop()
+	poll.Until(t, "the beat of the server", func() bool { return open("nowhere").Code != 0 })
+	open("nowhere").Check(t, "misspelt", 2, "no process calls the target nowhere; the known ones are escrow")
+	open("nowhere", "--yes").Check(t, "on purpose", 0, "")
+	open("escrow").Check(t, "called", 0, "")
+	open("queue:payouts").Check(t, "of remote workers", 0, "")
+	p = clitest.New(t, testkit.Migrated(t))
+	open("nowhere").Check(t, "while no process runs", 0, "")
 }
 
 func TestABreakerOverAllTenantsIsOpenedAndReleasedByHand(t *testing.T) {
