@@ -130,5 +130,5 @@ func showAttempts(s *screen.Screen, attempts []deadletter.Attempt) {
 		}
 		rows[i] = []string{strconv.Itoa(a.Number), shell.Timestamp(a.StartedAt), took, ended, string(a.Class), failure}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Took", Right: true}, {Name: "Ended by", Optional: true}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Started (UTC)"}, {Name: "Call took", Right: true}, {Name: "Ended by", Optional: true}, {Name: "Known"}, {Name: "Failure", Wraps: true}}, rows)
 }

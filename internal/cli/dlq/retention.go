@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -46,14 +47,23 @@ shows what the given flags mean, or the defaults.
 	return cmd
 }
 
+// jobFamily is the family of jobs, of whose letters the newest of each queue are kept.
+const jobFamily = "ojs"
+
 func showRetention(s *screen.Screen, server string, kept []retention.Effective) error {
 	rows := make([][]string, len(kept))
 	for i, k := range kept {
-		queue, most, then := "all others", "unlimited", "archived"
-		if k.Queue != "" {
+		queue, most, then := "all", "unlimited", "archived"
+		switch named := func(other retention.Effective) bool { return other.Family == k.Family && other.Queue != "" }; {
+		case k.Queue != "":
 			queue = k.Queue
+		case slices.ContainsFunc(kept, named):
+			queue = "all others"
 		}
-		if k.MaxCount > 0 {
+		switch {
+		case k.MaxCount > 0 && k.Family == jobFamily:
+			most = strconv.Itoa(k.MaxCount) + " of each queue of a tenant"
+		case k.MaxCount > 0:
 			most = strconv.Itoa(k.MaxCount) + " of each tenant"
 		}
 		switch {

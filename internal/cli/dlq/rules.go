@@ -81,13 +81,20 @@ func rulesTry(sh *shell.Shell) *cobra.Command {
 					return sh.Answer(trial)
 				}
 				s := sh.Screen()
-				s.Text("%d letters match; of the %d oldest the rule would take %d now, with %s reserved.", trial.Matched, trial.Scanned, trial.Ready, shell.Amounts(trial.Money))
+				s.Text("%s; of the %d oldest the rule would take %d now, with %s reserved.", matchText(trial.Matched), trial.Scanned, trial.Ready, shell.Amounts(trial.Money))
 				return s.Err()
 			})
 		},
 	}
 	o.Bind(cmd.Flags())
 	return cmd
+}
+
+func matchText(n int64) string {
+	if n == 1 {
+		return "1 letter matches"
+	}
+	return strconv.FormatInt(n, 10) + " letters match"
 }
 
 // ruleChangeFlags are the flags of a change of a rule.

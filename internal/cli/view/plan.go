@@ -79,7 +79,8 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 	if b.ChangedBy != "" {
 		rows = append(rows, []string{"changed by", b.ChangedBy + ": " + b.ChangedReason})
 	}
-	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"hash", b.Hash}))
+	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
+	s.Command("hash " + b.Hash) // below the table, where nothing breaks it
 }
 
 // Plans writes a list of plans.
