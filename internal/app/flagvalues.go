@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -58,6 +59,9 @@ const (
 	None      = "none"
 )
 
+// maxLifetimeDays bounds a lifetime in days, so that it can be represented.
+const maxLifetimeDays = 100_000
+
 // Set parses a lifetime. It implements pflag.Value.
 func (l *Lifetime) Set(text string) error {
 	switch text {
@@ -69,8 +73,13 @@ func (l *Lifetime) Set(text string) error {
 		return nil
 	}
 	span, err := time.ParseDuration(text)
+	if days, inDays := strings.CutSuffix(text, "d"); inDays {
+		var n int
+		n, err = strconv.Atoi(days)
+		span = time.Duration(min(max(n, 0), maxLifetimeDays)) * 24 * time.Hour
+	}
 	if err != nil || span <= 0 {
-		return errors.New(`must be a duration such as 24h, "unlimited" or "none"`)
+		return errors.New(`must be a duration such as 24h or 7d, "unlimited" or "none"`)
 	}
 	*l = Lifetime{span, true}
 	return nil

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -38,6 +40,20 @@ func (s *caseFlags) bind(f *pflag.FlagSet) {
 	f.StringVar(&s.transaction, "transaction", "", "only the case of this transaction receipt id")
 }
 
+// check returns an error for an unknown state.
+func (s *caseFlags) check(cmd *cobra.Command) error {
+	var known []string
+	for _, status := range settlement.Statuses[1:] {
+		known = append(known, string(status))
+	}
+	for _, state := range s.states {
+		if !slices.Contains(known, state) {
+			return shell.Usage(cmd, fmt.Errorf("--state must be one of %s, not %q", strings.Join(known, ", "), state))
+		}
+	}
+	return nil
+}
+
 func (s *caseFlags) filter() casestatus.Filter {
 	return casestatus.Filter{States: s.states, Transaction: s.transaction}
 }
@@ -51,6 +67,9 @@ func casesList(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List cases, oldest first: state, money, why nothing runs", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := which.check(cmd); err != nil {
+				return err
+			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				f := which.filter()
 				f.Reserved = reserved
@@ -83,12 +102,15 @@ func showCases(s *screen.Screen, page casestatus.Page) error {
 	for i, c := range page.Cases {
 		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: c.Currency}.String() }
 		waits := c.WaitsFor
-		if waits == "" {
+		switch {
+		case waits == "" && c.RunState.Live():
+			waits = "its run: " + string(c.RunState) // recourse status says what that waits for
+		case waits == "":
 			waits = "-"
 		}
 		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded), waits, strings.Join(c.Actions, ", ")}
 	}
-	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "State"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for"}, {Name: "May", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "State"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for", Wraps: true}, {Name: "May", Wraps: true}}, rows)
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {
 		m := page.Money[currency]
 		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
@@ -114,7 +136,7 @@ while it is unknown whether its money moved, while a call may still be in flight
 while its dead letter is held. Freeing sets the case to review-needed, closes its open
 dead letter, and lets a higher generation start.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := shell.NeedReason(cmd, reason); err != nil {
+			if err := cmp.Or(shell.NeedReason(cmd, reason), which.check(cmd)); err != nil {
 				return err
 			}
 			f := which.filter()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,9 @@ state of Recourse with that ledger. Exit code 0 means that every invariant holds
 				o.RedisURL = sh.Getenv(app.RedisVariable)
 			}
 			if serve {
+				if host, _, err := net.SplitHostPort(listen); err == nil && host != "localhost" && !net.ParseIP(host).IsLoopback() {
+					return shell.Usage(cmd, errors.New("--listen "+listen+" is not on loopback: a demonstration needs no key, so it serves this machine only"))
+				}
 				o.Listen = listen
 			}
 			from, err := openInput(sh, input)

@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/cli/demo"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/testdata"
 )
 
@@ -58,10 +59,16 @@ func TestTheFirstHourTakesTwoPeople(t *testing.T) {
 		env := map[string]string{"RECOURSE_KEY": keys[name]}
 		return clitest.Execute(t.Context(), env, strings.NewReader(""), append(args, "--server", d.URL())...)
 	}
+	dead := as("user:ada", "dlq", "list", "--error-type", "http.rate_limited", "--json").Object(t)["letters"].([]any)[0].(map[string]any)["run_id"].(string)
+	forked := as("user:ada", "dlq", "fork", dead, "--reason", "try again", "--json")
+	forked.Check(t, "fork", 0, "")
+	newest := forked.Object(t)["run_id"].(string)
+	poll.Until(t, "the death of the fork", func() bool { return as("user:ada", "dlq", "inspect", newest).Code == 0 })
+	as("user:ada", "dlq", "fork", dead, "--reason", "try again").Check(t, "fork of what was forked", 1, "its newest run is "+newest+", an open dead letter: fork that, or use recourse dlq retry")
 	plan := as("user:ada", "dlq", "bulk", "plan", "fork", "--reason", "mended", "--error-type", "http.rate_limited", "--json")
 	plan.Check(t, "bulk plan", 0, "")
 	id, hash := plan.Object(t)["id"].(string), plan.Object(t)["hash"].(string)
-	as("user:ada", "dlq", "bulk", "run", id, "--hash", hash, "--yes").Check(t, "ada alone", 5, "user:ada")
+	as("user:ada", "dlq", "bulk", "run", id, "--hash", hash, "--yes").Check(t, "ada alone", 5, "second_person_required: another person than user:ada")
 	if done := as("user:ben", "dlq", "bulk", "run", id, "--hash", hash, "--yes", "--json"); done.Code != 0 || done.Object(t)["state"] != "done" {
 		t.Errorf("%+v", done)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 func keysCommand(sh *shell.Shell) *cobra.Command {
@@ -55,6 +57,9 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create", Short: "Create an access key and print it; it is not shown again", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if platform && roles == "" && k.Tenant == "" {
+				k.Tenant = postadjudication.AllTenants // the key shows all of them and may do nothing else
+			}
 			if err := k.Check(cmd); err != nil {
 				return err
 			}
@@ -94,7 +99,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	f.StringVar(&principal, "principal", "", "holder of the key, such as user:ada (required)")
 	f.StringVar(&roles, "roles", "", "submitter, worker, operator, approver, auditor or admin, comma-separated (required without --platform)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
-	local.BoolVar(&platform, "platform", false, "give access to asynqmon and /metrics, which show all tenants (not with --server: no tenant's admin may grant it)")
+	local.BoolVar(&platform, "platform", false, "give access to asynqmon and /metrics, which show all tenants; alone it needs no --tenant (not with --server: no tenant's admin may grant it)")
 	k.BindLocal(f, local)
 	expiry.bind(f)
 	return cmd
@@ -102,12 +107,13 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 
 // keyExpiry are the flags for the expiry of a new key.
 type keyExpiry struct {
-	after time.Duration
+	after deadletter.Duration // its text may be in days
 	never string
 }
 
 func (e *keyExpiry) bind(f *pflag.FlagSet) {
-	f.DurationVar(&e.after, "expires-in", 0, "time until the key expires, such as 720h (default 2160h, 90 days, for user:..., else 9600h, 400 days; maximum 17520h, 2 years)")
+	f.Var(&e.after, "expires-in", "time until the key expires, such as 30d or 720h (default 90d for user:..., else 400d; maximum 730d, 2 years)")
+	f.Lookup("expires-in").DefValue = "" // 0s would read as a key that never works
 	f.StringVar(&e.never, "never-expires", "", "create a key without expiry, and record this `reason`")
 }
 
@@ -121,10 +127,10 @@ func (e *keyExpiry) check(cmd *cobra.Command, now time.Time) (time.Time, error) 
 		return time.Time{}, shell.Usage(cmd, errors.New("--never-expires needs a reason"))
 	case said && e.after <= 0:
 		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be above 0; for a key without expiry use --never-expires REASON"))
-	case said && e.after > access.MaxLifetime:
-		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be at most 17520h, 2 years; for a key without expiry use --never-expires REASON"))
+	case said && time.Duration(e.after) > access.MaxLifetime:
+		return time.Time{}, shell.Usage(cmd, errors.New("--expires-in must be at most 730d, 2 years; for a key without expiry use --never-expires REASON"))
 	case said:
-		return now.Add(e.after), nil
+		return now.Add(time.Duration(e.after)), nil
 	}
 	return time.Time{}, nil
 }
@@ -146,7 +152,7 @@ or is revoked; recourse keys list shows when each was last used.`,
 				return err
 			}
 			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
-				token, made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: args[0], ExpiresAt: ends, NeverExpires: expiry.never, Reason: k.Reason})
+				token, made, err := be.Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: keyPrefix(args[0]), ExpiresAt: ends, NeverExpires: expiry.never, Reason: k.Reason})
 				if err != nil {
 					return k.NotFound(err, "key "+args[0])
 				}
@@ -166,11 +172,23 @@ func answerKey(sh *shell.Shell, token string, made access.Key) error {
 	}
 	s := sh.Screen()
 	s.Text("%s", token)
-	s.Text("Store it now, it is not shown again. It gives %[2]s access to %[1]s, %[3]s.", made.Tenant, made.Principal, expiryText(made))
+	s.Text("Store it now, it is not shown again. It gives %s access to %s, %s.", made.Principal, accessText(made), expiryText(made))
 	if made.SuccessorOf != "" {
 		s.Text("The old key %s stays valid: revoke it once nothing uses it.", made.SuccessorOf)
 	}
 	return s.Err()
+}
+
+// accessText returns what a key opens.
+func accessText(k access.Key) string {
+	const all = "asynqmon and /metrics, which show the queues and the money of all tenants"
+	switch platform := slices.Contains(k.Roles, access.Platform); {
+	case platform && len(k.Roles) == 1:
+		return all
+	case platform:
+		return k.Tenant + ", and to " + all
+	}
+	return k.Tenant
 }
 
 func expiryText(k access.Key) string {
@@ -222,6 +240,9 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 	return s.Err()
 }
 
+// keyPrefix returns the prefix of a key that may be written as keys begin.
+func keyPrefix(text string) string { return strings.TrimPrefix(text, "rck_") }
+
 func keysRevoke(sh *shell.Shell) *cobra.Command {
 	var k backend.ChangeFlags
 	cmd := &cobra.Command{
@@ -233,7 +254,7 @@ server refuses the key at most 2 seconds later.`,
 				return err
 			}
 			return backend.With(sh, cmd, &k.Flags, func(ctx context.Context, be backend.Backend) error {
-				revoked, err := be.Keys.Revoke(ctx, args[0], k.Reason)
+				revoked, err := be.Keys.Revoke(ctx, keyPrefix(args[0]), k.Reason)
 				if err != nil {
 					return k.NotFound(err, "key "+args[0])
 				}
@@ -256,6 +277,6 @@ func accessCommand(sh *shell.Shell) *cobra.Command {
 		Use: "access", Short: "Show requests refused for their access key", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(history.Command(sh, postadjudication.OperationLogRefusals, "List refused requests that named no case, from the receipts"))
+	cmd.AddCommand(history.Command(sh, postadjudication.OperationLogRefusals, "List requests that named no case and were refused for their key, role or person, from the receipts"))
 	return cmd
 }

@@ -18,7 +18,7 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 	if none := p.Run("", "keys", "list", "--tenant", "acme"); none.Code != 0 || !strings.Contains(none.Out, "acme has no access key") {
 		t.Errorf("%+v", none)
 	}
-	made := order("create", "--principal", "user:ada", "--roles", "operator,approver", "--expires-in", "720h", "--json")
+	made := order("create", "--principal", "user:ada", "--roles", "operator,approver", "--expires-in", "30d", "--json")
 	made.Check(t, "create", 0, "")
 	v := made.Object(t)
 	token, prefix := v["token"].(string), v["prefix"].(string)
@@ -48,12 +48,16 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 	if v := order("create", "--principal", "user:max", "--platform", "--json").Object(t); v["roles"].([]any)[0] != "platform" {
 		t.Errorf("%v", v)
 	}
+	shown := p.Run("", "keys", "create", "--principal", "service:prometheus", "--platform", "--actor", "kim", "--reason", "metrics")
+	if shown.Check(t, "of no tenant", 0, ""); !strings.Contains(strings.Join(strings.Fields(shown.Out), " "), "asynqmon and /metrics, which show the queues and the money of all tenants") {
+		t.Errorf("%s", shown.Out)
+	}
 	order("rotate", "aaaaaaaaaaaa").Check(t, "the successor of none", 1, "aaaaaaaaaaaa")
 	if next := order("rotate", prefix); next.Code != 0 || !strings.HasPrefix(next.Out, "rck_") || !strings.Contains(next.Out, "The old key "+prefix+" stays valid") {
 		t.Errorf("%+v", next)
 	}
 	order("revoke", "aaaaaaaaaaaa").Check(t, "another key", 1, "aaaaaaaaaaaa")
-	if v := order("revoke", prefix, "--json").Object(t); v["revoked_by"] != "kim" || v["revoked_at"] == nil {
+	if v := order("revoke", "rck_"+prefix, "--json").Object(t); v["revoked_by"] != "kim" || v["revoked_at"] == nil {
 		t.Errorf("%v", v)
 	}
 	if list := p.Run("", "keys", "list", "--tenant", "acme"); !strings.Contains(list.Out, "revoked") {

@@ -41,7 +41,7 @@ func answerSecondPersonError(sh *shell.Shell, o *Flags, err error) error {
 	second.Plan.People = max(2, second.Plan.People)
 	answered := answerSecondPerson(sh, o, second)
 	if second.Because != "" {
-		return errors.Join(shell.WithCode(shell.ExitOther, errors.New("another person than "+second.Plan.Actor+" has to run the plan: "+second.Because)), answered)
+		return errors.Join(shell.WithCode(shell.ExitOther, errors.New(second.Code()+": another person than "+second.Plan.Actor+" has to run the plan: "+second.Because)), answered)
 	}
 	return errors.Join(shell.WithCode(shell.ExitOther, errors.New("the plan was stored, and another person has to run it")), answered)
 }

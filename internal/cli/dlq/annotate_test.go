@@ -47,7 +47,7 @@ func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 	order("purge", "--archive", archive, "--yes").Check(t, "no filter", 2, "filter")
 	order("purge", "--archive", archive, "--transaction", "txr_1").Check(t, "nobody to ask", 2, "--yes")
 	order("purge", "--archive", archive, "--transaction", "txr_1", "--yes", "--dry-run").Check(t, "both", 2, "--dry-run")
-	order("purge", "--archive", archive, "--yes", "--reason-code", "bored").Check(t, "a bad filter", 2, "reason_code")
+	order("purge", "--archive", archive, "--yes", "--reason-code", "bored").Check(t, "a bad filter", 2, "--reason-code")
 	plan := order("purge", "--archive", archive, "--transaction", "txr_1", "--dry-run", "--json")
 	if plan.Check(t, "plan", 0, ""); plan.Object(t)["ready"] != 0.0 || plan.Object(t)["refused"].(map[string]any)["held"] != 1.0 {
 		t.Errorf("%s", plan.Out)
@@ -57,6 +57,9 @@ func TestLettersAreHeldMarkedAndPurged(t *testing.T) {
 		t.Errorf("%s", shown.Out)
 	}
 	order("purge", "--archive", archive, "--transaction", "txr_1", "--confirm", "2").Check(t, "another number", 2, "confirm")
+	if plans := p.Run("", "dlq", "bulk", "list", "--tenant", "acme").Out; !strings.Contains(plans, "cancelled") {
+		t.Errorf("what was not confirmed can be run: %s", plans)
+	}
 	order("purge", "--archive", archive, "--transaction", "txr_1", "--confirm", "1").Check(t, "purge", 0, "")
 	if n := len(letters("--transaction", "txr_1")); n != 0 {
 		t.Errorf("%d letters are left of txr_1", n)

@@ -35,7 +35,7 @@ func (m *batchFlags) bind(cmd *cobra.Command, except ...string) {
 func (m *batchFlags) notForOne(cmd *cobra.Command) (err error) {
 	m.flags.VisitAll(func(f *pflag.Flag) {
 		if f.Changed && err == nil {
-			err = shell.Usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: the flag is for many letters"))
+			err = shell.Usage(cmd, errors.New("RUN and --"+f.Name+" exclude each other: the flag is for many letters"+shell.ValueHint(cmd, cmd.Flags().Arg(0))))
 		}
 	})
 	return err

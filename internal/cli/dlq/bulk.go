@@ -58,6 +58,12 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 			if err := errors.Join(shell.OneOf("ACTION", args[0], actions...), parseTriState("--set-eligible", eligible, &q.Reprocess), parseTriState("--set-review", review, &q.Review)); err != nil {
 				return shell.Usage(cmd, err)
 			}
+			switch marks := q.Reprocess != nil || q.Review != nil; {
+			case marks && q.Action != bulk.Mark:
+				return shell.Usage(cmd, errors.New("--set-eligible and --set-review are for the action mark"))
+			case !marks && q.Action == bulk.Mark:
+				return shell.Usage(cmd, errors.New("--set-eligible or --set-review is required, with or without =false"))
+			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				if err := p.forks(ctx, cmd, be, &q); err != nil {
 					return err

@@ -2,6 +2,8 @@ package dlq
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -41,8 +43,10 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 			}
 			return answerDone(sh, b)
 		}
-		if err := confirmBulk(ctx, sh, b, yes); err != nil {
-			return err
+		if !refusedToPlanner(o, b, start) {
+			if err := confirmBulk(ctx, sh, b, yes); err != nil {
+				return err
+			}
 		}
 		return startBulk(ctx, sh, o, be, id, start)
 	})
@@ -68,8 +72,17 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 		if !start.here && o.Retention.Archive != "" {
 			return shell.Usage(cmd, errors.New("--archive needs --here: a server has its own archive"))
 		}
+		if digits, err := hex.DecodeString(start.hash); err != nil || len(digits) != sha256.Size {
+			return shell.Usage(cmd, errors.New("--hash takes the 64 digits that recourse dlq bulk show prints"))
+		}
 		return sh.NeedTerminal(cmd, yes)
 	})
+}
+
+// refusedToPlanner reports whether the actor has planned what another person has to run. Nobody is
+// asked to confirm it then: the refusal and its receipt come first.
+func refusedToPlanner(o *backend.Flags, b bulk.Plan, start bulkStart) bool {
+	return b.People > 1 && o.Server == "" && o.Actor == b.Actor && start.breakGlass == nil
 }
 
 // answerDone writes a plan that was done before. None of its items is tried again.

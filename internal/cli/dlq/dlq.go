@@ -46,7 +46,7 @@ func (l *letterCommand) bind(cmd *cobra.Command) {
 // check parses the run, and returns an error for missing flags.
 func (l *letterCommand) check(cmd *cobra.Command, run string) (err error) {
 	if l.run, err = receipts.ParseRunID(run); err != nil {
-		return shell.Usage(cmd, errors.New("RUN is not a run id: "+run))
+		return shell.Usage(cmd, errors.New("RUN is not a run id: "+run+shell.ValueHint(cmd, run)))
 	}
 	return shell.NeedReason(cmd, l.reason)
 }

@@ -57,9 +57,9 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	for args, word := range map[string]string{
 		"list": "--tenant", "list --tenant acme --since yesterday": "--since", "list --tenant acme --class maybe": "--class",
 		"list --tenant acme --outcome both": "--outcome", "list --tenant acme --sort prettiest": "--sort", "list --tenant acme --held=perhaps": "--held",
-		"list --tenant acme --min-amount lots": "--min-amount", "list --tenant acme --min-attempts 3 --max-attempts 2": "max_attempts", "list --tenant acme --older-than yore": "older-than",
+		"list --tenant acme --min-amount lots": "--min-amount", "list --tenant acme --min-attempts 3 --max-attempts 2": "--max-attempts must not be less than --min-attempts", "list --tenant acme --older-than yore": "older-than",
 		"list --tenant acme --queue=": "--queue", "list --tenant acme --expiring-within 0s": "--expiring-within",
-		"list --tenant acme --currency euro": "currency", "list --tenant acme --reason-code bored": "reason_code", "list --tenant acme --after x": "after", "list --tenant acme --dispatch x": "dispatch_reference",
+		"list --tenant acme --currency euro": "currency", "list --tenant acme --reason-code bored": "--reason-code", "list --tenant acme --after x": "after", "list --tenant acme --dispatch x": "--dispatch",
 		"list --tenant acme --limit 0": "limit", "fork x --tenant acme --actor a --reason b": "run id",
 		"fork " + run + " --tenant acme": "--reason", "fork " + run + " --tenant acme --reason b": "--actor", "list --tenant acme --reason final": "--reason", "list --tenant acme --older-than-days 0": "--older-than-days",
 		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "discard " + run: "discard",

@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 func export(sh *shell.Shell) *cobra.Command {
@@ -85,10 +86,23 @@ func whereFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "filter", "", `CEL condition on the members in the --json output, such as 'amount.minor > 100000 && error.type.startsWith("Conn")'`)
 }
 
-// checkWhere returns an error for an empty condition, which would select everything.
+// checkWhere returns an error for a condition that is invalid, or empty, which would select everything.
 func checkWhere(cmd *cobra.Command, where string) error {
 	if where == "" && cmd.Flags().Changed("filter") {
 		return errors.New("--filter is empty; leave it out")
 	}
-	return nil
+	if where == "" {
+		return nil
+	}
+	_, err := deadletter.ParseCondition(where)
+	var field *refusal.FieldError
+	if errors.As(err, &field) {
+		field.Field = "--filter:"
+		for _, sum := range []string{"amount", "at_risk"} {
+			if strings.HasSuffix(field.Problem, "undeclared reference to '"+sum+"'") {
+				field.Problem += " (did you mean " + sum + ".minor?)"
+			}
+		}
+	}
+	return err
 }

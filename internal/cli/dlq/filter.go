@@ -1,15 +1,18 @@
 package dlq
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // letterFlags are the flags that select letters.
@@ -43,8 +46,8 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	f.StringVar(&l.filter.ErrorType, "error-type", "", "only letters whose last failure has this type, such as http.refused")
 	f.StringVar(&l.filter.ErrorText, "error-text", "", "only letters whose last failure's message contains this text")
 	f.StringVar(&l.filter.Signature, "signature", "", "only letters of the cause with this signature, as --json shows it")
-	f.StringVar(&l.since, "since", "", "only letters that died at or after this time, RFC 3339")
-	f.StringVar(&l.until, "until", "", "only letters that died before this time, RFC 3339")
+	f.StringVar(&l.since, "since", "", "only letters that died at or after this time, such as 2026-11-27T15:04:05Z, or 2026-11-27 for its midnight UTC")
+	f.StringVar(&l.until, "until", "", "only letters that died before this time, in the same form")
 	f.Var(&l.filter.OlderThan, "older-than", "only letters that died at least this long ago, such as 36h or 30d")
 	f.StringVar(&l.days, "older-than-days", "", "as --older-than, in days")
 	f.Var(&l.filter.YoungerThan, "younger-than", "only letters that died less than this long ago, such as 36h or 30d")
@@ -100,7 +103,53 @@ func (l *letterFlags) read() (deadletter.Filter, error) {
 	if err := errors.Join(errs...); err != nil {
 		return out, err // these errors name the flags; Validate checks the values
 	}
-	return out, out.Validate()
+	return out, l.nameFlags(out.Validate())
+}
+
+// flagOfMember has the flags of the members of a filter whose names differ.
+var flagOfMember = map[string]string{
+	"letter": "status", "outcome_class": "class", "died_from": "since", "died_to": "until", "job_type": "type",
+	"transaction_receipt_id": "transaction", "submission_receipt_id": "submission", "escrow_reference": "escrow", "dispatch_reference": "dispatch",
+	"reprocess_eligible": "eligible", "manual_review_required": "review",
+}
+
+// nameFlags replaces the members of a filter in an error by their flags.
+func (l *letterFlags) nameFlags(err error) error {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		for _, one := range several.Unwrap() {
+			_ = l.nameFlags(one) // it is changed in place
+		}
+		return err
+	}
+	var field *refusal.FieldError
+	if !errors.As(err, &field) {
+		return err
+	}
+	flag := func(member string) string {
+		name := cmp.Or(flagOfMember[member], strings.ReplaceAll(member, "_", "-"))
+		if name == "queue" {
+			name = l.queueFlag
+		}
+		if l.defined.Lookup(name) == nil {
+			return member
+		}
+		return "--" + name
+	}
+	if start, member, found := cutLast(field.Problem, " "); found && strings.Contains(member, "_") { // as in "must be later than died_from"
+		field.Problem = start + " " + flag(member)
+	}
+	field.Field = flag(field.Field)
+	return err
+}
+
+// cutLast is strings.Cut at the last separator.
+func cutLast(text, separator string) (before, after string, found bool) {
+	at := strings.LastIndex(text, separator)
+	if at < 0 {
+		return text, "", false
+	}
+	return text[:at], text[at+len(separator):], true
 }
 
 // readAgeInDays reads --older-than-days.

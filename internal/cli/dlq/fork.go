@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -54,7 +55,7 @@ policy for new runs of the family; letters of several families need --family.`,
 				}
 				made, err := be.DeadLetters.Fork(ctx, l.run, q)
 				if err != nil {
-					return err
+					return newestInstead(ctx, be, err)
 				}
 				if sh.JSON {
 					return sh.Answer(made)
@@ -71,6 +72,20 @@ policy for new runs of the family; letters of several families need --family.`,
 	forceFlag(cmd, &force)
 	cmd.Flags().StringVar(&queue, "queue", "", "queue of the fork: another queue of the family, such as settlement:1")
 	return cmd
+}
+
+// newestInstead adds to the refusal of a letter that was forked before that the newest run of its
+// case is an open dead letter.
+func newestInstead(ctx context.Context, be backend.Backend, err error) error {
+	var refused *refusal.RefusedError
+	if !errors.As(err, &refused) || refused.Letter != background.LetterForked || refused.ActiveRun == refused.Run {
+		return err
+	}
+	newest, failed := be.Cases.Run(ctx, refused.ActiveRun)
+	if failed != nil || newest.Letter != background.LetterOpen {
+		return err // the refusal alone is right as well
+	}
+	return shell.WithCode(shell.ExitFailed, fmt.Errorf("%s: run %s was forked already, and its newest run is %s, an open dead letter: fork that, or use recourse dlq retry", refused.Gate, refused.Run, refused.ActiveRun))
 }
 
 // forkBatch forks the selected letters by one plan.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -115,12 +116,10 @@ func clearCommand(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			q.Filter.Family = family
-			return r.remove(sh, cmd, q, func(bulk.Plan) error {
-				if r.confirm == family {
-					return nil
-				}
-				return &refusal.FieldError{Field: "confirm", Problem: "must be the name of the family whose letters are all to be removed"}
-			})
+			if r.confirm != "" && r.confirm != family {
+				return shell.Usage(cmd, errors.New("--confirm must be the name of the family whose letters are all to be removed"))
+			}
+			return r.remove(sh, cmd, q, func(bulk.Plan) error { return nil })
 		},
 	}
 	r.letterFlags.bind(pflag.NewFlagSet("", pflag.ContinueOnError)) // none of them but --family
@@ -141,7 +140,7 @@ func (r *removal) remove(sh *shell.Shell, cmd *cobra.Command, q bulk.Request, co
 		}
 		if r.confirm != "" {
 			if err := confirmed(plan); err != nil {
-				return err
+				return errors.Join(err, withdraw(ctx, be, plan))
 			}
 		}
 		if err != nil {
@@ -153,6 +152,15 @@ func (r *removal) remove(sh *shell.Shell, cmd *cobra.Command, q bulk.Request, co
 		return runPlanned(ctx, sh, &r.to, be, plan, func() error { return sh.Confirm(ctx, wouldRemove(plan), r.yes || r.confirm != "") },
 			bulkStart{hash: plan.Hash, detach: r.detach, here: be.RunHere != nil && !r.detach})
 	})
+}
+
+// withdraw cancels a plan that was not confirmed, so that nobody runs it.
+func withdraw(ctx context.Context, be backend.Backend, plan bulk.Plan) error {
+	if plan.ID == uuid.Nil {
+		return nil // nothing was selected
+	}
+	_, err := be.Bulk.Cancel(ctx, plan.ID, "--confirm was another number")
+	return err
 }
 
 // answerDryRun writes what a plan would remove, the plan, and the command that runs it.

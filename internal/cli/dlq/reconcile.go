@@ -68,10 +68,14 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 			if moved < 0 {
 				return shell.Usage(cmd, errors.New("--moved is negative"))
 			}
+			if err := checkFinding(lookup, finding, reference); err != nil {
+				return shell.Usage(cmd, err)
+			}
 			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be backend.Backend) (err error) {
 				var status casestatus.Case
 				if lookup {
 					status, err = be.DeadLetters.Lookup(ctx, l.run)
+					err = lookupError(err)
 				} else {
 					status, err = recordFinding(ctx, sh, cmd, be, l.run, deadletter.Finding{
 						Reason: l.reason, Class: escrow.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
@@ -107,6 +111,28 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	l.BindEscrowTimes(local)
 	l.BindLocal(f, local)
 	return cmd
+}
+
+// lookupError returns what a lookup that decided nothing was answered, instead of the advice to make one.
+func lookupError(err error) error {
+	var refused *refusal.RefusedError
+	if errors.As(err, &refused) && refused.Gate == refusal.GateReconcileFirst && refused.Because != "" {
+		return shell.WithCode(shell.ExitFailed, fmt.Errorf("%s: it is still unknown whether run %s moved money: %s", refused.Gate, refused.Run, refused.Because))
+	}
+	return err
+}
+
+// checkFinding returns an error for a finding that lacks what a lookup does not need.
+func checkFinding(lookup bool, finding, reference string) error {
+	switch {
+	case lookup:
+		return nil
+	case finding == "":
+		return errors.New("--finding is missing: executed or not_executed (or give --lookup)")
+	case reference == "":
+		return errors.Join(shell.OneOf("--finding", finding, "executed", "not_executed"), errors.New("--reference is missing: where the finding can be checked"))
+	}
+	return shell.OneOf("--finding", finding, "executed", "not_executed")
 }
 
 // lookupOnly returns an error for flags that conflict with --lookup.

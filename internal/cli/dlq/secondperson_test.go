@@ -37,7 +37,7 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	if shown.Check(t, "a finding alone", 5, "another person"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "txr_") {
 		t.Errorf("%s", shown.Out)
 	}
-	by("user:ada", finding[:len(finding)-2]...).Check(t, "no reference of a finding", 2, "--reference must be")
+	by("user:ada", finding[:len(finding)-2]...).Check(t, "no reference of a finding", 2, "--reference is missing")
 	printed := by("user:ada", append(finding, "--json")...)
 	printed.Check(t, "a finding alone", 5, "another person")
 	answer := printed.Object(t)

@@ -47,7 +47,7 @@ func Exactly(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return Usage(cmd, errors.New(names[len(args)]+" is missing"))
 		case len(args) > len(names):
-			return Usage(cmd, errors.New("one argument too many: "+args[len(names)]))
+			return Usage(cmd, tooMany(cmd, args[len(names)]))
 		}
 		return nil
 	}
@@ -56,9 +56,28 @@ func Exactly(names ...string) cobra.PositionalArgs {
 // AtMostOne allows one optional argument.
 func AtMostOne(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return Usage(cmd, errors.New("one argument too many: "+args[1]))
+		return Usage(cmd, tooMany(cmd, args[1]))
 	}
 	return nil
+}
+
+// tooMany returns the error for an argument too many.
+func tooMany(cmd *cobra.Command, arg string) error {
+	return errors.New("one argument too many: " + arg + ValueHint(cmd, arg))
+}
+
+// ValueHint returns how to write true or false, which got between the arguments, as the value of the
+// flag before it; empty if it can be no such value.
+func ValueHint(cmd *cobra.Command, arg string) (hint string) {
+	if arg != "true" && arg != "false" {
+		return ""
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal == "true" && f.Value.String() == "true" && hint == "" {
+			hint = "; write --" + f.Name + "=" + arg
+		}
+	})
+	return hint
 }
 
 // TenantFlag defines --tenant. It has no default, so that no command acts on a tenant by mistake.
@@ -106,13 +125,17 @@ func NeedReason(cmd *cobra.Command, reason string) error {
 	return nil
 }
 
-// ParseTime parses an optional RFC 3339 time. An invalid time is an error and not an absent filter.
+// ParseTime parses an optional RFC 3339 time, or a date, which is its midnight UTC. An invalid time
+// is an error and not an absent filter.
 func ParseTime(flag, text string, to *time.Time) (err error) {
 	if text == "" {
 		return nil
 	}
+	if *to, err = time.Parse(time.DateOnly, text); err == nil {
+		return nil
+	}
 	if *to, err = time.Parse(time.RFC3339, text); err != nil {
-		return fmt.Errorf("%s is not an RFC 3339 time: %s", flag, text)
+		return fmt.Errorf("%s is not a time such as 2026-11-27T15:04:05Z, nor a date such as 2026-11-27: %s", flag, text)
 	}
 	return nil
 }
