@@ -39,7 +39,7 @@ func ParseDuration(text string) (time.Duration, error) {
 			continue
 		}
 		n, err := strconv.ParseInt(m[i+1], 10, 64)
-		if err != nil || n > int64(maxDuration/unit) {
+		if err != nil || n > int64((maxDuration-total)/unit) { // checked before each addition: a sum of several units may overflow
 			return 0, errDuration
 		}
 		total += time.Duration(n) * unit

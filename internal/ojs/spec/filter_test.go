@@ -108,6 +108,7 @@ func TestPurges(t *testing.T) {
 		"older_than=2026-11-01T00:00:00Z": {Until: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)},
 		"older_than=30m":                  {Queue: "?"}, "older_than=7": {Queue: "?"}, "older_than=d": {Queue: "?"}, "older_than=-7d": {Queue: "?"}, "older_than=7D": {Queue: "?"}, "older_than=1.5d": {Queue: "?"}, "older_than=9999999d": {Queue: "?"},
 		"older_than=999999d": {Queue: "?"}, "older_than=": {Queue: "?"}, "older_than=7d&older_than=8d": {Queue: "?"}, "older_than=7w": {Queue: "?"}, "older_than=PT": {Queue: "?"},
+		"older_than=P100Y1200M36500D":              {Queue: "?"}, // the sum overflows: as a negative age it would select everything
 		"older_than=7d&until=2026-11-01T00:00:00Z": {Queue: "?"}, "older_than=7d&since=2026-11-20T00:00:00Z": {Queue: "?"},
 	} {
 		f, err := spec.ParsePurge(values(t, query+"&confirm=true"), now)
@@ -130,7 +131,7 @@ func TestPurges(t *testing.T) {
 	if f, err := spec.ParseCommandLinePurge(values(t, "queue=a&confirm=true"), now); err != nil || f.Queue != "a" {
 		t.Errorf("%+v, %v", f, err)
 	}
-	for query, field := range map[string]string{"": "confirm", "queue=a": "confirm", "older_than=7d&confirm=false": "confirm", "older_than=x": "older_than", "older_than=7d&x=1": "x"} {
+	for query, field := range map[string]string{"": "confirm", "queue=a": "confirm", "older_than=7d&confirm=false": "confirm", "older_than=x": "older_than", "older_than=P100Y1200M36500D": "older_than", "older_than=7d&x=1": "x"} {
 		_, err := spec.ParseCommandLinePurge(values(t, query), now)
 		refused(t, query, err, 400, "invalid_request", field)
 	}

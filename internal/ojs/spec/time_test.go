@@ -96,6 +96,8 @@ func TestDurations(t *testing.T) {
 		"P", "PT", "P1DT", "P1YT", "P1W", "P1W2D", "-PT1S", "+PT1S", "PT-1S", "P0.5D", "PT0.5H", "PT1.5M", "P1.5Y", "PT1.S", "PT.5S", "PT1,5S", "PT1.0000000001S",
 		"", "1S", "PT1", "P1", "PT1s", "pt1S", "T1S", "1H", "7d", "5000", "PT1S ", " PT1S", "PT1M1H", "PT1S1S", "P1H", "PT1D", "P1DT1H1", "PT1H1D", "P101Y", "P36501D", "P100YT1S",
 		"PT99999999999999999999S", "P9223372036854775807D", "PT9223372036.854775807S", "P١D", "PT1S\n",
+		// Each unit is within the bound, and the sum is not, or overflows.
+		"P99Y1200M", "P50Y18251D", "P36500DT1S", "P99Y365DT0.000000001S", "P100Y1200M36500D", "P100Y1200M36500DT876000H", "P100Y1200M36500DT876000H52560000M3153600000S",
 	} {
 		if got, err := spec.ParseDuration(text); err == nil {
 			t.Errorf("%q is taken as %s", text, got)
