@@ -70,7 +70,7 @@ var arrows = map[string][]string{
 	"background":                                    {"retrypolicy", "receipts", "internal/failpoint", "background/circuit", "background/lease", "background/internal/asynqredis"},
 	"background/backgroundtest":                     {"background", "receipts", "background/circuit", "background/lease"},
 	"internal/schema":                               {"internal/schema/migrations", "internal/schema/stored", "internal/pgurl"},
-	"postadjudication/internal/journal":             {"background", "background/circuit", "background/lease", "internal/access", "internal/failpoint", "internal/schema/migrations", "internal/schema/stored", "postadjudication/internal/journal/pg", "receipts", "retrypolicy", "settlement"},
+	"postadjudication/internal/journal":             {"background", "background/circuit", "background/lease", "internal/access", "internal/failpoint", "internal/schema/migrations", "internal/schema/stored", "internal/tenantlimit", "postadjudication/internal/journal/pg", "receipts", "retrypolicy", "settlement"},
 	"postadjudication/internal/journal/pg":          {"internal/failpoint", "internal/pgurl"},
 	"postadjudication/internal/journal/search":      {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "settlement", "receipts", "internal/failpoint", "internal/signature", "internal/tenantlimit"},
 	"postadjudication/internal/journal/plans":       {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "internal/schema/stored", "background", "receipts", "internal/failpoint"},

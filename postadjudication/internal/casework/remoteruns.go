@@ -36,9 +36,9 @@ var _ background.LeaseStore = RemoteRuns{}
 // ClaimDue claims due runs for a worker. A repeated fetch is given the runs that it was given before, but
 // no adjudication whose row was changed since, and none that may have been paid by a worker whose payment
 // service recognises no operation key.
-func (r RemoteRuns) ClaimDue(_ context.Context, at time.Time, want lease.Want, start func(background.Run) background.Transition) ([]background.Claimed, error) {
+func (r RemoteRuns) ClaimDue(ctx context.Context, at time.Time, want lease.Want, start func(background.Run) background.Transition) ([]background.Claimed, error) {
 	begun := map[background.RunID]bool{}
-	claimed, err := r.LeaseStore.ClaimDue(&journal.Claim{Want: want, At: at, Decide: r.decide, Start: func(run background.Run) background.Transition {
+	claimed, err := r.LeaseStore.ClaimDue(ctx, &journal.Claim{Want: want, At: at, Decide: r.decide, Start: func(run background.Run) background.Transition {
 		begun[run.ID] = true
 		return start(run)
 	}})

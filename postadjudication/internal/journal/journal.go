@@ -140,7 +140,7 @@ func newJournal() *Journal {
 		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Metrics: &Metrics{s},
 		Notifications: &Notifications{s}, opener: &opener{shared: s},
 	}
-	j.Leases = &LeaseStore{j: j}
+	j.Leases = &LeaseStore{j: j, keyed: newKeyedClaims()}
 	return j
 }
 

@@ -1,9 +1,11 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -13,20 +15,26 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
 // LeaseStore claims remote runs for workers, and keeps their leases.
 //
-// Concurrent claims share a transaction, which picks the runs, reads them, and writes their claims
-// with their receipts and leases. It never waits for another transaction, but for those with the same
-// key: a claim that has a key has a transaction of its own.
+// Concurrent claims without a key share a transaction, which picks the runs, reads them, and writes their
+// claims with their receipts and leases. It never waits for another transaction.
 //
-//	ClaimDue ──▶ batch ──▶ BEGIN · dueRemoteSQL ──▶ Decide each ──▶ leaseClaimSQL · COMMIT
+// A claim with a key has a transaction of its own, in the goroutine of its caller: it may wait for one
+// with the same key, and its repetition returns up to maxPickedBytes again. No other claim waits for it
+// but those of its tenant with a key (keyedClaims).
+//
+//	ClaimDue ──▶ batch ─────────────▶ BEGIN · dueRemoteSQL ──▶ Decide each ──▶ leaseClaimSQL · COMMIT
+//	         └─▶ key ─▶ keyedClaims ▶ BEGIN · given before, or as above
 type LeaseStore struct {
 	j         *Journal
 	fetchDB   *sql.DB
 	claims    pg.Batcher[*Claim, []background.Claimed]
+	keyed     keyedClaims
 	dueStmt   *pg.Statement
 	claimStmt *pg.Statement
 	endStmt   *pg.Statement
@@ -45,17 +53,48 @@ type Claim struct {
 	Decide func(background.Transition, *Snapshot) (Change, error)
 }
 
-// fetchConns bounds the connections on which claims are made: the second is for the time in which
-// the first is lost.
-const fetchConns = 2
+const (
+	// batchFetchConns are the connections for batches of claims: the second is for the time in which the
+	// first is lost.
+	batchFetchConns = 2
+	// maxKeyedClaims are made at the same time, and maxTenantKeyedClaims of one tenant; each has a
+	// connection.
+	maxKeyedClaims       = 4
+	maxTenantKeyedClaims = 2
+)
 
 func (l *LeaseStore) open(databaseURL string) (err error) {
-	l.fetchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "fetches", MaxConns: fetchConns, Settings: pg.PlannerSettings, Binary: true, Dialer: l.j.IdleTimeout.Dialer(pg.BatchIdleLimit)})
+	l.fetchDB, err = pg.OpenPool(databaseURL, pg.PoolConfig{Purpose: "fetches", MaxConns: batchFetchConns + maxKeyedClaims, Settings: pg.PlannerSettings, Binary: true, Dialer: l.j.IdleTimeout.Dialer(pg.BatchIdleLimit)})
 	return err
 }
 
-// ClaimDue claims due runs for a worker. See background.LeaseStore.
-func (l *LeaseStore) ClaimDue(c *Claim) ([]background.Claimed, error) { return l.claims.Do(c) }
+// ClaimDue claims due runs for a worker. See background.LeaseStore. A claim with a key waits for its turn
+// until the context ends; once it is begun, it is made.
+func (l *LeaseStore) ClaimDue(ctx context.Context, c *Claim) ([]background.Claimed, error) {
+	if !c.isKeyed() {
+		return l.claims.Do(c)
+	}
+	var a pg.Answer[[]background.Claimed]
+	err := l.keyed.do(ctx, c.Want, func() { a = l.flushOnce([]*Claim{c})[0] })
+	return a.Value, cmp.Or(a.Err, err)
+}
+
+// keyedClaims orders the claims with a key. Equal keys are served one after the other, in order of arrival,
+// and take one place of their tenant's together. Waiting tenants take turns.
+type keyedClaims struct {
+	byKey    *tenantlimit.Limit // of a tenant and a key
+	byTenant *tenantlimit.Limit
+}
+
+func newKeyedClaims() keyedClaims {
+	return keyedClaims{tenantlimit.New(math.MaxInt, 1), tenantlimit.New(maxKeyedClaims, maxTenantKeyedClaims)}
+}
+
+// do runs f, which makes the claim of a want. Its error is that of the context, if that ends before f.
+func (k keyedClaims) do(ctx context.Context, want lease.Want, f func()) (err error) {
+	waited := k.byKey.Do(ctx, want.Tenant+"\x00"+string(want.Key[:]), func() { err = k.byTenant.Do(ctx, want.Tenant, f) })
+	return cmp.Or(waited, err)
+}
 
 const (
 	// maxPicked bounds the runs that one transaction claims.
@@ -64,16 +103,15 @@ const (
 	maxPickedBytes = 8 << 20
 )
 
-// isKeyed reports whether a repeated claim gets what this one got. Such a claim has a transaction of
-// its own, in which it waits for others with its key.
+// isKeyed reports whether a repeated claim gets what this one got.
 func (c *Claim) isKeyed() bool { return c.Want.Key != lease.FetchKey{} }
 
-// flush answers requests in order, in as many transactions as their runs need.
+// flush answers requests without a key in order, in as many transactions as their runs need.
 func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] {
 	var out []pg.Answer[[]background.Claimed]
 	for len(requests) > 0 {
 		n, wanted := 0, 0
-		for n < len(requests) && (n == 0 || wanted+requests[n].Want.Count <= maxPicked && !requests[n].isKeyed() && !requests[0].isKeyed()) {
+		for n < len(requests) && (n == 0 || wanted+requests[n].Want.Count <= maxPicked) {
 			wanted += requests[n].Want.Count
 			n++
 		}
@@ -83,6 +121,8 @@ func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] 
 	return out
 }
 
+// flushOnce answers requests without a key, or one with a key, and repeats the transaction for those that got
+// nothing because others had taken its bytes.
 func (l *LeaseStore) flushOnce(requests []*Claim) []pg.Answer[[]background.Claimed] {
 	defer l.j.SignalCommitted()
 	out := make([]pg.Answer[[]background.Claimed], len(requests))
@@ -200,7 +240,7 @@ func claimedRun(run background.Run, held lease.Lease, openedAt time.Time) backgr
 }
 
 // givenBefore returns the runs that a fetch with the same key got and whose leases are still held. It
-// waits until no other one is being answered.
+// waits until no other one is being answered by another process.
 func (l *LeaseStore) givenBefore(ctx context.Context, tx *sql.Tx, want lease.Want) (out []background.Claimed, err error) {
 	if _, err := tx.ExecContext(ctx, fetchKeyLockSQL, want.Tenant, want.Key[:]); err != nil {
 		return nil, err
