@@ -195,3 +195,48 @@ func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 	}
 	poll.Until(t, "the place is free again", func() bool { return !full() })
 }
+
+// Pages and streams of events are reads like others: while those of one tenant wait in the database, others are
+// answered, and the process stays ready.
+func TestReadersOfEventsLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	auditor, victim := r.key("acme", access.Auditor), r.key("other", access.Submitter)
+	run := r.letter("other", 1, `"refused"`)
+	tx, err := r.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec(`LOCK TABLE recourse.receipts`); err != nil { // pages of events read it
+		t.Fatal(err)
+	}
+	const readers, ofTenant = 8, 2
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for _, query := range []string{"", "?wait=20"} {
+		for range readers { // answered once the table is free, or never
+			go func() {
+				_, _ = answered(func() (*http.Request, error) {
+					return r.request(ctx, auditor, http.MethodGet, "/api/v1/events"+query, ""), nil
+				})
+			}()
+		}
+	}
+	const waiting = ` FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'recourse/queries'`
+	r.waitFor("they wait", `SELECT count(*) >= $1`+waiting, ofTenant)
+	for range 10 {
+		r.ask(victim, http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)
+	}
+	if a := r.ask("", http.MethodGet, "/readyz", ""); a.status != http.StatusOK {
+		t.Errorf("the process is not ready: %d %s", a.status, a.text)
+	}
+	if n := r.count(`SELECT count(*)` + waiting); n != ofTenant {
+		t.Errorf("%d reads of a tenant have a connection, want %d", n, ofTenant)
+	}
+	leave()
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.ask(victim, http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)
+}

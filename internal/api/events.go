@@ -49,21 +49,44 @@ func (a eventAPI) operations(h huma.API) {
 }
 
 func (a eventAPI) events(ctx context.Context, c door.Caller, in *eventsInput) (*eventsOutput, error) {
-	read := a.service.Events
+	var events []postadjudication.Event
+	next, err := postadjudication.Position(in.After), error(nil)
 	if in.Wait > 0 {
-		release, err := a.door.AcquireStream(c)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
-		read = a.service.WaitEvents
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second)
-		defer cancel()
-		defer context.AfterFunc(a.door.Stopping(), cancel)()
+		events, next, err = a.waitEvents(ctx, c, next, in)
+	} else if waited := a.door.Read(ctx, c.Tenant, func() { events, next, err = a.service.Events(ctx, c.Tenant, next, in.Limit) }); waited != nil {
+		err = waited
 	}
-	events, next, err := read(ctx, c.Tenant, postadjudication.Position(in.After), in.Limit)
 	out := &eventsOutput{}
 	out.Body.Events, out.Body.Next = append([]postadjudication.Event{}, events...), next
 	return out, err
+}
+
+// waitEvents reads events once there are any, at most for as long as the request asks. It counts as a stream,
+// and as a read only while it reads. It fails if the key is no longer valid.
+func (a eventAPI) waitEvents(request context.Context, c door.Caller, after postadjudication.Position, in *eventsInput) ([]postadjudication.Event, postadjudication.Position, error) {
+	release, err := a.door.AcquireStream(c)
+	if err != nil {
+		return nil, after, err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(request, time.Duration(in.Wait)*time.Second)
+	defer cancel()
+	defer context.AfterFunc(a.door.Stopping(), cancel)()
+	for {
+		events, next, err := a.waitStep(ctx, c.Tenant, after, in.Limit)
+		if err == nil {
+			err = a.door.CheckKey(request, c)
+		}
+		if err != nil || len(events) > 0 || ctx.Err() != nil {
+			return events, next, err
+		}
+		after = next
+	}
+}
+
+// waitStep reads events once there are any, at most until the key of the reader has to be checked again.
+func (a *API) waitStep(ctx context.Context, tenant string, after postadjudication.Position, most int) ([]postadjudication.Event, postadjudication.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyCheckInterval)
+	defer cancel()
+	return a.service.WaitEventsIn(ctx, tenant, after, most, a.door.Read)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/testkit"
@@ -147,4 +148,17 @@ func TestAStreamEndsWithItsKey(t *testing.T) {
 	if h, more := <-stream; more { // bounded by the time limit of go test
 		t.Errorf("%+v", h)
 	}
+}
+
+// A long poll ends with its key: it waits for no more events.
+func TestALongPollEndsWithItsKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	leaver := r.keyOf("user:leaver", time.Time{}, access.Auditor)
+	prefix, _ := access.Prefix(leaver)
+	polled := make(chan answer)
+	go func() { polled <- r.ask(leaver, http.MethodGet, "/api/v1/events?wait=25", "") }()
+	r.waitFor("the key is used", `SELECT last_used_at IS NOT NULL FROM recourse.keys WHERE prefix = $1`, prefix)
+	r.ask(r.key("acme", access.Admin), http.MethodDelete, "/api/v1/keys/"+prefix+"?reason=left", "").is(http.StatusOK)
+	(<-polled).refused(http.StatusUnauthorized, "key_revoked", "")
 }

@@ -26,7 +26,7 @@ type operation struct {
 	raw                                    bool   // package intake checks its body, not the description's schema
 	itemized                               bool   // reads its body itself, item by item: see batchItems
 	plannable                              bool   // may answer 202 with a plan that another person has to run
-	waits                                  bool   // a read that may wait for long, and takes no slot of the reads
+	waits                                  bool   // a read that may wait for long: it takes a slot of the reads itself, only while it reads
 }
 
 const (

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// keyCheckInterval is how often an idle stream checks that its key is still valid. After
-	// every checksPerHeartbeat checks it sends a heartbeat.
+	// keyCheckInterval is how often streams, long polls and exports check that their key is still valid.
+	// After every checksPerHeartbeat checks without an event a stream sends a heartbeat.
 	keyCheckInterval   = 5 * time.Second
 	checksPerHeartbeat = 3
 
@@ -81,7 +81,7 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 		if err := s.door.CheckKey(ctx, s.caller); err != nil {
 			return err
 		}
-		events, next, err := s.wait(ctx, after)
+		events, next, err := s.waitStep(ctx, s.caller.Tenant, after, streamPage)
 		switch {
 		case err != nil:
 			return err
@@ -98,12 +98,6 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 		after = next
 	}
 	return nil
-}
-
-func (s *stream) wait(ctx context.Context, after postadjudication.Position) ([]postadjudication.Event, postadjudication.Position, error) {
-	ctx, cancel := context.WithTimeout(ctx, keyCheckInterval)
-	defer cancel()
-	return s.service.WaitEvents(ctx, s.caller.Tenant, after, streamPage)
 }
 
 func (s *stream) write(events []postadjudication.Event) error {

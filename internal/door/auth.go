@@ -255,5 +255,5 @@ func (d *Door) CheckKey(ctx context.Context, c Caller) error {
 		return nil
 	}
 	_, err := d.keys.Verify(ctx, c.token)
-	return err
+	return endedKey(err)
 }

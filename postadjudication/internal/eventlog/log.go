@@ -157,13 +157,26 @@ const (
 // WaitEvents is Events that blocks until there is at least one event. When ctx is done it
 // returns no events and no error. For an empty tenant it returns at once.
 func (l *Log) WaitEvents(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+	return l.WaitEventsIn(ctx, tenant, after, limit, func(_ context.Context, _ string, read func()) error {
+		read()
+		return nil
+	})
+}
+
+// WaitEventsIn is WaitEvents that makes each read under a limit of its tenant, and waits outside of it. limit
+// calls read, or returns why it did not.
+func (l *Log) WaitEventsIn(ctx context.Context, tenant string, after Position, most int, limit func(ctx context.Context, tenant string, read func()) error) ([]Event, Position, error) {
 	if tenant == "" {
-		return l.Events(ctx, tenant, after, limit)
+		return l.Events(ctx, tenant, after, most)
 	}
 	read := l.Events
 	for pause := PauseMin; ; pause = min(2*pause, PauseMax) {
 		wake := l.signals.wait(tenant)
-		found, next, err := read(ctx, tenant, after, limit)
+		var found []Event
+		next, err := after, error(nil)
+		if refused := limit(ctx, tenant, func() { found, next, err = read(ctx, tenant, after, most) }); refused != nil {
+			err = refused
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, after, nil

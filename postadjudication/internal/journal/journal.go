@@ -271,5 +271,6 @@ func (j *Journal) BatchStats() (transitions, opens pg.BatchStats) {
 // until Close.
 func (j *Journal) Reads() *sql.DB { return j.readDB.DB }
 
-// Ping checks that the database answers.
-func (j *Journal) Ping(ctx context.Context) error { return j.readDB.PingContext(ctx) }
+// Ping checks that the database answers. It waits for none of the connections of reads, which callers may keep
+// for long.
+func (j *Journal) Ping(ctx context.Context) error { return j.batchDB.PingContext(ctx) }
