@@ -88,7 +88,7 @@ func (a exportAPI) export(_ context.Context, c door.Caller, in *exportInput) (*h
 		defer cancel()
 		defer context.AfterFunc(a.door.Stopping(), cancel)()
 		r, w := humago.Unwrap(hc)
-		out := &deadlineWriter{Writer: w, ctl: http.NewResponseController(w)}
+		out := &exportWriter{Writer: w, ctl: http.NewResponseController(w), checkKey: func() error { return a.door.CheckKey(ctx, c) }, checked: time.Now()}
 		w.Header().Set("Content-Type", exportTypes[format])
 		w.Header().Set("Trailer", ExportedLetters+", "+ExportedScanned+", "+ExportedUndecided)
 		head := r.Method == http.MethodHead
@@ -128,15 +128,24 @@ func (a exportAPI) logExport(c door.Caller, filter deadletter.Filter, where stri
 		zap.String("filter", redact.Text(string(text))), zap.String("where", redact.Text(where)), zap.Int("letters", did.Letters), zap.Bool("complete", err == nil), zap.NamedError("filter_error", merr))
 }
 
-// deadlineWriter sets a new write deadline for each part, so that a long export is not cut off
-// while its reader keeps reading.
-type deadlineWriter struct {
+// exportWriter sets a new write deadline for each part, so that a long export is not cut off
+// while its reader keeps reading. It writes nothing more once the key of the reader has ended, which it
+// checks every keyCheckInterval.
+type exportWriter struct {
 	io.Writer
-	ctl     *http.ResponseController
-	started bool // something was written
+	ctl      *http.ResponseController
+	checkKey func() error
+	checked  time.Time // when the key was checked
+	started  bool      // something was written
 }
 
-func (p *deadlineWriter) Write(b []byte) (int, error) {
+func (p *exportWriter) Write(b []byte) (int, error) {
+	if time.Since(p.checked) >= keyCheckInterval {
+		if err := p.checkKey(); err != nil {
+			return 0, err
+		}
+		p.checked = time.Now()
+	}
 	p.started = true
 	err := p.ctl.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 	n, werr := p.Writer.Write(b)
