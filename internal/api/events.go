@@ -88,5 +88,5 @@ func (a eventAPI) waitEvents(request context.Context, c door.Caller, after posta
 func (a *API) waitStep(ctx context.Context, tenant string, after postadjudication.Position, most int) ([]postadjudication.Event, postadjudication.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyCheckInterval)
 	defer cancel()
-	return a.service.WaitEventsIn(ctx, tenant, after, most, a.door.Read)
+	return a.service.WaitEventsIn(ctx, tenant, after, most, a.door.ReadPage)
 }

@@ -30,6 +30,7 @@ type Door struct {
 
 	streamQuota *quota             // open streams and long polls
 	batchQuota  *quota             // bytes of batches in work
+	answerQuota *quota             // bytes of long answers that are being written
 	reads       *tenantlimit.Limit // requests that read
 	ctx         context.Context    // done after Stop
 	stop        context.CancelFunc
@@ -60,7 +61,8 @@ func New(c Config) (*Door, error) {
 		service: c.Service, keyless: c.Keyless, log: c.Log,
 		expiringKeys: expiringKeys{byPrefix: map[string]expiringKey{}},
 		streamQuota:  newQuota(maxStreams, maxTenantStreams, maxKeyStreams), batchQuota: newQuota(maxProcessBatchBytes, maxTenantBatchBytes, 0),
-		reads: tenantlimit.New(maxReads, maxTenantReads),
+		answerQuota: newQuota(maxProcessAnswerBytes, maxTenantAnswerBytes, 0),
+		reads:       tenantlimit.New(maxReads, maxTenantReads),
 	}
 	if d.onRefusal = c.OnRefusal; d.onRefusal == nil {
 		d.onRefusal = func(string) {}
@@ -93,12 +95,6 @@ func (d *Door) Stop() {
 
 // Stopping returns a context that is done after Stop. Streams and long polls end with it.
 func (d *Door) Stopping() context.Context { return d.ctx }
-
-// Read runs f, which reads, in a slot of the tenant's reads. Its error is that of the context, if
-// that ends before there is a slot.
-func (d *Door) Read(ctx context.Context, tenant string, f func()) error {
-	return d.reads.Do(ctx, tenant, f)
-}
 
 // CountRefusal reports a refusal of access (401, 403, 429) to Config.OnRefusal. A Mux counts what
 // it writes itself.

@@ -68,7 +68,7 @@ func (d *Door) NewMux(f Format) *Mux {
 // or {case} is the run or case of a refusal's receipt.
 func (m *Mux) Handle(pattern string, route Route, do Handler) {
 	m.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		w = &deadlineResponse{ResponseWriter: w}
+		w = &deadlineResponse{ResponseWriter: w, answers: m.door.answerQuota, caller: requestOf(r.Context()).caller}
 		if err := m.admit(w, r, route, do); err != nil {
 			m.Refuse(w, r, err)
 		}
@@ -209,10 +209,12 @@ func (m *headRecorder) Write(b []byte) (int, error) { return len(b), nil }
 const answerTimeout = 30 * time.Second
 
 // deadlineResponse starts the write deadline with the first byte of the answer, so that an
-// operation that took long can still be answered.
+// operation that took long can still be answered. A long answer is counted until it is written.
 type deadlineResponse struct {
 	http.ResponseWriter
 	started bool
+	answers *quota
+	caller  Caller
 }
 
 // Unwrap is for http.ResponseController.
@@ -225,6 +227,9 @@ func (w *deadlineResponse) WriteHeader(status int) {
 
 func (w *deadlineResponse) Write(b []byte) (int, error) {
 	w.start()
+	if len(b) > maxUncountedAnswer {
+		defer w.answers.hold(w.caller, int64(len(b)))()
+	}
 	return w.ResponseWriter.Write(b)
 }
 

@@ -12,7 +12,7 @@ import (
 // Two tenants whose reads take long must not keep a third from reading.
 func TestTwoTenantsDoNotTakeAllReads(t *testing.T) {
 	t.Parallel()
-	d := &Door{reads: tenantlimit.New(maxReads, maxTenantReads)}
+	d := &Door{reads: tenantlimit.New(maxReads, maxTenantReads), answerQuota: newQuota(maxProcessAnswerBytes, maxTenantAnswerBytes, 0)}
 	release, held := make(chan struct{}), make(chan struct{}, 2*maxTenantReads)
 	defer close(release)
 	for _, tenant := range []string{"one", "two"} {

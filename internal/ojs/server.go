@@ -92,7 +92,7 @@ func (s *Server) operations() []operation {
 		{pattern: "GET " + root + "/jobs/{id}", action: access.Read, do: getJob},
 		{pattern: "DELETE " + root + "/jobs/{id}", action: access.Cancel, do: cancelJob},
 		{pattern: "POST " + root + "/jobs/{id}/activate", action: access.Submit, do: activateJob},
-		{pattern: "POST " + root + "/workers/fetch", action: access.Work, repeatable: true, do: fetchJobs},
+		{pattern: "POST " + root + "/workers/fetch", action: access.Work, repeatable: true, do: s.fetchJobs},
 		{pattern: "POST " + root + "/workers/ack", action: access.Work, repeatable: true, do: ackJob},
 		{pattern: "POST " + root + "/workers/nack", action: access.Work, repeatable: true, do: nackJob},
 		{pattern: "POST " + root + "/workers/heartbeat", action: access.Work, repeatable: true, do: s.heartbeat},

@@ -10,8 +10,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
 
-// fetchJobs answers POST /workers/fetch.
-func fetchJobs(q request) (answer, error) {
+// fetchJobs answers POST /workers/fetch. A fetch with a key is refused also after it was made, if too many answers are
+// not read yet: it can be repeated, and is given the same jobs.
+func (s *Server) fetchJobs(q request) (answer, error) {
 	f, err := spec.ParseFetch(q.body)
 	if err != nil {
 		return answer{}, err
@@ -20,7 +21,13 @@ func fetchJobs(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if err := s.door.CheckAnswers(q.caller.Tenant); err != nil {
+		return answer{}, err
+	}
 	fetched, err := q.jobs.Fetch(q.Context(), jobs.Fetch{Queues: f.Queues, Count: f.Count, Worker: f.Worker, Visibility: f.Visibility, Key: key})
+	if err == nil && key != (lease.FetchKey{}) {
+		err = s.door.CheckAnswers(q.caller.Tenant)
+	}
 	if err != nil {
 		return answer{}, err
 	}
