@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Writer writes lines with as many cells as its header. Only one goroutine may use it.
@@ -20,7 +21,7 @@ type Writer struct {
 func NewWriter(out io.Writer, header ...string) (*Writer, error) {
 	w := &Writer{bufio.NewWriter(out), make([]string, len(header))}
 	for i, name := range header {
-		w.line[i] = EscapeFormula(name)
+		w.line[i] = EscapeFormula(visible(name))
 		if strings.ContainsAny(w.line[i], "\",;\r\n ") {
 			w.line[i] = quoted(w.line[i])
 		}
@@ -67,7 +68,7 @@ func cellText(cell any) (string, error) {
 	case nil:
 		return "", nil
 	case string:
-		return quoted(EscapeFormula(v)), nil
+		return quoted(EscapeFormula(visible(v))), nil
 	case int:
 		return strconv.Itoa(v), nil
 	case int64:
@@ -78,6 +79,19 @@ func cellText(cell any) (string, error) {
 		return v.UTC().Format(time.RFC3339Nano), nil
 	}
 	return "", fmt.Errorf("sheet: a cell can't be a %T", cell)
+}
+
+// visible returns text with U+FFFD for each character that a terminal obeys or nobody sees: controls other than tab
+// and line ends, and format characters, such as ESC and those that turn the order of what follows. A byte order mark
+// at the beginning is left to EscapeFormula.
+func visible(text string) string {
+	rest := strings.TrimLeft(text, "\ufeff")
+	return text[:len(text)-len(rest)] + strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Cf) && r != '\t' && r != '\r' && r != '\n' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, rest)
 }
 
 // formulaPrefixes are the first characters of texts that spreadsheets interpret: those of

@@ -81,3 +81,16 @@ func TestNoTextIsAFormulaBehindASemicolon(t *testing.T) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
+
+// A terminal obeys no text of a table, and shows all of it.
+func TestNoTextControlsATerminal(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	w, err := NewWriter(&out, "a\x1b[2J", "b", "c")
+	if err := errors.Join(err, w.Write("\x1b]0;owned\a\u009b2Ja\x00\x7f", "in\u202evoice\u200b\u2066\ufeff", "tab\tline\nend é 漢 👩"), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a\ufffd[2J,b,c\r\n\"\ufffd]0;owned\ufffd\ufffd2Ja\ufffd\ufffd\",\"in\ufffdvoice\ufffd\ufffd\ufffd\",\"tab\tline\r\nend é 漢 👩\"\r\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
