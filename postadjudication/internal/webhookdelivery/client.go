@@ -2,6 +2,7 @@ package webhookdelivery
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -131,20 +132,23 @@ func parseRetryAfter(text string, now time.Time) time.Duration {
 }
 
 // shortFailure returns an error without the URL, which is known, and without the addresses of this
-// machine and its resolvers and the text of answers, which are not for tenants.
+// machine and its resolvers and the text of answers, which are not for tenants. A name of a closed address is
+// answered as one that does not exist: else a tenant learns what names and addresses the operator's network has.
 func shortFailure(err error) string {
 	var of *url.Error
+	host, literal := "", false
 	if errors.As(err, &of) {
 		err = of.Err
+		host, literal = hostOf(of.URL)
 	}
 	var address *addressError
 	var name *net.DNSError
 	var network *net.OpError
 	switch {
-	case errors.As(err, &address):
+	case errors.As(err, &address) && literal:
 		return address.Error()
-	case errors.As(err, &name) && name.IsNotFound:
-		return fmt.Sprintf("there is no host %s", name.Name)
+	case errors.As(err, &address), errors.As(err, &name) && name.IsNotFound:
+		return fmt.Sprintf("there is no host %s, or serve --webhooks-allow does not open its address", cmp.Or(host, "of that name"))
 	case errors.As(err, &name):
 		return fmt.Sprintf("the name %s could not be resolved", name.Name)
 	case errors.As(err, &network) && network.Op == "dial" && network.Timeout():
@@ -162,6 +166,16 @@ func shortFailure(err error) string {
 		text, _, _ = strings.Cut(text, ` "`) // net/http quotes what is no HTTP, such as the greeting of a server inside
 	}
 	return validate.Clean(strings.TrimSuffix(text, ":"), maxFailure)
+}
+
+// hostOf returns the host of a URL, and whether it is an address.
+func hostOf(text string) (host string, literal bool) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", false
+	}
+	_, err = netip.ParseAddr(u.Hostname())
+	return u.Hostname(), err == nil
 }
 
 func isTimeout(err error) bool {
