@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -136,6 +138,9 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request) {
 func (m *Mux) admit(w http.ResponseWriter, r *http.Request, route Route, do Handler) error {
 	admitted := requestOf(r.Context())
 	admitted.outage = route.outage(r.Method)
+	if !utf8.ValidString(r.URL.Path) || strings.ContainsRune(r.URL.Path, 0) { // nothing that is stored has such a name
+		return NewRefusal(http.StatusNotFound, "not_found", "the path is no text")
+	}
 	if err := m.door.authorize(r, admitted.caller, route.Action); err != nil {
 		return err
 	}
