@@ -168,3 +168,26 @@ func TestNobodyGivesThePlatformOverHTTP(t *testing.T) {
 		t.Errorf("%d keys of the platform", n)
 	}
 }
+
+// The token of a key is in one answer only: a repeated one has none, and none is stored.
+func TestNoAnswerWithATokenIsStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	admin := r.keyOf("user:kim", time.Time{}, access.Admin, access.Operator)
+	prefix, _ := access.Prefix(r.keyOf("user:ada", time.Time{}, access.Operator))
+	for path, body := range map[string]string{
+		"/api/v1/keys": `{"principal":"user:bob","roles":["operator"],"reason":"x"}`, "/api/v1/keys/" + prefix + "/rotate": `{"reason":"ends soon"}`,
+	} {
+		first := r.ask(admin, http.MethodPost, path, body, idempotency, path).is(http.StatusCreated)
+		again := r.ask(admin, http.MethodPost, path, body, idempotency, path).is(http.StatusCreated)
+		if first["token"] == nil || again["token"] != nil || again["prefix"] != first["prefix"] {
+			t.Errorf("%s: %v, then %v", path, first["prefix"], again)
+		}
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE convert_from(body, 'UTF8') LIKE '%rck\_%' OR convert_from(body, 'UTF8') LIKE '%"token"%'`); n != 0 {
+		t.Errorf("%d stored answers have a token", n)
+	}
+	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE status = 201`); n != 2 {
+		t.Errorf("%d answers are stored", n)
+	}
+}
