@@ -81,7 +81,7 @@ type Receipt struct {
 type Trail struct {
 	Receipts     []Receipt     `json:"receipts"`
 	Next         int64         `json:"next" doc:"after of the next page"`
-	More         bool          `json:"more"`
+	More         bool          `json:"more" doc:"A page of long receipts ends before limit"`
 	Verification *Verification `json:"verification,omitempty"`
 }
 
@@ -154,7 +154,7 @@ func (a caseAPI) listReceipts(ctx context.Context, c door.Caller, in *receiptsIn
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.service.Receipts(ctx, c.Tenant, id, in.After, in.Limit)
+	found, more, err := a.receiptPage(ctx, c.Tenant, id, in.After, in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (a caseAPI) listReceipts(ctx context.Context, c door.Caller, in *receiptsIn
 			return nil, err
 		}
 	}
-	out := &receiptsOutput{Trail{Receipts: make([]Receipt, len(found)), Next: in.After, More: len(found) == in.Limit}}
+	out := &receiptsOutput{Trail{Receipts: make([]Receipt, len(found)), Next: in.After, More: more}}
 	for i, r := range found {
 		if out.Body.Receipts[i], err = receiptOf(r); err != nil {
 			return nil, err
@@ -178,6 +178,33 @@ func (a caseAPI) listReceipts(ctx context.Context, c door.Caller, in *receiptsIn
 		out.Body.Verification, err = a.verify(ctx, c, id)
 	}
 	return out, err
+}
+
+const (
+	// maxReceiptBytes bounds the bodies of a page of receipts, but for the first. An answer has each about twice.
+	maxReceiptBytes = 4 << 20
+	receiptsPerRead = 100
+)
+
+// receiptPage reads receipts of a case, and reports whether there may be more.
+func (a caseAPI) receiptPage(ctx context.Context, tenant string, id background.CaseID, after int64, limit int) (found []receipts.Receipt, more bool, err error) {
+	for size := 0; len(found) < limit; {
+		asked := min(receiptsPerRead, limit-len(found))
+		part, err := a.service.Receipts(ctx, tenant, id, after, asked)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, r := range part {
+			if size += len(r.Body); size > maxReceiptBytes && len(found) > 0 {
+				return found, true, nil
+			}
+			found, after = append(found, r), r.Seq
+		}
+		if len(part) < asked {
+			return found, false, nil
+		}
+	}
+	return found, true, nil
 }
 
 func notFoundIfNone(first []receipts.Receipt) error {
