@@ -15,7 +15,7 @@ func TestAnAuditFindsPoliciesAndHandlersThatWereChangedByHand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	for what, c := range map[string]struct{ spoil, invariant, word string }{
-		"a policy":          {`UPDATE recourse.policies SET policy = replace(policy, ':5', ':50')`, audit.InvariantFold, "its receipt says"},
+		"a policy":          {`UPDATE recourse.policies SET policy = replace(policy, ':5', ':50')`, audit.InvariantFold, "the receipts say"},
 		"a version":         {`UPDATE recourse.policies SET version = 2`, audit.InvariantFold, "is at version 2, its last receipt is 1"},
 		"a handler's key":   {`UPDATE recourse.runs SET retry_key = 'dlq:' || gen_random_uuid() WHERE family = 'dlq'`, audit.InvariantLetters, "do not refer"},
 		"a link":            {`UPDATE recourse.handlers SET run = gen_random_uuid()`, audit.InvariantLetters, "do not refer"},

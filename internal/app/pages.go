@@ -68,10 +68,26 @@ func (m *Main) serveJobs(pages *http.ServeMux, shared *door.Door) {
 	server := ojs.New(ojs.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Test: m.testMode})
 	pages.Handle(ojs.Prefix+"/", server)
 	if m.testMode != nil {
-		pages.Handle(ojs.TestPrefix+"/", server.Tests(func(ctx context.Context) error {
-			_, err := m.Service.Prune(ctx)
+		pages.Handle(ojs.TestPrefix+"/", server.Tests(m.prune))
+	}
+}
+
+// pruneAgainAfter is the pause before a round of retention is tried again.
+const pruneAgainAfter = 10 * time.Millisecond
+
+// prune runs a round of retention. A round at intervals that is running began before the time passed:
+// prune waits for its end.
+func (m *Main) prune(ctx context.Context) error {
+	for {
+		report, err := m.Service.Prune(ctx)
+		if err != nil || report.Ran {
 			return err
-		}))
+		}
+		select {
+		case <-time.After(pruneAgainAfter):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

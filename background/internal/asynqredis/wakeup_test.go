@@ -86,7 +86,9 @@ func TestADisconnectedProcessPollsOften(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = r.Stop() })
 	w, _ := startWakeups(t, "here", r)
+	w.polls.mu.Lock()
 	w.polls.poll = time.Millisecond
+	w.polls.mu.Unlock()
 	w.polls.awaitWakeups(t, 1)
 	pause := func() time.Duration {
 		w.polls.mu.Lock()
