@@ -68,7 +68,7 @@ func (m *Main) serveJobs(pages *http.ServeMux, shared *door.Door) {
 	server := ojs.New(ojs.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Test: m.testMode})
 	pages.Handle(ojs.Prefix+"/", server)
 	if m.testMode != nil {
-		pages.Handle(ojs.TestPrefix+"/", server.Tests(m.prune))
+		pages.Handle(ojs.TestPrefix+"/", server.Tests(func(ctx context.Context) error { return prune(ctx, m.Service) }))
 	}
 }
 
@@ -77,9 +77,9 @@ const pruneAgainAfter = 10 * time.Millisecond
 
 // prune runs a round of retention. A round at intervals that is running began before the time passed:
 // prune waits for its end.
-func (m *Main) prune(ctx context.Context) error {
+func prune(ctx context.Context, service *postadjudication.Service) error {
 	for {
-		report, err := m.Service.Prune(ctx)
+		report, err := service.Prune(ctx)
 		if err != nil || report.Ran {
 			return err
 		}

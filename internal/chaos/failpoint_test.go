@@ -25,6 +25,8 @@ type killCase struct {
 	apart bool
 	// baseDelay is how long a run stays scheduled, so that the test can act on it.
 	baseDelay time.Duration
+	// remoteKeyLifetime is for how long the payment services of remote workers recognise operation keys.
+	remoteKeyLifetime time.Duration
 	// handled gives every worker a handler of dead letters.
 	handled bool
 	// retain is the retention of letters in every worker; with it there is an archive.
@@ -393,13 +395,16 @@ func killInTurn(t *testing.T, name, what string, at []failpoint.Moment, tr killC
 		for n, m := range at {
 			h := s.worker(failpoint.Point(m, what), func(c *worker.Settings) {
 				c.BaseDelay, c.Handled, c.Archive, c.Retain = max(c.BaseDelay, tr.baseDelay), tr.handled, s.archiveFolder, tr.retain
+				c.RemoteKeyLifetime = tr.remoteKeyLifetime
 			})
 			if tr.drive != nil && (n == 0 || !tr.resumes) {
 				tr.drive(s, h)
 			}
 			s.awaitKilled(h)
 		}
-		survivor := s.worker("", func(c *worker.Settings) { c.Handled, c.Archive, c.Retain = tr.handled, s.archiveFolder, tr.retain })
+		survivor := s.worker("", func(c *worker.Settings) {
+			c.Handled, c.Archive, c.Retain, c.RemoteKeyLifetime = tr.handled, s.archiveFolder, tr.retain, tr.remoteKeyLifetime
+		})
 		s.resubmit(survivor)
 		s.release(survivor)
 		if tr.again != nil {

@@ -65,6 +65,7 @@ func TestAKillAtAnOrderOfARemoteWorkerLosesNothing(t *testing.T) {
 		AND (SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-started') = 1 FROM recourse.runs`
 	for _, at := range []string{failpoint.LeaseClaim, string(receipts.AttemptSucceeded)} {
 		killAt(t, at, moments, killCase{
+			remoteKeyLifetime: time.Hour, // else the repeated fetch is given no order
 			drive: func(s *fixture, h *workerProcess) {
 				s.submitAs(h, worker.Submit, remoteAdjudication())
 				executeOrder(s, h)
