@@ -28,7 +28,7 @@ func CheckSchema(ctx context.Context, db *sql.DB) error {
 		case "42P01", "3F000":
 			return fmt.Errorf("%w: the database has no Recourse schema; run: recourse migrate", ErrSchema)
 		case "42501":
-			return fmt.Errorf("%w: the role of this connection may not read it; run: recourse migrate --app-role NAME, as the owner of the schema", ErrSchema)
+			return fmt.Errorf("%w: the role of this connection may not read it. As the owner of the schema, run for the role of the processes: recourse migrate --app-role NAME; for one that only reads: GRANT USAGE ON SCHEMA recourse TO NAME; GRANT SELECT ON ALL TABLES IN SCHEMA recourse TO NAME", ErrSchema)
 		}
 	}
 	if err != nil {
