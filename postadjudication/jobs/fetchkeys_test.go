@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,7 @@ func (f *fixture) holdFetchKeys(tenant string, keys ...lease.FetchKey) (release 
 		}
 	}
 	return func() {
-		if err := tx.Rollback(); err != nil && err != sql.ErrTxDone {
+		if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
 			f.t.Error(err)
 		}
 	}
