@@ -94,6 +94,21 @@ func (j adjudications) find(ctx context.Context, id string) (journal.Snapshot, e
 	return snap, err
 }
 
+// takes returns the run of an adjudication that has an id, or refusal.ErrNotFound. Unlike find it is cheap for
+// many at the same time.
+func (j adjudications) takes(id string) (journal.Snapshot, error) {
+	run, err := receipts.ParseRunID(id)
+	if err != nil {
+		return journal.Snapshot{}, refusal.ErrNotFound
+	}
+	snap, err := j.s.journal.Cases.SnapshotInBatch(run)
+	known := err == nil || errors.Is(err, refusal.ErrUnreadable)
+	if errors.Is(err, background.ErrNotFound) || known && (snap.Run.Tenant != j.tenant || !isAdjudication(&snap.Run)) {
+		err = refusal.ErrNotFound
+	}
+	return snap, err
+}
+
 // lineage returns the runs of an adjudication, the oldest first.
 func (j adjudications) lineage(ctx context.Context, r *background.Run) ([]background.RunID, error) {
 	if r.Parent.IsZero() && r.Letter != background.LetterForked {

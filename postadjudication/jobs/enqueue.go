@@ -35,7 +35,7 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 	case job.ID == "":
 		job.ID = uuid.Must(uuid.NewV7()).String()
 	default: // adjudications are jobs, too, by the id of their run
-		switch taken, err := j.adjudications().find(ctx, job.ID); {
+		switch taken, err := j.adjudications().takes(job.ID); {
 		case err == nil:
 			return Status{}, &DuplicateError{Existing: statusOf(taken.Run)}
 		case !errors.Is(err, refusal.ErrNotFound):

@@ -126,6 +126,7 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		return subjectKey{ch.After.Case.Tenant, ch.After.Case.Kind, ch.After.Case.Subject}
 	}, j.opener.flushOpens)
 	j.finds = pg.NewBatcher(func(id background.RunID) background.RunID { return id }, j.findBatch)
+	j.Cases.finds = j.finds
 	return j, nil
 }
 
