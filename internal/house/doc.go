@@ -145,7 +145,7 @@
 //	trail                all receipts of a case or tenant, as an auditor reads them
 //	fold                 to derive the state of a case from its receipts; of escrow deltas: to add them to their sum
 //	outbox               the receipts that are committed and have no number yet
-//	number               of a receipt: its place among all receipts of all tenants, given after the commit
+//	number               of a receipt: its place among all receipts, or among those of its tenant, given after the commit
 //	order of events      the receipts by their numbers; a tenant sees positions of its own in it
 //	terms                what the submitted receipt of a run states
 //	head                 the last link of a chain, to be kept elsewhere; of a case also its version: a change is written

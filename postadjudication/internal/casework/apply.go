@@ -165,7 +165,7 @@ func lastTry(err error) error {
 	return err
 }
 
-// write writes a change of a letter, in a commit of its own. It waits for other transactions on
+// write writes a change of a letter, in one commit, which other changes may share. It waits for other transactions on
 // the case, and returns errCaseChanged if the case is not as in f, or a *refusal.RefusedError of what
 // only the commit can decide.
 func (c *Applier) write(ctx context.Context, f journal.LetterRow, ch journal.Change) error {
