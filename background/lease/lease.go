@@ -49,7 +49,8 @@ type Want struct {
 }
 
 // FetchKey is the digest of what identifies a fetch. A fetch with the key of an earlier one gets the
-// leases that one got, as long as any of them is held.
+// leases that one got, as long as any of them is held, and nothing else; the LeaseStore may leave out runs
+// that must not be given twice.
 type FetchKey [32]byte
 
 // Held names a lease by what its worker knows of it.

@@ -9,14 +9,29 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
 
-// leaveUnread sends requests whose answers nobody reads until close is called.
-func (f *fixture) leaveUnread(n int, request string) (closeAll func()) {
+// longLetters makes the dead letters of longList, of 8 MB in all.
+func (f *fixture) longLetters(key string) {
 	f.Helper()
+	for n := range 8 {
+		queue := fmt.Sprintf("big%d", n)
+		id := f.must(key, "/jobs", `{"type":"a.b","args":["`+strings.Repeat("x", 1_000_000)+`"],"queue":"`+queue+`","retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}}`).Job.ID
+		f.must(key, "/workers/fetch", `{"queues":["`+queue+`"]}`)
+		f.must(key, "/workers/nack", `{"job_id":"`+id+`","error":{}}`)
+	}
+}
+
+const longList = "/ojs/v1/dead-letter?limit=8"
+
+// leaveUnread asks twenty times for longList. Nobody reads the answers until close is called.
+func (f *fixture) leaveUnread(key string) (closeAll func()) {
+	f.Helper()
+	request := "GET " + longList + " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + key + "\r\n\r\n"
 	var all []net.Conn
-	for range n {
+	for range 20 {
 		c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
 		if err != nil {
 			f.Fatal(err)
@@ -43,20 +58,13 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key, other := f.all("acme"), f.all("umbrella")
-	for n := range 8 {
-		queue := fmt.Sprintf("big%d", n)
-		id := f.must(key, "/jobs", `{"type":"a.b","args":["`+strings.Repeat("x", 1_000_000)+`"],"queue":"`+queue+`","retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}}`).Job.ID
-		f.must(key, "/workers/fetch", `{"queues":["`+queue+`"]}`)
-		f.must(key, "/workers/nack", `{"job_id":"`+id+`","error":{}}`)
-	}
-	const list = "/ojs/v1/dead-letter?limit=8"
-	head := " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + key + "\r\n"
+	f.longLetters(key)
 	read := func(key, method, path, body string) string {
 		status, refused := f.ask(key, method, "/ojs/v1"+path, body)
 		return fmt.Sprint(status, refused.Error.Code)
 	}
 	const refused = "429rate_limited"
-	closeAll := f.leaveUnread(20, "GET "+list+head+"\r\n")
+	closeAll := f.leaveUnread(key)
 	poll.Until(t, "reads are refused", func() bool { return read(key, "GET", "/dead-letter?limit=1", "") == refused })
 	if got := read(key, "POST", "/workers/fetch", `{"queues":["big0"]}`); got != refused {
 		t.Errorf("a fetch: %s", got)
@@ -71,7 +79,41 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 	}
 	closeAll()
 	poll.Until(t, "the tenant is answered once the answers are gone", func() bool { return read(key, "GET", "/dead-letter?limit=1", "") == "200" })
-	if status, _, text := f.raw(f.url, f.key("acme", access.Auditor), http.MethodGet, list, ""); status != http.StatusOK || len(text) < 7_000_000 {
+	if status, _, text := f.raw(f.url, f.key("acme", access.Auditor), http.MethodGet, longList, ""); status != http.StatusOK || len(text) < 7_000_000 {
 		t.Errorf("%d, %d bytes", status, len(text))
+	}
+}
+
+// A fetch of an adjudication is answered, however many answers are unread: where nobody states that operation keys are
+// recognised, its repetition is given nothing.
+func TestAFetchOfAnAdjudicationIsAnsweredOnceItIsMade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	f.longLetters(key)
+	if status, text := f.answerTo(key, "POST", "/ojs/v1/jobs", adjudication(1, ``)); status != http.StatusCreated {
+		t.Fatalf("%d %v", status, text)
+	}
+	unlock := testkit.LockTables(t, f.db, `recourse.leases IN SHARE MODE`)
+	fetched := make(chan string, 1)
+	go func() {
+		status, _, text := f.raw(f.url, key, "POST", "/ojs/v1/workers/fetch", `{"queues":["payouts"]}`, "Idempotency-Key", "f1")
+		fetched <- fmt.Sprint(status, " ", string(text))
+	}()
+	poll.Until(t, "the fetch waits for the table", func() bool {
+		var waits bool
+		if err := f.db.QueryRow(`SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.leases'::regclass AND NOT granted)`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	f.leaveUnread(key)
+	poll.Until(t, "reads are refused", func() bool {
+		status, _ := f.ask(key, "GET", "/ojs/v1/dead-letter?limit=1", "")
+		return status == http.StatusTooManyRequests
+	})
+	unlock()
+	if got := <-fetched; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, "settlement.execute") {
+		t.Errorf("%.300s", got)
 	}
 }

@@ -2,6 +2,7 @@ package ojs
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
@@ -10,8 +11,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
 
-// fetchJobs answers POST /workers/fetch. A fetch with a key is refused also after it was made, if too many answers are
-// not read yet: it can be repeated, and is given the same jobs.
+// fetchJobs answers POST /workers/fetch. A fetch of jobs with a key is refused also after it was made, if too many
+// answers are not read yet: it can be repeated, and is given the same jobs. One with an adjudication is answered,
+// since it may be given once only.
 func (s *Server) fetchJobs(q request) (answer, error) {
 	f, err := spec.ParseFetch(q.body)
 	if err != nil {
@@ -25,7 +27,8 @@ func (s *Server) fetchJobs(q request) (answer, error) {
 		return answer{}, err
 	}
 	fetched, err := q.jobs.Fetch(q.Context(), jobs.Fetch{Queues: f.Queues, Count: f.Count, Worker: f.Worker, Visibility: f.Visibility, Key: key})
-	if err == nil && key != (lease.FetchKey{}) {
+	holdsOrder := slices.ContainsFunc(fetched, func(f jobs.Fetched) bool { return isAdjudication(f.Status) })
+	if err == nil && key != (lease.FetchKey{}) && !holdsOrder {
 		err = s.door.CheckAnswers(q.caller.Tenant)
 	}
 	if err != nil {
