@@ -81,11 +81,30 @@ func TestAKillAtAnOrderOfARemoteWorkerLosesNothing(t *testing.T) {
 	}
 }
 
+// Where nobody states that the payment services recognise operation keys, an order whose server was killed as it
+// gave it to a worker is given to nobody again: it may have been paid. A person decides.
+func TestAnOrderThatMayHaveBeenGivenIsNotGivenAgain(t *testing.T) {
+	killAt(t, failpoint.LeaseClaim, []failpoint.Moment{failpoint.JournalAfter}, killCase{
+		drive: func(s *fixture, h *workerProcess) {
+			s.submitAs(h, worker.Submit, remoteAdjudication())
+			s.fetchOrder(h, time.Second)
+		},
+		again: func(s *fixture, h *workerProcess) {
+			if id, _ := s.fetchOrder(h, time.Second); id != "" {
+				s.t.Errorf("order %s is given again", id)
+			}
+		},
+		invariantSQL: unknownOnce,
+	})
+}
+
+// unknownOnce is true if the outcome of the one order is unknown, after one attempt.
+const unknownOnce = `SELECT count(*) = 1 AND bool_and(state = 'dead_lettered' AND letter = 'open' AND class = 'unknown' AND attempt_count = 1 AND reason = 'outcome_unknown')
+	AND NOT EXISTS (SELECT FROM recourse.leases) AND (SELECT count(*) FILTER (WHERE subtype = 'attempt-interrupted') = 1 AND count(*) FILTER (WHERE subtype = 'dead-lettered') = 1 FROM recourse.receipts) FROM recourse.runs`
+
 // A server that is killed as it ends the lease of a silent worker leaves the rest to another one: the outcome is
 // unknown, once, and a person decides.
 func TestAKillAtTheEndOfALeaseOfMoneyIsTakenUp(t *testing.T) {
-	const unknownOnce = `SELECT count(*) = 1 AND bool_and(state = 'dead_lettered' AND letter = 'open' AND class = 'unknown' AND attempt_count = 1 AND reason = 'outcome_unknown')
-		AND NOT EXISTS (SELECT FROM recourse.leases) AND (SELECT count(*) FILTER (WHERE subtype = 'attempt-interrupted') = 1 AND count(*) FILTER (WHERE subtype = 'dead-lettered') = 1 FROM recourse.receipts) FROM recourse.runs`
 	for _, at := range []string{failpoint.LeaseEnd, string(receipts.AttemptInterrupted), string(receipts.DeadLettered)} {
 		killAt(t, at, moments, killCase{
 			drive: func(s *fixture, h *workerProcess) {
