@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -49,16 +50,20 @@ func (a eventAPI) operations(h huma.API) {
 }
 
 func (a eventAPI) events(ctx context.Context, c door.Caller, in *eventsInput) (*eventsOutput, error) {
-	var events []postadjudication.Event
-	next, err := postadjudication.Position(in.After), error(nil)
+	read := a.readEvents
 	if in.Wait > 0 {
-		events, next, err = a.waitEvents(ctx, c, next, in)
-	} else if waited := a.door.Read(ctx, c.Tenant, func() { events, next, err = a.service.Events(ctx, c.Tenant, next, in.Limit) }); waited != nil {
-		err = waited
+		read = a.waitEvents
 	}
+	events, next, err := read(ctx, c, postadjudication.Position(in.After), in)
 	out := &eventsOutput{}
 	out.Body.Events, out.Body.Next = append([]postadjudication.Event{}, events...), next
 	return out, err
+}
+
+// readEvents reads the events that there are, in a slot of the tenant's reads.
+func (a eventAPI) readEvents(ctx context.Context, c door.Caller, after postadjudication.Position, in *eventsInput) (events []postadjudication.Event, next postadjudication.Position, err error) {
+	waited := a.door.Read(ctx, c.Tenant, func() { events, next, err = a.service.Events(ctx, c.Tenant, after, in.Limit) })
+	return events, next, cmp.Or(waited, err)
 }
 
 // waitEvents reads events once there are any, at most for as long as the request asks. It counts as a stream,
