@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -16,19 +17,11 @@ import (
 // old.
 func stallUntilClaimsAreStale(r *rig.Rig, lostAfter time.Duration) {
 	r.T.Helper()
-	tx, err := r.DB.Begin()
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	if _, err := tx.Exec(`LOCK TABLE recourse.receipts IN EXCLUSIVE MODE`); err != nil {
-		r.T.Fatal(err)
-	}
+	unlock := testkit.LockTables(r.T, r.DB, `recourse.receipts IN EXCLUSIVE MODE`)
 	r.StartWorkers()
 	r.WaitQuery("a claim waits for the lock", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.receipts'::regclass AND NOT granted)`)
 	<-time.After(background.MaxClaimAge(lostAfter)) // which the test is about
-	if err := tx.Rollback(); err != nil {
-		r.T.Fatal(err)
-	}
+	unlock()
 }
 
 // A stall of Postgres is not blamed on the escrow service: a claim that it makes too old is not

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -91,14 +92,7 @@ func TestReadsOfATenantLeaveConnectionsToOthers(t *testing.T) {
 	r := newRig(t).work()
 	auditor, victim := r.key("acme", access.Auditor), r.key("other", access.Submitter)
 	run := r.letter("other", 1, `"refused"`)
-	tx, err := r.db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.Exec(`LOCK TABLE recourse.annotations`); err != nil { // lists of cases read it
-		t.Fatal(err)
-	}
+	unlock := testkit.LockTables(t, r.db, `recourse.annotations`) // lists of cases read it
 	const reads, ofTenant = 20, 2
 	listed := make(chan int, reads)
 	for range reads {
@@ -123,9 +117,7 @@ func TestReadsOfATenantLeaveConnectionsToOthers(t *testing.T) {
 	if n := len(listed); n > 0 {
 		t.Errorf("%d reads ended without the table", n)
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for range reads {
 		if status := <-listed; status != http.StatusOK {
 			t.Errorf("%d", status)
@@ -203,14 +195,7 @@ func TestReadersOfEventsLeaveConnectionsToOthers(t *testing.T) {
 	r := newRig(t).work()
 	auditor, victim := r.key("acme", access.Auditor), r.key("other", access.Submitter)
 	run := r.letter("other", 1, `"refused"`)
-	tx, err := r.db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.Exec(`LOCK TABLE recourse.receipts`); err != nil { // pages of events read it
-		t.Fatal(err)
-	}
+	unlock := testkit.LockTables(t, r.db, `recourse.receipts`) // pages of events read it
 	const readers, ofTenant = 8, 2
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -236,8 +221,6 @@ func TestReadersOfEventsLeaveConnectionsToOthers(t *testing.T) {
 		t.Errorf("%d reads of a tenant have a connection, want %d", n, ofTenant)
 	}
 	leave()
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	r.ask(victim, http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)
 }

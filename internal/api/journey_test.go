@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 // An operator takes a dead letter from its failure to settled, each step with a key of the
@@ -395,22 +396,14 @@ func TestARowThatIsLockedElsewhereIsToBeAskedForAgain(t *testing.T) {
 			t.Fatalf("%s: %d %s", name, a.status, a.text)
 		}
 	}
-	tx, err := r.db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(`LOCK TABLE recourse.policies, recourse.circuit_breakers IN EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	unlock := testkit.LockTables(t, r.db, `recourse.policies, recourse.circuit_breakers IN EXCLUSIVE MODE`)
 	for name, do := range ask {
 		a := do()
 		if a.refused(http.StatusServiceUnavailable, "busy", ""); a.header.Get("Retry-After") != "1" {
 			t.Errorf("%s: %v", name, a.header)
 		}
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for name, do := range ask {
 		if a := do(); a.status != http.StatusOK {
 			t.Errorf("%s: %d %s", name, a.status, a.text)

@@ -32,6 +32,20 @@ type fixture struct {
 	db      *sql.DB
 }
 
+// runService runs the service until the test ends.
+func (f *fixture) runService() {
+	f.Helper()
+	running, stop := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() { ran <- f.service.Run(running) }()
+	f.Cleanup(func() {
+		stop()
+		if err := <-ran; err != nil {
+			f.Error(err)
+		}
+	})
+}
+
 func newFixture(t *testing.T, change ...func(*postadjudication.Config)) *fixture {
 	t.Helper()
 	_, redis := testkit.Redis(t)

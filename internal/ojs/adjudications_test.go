@@ -183,15 +183,7 @@ func TestTheWorkerOfTheGuidePays(t *testing.T) {
 	f := newFixture(t, func(c *postadjudication.Config) {
 		c.Executor, c.Remote.KeyLifetime = neverCalled{t}, escrow.Forever
 	})
-	running, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.service.Run(running) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	f.runService()
 	shop, worker := f.key("acme", access.Submitter), f.key("acme", access.Worker)
 	script := guideWorker(t)
 	work := func(lease time.Duration) (kill func()) {

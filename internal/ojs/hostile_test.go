@@ -157,15 +157,7 @@ func TestAPurgeDoesNotIgnoreItsBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := f.all("acme")
-	running, stop := context.WithCancel(context.Background())
-	ran := make(chan error, 1)
-	go func() { ran <- f.service.Run(running) }()
-	defer func() {
-		stop()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
-	}()
+	f.runService()
 	id := f.dead(key, "keep")
 	for _, c := range []struct{ method, path, body string }{
 		{"DELETE", "/dead-letter?confirm=true", `{"filter":{"queue":"drop"},"confirm":true}`}, {"DELETE", "/dead-letter?confirm=true", `not JSON`},

@@ -1,7 +1,6 @@
 package ojs
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -119,15 +118,7 @@ func TestABulkRetryIsMadeOnceUnderItsKey(t *testing.T) {
 	f := newFixture(t)
 	key := f.all("acme")
 	id := f.dead(key, "mail")
-	running, stop := context.WithCancel(f.Context())
-	ran := make(chan error)
-	go func() { ran <- f.service.Run(running) }()
-	defer func() {
-		stop()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
-	}()
+	f.runService()
 	retry := func() (int, string) {
 		status, _, text := f.raw(f.url, key, "POST", deadLetters+"/retry", `{"filter":{"queue":"mail"},"confirm":true}`, "Idempotency-Key", "bulk-1")
 		return status, string(text)

@@ -1,7 +1,6 @@
 package ojs
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -29,15 +28,7 @@ func TestARetryWithChangesLeavesTheRestAsItIs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := f.all("acme")
-	running, stop := context.WithCancel(t.Context())
-	ran := make(chan error)
-	go func() { ran <- f.service.Run(running) }()
-	defer func() {
-		stop()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
-	}()
+	f.runService()
 	policy := retrypolicy.Policy{MaxRetryAttempts: 1, Jitter: 0.25, NonRetryable: []string{"Fatal"}}
 	for name, move := range map[string]func(id, queue string){
 		"alone": func(id, queue string) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
 
@@ -41,14 +42,7 @@ func TestReadsTakeTheSlotsOfTheirTenant(t *testing.T) {
 	f := newFixture(t)
 	key, other := f.all("acme"), f.all("umbrella")
 	id := f.dead(key, "mail")
-	tx, err := f.db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.Exec(`LOCK TABLE recourse.receipts`); err != nil { // the history of a job is read from it
-		t.Fatal(err)
-	}
+	unlock := testkit.LockTables(t, f.db, `recourse.receipts`) // the history of a job is read from it
 	const reads, ofTenant = 8, 2
 	ended := make(chan int, reads)
 	for range reads {
@@ -72,9 +66,7 @@ func TestReadsTakeTheSlotsOfTheirTenant(t *testing.T) {
 	if n := waiting(); n != ofTenant {
 		t.Errorf("%d reads of a tenant have a connection, want %d", n, ofTenant)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for range reads {
 		if status := <-ended; status != http.StatusOK {
 			t.Error(status)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -123,17 +124,9 @@ func TestA503DoesNotForgetThatAKeyWasUsed(t *testing.T) {
 	first := f.want(http.StatusCreated, key, "POST", "/v1/runs", body, "Idempotency-Key", "c-1").run()
 	f.finished(key, first)
 	f.crash()
-	tx, err := f.db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(`LOCK TABLE recourse.cases IN ACCESS EXCLUSIVE MODE`); err != nil {
-		t.Fatal(err)
-	}
+	unlock := testkit.LockTables(t, f.db, `recourse.cases IN ACCESS EXCLUSIVE MODE`)
 	busy := f.ask(key, "POST", "/v1/runs", body, "Idempotency-Key", "c-1")
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	if busy.status < 500 {
 		t.Fatalf("the lock was not in the way: %d %s", busy.status, busy.text)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -65,14 +66,7 @@ func TestReadsTakeTheSlotsOfTheirTenant(t *testing.T) {
 	key, other := f.all("acme"), f.all("umbrella")
 	run := f.create(key, `{"workflowId":"chores"}`)
 	f.finished(key, run)
-	tx, err := f.db.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.Exec(`LOCK TABLE recourse.receipts`); err != nil { // logs of runs are read from it
-		t.Fatal(err)
-	}
+	unlock := testkit.LockTables(t, f.db, `recourse.receipts`) // logs of runs are read from it
 	const reads, ofTenant = 8, 2
 	ended := make(chan string, reads)
 	for range reads {
@@ -94,9 +88,7 @@ func TestReadsTakeTheSlotsOfTheirTenant(t *testing.T) {
 	if n := waiting(); n != ofTenant {
 		t.Errorf("%d reads of a tenant have a connection, want %d", n, ofTenant)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for range reads {
 		if got := <-ended; got != "200<nil>" && got != "200 <nil>" {
 			t.Error(got)
