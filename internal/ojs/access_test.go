@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 type fixture struct {
 	*testing.T
 	service *postadjudication.Service
+	door    *door.Door
 	ojs     *Server
 	url     string
 	db      *sql.DB
@@ -71,7 +72,7 @@ func newFixture(t *testing.T, change ...func(*postadjudication.Config)) *fixture
 	server := New(Config{Service: service, Door: shared, Log: zap.NewNop(), Version: "test"})
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)
-	return &fixture{t, service, server, web.URL, testkit.OpenAsOwner(t, database)}
+	return &fixture{t, service, shared, server, web.URL, testkit.OpenAsOwner(t, database)}
 }
 
 func (f *fixture) key(tenant string, roles ...access.Role) string {

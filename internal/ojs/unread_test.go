@@ -5,10 +5,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
@@ -26,29 +28,66 @@ func (f *fixture) longLetters(key string) {
 
 const longList = "/ojs/v1/dead-letter?limit=8"
 
-// leaveUnread asks twenty times for longList. Nobody reads the answers until close is called.
-func (f *fixture) leaveUnread(key string) (closeAll func()) {
+// maxUnread is about how much may be unread of a tenant's answers.
+const maxUnread = 64 << 20
+
+// askUnread asks for longList. Nobody reads the answer until hangUp is called.
+func (f *fixture) askUnread(key string) (hangUp func()) {
 	f.Helper()
-	request := "GET " + longList + " HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + key + "\r\n\r\n"
-	var all []net.Conn
-	for range 20 {
-		c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Cleanup(func() { c.Close() })
-		if err := c.(*net.TCPConn).SetReadBuffer(4096); err != nil {
-			f.Fatal(err)
-		}
-		if _, err := io.WriteString(c, request); err != nil {
-			f.Fatal(err)
-		}
-		all = append(all, c)
+	c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		f.Fatal(err)
 	}
-	return func() {
-		for _, c := range all {
-			c.Close()
-		}
+	f.Cleanup(func() { c.Close() })
+	if err := c.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET "+longList+" HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+key+"\r\n\r\n"); err != nil {
+		f.Fatal(err)
+	}
+	return func() { c.Close() }
+}
+
+// unreadWriter is the writer of an answer that nobody reads until read is closed.
+type unreadWriter struct {
+	http.ResponseWriter
+	begun chan<- struct{}
+	read  <-chan struct{}
+}
+
+func (w *unreadWriter) Write(b []byte) (int, error) {
+	close(w.begun)
+	<-w.read
+	return len(b), nil
+}
+
+// leaveUnread returns once an answer of n bytes, by another mux of the same door, is being written. Nobody reads it
+// until the test ends.
+func (f *fixture) leaveUnread(key string, n int) {
+	f.Helper()
+	mux := f.door.NewMux(door.Format{WriteRefusal: func(_ http.ResponseWriter, _ *http.Request, refused *door.Refusal) error {
+		f.Error(refused)
+		return nil
+	}})
+	mux.Handle("GET /long", door.Route{Action: access.Read}, func(w http.ResponseWriter, _ *http.Request, _ door.Caller, _ []byte) error {
+		_, err := w.Write(make([]byte, n))
+		return err
+	})
+	begun, read, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	r := httptest.NewRequestWithContext(f.Context(), http.MethodGet, "/long", nil)
+	r.Header.Set("Authorization", "Bearer "+key)
+	go func() {
+		defer close(answered)
+		mux.ServeHTTP(&unreadWriter{httptest.NewRecorder(), begun, read}, r)
+	}()
+	f.Cleanup(func() {
+		close(read)
+		<-answered
+	})
+	select {
+	case <-begun:
+	case <-answered:
+		f.Fatal("nothing was written")
 	}
 }
 
@@ -64,7 +103,11 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 		return fmt.Sprint(status, refused.Error.Code)
 	}
 	const refused = "429rate_limited"
-	closeAll := f.leaveUnread(key)
+	f.leaveUnread(key, maxUnread-4<<20)
+	if got := read(key, "GET", "/dead-letter?limit=1", ""); got != "200" {
+		t.Errorf("below the bound: %s", got)
+	}
+	hangUp := f.askUnread(key)
 	poll.Until(t, "reads are refused", func() bool { return read(key, "GET", "/dead-letter?limit=1", "") == refused })
 	if got := read(key, "POST", "/workers/fetch", `{"queues":["big0"]}`); got != refused {
 		t.Errorf("a fetch: %s", got)
@@ -77,8 +120,8 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 			t.Errorf("%s by another tenant: %s", path, got)
 		}
 	}
-	closeAll()
-	poll.Until(t, "the tenant is answered once the answers are gone", func() bool { return read(key, "GET", "/dead-letter?limit=1", "") == "200" })
+	hangUp()
+	poll.Until(t, "the tenant is answered once the answer is gone", func() bool { return read(key, "GET", "/dead-letter?limit=1", "") == "200" })
 	if status, _, text := f.raw(f.url, f.key("acme", access.Auditor), http.MethodGet, longList, ""); status != http.StatusOK || len(text) < 7_000_000 {
 		t.Errorf("%d, %d bytes", status, len(text))
 	}
@@ -90,7 +133,6 @@ func TestAFetchOfAnAdjudicationIsAnsweredOnceItIsMade(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := f.all("acme")
-	f.longLetters(key)
 	if status, text := f.answerTo(key, "POST", "/ojs/v1/jobs", adjudication(1, ``)); status != http.StatusCreated {
 		t.Fatalf("%d %v", status, text)
 	}
@@ -107,11 +149,10 @@ func TestAFetchOfAnAdjudicationIsAnsweredOnceItIsMade(t *testing.T) {
 		}
 		return waits
 	})
-	f.leaveUnread(key)
-	poll.Until(t, "reads are refused", func() bool {
-		status, _ := f.ask(key, "GET", "/ojs/v1/dead-letter?limit=1", "")
-		return status == http.StatusTooManyRequests
-	})
+	f.leaveUnread(key, maxUnread)
+	if status, _ := f.ask(key, "GET", "/ojs/v1/dead-letter?limit=1", ""); status != http.StatusTooManyRequests {
+		t.Errorf("a read: %d", status)
+	}
 	unlock()
 	if got := <-fetched; !strings.HasPrefix(got, "200 ") || !strings.Contains(got, "settlement.execute") {
 		t.Errorf("%.300s", got)
