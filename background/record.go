@@ -63,7 +63,9 @@ func (r *recorder) write(f Family, tr Transition) (Run, error) {
 			if failing {
 				r.health.onWriteAnswered()
 			}
-			if err == nil && r.onTransition != nil {
+			// A claim may be written as the death of its run.
+			written := err == nil || errors.Is(err, ErrDeadLettered) && after.LastTransition == tr.ID
+			if written && r.onTransition != nil {
 				r.onTransition(tr, after)
 			}
 			return after, err

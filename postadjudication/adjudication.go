@@ -130,7 +130,7 @@ func canonicalPayload(p json.RawMessage) (json.RawMessage, error) {
 	return canonical, nil
 }
 
-// inexactNumber returns the path of a number of a JSON text that canonical JSON would round. It
+// inexactNumber returns the path of a number of a JSON text that isInexact. It
 // decodes only a text with such a number, since a decoded value is many times as large as its text.
 func inexactNumber(text []byte) (path string, found bool) {
 	if !holdsInexactNumber(text) {
@@ -190,11 +190,27 @@ func inexactNumberIn(v any) (path string, found bool) {
 	return "", false
 }
 
-// isInexact reports whether canonical JSON would round a number: an integer beyond 2^53-1, or a
-// number that no finite double can hold.
+// isInexact reports whether readers of JSON may round a number: an integer beyond 2^53-1, a larger number with more
+// digits than a double holds, or one that is too large or too small for a double. Canonical JSON may round the last
+// digits of a smaller fraction.
 func isInexact(number string) bool {
 	f, err := strconv.ParseFloat(number, 64)
-	return err != nil || !strings.ContainsAny(number, ".eE") && math.Abs(f) > settlement.MaxMinor
+	if err != nil {
+		return true
+	}
+	if f != 0 && math.Abs(f) <= settlement.MaxMinor {
+		return false
+	}
+	written := significantDigits(number)
+	return f != 0 && !strings.ContainsAny(number, ".eE") || written != significantDigits(strconv.FormatFloat(f, 'e', -1, 64))
+}
+
+// significantDigits returns the digits of a number without sign, point, exponent, and the zeros at both ends.
+func significantDigits(number string) string {
+	if exponent := strings.IndexAny(number, "eE"); exponent >= 0 {
+		number = number[:exponent]
+	}
+	return strings.Trim(strings.NewReplacer("-", "", ".", "").Replace(number), "0")
 }
 
 func (a Adjudication) target() string {

@@ -72,9 +72,14 @@ func TestRequestIsCanonical(t *testing.T) {
 func TestAPayloadNamesTheNumberThatWouldBeRounded(t *testing.T) {
 	t.Parallel()
 	for text, field := range map[string]string{
-		`{"a":9007199254740993}`:                                        "payload.a",
-		`{"a":[1,{"b":[0,-9007199254740993]}]}`:                         "payload.a[1].b[1]",
-		`{"a":1e400}`:                                                   "payload.a",
+		`{"a":9007199254740993}`:                "payload.a",
+		`{"a":[1,{"b":[0,-9007199254740993]}]}`: "payload.a[1].b[1]",
+		`{"a":9007199254740993.0}`:              "payload.a",
+		`{"a":12345678901234567890e0}`:          "payload.a",
+		`{"a":[-900719925474099.3e1]}`:          "payload.a[0]",
+		`{"a":1e400}`:                           "payload.a",
+		`{"a":1e-400}`:                          "payload.a",
+		`{"a":[1e300,1.50e20,0.000,-0e9,5e-324,9007199254740994.0]}`:    "",
 		`{"a":9007199254740991,"b":0.1,"c":[1e3,-0]}`:                   "",
 		`{"\"1":"\\","a":[true,null,-1E-9,1E400]}`:                      "payload.a[3]",
 		`{"\"":"9007199254740993, \\\" 1e400","9007199254740993":"\\"}`: "",

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig/taskinspector"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -179,6 +181,40 @@ func TestAPaymentUnderAnOlderKeyStopsTheRetriesOfARunThatRuns(t *testing.T) {
 	o.checkUndercut(runs, 600)
 }
 
+// A second notification of the run that runs, in another process, does not end it: what its call did would be lost.
+func TestAPaymentUnderAnOlderKeyLeavesARunThatRunsToItsWorker(t *testing.T) {
+	t.Parallel()
+	called, answer := make(chan struct{}), make(chan struct{})
+	o := newOlderKeyCase(t, func(context.Context, *rig.Rig, escrow.Call) escrow.Answer {
+		close(called)
+		<-answer
+		return rig.NoAnswer()
+	}, rig.OneQueue)
+	o.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	o.StopWorkers() // it still records what its call answers
+	o.OtherProcess(rig.OneQueue, func(c *postadjudication.Config) { c.TimeLimit = time.Minute }).StartWorkers()
+	runs := o.MustSubmit(o.higher(2))
+	<-called
+	o.payOlderKey()
+	o.OtherProcess(rig.OneQueue).StartWorkers()
+	o.WaitQuery("both processes have a session", `SELECT count(*) = 2 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
+	for notification := 2; notification < 300; notification++ { // shared by the two processes
+		run := runs.AsWritten()
+		run.NotificationNumber = notification
+		if err := o.Engine().Notify(context.Background(), run); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tasks := taskinspector.New(o.Rig)
+	poll.Until(t, "all are delivered", func() bool { return tasks.PendingNotifications(t) == 0 })
+	close(answer)
+	o.WaitNoneLive()
+	if st := o.StatusOf(runs.Run); st.State != background.DeadLettered || st.Class != escrow.Unknown {
+		t.Errorf("%+v", st)
+	}
+	o.MustAudit()
+}
+
 // A payment beyond what is held is recorded all the same, and is a breach.
 func TestBothGenerationsPay(t *testing.T) {
 	t.Parallel()
@@ -315,15 +351,19 @@ func TestARunThatWasLeftWithoutItsReservationIsNotCalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	// in another process: this one has the case cached
-	opened := make(chan background.RunID, 16)
+	opened, ended := make(chan background.RunID, 16), make(chan background.Run, 16)
 	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) {
 		c.OnLetterOpened = func(letter background.Run) { opened <- letter.ID }
+		c.OnTransition = func(_ background.Transition, after background.Run) { ended <- after }
 	}).StartWorkers().WaitNoneLive()
 	if st := r.StatusOf(s.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {
 		t.Errorf("%+v", st)
 	}
 	if letter := <-opened; letter != s.Run {
 		t.Errorf("the dead letter %s was reported", letter)
+	}
+	if after := <-ended; after.ID != s.Run || after.State != background.DeadLettered {
+		t.Errorf("the transition was reported with %+v", after)
 	}
 	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.DisputeReady {
 		t.Errorf("%+v", c.State)

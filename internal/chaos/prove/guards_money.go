@@ -1,12 +1,18 @@
 package prove
 
-// moneyGuards is what guards decisions about money: rule 7 and its neighbours.
+// moneyGuards is what guards decisions about money: when a call may be made again, and under which key.
 var moneyGuards = []Guard{
 	{
 		Name: "no call after an unknown one past the key's lifetime",
 		Edits: []Edit{{"postadjudication/internal/casework/settlementfamily.go",
 			"case f.keyMayExpire(r, at):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownIsNotRepeatedPastTheKeyLifetime"},
+	},
+	{
+		Name: "a claim does not end a run that another process executes",
+		Edits: []Edit{{"postadjudication/internal/casework/settlementfamily.go",
+			"if !s.Run.State.Waiting() {\n			return // another", "if false {\n			return // another"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPaymentUnderAnOlderKeyLeavesARunThatRunsToItsWorker"},
 	},
 	{
 		Name:     "no fork of an unknown past the key's lifetime",

@@ -35,10 +35,8 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 			h.Applier.Log.Error("a dead letter gets no handler: the handler's retry key is in use", zap.Stringer("run", tr.Run.ID))
 			continue
 		}
-		if !background.WriteOutcomeKnown(err) {
-			if h.unanswered.keep(tr.ID, fx) {
-				h.Applier.Log.Error("too many transitions are without an answer: a death, or a payment beyond its adjudication, may not be reported")
-			}
+		if mayBeWritten(err) && h.unanswered.keep(tr.ID, fx) {
+			h.Applier.Log.Error("too many transitions are without an answer: a death, or a payment beyond its adjudication, may not be reported")
 		}
 		if err == nil && fx.handler != nil {
 			h.Applier.NotifyRuns(ctx, fx.handler)
@@ -48,6 +46,12 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 		}
 		return s, fx.excess, err
 	}
+}
+
+// mayBeWritten reports whether a transition with this error may have been written, and will be applied again. A
+// run that can't be read may have it as its last one.
+func mayBeWritten(err error) bool {
+	return !background.WriteOutcomeKnown(err) || errors.Is(err, background.ErrUnreadable)
 }
 
 // excessIn returns how much a change pays beyond the adjudicated amount.

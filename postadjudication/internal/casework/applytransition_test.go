@@ -1,6 +1,8 @@
 package casework
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
@@ -28,5 +30,24 @@ func TestTheOldestUnansweredEffectsAreDropped(t *testing.T) {
 	}
 	if u.keep(NewID(), effects{}) || len(u.of) > 0 {
 		t.Errorf("%d are left", len(u.of))
+	}
+}
+
+// Effects are kept for the next try as long as nobody knows whether the transition was written. A run that can't be
+// read at the second try may have it as its last one.
+func TestEffectsAreKeptUntilItIsKnownWhetherTheyHappened(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{
+		errors.New("connection reset"):                        true,
+		fmt.Errorf("version 9: %w", background.ErrUnreadable): true,
+		background.ErrConflict:                                false,
+		background.ErrUnrecordable:                            false,
+	} {
+		if got := mayBeWritten(err); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	if mayBeWritten(nil) {
+		t.Error("a transition with an answer")
 	}
 }

@@ -222,6 +222,9 @@ func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 	}
 	switch tr.Event {
 	case receipts.AttemptStarted:
+		if !s.Run.State.Waiting() {
+			return // another process executes it: the claim is refused
+		}
 		tr.Run = s.Run // a claim carries no run read from the journal
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
 	default:
