@@ -192,6 +192,7 @@ func TestOneCaseIsAuditedForEveryRowOfIt(t *testing.T) {
 		{"an operation", `CREATE TABLE kept AS TABLE recourse.operations; DELETE FROM recourse.operations`, `INSERT INTO recourse.operations TABLE kept`, audit.InvariantAccounted, "refers to operation"},
 		{"an item of a plan", `UPDATE recourse.bulk_items SET outcome = 'done' WHERE bulk_id = '` + plan.ID.String() + `'`, `UPDATE recourse.bulk_items SET outcome = ''`, audit.InvariantFold, "and the receipts say that the plan did nothing"},
 		{"an annotation", `INSERT INTO recourse.annotations (run_id, tenant, held, hold_reason) VALUES (` + id + `, 'acme', true, 'x')`, `DELETE FROM recourse.annotations`, audit.InvariantFold, "is held, marked or announced, and no receipt says so"},
+		{"its escrow", `CREATE TABLE kept_escrows AS TABLE recourse.escrows; DELETE FROM recourse.escrows`, `INSERT INTO recourse.escrows OVERRIDING SYSTEM VALUE TABLE kept_escrows`, audit.InvariantAccounted, "refers to escrow"},
 		{"a breach", `UPDATE recourse.escrows SET breached = 7`, `UPDATE recourse.escrows SET breached = 0`, audit.InvariantEscrows, "stored as breached by 7"},
 	} {
 		testkit.Tamper(t, r.DB, c.harm)

@@ -79,6 +79,59 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 	}
 }
 
+// A run whose row and receipts differ in whether it died is a break that says so, also where the run died while
+// it waited, without an attempt.
+func TestADeathThatOnlyTheReceiptsOrTheRowHaveIsABreak(t *testing.T) {
+	t.Parallel()
+	id, died := receipts.RunID(uuid.New()), time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		state    string
+		recorded receipts.RunHistory
+		breaks   string
+	}{
+		{receipts.StatePending, receipts.RunHistory{State: receipts.StateDeadLettered, DeadAt: died}, "state pending, dead by its receipts: true"},
+		{receipts.StateDeadLettered, receipts.RunHistory{State: receipts.StatePending}, "state dead_lettered, dead by its receipts: false"},
+	} {
+		a := emptyReport()
+		auditRuns(a, breakSubject{tenant: "acme"}, &StoredCase{Runs: []StoredRun{{ID: id, State: c.state}}}, receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{id: c.recorded}}, 0)
+		if !strings.Contains(a.Verdict(InvariantLetters), c.breaks) {
+			t.Errorf("%s: %s", c.breaks, a.Verdict(InvariantLetters))
+		}
+	}
+}
+
+// Attempts that start before the first due time, or before the activation, of their run are early, as those before
+// a retry are.
+func TestEveryEarlyAttemptIsCounted(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_800_000_000, 0)
+	run := receipts.RunID(uuid.New())
+	draft := func(subtype receipts.Subtype, second int, p receipts.Payload) receipts.Draft {
+		return receipts.Draft{Run: run, Subtype: subtype, Actor: "worker", At: start.Add(time.Duration(second) * time.Second), Payload: p}
+	}
+	due := func(second int) receipts.Payload {
+		return receipts.Payload{NextRetryAt: start.Add(time.Duration(second) * time.Second)}
+	}
+	for what, c := range map[string]struct {
+		drafts []receipts.Draft
+		early  int
+	}{
+		"in time":               {[]receipts.Draft{draft(receipts.Submitted, 0, due(5)), draft(receipts.AttemptStarted, 5, receipts.Payload{Attempt: 1})}, 0},
+		"the first":             {[]receipts.Draft{draft(receipts.Submitted, 0, due(5)), draft(receipts.AttemptStarted, 4, receipts.Payload{Attempt: 1})}, 1},
+		"before the activation": {[]receipts.Draft{draft(receipts.Submitted, 0, receipts.Payload{Pending: true}), draft(receipts.Activated, 9, receipts.Payload{}), draft(receipts.AttemptStarted, 8, receipts.Payload{Attempt: 1})}, 1},
+		"a retry":               {[]receipts.Draft{draft(receipts.RetryScheduled, 1, due(5)), draft(receipts.AttemptStarted, 4, receipts.Payload{Attempt: 2})}, 1},
+	} {
+		caseID := receipts.CaseID(uuid.New())
+		rs, _, err := receipts.Chain(caseID, "acme", receipts.Genesis(caseID), c.drafts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := earlyAttempts(rs); n != c.early {
+			t.Errorf("%s: %d early attempts", what, n)
+		}
+	}
+}
+
 // Each receipt that names a file without its digest, or a missing file, is a break.
 func TestAnArchiveFileWithoutADigestIsABreak(t *testing.T) {
 	t.Parallel()

@@ -137,10 +137,12 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 	due := map[receipts.RunID]time.Time{}
 	for _, r := range rs {
 		switch r.Subtype {
-		case receipts.RetryScheduled, receipts.AttemptInterrupted:
+		case receipts.Submitted, receipts.RetryScheduled, receipts.AttemptInterrupted:
 			if p, err := r.Payload(); err == nil {
 				due[r.Run] = p.NextRetryAt
 			}
+		case receipts.Activated:
+			due[r.Run] = r.At
 		case receipts.AttemptStarted:
 			if r.At.Before(due[r.Run]) {
 				n++

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
@@ -67,8 +68,12 @@ func (x *escrowAudit) compare(ctx context.Context, a *Report) error {
 // holds. A sum that seems wrong is read again in one transaction first.
 func (s *auditor) auditEscrow(ctx context.Context, a *Report, tenant string, e Escrow, sum int64) (err error) {
 	if e.Committed != sum {
-		if e, sum, err = s.rows.Escrow(ctx, tenant, e.Reference); err != nil {
+		found := false
+		switch e, sum, found, err = s.rows.Escrow(ctx, tenant, e.Reference); {
+		case err != nil:
 			return err
+		case !found:
+			return errEscrowVanished
 		}
 	}
 	if e.Committed != sum {
@@ -79,6 +84,8 @@ func (s *auditor) auditEscrow(ctx context.Context, a *Report, tenant string, e E
 	}
 	return nil
 }
+
+var errEscrowVanished = errors.New("audit: an escrow vanished while it was audited")
 
 // auditBreached compares by how much an escrow is recorded as breached with the payments in its
 // receipts: only what was paid beyond reservations can breach it. Less is no break, since the sum that
@@ -92,8 +99,8 @@ func (a *Report) auditBreached(at breakSubject, reference string, breached int64
 
 // auditEscrowOf makes the checks of one escrow, for the audit of one of its cases.
 func (s *auditor) auditEscrowOf(ctx context.Context, a *Report, tenant, reference string) error {
-	e, sum, err := s.rows.Escrow(ctx, tenant, reference)
-	if err != nil {
+	e, sum, found, err := s.rows.Escrow(ctx, tenant, reference)
+	if err != nil || !found { // trail.CheckOrphans reports a case whose escrow is not there
 		return err
 	}
 	if err := s.auditEscrow(ctx, a, tenant, e, sum); err != nil || e.Breached == 0 {

@@ -45,8 +45,8 @@ type RowReader interface {
 	Case(ctx context.Context, tenant string, id receipts.CaseID) (StoredCase, []receipts.Receipt, error)
 	// Escrows lists a tenant's escrows by reference.
 	Escrows(ctx context.Context, tenant string) ([]Escrow, error)
-	// Escrow reads an escrow and what its cases add up to.
-	Escrow(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error)
+	// Escrow reads an escrow and what its cases add up to. found is false if the tenant has no such escrow.
+	Escrow(ctx context.Context, tenant, reference string) (e Escrow, sum int64, found bool, err error)
 	// EscrowCases lists the cases of an escrow, by id.
 	EscrowCases(ctx context.Context, tenant, reference string) ([]receipts.CaseID, error)
 	// Annotations reads the annotations of runs of a tenant. Runs without any are left out.

@@ -42,14 +42,8 @@ func auditRuns(a *Report, at breakSubject, c *StoredCase, h receipts.History, ma
 		if limit := recoveries(r, maxRecoveries); limit >= 0 && r.Recoveries > limit {
 			a.fail(InvariantBudgets, at.withRun(r.ID), "run %s lost %d workers, the limit is %d", r.ID, r.Recoveries, limit)
 		}
-		deaths := 0
-		for _, at := range recorded.Attempts {
-			if at.EndedBy == receipts.DeadLettered {
-				deaths++
-			}
-		}
-		if deaths > 1 || (r.State == receipts.StateDeadLettered) == recorded.DeadAt.IsZero() {
-			a.fail(InvariantLetters, at.withRun(r.ID), "run %s: state %s, %d deaths in its receipts", r.ID, r.State, deaths)
+		if died := !recorded.DeadAt.IsZero(); died != (r.State == receipts.StateDeadLettered) {
+			a.fail(InvariantLetters, at.withRun(r.ID), "run %s: state %s, dead by its receipts: %t", r.ID, r.State, died)
 		}
 	}
 	if h.UnknownOpen != c.UnknownOpen {

@@ -3,6 +3,7 @@ package trail
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"iter"
 	"time"
 
@@ -207,13 +208,17 @@ func (r *Reader) Escrows(ctx context.Context, tenant string) (out []Escrow, err 
 	return out, failed(err)
 }
 
-// Escrow reads, at one moment, an escrow of a tenant and what its cases add up to.
-func (r *Reader) Escrow(ctx context.Context, tenant, reference string) (e Escrow, sum int64, err error) {
+// Escrow reads, at one moment, an escrow of a tenant and what its cases add up to. found is false if the
+// tenant has no such escrow.
+func (r *Reader) Escrow(ctx context.Context, tenant, reference string) (e Escrow, sum int64, found bool, err error) {
 	err = r.db.QueryRowContext(ctx, `SELECT e.reference, e.held, e.committed, e.open, e.breached,
 		coalesce((SELECT sum(c.reserved + c.released + c.refunded) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
 		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).
 		Scan(&e.Reference, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached, &sum)
-	return e, sum, failed(err)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Escrow{}, 0, false, nil
+	}
+	return e, sum, err == nil, failed(err)
 }
 
 // EscrowCases lists the cases of a tenant's escrow, by id.
