@@ -58,6 +58,8 @@ func TestBadUsageExitsTwoInOneLine(t *testing.T) {
 		{"receipts list --tenant t --transaction x --after -1", "--after"},
 		{"receipts verify", "--all-tenants"},
 		{"receipts verify --tenant t --all-tenants", "exclude"},
+		{"receipts verify --tenant t --max-recoveries 0", `must be 1 to 1000000, or "unlimited"`},
+		{"receipts verify --tenant t --max-recoveries -1", `must be 1 to 1000000, or "unlimited"`},
 		{"receipts verify --tenant t --heads /no/such/file", "/no/such/file"},
 		{"submit", "FILE is missing"},
 		{"submit /no/such/file", "/no/such/file"},

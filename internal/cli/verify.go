@@ -49,7 +49,7 @@ type verifyFlags struct {
 	heads, saveHeads    string
 	archive             string
 	file                string // receipts, instead of a database
-	maxRecoveries       int
+	maxRecoveries       app.Recoveries
 }
 
 func receiptsVerify(sh *shell.Shell) *cobra.Command {
@@ -85,7 +85,7 @@ with the stored state can show is listed as not checked.`,
 	f.StringVar(&a.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
 	f.StringVar(&a.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
 	f.StringVar(&a.file, "file", "", "verify this file of receipts export instead of a database")
-	f.IntVar(&a.maxRecoveries, "max-recoveries", audit.DefaultMaxRecoveries, "maximum number of lost workers a run may have, as configured by serve --max-recoveries; -1: unlimited")
+	f.Var(&a.maxRecoveries, "max-recoveries", `how many lost workers a run may have, as serve --max-recoveries says: a number, or "unlimited"`)
 	return cmd
 }
 
@@ -217,7 +217,7 @@ func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit
 
 // runAudit checks what the flags select. For one case it removes all other cases from expected.
 func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, expected receipts.Heads) (_ *audit.Report, err error) {
-	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: a.maxRecoveries}
+	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: int(a.maxRecoveries)}
 	if a.archive != "" {
 		if q.Archive, err = audit.OpenArchive(a.archive); err != nil {
 			return nil, shell.WithCode(shell.ExitUsage, err)
