@@ -99,6 +99,15 @@ func (f *fixture) routes(mux *door.Mux) {
 	} {
 		mux.Handle("POST /door/"+name, door.Route{Action: access.Work}, func(http.ResponseWriter, *http.Request, door.Caller, []byte) error { return err })
 	}
+	for name, answer := range map[string]string{"made": `{"secret":"hidden","id":1}`, "text": `"hidden"`} {
+		mux.Handle("POST /door/"+name, door.Route{Action: access.Work, Secret: "secret"}, func(w http.ResponseWriter, _ *http.Request, _ door.Caller, _ []byte) error {
+			f.mu.Lock()
+			f.calls++
+			f.mu.Unlock()
+			_, err := io.WriteString(w, answer)
+			return err
+		})
+	}
 	mux.Handle("POST /door/panic", door.Route{Action: access.Work}, func(http.ResponseWriter, *http.Request, door.Caller, []byte) error { panic("secret cause") })
 }
 
@@ -183,6 +192,27 @@ func TestEveryRefusalIsInTheFormatOfItsDoor(t *testing.T) {
 	slices.Sort(f.refused)
 	if want := []string{"cross_origin", "key_invalid", "key_missing", "role_missing", "tenant_mismatch"}; !slices.Equal(f.refused, want) || f.calls != 0 {
 		t.Errorf("%v were counted, the handler was called %d times", f.refused, f.calls)
+	}
+}
+
+// An answer with a secret is stored without it. One from which it can't be removed is not stored: the request is
+// handled again.
+func TestAnAnswerIsStoredWithoutItsSecret(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, c := range []struct {
+		path, first, again string
+		calls              int
+	}{
+		{"/door/made", `{"secret":"hidden","id":1}`, `{"id":1}`, 1},
+		{"/door/text", `"hidden"`, `"hidden"`, 2},
+	} {
+		f.calls = 0
+		_, first, _ := f.ask(f.worker, "POST", c.path, "{}", "Idempotency-Key", "k"+c.path)
+		_, again, _ := f.ask(f.worker, "POST", c.path, "{}", "Idempotency-Key", "k"+c.path)
+		if first != c.first || again != c.again || f.calls != c.calls {
+			t.Errorf("%s: %s, then %s, handled %d times", c.path, first, again, f.calls)
+		}
 	}
 }
 

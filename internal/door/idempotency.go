@@ -8,6 +8,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -97,7 +99,11 @@ func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, be
 		var err error
 		switch {
 		case recorded.status >= 200 && recorded.status < 300, final && recorded.status >= 400 && recorded.status < 500:
-			err = begun.Answer(ctx, recorded.response(route.Secret, m.format.Headers))
+			if answer, unsafe := recorded.response(route.Secret, m.format.Headers); unsafe == nil {
+				err = begun.Answer(ctx, answer)
+			} else {
+				err = errors.Join(unsafe, begun.Interrupt(ctx))
+			}
 		case recorded.status >= 400 && recorded.status < 500 && begun.InterruptedAt().IsZero():
 			err = begun.Drop(ctx)
 		default:
@@ -165,8 +171,9 @@ func (t *recorder) Write(b []byte) (int, error) {
 	return t.body.Write(b)
 }
 
-// response returns the answer to store, without the member that may be shown only once.
-func (t *recorder) response(secret string, more []string) postadjudication.StoredResponse {
+// response returns the answer to store, without the member that may be shown only once. It returns an error if
+// the body of such an answer is not a JSON object.
+func (t *recorder) response(secret string, more []string) (postadjudication.StoredResponse, error) {
 	headers := map[string]string{}
 	for _, k := range slices.Concat(storedHeaders, more) {
 		if v := t.header.Get(k); v != "" {
@@ -176,13 +183,13 @@ func (t *recorder) response(secret string, more []string) postadjudication.Store
 	out := postadjudication.StoredResponse{Status: t.status, Body: t.body.Bytes()}
 	if secret != "" {
 		var members map[string]json.RawMessage
-		if json.Unmarshal(out.Body, &members) != nil {
-			members = nil
+		if err := json.Unmarshal(out.Body, &members); err != nil {
+			return postadjudication.StoredResponse{}, fmt.Errorf("door: the answer with the member %s is not a JSON object: %w", secret, err)
 		}
 		delete(members, secret)
 		out.Body, _ = json.Marshal(members) // can't fail: valid raw messages
 	}
 	text, _ := json.Marshal(headers) // can't fail: strings
 	out.Headers = string(text)
-	return out
+	return out, nil
 }

@@ -66,7 +66,7 @@ func (d *Door) NewMux(f Format) *Mux {
 }
 
 // Handle registers a handler for a pattern of http.ServeMux. It checks role and query, then, of a
-// method other than GET, media type, size and JSON, and then Idempotency-Key. A path parameter {run}
+// method other than GET and HEAD, media type, size and JSON, and then Idempotency-Key. A path parameter {run}
 // or {case} is the run or case of a refusal's receipt.
 func (m *Mux) Handle(pattern string, route Route, do Handler) {
 	m.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
