@@ -121,11 +121,7 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 // was written. Errors are those of OpenLetter, of the decision and of the journal.
 func (c *Applier) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {
-		f, err = c.OpenLetter(ctx, tenant, id)
-		if f.Run.LastTransition == transition { // an earlier try is written, and may have closed the letter
-			return f, ch, nil
-		}
-		if err != nil {
+		if f, err = c.OpenLetter(ctx, tenant, id); err != nil {
 			return f, ch, err
 		}
 		if ch, err = decide(f); err != nil {
