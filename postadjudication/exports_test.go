@@ -124,7 +124,7 @@ func TestEachFormatTellsTheSameLetters(t *testing.T) {
 		}
 		row := cells[i+1]
 		if row[column("run_id")] != l.Run.String() || row[column("amount_minor")] != strconv.Itoa(int(l.Amount.Minor)) || row[column("amount_currency")] != "EUR" ||
-			row[column("error_message")][:2] != "'=" || sheet.UnescapeFormula(row[column("error_message")]) != l.Error.Message {
+			row[column("error_message")][:2] != "'=" || row[column("error_message")] != sheet.EscapeFormula(l.Error.Message) {
 			t.Fatalf("line %d: %q", i, row)
 		}
 	}

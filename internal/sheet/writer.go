@@ -101,7 +101,7 @@ const formulaPrefixes = "=+-@\t\r\n'＝＋－＠"
 
 // EscapeFormula returns text as a cell that no spreadsheet takes for a formula: neither the
 // whole, nor what follows a semicolon, where some start a new cell. It drops a byte order mark
-// at the beginning. UnescapeFormula undoes the rest.
+// at the beginning. A program that reads the cell removes an apostrophe at its beginning and those after semicolons.
 func EscapeFormula(text string) string {
 	text = afterSemicolon.ReplaceAllString(strings.TrimLeft(text, "\ufeff"), ";'$1")
 	if text != "" && strings.ContainsAny(firstRune(text), formulaPrefixes) {
@@ -121,9 +121,4 @@ func firstRune(text string) string {
 		}
 	}
 	return text
-}
-
-// UnescapeFormula returns the text from which EscapeFormula made cell.
-func UnescapeFormula(cell string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(cell, "'"), ";'", ";")
 }

@@ -18,10 +18,15 @@ func TestNoCellIsTakenForAFormula(t *testing.T) {
 		"\t=1": "'\t=1", "\r=1": "'\r=1", "\n=1": "'\n=1", "'quoted": "''quoted", "＝1": "'＝1", "é=": "é=", "\xff=": "\xff=",
 		"a;=1+1": "a;'=1+1", ";=1+1": ";'=1+1", ";\"=1\"": ";'\"=1\"", "a;'b": "a;''b", ";;-1": ";;'-1", "a; b;c": "a; b;c", ";＝1": ";'＝1", ";\ufeff=1": ";'\ufeff=1",
 	} {
-		if got := EscapeFormula(text); got != want || UnescapeFormula(got) != text {
-			t.Errorf("%q becomes %q and back %q, want %q", text, got, UnescapeFormula(got), want)
+		if got := EscapeFormula(text); got != want || unescapeFormula(got) != text {
+			t.Errorf("%q becomes %q and back %q, want %q", text, got, unescapeFormula(got), want)
 		}
 	}
+}
+
+// unescapeFormula returns the text from which EscapeFormula made cell.
+func unescapeFormula(cell string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(cell, "'"), ";'", ";")
 }
 
 func TestALineIsWrittenAsRFC4180(t *testing.T) {
@@ -62,8 +67,8 @@ func TestTextsComeBackAsTheyWere(t *testing.T) {
 			if cell != "" && slices.Contains([]byte("=+-@\t\r\n"), cell[0]) {
 				t.Fatalf("cell %q", cell)
 			}
-			if UnescapeFormula(cell) != cells[i] {
-				t.Fatalf("%q came back as %q", cells[i], UnescapeFormula(cell))
+			if unescapeFormula(cell) != cells[i] {
+				t.Fatalf("%q came back as %q", cells[i], unescapeFormula(cell))
 			}
 		}
 	})
