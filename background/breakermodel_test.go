@@ -430,26 +430,37 @@ func TestAFewPausedRunsEndAndManyAreReportedStalled(t *testing.T) {
 	}
 }
 
-// Scenarios without a bound are only logged: see -v.
+// Where calls fail now and then, where bad cases are told to wait, and where good and bad ones are many, every run
+// ends, the good ones soon, and no more of them die than have three failing calls in a row.
 func TestMixedFailuresInTheModel(t *testing.T) {
 	t.Parallel()
+	endsAll := func(good, goodDead, bad int, slowestDeadLetter time.Duration) func(*testing.T, modelResult) {
+		return func(t *testing.T, o modelResult) {
+			if o.good+o.goodDead != good || o.goodDead > goodDead || o.goodP99 > 3*time.Second {
+				t.Errorf("%d of %d settled, p99 %s, %d dead", o.good, good, o.goodP99, o.goodDead)
+			}
+			if o.deadLetters != bad || o.slowestDeadLetter > slowestDeadLetter {
+				t.Errorf("%d of %d are dead letters, the last after %s", o.deadLetters, bad, o.slowestDeadLetter)
+			}
+		}
+	}
 	for _, share := range []float64{.3, .6} {
 		scenario(t, fmt.Sprintf("%g of calls fail, 100 a second", share), 10*time.Minute, func(m *model) {
 			m.share = share
 			for i := range 5000 {
 				m.submit(time.Duration(i)*10*time.Millisecond, false)
 			}
-		}, nil)
+		}, endsAll(5000, int(1.2*5000*share*share*share), 0, 0))
 	}
 	scenario(t, "40 bad that are told to wait 20s each time, 5 good a second", 4*time.Minute, func(m *model) {
 		m.retryAfter = func() time.Duration { return 20 * time.Second }
 		mixedLoad(40)(m)
-	}, nil)
+	}, endsAll(595, 0, 40, 90*time.Second))
 	for _, every := range []int{2, 5} {
 		scenario(t, fmt.Sprintf("100 a second, one in %d always fails", every), 10*time.Minute, func(m *model) {
 			for i := range 6000 {
 				m.submit(time.Duration(i)*10*time.Millisecond, i%every == 0)
 			}
-		}, nil)
+		}, endsAll(6000-6000/every, 0, 6000/every, 3*time.Second))
 	}
 }

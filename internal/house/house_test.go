@@ -246,11 +246,16 @@ func TestNothingGrowsTooLong(t *testing.T) {
 	}
 }
 
+// The comment of a package begins with its name.
 func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	documented := map[string]bool{}
 	for _, s := range sources(t) {
-		if s.file.Doc != nil && len(s.file.Doc.Text()) > 80 {
+		begin := "Package " + strings.TrimSuffix(s.file.Name.Name, "_test") + " "
+		if s.file.Name.Name == "main" {
+			begin = "Command " + filepath.Base(s.dir) + " "
+		}
+		if text := s.file.Doc.Text(); strings.HasPrefix(text, begin) && len(text) > 80 {
 			documented[s.dir] = true
 		} else if !documented[s.dir] {
 			documented[s.dir] = false

@@ -1,4 +1,4 @@
-// Package conformance_test is the black-box test of a server of Open Job Spec with dead letters.
+// Package conformance is the black-box test of a server of Open Job Spec with dead letters.
 //
 // # Promise
 //
