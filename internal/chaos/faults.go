@@ -23,9 +23,9 @@ import (
 type fault struct {
 	name       string
 	weight     int
-	freeze     bool   // lasts as long as a freeze
-	byPeople   bool   // is done by people or callers, at the same time as other faults
-	knownLimit string // why the product does not survive it yet; then it is injected only by name
+	freeze     bool // lasts as long as a freeze
+	byPeople   bool // is done by people or callers, at the same time as other faults
+	onlyByName bool // is injected only if -only names it; the schedule of a seed does not draw it
 	inject     func(ctx context.Context, a *testbed, rng *rand.Rand) (detail string, err error)
 	heal       func(ctx context.Context, a *testbed) error // nil: only workers may have to be restarted
 }
@@ -39,11 +39,11 @@ var machines = []fault{
 	{name: "worker-failpoint", weight: 4, inject: workerFailpoint},
 	{name: "worker-freeze", weight: 2, freeze: true, inject: workerFreeze},
 	{name: "worker-freeze-claimed", weight: 3, freeze: true, inject: workerFreezeClaimed, heal: thawClaimed},
-	{name: "worker-other-shards", weight: 2, knownLimit: "runs in queues that nobody serves any more", inject: workerOtherShards, heal: restoreSettings},
+	{name: "worker-other-shards", weight: 2, onlyByName: true, inject: workerOtherShards, heal: restoreSettings},
 	{name: "worker-without-family", weight: 2, inject: workerWithoutFamily, heal: restoreSettings},
 	{name: "rows-of-the-future", weight: 2, inject: corruptRows, heal: restoreRows},
-	{name: "clocks-differ", weight: 2, knownLimit: "clocks that differ", inject: clocksDiffer},
-	{name: "clock-beyond", weight: 2, knownLimit: "a clock that is far off", inject: clockFarOff, heal: clocksRestored},
+	{name: "clocks-differ", weight: 2, onlyByName: true, inject: clocksDiffer},
+	{name: "clock-beyond", weight: 2, onlyByName: true, inject: clockFarOff, heal: clocksRestored},
 	{name: "worker-restart", weight: 2, inject: workerRestart},
 	{name: "all-workers-kill", weight: 1, inject: allWorkersKill},
 	{name: "clock-step", weight: 2, inject: clockStep},
@@ -88,11 +88,11 @@ var machines = []fault{
 	{name: "operator-deletes-letters", weight: 1, inject: tamperAllQueues(deleteArchived)},
 }
 
-// parseFaults returns the faults named in a list; for an empty list, all that the product
-// survives.
+// parseFaults returns the faults named in a list; for an empty list, all that a schedule
+// draws.
 func parseFaults(list string) (out []fault, err error) {
 	if list == "" {
-		return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.knownLimit != "" }), nil
+		return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.onlyByName }), nil
 	}
 	for _, name := range strings.Split(list, ",") {
 		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })

@@ -30,7 +30,7 @@ var people = []fault{
 	{name: "people-cancel-and-resend", weight: 3, byPeople: true, inject: cancelAndResend},
 	{name: "people-fork", weight: 4, byPeople: true, inject: forkOne},
 	{name: "people-bulk", weight: 2, byPeople: true, inject: bulkFork},
-	{name: "people-purge", weight: 1, byPeople: true, knownLimit: "money of a purged letter that stays reserved", inject: purgeOne},
+	{name: "people-purge", weight: 1, byPeople: true, onlyByName: true, inject: purgeOne},
 	{name: "people-breaker", weight: 1, byPeople: true, inject: openBreaker, heal: releaseBreaker},
 	{name: "caller-transaction", weight: 4, byPeople: true, inject: openTransaction},
 }
