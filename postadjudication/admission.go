@@ -93,8 +93,8 @@ func (a admission) openCase() (journal.Change, error) {
 	run := a.newRun(a.caseID)
 	return journal.Change{
 		Transition: a.transition, After: &journal.Snapshot{Case: newCase, Run: run}, Reserve: true,
-		Opening: journal.Opening{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
-		Drafts:  []receipts.Draft{a.submitted(run, newCase, false)},
+		OpeningEscrow: journal.OpeningEscrow{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
+		Drafts:        []receipts.Draft{a.submitted(run, newCase, false)},
 	}, nil
 }
 

@@ -15,15 +15,15 @@ import (
 // the case, and the state, attempt, token and cancel request of the run and of each of Others, are still as
 // they were before; else nothing is written.
 type Change struct {
-	Transition background.TransitionID
-	Before     *Snapshot // nil: the change opens the case
-	After      *Snapshot // must not be Before; writing the change sets its new head
-	Others     []RunChange
-	NewRun     *background.Run // a new run of the case that begins with this change
-	Opening    Opening         // set if the change opens the case
-	Reserve    bool            // what it adds to the committed sum is a reservation, and must fit into what the escrow has left
-	Drafts     []receipts.Draft
-	SideEffect SideEffect // nil unless the change writes more than its case
+	Transition    background.TransitionID
+	Before        *Snapshot // nil: the change opens the case
+	After         *Snapshot // must not be Before; writing the change sets its new head
+	Others        []RunChange
+	NewRun        *background.Run // a new run of the case that begins with this change
+	OpeningEscrow OpeningEscrow   // set if the change opens the case
+	Reserve       bool            // what it adds to the committed sum is a reservation, and must fit into what the escrow has left
+	Drafts        []receipts.Draft
+	SideEffect    SideEffect // nil unless the change writes more than its case
 
 	// Fingerprint is what a unique job is unique by after NewRun, a fork with other content; nil: the same as before.
 	Fingerprint *[32]byte
@@ -32,8 +32,8 @@ type Change struct {
 // RunChange is the change of another run than that of After.
 type RunChange struct{ Before, After background.Run }
 
-// Opening is the escrow of a case that does not exist yet.
-type Opening struct {
+// OpeningEscrow is the escrow of a case that does not exist yet.
+type OpeningEscrow struct {
 	Reference, Currency string
 	Held                int64
 }

@@ -149,15 +149,15 @@ func (o *opener) ensureEscrows(ctx context.Context, changes []*chainedChange) (c
 	c := pg.NewTextColumns(4, 1)
 	var names []escrowKey
 	for i := range changes {
-		opening := changes[i].Opening
-		name := escrowKey{changes[i].After.Case.Tenant, opening.Reference}
-		if opening.Reference == "" || o.knownEscrows.has(name) {
+		escrow := changes[i].OpeningEscrow
+		name := escrowKey{changes[i].After.Case.Tenant, escrow.Reference}
+		if escrow.Reference == "" || o.knownEscrows.has(name) {
 			continue
 		}
 		c.Str(name.tenant)
 		c.Str(name.reference)
-		c.Str(opening.Currency)
-		c.Int(opening.Held)
+		c.Str(escrow.Currency)
+		c.Int(escrow.Held)
 		names = append(names, name)
 	}
 	if len(names) == 0 {
@@ -178,7 +178,7 @@ func (o *opener) ensureEscrows(ctx context.Context, changes []*chainedChange) (c
 // not exist: a failover may have lost the row while this process still has it in its cache.
 // It reports whether it created the row.
 func (o *opener) recreateEscrow(ctx context.Context, ch *chainedChange) (created bool, err error) {
-	o.knownEscrows.forget(escrowKey{ch.After.Case.Tenant, ch.Opening.Reference})
+	o.knownEscrows.forget(escrowKey{ch.After.Case.Tenant, ch.OpeningEscrow.Reference})
 	return o.ensureEscrows(ctx, []*chainedChange{ch})
 }
 
@@ -190,10 +190,10 @@ UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
     AND NOT EXISTS (SELECT FROM recourse.escrow_deltas d WHERE d.escrow_id = e.id)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = e.id) FOR NO KEY UPDATE SKIP LOCKED)`
 
-// correctEscrow sets the escrow's sum and currency to those of the opening, in a
+// correctEscrow sets the sum and currency of an escrow to those with which a case is opened, in a
 // transaction of its own or in the caller's. It reports whether it could.
-func correctEscrow(ctx context.Context, q pg.Execer, tenant string, opening Opening) (bool, error) {
-	done, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, opening.Reference, opening.Held, opening.Currency)
+func correctEscrow(ctx context.Context, q pg.Execer, tenant string, escrow OpeningEscrow) (bool, error) {
+	done, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, escrow.Reference, escrow.Held, escrow.Currency)
 	if err != nil {
 		return false, pg.Wrap(err)
 	}

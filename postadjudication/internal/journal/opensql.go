@@ -106,9 +106,9 @@ func wideOpenArgs(changes []*chainedChange) []any {
 		cases.Str(k.Tenant)
 		cases.Str(string(k.Kind))
 		cases.Str(k.Subject)
-		cases.Str(ch.Opening.Reference)
-		cases.Str(ch.Opening.Currency)
-		cases.Int(ch.Opening.Held)
+		cases.Str(ch.OpeningEscrow.Reference)
+		cases.Str(ch.OpeningEscrow.Currency)
+		cases.Int(ch.OpeningEscrow.Held)
 		cases.Str(k.Submission)
 		cases.Bytes(k.Content[:])
 		cases.Str(string(k.State.Progression))
@@ -238,11 +238,11 @@ func (o *opener) takeNarrowOpen(ch *chainedChange, named map[escrowKey]struct{})
 	if !ch.hasOneReceipt() {
 		return false
 	}
-	name := escrowKey{ch.After.Case.Tenant, ch.Opening.Reference}
+	name := escrowKey{ch.After.Case.Tenant, ch.OpeningEscrow.Reference}
 	if name.reference == "" {
 		return true
 	}
-	if _, taken := named[name]; taken || ch.After.Case.State.Asked > ch.Opening.Held || o.knownEscrows.has(name) {
+	if _, taken := named[name]; taken || ch.After.Case.State.Asked > ch.OpeningEscrow.Held || o.knownEscrows.has(name) {
 		return false
 	}
 	named[name] = struct{}{}
@@ -258,9 +258,9 @@ func addNarrowOpen(c *pg.BinaryColumns, ch *chainedChange) {
 	c.Str(k.Tenant)
 	c.Str(string(k.Kind))
 	c.Str(k.Subject)
-	c.Str(ch.Opening.Reference)
-	c.Str(ch.Opening.Currency)
-	c.Int8(ch.Opening.Held)
+	c.Str(ch.OpeningEscrow.Reference)
+	c.Str(ch.OpeningEscrow.Currency)
+	c.Int8(ch.OpeningEscrow.Held)
 	c.Int8(s.Asked)
 	c.Str(k.Submission)
 	c.Bytes(k.Content[:])
@@ -311,7 +311,7 @@ func (o *opener) applyNarrowOpens(ctx context.Context, changes []*chainedChange)
 	}
 	hitOpenPoints(failpoint.JournalAfter, changes)
 	for i, opened := range out {
-		if name := (escrowKey{changes[i].After.Case.Tenant, changes[i].Opening.Reference}); opened.result == applied && name.reference != "" {
+		if name := (escrowKey{changes[i].After.Case.Tenant, changes[i].OpeningEscrow.Reference}); opened.result == applied && name.reference != "" {
 			o.knownEscrows.add(name)
 		}
 	}

@@ -38,12 +38,12 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		}
 		return j.submitToExisting(ctx, seen, s)
 	}
-	opening, err := s.Open()
+	change, err := s.Open()
 	if err != nil {
 		return new(Snapshot), err
 	}
 	for range openTries {
-		snap, err := j.opener.openCase(ctx, opening)
+		snap, err := j.opener.openCase(ctx, change)
 		if err == nil && !snap.Run.Remote { // a remote run is claimed as it is picked
 			j.cacheSnapshot(snap.Run.ID, snap, true)
 		}
@@ -61,7 +61,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 		}
 		return j.submitToExisting(ctx, seen, s)
 	}
-	return new(Snapshot), fmt.Errorf("journal: case %s can be neither opened nor found", opening.After.Case.ID)
+	return new(Snapshot), fmt.Errorf("journal: case %s can be neither opened nor found", change.After.Case.ID)
 }
 
 // openTries bounds how often Submit opens a case that can't be opened, because it exists, and then can't be
@@ -136,7 +136,7 @@ func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error)
 	}
 	if err == nil && opened.result == escrowMismatch {
 		var corrected bool
-		if corrected, err = correctEscrow(ctx, o.batchDB, change.After.Case.Tenant, change.Opening); err == nil && corrected {
+		if corrected, err = correctEscrow(ctx, o.batchDB, change.After.Case.Tenant, change.OpeningEscrow); err == nil && corrected {
 			opened, err = o.openWithRetry(ctx, ch, openResult{result: deferred})
 		}
 	}
@@ -251,11 +251,11 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err := readCommitted(ctx, tx); err != nil {
 		return new(Snapshot), err
 	}
-	opening, err := s.Open()
+	change, err := s.Open()
 	if err != nil {
 		return new(Snapshot), err
 	}
-	snap, err := j.opener.openTx(ctx, tx, opening)
+	snap, err := j.opener.openTx(ctx, tx, change)
 	if !errors.Is(err, errCaseExists) {
 		return snap, err
 	}
@@ -266,7 +266,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return new(Snapshot), pg.Wrap(err)
 	}
-	change, err := s.Decide(seen)
+	change, err = s.Decide(seen)
 	if err != nil {
 		return seen, err
 	}
@@ -300,7 +300,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 	case opened.result == escrowMismatch:
 		// The opening statement has locked the escrow for this transaction, so only this
 		// transaction can correct it now.
-		retry, err = correctEscrow(ctx, tx, change.After.Case.Tenant, change.Opening)
+		retry, err = correctEscrow(ctx, tx, change.After.Case.Tenant, change.OpeningEscrow)
 	case opened.result == conflict:
 		retry, err = o.recreateEscrow(ctx, ch)
 	}

@@ -25,7 +25,7 @@ func settlementOf(escrow, subject string) journal.Submission {
 	ch := journaltest.Opening(run, journaltest.Submitted(run))
 	ch.After.Case.Kind, ch.After.Case.Subject = journal.KindSettlement, subject
 	ch.After.Case.State = settlement.State{Outcome: settlement.Release, Progression: settlement.ApprovedForSettlement, Asked: 1, Reserved: 1, Generation: 1}
-	ch.Opening, ch.Reserve = journal.Opening{Reference: escrow, Currency: "EUR", Held: 10}, true
+	ch.OpeningEscrow, ch.Reserve = journal.OpeningEscrow{Reference: escrow, Currency: "EUR", Held: 10}, true
 	return journal.Submission{
 		Tenant: "acme", Kind: journal.KindSettlement, Subject: subject, Run: run.ID,
 		Open:   func() (journal.Change, error) { return ch, nil },
