@@ -17,18 +17,18 @@ import (
 )
 
 // admission is an adjudication with everything its run needs, fixed before the journal is read.
-// Its decide and openCase are pure: the journal may call them repeatedly with the same outcome.
+// Its openingChange and decide are pure. The journal calls openingChange once, and decide again with each newer snapshot.
 type admission struct {
 	Adjudication
-	run        background.RunID
-	caseID     background.CaseID
-	transition background.TransitionID
-	queue      string
-	policy     retrypolicy.Policy
-	request    []byte
-	digest     [32]byte
-	at         time.Time
-	newRefusal error // refuses the adjudication if it is new: it is unsafe, or its target unknown; it may have been accepted before
+	run          background.RunID
+	caseID       background.CaseID
+	transition   background.TransitionID
+	queue        string
+	policy       retrypolicy.Policy
+	request      []byte
+	digest       [32]byte
+	at           time.Time
+	refusalIfNew error // refuses the adjudication if it is new: it is unsafe, or its target unknown; it may have been accepted before
 }
 
 // admit fixes the ids, the stored bytes, the policy and the time of a submission. It returns
@@ -44,9 +44,9 @@ func (s *submissions) admit(ctx context.Context, a Adjudication) (admission, err
 	if wrong.malformed() != nil {
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
-	newRefusal := wrong.unsafe()
+	refusalIfNew := wrong.unsafe()
 	if !s.applier.Settlements.Targets.Knows(a.target()) {
-		newRefusal = errors.Join(newRefusal, unknownTargetError(s.applier.Settlements.Targets))
+		refusalIfNew = errors.Join(refusalIfNew, unknownTargetError(s.applier.Settlements.Targets))
 	}
 	if err := s.applier.Engine.MeasureClock(ctx); err != nil {
 		return admission{}, err
@@ -61,7 +61,7 @@ func (s *submissions) admit(ctx context.Context, a Adjudication) (admission, err
 		request:      binding.CanonicalRequest(a.Instruction, wrong.canonical),
 		digest:       a.contentDigest(wrong.canonical),
 		at:           s.now(),
-		newRefusal:   newRefusal,
+		refusalIfNew: refusalIfNew,
 	}, nil
 }
 
@@ -76,12 +76,12 @@ func (s *submissions) queueOf(a *Adjudication) string {
 // submission returns what the journal writes of the adjudication.
 func (a admission) submission() journal.Submission {
 	return journal.Submission{
-		Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openCase, Decide: a.decide,
+		Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Run: a.run, Open: a.openingChange, Decide: a.decide,
 	}
 }
 
-// openCase returns the change that opens a new case.
-func (a admission) openCase() (journal.Change, error) {
+// openingChange returns the change that opens a new case.
+func (a admission) openingChange() (journal.Change, error) {
 	state, _, err := settlement.Apply(settlement.State{}, a.event(settlement.Adjudicated))
 	if err != nil {
 		return journal.Change{}, err
@@ -94,7 +94,7 @@ func (a admission) openCase() (journal.Change, error) {
 	return journal.Change{
 		Transition: a.transition, After: &journal.Snapshot{Case: newCase, Run: run}, Reserve: true,
 		OpeningEscrow: journal.OpeningEscrow{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
-		Drafts:        []receipts.Draft{a.submitted(run, newCase, false)},
+		Drafts:        []receipts.Draft{a.submittedReceipt(run, newCase, false)},
 	}, nil
 }
 
@@ -170,7 +170,7 @@ func (a admission) readjudicate(s *journal.Snapshot) (journal.Change, error) {
 		drafts = append(drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.Superseded, Actor: a.actor(), At: a.at,
 			Payload: receipts.Payload{NewRun: a.run, Generation: a.Generation, Outcome: string(a.Outcome)}})
 	}
-	accepted := a.submitted(run, after.Case, true)
+	accepted := a.submittedReceipt(run, after.Case, true)
 	accepted.Payload.Freed = max(0, -effect.Committed)
 	return journal.Change{
 		Transition: a.transition, Before: s, After: &after, NewRun: &run, Reserve: true,
@@ -192,8 +192,8 @@ func (a admission) newRun(caseID background.CaseID) background.Run {
 	}
 }
 
-// submitted returns the receipt of the run. It states the terms that an audit compares the run with.
-func (a admission) submitted(run background.Run, c journal.Case, readjudicated bool) receipts.Draft {
+// submittedReceipt returns the receipt of the run. It states the terms that an audit compares the run with.
+func (a admission) submittedReceipt(run background.Run, c journal.Case, readjudicated bool) receipts.Draft {
 	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: a.actor(), At: a.at, Payload: receipts.Payload{
 		AdjudicationID: a.AdjudicationID, SubmissionReceiptID: a.SubmissionReceiptID, TransactionReceiptID: a.TransactionReceiptID,
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,

@@ -151,9 +151,9 @@ func replyOf(err error) (r Reply, ok bool) {
 	return "", false
 }
 
-// submitted returns the outcome of a submission from what the journal answered: the snapshot, and an error that
+// outcomeOf returns the outcome of a submission from what the journal answered: the snapshot, and an error that
 // may stand for a reply.
-func (s *submissions) submitted(snap *journal.Snapshot, err error) (Submitted, error) {
+func (s *submissions) outcomeOf(snap *journal.Snapshot, err error) (Submitted, error) {
 	reply, ok := replyOf(err)
 	if !ok {
 		return Submitted{}, err
@@ -174,7 +174,7 @@ func (s *submissions) answerUnaccepted(ctx context.Context, a *admission, wait b
 	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, journal.KindSettlement, a.TransactionReceiptID)
 	switch {
 	case errors.Is(err, refusal.ErrNotFound):
-		return Submitted{}, a.newRefusal
+		return Submitted{}, a.refusalIfNew
 	case err != nil:
 		return Submitted{}, err
 	}
@@ -182,14 +182,14 @@ func (s *submissions) answerUnaccepted(ctx context.Context, a *admission, wait b
 	switch reply {
 	case AlreadyExecuted, Deduplicated, DeadLettered, Cancelled, StaleGeneration:
 	default:
-		return Submitted{}, a.newRefusal
+		return Submitted{}, a.refusalIfNew
 	}
-	out, err := s.submitted(&seen, replyError(reply))
+	out, err := s.outcomeOf(&seen, replyError(reply))
 	if err == nil {
 		out, err = s.completeReply(ctx, a, out, wait)
 	}
 	if err == nil && out.Reply == StaleGeneration {
-		return Submitted{}, a.newRefusal
+		return Submitted{}, a.refusalIfNew
 	}
 	return out, err
 }

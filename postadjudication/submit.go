@@ -44,7 +44,7 @@ func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, er
 	if err != nil {
 		return Submitted{}, err
 	}
-	if ad.newRefusal != nil {
+	if ad.refusalIfNew != nil {
 		return s.answerUnaccepted(ctx, &ad, true)
 	}
 	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) {
@@ -57,7 +57,7 @@ func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, er
 func (s *submissions) submit(ctx context.Context, sub journal.Submission, complete func(context.Context, Submitted) (Submitted, error)) (Submitted, error) {
 	ctx, endSpan := s.startSpan(ctx, sub.Tenant)
 	snap, err := s.journal.Submit(ctx, sub)
-	out, err := s.submitted(snap, err)
+	out, err := s.outcomeOf(snap, err)
 	problem := "not known to be submitted"
 	if err == nil && complete != nil {
 		problem = "submitted before or refused, the reply could not be completed"
@@ -96,10 +96,10 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 	if err != nil {
 		return Submitted{}, err
 	}
-	if ad.newRefusal != nil {
+	if ad.refusalIfNew != nil {
 		return s.answerUnaccepted(ctx, &ad, false)
 	}
-	out, err := s.submitted(s.journal.SubmitTx(ctx, tx, ad.submission()))
+	out, err := s.outcomeOf(s.journal.SubmitTx(ctx, tx, ad.submission()))
 	if err != nil {
 		return out, err
 	}

@@ -187,5 +187,5 @@ func (s *submissions) answerUnsafeTask(ctx context.Context, t Task, unsafe error
 	if reply == Created {
 		return Submitted{}, unsafe
 	}
-	return s.submitted(&seen, replyError(reply))
+	return s.outcomeOf(&seen, replyError(reply))
 }
