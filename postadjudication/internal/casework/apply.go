@@ -46,7 +46,7 @@ var errCaseChanged = errors.New("postadjudication: the case has changed since it
 type LetterJournal interface {
 	LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]journal.LetterRow, error)
 	Snapshot(ctx context.Context, id background.RunID) (journal.Snapshot, error)
-	Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide journal.Decision) (*journal.Snapshot, error)
+	CommitTransition(ctx context.Context, id background.RunID, transition background.TransitionID, decide journal.Decision) (*journal.Snapshot, error)
 	ApplyLetterBatch(ctx context.Context, changes []journal.Change) ([]bool, error)
 }
 
@@ -165,7 +165,7 @@ func lastTry(err error) error {
 // the case, and returns errCaseChanged if the case is not as in f, or a *refusal.RefusedError of what
 // only the commit can decide.
 func (c *Applier) write(ctx context.Context, f journal.LetterRow, ch journal.Change) error {
-	_, err := c.Letters.Apply(ctx, f.Run.ID, ch.Transition, func(now *journal.Snapshot) (journal.Change, error) {
+	_, err := c.Letters.CommitTransition(ctx, f.Run.ID, ch.Transition, func(now *journal.Snapshot) (journal.Change, error) {
 		if now.Case.Head != f.Case.Head {
 			return journal.Change{}, errCaseChanged
 		}

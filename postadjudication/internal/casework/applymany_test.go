@@ -54,7 +54,7 @@ func (j *memoryJournal) Snapshot(_ context.Context, id background.RunID) (journa
 	return j.letters[id].Snapshot, nil
 }
 
-func (j *memoryJournal) Apply(_ context.Context, id background.RunID, _ background.TransitionID, decide journal.Decision) (*journal.Snapshot, error) {
+func (j *memoryJournal) CommitTransition(_ context.Context, id background.RunID, _ background.TransitionID, decide journal.Decision) (*journal.Snapshot, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.letters[id].Snapshot
@@ -81,7 +81,7 @@ func (j *memoryJournal) write(ch journal.Change) {
 	j.written += f.Run.RetryKey
 }
 
-func (j *memoryJournal) ApplyLetterBatch(ctx context.Context, changes []journal.Change) (written []bool, err error) {
+func (j *memoryJournal) CommitTransitionLetterBatch(ctx context.Context, changes []journal.Change) (written []bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	names := ""

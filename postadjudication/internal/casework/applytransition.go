@@ -19,7 +19,7 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 	before := h.unanswered.take(tr.ID)
 	for withoutHandler := false; ; withoutHandler = true {
 		fx := before // unless it is decided again
-		s, err := j.Apply(ctx, tr.Run.ID, tr.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
+		s, err := j.CommitTransition(ctx, tr.Run.ID, tr.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
 			fx = effects{}
 			if ch, err = decide(s); err != nil {
 				return ch, err

@@ -30,7 +30,7 @@ func recordTampering(ctx context.Context, j *journal.Journal, tr background.Tran
 		if recorded {
 			return now, background.ErrConflict
 		}
-		after, err := j.Apply(ctx, now.ID, tr.ID, func(s *journal.Snapshot) (journal.Change, error) {
+		after, err := j.CommitTransition(ctx, now.ID, tr.ID, func(s *journal.Snapshot) (journal.Change, error) {
 			if s.Case.Head != seen.Case.Head {
 				return journal.Change{}, errCaseChanged
 			}

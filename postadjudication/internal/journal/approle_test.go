@@ -80,7 +80,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := journaltest.Transition(receipts.AttemptStarted, s.Run)
-	if after, err := j.Apply(ctx, s.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil || after.Run.State != background.Running {
+	if after, err := j.CommitTransition(ctx, s.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil || after.Run.State != background.Running {
 		t.Errorf("%+v, %v", after, err)
 	}
 	db := testkit.OpenAsOwner(t, own)

@@ -51,7 +51,7 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 			claim := func(s journal.Snapshot) error {
 				m := journaltest.Transition(receipts.AttemptStarted, s.Run)
 				m.Session = session.ID
-				_, err := j.Apply(ctx, s.Run.ID, m.ID, journaltest.Decide(m))
+				_, err := j.CommitTransition(ctx, s.Run.ID, m.ID, journaltest.Decide(m))
 				return err
 			}
 			runs := []journal.Snapshot{journaltest.Submit(t, j), journaltest.Submit(t, j), journaltest.Submit(t, j)}

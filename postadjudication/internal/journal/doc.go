@@ -9,7 +9,7 @@
 // once; an earlier one is decided again, and refused.
 //
 //	Submit ──▶ open statement ──exists──▶ read ─▶ Decide ─▶ transition statement
-//	Apply  ──▶ (cache or read) ─▶ Decide ─▶ transition statement ──conflict──▶ read ─▶ Decide ...
+//	CommitTransition ──▶ (cache or read) ─▶ Decide ─▶ transition statement ──conflict──▶ read ─▶ Decide ...
 //
 // Concurrent callers share statements (pg.Batcher). Batches and callers' transactions
 // skip rows that another transaction has locked. Of the skipped rows, one per case or
@@ -52,7 +52,7 @@
 //
 // # A row
 //
-// Record of a family calls Apply, which decides, chains the receipts and gives the change to a
+// Record of a family calls CommitTransition, which decides, chains the receipts and gives the change to a
 // pg.Batcher (transition.go, change.go). Submit does the same with the opening of a case (submit.go). The
 // batcher calls a flush: flushTransitions (transitionsql.go), flushOpens (opensql.go), flushLeaseEnds (leasesql.go)
 // for ends of remote attempts, flushHandledDeaths (letterhandlers.go) for deaths that begin handlers. It writes the
@@ -60,7 +60,8 @@
 // handlers it writes all with the wide one. Two more batchers read runs, by findBatch (snapshot.go), and claim runs
 // for remote workers, by LeaseStore.flush (leases.go). What becomes of a row:
 //
-//	a guard fails, or it is locked  the others are written; Apply reads and decides again, and may wait
+//	a guard fails, or it is locked  the others are written; CommitTransition reads and decides again, and
+//	                                may wait
 //	Postgres refuses a value        the batch is written row by row; this row is ErrUnrecordable, for good
 //	the connection is lost          the outcome of every row is unknown; the caller repeats the same
 //	                                transition, and the run's last transition tells whether it was written

@@ -30,7 +30,7 @@ func reservation(escrow, subject string, amount int64) journal.Submission {
 func applyState(t testing.TB, j *journal.Journal, run journal.Snapshot, to func(*settlement.State)) {
 	t.Helper()
 	m := journaltest.Transition(receipts.Cancelled, run.Run)
-	if _, err := j.Apply(context.Background(), run.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+	if _, err := j.CommitTransition(context.Background(), run.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
 		ch, err := journaltest.Decide(m)(s)
 		if err == nil {
 			to(&ch.After.Case.State)

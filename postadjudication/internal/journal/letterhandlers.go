@@ -73,7 +73,7 @@ func (j *Journal) flushHandledDeaths(changes []*chainedChange) []pg.Answer[resul
 		switch {
 		case err == nil:
 			out[i].Value = results[i]
-		case pg.IsContention(err) || errors.Is(err, errOpenConflict): // conflict: Apply decides each row again
+		case pg.IsContention(err) || errors.Is(err, errOpenConflict): // conflict: CommitTransition decides each row again
 		case len(changes) > 1 && (pg.IsDataError(err) || errors.Is(err, ErrHandlerExists)):
 			out[i] = j.flushHandledDeaths(changes[i : i+1])[0]
 		case errors.Is(err, ErrHandlerExists):

@@ -72,7 +72,7 @@ func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange
 			out[i].Value = value
 		}
 	case pg.IsContention(err):
-		return out // conflict: Apply decides each row again, and openWithRetry opens it again
+		return out // conflict: CommitTransition decides each row again, and openWithRetry opens it again
 	case pg.IsDataError(err) && len(changes) > 1:
 		for i := range changes {
 			out[i] = splitOnDataError(changes[i:i+1], run)[0]

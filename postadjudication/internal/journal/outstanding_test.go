@@ -29,7 +29,7 @@ func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 		if change != nil {
 			change(&m)
 		}
-		now, err := j.Apply(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
+		now, err := j.CommitTransition(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 			made := func(fact receipts.Subtype, change func(*background.Transition)) error {
 				m := journaltest.Transition(fact, seen.Run)
 				change(&m)
-				now, err := j.Apply(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
+				now, err := j.CommitTransition(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
 				if err == nil {
 					seen = *now
 				}

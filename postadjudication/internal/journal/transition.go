@@ -9,7 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
-// Apply makes one transition of a run: it decides on the cached or stored snapshot, writes
+// CommitTransition makes one transition of a run: it decides on the cached or stored snapshot, writes
 // the change with its receipts in one commit, and decides again on a new snapshot if the
 // case has changed. If the transition is written already, it returns the run as it is. An
 // error of decide is returned together with the run as it is now.
@@ -17,8 +17,8 @@ import (
 // Nothing was written after an error of decide, nor after ErrBusy, ErrExceedsHeld, ErrHandlerExists,
 // ErrFingerprintHeld, pg.ErrClosed, background.ErrSessionLost, ErrBreakerOpen and ErrUnrecordable. After any
 // other error the outcome is unknown, also after that of a context: a statement may have returned it. Then the
-// same transition may be applied again.
-func (j *Journal) Apply(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
+// same transition may be committed again.
+func (j *Journal) CommitTransition(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
 	current, cached := j.cache.Get(id)
 	for {
 		if !cached {

@@ -29,17 +29,17 @@ func TestATransitionDecidedOnAnOlderHeadIsDecidedAgain(t *testing.T) {
 			j, other := journaltest.Open(t, url), journaltest.Open(t, url)
 			s := journaltest.Submit(t, j)
 			claim := journaltest.Transition(receipts.AttemptStarted, s.Run)
-			claimed, err := j.Apply(ctx, s.Run.ID, claim.ID, journaltest.Decide(claim)) // cached by j
+			claimed, err := j.CommitTransition(ctx, s.Run.ID, claim.ID, journaltest.Decide(claim)) // cached by j
 			if err != nil {
 				t.Fatal(err)
 			}
 			notice := journaltest.Transition(receipts.OutOfBandChangeDetected, claimed.Run)
-			if _, err := other.Apply(ctx, s.Run.ID, notice.ID, journaltest.Decide(notice)); err != nil {
+			if _, err := other.CommitTransition(ctx, s.Run.ID, notice.ID, journaltest.Decide(notice)); err != nil {
 				t.Fatal(err)
 			}
 			end := journaltest.Transition(receipts.AttemptSucceeded, claimed.Run)
 			decided := 0
-			after, err := j.Apply(ctx, s.Run.ID, end.ID, func(s *journal.Snapshot) (journal.Change, error) {
+			after, err := j.CommitTransition(ctx, s.Run.ID, end.ID, func(s *journal.Snapshot) (journal.Change, error) {
 				decided++
 				ch, err := journaltest.Decide(end)(s)
 				for range more {
@@ -76,7 +76,7 @@ func TestAClaimNeedsItsSessionAlive(t *testing.T) {
 			claim := func(under background.SessionID) error {
 				m := journaltest.Transition(receipts.AttemptStarted, s.Run)
 				m.Session = under
-				_, err := j.Apply(ctx, s.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+				_, err := j.CommitTransition(ctx, s.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
 					ch, err := journaltest.Decide(m)(s)
 					for range more {
 						ch.Drafts = append(ch.Drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.OutOfBandChangeDetected, Actor: "test", At: m.At})

@@ -50,7 +50,7 @@ func racePair(t *testing.T, journals []*journal.Journal, a, b receipts.Subtype, 
 	seen := journaltest.Submit(t, journals[0])
 	if running {
 		m := journaltest.Transition(receipts.AttemptStarted, seen.Run)
-		now, err := journals[0].Apply(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
+		now, err := journals[0].CommitTransition(ctx, seen.Run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func racePair(t *testing.T, journals []*journal.Journal, a, b receipts.Subtype, 
 	moves, errs := []background.Transition{journaltest.Transition(a, seen.Run), journaltest.Transition(b, seen.Run)}, make([]error, 2)
 	var both sync.WaitGroup
 	for i := range moves {
-		both.Go(func() { _, errs[i] = journals[i].Apply(ctx, seen.Run.ID, moves[i].ID, journaltest.Decide(moves[i])) })
+		both.Go(func() { _, errs[i] = journals[i].CommitTransition(ctx, seen.Run.ID, moves[i].ID, journaltest.Decide(moves[i])) })
 	}
 	both.Wait()
 	won := 0
@@ -107,7 +107,7 @@ func TestATransitionRecordedAgainTakesEffectOnce(t *testing.T) {
 	s := journaltest.Submit(t, j)
 	m := journaltest.Transition(receipts.AttemptStarted, s.Run)
 	for i, journal := range []*journal.Journal{j, j, other} {
-		after, err := journal.Apply(context.Background(), s.Run.ID, m.ID, journaltest.Decide(m))
+		after, err := journal.CommitTransition(context.Background(), s.Run.ID, m.ID, journaltest.Decide(m))
 		if err != nil || after.Run.Attempt != 1 || after.Run.Token != m.Token || after.Case.Head.Seq != 2 {
 			t.Errorf("time %d: %+v, %v", i+1, after.Run, err)
 		}
@@ -125,7 +125,7 @@ func TestARefusedRowFailsAlone(t *testing.T) {
 		s := journaltest.Submit(t, j)
 		all.Go(func() {
 			m := journaltest.Transition(receipts.AttemptStarted, s.Run)
-			_, err := j.Apply(context.Background(), s.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+			_, err := j.CommitTransition(context.Background(), s.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
 				ch, err := journaltest.Decide(m)(s)
 				if i%8 == 0 {
 					ch.After.Run.BudgetSpent = 99 // violates the constraint budgets_in_attempts
@@ -201,7 +201,7 @@ func applyUntilRecorded(t testing.TB, j *journal.Journal, m background.Transitio
 	t.Helper()
 	deadline := time.Now().Add(60 * time.Second)
 	for {
-		s, err := j.Apply(context.Background(), m.Run.ID, m.ID, journaltest.Decide(m))
+		s, err := j.CommitTransition(context.Background(), m.Run.ID, m.ID, journaltest.Decide(m))
 		if err == nil {
 			return s.Run
 		}
@@ -226,7 +226,7 @@ func TestEveryBatchOfTransitionsCounts(t *testing.T) {
 		if seen.Run.Remote && fact == receipts.AttemptStarted {
 			m.Lease = &lease.Lease{}
 		}
-		after, err := j.Apply(t.Context(), seen.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+		after, err := j.CommitTransition(t.Context(), seen.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
 			ch, err := journaltest.Decide(m)(s)
 			more(&ch)
 			return ch, err

@@ -28,11 +28,11 @@ func TestAnUnreadableRunIsSkipped(t *testing.T) {
 		t.Errorf("%v, %v", waiting, err)
 	}
 	claim := journaltest.Transition(receipts.AttemptStarted, good.Run)
-	if _, err := other.Apply(ctx, good.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil {
+	if _, err := other.CommitTransition(ctx, good.Run.ID, claim.ID, journaltest.Decide(claim)); err != nil {
 		t.Error(err)
 	}
 	claim = journaltest.Transition(receipts.AttemptStarted, bad.Run)
-	after, err := other.Apply(ctx, bad.Run.ID, claim.ID, journaltest.Decide(claim))
+	after, err := other.CommitTransition(ctx, bad.Run.ID, claim.ID, journaltest.Decide(claim))
 	if !errors.Is(err, background.ErrUnreadable) {
 		t.Error("claimed an unreadable run: ", err)
 	}

@@ -47,7 +47,7 @@ func start(t *testing.T, n int) (p process, letters []background.Run, db *sql.DB
 		run := journaltest.Submit(t, p.journal).Run
 		for _, fact := range []receipts.Subtype{receipts.AttemptStarted, receipts.DeadLettered} {
 			m := journaltest.Transition(fact, run)
-			after, err := p.journal.Apply(t.Context(), run.ID, m.ID, journaltest.Decide(m))
+			after, err := p.journal.CommitTransition(t.Context(), run.ID, m.ID, journaltest.Decide(m))
 			if err != nil {
 				t.Fatal(err)
 			}

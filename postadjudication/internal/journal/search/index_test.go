@@ -26,7 +26,7 @@ func die(t testing.TB, j *journal.Journal) background.Run {
 	run := journaltest.Submit(t, j).Run
 	for _, fact := range []receipts.Subtype{receipts.AttemptStarted, receipts.DeadLettered} {
 		m := journaltest.Transition(fact, run)
-		after, err := j.Apply(context.Background(), run.ID, m.ID, journaltest.Decide(m))
+		after, err := j.CommitTransition(context.Background(), run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}

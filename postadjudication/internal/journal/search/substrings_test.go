@@ -29,7 +29,7 @@ func dieWith(t *testing.T, j *journal.Journal, message string) {
 		if fact == receipts.DeadLettered {
 			m.Result.Failure = &background.Failure{Type: "http.refused", Message: message}
 		}
-		after, err := j.Apply(context.Background(), run.ID, m.ID, journaltest.Decide(m))
+		after, err := j.CommitTransition(context.Background(), run.ID, m.ID, journaltest.Decide(m))
 		if err != nil {
 			t.Fatal(err)
 		}
