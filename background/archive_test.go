@@ -83,7 +83,7 @@ func TestResentNotificationsAreNoTamperingAndKeepArchivedTasks(t *testing.T) {
 // recordedTampering returns the kinds of tampering recorded for a run.
 func (h *fixture) recordedTampering(id background.RunID) (kind []string) {
 	for _, m := range h.journal.Transitions(id) {
-		if m.Event == receipts.OutOfBandChangeDetected {
+		if m.Subtype == receipts.OutOfBandChangeDetected {
 			kind = append(kind, m.Reason)
 		}
 	}

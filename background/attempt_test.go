@@ -75,7 +75,7 @@ func TestNoAttemptStartsBeforeItsTime(t *testing.T) {
 		h.awaitState(id, background.DeadLettered)
 		var due time.Time
 		for _, m := range h.journal.Transitions(id) {
-			if m.Event == receipts.AttemptStarted && m.At.Before(due) {
+			if m.Subtype == receipts.AttemptStarted && m.At.Before(due) {
 				t.Errorf("attempt %s early", due.Sub(m.At))
 			}
 			due = m.NextRetryAt
@@ -116,7 +116,7 @@ func TestCallOverItsLimitEndsUnknownAndItsLateAnswerIsKept(t *testing.T) {
 		t.Errorf("the call's context ended with %v", err)
 	}
 	first := h.journal.Transitions(r.ID)[1]
-	if first.Event != receipts.RetryScheduled || first.Result.Class != background.Unknown ||
+	if first.Subtype != receipts.RetryScheduled || first.Result.Class != background.Unknown ||
 		first.Result.Failure.Type != background.FailureTimeout || first.Charge != background.ChargeAttempt {
 		t.Errorf("the attempt ended as %+v", first)
 	}
@@ -259,7 +259,7 @@ func TestANextAttemptIsDueItsDelayAfterTheTransition(t *testing.T) {
 	h.awaitState(r.ID, background.DeadLettered)
 	scheduled := 0
 	for _, m := range h.journal.Transitions(r.ID) {
-		if m.Event != receipts.RetryScheduled {
+		if m.Subtype != receipts.RetryScheduled {
 			continue
 		}
 		scheduled++

@@ -72,10 +72,10 @@ func TestProbeSpendsNothingButOtherwiseEndsAsAnyAttempt(t *testing.T) {
 	no := Result{Class: NotExecuted, Retry: true, Failure: &Failure{Type: "busy"}}
 	run := Run{Attempt: 3, BudgetSpent: 2, State: Running}
 	run.Policy.MaxRetryAttempts = 3
-	if end, needsLookup := probeEnding(run, no, nil, noon); needsLookup || end.event != "retry-scheduled" || end.charge != ChargeNothing || end.reason != ReasonProbe || end.next.Before(noon.Add(100*time.Millisecond)) {
+	if end, needsLookup := probeEnding(run, no, nil, noon); needsLookup || end.subtype != "retry-scheduled" || end.charge != ChargeNothing || end.reason != ReasonProbe || end.next.Before(noon.Add(100*time.Millisecond)) {
 		t.Errorf("the last of the budget: %+v, %v", end, needsLookup)
 	}
-	if end, _ := decide(run, no, nil, noon); end.event != "dead-lettered" {
+	if end, _ := decide(run, no, nil, noon); end.subtype != "dead-lettered" {
 		t.Errorf("without a probe: %+v", end)
 	}
 	run.Attempt = 60
@@ -83,14 +83,14 @@ func TestProbeSpendsNothingButOtherwiseEndsAsAnyAttempt(t *testing.T) {
 		t.Errorf("next attempt at %s", end.next)
 	}
 	run.CancelRequested = true
-	if end, _ := probeEnding(run, no, nil, noon); end.event != "cancelled" {
+	if end, _ := probeEnding(run, no, nil, noon); end.subtype != "cancelled" {
 		t.Errorf("cancel requested: %+v", end)
 	}
 	run.CancelRequested = false
-	if end, _ := probeEnding(run, Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.event != "dead-lettered" || end.charge != ChargeAttempt {
+	if end, _ := probeEnding(run, Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.subtype != "dead-lettered" || end.charge != ChargeAttempt {
 		t.Errorf("refused: %+v", end)
 	}
-	if end, _ := probeEnding(run, Result{Class: Executed}, nil, noon); end.event != "attempt-succeeded" {
+	if end, _ := probeEnding(run, Result{Class: Executed}, nil, noon); end.subtype != "attempt-succeeded" {
 		t.Errorf("executed: %+v", end)
 	}
 }

@@ -472,7 +472,7 @@ func probeEnding(run Run, res Result, lookup *Result, now time.Time) (end ending
 	delay := min(run.Policy.DelayForAttempt(run.Attempt), probeDelayMax).Round(time.Microsecond) + time.Microsecond
 	run.Policy.MaxRetryAttempts++ // so that the budget does not end the run
 	end, needsLookup = decide(run, res, lookup, now)
-	if end.event == receipts.RetryScheduled {
+	if end.subtype == receipts.RetryScheduled {
 		end.charge, end.reason = ChargeNothing, ReasonProbe
 		if at := now.Add(delay); at.After(end.next) {
 			end.next = at

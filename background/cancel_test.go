@@ -18,7 +18,7 @@ func TestCancelOfAWaitingRunEndsTheWaitAtOnce(t *testing.T) {
 	w := h.start()
 	r := h.submit(w, func(r *background.Run) { r.Policy.BaseDelay = 950 * time.Millisecond })
 	r = h.awaitState(r.ID, background.Scheduled)
-	if _, err := h.journal.Record(background.Transition{ID: uuid.New(), Run: r, Event: receipts.Cancelled, At: time.Now()}); err != nil {
+	if _, err := h.journal.Record(background.Transition{ID: uuid.New(), Run: r, Subtype: receipts.Cancelled, At: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	w.Wake(r.ID)
@@ -40,7 +40,7 @@ func TestWakeOfAnUnchangedRunDoesNotStartItEarly(t *testing.T) {
 	due := h.awaitState(r.ID, background.Scheduled).DueAt
 	w.Wake(r.ID)
 	h.awaitState(r.ID, background.DeadLettered)
-	if second := h.journal.Transitions(r.ID)[2]; second.Event != receipts.AttemptStarted || second.At.Before(due) {
+	if second := h.journal.Transitions(r.ID)[2]; second.Subtype != receipts.AttemptStarted || second.At.Before(due) {
 		t.Errorf("attempt 2 began at %s, due at %s", second.At, due)
 	}
 }

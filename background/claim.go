@@ -63,7 +63,7 @@ func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
 	tr := d.m.recorder.newTransition(receipts.Reconciled, d.run)
 	tr.Result, tr.Lookup = lookup, lookup.Class
 	if lookup.Class == Unknown {
-		tr.Event, tr.Reason = receipts.DeadLettered, ReasonOutcomeUnknown
+		tr.Subtype, tr.Reason = receipts.DeadLettered, ReasonOutcomeUnknown
 		tr.Result = Result{} // no attempt ended: the failure of the last one stays
 	}
 	after, err := d.m.recorder.write(d.family, tr)

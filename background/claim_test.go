@@ -53,7 +53,7 @@ func TestAStaleClaimIsNotCalled(t *testing.T) {
 	var suspendedFor atomic.Int64
 	w := h.startSuspendable(&suspendedFor, func(c *background.Config) {
 		c.OnTransition = func(m background.Transition, _ background.Run) {
-			if m.Event == receipts.AttemptStarted && m.Run.Attempt == 0 {
+			if m.Subtype == receipts.AttemptStarted && m.Run.Attempt == 0 {
 				suspendedFor.Store(int64(background.MaxClaimAge(15 * time.Second)))
 			}
 		}
@@ -167,7 +167,7 @@ func TestAResumedProcessRecordsThatItSentNothing(t *testing.T) {
 		t.Errorf("run %+v", got)
 	}
 	all := h.journal.Transitions(r.ID)
-	if last := all[len(all)-1]; last.Event != receipts.AnsweredLate || last.Result.Class != background.NotExecuted || last.Result.Failure.Type != background.FailureStaleClaim {
+	if last := all[len(all)-1]; last.Subtype != receipts.AnsweredLate || last.Result.Class != background.NotExecuted || last.Result.Failure.Type != background.FailureStaleClaim {
 		t.Errorf("transition %+v", last)
 	}
 }
@@ -201,7 +201,7 @@ func TestStaleClaimsPauseClaiming(t *testing.T) {
 	var suspendedFor atomic.Int64
 	w := h.startSuspendable(&suspendedFor, func(c *background.Config) {
 		c.OnTransition = func(m background.Transition, _ background.Run) {
-			if m.Event == receipts.AttemptStarted && m.Run.Attempt == 0 {
+			if m.Subtype == receipts.AttemptStarted && m.Run.Attempt == 0 {
 				suspendedFor.Store(int64(time.Minute))
 			}
 		}
@@ -209,7 +209,7 @@ func TestStaleClaimsPauseClaiming(t *testing.T) {
 	r := h.submit(w)
 	h.awaitState(r.ID, background.Succeeded)
 	transitions := h.journal.Transitions(r.ID)
-	if pause := transitions[2].At.Sub(transitions[1].At); transitions[1].Event != receipts.AttemptInterrupted || pause < time.Second {
+	if pause := transitions[2].At.Sub(transitions[1].At); transitions[1].Subtype != receipts.AttemptInterrupted || pause < time.Second {
 		t.Errorf("it claims again after %s: %+v", pause, transitions)
 	}
 }

@@ -72,7 +72,7 @@ func TestTheStoresTimeIsRecorded(t *testing.T) {
 	h.awaitState(r.ID, background.Succeeded)
 	for _, m := range h.journal.Transitions(r.ID) {
 		if off := time.Since(m.At); off < -time.Minute || off > time.Minute {
-			t.Errorf("%s is recorded %s ago", m.Event, off)
+			t.Errorf("%s is recorded %s ago", m.Subtype, off)
 		}
 	}
 }

@@ -22,12 +22,12 @@ const ReasonProbe = "probe"
 
 // ending is the decided part of the transition that ends an attempt.
 type ending struct {
-	event  receipts.Subtype
-	charge BudgetCharge
-	result Result
-	lookup Class
-	reason string
-	next   time.Time
+	subtype receipts.Subtype
+	charge  BudgetCharge
+	result  Result
+	lookup  Class
+	reason  string
+	next    time.Time
 
 	handedBack  bool
 	outstanding bool // the call goes on
@@ -40,22 +40,22 @@ func decide(run Run, res Result, lookup *Result, now time.Time) (end ending, nee
 	unpaid := provenUnpaid(run, res)
 	switch {
 	case res.Class == Executed:
-		return ending{event: receipts.AttemptSucceeded, result: res}, false
+		return ending{subtype: receipts.AttemptSucceeded, result: res}, false
 	case run.Class == Executed: // by an earlier call that answered late
-		return ending{event: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
+		return ending{subtype: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
 	case run.CancelRequested && unpaid:
-		return ending{event: receipts.Cancelled, result: res}, false
+		return ending{subtype: receipts.Cancelled, result: res}, false
 	}
 	decision := run.Policy.Decide(retryQuestion(run, res, now))
 	if decision.Retry && res.End == EndByPolicy {
-		return ending{event: receipts.RetryScheduled, charge: ChargeAttempt, result: res, next: decision.At}, false
+		return ending{subtype: receipts.RetryScheduled, charge: ChargeAttempt, result: res, next: decision.At}, false
 	}
-	deadLetter := ending{event: receipts.DeadLettered, charge: ChargeAttempt, result: res, reason: string(decision.Reason)}
+	deadLetter := ending{subtype: receipts.DeadLettered, charge: ChargeAttempt, result: res, reason: string(decision.Reason)}
 	if res.End != EndByPolicy {
 		deadLetter.reason = ReasonOrdered
 	}
 	if isDiscarded(run, res.End) {
-		deadLetter.event = receipts.Discarded
+		deadLetter.subtype = receipts.Discarded
 	}
 	if unpaid || run.Remote { // nobody can look up what a remote worker called
 		return deadLetter, false
@@ -83,7 +83,7 @@ func leaseEnding(run Run, cause lease.End, maxRecoveries int, now time.Time) end
 		return lostPaymentEnding(run, res, maxRecoveries, now)
 	}
 	end, _ := decide(run, res, nil, now)
-	if cause == lease.Expired && end.event == receipts.RetryScheduled {
+	if cause == lease.Expired && end.subtype == receipts.RetryScheduled {
 		end.next = now
 	}
 	return end
@@ -94,27 +94,27 @@ func leaseEnding(run Run, cause lease.End, maxRecoveries int, now time.Time) end
 func lostPaymentEnding(run Run, res Result, maxRecoveries int, now time.Time) ending {
 	switch {
 	case run.Class == Executed:
-		return ending{event: receipts.AttemptSucceeded, result: res, lookup: Executed}
+		return ending{subtype: receipts.AttemptSucceeded, result: res, lookup: Executed}
 	case run.Recoveries+1 > maxRecoveries:
-		return ending{event: receipts.DeadLettered, result: res, reason: ReasonPoisonPill, outstanding: true}
+		return ending{subtype: receipts.DeadLettered, result: res, reason: ReasonPoisonPill, outstanding: true}
 	}
-	return ending{event: receipts.AttemptInterrupted, charge: ChargeRecovery, result: res, next: now, outstanding: true}
+	return ending{subtype: receipts.AttemptInterrupted, charge: ChargeRecovery, result: res, next: now, outstanding: true}
 }
 
 // handBackEnding returns how an attempt ends that its remote worker hands back: it spends
 // nothing, and the next one may start at once.
 func handBackEnding(run Run, res Result, now time.Time) ending {
 	if run.CancelRequested && provenUnpaid(run, res) {
-		return ending{event: receipts.Cancelled, result: res}
+		return ending{subtype: receipts.Cancelled, result: res}
 	}
-	return ending{event: receipts.AttemptInterrupted, result: res, next: now, handedBack: true}
+	return ending{subtype: receipts.AttemptInterrupted, result: res, next: now, handedBack: true}
 }
 
 // expiryEnding returns how a run ends that no attempt started of in time.
 func expiryEnding(run Run) ending {
-	end := ending{event: receipts.DeadLettered, reason: ReasonExpired}
+	end := ending{subtype: receipts.DeadLettered, reason: ReasonExpired}
 	if isDiscarded(run, EndByPolicy) {
-		end.event = receipts.Discarded
+		end.subtype = receipts.Discarded
 	}
 	return end
 }
@@ -135,9 +135,9 @@ func resolve(run Run, deadLetter ending, lookup *Result) (end ending, needsLooku
 	case lookup.Class == Executed:
 		res := deadLetter.result
 		res.Moved, res.Reference = lookup.Moved, lookup.Reference
-		return ending{event: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
+		return ending{subtype: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
 	case lookup.Class == NotExecuted && run.CancelRequested:
-		return ending{event: receipts.Cancelled, result: deadLetter.result, lookup: NotExecuted}, false
+		return ending{subtype: receipts.Cancelled, result: deadLetter.result, lookup: NotExecuted}, false
 	}
 	deadLetter.lookup = lookup.Class
 	return deadLetter, false
@@ -160,11 +160,11 @@ func retryQuestion(run Run, res Result, now time.Time) retrypolicy.Question {
 func interruptedEnding(run Run, res Result, now time.Time) ending {
 	switch {
 	case res.Class == Executed:
-		return ending{event: receipts.AttemptSucceeded, result: res}
+		return ending{subtype: receipts.AttemptSucceeded, result: res}
 	case run.CancelRequested && provenUnpaid(run, res):
-		return ending{event: receipts.Cancelled, result: res}
+		return ending{subtype: receipts.Cancelled, result: res}
 	}
-	return ending{event: receipts.AttemptInterrupted, result: res, next: now}
+	return ending{subtype: receipts.AttemptInterrupted, result: res, next: now}
 }
 
 // normalizeResult returns the result of a handler or lookup with consistent fields. An unclear

@@ -26,13 +26,13 @@ func TestDecide(t *testing.T) {
 	foundPaid := vague
 	foundPaid.Moved, foundPaid.Reference = 7, "ref"
 	retry := func(r Result, d time.Duration) ending {
-		return ending{event: receipts.RetryScheduled, charge: ChargeAttempt, result: r, next: noon.Add(d)}
+		return ending{subtype: receipts.RetryScheduled, charge: ChargeAttempt, result: r, next: noon.Add(d)}
 	}
 	deadLetter := func(r Result, lookup Class, reason string) ending {
-		return ending{event: receipts.DeadLettered, charge: ChargeAttempt, result: r, lookup: lookup, reason: reason}
+		return ending{subtype: receipts.DeadLettered, charge: ChargeAttempt, result: r, lookup: lookup, reason: reason}
 	}
 	success := func(r Result, lookup Class) ending {
-		return ending{event: receipts.AttemptSucceeded, result: r, lookup: lookup}
+		return ending{subtype: receipts.AttemptSucceeded, result: r, lookup: lookup}
 	}
 	later := refused
 	later.RetryAfter = 3 * time.Second
@@ -60,8 +60,8 @@ func TestDecide(t *testing.T) {
 		"interruptions spend no budget": {Run{Attempt: 5, BudgetSpent: 0}, refused, nil,
 			retry(refused, 25*time.Millisecond), false},
 
-		"cancel, nothing paid":             {Run{CancelRequested: true}, refused, nil, ending{event: receipts.Cancelled, result: refused}, false},
-		"cancel of a final refusal":        {Run{CancelRequested: true}, declined, nil, ending{event: receipts.Cancelled, result: declined}, false},
+		"cancel, nothing paid":             {Run{CancelRequested: true}, refused, nil, ending{subtype: receipts.Cancelled, result: refused}, false},
+		"cancel of a final refusal":        {Run{CancelRequested: true}, declined, nil, ending{subtype: receipts.Cancelled, result: declined}, false},
 		"cancel, this attempt unknown":     {Run{CancelRequested: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
 		"cancel, an earlier one unknown":   {Run{CancelRequested: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
 		"cancel, unknown in another run":   {Run{CancelRequested: true, UnresolvedUnknowns: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
@@ -94,15 +94,15 @@ func TestDecide(t *testing.T) {
 // requested cancel is honoured.
 func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
 	t.Parallel()
-	if end, needsLookup := decide(Run{BudgetSpent: 2}, vague, nil, noon); needsLookup || end.event != receipts.DeadLettered {
+	if end, needsLookup := decide(Run{BudgetSpent: 2}, vague, nil, noon); needsLookup || end.subtype != receipts.DeadLettered {
 		t.Errorf("%+v, %v", end, needsLookup)
 	}
-	if end, needsLookup := decide(Run{Class: Unknown, UnresolvedUnknowns: 1, CancelRequested: true}, vague, nil, noon); needsLookup || end.event != receipts.Cancelled {
+	if end, needsLookup := decide(Run{Class: Unknown, UnresolvedUnknowns: 1, CancelRequested: true}, vague, nil, noon); needsLookup || end.subtype != receipts.Cancelled {
 		t.Errorf("%+v, %v", end, needsLookup)
 	}
 	waiting := runIn(Scheduled)
 	waiting.Operation, waiting.Class, waiting.UnresolvedUnknowns = [32]byte{}, Unknown, 1
-	if got, err := (Transition{Event: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
+	if got, err := (Transition{Subtype: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -132,12 +132,12 @@ func TestWhatIsDiscarded(t *testing.T) {
 		"cancelled first":                   {Run{Policy: discards, CancelRequested: true}, ordered(EndDiscarded), receipts.Cancelled, ""},
 	} {
 		end, needsLookup := decide(c.run, c.res, nil, noon)
-		if needsLookup || end.event != c.event || end.reason != c.reason {
-			t.Errorf("%s: %s for %q, want %s for %q", name, end.event, end.reason, c.event, c.reason)
+		if needsLookup || end.subtype != c.event || end.reason != c.reason {
+			t.Errorf("%s: %s for %q, want %s for %q", name, end.subtype, end.reason, c.event, c.reason)
 		}
 	}
 	for policy, want := range map[retrypolicy.Exhaustion]receipts.Subtype{retrypolicy.Discard: receipts.Discarded, retrypolicy.DeadLetter: receipts.DeadLettered} {
-		if end := expiryEnding(Run{Policy: retrypolicy.Policy{OnExhaustion: policy}}); end.event != want || end.reason != ReasonExpired || end.charge != ChargeNothing {
+		if end := expiryEnding(Run{Policy: retrypolicy.Policy{OnExhaustion: policy}}); end.subtype != want || end.reason != ReasonExpired || end.charge != ChargeNothing {
 			t.Errorf("%s: %+v", policy, end)
 		}
 	}
@@ -158,14 +158,14 @@ func TestTheEndOfALeaseIsAFailedAttempt(t *testing.T) {
 		"and so after a time-out":                 {Run{Policy: slow, BudgetSpent: 2}, lease.OverLimit, receipts.DeadLettered, time.Time{}},
 	} {
 		end := leaseEnding(c.run, c.cause, 5, noon)
-		if end.event != c.event || !end.next.Equal(c.next) || end.charge != ChargeAttempt || end.result.Failure.Type != string(c.cause) || end.result.Class != Unknown {
+		if end.subtype != c.event || !end.next.Equal(c.next) || end.charge != ChargeAttempt || end.result.Failure.Type != string(c.cause) || end.result.Class != Unknown {
 			t.Errorf("%s: %+v", name, end)
 		}
 	}
-	if end := handBackEnding(Run{Policy: slow, BudgetSpent: 2}, Result{Class: NotExecuted}, noon); end.event != receipts.AttemptInterrupted || end.charge != ChargeNothing || !end.handedBack || !end.next.Equal(noon) {
+	if end := handBackEnding(Run{Policy: slow, BudgetSpent: 2}, Result{Class: NotExecuted}, noon); end.subtype != receipts.AttemptInterrupted || end.charge != ChargeNothing || !end.handedBack || !end.next.Equal(noon) {
 		t.Errorf("%+v", end)
 	}
-	if end := handBackEnding(Run{CancelRequested: true}, Result{Class: NotExecuted}, noon); end.event != receipts.Cancelled {
+	if end := handBackEnding(Run{CancelRequested: true}, Result{Class: NotExecuted}, noon); end.subtype != receipts.Cancelled {
 		t.Errorf("%+v", end)
 	}
 }
@@ -195,7 +195,7 @@ func TestTheEndOfALeaseOfMoneyIsALostWorker(t *testing.T) {
 		for _, cause := range []lease.End{lease.Expired, lease.OverLimit} {
 			end := leaseEnding(c.run, cause, 5, noon)
 			paid := c.event == receipts.AttemptSucceeded
-			if end.event != c.event || end.charge != c.charge || end.reason != c.reason || end.result.Class != Unknown || end.outstanding == paid {
+			if end.subtype != c.event || end.charge != c.charge || end.reason != c.reason || end.result.Class != Unknown || end.outstanding == paid {
 				t.Errorf("%s, %s: %+v", name, cause, end)
 			}
 		}
@@ -209,11 +209,11 @@ func TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup(t *testing.T) {
 	for retry, want := range map[bool]receipts.Subtype{true: receipts.RetryScheduled, false: receipts.DeadLettered} {
 		res.Retry = retry
 		end, needsLookup := decide(Run{Remote: true, Operation: [32]byte{1}}, res, nil, noon)
-		if end.event != want || needsLookup || end.lookup != NoClass {
+		if end.subtype != want || needsLookup || end.lookup != NoClass {
 			t.Errorf("%v: %+v, %v", retry, end, needsLookup)
 		}
 	}
-	if end := handBackEnding(Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, Result{Class: NotExecuted}, noon); end.event != receipts.AttemptInterrupted {
+	if end := handBackEnding(Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, Result{Class: NotExecuted}, noon); end.subtype != receipts.AttemptInterrupted {
 		t.Errorf("cancelled although an earlier attempt may have paid: %+v", end)
 	}
 }

@@ -297,7 +297,7 @@ func (f *Fetcher) endLeased(ctx context.Context, family Family, run Run, transit
 func (f *Fetcher) ending(run Run, by lease.Lease, actor string, end ending, now time.Time) Transition {
 	tr := f.m.recorder.endTransition(run, end, callOutcome{took: max(0, now.Sub(by.At))}, now)
 	tr.Worker = workerName(by.Worker)
-	if end.event != receipts.Cancelled || run.CancelBy == "" { // else whoever asked for the cancel made it
+	if end.subtype != receipts.Cancelled || run.CancelBy == "" { // else whoever asked for the cancel made it
 		tr.Actor = actor
 	}
 	return tr

@@ -111,7 +111,7 @@ func TestAFetchReportsItsClaims(t *testing.T) {
 	var claims []background.RunID
 	f := h.start(h.withLeases, func(c *background.Config) {
 		c.OnTransition = func(tr background.Transition, after background.Run) {
-			if tr.Event == receipts.AttemptStarted && tr.Run.State == background.Pending && after.State == background.Running {
+			if tr.Subtype == receipts.AttemptStarted && tr.Run.State == background.Pending && after.State == background.Running {
 				claims = append(claims, after.ID)
 			}
 		}

@@ -65,7 +65,7 @@ func (h *health) onWriteFailed(first bool, tr Transition, cause error) {
 	if h.failingWrites == 1 {
 		h.restored = make(chan struct{})
 		h.log.Error("journal cannot be written, claiming is paused",
-			zap.Stringer("run", tr.Run.ID), zap.String("event", string(tr.Event)), zap.Error(cause))
+			zap.Stringer("run", tr.Run.ID), zap.String("event", string(tr.Subtype)), zap.Error(cause))
 	}
 }
 

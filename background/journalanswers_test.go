@@ -43,7 +43,7 @@ func TestARunThatCannotBeReadDoesNotStayInFlight(t *testing.T) {
 			h := newFixture(t, func(context.Context, background.Attempt) background.Result { return paid })
 			var asked atomic.Int32
 			w := h.startAnswering(func(tr background.Transition) (error, bool) {
-				switch tr.Event {
+				switch tr.Subtype {
 				case receipts.AttemptStarted:
 					return refusal, true
 				case receipts.DeadLettered:
@@ -66,9 +66,9 @@ func TestARunThatChangedBeforeItsDeathIsClaimedAgain(t *testing.T) {
 	var refused, conflicted atomic.Bool
 	w := h.startAnswering(func(tr background.Transition) (error, bool) {
 		switch {
-		case tr.Event == receipts.AttemptStarted && refused.CompareAndSwap(false, true):
+		case tr.Subtype == receipts.AttemptStarted && refused.CompareAndSwap(false, true):
 			return background.ErrUnrecordable, true
-		case tr.Event == receipts.DeadLettered && conflicted.CompareAndSwap(false, true):
+		case tr.Subtype == receipts.DeadLettered && conflicted.CompareAndSwap(false, true):
 			return background.ErrConflict, true
 		}
 		return nil, false
@@ -88,7 +88,7 @@ func TestALockThatIsHeldAfterAFailureBlocksNothing(t *testing.T) {
 	var free atomic.Bool
 	w := h.startAnswering(func(tr background.Transition) (error, bool) {
 		switch id := busy.Load(); {
-		case tr.Event != receipts.AttemptSucceeded || id == nil || *id != tr.Run.ID || free.Load():
+		case tr.Subtype != receipts.AttemptSucceeded || id == nil || *id != tr.Run.ID || free.Load():
 			return nil, false
 		case failures.Add(1) == 1:
 			return errors.New("connection reset"), true

@@ -146,7 +146,7 @@ func (h *fixture) awaitState(id background.RunID, s background.State) background
 func (h *fixture) events(id background.RunID) []receipts.Subtype {
 	var all []receipts.Subtype
 	for _, m := range h.journal.Transitions(id) {
-		all = append(all, m.Event)
+		all = append(all, m.Subtype)
 	}
 	return all
 }

@@ -101,7 +101,7 @@ func (r *recorder) writeUntilReadable(f Family, tr Transition) (Run, error) {
 		}
 		if !logged {
 			r.log.Error("outcome cannot be written because this program cannot read the run, retrying",
-				zap.Stringer("run", tr.Run.ID), zap.String("event", string(tr.Event)), zap.String("class", string(tr.Result.Class)), zap.Error(err))
+				zap.Stringer("run", tr.Run.ID), zap.String("event", string(tr.Subtype)), zap.String("class", string(tr.Result.Class)), zap.Error(err))
 		}
 		if !sleep(r.baseCtx, unreadableDelay) {
 			return Run{}, errClosed
@@ -125,8 +125,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // newTransition returns a transition of a run as last seen.
-func (r *recorder) newTransition(event receipts.Subtype, run Run) Transition {
-	return Transition{ID: r.newID(), Run: run, Event: event, At: r.now(), Worker: r.worker}
+func (r *recorder) newTransition(subtype receipts.Subtype, run Run) Transition {
+	return Transition{ID: r.newID(), Run: run, Subtype: subtype, At: r.now(), Worker: r.worker}
 }
 
 // reconcileExecuted ends a waiting run, or closes its dead letter, when its money is known to
@@ -234,7 +234,7 @@ func (r *recorder) decideEnding(run Run, done callOutcome, lookup *Result, now t
 // endTransition returns the transition of an ending that was decided at now. The delay of the
 // next attempt counts from now as well.
 func (r *recorder) endTransition(run Run, end ending, done callOutcome, now time.Time) Transition {
-	tr := r.newTransition(end.event, run)
+	tr := r.newTransition(end.subtype, run)
 	tr.At = now
 	tr.Charge, tr.Result, tr.Lookup, tr.Reason, tr.NextRetryAt = end.charge, end.result, end.lookup, end.reason, end.next
 	tr.HandedBack = end.handedBack

@@ -204,11 +204,11 @@ func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
 	tr.Charge, tr.NextRetryAt, tr.CallStillRunning = ChargeRecovery, tr.At, true
 	switch {
 	case lookup.Class == Executed:
-		tr.Event, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed
+		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed
 		tr.Result.Moved, tr.Result.Reference = lookup.Moved, lookup.Reference
 	case r.Recoveries+1 > o.m.cfg.MaxRecoveries:
 		// The run is not recovered from this loss, so it is not counted as a recovery.
-		tr.Event, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, ChargeNothing, time.Time{}, ReasonPoisonPill
+		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, ChargeNothing, time.Time{}, ReasonPoisonPill
 	}
 	return tr
 }

@@ -77,7 +77,7 @@ func TestAttemptPastTheGraceIsInterruptedWithoutSpendingABudget(t *testing.T) {
 		t.Errorf("the call's context ended with %v", err)
 	}
 	interrupted := h.journal.Transitions(r.ID)[1]
-	if interrupted.Event != receipts.AttemptInterrupted || interrupted.Charge != background.ChargeNothing || interrupted.Result.Class != background.Unknown {
+	if interrupted.Subtype != receipts.AttemptInterrupted || interrupted.Charge != background.ChargeNothing || interrupted.Result.Class != background.Unknown {
 		t.Errorf("transition %+v", interrupted)
 	}
 	if now := h.journal.Run(r.ID); now.State != background.Scheduled || now.BudgetSpent != 0 || now.DueAt.After(time.Now()) {

@@ -17,7 +17,7 @@ func TestTamperingChangesNoRun(t *testing.T) {
 		if state == DeadLettered {
 			now.Letter = LetterOpen
 		}
-		tr := Transition{ID: uuid.New(), Run: Run{ID: now.ID}, Event: receipts.OutOfBandChangeDetected, Reason: ArchivedTaskRequeued}
+		tr := Transition{ID: uuid.New(), Run: Run{ID: now.ID}, Subtype: receipts.OutOfBandChangeDetected, Reason: ArchivedTaskRequeued}
 		after, err := tr.Apply(now)
 		if err != nil || !reflect.DeepEqual(after, now) {
 			t.Errorf("%s: %+v became %+v, %v", state, now, after, err)

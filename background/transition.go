@@ -20,7 +20,7 @@ import (
 // Errors: ErrNotDue, ErrExpired, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
 // ErrReconcileFirst, ErrConflict. Any other error is final: the same transition gets it again.
 func (tr Transition) Apply(now Run) (Run, error) {
-	switch tr.Event {
+	switch tr.Subtype {
 	case receipts.AttemptStarted:
 		return tr.claim(now)
 	case receipts.AnsweredLate:
@@ -36,7 +36,7 @@ func (tr Transition) Apply(now Run) (Run, error) {
 			return tr.cancelWaiting(now)
 		}
 	case receipts.DeadLettered, receipts.Discarded:
-		if tr.Event == receipts.Discarded && now.MovesMoney() {
+		if tr.Subtype == receipts.Discarded && now.MovesMoney() {
 			return now, errDiscardsMoney
 		}
 		if now.State.Waiting() && tr.Run.State.Waiting() {
@@ -142,11 +142,11 @@ func (tr Transition) mergeOutcome(now Run) Run {
 	case now.Class == Executed:
 	case class == Executed || tr.Lookup == Executed:
 		now.Class, now.UnresolvedUnknowns = Executed, 0
-	case tr.Lookup == NotExecuted || tr.Event == receipts.Reconciled && class == NotExecuted:
+	case tr.Lookup == NotExecuted || tr.Subtype == receipts.Reconciled && class == NotExecuted:
 		now.Class, now.UnresolvedUnknowns, now.OutstandingCalls = NotExecuted, 0, nil // no call can be outstanding any more
-	case class == Unknown && (tr.Event != receipts.AnsweredLate || tr.Reason == ReasonUnrecordable):
+	case class == Unknown && (tr.Subtype != receipts.AnsweredLate || tr.Reason == ReasonUnrecordable):
 		now.Class, now.UnresolvedUnknowns = Unknown, now.UnresolvedUnknowns+1
-	case class == NotExecuted && now.Class != Unknown && tr.Event != receipts.AnsweredLate:
+	case class == NotExecuted && now.Class != Unknown && tr.Subtype != receipts.AnsweredLate:
 		if now.Class = NotExecuted; now.MovesMoney() && now.UnresolvedUnknowns > 0 {
 			now.Class = Unknown // because of another run of the case
 		}
@@ -171,7 +171,7 @@ func (tr Transition) end(now Run) (Run, error) {
 	if tr.Result.Failure != nil {
 		now.Failure = tr.Result.Failure
 	}
-	switch tr.Event {
+	switch tr.Subtype {
 	case receipts.AttemptSucceeded:
 		now.State, now.Output = Succeeded, tr.Result.Output
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
@@ -183,7 +183,7 @@ func (tr Transition) end(now Run) (Run, error) {
 	case receipts.Cancelled:
 		now.State = Cancelled
 	default:
-		return now, fmt.Errorf("background: %q does not end an attempt", tr.Event)
+		return now, fmt.Errorf("background: %q does not end an attempt", tr.Subtype)
 	}
 	return now, nil
 }
@@ -248,15 +248,15 @@ const (
 	ChargeRecovery                     // the worker was lost
 )
 
-// Transition is one step of one run: the run as last seen, the event, and its time. A family
+// Transition is one step of one run: the run as last seen, the subtype of its receipt, and its time. A family
 // records it with its receipts in one commit. The same Transition may be recorded again after
 // an ambiguous commit; it takes effect once.
 type Transition struct {
-	ID     TransitionID
-	Run    Run // as last seen; its state, attempt, token and cancel request are the guard
-	Event  receipts.Subtype
-	At     time.Time
-	Worker string
+	ID      TransitionID
+	Run     Run // as last seen; its state, attempt, token and cancel request are the guard
+	Subtype receipts.Subtype
+	At      time.Time
+	Worker  string
 
 	Token            Token          // AttemptStarted: the token of the new claim
 	Lease            *lease.Lease   // AttemptStarted of a remote run: what its worker holds
@@ -296,8 +296,8 @@ func (tr Transition) reduced(id TransitionID, form int, cause error) Transition 
 		tr.Result.Class = NotExecuted
 	}
 	tr.Lookup, tr.Reason = "", ReasonUnrecordable
-	if tr.Event != receipts.AnsweredLate {
-		tr.Event, tr.NextRetryAt = receipts.DeadLettered, tr.At
+	if tr.Subtype != receipts.AnsweredLate {
+		tr.Subtype, tr.NextRetryAt = receipts.DeadLettered, tr.At
 		if tr.Charge == ChargeNothing {
 			tr.Charge = ChargeAttempt
 		}

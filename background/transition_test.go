@@ -67,7 +67,7 @@ func TestApplyEveryStateWithEveryEvent(t *testing.T) {
 			t.Run(fmt.Sprintf("%s on %s", event, s), func(t *testing.T) {
 				t.Parallel()
 				m := m
-				m.Event, m.At, m.ID, m.Run = event, noon, thisTransition, runIn(s)
+				m.Subtype, m.At, m.ID, m.Run = event, noon, thisTransition, runIn(s)
 				got, err := m.Apply(runIn(s))
 				switch w := want[event][s].(type) {
 				case State:
@@ -96,8 +96,8 @@ func checkRefused(t *testing.T, before, got Run, err, want error) {
 
 func TestApplyGuards(t *testing.T) {
 	t.Parallel()
-	retry := Transition{Event: receipts.RetryScheduled, Result: refused, Charge: ChargeAttempt, At: noon, NextRetryAt: noon}
-	deadLettered := Transition{Event: receipts.DeadLettered, Reason: ReasonOutcomeUnknown, At: noon}
+	retry := Transition{Subtype: receipts.RetryScheduled, Result: refused, Charge: ChargeAttempt, At: noon, NextRetryAt: noon}
+	deadLettered := Transition{Subtype: receipts.DeadLettered, Reason: ReasonOutcomeUnknown, At: noon}
 	changed := func(s State, f func(*Run)) Run { r := runIn(s); f(&r); return r }
 	for name, c := range map[string]struct {
 		m    Transition
@@ -105,49 +105,49 @@ func TestApplyGuards(t *testing.T) {
 		now  Run
 		want error
 	}{
-		"not due": {Transition{Event: receipts.AttemptStarted, At: noon}, runIn(Scheduled),
+		"not due": {Transition{Subtype: receipts.AttemptStarted, At: noon}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.DueAt = noon.Add(1) }), ErrNotDue},
-		"due this moment": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
+		"due this moment": {Transition{Subtype: receipts.AttemptStarted, At: noon}, Run{},
 			changed(Scheduled, func(r *Run) { r.DueAt = noon }), nil},
 		"another attempt":  {retry, runIn(Running), changed(Running, func(r *Run) { r.Attempt++ }), ErrConflict},
 		"another token":    {retry, runIn(Running), changed(Running, func(r *Run) { r.Token = newToken }), ErrConflict},
 		"cancel requested": {retry, runIn(Running), changed(Running, func(r *Run) { r.CancelRequested = true }), ErrConflict},
 		"cancel was known": {retry, changed(Running, func(r *Run) { r.CancelRequested = true }),
 			changed(Running, func(r *Run) { r.CancelRequested = true }), nil},
-		"cancel of an unknown": {Transition{Event: receipts.Cancelled}, runIn(Scheduled),
+		"cancel of an unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Class = Unknown }), ErrReconcileFirst},
-		"cancel while another run is unknown": {Transition{Event: receipts.Cancelled}, runIn(Pending),
+		"cancel while another run is unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Pending),
 			changed(Pending, func(r *Run) { r.UnresolvedUnknowns = 1 }), ErrReconcileFirst},
 		"dead letter of a run attempted since": {deadLettered, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
 		"dead letter of a run resolved since": {deadLettered, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
 			changed(Scheduled, func(r *Run) { r.Class = NotExecuted }), ErrConflict},
-		"finding of a run that was called since": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
-		"claim of an expired run": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
+		"finding of a run that was called since": {Transition{Subtype: receipts.Reconciled, Result: refused}, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"claim of an expired run": {Transition{Subtype: receipts.AttemptStarted, At: noon}, Run{},
 			changed(Scheduled, func(r *Run) { r.ExpiresAt = noon }), ErrExpired},
-		"claim in time": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
+		"claim in time": {Transition{Subtype: receipts.AttemptStarted, At: noon}, Run{},
 			changed(Scheduled, func(r *Run) { r.ExpiresAt = noon.Add(1) }), nil},
-		"delivery of a remote run": {Transition{Event: receipts.AttemptStarted, At: noon}, Run{},
+		"delivery of a remote run": {Transition{Subtype: receipts.AttemptStarted, At: noon}, Run{},
 			changed(Pending, func(r *Run) { r.Remote = true }), ErrConflict},
-		"fetch of a remote run": {Transition{Event: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{},
+		"fetch of a remote run": {Transition{Subtype: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{},
 			changed(Pending, func(r *Run) { r.Remote = true }), nil},
-		"fetch of a run that is delivered": {Transition{Event: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{}, runIn(Pending), ErrConflict},
-		"fetch before the activation": {Transition{Event: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{},
+		"fetch of a run that is delivered": {Transition{Subtype: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{}, runIn(Pending), ErrConflict},
+		"fetch before the activation": {Transition{Subtype: receipts.AttemptStarted, At: noon, Lease: &lease.Lease{}}, Run{},
 			changed(Pending, func(r *Run) { r.Remote, r.DueAt = true, NeverDue }), ErrNotDue},
-		"activation": {Transition{Event: receipts.Activated, At: noon}, runIn(Pending),
+		"activation": {Transition{Subtype: receipts.Activated, At: noon}, runIn(Pending),
 			changed(Pending, func(r *Run) { r.DueAt = NeverDue }), nil},
-		"activation of a run that has ended": {Transition{Event: receipts.Activated, At: noon}, runIn(Pending),
+		"activation of a run that has ended": {Transition{Subtype: receipts.Activated, At: noon}, runIn(Pending),
 			changed(Cancelled, func(r *Run) { r.DueAt = NeverDue }), ErrConflict},
-		"a run without money is discarded": {Transition{Event: receipts.Discarded, Result: refused}, runIn(Running),
+		"a run without money is discarded": {Transition{Subtype: receipts.Discarded, Result: refused}, runIn(Running),
 			changed(Running, func(r *Run) { r.Operation = [32]byte{} }), nil},
-		"a waiting run without money is discarded": {Transition{Event: receipts.Discarded}, runIn(Scheduled),
+		"a waiting run without money is discarded": {Transition{Subtype: receipts.Discarded}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Operation = [32]byte{} }), nil},
-		"a run that was attempted since is discarded": {Transition{Event: receipts.Discarded}, runIn(Scheduled),
+		"a run that was attempted since is discarded": {Transition{Subtype: receipts.Discarded}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Operation = [32]byte{}; r.Attempt++ }), ErrConflict},
-		"a forked dead letter found paid": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
+		"a forked dead letter found paid": {Transition{Subtype: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), nil},
-		"a forked dead letter found paid again": {Transition{Event: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
+		"a forked dead letter found paid again": {Transition{Subtype: receipts.Reconciled, Result: paid}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter, r.Class = LetterForked, Executed }), ErrConflict},
-		"a forked dead letter found unpaid": {Transition{Event: receipts.Reconciled, Result: refused}, runIn(DeadLettered),
+		"a forked dead letter found unpaid": {Transition{Subtype: receipts.Reconciled, Result: refused}, runIn(DeadLettered),
 			changed(DeadLettered, func(r *Run) { r.Letter = LetterForked }), ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,14 +161,14 @@ func TestApplyGuards(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (Transition{Event: receipts.Submitted, Run: runIn(Running)}).Apply(runIn(Running)); err == nil || errors.Is(err, ErrConflict) {
+	if _, err := (Transition{Subtype: receipts.Submitted, Run: runIn(Running)}).Apply(runIn(Running)); err == nil || errors.Is(err, ErrConflict) {
 		t.Errorf("an event that ends no attempt: %v", err)
 	}
 }
 
 func TestClaimCountsTheAttemptAndKeepsTheFirstSending(t *testing.T) {
 	t.Parallel()
-	m := Transition{ID: thisTransition, Event: receipts.AttemptStarted, At: noon, Token: newToken}
+	m := Transition{ID: thisTransition, Subtype: receipts.AttemptStarted, At: noon, Token: newToken}
 	first, err := m.Apply(runIn(Pending))
 	if err != nil || first.Attempt != 1 || first.Token != newToken || !first.FirstSentAt.Equal(noon) {
 		t.Errorf("first %+v, %v", first, err)
@@ -182,13 +182,13 @@ func TestClaimCountsTheAttemptAndKeepsTheFirstSending(t *testing.T) {
 func TestEndsSpendTheirBudgetAndKeepTheFailure(t *testing.T) {
 	t.Parallel()
 	for spend, want := range map[BudgetCharge][2]int{ChargeNothing: {0, 0}, ChargeAttempt: {1, 0}, ChargeRecovery: {0, 1}} {
-		m := Transition{Run: runIn(Running), Event: receipts.RetryScheduled, Charge: spend, Result: refused, NextRetryAt: noon}
+		m := Transition{Run: runIn(Running), Subtype: receipts.RetryScheduled, Charge: spend, Result: refused, NextRetryAt: noon}
 		got, err := m.Apply(runIn(Running))
 		if err != nil || got.BudgetSpent != want[0] || got.Recoveries != want[1] || got.Failure != failure || !got.DueAt.Equal(noon) {
 			t.Errorf("spend %d: %+v, %v", spend, got, err)
 		}
 	}
-	m := Transition{Run: runIn(Running), Event: receipts.DeadLettered, At: noon, Result: declined, Reason: ReasonFinal}
+	m := Transition{Run: runIn(Running), Subtype: receipts.DeadLettered, At: noon, Result: declined, Reason: ReasonFinal}
 	if got, err := m.Apply(runIn(Running)); err != nil || got.Letter != LetterOpen || !got.DeadAt.Equal(noon) || got.Reason != ReasonFinal {
 		t.Errorf("dead letter: %+v, %v", got, err)
 	}
@@ -204,20 +204,20 @@ func TestMergeOutcome(t *testing.T) {
 		want Class
 		open int
 	}{
-		"refused":                      {running("", 0), Transition{Event: ended, Result: refused}, NotExecuted, 0},
-		"unknown":                      {running("", 0), Transition{Event: ended, Result: vague}, Unknown, 1},
-		"unknown again":                {running(Unknown, 1), Transition{Event: ended, Result: vague}, Unknown, 2},
-		"refused clears no unknown":    {running(Unknown, 1), Transition{Event: ended, Result: refused}, Unknown, 1},
-		"executed clears all":          {running(Unknown, 2), Transition{Event: receipts.AttemptSucceeded, Result: paid}, Executed, 0},
-		"looked up: executed":          {running(Unknown, 2), Transition{Event: receipts.AttemptSucceeded, Result: vague, Lookup: Executed}, Executed, 0},
-		"looked up: not executed":      {running(Unknown, 2), Transition{Event: receipts.DeadLettered, Result: vague, Lookup: NotExecuted}, NotExecuted, 0},
-		"looked up: unknown":           {running(Unknown, 2), Transition{Event: receipts.DeadLettered, Result: vague, Lookup: Unknown}, Unknown, 3},
-		"late: executed":               {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: paid}, Executed, 0},
-		"late: refused clears nothing": {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: refused}, Unknown, 1},
-		"late: refused, none unknown":  {running(NotExecuted, 0), Transition{Event: receipts.AnsweredLate, Result: refused}, NotExecuted, 0},
-		"late: unknown adds nothing":   {running(Unknown, 1), Transition{Event: receipts.AnsweredLate, Result: vague}, Unknown, 1},
-		"executed stays, refused":      {running(Executed, 0), Transition{Event: ended, Result: refused}, Executed, 0},
-		"executed stays, unknown":      {running(Executed, 0), Transition{Event: ended, Result: vague}, Executed, 0},
+		"refused":                      {running("", 0), Transition{Subtype: ended, Result: refused}, NotExecuted, 0},
+		"unknown":                      {running("", 0), Transition{Subtype: ended, Result: vague}, Unknown, 1},
+		"unknown again":                {running(Unknown, 1), Transition{Subtype: ended, Result: vague}, Unknown, 2},
+		"refused clears no unknown":    {running(Unknown, 1), Transition{Subtype: ended, Result: refused}, Unknown, 1},
+		"executed clears all":          {running(Unknown, 2), Transition{Subtype: receipts.AttemptSucceeded, Result: paid}, Executed, 0},
+		"looked up: executed":          {running(Unknown, 2), Transition{Subtype: receipts.AttemptSucceeded, Result: vague, Lookup: Executed}, Executed, 0},
+		"looked up: not executed":      {running(Unknown, 2), Transition{Subtype: receipts.DeadLettered, Result: vague, Lookup: NotExecuted}, NotExecuted, 0},
+		"looked up: unknown":           {running(Unknown, 2), Transition{Subtype: receipts.DeadLettered, Result: vague, Lookup: Unknown}, Unknown, 3},
+		"late: executed":               {running(Unknown, 1), Transition{Subtype: receipts.AnsweredLate, Result: paid}, Executed, 0},
+		"late: refused clears nothing": {running(Unknown, 1), Transition{Subtype: receipts.AnsweredLate, Result: refused}, Unknown, 1},
+		"late: refused, none unknown":  {running(NotExecuted, 0), Transition{Subtype: receipts.AnsweredLate, Result: refused}, NotExecuted, 0},
+		"late: unknown adds nothing":   {running(Unknown, 1), Transition{Subtype: receipts.AnsweredLate, Result: vague}, Unknown, 1},
+		"executed stays, refused":      {running(Executed, 0), Transition{Subtype: ended, Result: refused}, Executed, 0},
+		"executed stays, unknown":      {running(Executed, 0), Transition{Subtype: ended, Result: vague}, Executed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -234,11 +234,11 @@ func TestReconcileClearsOrCloses(t *testing.T) {
 	t.Parallel()
 	letter := runIn(DeadLettered)
 	letter.Class, letter.UnresolvedUnknowns = Unknown, 1
-	cleared, err := Transition{Event: receipts.Reconciled, Run: letter, Result: refused}.Apply(letter)
+	cleared, err := Transition{Subtype: receipts.Reconciled, Run: letter, Result: refused}.Apply(letter)
 	if err != nil || cleared.Letter != LetterOpen || cleared.Class != NotExecuted || cleared.UnresolvedUnknowns != 0 {
 		t.Errorf("not executed: %+v, %v", cleared, err)
 	}
-	closed, err := Transition{Event: receipts.Reconciled, Run: letter, Result: paid}.Apply(letter)
+	closed, err := Transition{Subtype: receipts.Reconciled, Run: letter, Result: paid}.Apply(letter)
 	if err != nil || closed.Letter != LetterReconciled || closed.IsActive() {
 		t.Errorf("executed: %+v, %v", closed, err)
 	}
@@ -252,7 +252,7 @@ func TestAFindingOfAnotherClassIsRefused(t *testing.T) {
 		run := runIn(state)
 		run.Class, run.UnresolvedUnknowns = Unknown, 1
 		for _, class := range []Class{NoClass, Unknown, "executed_in_part"} {
-			after, err := Transition{Event: receipts.Reconciled, Run: run, Result: Result{Class: class}}.Apply(run)
+			after, err := Transition{Subtype: receipts.Reconciled, Run: run, Result: Result{Class: class}}.Apply(run)
 			if err == nil || WriteOutcomeKnown(err) || !cmp.Equal(after, run) {
 				t.Errorf("%s, found %q: %+v, %v", state, class, after, err)
 			}
@@ -267,7 +267,7 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	run.OutstandingCalls = nil
 	ends := func(attempt int) Run {
 		run.Attempt, run.State = attempt, Running
-		after, err := Transition{ID: thisTransition, Run: run, Event: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, CallStillRunning: true}.Apply(run)
+		after, err := Transition{ID: thisTransition, Run: run, Subtype: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, CallStillRunning: true}.Apply(run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	answer := func(attempt int, res Result) (Run, error) {
 		seen := run
 		seen.Attempt = attempt
-		return Transition{ID: thisTransition, Run: seen, Event: receipts.AnsweredLate, Result: res}.Apply(run)
+		return Transition{ID: thisTransition, Run: seen, Subtype: receipts.AnsweredLate, Result: res}.Apply(run)
 	}
 	for _, c := range []struct {
 		attempt int
@@ -307,7 +307,7 @@ func TestALateAnswerThatPaidIsRecordedThoughNobodyAwaitsIt(t *testing.T) {
 	t.Parallel()
 	run := runIn(Running)
 	run.OutstandingCalls, run.Class, run.UnresolvedUnknowns = []int{1}, Unknown, 1
-	late := Transition{ID: thisTransition, Run: run, Event: receipts.AnsweredLate, Result: paid}
+	late := Transition{ID: thisTransition, Run: run, Subtype: receipts.AnsweredLate, Result: paid}
 	after, err := late.Apply(run)
 	if err != nil || after.Class != Executed || after.UnresolvedUnknowns != 0 || !slices.Equal(after.OutstandingCalls, []int{1}) {
 		t.Errorf("%+v, %v", after, err)
@@ -325,7 +325,7 @@ func TestARunWithTooManyOutstandingCallsIsNotClaimed(t *testing.T) {
 	for n := range MaxOutstandingCalls {
 		run = run.withOutstandingCall(n + 1)
 	}
-	claim := Transition{ID: thisTransition, Event: receipts.AttemptStarted, At: noon, Token: newToken}
+	claim := Transition{ID: thisTransition, Subtype: receipts.AttemptStarted, At: noon, Token: newToken}
 	got, err := claim.Apply(run)
 	checkRefused(t, run, got, err, ErrTooManyOutstandingCalls)
 	run, _ = run.withoutOutstandingCall(3)

@@ -52,7 +52,7 @@ func (s *Service) Claim(ctx context.Context, run background.Run) (background.Run
 		return run, err
 	}
 	return s.settlements.Record(ctx, background.Transition{
-		ID: casework.NewID(), Run: run, Event: receipts.AttemptStarted, At: s.now(), Worker: "lost", Token: casework.NewID(), Session: session,
+		ID: casework.NewID(), Run: run, Subtype: receipts.AttemptStarted, At: s.now(), Worker: "lost", Token: casework.NewID(), Session: session,
 	})
 }
 

@@ -129,13 +129,13 @@ func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 	if now.LastTransition == tr.ID {
 		return now, nil
 	}
-	if tr.Event == receipts.AttemptStarted && j.expired(now, tr.At) {
+	if tr.Subtype == receipts.AttemptStarted && j.expired(now, tr.At) {
 		return now, background.ErrKeyExpired
 	}
-	if s, known := j.sessions[tr.Session]; tr.Event == receipts.AttemptStarted && tr.Lease == nil && (!known || s.Lost) {
+	if s, known := j.sessions[tr.Session]; tr.Subtype == receipts.AttemptStarted && tr.Lease == nil && (!known || s.Lost) {
 		return now, background.ErrSessionLost
 	}
-	if tr.Event == receipts.AttemptStarted && now.State.Waiting() && j.blockedByBreaker(now) {
+	if tr.Subtype == receipts.AttemptStarted && now.State.Waiting() && j.blockedByBreaker(now) {
 		return now, background.ErrBreakerOpen
 	}
 	after, err := tr.Apply(now)

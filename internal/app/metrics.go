@@ -76,13 +76,13 @@ func (m *metrics) countTransition(mv background.Transition, after background.Run
 	if mv.Run.State != after.State {
 		m.stateEntries.WithLabelValues(string(after.State)).Inc()
 	}
-	if mv.Event == receipts.AttemptStarted && mv.Run.Attempt > 0 && !after.Remote { // remote workers come when they want
+	if mv.Subtype == receipts.AttemptStarted && mv.Run.Attempt > 0 && !after.Remote { // remote workers come when they want
 		m.lateness.Observe(max(0, mv.At.Sub(mv.Run.DueAt)).Seconds())
 	}
 	if mv.Run.State == background.Running && after.State != background.Running {
 		m.attempts.WithLabelValues(string(mv.Result.Class)).Inc()
 	}
-	if mv.Event == receipts.OutOfBandChangeDetected {
+	if mv.Subtype == receipts.OutOfBandChangeDetected {
 		m.outOfBandChanges.WithLabelValues(mv.Reason).Inc()
 	}
 }

@@ -64,12 +64,12 @@ func TestTransitionsAreCountedByWhatTheyMean(t *testing.T) {
 		mv    background.Transition
 		after background.Run
 	}{
-		{background.Transition{Event: receipts.AttemptStarted, Run: pending, At: at}, first},
-		{background.Transition{Event: receipts.RetryScheduled, Run: first, Result: refused}, waits},
-		{background.Transition{Event: receipts.AttemptStarted, Run: waits, At: at.Add(2 * time.Millisecond)}, background.Run{State: background.Running, Attempt: 2}},
-		{background.Transition{Event: receipts.DeadLettered, Run: background.Run{State: background.Running, Attempt: 2}, Result: refused}, dead},
-		{background.Transition{Event: receipts.OutOfBandChangeDetected, Run: dead, Reason: background.ArchivedTaskRequeued}, dead},
-		{background.Transition{Event: receipts.AnsweredLate, Run: dead, Result: background.Result{Class: background.Executed}}, dead},
+		{background.Transition{Subtype: receipts.AttemptStarted, Run: pending, At: at}, first},
+		{background.Transition{Subtype: receipts.RetryScheduled, Run: first, Result: refused}, waits},
+		{background.Transition{Subtype: receipts.AttemptStarted, Run: waits, At: at.Add(2 * time.Millisecond)}, background.Run{State: background.Running, Attempt: 2}},
+		{background.Transition{Subtype: receipts.DeadLettered, Run: background.Run{State: background.Running, Attempt: 2}, Result: refused}, dead},
+		{background.Transition{Subtype: receipts.OutOfBandChangeDetected, Run: dead, Reason: background.ArchivedTaskRequeued}, dead},
+		{background.Transition{Subtype: receipts.AnsweredLate, Run: dead, Result: background.Result{Class: background.Executed}}, dead},
 	} {
 		m.countTransition(step.mv, step.after)
 	}

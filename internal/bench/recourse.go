@@ -66,7 +66,7 @@ func openRecourse(ctx context.Context, j job, r *record) (system, error) {
 
 // recordEnd is called after each commit. A transition of an unknown task counts as an extra attempt.
 func recordEnd(r *record, m background.Transition, after background.Run) {
-	if m.Event != receipts.AttemptSucceeded && m.Event != receipts.DeadLettered {
+	if m.Subtype != receipts.AttemptSucceeded && m.Subtype != receipts.DeadLettered {
 		return
 	}
 	transaction, _, _ := strings.Cut(after.RetryKey, ":")

@@ -52,7 +52,7 @@ func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype,
 		case !may(snap.Run):
 			return Status{}, &ConflictError{Status: statusOf(snap.Run), Reason: otherwise}
 		}
-		tr := background.Transition{ID: transition, Run: snap.Run, Event: event, At: j.s.now(), Actor: j.actor, Reason: validate.Clean(reason, 1024)}
+		tr := background.Transition{ID: transition, Run: snap.Run, Subtype: event, At: j.s.now(), Actor: j.actor, Reason: validate.Clean(reason, 1024)}
 		after, err := j.s.applier.Recorder(Family).Record(ctx, tr)
 		if errors.Is(err, background.ErrConflict) {
 			continue

@@ -188,7 +188,7 @@ func refusedBy(ctx context.Context, j Jobs, holder *journal.Snapshot, job *Job) 
 
 // replace returns the change that cancels a waiting job for another one.
 func (j Jobs) replace(holder journal.Snapshot, by background.RunID) (*journal.Change, error) {
-	tr := background.Transition{ID: casework.NewID(), Run: holder.Run, Event: receipts.Cancelled, At: j.s.now(), Actor: j.actor, Reason: "replaced by run " + by.String()}
+	tr := background.Transition{ID: casework.NewID(), Run: holder.Run, Subtype: receipts.Cancelled, At: j.s.now(), Actor: j.actor, Reason: "replaced by run " + by.String()}
 	run, err := tr.Apply(holder.Run)
 	if err != nil {
 		return nil, err

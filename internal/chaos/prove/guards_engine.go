@@ -21,7 +21,7 @@ var engineGuards = []Guard{
 	{
 		Name: "a later refusal does not clear an unknown, of this run or of another of its case",
 		Edits: []Edit{
-			{"background/transition.go", "case class == NotExecuted && now.Class != Unknown && tr.Event != receipts.AnsweredLate:", "case class == NotExecuted && tr.Event != receipts.AnsweredLate:"},
+			{"background/transition.go", "case class == NotExecuted && now.Class != Unknown && tr.Subtype != receipts.AnsweredLate:", "case class == NotExecuted && tr.Subtype != receipts.AnsweredLate:"},
 			{"background/transition.go", "if now.Class = NotExecuted; now.MovesMoney() && now.UnresolvedUnknowns > 0 {", "if now.Class = NotExecuted; false {"},
 		},
 		Redundant: "the class of a run is the worst of its case",

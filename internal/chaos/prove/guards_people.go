@@ -34,7 +34,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a cancelled fork frees nothing",
-		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "return tr.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "return tr.Subtype == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0", "return false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestACancelOfAForkFreesNothing"},
 	},
 	{

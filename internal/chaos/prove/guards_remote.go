@@ -15,7 +15,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "a handed back attempt is cancelled only if nothing was paid",
-		Edits:    []Edit{{"background/decide.go", "	if run.CancelRequested && provenUnpaid(run, res) {\n		return ending{event: receipts.Cancelled, result: res}\n	}\n	return ending{event: receipts.AttemptInterrupted, result: res, next: now, handedBack", "	if run.CancelRequested {\n		return ending{event: receipts.Cancelled, result: res}\n	}\n	return ending{event: receipts.AttemptInterrupted, result: res, next: now, handedBack"}},
+		Edits:    []Edit{{"background/decide.go", "	if run.CancelRequested && provenUnpaid(run, res) {\n		return ending{subtype: receipts.Cancelled, result: res}\n	}\n	return ending{subtype: receipts.AttemptInterrupted, result: res, next: now, handedBack", "	if run.CancelRequested {\n		return ending{subtype: receipts.Cancelled, result: res}\n	}\n	return ending{subtype: receipts.AttemptInterrupted, result: res, next: now, handedBack"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup"},
 	},
 	{
@@ -115,7 +115,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "a cancel is in the name of who asked for it",
-		Edits:    []Edit{{"background/fetch.go", "	if end.event != receipts.Cancelled || run.CancelBy == \"\" {", "	if end.event != receipts.Cancelled || run.CancelBy == \"\" || true {"}},
+		Edits:    []Edit{{"background/fetch.go", "	if end.subtype != receipts.Cancelled || run.CancelBy == \"\" {", "	if end.subtype != receipts.Cancelled || run.CancelBy == \"\" || true {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestCancellingAHeldAdjudicationAsks"},
 	},
 }

@@ -81,7 +81,7 @@ func (j *memoryJournal) write(ch journal.Change) {
 	j.written += f.Run.RetryKey
 }
 
-func (j *memoryJournal) CommitTransitionLetterBatch(ctx context.Context, changes []journal.Change) (written []bool, err error) {
+func (j *memoryJournal) ApplyLetterBatch(ctx context.Context, changes []journal.Change) (written []bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	names := ""

@@ -38,7 +38,7 @@ func (c *Applier) Cancel(ctx context.Context, tenant string, id background.RunID
 			}
 			continue
 		}
-		tr := background.Transition{ID: transition, Run: snap.Run, Event: receipts.Cancelled, At: c.Now(), Actor: actor, Reason: reason}
+		tr := background.Transition{ID: transition, Run: snap.Run, Subtype: receipts.Cancelled, At: c.Now(), Actor: actor, Reason: reason}
 		run, err := c.Recorder(snap.Run.Family).Record(ctx, tr)
 		if errors.Is(err, background.ErrConflict) {
 			continue

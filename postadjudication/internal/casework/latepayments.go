@@ -122,7 +122,7 @@ func decideLate(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (
 		if fact, err = paymentOf(tr, s, runs); err != nil {
 			return change, err
 		}
-		if fact.Repeated && tr.Event == receipts.Reconciled && run.Letter == background.LetterForked {
+		if fact.Repeated && tr.Subtype == receipts.Reconciled && run.Letter == background.LetterForked {
 			return change, background.ErrConflict // its fork was paid: nothing is left to find
 		}
 		var state settlement.State
@@ -136,7 +136,7 @@ func decideLate(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (
 			p.Settlement = binding.SettlementSnapshot(state)
 		}
 	}
-	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: p})
+	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p})
 	change.Drafts = append(change.Drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
 	if tr.Result.Class != escrow.Executed {
 		return change, nil

@@ -295,7 +295,7 @@ func (l *LookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 // read.
 func (l *LookupLoop) recordAnswer(ctx context.Context, s journal.Snapshot, found background.Result, count *atomic.Uint64) error {
 	tr := background.Transition{
-		ID: NewID(), Run: s.Run, Event: receipts.Reconciled, At: l.Now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
+		ID: NewID(), Run: s.Run, Subtype: receipts.Reconciled, At: l.Now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
 	}
 	_, err := l.Settlements.record(ctx, tr, Guard{Head: &s.Case.Head})

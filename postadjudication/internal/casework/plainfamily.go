@@ -60,7 +60,7 @@ func (f *PlainFamily) Lookup(context.Context, background.Run) background.Result 
 // Record commits a transition with its receipt.
 func (f *PlainFamily) Record(ctx context.Context, tr background.Transition) (background.Run, error) {
 	tr = redactTransition(tr)
-	if tr.Event == receipts.OutOfBandChangeDetected {
+	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, tr)
 	}
 	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(tr, s) })
@@ -69,7 +69,7 @@ func (f *PlainFamily) Record(ctx context.Context, tr background.Transition) (bac
 
 // decide returns the change that a transition makes to a run.
 func (f *PlainFamily) decide(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
-	if tr.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+	if tr.Subtype == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return journal.Change{}, err
 		}
@@ -80,6 +80,6 @@ func (f *PlainFamily) decide(tr background.Transition, s *journal.Snapshot) (jou
 	}
 	return journal.Change{
 		Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
-		Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: receiptPayload(&tr, &s.Run, &run)}},
+		Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: receiptPayload(&tr, &s.Run, &run)}},
 	}, nil
 }

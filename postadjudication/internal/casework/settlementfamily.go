@@ -94,13 +94,13 @@ func (f *SettlementFamily) Record(ctx context.Context, tr background.Transition)
 
 func (f *SettlementFamily) record(ctx context.Context, tr background.Transition, by Guard) (background.Run, error) {
 	tr = redactTransition(tr)
-	if tr.Event == receipts.OutOfBandChangeDetected {
+	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, tr)
 	}
 	var runs *caseRuns
 	for {
 		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
-			if tr.Event == receipts.AnsweredLate || tr.Event == receipts.Reconciled && s.Run.ClosedUnpaid() {
+			if tr.Subtype == receipts.AnsweredLate || tr.Subtype == receipts.Reconciled && s.Run.ClosedUnpaid() {
 				ch, err = decideLate(tr, s, runs)
 			} else {
 				ch, err = f.decide(tr, s, runs)
@@ -110,7 +110,7 @@ func (f *SettlementFamily) record(ctx context.Context, tr background.Transition,
 		if err == nil && excess > 0 {
 			f.OnExcess(&s.Case, s.Run.ID, excess)
 		}
-		if err == nil && tr.Event == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
+		if err == nil && tr.Subtype == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
 			err = background.ErrDeadLettered // see onPaidUnderOlderKey
 		}
 		if !errors.Is(err, errCaseRunsStale) {
@@ -134,7 +134,7 @@ func unrecordableUnlessKnown(err error) error {
 // decide returns the change that a transition makes to a case.
 func (f *SettlementFamily) decide(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	onPaidUnderOlderKey(&tr, s)
-	if tr.Event == receipts.AttemptStarted && s.Run.State.Waiting() {
+	if tr.Subtype == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return journal.Change{}, err
 		}
@@ -150,7 +150,7 @@ func (f *SettlementFamily) decide(tr background.Transition, s *journal.Snapshot,
 	if err != nil {
 		return journal.Change{}, err
 	}
-	if tr.Event == receipts.AttemptStarted {
+	if tr.Subtype == receipts.AttemptStarted {
 		if err := f.checkKeyLifetime(&s.Run, tr.At); err != nil {
 			return journal.Change{}, err
 		}
@@ -174,7 +174,7 @@ func (f *SettlementFamily) decide(tr background.Transition, s *journal.Snapshot,
 	if state != s.Case.State {
 		p.Settlement = binding.SettlementSnapshot(state)
 	}
-	drafts := []receipts.Draft{{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: p}}
+	drafts := []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p}}
 	drafts = append(drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
 	return journal.Change{Transition: tr.ID, Before: s, After: after, Drafts: drafts}, nil
 }
@@ -183,7 +183,7 @@ func (f *SettlementFamily) decide(tr background.Transition, s *journal.Snapshot,
 // returned. For a fork the payment may be its parent's: both have one operation key, which is
 // executed once.
 func onExecuted(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (err error) {
-	switch tr.Event {
+	switch tr.Subtype {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
 	default:
 		return nil
@@ -195,7 +195,7 @@ func onExecuted(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) 
 		}
 	}
 	if paid && s.Run.State == background.Running {
-		tr.Event, tr.Lookup, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.AttemptSucceeded, escrow.Executed, background.ChargeNothing, time.Time{}, ""
+		tr.Subtype, tr.Lookup, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.AttemptSucceeded, escrow.Executed, background.ChargeNothing, time.Time{}, ""
 	}
 	return nil
 }
@@ -204,12 +204,12 @@ func onExecuted(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) 
 // further attempt. If one of its own attempts may have paid as well, it becomes a dead letter
 // for a person.
 func onEndedCase(tr *background.Transition, s *journal.Snapshot) {
-	if !s.Case.State.Progression.Ended() || tr.Event != receipts.RetryScheduled && tr.Event != receipts.AttemptInterrupted {
+	if !s.Case.State.Progression.Ended() || tr.Subtype != receipts.RetryScheduled && tr.Subtype != receipts.AttemptInterrupted {
 		return
 	}
 	tr.NextRetryAt, tr.Reason = time.Time{}, ReasonCaseEnded
-	if tr.Event = receipts.Cancelled; tr.Result.Class == escrow.Unknown || s.Run.Class == escrow.Unknown {
-		tr.Event = receipts.DeadLettered
+	if tr.Subtype = receipts.Cancelled; tr.Result.Class == escrow.Unknown || s.Run.Class == escrow.Unknown {
+		tr.Subtype = receipts.DeadLettered
 	}
 }
 
@@ -220,7 +220,7 @@ func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 	if !s.Case.State.Underfunded() {
 		return
 	}
-	switch tr.Event {
+	switch tr.Subtype {
 	case receipts.AttemptStarted:
 		if !s.Run.State.Waiting() {
 			return // another process executes it: the claim is refused
@@ -230,14 +230,14 @@ func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 	default:
 		return
 	}
-	tr.Event, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
+	tr.Subtype, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
 }
 
 // closesLetter reports whether a NotExecuted finding closes an open letter: one that can't be
 // forked because of a payment under an older key. A lookup does not close it: a person has to
 // state that no more than that payment will come.
 func closesLetter(tr *background.Transition, s *journal.Snapshot, after *background.Run) bool {
-	return tr.Event == receipts.Reconciled && tr.Result.Class == escrow.NotExecuted && tr.Lookup == "" &&
+	return tr.Subtype == receipts.Reconciled && tr.Result.Class == escrow.NotExecuted && tr.Lookup == "" &&
 		after.Letter == background.LetterOpen && s.Case.State.Underfunded() && s.Case.State.Progression == settlement.DisputeReady
 }
 
@@ -245,7 +245,7 @@ func closesLetter(tr *background.Transition, s *journal.Snapshot, after *backgro
 // dead letter kept reserved. Otherwise one person could free by a fork and a cancel what takes
 // two people to free.
 func keepsReservation(tr *background.Transition, s *journal.Snapshot) bool {
-	return tr.Event == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
+	return tr.Subtype == receipts.Cancelled && !s.Run.Parent.IsZero() && s.Case.State.Reserved > 0
 }
 
 // Reason codes of runs that were ended by the payment of another run.
@@ -281,7 +281,7 @@ func (f *SettlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 // applies has the name of the transition, as settlement.DeadLettered of receipts.DeadLettered; a payment
 // is settlement.Executed. A transition that is no fact of the settlement leaves it as it is.
 func applySettlement(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
-	e, ok := binding.SettlementEvent(tr.Event, tr.Result.Class == escrow.Executed, tr.Result.Moved)
+	e, ok := binding.SettlementEvent(tr.Subtype, tr.Result.Class == escrow.Executed, tr.Result.Moved)
 	if !ok {
 		return s.Case.State, settlement.Effect{}, nil
 	}

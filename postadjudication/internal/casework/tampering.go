@@ -23,7 +23,7 @@ func recordTampering(ctx context.Context, j *journal.Journal, tr background.Tran
 		if now.State != expected.State || now.Attempt != expected.Attempt || now.NotificationNumber != expected.NotificationNumber || now.Letter != expected.Letter {
 			return now, background.ErrConflict
 		}
-		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, tr.Event, DispatchReference(now))
+		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, tr.Subtype, DispatchReference(now))
 		if err != nil {
 			return now, err
 		}
@@ -40,7 +40,7 @@ func recordTampering(ctx context.Context, j *journal.Journal, tr background.Tran
 			}
 			return journal.Change{
 				Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
-				Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Event, Actor: actorOf(&tr), At: tr.At, Payload: receipts.Payload{
+				Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: receipts.Payload{
 					DispatchReference: DispatchReference(now), Queue: run.Queue, ReasonCode: tr.Reason, Worker: tr.Worker,
 				}}},
 			}, nil

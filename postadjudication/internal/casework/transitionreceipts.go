@@ -67,7 +67,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 		UnknownOpen: after.UnresolvedUnknowns, Worker: tr.Worker, TraceID: tr.Trace, Lookup: string(tr.Lookup), DurationUS: tr.Duration.Microseconds(),
 	}
 	ended := before.State == background.Running
-	if ended || tr.Event == receipts.AnsweredLate {
+	if ended || tr.Subtype == receipts.AnsweredLate {
 		p.AttemptClass, p.Moved, p.Reference = string(tr.Result.Class), tr.Result.Moved, tr.Result.Reference
 	}
 	if f := tr.Result.Failure; f != nil {
@@ -76,7 +76,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 	if ended {
 		p.Call = callState(tr)
 	}
-	switch tr.Event {
+	switch tr.Subtype {
 	case receipts.AttemptStarted:
 		p.Attempt, p.DispatchReference = after.Attempt, deliveredBy(after)
 	case receipts.AnsweredLate:
@@ -143,7 +143,7 @@ func actorOf(tr *background.Transition) string {
 	switch {
 	case tr.Actor != "":
 		return tr.Actor
-	case tr.Event == receipts.Cancelled && tr.Run.CancelBy != "":
+	case tr.Subtype == receipts.Cancelled && tr.Run.CancelBy != "":
 		return tr.Run.CancelBy
 	}
 	return "worker:" + tr.Worker

@@ -59,7 +59,9 @@ func racePair(t *testing.T, journals []*journal.Journal, a, b receipts.Subtype, 
 	moves, errs := []background.Transition{journaltest.Transition(a, seen.Run), journaltest.Transition(b, seen.Run)}, make([]error, 2)
 	var both sync.WaitGroup
 	for i := range moves {
-		both.Go(func() { _, errs[i] = journals[i].CommitTransition(ctx, seen.Run.ID, moves[i].ID, journaltest.Decide(moves[i])) })
+		both.Go(func() {
+			_, errs[i] = journals[i].CommitTransition(ctx, seen.Run.ID, moves[i].ID, journaltest.Decide(moves[i]))
+		})
 	}
 	both.Wait()
 	won := 0
@@ -68,7 +70,7 @@ func racePair(t *testing.T, journals []*journal.Journal, a, b receipts.Subtype, 
 		case err == nil:
 			won++
 		case !errors.Is(err, background.ErrConflict):
-			t.Errorf("%s: %v", moves[i].Event, err)
+			t.Errorf("%s: %v", moves[i].Subtype, err)
 		}
 	}
 	if won != 1 {
@@ -206,7 +208,7 @@ func applyUntilRecorded(t testing.TB, j *journal.Journal, m background.Transitio
 			return s.Run
 		}
 		if errors.Is(err, background.ErrConflict) || time.Now().After(deadline) {
-			t.Errorf("%s of attempt %d: %v", m.Event, m.Run.Attempt, err)
+			t.Errorf("%s of attempt %d: %v", m.Subtype, m.Run.Attempt, err)
 			return s.Run
 		}
 	}

@@ -74,20 +74,20 @@ func Decide(m background.Transition) journal.Decision {
 		}
 		p := receipts.Payload{Attempt: after.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries,
 			OutcomeClass: string(after.Class), UnknownOpen: after.UnresolvedUnknowns, NextRetryAt: m.NextRetryAt}
-		switch m.Event {
+		switch m.Subtype {
 		case receipts.DeadLettered:
 			p.DeadLetteredAt = m.At
 		case receipts.AnsweredLate:
 			p.Attempt = m.Run.Attempt
 		}
 		return journal.Change{Transition: m.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: after},
-			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Event, Actor: "test", At: m.At, Payload: p}}}, nil
+			Drafts: []receipts.Draft{{Run: after.ID, Subtype: m.Subtype, Actor: "test", At: m.At, Payload: p}}}, nil
 	}
 }
 
-// Transition returns a transition of a run as it was seen, with what its event needs.
+// Transition returns a transition of a run as it was seen, with what its subtype needs.
 func Transition(fact receipts.Subtype, seen background.Run) background.Transition {
-	m := background.Transition{ID: uuid.New(), Run: seen, Event: fact, At: time.Now().UTC().Truncate(time.Microsecond), Token: seen.Token}
+	m := background.Transition{ID: uuid.New(), Run: seen, Subtype: fact, At: time.Now().UTC().Truncate(time.Microsecond), Token: seen.Token}
 	switch fact {
 	case receipts.AttemptStarted:
 		m.Token, m.Session = uuid.New(), Session
