@@ -35,8 +35,8 @@ type handlerCaller struct {
 	baseCtx      context.Context // of lookups; ends at Close
 	graceOver    <-chan struct{} // closed: attempts in flight are interrupted
 
-	running   atomic.Int64 // handler calls
-	abandoned atomic.Int64 // calls that outlived their attempt and are not answered yet
+	running     atomic.Int64 // handler calls
+	outstanding atomic.Int64 // outstanding calls of this process
 }
 
 // callWithin calls fn and returns when it answers, its time limit is reached, or the grace of a
@@ -151,7 +151,7 @@ func (c *handlerCaller) callHandler(callCtx context.Context, f Family, run Run, 
 	}
 	done.trace = endSpan(done)
 	if done.lateAnswer != nil {
-		done.onAnswered = c.trackAbandoned(run)
+		done.onAnswered = c.trackOutstanding(run)
 	}
 	c.breakers.recordAttempt(run, done)
 	return done
@@ -169,13 +169,13 @@ func notCalled(why string) callOutcome {
 	return callOutcome{result: res, interrupted: true}
 }
 
-// trackAbandoned counts a call that has outlived its attempt, until answered is called.
-func (c *handlerCaller) trackAbandoned(run Run) (answered func()) {
-	c.abandoned.Add(1)
-	forgetHanging := c.breakers.trackHanging(c.targets.breakerScope(run))
+// trackOutstanding counts an outstanding call, until answered is called.
+func (c *handlerCaller) trackOutstanding(run Run) (answered func()) {
+	c.outstanding.Add(1)
+	forget := c.breakers.trackOutstanding(c.targets.breakerScope(run))
 	return func() {
-		c.abandoned.Add(-1)
-		forgetHanging()
+		c.outstanding.Add(-1)
+		forget()
 	}
 }
 

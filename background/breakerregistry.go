@@ -254,8 +254,8 @@ func outcomeOf(r Run, res Result) outcome {
 // lastAttempt reports whether a run has at most one attempt left after the claimed one fails.
 func lastAttempt(r Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().MaxRetryAttempts }
 
-// trackHanging counts a call that has outlived its attempt, until answered is called.
-func (b *breakerRegistry) trackHanging(t circuit.Target) (answered func()) {
+// trackOutstanding counts an outstanding call of a target, until answered is called.
+func (b *breakerRegistry) trackOutstanding(t circuit.Target) (answered func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	calls, changes := b.hanging[t].add()

@@ -33,7 +33,7 @@ var staleThenPaid = []receipts.Subtype{receipts.AttemptStarted, receipts.Attempt
 func (h *fixture) checkNothingCharged(w *worker, id background.RunID) {
 	h.t.Helper()
 	interrupted, run := h.journal.Transitions(id)[1], h.journal.Run(id)
-	if interrupted.Charge != background.ChargeNothing || interrupted.CallStillRunning || interrupted.Result.Class != background.NotExecuted || interrupted.Result.Failure.Type != background.FailureStaleClaim {
+	if interrupted.Charge != background.ChargeNothing || interrupted.LeavesCallOutstanding || interrupted.Result.Class != background.NotExecuted || interrupted.Result.Failure.Type != background.FailureStaleClaim {
 		h.t.Errorf("transition %+v", interrupted)
 	}
 	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnresolvedUnknowns != 0 || run.HasOutstandingCall() {

@@ -30,7 +30,7 @@ type ending struct {
 	next    time.Time
 
 	handedBack  bool
-	outstanding bool // the call goes on
+	outstanding bool // the call is outstanding
 }
 
 // decide returns how an attempt ends, from the result of its call and from what is known of the

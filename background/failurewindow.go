@@ -93,7 +93,7 @@ func (w *failureWindow) idle(now time.Time) bool {
 // run.
 func countsAsFailure(r Result) bool { return r.Class != Executed && (r.Retry || r.Class == Unknown) }
 
-// hangingCalls counts the calls of a target in this process that have outlived their attempts.
+// hangingCalls counts the outstanding calls of a target in this process. They hang, in the words of the rule.
 // It is pure: the counts and times come in.
 type hangingCalls struct {
 	beforeChange int       // hanging calls from before the breaker last changed

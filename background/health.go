@@ -170,7 +170,7 @@ func (m *liveness) err(now time.Time) error {
 type Stats struct {
 	Running              int    // running handler calls
 	Waiting              int    // runs waiting in place for their next attempt
-	Abandoned            int    // calls that outlived their attempt and are not answered yet
+	Abandoned            int    // outstanding calls of this process
 	WriteFailures        uint64 // failed tries to write a transition, since the start
 	StaleClaims          uint64 // claims that became stale before their call, since the start
 	BreakersNotClosed    int    // circuit breakers that are not closed
@@ -203,7 +203,7 @@ func (m *Manager) Stats() Stats {
 		StalledRuns:          runs,
 		Running:              int(m.caller.running.Load()),
 		Waiting:              int(m.waiting.Load()),
-		Abandoned:            int(m.caller.abandoned.Load()),
+		Abandoned:            int(m.caller.outstanding.Load()),
 		WriteFailures:        m.health.failures.Load(),
 		StaleClaims:          m.claimBackoff.staleClaims.Load(),
 		BreakersNotClosed:    len(*m.breakers.current.Load()),

@@ -209,7 +209,7 @@ func (r *recorder) recordLateResult(f Family, run Run, done callOutcome) {
 	}
 	late := make(chan Result, 1)
 	late <- done.result
-	r.awaitLateAnswer(f, run, late, r.caller.trackAbandoned(run))
+	r.awaitLateAnswer(f, run, late, r.caller.trackOutstanding(run))
 }
 
 // lookupView returns the run for a lookup: a call that outlived its attempt is outstanding.
@@ -238,7 +238,7 @@ func (r *recorder) endTransition(run Run, end ending, done callOutcome, now time
 	tr.At = now
 	tr.Charge, tr.Result, tr.Lookup, tr.Reason, tr.NextRetryAt = end.charge, end.result, end.lookup, end.reason, end.next
 	tr.HandedBack = end.handedBack
-	tr.Duration, tr.CallStillRunning, tr.Trace = done.took, done.lateAnswer != nil || end.outstanding, done.trace
+	tr.Duration, tr.LeavesCallOutstanding, tr.Trace = done.took, done.lateAnswer != nil || end.outstanding, done.trace
 	return tr
 }
 

@@ -201,7 +201,7 @@ func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
 	tr := o.m.recorder.newTransition(receipts.AttemptInterrupted, r)
 	tr.Actor = ObserverActor + o.m.cfg.Worker
 	tr.Result = unknownResult(FailureInterrupted, "the worker "+s.Worker+" was lost")
-	tr.Charge, tr.NextRetryAt, tr.CallStillRunning = ChargeRecovery, tr.At, true
+	tr.Charge, tr.NextRetryAt, tr.LeavesCallOutstanding = ChargeRecovery, tr.At, true
 	switch {
 	case lookup.Class == Executed:
 		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed

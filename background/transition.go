@@ -162,7 +162,7 @@ func (tr Transition) end(now Run) (Run, error) {
 	case ChargeRecovery:
 		now.Recoveries++
 	}
-	if tr.CallStillRunning {
+	if tr.LeavesCallOutstanding {
 		now = now.withOutstandingCall(now.Attempt)
 	}
 	if tr.HandedBack {
@@ -258,21 +258,21 @@ type Transition struct {
 	At      time.Time
 	Worker  string
 
-	Token            Token          // AttemptStarted: the token of the new claim
-	Lease            *lease.Lease   // AttemptStarted of a remote run: what its worker holds
-	Session          SessionID      // AttemptStarted: session of the claiming process
-	Blocks           func(Run) bool // AttemptStarted: whether a circuit breaker blocks the run; nil for a probe
-	Charge           BudgetCharge   // end of an attempt: budget to charge
-	Result           Result         // result of the attempt, of a late answer, or of a lookup
-	Lookup           Class          // class of the lookup before the transition; empty without lookup
-	HandedBack       bool           // AttemptInterrupted: the remote worker handed the attempt back
-	Reason           string         // DeadLettered, Discarded: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe or empty
-	NextRetryAt      time.Time      // RetryScheduled, AttemptInterrupted
-	Duration         time.Duration
-	CallStillRunning bool   // the attempt ends while its call still runs
-	CallOutstanding  bool   // Reconciled: calls may still be outstanding
-	Actor            string // who requested it; empty means the worker itself
-	Trace            string // W3C id of the attempt's trace; empty without trace
+	Token                  Token          // AttemptStarted: the token of the new claim
+	Lease                  *lease.Lease   // AttemptStarted of a remote run: what its worker holds
+	Session                SessionID      // AttemptStarted: session of the claiming process
+	Blocks                 func(Run) bool // AttemptStarted: whether a circuit breaker blocks the run; nil for a probe
+	Charge                 BudgetCharge   // end of an attempt: budget to charge
+	Result                 Result         // result of the attempt, of a late answer, or of a lookup
+	Lookup                 Class          // class of the lookup before the transition; empty without lookup
+	HandedBack             bool           // AttemptInterrupted: the remote worker handed the attempt back
+	Reason                 string         // DeadLettered, Discarded: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe or empty
+	NextRetryAt            time.Time      // RetryScheduled, AttemptInterrupted
+	Duration               time.Duration
+	LeavesCallOutstanding  bool   // the attempt ends, and its call is outstanding
+	DespiteOutstandingCall bool   // Reconciled: who found it knew that calls may be outstanding
+	Actor                  string // who requested it; empty means the worker itself
+	Trace                  string // W3C id of the attempt's trace; empty without trace
 }
 
 // mostReduced is the last of the reduced forms in which the end of an attempt is written.

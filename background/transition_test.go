@@ -267,7 +267,7 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	run.OutstandingCalls = nil
 	ends := func(attempt int) Run {
 		run.Attempt, run.State = attempt, Running
-		after, err := Transition{ID: thisTransition, Run: run, Subtype: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, CallStillRunning: true}.Apply(run)
+		after, err := Transition{ID: thisTransition, Run: run, Subtype: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, LeavesCallOutstanding: true}.Apply(run)
 		if err != nil {
 			t.Fatal(err)
 		}

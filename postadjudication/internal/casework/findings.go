@@ -158,7 +158,7 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 		return "", err
 	}
 	tr := background.Transition{
-		ID: NewID(), Run: seen.Run, Subtype: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, CallOutstanding: f.CallOutstanding,
+		ID: NewID(), Run: seen.Run, Subtype: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, DespiteOutstandingCall: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
 	if _, err := c.Settlements.record(ctx, tr, by); errors.Is(err, background.ErrConflict) {

@@ -101,7 +101,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 		}
 	case receipts.Reconciled:
 		p.Finding, p.Moved, p.Reference, p.Error = string(tr.Result.Class), tr.Result.Moved, tr.Result.Reference, receipts.Failure{}
-		p.Reason, p.FindingReference, p.CallOutstanding = tr.Reason, tr.Result.Reference, tr.CallOutstanding
+		p.Reason, p.FindingReference, p.CallOutstanding = tr.Reason, tr.Result.Reference, tr.DespiteOutstandingCall
 		p.Ended = before.State.Waiting() && !after.State.Live()
 	}
 	return p
@@ -111,7 +111,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 func callState(tr *background.Transition) string {
 	f := tr.Result.Failure
 	switch {
-	case tr.CallStillRunning:
+	case tr.LeavesCallOutstanding:
 		return receipts.CallOut
 	case f != nil && (f.Type == background.FailureTimeout || f.Type == background.FailureInterrupted):
 		return receipts.CallOver

@@ -39,7 +39,7 @@ func TestTransitionsKeepOutstandingCalls(t *testing.T) {
 			t.Errorf("%s: stored %v, answered %v; want %v (%v)", fact, stored.Run.OutstandingCalls, now.Run.OutstandingCalls, want, err)
 		}
 	}
-	leave := func(m *background.Transition) { m.CallStillRunning = true }
+	leave := func(m *background.Transition) { m.LeavesCallOutstanding = true }
 	step(1, nil, receipts.AttemptStarted, nil)
 	step(1, []int{1}, receipts.AttemptInterrupted, leave)
 	step(2, []int{1}, receipts.AttemptStarted, nil)
@@ -86,7 +86,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 			}
 			claim := func(m *background.Transition) { m.Session = session.ID }
 			err := errors.Join(made(receipts.AttemptStarted, claim),
-				made(receipts.AttemptInterrupted, func(m *background.Transition) { m.CallStillRunning = true }), made(receipts.AttemptStarted, claim))
+				made(receipts.AttemptInterrupted, func(m *background.Transition) { m.LeavesCallOutstanding = true }), made(receipts.AttemptStarted, claim))
 			if err != nil {
 				t.Fatal(err)
 			}
