@@ -378,7 +378,7 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 	}
 	d := &delivery{m: m, family: l.family, run: p.run, notificationNumber: p.run.NotificationNumber, inFlight: p.inFlight, claimTimeout: make(chan struct{}), probe: true}
 	for {
-		if m.claimGate.admit() != nil {
+		if m.claimGate.acquireSlot() != nil {
 			return probeInconclusive, d.run
 		}
 		claim, err := d.claim()
@@ -399,8 +399,8 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 			l.deferRun(p.run.ID)
 			return probeInconclusive, d.run
 		}
-		retry, result := l.lookupExpiredKey(d, t)
-		if !retry {
+		claimAgain, result := l.lookupExpiredKey(d, t)
+		if !claimAgain {
 			l.deferRun(p.run.ID)
 			return result, d.run
 		}
@@ -411,7 +411,7 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 // have expired. It returns true when the run may be claimed after that. The lookup of a fallback
 // probe whose failures are not charged only tests the target: it is not recorded, unless it fails
 // finally.
-func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (retry bool, result probeResult) {
+func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (claimAgain bool, result probeResult) {
 	if t.kind == kindFallback && !t.alwaysCharges {
 		switch lookup, wasInterrupted := l.m.caller.lookup(l.family, d.run); {
 		case wasInterrupted:
@@ -422,11 +422,11 @@ func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (retry bool,
 			return false, probeFailed
 		}
 	}
-	retry, _ = d.lookupBeforeClaim()
-	if !retry && (d.run.Class == Executed || d.run.State.Waiting() && d.run.Class == NotExecuted) {
+	claimAgain, _ = d.lookupBeforeClaim()
+	if !claimAgain && (d.run.Class == Executed || d.run.State.Waiting() && d.run.Class == NotExecuted) {
 		return false, probeAnswered
 	}
-	return retry, probeInconclusive
+	return claimAgain, probeInconclusive
 }
 
 // runClaimed makes the claimed attempt and records its end.

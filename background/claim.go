@@ -48,7 +48,7 @@ type claimRecord struct {
 
 // lookupBeforeClaim looks up a run that may not be called again because its operation key may
 // have expired, and records the result. It returns true when the run may be claimed after that.
-func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
+func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 	if d.lookedUp {
 		// Resolved a moment ago and unknown again: another run of the case is active.
 		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
@@ -75,8 +75,8 @@ func (d *delivery) lookupBeforeClaim() (retry bool, err error) {
 // claim of a delivery may time out.
 func (d *delivery) onClaimTimeout() { d.claimTimeoutOnce.Do(func() { close(d.claimTimeout) }) }
 
-// admitTimeout is how long a delivery waits for the journal before it goes back to asynq.
-const admitTimeout = time.Second
+// journalTimeout is how long a delivery waits for the journal before it goes back to asynq.
+const journalTimeout = time.Second
 
 // claimGate decides whether this process may claim, and acquires the slots of deliveries.
 type claimGate struct {
@@ -142,9 +142,9 @@ func (g *claimGate) serversErr() error {
 	return errors.Join(g.blockedByConfig(), g.redisOwner.err())
 }
 
-// admit acquires a slot for a delivery while the journal can be written. Its error tells asynq
+// acquireSlot acquires a slot for a delivery while the journal can be written. Its error tells asynq
 // when to deliver the run again.
-func (g *claimGate) admit() error {
+func (g *claimGate) acquireSlot() error {
 	for {
 		if err := g.awaitHealth(); err != nil {
 			return err
@@ -170,7 +170,7 @@ func (g *claimGate) awaitHealth() error {
 		return nil
 	default:
 	}
-	timeout := time.NewTimer(admitTimeout)
+	timeout := time.NewTimer(journalTimeout)
 	defer timeout.Stop()
 	select {
 	case <-writable:

@@ -53,13 +53,13 @@ func archiveErrorFor(r Run) error {
 func (d *delivery) process() error {
 	for {
 		// The slot comes before the claim, so that a started attempt is running.
-		if err := d.m.claimGate.admit(); err != nil {
+		if err := d.m.claimGate.acquireSlot(); err != nil {
 			return err
 		}
 		claim, err := d.claim()
 		if err != nil {
 			d.m.slots.release()
-			if retry, err := d.onClaimRefused(err); !retry {
+			if claimAgain, err := d.onClaimRefused(err); !claimAgain {
 				return err
 			}
 			continue
@@ -108,7 +108,7 @@ const unknownTargetDelay = time.Minute
 const outstandingCallsDelay = time.Minute
 
 // onClaimRefused handles the error of a claim. It returns true when the run may be claimed now.
-func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
+func (d *delivery) onClaimRefused(cause error) (claimAgain bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
 		err := d.waitUntilDue(d.run)
@@ -160,7 +160,7 @@ func (d *delivery) onClaimRefused(cause error) (retry bool, err error) {
 
 // deadLetterUnrecordable dead-letters a run that cannot be claimed because of its values. A
 // person has to look at it. It returns true when the run changed meanwhile and may be claimed again.
-func (d *delivery) deadLetterUnrecordable(cause error) (retry bool, err error) {
+func (d *delivery) deadLetterUnrecordable(cause error) (claimAgain bool, err error) {
 	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
 	tr.Reason, tr.Result.Failure = ReasonUnrecordable, unrecordableFailure(Result{}, cause)
 	after, err := d.m.recorder.write(d.family, tr)
@@ -173,7 +173,7 @@ func (d *delivery) deadLetterUnrecordable(cause error) (retry bool, err error) {
 
 // onWaitingRunWritten handles the result of a transition of a run that waits, and sets d.run to the run
 // after it. It returns true when the run may be claimed.
-func (d *delivery) onWaitingRunWritten(after Run, err error) (retry bool, answer error) {
+func (d *delivery) onWaitingRunWritten(after Run, err error) (claimAgain bool, answer error) {
 	switch {
 	case errors.Is(err, errClosed):
 		return false, errUnavailable
@@ -195,7 +195,7 @@ func (d *delivery) onWaitingRunWritten(after Run, err error) (retry bool, answer
 // acknowledgePaused acknowledges the notification of a run that a circuit breaker pauses; the
 // process that closes the breaker notifies again. It returns true when the run may be claimed
 // after all.
-func (d *delivery) acknowledgePaused() (retry bool, err error) {
+func (d *delivery) acknowledgePaused() (claimAgain bool, err error) {
 	if !d.m.breakers.confirmBlocked(d.run) {
 		return true, nil
 	}
@@ -250,7 +250,7 @@ func (d *delivery) waitUntilDue(run Run) error {
 // deadLetterAltered dead-letters a run whose request is not the submitted one. Nothing is sent,
 // nothing is looked up, and what is known of its money does not change. It returns true when
 // the run changed meanwhile and may be claimed again.
-func (d *delivery) deadLetterAltered(cause error) (retry bool, err error) {
+func (d *delivery) deadLetterAltered(cause error) (claimAgain bool, err error) {
 	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
 	tr.Reason = ReasonRequestAltered
 	tr.Result.Failure = &Failure{Type: ReasonRequestAltered, Message: cause.Error()}

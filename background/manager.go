@@ -248,7 +248,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}()
 	select {
 	case <-registered:
-	case <-time.After(admitTimeout): // nothing is dequeued until it is registered
+	case <-time.After(journalTimeout): // nothing is dequeued until it is registered
 	case <-ctx.Done():
 	case <-m.stop:
 	}
