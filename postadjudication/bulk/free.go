@@ -145,7 +145,7 @@ func (p *Planner) addFreeable(ctx context.Context, items []plans.Item, cases []j
 
 // freeReservation frees the reservation of an item's case. No call can start meanwhile: the
 // change is written only if the case has not changed since it was planned.
-func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, by casework.Guard) error {
+func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, guard casework.Guard) error {
 	found, err := w.journal.Letters.ByID(ctx, i.Run)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (w *planWork) freeReservation(ctx context.Context, i *plans.Item, by casewo
 	case gate != "":
 		return casework.RefusedBy(gate, found[0].Snapshot)
 	}
-	err = w.applier.ApplyAsRead(ctx, found[0], by.Letter(casework.Freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
+	err = w.applier.ApplyAsRead(ctx, found[0], guard.Letter(casework.Freeing(w.plan.StartedBy, w.plan.Reason, w.spec.Reference, w.now())))
 	if err == nil {
 		w.applier.Engine.Wake(i.Run)
 	}

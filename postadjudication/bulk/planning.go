@@ -365,7 +365,7 @@ func itemFor(position int64, s journal.Snapshot, gate refusal.Gate) plans.Item {
 }
 
 // recordFinding records the finding of a plan.
-func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, by casework.Guard) error {
+func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, guard casework.Guard) error {
 	found := w.spec.Finding
 	if found == nil {
 		return &refusal.FieldError{Field: "finding", Problem: "is missing from the plan"}
@@ -375,7 +375,7 @@ func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, by casework
 	if found.Lookup {
 		asked.Class = found.Class
 	}
-	_, err := w.applier.Reconcile(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, f, asked, by)
+	_, err := w.applier.Reconcile(ctx, w.plan.Tenant, i.Run, w.plan.StartedBy, f, asked, guard)
 	var refused *refusal.RefusedError
 	if errors.As(err, &refused) && refused.Gate == refusal.GateRunning {
 		return errAttemptRunning

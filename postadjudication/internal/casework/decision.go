@@ -22,12 +22,12 @@ type Guard struct {
 // Letter guards decisions about letters.
 func (g Guard) Letter(decide LetterDecision) LetterDecision {
 	return func(f journal.LetterRow) (journal.Change, error) {
-		return g.run(func(*journal.Snapshot) (journal.Change, error) { return decide(f) })(&f.Snapshot)
+		return g.wrap(func(*journal.Snapshot) (journal.Change, error) { return decide(f) })(&f.Snapshot)
 	}
 }
 
-// run guards decisions about runs.
-func (g Guard) run(decide journal.Decision) journal.Decision {
+// wrap guards decisions about runs.
+func (g Guard) wrap(decide journal.Decision) journal.Decision {
 	if g.Head == nil && g.Stamp == nil {
 		return decide
 	}

@@ -102,12 +102,12 @@ func lookupURL(executor escrow.Executor) string {
 }
 
 // ReconcileByLookup runs a planned lookup at the escrow service of this process.
-func (c *Applier) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, by Guard) error {
+func (c *Applier) ReconcileByLookup(ctx context.Context, tenant string, id background.RunID, actor string, guard Guard) error {
 	found, asked, err := c.LookupFinding(ctx, tenant, id)
 	if err != nil {
 		return err
 	}
-	_, err = c.Reconcile(ctx, tenant, id, actor, found, asked, by)
+	_, err = c.Reconcile(ctx, tenant, id, actor, found, asked, guard)
 	return err
 }
 
@@ -152,7 +152,7 @@ func lookupUnclear(found background.Result) string {
 
 // Reconcile records a finding of an actor, or of a lookup, and returns the transaction of its
 // case.
-func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.RunID, actor string, f Finding, asked LookupSource, by Guard) (transaction string, err error) {
+func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.RunID, actor string, f Finding, asked LookupSource, guard Guard) (transaction string, err error) {
 	seen, err := c.FindingRun(ctx, tenant, id, f, asked)
 	if err != nil {
 		return "", err
@@ -161,7 +161,7 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 		ID: NewID(), Run: seen.Run, Subtype: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, DespiteOutstandingCall: f.CallOutstanding,
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
-	if _, err := c.Settlements.record(ctx, tr, by); errors.Is(err, background.ErrConflict) {
+	if _, err := c.Settlements.record(ctx, tr, guard); errors.Is(err, background.ErrConflict) {
 		return "", c.explainLostGuard(ctx, id, err)
 	} else if err != nil {
 		return "", err

@@ -97,12 +97,12 @@ func (a *caseRuns) activeRun(s *journal.Snapshot) (background.Run, error) {
 	return a.byID[s.Case.ActiveRun], nil
 }
 
-// decideLate decides on the answer of an attempt that had already ended. A payment is a fact
+// lateChangeOf returns the change that the answer of an attempt makes that had already ended. A payment is a fact
 // whatever has happened since. Under the case's current operation key it settles the case,
 // ends a waiting run as succeeded, and closes an open letter as reconciled. Under another
 // key it ends the waiting run, which must not pay as well. A running run ends when its
 // attempt finishes.
-func decideLate(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	run, err := tr.Apply(s.Run)
 	if err != nil {
 		return journal.Change{}, err

@@ -63,12 +63,12 @@ func (f *PlainFamily) Record(ctx context.Context, tr background.Transition) (bac
 	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, tr)
 	}
-	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, func(s *journal.Snapshot) (journal.Change, error) { return f.decide(tr, s) })
+	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, func(s *journal.Snapshot) (journal.Change, error) { return f.changeOf(tr, s) })
 	return s.Run, err
 }
 
-// decide returns the change that a transition makes to a run.
-func (f *PlainFamily) decide(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+// changeOf returns the change that a transition makes to a run.
+func (f *PlainFamily) changeOf(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	if tr.Subtype == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return journal.Change{}, err

@@ -38,7 +38,7 @@ var _ background.LeaseStore = RemoteRuns{}
 // service recognises no operation key.
 func (r RemoteRuns) ClaimDue(ctx context.Context, at time.Time, want lease.Want, start func(background.Run) background.Transition) ([]background.Claimed, error) {
 	begun := map[background.RunID]bool{}
-	claimed, err := r.LeaseStore.ClaimDue(ctx, &journal.Claim{Want: want, At: at, Decide: r.decide, Start: func(run background.Run) background.Transition {
+	claimed, err := r.LeaseStore.ClaimDue(ctx, &journal.Claim{Want: want, At: at, Decide: r.changeOf, Start: func(run background.Run) background.Transition {
 		begun[run.ID] = true
 		return start(run)
 	}})
@@ -57,9 +57,9 @@ func (r RemoteRuns) ClaimDue(ctx context.Context, at time.Time, want lease.Want,
 	}), err
 }
 
-func (r RemoteRuns) decide(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+func (r RemoteRuns) changeOf(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	if s.Run.Family == Family {
-		return r.decideSettlement(redactTransition(tr), s)
+		return r.settlementChange(redactTransition(tr), s)
 	}
 	f := r.Families[s.Run.Family]
 	if f == nil || f.LeaseTerms == nil {
@@ -68,15 +68,15 @@ func (r RemoteRuns) decide(tr background.Transition, s *journal.Snapshot) (journ
 	length, limit := f.LeaseTerms(s.Run.Payload)
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, length, DefaultLease), MaxLease)
 	tr.Lease.Limit = min(limit, MaxLease)
-	return f.decide(redactTransition(tr), s)
+	return f.changeOf(redactTransition(tr), s)
 }
 
-// decideSettlement returns the change that claims an adjudication for a worker.
-func (r RemoteRuns) decideSettlement(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+// settlementChange returns the change that claims an adjudication for a worker.
+func (r RemoteRuns) settlementChange(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	f := r.Settlements
 	tr.Lease.Limit = r.leaseLimit(&s.Run, tr.At)
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, DefaultLease), MaxLease)
-	ch, err := f.decide(tr, s, nil)
+	ch, err := f.changeOf(tr, s, nil)
 	if err == nil && ch.After.Run.State != background.Running {
 		err = unclaimable(ch.After.Run.Reason) // see onPaidUnderOlderKey
 	}

@@ -92,18 +92,18 @@ func (f *SettlementFamily) Record(ctx context.Context, tr background.Transition)
 	return f.record(ctx, tr, Guard{})
 }
 
-func (f *SettlementFamily) record(ctx context.Context, tr background.Transition, by Guard) (background.Run, error) {
+func (f *SettlementFamily) record(ctx context.Context, tr background.Transition, guard Guard) (background.Run, error) {
 	tr = redactTransition(tr)
 	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, tr)
 	}
 	var runs *caseRuns
 	for {
-		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, by.run(func(s *journal.Snapshot) (ch journal.Change, err error) {
+		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, guard.wrap(func(s *journal.Snapshot) (ch journal.Change, err error) {
 			if tr.Subtype == receipts.AnsweredLate || tr.Subtype == receipts.Reconciled && s.Run.ClosedUnpaid() {
-				ch, err = decideLate(tr, s, runs)
+				ch, err = lateChangeOf(tr, s, runs)
 			} else {
-				ch, err = f.decide(tr, s, runs)
+				ch, err = f.changeOf(tr, s, runs)
 			}
 			return ch, unrecordableUnlessKnown(err)
 		}))
@@ -131,8 +131,8 @@ func unrecordableUnlessKnown(err error) error {
 	return fmt.Errorf("%w: %w", background.ErrUnrecordable, err)
 }
 
-// decide returns the change that a transition makes to a case.
-func (f *SettlementFamily) decide(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+// changeOf returns the change that a transition makes to a case.
+func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	onPaidUnderOlderKey(&tr, s)
 	if tr.Subtype == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
