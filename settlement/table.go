@@ -14,8 +14,8 @@ import (
 // and the effect is zero.
 func Apply(s State, e Event) (State, Effect, error) {
 	r := table[e.Fact]
-	moves := slices.Contains(r.from, s.Progression)
-	if !moves && !slices.Contains(r.stays, s.Progression) {
+	changesStatus := slices.Contains(r.from, s.Progression)
+	if !changesStatus && !slices.Contains(r.stays, s.Progression) {
 		return s, Effect{}, &Refused{From: s.Progression, Fact: e.Fact}
 	}
 	if e.Repeated && (e.Fact == Executed || e.Fact == ExecutedOlder) {
@@ -25,7 +25,7 @@ func Apply(s State, e Event) (State, Effect, error) {
 		return s, Effect{}, err
 	}
 	next, effect := r.money(s, e)
-	if !moves {
+	if !changesStatus {
 		return next, effect, nil
 	}
 	next.Progression, next.ReasonCode = r.to, r.code

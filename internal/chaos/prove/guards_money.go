@@ -146,7 +146,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a settled case stays settled",
-		Edits:    []Edit{{"settlement/table.go", "	if !moves && !slices.Contains(r.stays, s.Progression) {", "	if false {"}},
+		Edits:    []Edit{{"settlement/table.go", "	if !changesStatus && !slices.Contains(r.stays, s.Progression) {", "	if false {"}},
 		CaughtBy: Detector{Package: "./settlement", Test: "TestWhatIsNotInTheTableIsRefused"},
 	},
 	{
