@@ -16,9 +16,9 @@ import (
 // created in the same commit, its workers are notified, and OnDeath is called. No other function writes
 // transitions of which a run may die. excess is what the change pays beyond the adjudication.
 func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, tr background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
-	before := h.unanswered.take(tr.ID)
+	earlier := h.unanswered.take(tr.ID) // of an earlier try of the transition
 	for withoutHandler := false; ; withoutHandler = true {
-		fx := before // unless it is decided again
+		fx := earlier // unless it is decided again
 		s, err := j.CommitTransition(ctx, tr.Run.ID, tr.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
 			fx = effects{}
 			if ch, err = decide(s); err != nil {
