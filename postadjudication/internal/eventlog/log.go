@@ -163,18 +163,18 @@ func (l *Log) WaitEvents(ctx context.Context, tenant string, after Position, lim
 	})
 }
 
-// WaitEventsIn is WaitEvents that makes each read under a limit of its tenant, and waits outside of it. limit
-// calls read, or returns why it did not.
-func (l *Log) WaitEventsIn(ctx context.Context, tenant string, after Position, most int, limit func(ctx context.Context, tenant string, read func()) error) ([]Event, Position, error) {
+// WaitEventsIn is WaitEvents that makes each read in throttle, and waits outside of it. throttle calls read, or
+// returns why it did not.
+func (l *Log) WaitEventsIn(ctx context.Context, tenant string, after Position, limit int, throttle func(ctx context.Context, tenant string, read func()) error) ([]Event, Position, error) {
 	if tenant == "" {
-		return l.Events(ctx, tenant, after, most)
+		return l.Events(ctx, tenant, after, limit)
 	}
 	read := l.Events
 	for pause := PauseMin; ; pause = min(2*pause, PauseMax) {
 		wake := l.signals.wait(tenant)
 		var found []Event
 		next, err := after, error(nil)
-		if refused := limit(ctx, tenant, func() { found, next, err = read(ctx, tenant, after, most) }); refused != nil {
+		if refused := throttle(ctx, tenant, func() { found, next, err = read(ctx, tenant, after, limit) }); refused != nil {
 			err = refused
 		}
 		switch {
