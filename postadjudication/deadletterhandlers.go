@@ -161,7 +161,7 @@ func deadLetterOf(s journal.Snapshot) DeadLetter {
 
 // deadLetterFromReceipt reads a letter from the receipt of its death. With an error the letter has what is
 // known without the body of the receipt.
-func deadLetterFromReceipt(d journal.DeathEvent) (DeadLetter, error) {
+func deadLetterFromReceipt(d journal.DeathReceipt) (DeadLetter, error) {
 	l := DeadLetter{Run: d.Run, Case: d.Case, Tenant: d.Tenant, Family: d.Family, RetryKey: d.RetryKey, DeadAt: d.At}
 	if d.Kind == journal.KindSettlement {
 		l.Transaction = d.Subject

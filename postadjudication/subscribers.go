@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
-// subscribeTimeout bounds reading the current position when OnDeadLetter is called.
+// subscribeTimeout bounds reading the last number when OnDeadLetter is called.
 const subscribeTimeout = 2 * time.Second
 
 // OnDeadLetter calls fn for every run that dies from now on, of every tenant and in every
@@ -57,7 +57,7 @@ func (u *subscribers) add(fn func(context.Context, DeadLetter)) (unsubscribe fun
 	defer cancel()
 	last, err := u.journal.Receipts.LastNumber(readCtx)
 	if err != nil {
-		u.log.Warn("can't read the current position, a subscriber receives all dead letters since the start", zap.Error(err))
+		u.log.Warn("can't read the last number of the order of events, a subscriber receives all dead letters since the start", zap.Error(err))
 		last = u.startNumber
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -120,7 +120,7 @@ func (u *subscribers) close(grace time.Duration) {
 }
 
 const (
-	deathPage     = 100              // rows of the event log whose deaths are read at once; a row has the receipts of one pass of the sequencer
+	deathPage     = 100              // rows of the event log whose deaths are read together; a row has the receipts of one tenant that one statement wrote
 	slowCallAfter = 10 * time.Second // a call that takes longer is logged
 )
 
@@ -185,7 +185,7 @@ func (b *subscriber) waitWake(ctx context.Context, d time.Duration) bool {
 
 // deliverOne calls fn for one death. It uses a goroutine, so that runtime.Goexit in fn ends only
 // that call.
-func (b *subscriber) deliverOne(ctx context.Context, d journal.DeathEvent) {
+func (b *subscriber) deliverOne(ctx context.Context, d journal.DeathReceipt) {
 	l, err := deadLetterFromReceipt(d)
 	if err != nil {
 		b.set.unreadable.Add(1)

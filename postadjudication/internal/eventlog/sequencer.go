@@ -31,15 +31,14 @@ func pauseAfter(took time.Duration) time.Duration {
 	return min(max(sequencePauseMin, sequenceCostFactor*took), sequenceCostMax)
 }
 
-// sequencer assigns committed receipts their positions in the order of events, in one process
-// at a time. It runs every second when idle, and soon after a commit of this process.
+// sequencer gives committed receipts their numbers in the order of events, in one process at a time. It runs every second when idle, and soon after a commit of this process.
 type sequencer struct {
 	journal *journal.Journal
 	signals *signals
 	log     *zap.Logger
 }
 
-// Sequence gives committed receipts their positions until ctx is done.
+// Sequence gives committed receipts their numbers until ctx is done.
 func (l *Log) Sequence(ctx context.Context, log *zap.Logger) {
 	sequencer{l.journal, &l.signals, log}.run(ctx)
 }

@@ -101,9 +101,9 @@ func (r *Receipts) LastNumberOfTenant(ctx context.Context, tenant string) (last 
 	return last, nil
 }
 
-// DeathEvent is the dead-lettered receipt of a run, with its number in the order of all tenants, and fields of
+// DeathReceipt is the dead-lettered receipt of a run, with its number in the order of all tenants, and fields of
 // the run and the case that the receipt does not have.
-type DeathEvent struct {
+type DeathReceipt struct {
 	NumberedReceipt
 	Family   string
 	RetryKey string
@@ -142,12 +142,12 @@ type deathRow struct {
 }
 
 // Deaths reads the deaths of all tenants in the order of events, after a number that
-// LastNumber or Deaths returned. It reads the receipts of at most so many statements.
+// LastNumber or Deaths returned. It reads the receipts of at most logRows rows of the event log.
 // next is the number to go on from; it equals after if there is nothing new.
-func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (found []DeathEvent, next int64, err error) {
+func (r *Receipts) Deaths(ctx context.Context, after int64, logRows int) (found []DeathReceipt, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	if err := r.readDB.QueryRowContext(ctx, deathsUntilSQL, after, statements).Scan(&next); err != nil {
+	if err := r.readDB.QueryRowContext(ctx, deathsUntilSQL, after, logRows).Scan(&next); err != nil {
 		return nil, after, pg.Wrap(err)
 	}
 	if next == after {
@@ -157,9 +157,9 @@ func (r *Receipts) Deaths(ctx context.Context, after int64, statements int) (fou
 	if err := r.readDB.SelectContext(ctx, &rows, deathsSQL, after, next); err != nil {
 		return nil, after, pg.Wrap(err)
 	}
-	found = make([]DeathEvent, len(rows))
+	found = make([]DeathReceipt, len(rows))
 	for i, row := range rows {
-		found[i] = DeathEvent{NumberedReceipt: NumberedReceipt{row.Number, row.Receipt()}, Family: row.Family, RetryKey: row.RetryKey, Kind: Kind(row.Kind), Subject: row.Subject}
+		found[i] = DeathReceipt{NumberedReceipt: NumberedReceipt{row.Number, row.Receipt()}, Family: row.Family, RetryKey: row.RetryKey, Kind: Kind(row.Kind), Subject: row.Subject}
 	}
 	return found, next, nil
 }
