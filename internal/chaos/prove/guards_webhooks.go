@@ -83,7 +83,7 @@ var webhookGuards = []Guard{
 	},
 	{
 		Name:     "how long an event has failed for outlives its process",
-		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/delivery.go", "				i.firstFailed = d.reached.FailingSince\n", "				_ = i\n"}},
+		Edits:    []Edit{{"postadjudication/internal/webhookdelivery/delivery.go", "				i.firstFailed = d.counters.FailingSince\n", "				_ = i\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/webhooks", Test: "TestTheTimeOfTheFirstFailureOutlivesTheProcess"},
 	},
 	{

@@ -35,7 +35,7 @@ type delivery struct {
 	webhook             webhookstore.Webhook
 	def                 Definition
 	queue               *queue
-	reached             webhookstore.Position // what is counted; the queue has the position itself
+	counters            webhookstore.Position // of tries and failures; how far the webhook is, the queue has
 	consecutiveFailures int                   // since the last success: events whose first try failed; beyond freeFailures, every try that failed
 	inFlight            int
 	limit               int       // requests at once: grows with each success, 1 after a failure
@@ -53,7 +53,7 @@ type delivery struct {
 // newDelivery starts the delivery of a webhook. It ends with ctx.
 func newDelivery(ctx context.Context, s *Sender, f *feed, w webhookstore.Webhook, d Definition) *delivery {
 	out := &delivery{
-		Sender: s, feed: f, webhook: w, def: d, reached: w.Position, limit: 1, done: make(chan struct{}),
+		Sender: s, feed: f, webhook: w, def: d, counters: w.Position, limit: 1, done: make(chan struct{}),
 		log: s.log.With(zap.String("tenant", w.Tenant), zap.Stringer("webhook", w.ID)),
 	}
 	out.queue = newQueue(w.Position.ReadTo)
@@ -104,14 +104,14 @@ func (d *delivery) run(ctx, sendCtx context.Context) {
 // is done first.
 func (d *delivery) loadPending(ctx context.Context) bool {
 	for failures := 1; ; failures++ {
-		found, err := d.feed.at(ctx, slices.Sorted(slices.Values(d.reached.Pending)))
+		found, err := d.feed.at(ctx, slices.Sorted(slices.Values(d.counters.Pending)))
 		if err == nil {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.queue.add(0, found...)
 			d.loaded, d.unread = true, time.Time{}
-			if i := d.queue.oldest(); i != nil && !d.reached.FailingSince.IsZero() {
-				i.firstFailed = d.reached.FailingSince
+			if i := d.queue.oldest(); i != nil && !d.counters.FailingSince.IsZero() {
+				i.firstFailed = d.counters.FailingSince
 			}
 			return true
 		}
@@ -129,13 +129,13 @@ func (d *delivery) recordMissing(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed.Add(1)
-	d.reached.Failures++
-	d.reached.LastFailure = err.Error()
-	if d.reached.FailingSince.IsZero() {
-		d.reached.FailingSince = d.now()
+	d.counters.Failures++
+	d.counters.LastFailure = err.Error()
+	if d.counters.FailingSince.IsZero() {
+		d.counters.FailingSince = d.now()
 	}
 	d.unsaved = true
-	if d.now().Sub(d.reached.FailingSince) >= d.giveUp {
+	if d.now().Sub(d.counters.FailingSince) >= d.giveUp {
 		d.pausing = err.Error()
 	}
 }
@@ -145,13 +145,13 @@ func (d *delivery) recordMissing(err error) {
 func (d *delivery) recordUnreadable(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.reached.Failures++
-	d.reached.LastFailure = err.Error()
+	d.counters.Failures++
+	d.counters.LastFailure = err.Error()
 	if d.unread.IsZero() {
 		d.unread = d.now()
 	}
 	if !d.loaded {
-		d.reached.FailingSince = d.unread
+		d.counters.FailingSince = d.unread
 	}
 	d.unsaved = true
 }
@@ -211,7 +211,7 @@ func (d *delivery) take(p page) {
 	defer d.mu.Unlock()
 	d.queue.add(p.to, wanted...)
 	if oldest := d.queue.oldest(); !d.unread.IsZero() && (oldest == nil || oldest.firstFailed.IsZero()) {
-		d.reached.Failures = 0
+		d.counters.Failures = 0
 	}
 	d.unread, d.unsaved = time.Time{}, true
 }
@@ -266,8 +266,8 @@ func (d *delivery) record(a answer) {
 	if a.failures == 0 || d.consecutiveFailures > freeFailures {
 		d.consecutiveFailures++
 	}
-	d.reached.Failures++
-	d.reached.LastFailure = a.failure
+	d.counters.Failures++
+	d.counters.LastFailure = a.failure
 	d.queue.failed(a.item, at, now.Add(d.delay(a.item.failures+1)))
 	if d.consecutiveFailures > freeFailures {
 		d.waitTo = now.Add(d.delay(d.consecutiveFailures - freeFailures))
@@ -281,7 +281,7 @@ func (d *delivery) record(a answer) {
 	case !oldest.firstFailed.IsZero() && at.Sub(oldest.firstFailed) >= d.giveUp:
 		d.pausing = "an event was not accepted for " + d.giveUp.String() + "; the last failure: " + a.failure
 	}
-	if d.reached.Failures == 1 || d.pausing != "" {
+	if d.counters.Failures == 1 || d.pausing != "" {
 		d.log.Warn("an event was not delivered", zap.String("event", a.id), zap.String("failure", a.failure))
 	}
 }
@@ -299,9 +299,9 @@ func (d *delivery) recordCancelled(i *item) {
 func (d *delivery) recordDelivered(i *item) {
 	d.delivered.Add(1)
 	d.queue.delivered(i)
-	d.reached.Delivered++
-	d.reached.DeliveredAt = d.now()
-	d.reached.Failures = 0
+	d.counters.Delivered++
+	d.counters.DeliveredAt = d.now()
+	d.counters.Failures = 0
 	if d.limit = min(d.limit+1, maxInFlight); d.consecutiveFailures > freeFailures {
 		d.queue.retryNow() // the receiver is back
 	}
@@ -320,7 +320,7 @@ func (d *delivery) progress() (webhookstore.Progress, bool) {
 	defer d.mu.Unlock()
 	changed := d.unsaved
 	d.unsaved = false
-	p := d.reached
+	p := d.counters
 	if !d.loaded { // the queue does not have what is pending yet
 		return webhookstore.Progress{ID: d.webhook.ID, Position: p}, changed
 	}

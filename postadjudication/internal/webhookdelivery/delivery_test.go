@@ -39,12 +39,12 @@ func TestFailuresInARowSlowDownTheWhole(t *testing.T) {
 			t.Errorf("after %d failures it waits: %t", n+1, waits)
 		}
 	}
-	if d.limit != 1 || d.inFlight != 0 || d.reached.Failures != 3 || d.reached.LastFailure != "no" || d.failed.Load() != 3 {
-		t.Errorf("%+v", d.reached)
+	if d.limit != 1 || d.inFlight != 0 || d.counters.Failures != 3 || d.counters.LastFailure != "no" || d.failed.Load() != 3 {
+		t.Errorf("%+v", d.counters)
 	}
 	d.record(answer{d.begin(t, begin), result{delivered: true}})
-	if !d.waitTo.IsZero() || d.consecutiveFailures != 0 || d.limit != 2 || d.reached.Failures != 0 || d.reached.Delivered != 1 {
-		t.Errorf("%+v", d.reached)
+	if !d.waitTo.IsZero() || d.consecutiveFailures != 0 || d.limit != 2 || d.counters.Failures != 0 || d.counters.Delivered != 1 {
+		t.Errorf("%+v", d.counters)
 	}
 	for range 4 { // those that failed are due at once
 		d.record(answer{d.begin(t, begin), result{delivered: true}})

@@ -105,7 +105,7 @@ func (f *feed) keptAfter(after int64, limit int) ([]*message, int64) {
 	return nil, f.high
 }
 
-// extend reads what follows from, which is high, until there is something, and keeps it.
+// extend reads after position from, which equals f.high, until it reads something, and keeps that.
 func (f *feed) extend(ctx context.Context, from int64) (err error) {
 	var found []*message
 	to := from
