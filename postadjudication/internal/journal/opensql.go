@@ -231,10 +231,10 @@ var narrowOpenParameters = slices.Concat(
 // narrowOpenColumns are the parameters of narrowOpenSQL as they are sent.
 var narrowOpenColumns = narrowOpenParameters.layout()
 
-// takeNarrowOpen reports whether narrowOpenSQL may write a new case, and then adds its escrow to named. It may
-// if the case has no escrow, or if the amount fits into one that is neither in named, which has those of the
-// same batch, nor in this process's cache.
-func (o *opener) takeNarrowOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
+// pickNarrowOpen reports whether narrowOpenSQL may write a new case. It may if the case has no escrow, or if the
+// amount fits into one that is neither in named, which has those of the same batch, nor in this process's cache.
+// If it may, pickNarrowOpen adds the escrow to named: a second case of that escrow is written with wideOpenSQL.
+func (o *opener) pickNarrowOpen(ch *chainedChange, named map[escrowKey]struct{}) bool {
 	if !ch.hasOneReceipt() {
 		return false
 	}
@@ -325,20 +325,20 @@ func hitOpenPoints(m failpoint.Moment, changes []*chainedChange) {
 }
 
 // flushOpens writes a batch of new cases. Rows that do not fit the narrow statement, and those that it
-// skips, are written with the wide one. A statement can't reserve in an escrow that it inserts itself, so
+// skips, are written with the wide one. The wide statement can't update a row that it inserts itself, so
 // ensureEscrows first inserts the escrows that do not exist.
 func (o *opener) flushOpens(changes []*chainedChange) []pg.Answer[openResult] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer o.SignalCommitted()
 	named := make(map[escrowKey]struct{}, len(changes))
-	return narrowThenWide(changes, func(ch *chainedChange) bool { return o.takeNarrowOpen(ch, named) },
+	return narrowThenWide(changes, func(ch *chainedChange) bool { return o.pickNarrowOpen(ch, named) },
 		func(changes []*chainedChange) ([]openResult, error) { return o.applyNarrowOpens(ctx, changes) },
 		func(_ *chainedChange, opened openResult) bool { return opened.result == conflict },
 		func(changes []*chainedChange) ([]openResult, error) {
 			if _, err := o.ensureEscrows(ctx, changes); err != nil {
 				return nil, err
 			}
-			return applyWideOpens(ctx, o.wideOpenStmt, "", changes)
+			return applyWideOpens(ctx, o.wideOpenStmt, "", changes) // a Statement ignores the text
 		})
 }
