@@ -181,7 +181,7 @@ func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
 type result int
 
 const (
-	conflict       result = iota // a guard did not hold, or the row was locked by another transaction
+	conflict       result = iota // a guard did not hold, or the row was locked by another transaction; the zero value, which narrowwide.go relies on
 	applied                      // committed, or part of the caller's transaction
 	exceedsHeld                  // it exceeds what the escrow has left; decided on the locked row
 	deferred                     // it does not fit into the escrow after others of its batch

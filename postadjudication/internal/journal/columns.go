@@ -67,8 +67,9 @@ var escrowsTable = table{"escrows", []column{
 
 var operationsTable = table{"operations", []column{{"key", oid.T_bytea}, {"case_id", oid.T_uuid}, {"request", oid.T_bytea}}}
 
-// parameters describe the arrays that a statement takes. Each array has one element per row. A column is the
-// name of an array in the statement, and the type of its elements.
+// parameters describe the arrays that a statement takes. Each array has one element per row of its table that the
+// statement writes: those of receipts have one per receipt. A column is the name of an array in the statement, and
+// the type of its elements.
 type parameters []column
 
 // of returns parameters for columns of the table, each named as its column, or otherwise:

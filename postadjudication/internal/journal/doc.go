@@ -62,11 +62,16 @@
 //
 //	a guard fails, or it is locked  the others are written; CommitTransition reads and decides again, and
 //	                                may wait
-//	Postgres refuses a value        the batch is written row by row; this row is ErrUnrecordable, for good
+//	Postgres refuses a value        the batch is written row by row; the caller of this row gets
+//	                                background.ErrUnrecordable, for good
 //	the connection is lost          the outcome of every row is unknown; the caller repeats the same
 //	                                transition, and the run's last transition tells whether it was written
 //	the process dies                the statement is committed whole or not at all; the claims of the
 //	                                process are recovered by its session
+//
+// Of an opening, openWithRetry opens a row again that is locked or did not fit into its escrow after others. Any
+// other error Submit returns. A submission that its sender repeats has a new run id; it finds the case if the first
+// one was written.
 //
 // # Dependencies
 //

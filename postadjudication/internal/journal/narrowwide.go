@@ -72,7 +72,7 @@ func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange
 			out[i].Value = value
 		}
 	case pg.IsContention(err):
-		return out // conflict: CommitTransition decides each row again, and openWithRetry opens it again
+		return out // the zero value of R is conflict: CommitTransition decides each row again, and openWithRetry opens it again
 	case pg.IsDataError(err) && len(changes) > 1:
 		for i := range changes {
 			out[i] = splitOnDataError(changes[i:i+1], run)[0]
@@ -86,7 +86,7 @@ func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange
 }
 
 // scanRowNumbers executes a statement that returns the numbers, from 1, of the rows it
-// wrote, with one value for each.
+// wrote, with one value for each. q is a pg.Statement, which ignores the text.
 func scanRowNumbers(ctx context.Context, q pg.Querier, count int, args []any, each func(n int, value int64)) error {
 	rows, err := q.QueryContext(ctx, "", args...)
 	if err != nil {

@@ -56,7 +56,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 			continue
 		case err != nil:
 			return seen, pg.Wrap(err)
-		case seen.Run.ID == s.Run:
+		case seen.Run.ID == s.Run: // an earlier call wrote it, and its answer was lost
 			return seen, nil
 		}
 		return j.submitToExisting(ctx, seen, s)
@@ -68,7 +68,8 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 // read, because it is gone.
 const openTries = 10
 
-// submitToExisting submits to a case that exists.
+// submitToExisting submits to a case that exists. write tries a batch, and then waits once for the transaction
+// that holds the case or its escrow. A conflict means that the case has changed: it is read and decided again.
 func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submission) (*Snapshot, error) {
 	for {
 		change, err := s.Decide(seen)
@@ -199,6 +200,7 @@ func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened op
 		if opened.result == deferred {
 			_, err = reopen()
 		} else {
+			// The first waiter for a lock waits alone. The others call reopen, which shares a batch, once it has got the lock.
 			_, err = pg.WaitForLock(ctx, o.submitPath, lockName(&ch.After.Case), reopen, func() (res result, err error) {
 				if opened, err = o.openWaiting(ctx, ch); err == nil && opened.result == exceedsHeld {
 					return reopen() // its snapshot does not show what was freed while it waited
@@ -246,7 +248,7 @@ func lockName(c *Case) string {
 // caller's transaction goes on. Only the escrow of a new case may be inserted after a wait, outside of the
 // caller's transaction. After an error that Postgres returned, such as of a value that it refuses, the
 // transaction is aborted and can only be rolled back. It must be READ COMMITTED, else SubmitTx returns
-// ErrIsolation and executes nothing more.
+// ErrIsolation and executes nothing more. s.Open must not be nil.
 func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snapshot, error) {
 	if err := readCommitted(ctx, tx); err != nil {
 		return new(Snapshot), err
