@@ -26,8 +26,10 @@ type submissions struct {
 
 // Submit hands over an adjudication. When it returns Created, the run is committed and will
 // execute, whatever happens to this process or to Redis. ctx bounds the wait for a turn to validate a
-// long payload, the reads, and the wait for another transaction that holds the case or its escrow, which
-// ends after 2 s at most. Once the run is queued for a commit, Submit returns only with its outcome.
+// long payload, and the reads. While another transaction holds the case or its escrow, Submit tries again
+// for 2 s. A try waits for the lock of each for 2 s at most, so that all tries end after some 6 s. While
+// others change the case, Submit decides again until ctx ends. Once the run is queued for a commit, Submit
+// returns only with its outcome.
 // The notification is sent in the background; while 512 are being sent, Submit sends it itself, for 5 s
 // and until ctx ends at most.
 //
@@ -77,12 +79,12 @@ func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 }
 
 // SubmitTx hands over an adjudication inside the caller's transaction: the run
-// exists if and only if that commits. Call Submitted.Notify after the commit. SubmitTx waits for
-// no lock of another transaction: where one holds the case or its escrow, the reply is Busy. The reply is
-// IsolationUnsupported where the isolation level is not READ COMMITTED. After every reply, and after a
-// *FieldError, the transaction can go on.
+// exists if and only if that commits. Call Submitted.Notify after the commit. Where another transaction
+// holds the case or its escrow, the reply is Busy. SubmitTx waits for no lock but that of an escrow which
+// another transaction is inserting. Where the isolation level is not READ COMMITTED, the reply is
+// IsolationUnsupported. After every reply, and after a *FieldError, the transaction can go on.
 //
-// Two things are committed at once, outside the transaction: the row of an escrow that is new, with
+// Two things are committed immediately, outside the transaction: the row of an escrow that is new, with
 // nothing reserved, and the receipt of a refusal with CaseEnded.
 //
 // Errors: as of Submit. After any other than a *FieldError or ErrClosed the transaction may be aborted:
@@ -106,13 +108,13 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 	return s.completeReply(ctx, &ad, out, false)
 }
 
-// maxConcurrent bounds the transactions whose adjudications a SubmitBatch submits at once.
+// maxConcurrent bounds the transactions whose adjudications a SubmitBatch submits concurrently.
 const maxConcurrent = 512
 
 // SubmitBatch hands over many adjudications; they share commits with each other and with other calls. It
 // returns one result and one error for each adjudication, in the order of the input, each as of Submit:
 // nothing is atomic over the batch. Adjudications of one transaction are submitted in the order given, also
-// after an error of one before. Those of 512 transactions are submitted at once.
+// after an error of one before. Those of 512 transactions are submitted concurrently.
 func (s *submissions) SubmitBatch(ctx context.Context, as []Adjudication) ([]Submitted, []error) {
 	out, errs := make([]Submitted, len(as)), make([]error, len(as))
 	type transactionKey struct{ tenant, transaction string }

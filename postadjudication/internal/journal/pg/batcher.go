@@ -8,10 +8,10 @@ import (
 )
 
 // A Batcher lets concurrent callers share one statement and one commit. It has one goroutine that flushes.
-// While that is busy, rows queue up. A lone row is flushed at once. Only after a batch of at least lingerMinRows
+// While that is busy, rows queue up. A lone row is flushed immediately. Only after a batch of at least lingerMinRows
 // does the goroutine linger, until lingerTarget rows are queued or lingerTime is over. lingerTarget is the
 // size of the fullest recent batch, but at most lingerMaxRows: with so many rows, probably all callers have
-// queued theirs. If it lingered longer, the callers and the server would work in turns instead of at once.
+// queued theirs. If it lingered longer, the callers and the server would work in turns instead of concurrently.
 //
 // No batch holds two rows of one key: of several rows that match one target an UPDATE would
 // apply one and drop the others silently.
