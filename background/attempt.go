@@ -19,7 +19,7 @@ type callOutcome struct {
 	trace       string        // id of the call's trace
 	lateAnswer  <-chan Result // set when the call still runs; receives its result
 	onAnswered  func()        // set with lateAnswer; to be called after the answer
-	probe       bool          // a probe of an open breaker: a failure is not the run's
+	probe       bool          // a probe whose failure does not charge the run's budget; only breakerLeader.runClaimed sets it
 }
 
 // handlerCaller calls handlers and lookups, within their limits.

@@ -17,6 +17,9 @@ import (
 //	   ▲                 │ │ └───▶ dead_lettered (letter open), discarded
 //	   └── scheduled ◀───┘ └─────▶ cancelled
 //
+// A run that waits, pending or scheduled, also ends without a claim: succeeded by a finding, cancelled,
+// dead_lettered or discarded.
+//
 // Errors: ErrNotDue, ErrExpired, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
 // ErrReconcileFirst, ErrConflict. Any other error is final: the same transition gets it again.
 func (tr Transition) Apply(now Run) (Run, error) {

@@ -64,8 +64,9 @@ type State struct {
 }
 
 // Underfunded reports whether a payment under another key took from the reservation of
-// the present generation, so that the rest does not cover what is left to be moved. No
-// attempt may begin then: it could pay a second time for the same decision.
+// the present generation, so that the rest does not cover what is left to be moved:
+// Reserved < Asked - Moved. No attempt may begin then: it could pay a second time for the same
+// decision.
 func (s State) Underfunded() bool { return !s.Progression.Ended() && s.Reserved < s.Asked-s.Moved }
 
 // NeedsOlderPaid reports whether an executed event must have [Event.OlderPaid]: nothing is

@@ -155,8 +155,8 @@ func (f *Settlement) executed(run receipts.RunID, p receipts.Payload) settlement
 	return e
 }
 
-// SettlementEvent returns the event of a settlement that a transition of its run is; ok is false
-// if it is none. executed says that the answer or finding of the transition states a payment,
+// SettlementEvent maps a transition to the settlement event that it causes, and reports false if it
+// causes none. executed says that the answer or finding of the transition states a payment,
 // and paid how much, in minor units. The caller sets Outcome, Repeated, OlderPaid and KeepReserved.
 func SettlementEvent(transition receipts.Subtype, executed bool, paid int64) (e settlement.Event, ok bool) {
 	switch transition {

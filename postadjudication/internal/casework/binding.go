@@ -24,7 +24,7 @@ func checkBinding(r *background.Run) error {
 }
 
 // callOf returns the call of a run that is bound to its receipts. No other function makes a
-// Call. The error is an alteredRequest, or that of a request that can't be parsed.
+// Call. The error is an alteredRequest.
 func callOf(r background.Run, attempt int) (escrow.Call, error) {
 	if err := checkBinding(&r); err != nil {
 		return escrow.Call{}, err

@@ -217,7 +217,7 @@ func onEndedCase(tr *background.Transition, s *journal.Snapshot) {
 // ran: another attempt could pay a second time. The payment itself ends a waiting run, but
 // earlier versions left it waiting: then its claim ends it.
 func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
-	if !s.Case.State.Underfunded() {
+	if !s.Case.State.Underfunded() { // the reservation covers what is left to be moved
 		return
 	}
 	switch tr.Subtype {
