@@ -300,7 +300,7 @@ func (tr Transition) reduced(id TransitionID, form int, cause error) Transition 
 	}
 	tr.Lookup, tr.Reason = "", ReasonUnrecordable
 	if tr.Subtype != receipts.AnsweredLate {
-		tr.Subtype, tr.NextRetryAt = receipts.DeadLettered, tr.At
+		tr.Subtype, tr.NextRetryAt = receipts.DeadLettered, time.Time{}
 		if tr.Charge == ChargeNothing {
 			tr.Charge = ChargeAttempt
 		}
