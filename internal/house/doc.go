@@ -49,6 +49,7 @@
 //	transition           one change of a run and its case, with its receipts, in one commit
 //	reservation          what of an escrow is kept for a case, so that no other case gets it
 //	delta                what one commit adds to the sums of an escrow, stored until it is folded into them
+//	committed            of an escrow: reserved, released and refunded together; of a change: written for good
 //	outstanding call     a call that was given up and may still be executed
 //	slot                 the right to begin one handler call; a process has a fixed number of them, and a call gives its
 //	                     own back when it ends, or after a second unless three times as many calls are on without one;
@@ -89,7 +90,8 @@
 //	lease                what a remote worker holds while it executes an attempt; it ends if no heartbeat comes
 //	                     for its length
 //	holder               of a lease, the remote worker that fetched it; of a fingerprint, the job that has it
-//	answer               what a remote worker says of a leased attempt: ack, nack or hand back
+//	answer               of a remote worker: what it says of a leased attempt: ack, nack or hand back; of an escrow service
+//	                     or a receiver: its response; of a delivery: what it tells asynq to do with the task
 //	ack, nack            the attempt succeeded, failed
 //	hand back            to give up a leased attempt without making it: it spends nothing, and the run can be
 //	                     fetched at once
@@ -127,6 +129,7 @@
 //	circuit breaker      what stops the calls of one escrow service
 //	open                 of a circuit breaker: no call but probes
 //	half-open            of a circuit breaker: a growing number of calls
+//	probe                an attempt of a run that a circuit breaker pauses, to learn whether the service works
 //
 // Dead letters:
 //
@@ -154,6 +157,7 @@
 //	                     (background.LeaseStore), of access keys, of plans, of archive files
 //	engine               package background, with background.Manager; a service holds it as engine.Engine
 //	journal              the engine's store on Postgres (postadjudication/internal/journal)
+//	row                  of a table; of a batch: what one caller queues, such as a change, until it is written
 //	narrow statement     writes the rows of a batch that are of the most frequent kind, with fewer columns
 //	wide statement       writes rows of every kind
 //	slow path            the few connections of statements that may wait for a lock, one at a time a lock
