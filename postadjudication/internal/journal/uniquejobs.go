@@ -66,11 +66,11 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 				return ErrBusy // the holder changed since it was read
 			}
 		}
-		opening, err := s.Open()
+		change, err := s.Open()
 		if err != nil {
 			return err
 		}
-		if snap, err = j.opener.openTx(ctx, tx, opening); err != nil {
+		if snap, err = j.opener.openTx(ctx, tx, change); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, claimFingerprintSQL, s.Tenant, s.Fingerprint[:], snap.Case.ID.String(), nullTime(s.Until))
