@@ -239,7 +239,7 @@ func TestExpiredKeyIsNotCalledAgain(t *testing.T) {
 			if got := h.events(r.ID); r.State != c.state || h.calls.Load() != c.calls || !slices.Equal(got, want) {
 				t.Errorf("calls %d, run %+v, events %v", h.calls.Load(), r, got)
 			}
-			if r.State == background.DeadLettered && (r.Reason != background.ReasonOutcomeUnknown || r.BudgetSpent != 1 || r.UnresolvedUnknowns != 1) {
+			if r.State == background.DeadLettered && (r.Reason != background.ReasonOutcomeUnknown || r.BudgetSpent != 1 || r.UnknownOpen != 1) {
 				t.Errorf("run %+v", r)
 			}
 		})

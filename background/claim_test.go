@@ -36,7 +36,7 @@ func (h *fixture) checkNothingCharged(w *worker, id background.RunID) {
 	if interrupted.Charge != background.ChargeNothing || interrupted.LeavesCallOutstanding || interrupted.Result.Class != background.NotExecuted || interrupted.Result.Failure.Type != background.FailureStaleClaim {
 		h.t.Errorf("transition %+v", interrupted)
 	}
-	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnresolvedUnknowns != 0 || run.HasOutstandingCall() {
+	if run.BudgetSpent != 0 || run.Recoveries != 0 || run.UnknownOpen != 0 || run.HasOutstandingCall() {
 		h.t.Errorf("run %+v", run)
 	}
 	if n := w.Stats().StaleClaims; n != 1 {

@@ -124,7 +124,7 @@ func provenUnpaid(run Run, res Result) bool {
 	if !run.MovesMoney() {
 		return res.Class != Executed
 	}
-	return res.Class == NotExecuted && run.Class != Unknown && run.UnresolvedUnknowns == 0
+	return res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
 }
 
 // resolve ends a run that may have moved money: no dead letter is opened before a lookup.

@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 		"success":                             {Run{}, paid, nil, success(paid, ""), false},
 		"success of the last attempt":         {Run{BudgetSpent: 2}, paid, nil, success(paid, ""), false},
 		"success though cancel was requested": {Run{CancelRequested: true}, paid, nil, success(paid, ""), false},
-		"success after an unknown":            {Run{Class: Unknown, UnresolvedUnknowns: 1}, paid, nil, success(paid, ""), false},
+		"success after an unknown":            {Run{Class: Unknown, UnknownOpen: 1}, paid, nil, success(paid, ""), false},
 		"failure, known to be paid":           {Run{Class: Executed}, refused, nil, success(refused, Executed), false},
 
 		"first failure":              {Run{}, refused, nil, retry(refused, 25*time.Millisecond), false},
@@ -64,11 +64,11 @@ func TestDecide(t *testing.T) {
 		"cancel of a final refusal":        {Run{CancelRequested: true}, declined, nil, ending{subtype: receipts.Cancelled, result: declined}, false},
 		"cancel, this attempt unknown":     {Run{CancelRequested: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
 		"cancel, an earlier one unknown":   {Run{CancelRequested: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
-		"cancel, unknown in another run":   {Run{CancelRequested: true, UnresolvedUnknowns: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"cancel, unknown in another run":   {Run{CancelRequested: true, UnknownOpen: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
 		"unknown, budget spent":            {Run{BudgetSpent: 2}, vague, nil, ending{}, true},
 		"unknown, final":                   {Run{}, finalUnknown, nil, ending{}, true},
 		"refused after an earlier unknown": {Run{BudgetSpent: 2, Class: Unknown}, refused, nil, ending{}, true},
-		"refused, unknown in another run":  {Run{BudgetSpent: 2, UnresolvedUnknowns: 1}, refused, nil, ending{}, true},
+		"refused, unknown in another run":  {Run{BudgetSpent: 2, UnknownOpen: 1}, refused, nil, ending{}, true},
 		"looked up: paid":                  {Run{BudgetSpent: 2}, vague, &paid, success(foundPaid, Executed), false},
 		"looked up: not paid":              {Run{BudgetSpent: 2}, vague, &refused, deadLetter(vague, NotExecuted, ReasonRetryExhausted), false},
 		"looked up: unknown":               {Run{BudgetSpent: 2}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
@@ -97,11 +97,11 @@ func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
 	if end, needsLookup := decide(Run{BudgetSpent: 2}, vague, nil, noon); needsLookup || end.subtype != receipts.DeadLettered {
 		t.Errorf("%+v, %v", end, needsLookup)
 	}
-	if end, needsLookup := decide(Run{Class: Unknown, UnresolvedUnknowns: 1, CancelRequested: true}, vague, nil, noon); needsLookup || end.subtype != receipts.Cancelled {
+	if end, needsLookup := decide(Run{Class: Unknown, UnknownOpen: 1, CancelRequested: true}, vague, nil, noon); needsLookup || end.subtype != receipts.Cancelled {
 		t.Errorf("%+v, %v", end, needsLookup)
 	}
 	waiting := runIn(Scheduled)
-	waiting.Operation, waiting.Class, waiting.UnresolvedUnknowns = [32]byte{}, Unknown, 1
+	waiting.Operation, waiting.Class, waiting.UnknownOpen = [32]byte{}, Unknown, 1
 	if got, err := (Transition{Subtype: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -121,7 +121,7 @@ type Run struct {
 	// in place.
 	OutstandingCalls []int
 
-	UnresolvedUnknowns int       // unresolved unknown attempts of the case
+	UnknownOpen int       // unresolved unknown attempts of the case
 	FirstSentAt        time.Time // first claim under the present operation key
 }
 

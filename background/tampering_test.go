@@ -13,7 +13,7 @@ import (
 func TestTamperingChangesNoRun(t *testing.T) {
 	t.Parallel()
 	for _, state := range []State{Pending, Running, Scheduled, Succeeded, DeadLettered, Cancelled} {
-		now := Run{ID: RunID(uuid.New()), State: state, Attempt: 2, NotificationNumber: 3, Class: Unknown, UnresolvedUnknowns: 1, LastTransition: uuid.New()}
+		now := Run{ID: RunID(uuid.New()), State: state, Attempt: 2, NotificationNumber: 3, Class: Unknown, UnknownOpen: 1, LastTransition: uuid.New()}
 		if state == DeadLettered {
 			now.Letter = LetterOpen
 		}

@@ -100,7 +100,7 @@ func (tr Transition) recordLateAnswer(now Run) (Run, error) {
 }
 
 func (tr Transition) cancelWaiting(now Run) (Run, error) {
-	if now.MovesMoney() && (now.Class == Unknown || now.UnresolvedUnknowns > 0) {
+	if now.MovesMoney() && (now.Class == Unknown || now.UnknownOpen > 0) {
 		return now, ErrReconcileFirst
 	}
 	now.State, now.LastTransition = Cancelled, tr.ID
@@ -144,13 +144,13 @@ func (tr Transition) mergeOutcome(now Run) Run {
 	switch class := tr.Result.Class; {
 	case now.Class == Executed:
 	case class == Executed || tr.Lookup == Executed:
-		now.Class, now.UnresolvedUnknowns = Executed, 0
+		now.Class, now.UnknownOpen = Executed, 0
 	case tr.Lookup == NotExecuted || tr.Subtype == receipts.Reconciled && class == NotExecuted:
-		now.Class, now.UnresolvedUnknowns, now.OutstandingCalls = NotExecuted, 0, nil // no call can be outstanding any more
+		now.Class, now.UnknownOpen, now.OutstandingCalls = NotExecuted, 0, nil // no call can be outstanding any more
 	case class == Unknown && (tr.Subtype != receipts.AnsweredLate || tr.Reason == ReasonUnrecordable):
-		now.Class, now.UnresolvedUnknowns = Unknown, now.UnresolvedUnknowns+1
+		now.Class, now.UnknownOpen = Unknown, now.UnknownOpen+1
 	case class == NotExecuted && now.Class != Unknown && tr.Subtype != receipts.AnsweredLate:
-		if now.Class = NotExecuted; now.MovesMoney() && now.UnresolvedUnknowns > 0 {
+		if now.Class = NotExecuted; now.MovesMoney() && now.UnknownOpen > 0 {
 			now.Class = Unknown // because of another run of the case
 		}
 	}

@@ -117,7 +117,7 @@ func TestApplyGuards(t *testing.T) {
 		"cancel of an unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Class = Unknown }), ErrReconcileFirst},
 		"cancel while another run is unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Pending),
-			changed(Pending, func(r *Run) { r.UnresolvedUnknowns = 1 }), ErrReconcileFirst},
+			changed(Pending, func(r *Run) { r.UnknownOpen = 1 }), ErrReconcileFirst},
 		"dead letter of a run attempted since": {deadLettered, runIn(Scheduled), changed(Scheduled, func(r *Run) { r.Attempt++ }), ErrConflict},
 		"dead letter of a run resolved since": {deadLettered, changed(Scheduled, func(r *Run) { r.Class = Unknown }),
 			changed(Scheduled, func(r *Run) { r.Class = NotExecuted }), ErrConflict},
@@ -196,7 +196,7 @@ func TestEndsSpendTheirBudgetAndKeepTheFailure(t *testing.T) {
 
 func TestMergeOutcome(t *testing.T) {
 	t.Parallel()
-	running := func(c Class, open int) Run { r := runIn(Running); r.Class, r.UnresolvedUnknowns = c, open; return r }
+	running := func(c Class, open int) Run { r := runIn(Running); r.Class, r.UnknownOpen = c, open; return r }
 	ended := receipts.RetryScheduled
 	for name, c := range map[string]struct {
 		now  Run
@@ -223,8 +223,8 @@ func TestMergeOutcome(t *testing.T) {
 			t.Parallel()
 			c.m.Run = c.now
 			got, err := c.m.Apply(c.now)
-			if err != nil || got.Class != c.want || got.UnresolvedUnknowns != c.open {
-				t.Errorf("class %q, %d open, %v; want %q, %d", got.Class, got.UnresolvedUnknowns, err, c.want, c.open)
+			if err != nil || got.Class != c.want || got.UnknownOpen != c.open {
+				t.Errorf("class %q, %d open, %v; want %q, %d", got.Class, got.UnknownOpen, err, c.want, c.open)
 			}
 		})
 	}
@@ -233,9 +233,9 @@ func TestMergeOutcome(t *testing.T) {
 func TestReconcileClearsOrCloses(t *testing.T) {
 	t.Parallel()
 	letter := runIn(DeadLettered)
-	letter.Class, letter.UnresolvedUnknowns = Unknown, 1
+	letter.Class, letter.UnknownOpen = Unknown, 1
 	cleared, err := Transition{Subtype: receipts.Reconciled, Run: letter, Result: refused}.Apply(letter)
-	if err != nil || cleared.Letter != LetterOpen || cleared.Class != NotExecuted || cleared.UnresolvedUnknowns != 0 {
+	if err != nil || cleared.Letter != LetterOpen || cleared.Class != NotExecuted || cleared.UnknownOpen != 0 {
 		t.Errorf("not executed: %+v, %v", cleared, err)
 	}
 	closed, err := Transition{Subtype: receipts.Reconciled, Run: letter, Result: paid}.Apply(letter)
@@ -250,7 +250,7 @@ func TestAFindingOfAnotherClassIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, state := range []State{Pending, Scheduled, DeadLettered} {
 		run := runIn(state)
-		run.Class, run.UnresolvedUnknowns = Unknown, 1
+		run.Class, run.UnknownOpen = Unknown, 1
 		for _, class := range []Class{NoClass, Unknown, "executed_in_part"} {
 			after, err := Transition{Subtype: receipts.Reconciled, Run: run, Result: Result{Class: class}}.Apply(run)
 			if err == nil || WriteOutcomeKnown(err) || !cmp.Equal(after, run) {
@@ -306,10 +306,10 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 func TestALateAnswerThatPaidIsRecordedThoughNobodyAwaitsIt(t *testing.T) {
 	t.Parallel()
 	run := runIn(Running)
-	run.OutstandingCalls, run.Class, run.UnresolvedUnknowns = []int{1}, Unknown, 1
+	run.OutstandingCalls, run.Class, run.UnknownOpen = []int{1}, Unknown, 1
 	late := Transition{ID: thisTransition, Run: run, Subtype: receipts.AnsweredLate, Result: paid}
 	after, err := late.Apply(run)
-	if err != nil || after.Class != Executed || after.UnresolvedUnknowns != 0 || !slices.Equal(after.OutstandingCalls, []int{1}) {
+	if err != nil || after.Class != Executed || after.UnknownOpen != 0 || !slices.Equal(after.OutstandingCalls, []int{1}) {
 		t.Errorf("%+v, %v", after, err)
 	}
 	after.LastTransition = TransitionID(newToken) // something else happened since

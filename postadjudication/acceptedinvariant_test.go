@@ -173,7 +173,7 @@ func (s *scenario) step(act, answer string) {
 	case "cancel":
 		_, err = s.As("acme", who).Cases.Cancel(ctx, holder.ID, "a fraud")
 	case "purge":
-		if holder.Letter == background.LetterOpen && holder.UnresolvedUnknowns == 0 {
+		if holder.Letter == background.LetterOpen && holder.UnknownOpen == 0 {
 			_, err = s.Purge(ctx, deadletter.Filter{Transaction: s.next("release").TransactionReceiptID, Status: background.LetterOpen})
 		}
 	case "late":

@@ -147,7 +147,7 @@ func replyToHigher(s *journal.Snapshot) Reply {
 	switch {
 	case s.Run.State.Live():
 		return Conflicting
-	case s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once
+	case s.Run.UnknownOpen > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once
 		return ReconcileFirst
 	}
 	return Created

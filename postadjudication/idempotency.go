@@ -47,9 +47,9 @@ type IdempotentRequest struct {
 	first   time.Time
 }
 
-// InterruptedAt returns when the same request began first, if that was left without a response: by Interrupt, or
+// FirstBegan returns when the same request began first, if that was left without a response: by Interrupt, or
 // by a process that died or took longer than two minutes. Else it returns zero.
-func (r *IdempotentRequest) InterruptedAt() time.Time { return r.first }
+func (r *IdempotentRequest) FirstBegan() time.Time { return r.first }
 
 // ID identifies the request: it is the same each time that the request is carried out, and no other request
 // has it, not even one with the same key a day later.
@@ -66,7 +66,7 @@ func (r *IdempotentRequest) ID() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// BeginRequest records a request under a tenant's idempotency key. digest covers
+// BeginRequest commits a request under a tenant's idempotency key. digest covers
 // everything that makes two requests the same. It returns the stored response if the same
 // request was answered before, else the request to carry out.
 //
@@ -86,7 +86,7 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 	case err != nil:
 		return nil, nil, err
 	case begun:
-		return nil, &IdempotentRequest{s.journal, entry, before.InterruptedAt}, nil
+		return nil, &IdempotentRequest{s.journal, entry, before.FirstBegan}, nil
 	case before.Digest != digest:
 		return nil, nil, ErrRequestMismatch
 	case before.Status == 0:
@@ -101,7 +101,7 @@ func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error 
 }
 
 // Interrupt leaves the request without a response, as if this process had died: what it did is not known. The
-// same request can be carried out again at once, and knows that by InterruptedAt.
+// same request can be carried out again at once, and knows that by FirstBegan.
 func (r *IdempotentRequest) Interrupt(ctx context.Context) error {
 	return r.journal.Requests.Interrupt(ctx, r.entry, requestTimeout)
 }

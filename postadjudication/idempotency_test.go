@@ -48,8 +48,8 @@ func TestARequestKnowsWhenItBeganFirst(t *testing.T) {
 	r := rig.New(t)
 	ctx := context.Background()
 	for n := range 50 {
-		if _, q, err := r.BeginRequest(ctx, "acme", fmt.Sprint("new-", n), [32]byte{1}); err != nil || !q.InterruptedAt().IsZero() {
-			t.Fatalf("the first one began first at %v, %v", q.InterruptedAt(), err)
+		if _, q, err := r.BeginRequest(ctx, "acme", fmt.Sprint("new-", n), [32]byte{1}); err != nil || !q.FirstBegan().IsZero() {
+			t.Fatalf("the first one began first at %v, %v", q.FirstBegan(), err)
 		}
 	}
 	dead := r.NewPruner().At(-time.Hour)
@@ -57,7 +57,7 @@ func TestARequestKnowsWhenItBeganFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, q, err := r.BeginRequest(ctx, "acme", "key", [32]byte{1})
-	if err != nil || time.Since(q.InterruptedAt()) < 50*time.Minute {
-		t.Errorf("%v, %v", q.InterruptedAt(), err)
+	if err != nil || time.Since(q.FirstBegan()) < 50*time.Minute {
+		t.Errorf("%v, %v", q.FirstBegan(), err)
 	}
 }

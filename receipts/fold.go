@@ -12,7 +12,7 @@ type Illegal struct {
 	Seq     int64
 	Subtype Subtype
 	What    string
-	Budget  bool // an attempt starts before its time or after its end, or the budget of the run shrinks
+	Budget  bool // an attempt starts before its time, after the run expired or before it was activated, or the budget of the run shrinks
 }
 
 // budgetProblem is why a receipt does not keep the budget or the times of its run.

@@ -162,7 +162,7 @@ func (s *state) recordLease(tr background.Transition, after background.Run) {
 }
 
 func (s *state) expired(r background.Run, at time.Time) bool {
-	unknown := r.Class == background.Unknown || r.UnresolvedUnknowns > 0
+	unknown := r.Class == background.Unknown || r.UnknownOpen > 0
 	return s.keyLifetime > 0 && unknown && r.State.Waiting() && at.Sub(r.FirstSentAt) >= s.keyLifetime
 }
 

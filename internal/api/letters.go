@@ -112,7 +112,7 @@ func (a letterAPI) fork(ctx context.Context, c door.Caller, in *forkInput) (*for
 	if err := a.checkForkAttempts(ctx, c, id, policy); err != nil {
 		return nil, err
 	}
-	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Fork(ctx, id, deadletter.Fork{Reason: in.Body.Reason, Request: door.RequestID(ctx), Policy: policy, Queue: in.Body.Queue})
+	f, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Fork(ctx, id, deadletter.Fork{Reason: in.Body.Reason, RequestID: door.RequestID(ctx), Policy: policy, Queue: in.Body.Queue})
 	if err != nil {
 		return nil, err
 	}

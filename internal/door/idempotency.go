@@ -104,7 +104,7 @@ func (m *Mux) doAndStore(w http.ResponseWriter, r *http.Request, route Route, be
 			} else {
 				err = errors.Join(unsafe, begun.Interrupt(ctx))
 			}
-		case recorded.status >= 400 && recorded.status < 500 && begun.InterruptedAt().IsZero():
+		case recorded.status >= 400 && recorded.status < 500 && begun.FirstBegan().IsZero():
 			err = begun.Drop(ctx)
 		default:
 			err = begun.Interrupt(ctx)

@@ -68,7 +68,7 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 			return background.RunID{}, alreadyActive(newest.Run)
 		}
 		if newest.Family == postadjudication.Family || newest.Letter == background.LetterOpen {
-			forked, err := q.operator.DeadLetters.Fork(q.Context(), newest.Run, deadletter.Fork{Reason: reason, Request: door.RequestID(q.Context())})
+			forked, err := q.operator.DeadLetters.Fork(q.Context(), newest.Run, deadletter.Fork{Reason: reason, RequestID: door.RequestID(q.Context())})
 			return forked.Run, s.forkRefusal(q.Context(), newest, err)
 		}
 		again, err := q.operator.Cases.RunAgain(q.Context(), newest.Run, postadjudication.Repetition{Reason: reason, Request: door.RequestID(q.Context())})

@@ -152,7 +152,7 @@ func CaseOf(all []journal.Snapshot, runs []Status) Case {
 	c := all[0].Case
 	return Case{
 		Case: c.ID, Tenant: c.Tenant, Transaction: c.Subject, Submission: c.Submission, Escrow: c.Reference, Currency: c.Currency,
-		Held: c.Held, UnknownOpen: all[0].Run.UnresolvedUnknowns, Receipts: c.Head.Seq, State: c.State, Runs: runs,
+		Held: c.Held, UnknownOpen: all[0].Run.UnknownOpen, Receipts: c.Head.Seq, State: c.State, Runs: runs,
 	}
 }
 

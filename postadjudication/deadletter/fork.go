@@ -17,10 +17,10 @@ import (
 // Fork describes the fork of an open dead letter. The request to the escrow service
 // can't be changed: other bytes under the same operation key would be another order.
 type Fork struct {
-	Reason  string              // required
-	Request string              // identifies the request that asks for the fork, in its receipt; a request makes one fork at most; empty: none
-	Policy  *retrypolicy.Policy // nil: the letter's
-	Queue   string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
+	Reason    string              // required
+	RequestID string              // identifies the request that asks for the fork, in its receipt; a request makes one fork at most; empty: none
+	Policy    *retrypolicy.Policy // nil: the letter's
+	Queue     string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
 	// Payload is another envelope of a job, JSON of at most MaxPayload bytes; nil: the letter's. That of other
 	// letters can't be changed.
 	Payload []byte
@@ -41,7 +41,7 @@ type Forked struct {
 
 // Fork commits a new run of the case of an open dead letter, with a fresh budget. The fork is
 // committed when it returns. A letter has at most one fork: later calls are refused and the
-// error names the active run. A call with the Request that made the fork returns it again.
+// error names the active run. A call with the RequestID that made the fork returns it again.
 //
 // Errors:
 //   - *refusal.RefusedError: a gate refuses the fork
@@ -52,22 +52,22 @@ type Forked struct {
 //   - refusal.ErrUnrecordable: the store can't keep a value of the request; nothing was done
 //   - background.ErrBusy: another transaction holds the case; nothing was done
 //
-// After any other error it is unknown whether the fork was made. A further call with the same Request
+// After any other error it is unknown whether the fork was made. A further call with the same RequestID
 // returns it, or makes it.
 func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
 	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {
 		return Forked{}, err
 	}
-	forked, err := l.fork(ctx, id, q)
+	forked, err := l.commitFork(ctx, id, q)
 	var refused *refusal.RefusedError
-	if q.Request == "" || !errors.As(err, &refused) {
+	if q.RequestID == "" || !errors.As(err, &refused) {
 		return forked, l.recordForkRefusal(ctx, id, q, err)
 	}
 	seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
 	if err != nil {
 		return Forked{}, err
 	}
-	if made, ok, err := l.forkOfRequest(ctx, seen.Case.ID, q.Request); err != nil || ok {
+	if made, ok, err := l.forkOfRequest(ctx, seen.Case.ID, q.RequestID); err != nil || ok {
 		return made, err
 	}
 	return Forked{}, l.recordForkRefusal(ctx, id, q, refused)
@@ -91,8 +91,8 @@ func (l Letters) forkOfRequest(ctx context.Context, of background.CaseID, reques
 	return Forked{Run: run, Case: of, Parent: made.Run.Parent, State: made.Run.State}, true, nil
 }
 
-func (l Letters) fork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
-	fork, at := background.RunID(casework.NewID()), l.s.Now()
+func (l Letters) commitFork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
+	newRunID, at := background.RunID(casework.NewID()), l.s.Now()
 	if q.Queue != "" {
 		seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
 		if err == nil {
@@ -102,12 +102,12 @@ func (l Letters) fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 			return Forked{}, err
 		}
 	}
-	_, ch, err := l.s.Applier.Apply(ctx, l.tenant, id, func(f journal.LetterRow) (journal.Change, error) {
-		facts, err := l.s.Settlements.ReadForkFacts(ctx, at, f)
+	_, ch, err := l.s.Applier.Apply(ctx, l.tenant, id, func(letter journal.LetterRow) (journal.Change, error) {
+		facts, err := l.s.Settlements.ReadForkFacts(ctx, at, letter)
 		if err != nil {
 			return journal.Change{}, err
 		}
-		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, Request: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint, Queues: l.s.Applier.Engine.Queues, Run: fork}.Decide(f)
+		return casework.Forking{Facts: facts, Actor: l.actor, Reason: q.Reason, RequestID: q.RequestID, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint, Queues: l.s.Applier.Engine.Queues, Run: newRunID}.Decide(letter)
 	})
 	if err != nil {
 		return Forked{}, err
@@ -149,7 +149,7 @@ func (l Letters) Retry(ctx context.Context, id background.RunID, reason string) 
 	return l.RetryForRequest(ctx, id, reason, "")
 }
 
-// RetryForRequest is Retry for a request as of Fork.Request. Repeated, it returns the fork of the lineage
+// RetryForRequest is Retry for a request as of Fork.RequestID. Repeated, it returns the fork of the lineage
 // that the request made, whatever became of it.
 func (l Letters) RetryForRequest(ctx context.Context, id background.RunID, reason, request string) (Forked, error) {
 	if err := validate.Actor(l.actor, reason); err != nil {
@@ -166,5 +166,5 @@ func (l Letters) RetryForRequest(ctx context.Context, id background.RunID, reaso
 			return made, err
 		}
 	}
-	return l.Fork(ctx, lineage.Newest, Fork{Reason: reason, Request: request})
+	return l.Fork(ctx, lineage.Newest, Fork{Reason: reason, RequestID: request})
 }

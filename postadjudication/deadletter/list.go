@@ -201,7 +201,7 @@ func (s *Searcher) LetterOf(l search.Letter) Letter {
 			out.AtRisk = &settlement.Money{Minor: c.State.Reserved, Currency: l.Currency}
 		}
 	}
-	if age, ends := s.RetentionOf(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != journal.KindSettlement || r.UnresolvedUnknowns == 0) {
+	if age, ends := s.RetentionOf(r.Family, r.Queue); ends && r.Letter == background.LetterOpen && !l.Held && (c.Kind != journal.KindSettlement || r.UnknownOpen == 0) {
 		at := r.DeadAt.Add(age)
 		out.ExpiresAt = &at
 	}
@@ -285,7 +285,7 @@ type Lookups struct {
 
 // lookupsOf returns the lookups of a letter; nil if it needs none, or if remote workers pay.
 func (l *Repository) lookupsOf(ctx context.Context, seen journal.Snapshot) (*Lookups, error) {
-	if casework.SettlementLetterGate(seen) != "" || seen.Run.UnresolvedUnknowns == 0 || escrow.IsRemote(seen.Run.Target) {
+	if casework.SettlementLetterGate(seen) != "" || seen.Run.UnknownOpen == 0 || escrow.IsRemote(seen.Run.Target) {
 		return nil, nil
 	}
 	r, err := l.Journal.Lookups.Find(ctx, seen.Run.Tenant, seen.Run.ID)

@@ -194,5 +194,5 @@ func (j Jobs) replace(holder journal.Snapshot, by background.RunID) (*journal.Ch
 		return nil, err
 	}
 	return &journal.Change{Transition: tr.ID, Before: &holder, After: &journal.Snapshot{Case: holder.Case, Run: run},
-		Drafts: []receipts.Draft{{Run: run.ID, Subtype: receipts.Cancelled, Actor: tr.Actor, At: tr.At, Payload: receipts.Payload{Attempt: run.Attempt, Reason: tr.Reason, BudgetSpent: run.BudgetSpent, Recoveries: run.Recoveries, OutcomeClass: string(run.Class), UnknownOpen: run.UnresolvedUnknowns}}}}, nil
+		Drafts: []receipts.Draft{{Run: run.ID, Subtype: receipts.Cancelled, Actor: tr.Actor, At: tr.At, Payload: receipts.Payload{Attempt: run.Attempt, Reason: tr.Reason, BudgetSpent: run.BudgetSpent, Recoveries: run.Recoveries, OutcomeClass: string(run.Class), UnknownOpen: run.UnknownOpen}}}}, nil
 }

@@ -40,7 +40,7 @@ func (l DeadLetters) Retry(ctx context.Context, id string, q Retry) (Status, err
 	if err != nil {
 		return Status{}, err
 	}
-	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, Request: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint})
+	forked, err := l.letters().Fork(ctx, letter.Run.ID, deadletter.Fork{Reason: q.Reason, RequestID: q.Request, Policy: q.Policy, Queue: q.Queue, Payload: q.Payload, Fingerprint: q.Fingerprint})
 	if err != nil {
 		return Status{}, l.letterError(ctx, id, err)
 	}

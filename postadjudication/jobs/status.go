@@ -78,7 +78,7 @@ func statusOf(r background.Run) Status {
 	}
 	if isAdjudication(&r) {
 		out.ID, out.Type, out.Attempt, out.Payload, out.Retried = r.ID.String(), AdjudicationType, r.Attempt, envelopeOf(&r, time.Time{}), !r.Parent.IsZero()
-		out.OutcomeUnknown, out.CancelRequested = r.UnresolvedUnknowns > 0, r.State == background.Running && r.CancelRequested
+		out.OutcomeUnknown, out.CancelRequested = r.UnknownOpen > 0, r.State == background.Running && r.CancelRequested
 	}
 	if r.Terms != nil {
 		out.EnqueuedAt = r.Terms.At

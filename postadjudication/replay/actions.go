@@ -224,7 +224,7 @@ func (s *Replayer) ruleGate(r *activeRule, f journal.LetterRow, replays int, at 
 			return refusal.GateMarked
 		}
 		return ""
-	case f.Case.Kind == journal.KindSettlement && (f.Run.Class != escrow.NotExecuted || f.Run.UnresolvedUnknowns > 0 || f.Run.HasOutstandingCall()):
+	case f.Case.Kind == journal.KindSettlement && (f.Run.Class != escrow.NotExecuted || f.Run.UnknownOpen > 0 || f.Run.HasOutstandingCall()):
 		return refusal.GateMayBeExecuted
 	case f.Annotations.Held:
 		return refusal.GateHeld

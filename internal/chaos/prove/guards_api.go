@@ -90,7 +90,7 @@ var apiGuards = []Guard{
 	},
 	{
 		Name:     "a request forks a dead letter once under its key",
-		Edits:    []Edit{{"internal/api/letters.go", "Reason: in.Body.Reason, Request: door.RequestID(ctx), Policy", "Reason: in.Body.Reason, Policy"}},
+		Edits:    []Edit{{"internal/api/letters.go", "Reason: in.Body.Reason, RequestID: door.RequestID(ctx), Policy", "Reason: in.Body.Reason, Policy"}},
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
 	},
 	{

@@ -15,14 +15,14 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a run of unknown outcome is not cancelled",
-		Edits:    []Edit{{"background/transition.go", "if now.MovesMoney() && (now.Class == Unknown || now.UnresolvedUnknowns > 0) {", "if false {"}},
+		Edits:    []Edit{{"background/transition.go", "if now.MovesMoney() && (now.Class == Unknown || now.UnknownOpen > 0) {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestCancelOfAnUnknownOutcomeIsRefused"},
 	},
 	{
 		Name: "a later refusal does not clear an unknown, of this run or of another of its case",
 		Edits: []Edit{
 			{"background/transition.go", "case class == NotExecuted && now.Class != Unknown && tr.Subtype != receipts.AnsweredLate:", "case class == NotExecuted && tr.Subtype != receipts.AnsweredLate:"},
-			{"background/transition.go", "if now.Class = NotExecuted; now.MovesMoney() && now.UnresolvedUnknowns > 0 {", "if now.Class = NotExecuted; false {"},
+			{"background/transition.go", "if now.Class = NotExecuted; now.MovesMoney() && now.UnknownOpen > 0 {", "if now.Class = NotExecuted; false {"},
 		},
 		Redundant: "the class of a run is the worst of its case",
 		CaughtBy:  Detector{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},

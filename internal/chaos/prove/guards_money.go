@@ -16,12 +16,12 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no fork of an unknown past the key's lifetime",
-		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "case s.Case.Kind == journal.KindSettlement && r.UnknownOpen > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownMoneyIsReconciledBeforeItIsForked"},
 	},
 	{
 		Name:     "no higher generation while money is unknown",
-		Edits:    []Edit{{"postadjudication/admission.go", "	case s.Run.UnresolvedUnknowns > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
+		Edits:    []Edit{{"postadjudication/admission.go", "	case s.Run.UnknownOpen > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
 	},
 	{
@@ -151,7 +151,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no other operation key while its case is unknown",
-		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", " && s.Run.Class == escrow.NotExecuted && s.Run.UnresolvedUnknowns == 0 && !s.Run.HasOutstandingCall()", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", " && s.Run.Class == escrow.NotExecuted && s.Run.UnknownOpen == 0 && !s.Run.HasOutstandingCall()", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAForkOfAnUnknownLetterKeepsItsKey"},
 	},
 	{

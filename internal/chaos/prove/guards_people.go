@@ -69,7 +69,7 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "a request is known as interrupted though the answer to its beginning is lost",
-		Edits:    []Edit{{"postadjudication/internal/journal/idempotency.go", "before.Status, before.InterruptedAt = int(status.Int64), first.Time", "before.Status = int(status.Int64)"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/idempotency.go", "before.Status, before.FirstBegan = int(status.Int64), first.Time", "before.Status = int(status.Int64)"}},
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsFoundThoughItsBeginningIsNotAnswered"},
 	},
 }

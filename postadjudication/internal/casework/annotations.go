@@ -109,5 +109,5 @@ func ReprocessEligible(s journal.Snapshot) bool {
 
 // ManualReviewRequired returns the mark of a letter on which nobody set it: money is unknown.
 func ManualReviewRequired(s journal.Snapshot) bool {
-	return s.Case.Kind == journal.KindSettlement && s.Run.UnresolvedUnknowns > 0
+	return s.Case.Kind == journal.KindSettlement && s.Run.UnknownOpen > 0
 }

@@ -23,23 +23,23 @@ import (
 
 // Forking forks an open letter as a new run of its case.
 type Forking struct {
-	Facts   ForkFacts
-	Actor   string
-	Reason  string
-	Request string              // identifies the request that asks for the fork; empty: none
-	Policy  *retrypolicy.Policy // nil: the letter's
-	Queue   string              // empty: the letter's
-	Queues  func(family string) []string
-	Payload []byte           // the envelope of a job, JSON; nil: the letter's
-	Run     background.RunID // id of the fork
+	Facts     ForkFacts
+	Actor     string
+	Reason    string
+	RequestID string              // identifies the request that asks for the fork; empty: none
+	Policy    *retrypolicy.Policy // nil: the letter's
+	Queue     string              // empty: the letter's
+	Queues    func(family string) []string
+	Payload   []byte           // the envelope of a job, JSON; nil: the letter's
+	Run       background.RunID // id of the fork
 	// Fingerprint is that of a unique job with the Payload; nil: the letter's.
 	Fingerprint *[32]byte
 	Replayed    bool // a receipt of the replay precedes those of the fork
 }
 
-// ForkFacts are what forks are decided on besides their letters. They need not be of one transaction with the
-// fork: the runs of the letters have ended, so no call of them begins after the facts were read. A call may
-// only return meanwhile, and a fork that was refused for it is allowed at the next try.
+// ForkFacts are what forks are decided on besides their letters. They may be older than the fork: the runs of
+// the letters have ended, so no new call of them can begin. If a call returns meanwhile, a retry of the fork is
+// allowed what this try was refused.
 type ForkFacts struct {
 	family *SettlementFamily
 	at     time.Time
@@ -70,7 +70,7 @@ func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, lett
 		}
 		wanted := false
 		err := RecoverPanic(func() error { wanted = f.wantsNewKey(&letters[i].Snapshot, at); return nil })
-		if err != nil || !wanted { // Decide panics at this letter, and at no other
+		if err != nil || !wanted { // err: an executor panicked. Decide calls it again, and panics for this letter only.
 			continue
 		}
 		outstanding, err := f.otherCallOutstanding(ctx, *r)
@@ -93,8 +93,8 @@ func (c *Applier) AddForkQueue(ctx context.Context, s *journal.Snapshot, queue s
 }
 
 // Decide is the decision to fork a letter. Facts must be of this letter as it was read.
-func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
-	s := &f.Snapshot
+func (k Forking) Decide(letter journal.LetterRow) (journal.Change, error) {
+	s := &letter.Snapshot
 	if s.Run.Letter == background.LetterPurged {
 		return journal.Change{}, refusal.ErrNotFound
 	}
@@ -115,7 +115,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	next := background.Run{
 		ID: k.Run, Case: s.Case.ID, Tenant: s.Run.Tenant, Family: s.Run.Family, RetryKey: s.Run.RetryKey, Queue: s.Run.Queue,
 		Target: s.Run.Target, Parent: s.Run.ID, Policy: s.Run.Policy, Payload: s.Run.Payload, Operation: s.Run.Operation,
-		State: background.Pending, DueAt: k.Facts.at, NotificationNumber: 1, UnresolvedUnknowns: s.Run.UnresolvedUnknowns, FirstSentAt: s.Run.FirstSentAt,
+		State: background.Pending, DueAt: k.Facts.at, NotificationNumber: 1, UnknownOpen: s.Run.UnknownOpen, FirstSentAt: s.Run.FirstSentAt,
 		Remote: s.Run.Remote, Priority: s.Run.Priority,
 	}
 	if s.Run.ExpiresAt.After(k.Facts.at) { // a retry after that time would end at once
@@ -127,7 +127,7 @@ func (k Forking) Decide(f journal.LetterRow) (journal.Change, error) {
 	changes := k.applyOverrides(&next)
 	submitted := receipts.Payload{
 		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
-		OutcomeClass: string(next.Class), Request: k.Request, Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
+		OutcomeClass: string(next.Class), Request: k.RequestID, Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
 	}
 	submitted.LetterOf, _ = HandledRun(next)
 	if s.Case.Kind == journal.KindSettlement {
@@ -242,7 +242,7 @@ func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, served boo
 		return refusal.GateCaseEnded
 	case s.Case.State.Underfunded():
 		return refusal.GatePaidUnderOlderKey
-	case s.Case.Kind == journal.KindSettlement && r.UnresolvedUnknowns > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
+	case s.Case.Kind == journal.KindSettlement && r.UnknownOpen > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
 		return refusal.GateReconcileFirst
 	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
 		return refusal.GateRequestAltered
@@ -257,7 +257,7 @@ func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, served boo
 // protects against a second payment, and a new lifetime can't be counted from a call under it.
 // It never needs one if something was executed, or may be, by the run's own calls.
 func (f *SettlementFamily) wantsNewKey(s *journal.Snapshot, at time.Time) bool {
-	return s.Case.Kind == journal.KindSettlement && s.Run.Class == escrow.NotExecuted && s.Run.UnresolvedUnknowns == 0 && !s.Run.HasOutstandingCall() &&
+	return s.Case.Kind == journal.KindSettlement && s.Run.Class == escrow.NotExecuted && s.Run.UnknownOpen == 0 && !s.Run.HasOutstandingCall() &&
 		(f.replaysFailures(s.Run.Target) || f.keyExpired(&s.Run, at))
 }
 

@@ -112,7 +112,7 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 		return journal.Change{}, err
 	}
 	if active.Operation != s.Run.Operation && tr.Reason != background.ReasonUnrecordable {
-		run.UnresolvedUnknowns = s.Run.UnresolvedUnknowns // the unknown outcome is under another key
+		run.UnknownOpen = s.Run.UnknownOpen // the unknown outcome is under another key
 	}
 	change := journal.Change{Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run}}
 	p := receiptPayload(&tr, &s.Run, &run)
@@ -186,7 +186,7 @@ func closePaidRun(tr background.Transition, ch journal.Change, active background
 		return ch
 	}
 	after, draft := active, activeRunReceipt(tr, active)
-	after.LastTransition, after.Class, after.UnresolvedUnknowns = tr.ID, escrow.Executed, 0
+	after.LastTransition, after.Class, after.UnknownOpen = tr.ID, escrow.Executed, 0
 	p := &draft.Payload
 	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(escrow.Executed), tr.Result.Moved, tr.Result.Reference
 	p.OutcomeClass, p.Ended = string(escrow.Executed), active.State.Waiting()
@@ -216,7 +216,7 @@ func endUnpaidRun(tr background.Transition, ch journal.Change, active background
 	after, draft := active, activeRunReceipt(tr, active)
 	after.LastTransition = tr.ID
 	p := &draft.Payload
-	p.OutcomeClass, p.UnknownOpen = string(after.Class), active.UnresolvedUnknowns
+	p.OutcomeClass, p.UnknownOpen = string(after.Class), active.UnknownOpen
 	if ch.After.Case.State.Progression.Ended() {
 		draft.Subtype, p.Reason, p.CaseUnmoved, after.State = receipts.Cancelled, ReasonCaseEnded, true, background.Cancelled
 	} else {

@@ -285,7 +285,7 @@ func (f *SettlementFamily) lookupLifetime(target string) time.Duration {
 // mayStillPay returns why a call under a run's operation key may be in flight; empty if none
 // can be.
 func (f *SettlementFamily) mayStillPay(ctx context.Context, r background.Run) (string, error) {
-	if r.UnresolvedUnknowns == 0 && !r.HasOutstandingCall() {
+	if r.UnknownOpen == 0 && !r.HasOutstandingCall() {
 		return "", nil // every call was refused
 	}
 	q, err := f.readLookupEvidence(ctx, r)

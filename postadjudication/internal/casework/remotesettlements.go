@@ -48,7 +48,7 @@ func (r RemoteRuns) leaseLimit(run *background.Run, at time.Time) time.Duration 
 	switch {
 	case recognised == escrow.Forever || recognised == 0:
 		return MaxLease
-	case run.UnresolvedUnknowns == 0 || run.FirstSentAt.IsZero():
+	case run.UnknownOpen == 0 || run.FirstSentAt.IsZero():
 		return min(MaxLease, recognised)
 	}
 	return min(MaxLease, run.FirstSentAt.Add(recognised).Sub(at))

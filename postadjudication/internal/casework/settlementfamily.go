@@ -259,7 +259,7 @@ const (
 // first call, the run waits; keyMayExpire covers a clock far before it.
 func (f *SettlementFamily) checkKeyLifetime(r *background.Run, at time.Time) error {
 	switch {
-	case r.UnresolvedUnknowns == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.ExecutorOf(r.Target).KeyLifetime() == escrow.Forever:
+	case r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.ExecutorOf(r.Target).KeyLifetime() == escrow.Forever:
 		return nil
 	case f.keyMayExpire(r, at):
 		return background.ErrKeyExpired
@@ -314,5 +314,5 @@ const Family = "settlement"
 // moneyUnknown reports whether it is unknown what became of a run's money. A plain task moves
 // no money: its unknown outcome is a failure.
 func moneyUnknown(s journal.Snapshot) bool {
-	return s.Case.Kind == journal.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnresolvedUnknowns > 0)
+	return s.Case.Kind == journal.KindSettlement && (s.Run.Class == escrow.Unknown || s.Run.UnknownOpen > 0)
 }

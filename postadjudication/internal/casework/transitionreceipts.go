@@ -64,7 +64,7 @@ func redactJSON(text string, limit int) string {
 func receiptPayload(tr *background.Transition, before, after *background.Run) receipts.Payload {
 	p := receipts.Payload{
 		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
-		UnknownOpen: after.UnresolvedUnknowns, Worker: tr.Worker, TraceID: tr.Trace, Lookup: string(tr.Lookup), DurationUS: tr.Duration.Microseconds(),
+		UnknownOpen: after.UnknownOpen, Worker: tr.Worker, TraceID: tr.Trace, Lookup: string(tr.Lookup), DurationUS: tr.Duration.Microseconds(),
 	}
 	ended := before.State == background.Running
 	if ended || tr.Subtype == receipts.AnsweredLate {

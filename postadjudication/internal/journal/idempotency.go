@@ -28,8 +28,8 @@ type StoredRequest struct {
 	Status  int
 	Headers string
 	Body    []byte
-	// InterruptedAt is when a request with the key began first; zero if that is this one.
-	InterruptedAt time.Time
+	// FirstBegan is when a request with the key began first; zero if that is this one.
+	FirstBegan time.Time
 }
 
 // expiredPerRequest is the number of expired requests that each new one deletes.
@@ -69,7 +69,7 @@ func (r *IdempotentRequests) Begin(ctx context.Context, q IdempotentRequest, aba
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Request)
 	switch {
 	case err == nil:
-		before.InterruptedAt = first.Time
+		before.FirstBegan = first.Time
 		if _, err := pg.Exec(ctx, r.batchDB, failpoint.Request, deleteExpiredSQL, expiredBefore, expiredPerRequest); err != nil {
 			r.Warn(fmt.Errorf("journal: delete expired requests: %w", err))
 		}
@@ -106,7 +106,7 @@ func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequ
 		return before, holder, pg.Wrap(err)
 	}
 	copy(before.Digest[:], digest)
-	before.Status, before.InterruptedAt = int(status.Int64), first.Time
+	before.Status, before.FirstBegan = int(status.Int64), first.Time
 	return before, holder, nil
 }
 

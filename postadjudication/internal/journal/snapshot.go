@@ -187,7 +187,7 @@ func (r *snapshotRow) snapshot() (Snapshot, error) {
 		State: background.State(r.State), Letter: background.LetterStatus(r.Letter), Attempt: r.AttemptCount, BudgetSpent: r.BudgetSpent,
 		Recoveries: r.Recoveries, Class: background.Class(r.Class), Token: r.Token.UUID, Session: r.SessionID.UUID, LastTransition: r.LastTransition, CancelRequested: r.CancelRequested,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
-		DueAt: r.DueAt.UTC(), NotificationNumber: r.NotificationNumber, Reason: r.DeathReason, UnresolvedUnknowns: r.UnknownOpen, Terms: r.terms(),
+		DueAt: r.DueAt.UTC(), NotificationNumber: r.NotificationNumber, Reason: r.DeathReason, UnknownOpen: r.UnknownOpen, Terms: r.terms(),
 		Remote: r.Remote, Priority: r.Priority, HandedBack: r.HandedBack,
 	}
 	copy(run.Operation[:], r.OperationKey)

@@ -73,7 +73,7 @@ func Decide(m background.Transition) journal.Decision {
 			return journal.Change{}, err
 		}
 		p := receipts.Payload{Attempt: after.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries,
-			OutcomeClass: string(after.Class), UnknownOpen: after.UnresolvedUnknowns, NextRetryAt: m.NextRetryAt}
+			OutcomeClass: string(after.Class), UnknownOpen: after.UnknownOpen, NextRetryAt: m.NextRetryAt}
 		switch m.Subtype {
 		case receipts.DeadLettered:
 			p.DeadLetteredAt = m.At

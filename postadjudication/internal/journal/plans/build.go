@@ -313,7 +313,7 @@ func scanPlannedLetter(rows *sql.Rows) (l Letter, died time.Time, err error) {
 	var sent sql.NullTime
 	r, c := &l.Run, &l.Case
 	err = rows.Scan(&position, &died, &run, &caseID, &c.Head.Seq, &link, &l.Amount, &c.Currency, &c.Kind, &r.Family, &r.State, &r.Letter, &r.Class,
-		&c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &r.UnresolvedUnknowns, &sent, &l.Held)
+		&c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &r.UnknownOpen, &sent, &l.Held)
 	r.ID, r.Case, c.ID, r.FirstSentAt = background.RunID(run), background.CaseID(caseID), receipts.CaseID(caseID), pg.UTCOrZero(sent)
 	copy(c.Head.Link[:], link)
 	return l, died, err
