@@ -26,7 +26,7 @@ type verifyAnswer struct {
 	Runs              int               `json:"runs"`
 	Receipts          int64             `json:"receipts"`
 	Chains            int               `json:"chains_verified"`
-	Expected          int               `json:"heads_compared"`
+	Compared          int               `json:"heads_compared"`
 	TrailsWithoutHead *int              `json:"trails_without_head,omitempty"` // with --heads
 	Invariants        map[string]string `json:"invariants"`                    // name -> "ok", why it was not checked, or its first break
 	Breaks            []audit.Break     `json:"breaks"`
@@ -137,7 +137,7 @@ func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.R
 // verify audits what the flags select, compares saved heads, and writes the answer. It returns an
 // error if anything is broken, or if there are no receipts.
 func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
-	expected, err := loadHeads(a.heads)
+	saved, err := loadHeads(a.heads)
 	if err != nil {
 		return err
 	}
@@ -147,15 +147,15 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	if a.heads != "" && !a.all && !a.singleCase() {
-		if err := checkHeads(ctx, source, a.heads, a.tenant, expected); err != nil {
+		if err := checkHeads(ctx, source, a.heads, a.tenant, saved); err != nil {
 			return err
 		}
 	}
-	report, err := runAudit(ctx, sh, source, db, a, expected)
+	report, err := runAudit(ctx, sh, source, db, a, saved)
 	if err != nil {
 		return err
 	}
-	v, names, err := a.answer(ctx, source, db, report, expected)
+	v, names, err := a.answer(ctx, source, db, report, saved)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 }
 
 // answer returns what was found, and the names of the invariants in the order to show them.
-func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit.Database, report *audit.Report, expected receipts.Heads) (v verifyAnswer, names []string, err error) {
+func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit.Database, report *audit.Report, saved receipts.Heads) (v verifyAnswer, names []string, err error) {
 	v = verifyAnswer{OK: report.OK(), Cases: report.Cases, Runs: report.Runs, Receipts: report.Receipts, Chains: report.Chains,
 		Invariants: map[string]string{}, Breaks: report.Breaks, TotalBreaks: report.TotalBreaks, Archive: report.Archive}
 	if db != nil {
@@ -202,21 +202,21 @@ func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit
 		v.Invariants[name] = report.Verdict(name)
 	}
 	if a.heads != "" {
-		broken, err := audit.CompareHeads(ctx, source, expected, report)
+		broken, err := audit.CompareHeads(ctx, source, saved, report)
 		if err != nil {
 			return v, nil, err
 		}
 		for i := range broken {
 			broken[i].Tenant = cmp.Or(broken[i].Tenant, a.tenant)
 		}
-		v.heads(expected, report.Heads, broken)
+		v.addHeadBreaks(saved, report.Heads, broken)
 		names = append(names, audit.InvariantHeads)
 	}
 	return v, names, nil
 }
 
-// runAudit checks what the flags select. For one case it removes all other cases from expected.
-func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, expected receipts.Heads) (_ *audit.Report, err error) {
+// runAudit checks what the flags select. For one case it removes all other cases from saved.
+func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, saved receipts.Heads) (_ *audit.Report, err error) {
 	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: int(a.maxRecoveries)}
 	if a.archive != "" {
 		if q.Archive, err = audit.OpenArchive(a.archive); err != nil {
@@ -227,12 +227,12 @@ func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *aud
 		if q.Case, err = a.selectedCase(ctx, db); err != nil {
 			return nil, err
 		}
-		if head, noted := expected[q.Case]; a.heads != "" {
-			if !noted {
+		if head, ok := saved[q.Case]; a.heads != "" {
+			if !ok {
 				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no head of case %s to compare with", a.heads, q.Case))
 			}
-			clear(expected)
-			expected[q.Case] = head
+			clear(saved)
+			saved[q.Case] = head
 		}
 		report, err := audit.Run(ctx, source, q)
 		switch {
@@ -305,7 +305,7 @@ func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 			shell.Plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
 	if v.TrailsWithoutHead != nil {
-		s.Text("Heads: %s compared, %s without a saved head.", shell.Plural(v.Expected, "saved head"), shell.Plural(*v.TrailsWithoutHead, "trail"))
+		s.Text("Heads: %s compared, %s without a saved head.", shell.Plural(v.Compared, "saved head"), shell.Plural(*v.TrailsWithoutHead, "trail"))
 	} else {
 		s.Text("No heads were compared. Only saved heads (--heads) reveal a recomputed chain, or a removed end of a chain whose case was reset to match.")
 	}

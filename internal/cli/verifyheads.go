@@ -30,16 +30,16 @@ func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Repor
 	return writeHeads(name, report.Heads)
 }
 
-// heads adds the result of comparing saved heads with the present ones.
-func (v *verifyAnswer) heads(noted, there receipts.Heads, broken []audit.Break) {
-	v.Expected, v.Invariants[audit.InvariantHeads] = len(noted), "ok"
-	unnoted := 0
+// addHeadBreaks adds the breaks that a comparison of saved heads with those that are there now has found.
+func (v *verifyAnswer) addHeadBreaks(saved, there receipts.Heads, broken []audit.Break) {
+	v.Compared, v.Invariants[audit.InvariantHeads] = len(saved), "ok"
+	unsaved := 0
 	for caseID := range there {
-		if _, ok := noted[caseID]; !ok {
-			unnoted++
+		if _, ok := saved[caseID]; !ok {
+			unsaved++
 		}
 	}
-	v.TrailsWithoutHead = &unnoted
+	v.TrailsWithoutHead = &unsaved
 	if len(broken) == 0 {
 		return
 	}

@@ -66,15 +66,15 @@ func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c 
 // auditCase compares the stored runs of one case with its receipts.
 func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report {
 	a, at := emptyReport(), breakSubject{tenant: c.Tenant, caseID: c.ID}
-	a.Cases, a.Runs, a.Receipts, a.unfolded = 1, len(c.Runs), int64(len(rs)), true
+	a.Cases, a.Runs, a.Receipts, a.settlementUnknown = 1, len(c.Runs), int64(len(rs)), true
 	a.auditChain(at, c.Head, rs)
 	history, at, ok := a.foldCase(at, rs)
 	if !ok {
 		return a
 	}
-	a.unfolded = false
+	a.settlementUnknown = false
 	auditRuns(a, at, c, history, maxRecoveries)
-	auditBinding(a, at, c, rs)
+	auditColumns(a, at, c, rs)
 	for i := range c.Runs {
 		if settles := c.Runs[i].OperationKey != [32]byte{}; settles != (c.Kind == stored.KindSettlement) { // the key is compared with the receipts
 			a.fail(InvariantFold, at, "case %s: stored kind %s, and its run %s has an operation key: %t", c.ID, c.Kind, c.Runs[i].ID, settles)
@@ -161,7 +161,7 @@ func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Re
 	}
 	a.uncovered = folded.Uncovered
 	if err != nil {
-		a.unfolded = true
+		a.settlementUnknown = true
 		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
 	}

@@ -31,7 +31,7 @@ type recordedRun struct {
 	failure         receipts.Failure // of the last attempt that ended with one
 	outputDigest    string           // of what its worker returned
 	cancelRequested bool
-	cancelBy        string // who requested cancellation after the current attempt
+	cancelBy        string // who asked that the run end with its current attempt
 	cancelReason    string // why
 }
 
@@ -108,9 +108,9 @@ func (t *recordedCase) submitted(e receipts.Entry) {
 	}
 }
 
-// auditBinding compares columns of a case and its runs with the receipts: those by which something is
+// auditColumns compares columns of a case and its runs with the receipts: those by which something is
 // decided, and those that a list shows. A column that the receipts don't mention is not compared.
-func auditBinding(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt) {
+func auditColumns(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt) {
 	t, err := readRecorded(rs)
 	if err != nil {
 		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)

@@ -6,7 +6,7 @@
 // Run checks tenants, or all tenants. A difference that is found while others write is read again
 // at one moment before it is reported. A Report without breaks proves that nothing was changed
 // that receipts determine, except by somebody who recomputed a whole chain or cut off its end and
-// all rows that name it: only heads that were noted elsewhere reveal that (CompareHeads).
+// all rows that name it: only heads that were saved elsewhere reveal that (CompareHeads).
 //
 // The package promises to change nothing, to take no lock, and to keep no receipts in memory but those of
 // one case. What it keeps of all is small: the head of each case, the sums of each escrow, the result of each

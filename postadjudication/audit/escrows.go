@@ -44,7 +44,7 @@ func (x *escrowAudit) add(c *StoredCase, found *Report) {
 	sums := x.sums[c.Reference]
 	sums.committed += c.State.Reserved + c.State.Released + c.State.Refunded
 	sums.uncovered += found.uncovered
-	sums.unknown = sums.unknown || found.unfolded
+	sums.unknown = sums.unknown || found.settlementUnknown
 	x.sums[c.Reference] = sums
 }
 
@@ -79,8 +79,8 @@ func (s *auditor) auditEscrow(ctx context.Context, a *Report, tenant string, e E
 	if e.Committed != sum {
 		a.failDiffering(InvariantEscrows, breakSubject{tenant: tenant}, strconv.FormatInt(e.Committed, 10), strconv.FormatInt(sum, 10), "escrow %s of %s: committed %d, its cases add up to %d", e.Reference, tenant, e.Committed, sum)
 	}
-	if folded := e.Committed - e.OpenDeltas; folded > e.Held+e.Breached {
-		a.fail(InvariantEscrows, breakSubject{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, folded, e.Held)
+	if inRow := e.Committed - e.OpenDeltas; inRow > e.Held+e.Breached {
+		a.fail(InvariantEscrows, breakSubject{tenant: tenant}, "escrow %s of %s: committed %d of %d held", e.Reference, tenant, inRow, e.Held)
 	}
 	return nil
 }

@@ -16,47 +16,47 @@ import (
 const InvariantHeads = "no trail is cut off or rewritten before its expected head"
 
 // HeadsOfOtherTenants returns how many of the cases with a saved head belong to other tenants than
-// the given one, and the names of these tenants. It returns zero unless at least one head was noted for
+// the given one, and the names of these tenants. It returns zero unless at least one head was saved for
 // another tenant: cases that were only moved to another tenant since are for CompareHeads to report,
 // as are missing cases.
-func HeadsOfOtherTenants(ctx context.Context, r Reader, tenant string, expected receipts.Heads) (cases int, tenants []string, err error) {
-	of, err := r.Owners(ctx, slices.Collect(maps.Keys(expected)))
+func HeadsOfOtherTenants(ctx context.Context, r Reader, tenant string, saved receipts.Heads) (cases int, tenants []string, err error) {
+	of, err := r.Owners(ctx, slices.Collect(maps.Keys(saved)))
 	if err != nil {
 		return 0, nil, err
 	}
-	notedElsewhere := false // at least one head was noted for another tenant
+	savedElsewhere := false // at least one head was saved for another tenant
 	for caseID, owners := range of {
 		if slices.Contains(owners, tenant) {
 			continue
 		}
 		cases, tenants = cases+1, append(tenants, owners...)
 		for _, owner := range owners {
-			if notedElsewhere {
+			if savedElsewhere {
 				break
 			}
-			if notedElsewhere, err = headNotedForAnother(ctx, r, tenant, owner, caseID, expected[caseID]); err != nil {
+			if savedElsewhere, err = headSavedForAnother(ctx, r, tenant, owner, caseID, saved[caseID]); err != nil {
 				return 0, nil, err
 			}
 		}
 	}
-	if !notedElsewhere {
+	if !savedElsewhere {
 		return 0, nil, nil
 	}
 	slices.Sort(tenants)
 	return cases, slices.Compact(tenants), nil
 }
 
-// headNotedForAnother reports whether the receipt of a saved head names another tenant. The
+// headSavedForAnother reports whether the receipt of a saved head names another tenant. The
 // link of the head proves the receipt's body: moving a case to another tenant does not change
 // it.
-func headNotedForAnother(ctx context.Context, r Reader, tenant, owner string, caseID receipts.CaseID, noted receipts.Head) (bool, error) {
+func headSavedForAnother(ctx context.Context, r Reader, tenant, owner string, caseID receipts.CaseID, saved receipts.Head) (bool, error) {
 	before := receipts.Genesis(caseID)
-	trail, err := r.Trail(ctx, owner, caseID, max(0, noted.Seq-2), 2)
+	trail, err := r.Trail(ctx, owner, caseID, max(0, saved.Seq-2), 2)
 	if err != nil {
 		return false, err
 	}
 	for _, one := range trail {
-		if one.Seq == noted.Seq && before.Seq == one.Seq-1 && before.Next(one.Body) == noted {
+		if one.Seq == saved.Seq && before.Seq == one.Seq-1 && before.Next(one.Body) == saved {
 			e, err := one.Entry()
 			return err == nil && e.Tenant != tenant, nil
 		}
@@ -73,19 +73,19 @@ func headText(h receipts.Head) string {
 // CompareHeads compares saved heads with the trails that an audit has verified and returns a
 // Break for each mismatch, also for cases of tenants that were not audited. A trail may have
 // grown since, but must contain its saved head.
-func CompareHeads(ctx context.Context, r Reader, expected receipts.Heads, report *Report) (broken []Break, err error) {
-	order := slices.SortedFunc(maps.Keys(expected), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
+func CompareHeads(ctx context.Context, r Reader, saved receipts.Heads, report *Report) (broken []Break, err error) {
+	order := slices.SortedFunc(maps.Keys(saved), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
 	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return report.tenants[caseID] != "" })
 	owners, err := r.Owners(ctx, missing)
 	if err != nil {
 		return nil, err
 	}
 	for _, caseID := range order {
-		have, err := headAt(ctx, r, report, caseID, expected[caseID].Seq)
+		have, err := headAt(ctx, r, report, caseID, saved[caseID].Seq)
 		if err != nil {
 			return nil, err
 		}
-		if b := headBreak(report, caseID, expected[caseID], have); b != nil {
+		if b := headBreak(report, caseID, saved[caseID], have); b != nil {
 			if others := owners[caseID]; len(others) > 0 {
 				b.What += "; the case is stored under tenant " + strings.Join(others, ", ")
 			}

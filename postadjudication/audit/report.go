@@ -42,11 +42,11 @@ type Report struct {
 	Heads    receipts.Heads            `json:"-"`
 	BrokenAt map[receipts.CaseID]int64 `json:"-"` // broken chains: the sequence of the first broken receipt
 
-	oneCase   bool                       // it is of one case
-	uncovered int64                      // of one case: binding.Settlement.Uncovered
-	unfolded  bool                       // of one case: its receipts do not give its settlement
-	tenants   map[receipts.CaseID]string // tenant of each case in Heads
-	reported  map[string]bool            // texts of Breaks that are reported once
+	oneCase           bool                       // it is of one case
+	uncovered         int64                      // of one case: binding.Settlement.Uncovered
+	settlementUnknown bool                       // of one case: its receipts do not give its settlement
+	tenants           map[receipts.CaseID]string // tenant of each case in Heads
+	reported          map[string]bool            // texts of Breaks that are reported once
 }
 
 // MaxBreaks is the number of breaks that a Report keeps. Further ones are only counted.

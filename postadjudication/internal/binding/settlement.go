@@ -25,9 +25,9 @@ type Settlement struct {
 
 // excess is what a payment moved beyond what was decided. The receipt after that of the payment states it.
 type excess struct {
-	run      receipts.RunID
-	decided  int64 // beyond what was decided
-	reserved int64 // beyond what was reserved: what older versions wrote
+	run            receipts.RunID
+	beyondDecided  int64
+	beyondReserved int64 // what older versions wrote
 }
 
 // FoldSettlement derives the settlement of a case from its receipts, in order. It returns an
@@ -67,8 +67,8 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 			return f, fmt.Errorf("receipt %s states %d freed, and %d follows", r.ID(), p.Freed, -effect.Committed)
 		}
 	}
-	if f.excess != nil && f.excess.decided > 0 {
-		return f, fmt.Errorf("%d was paid beyond what was decided, and no receipt says so", f.excess.decided)
+	if f.excess != nil && f.excess.beyondDecided > 0 {
+		return f, fmt.Errorf("%d was paid beyond what was decided, and no receipt says so", f.excess.beyondDecided)
 	}
 	return f, nil
 }
@@ -80,7 +80,7 @@ func (f *Settlement) addExcess(run receipts.RunID, e settlement.Event, effect se
 	}
 	f.Uncovered += max(0, effect.Committed)
 	if beyond := e.Paid - f.State.Reserved; beyond > 0 {
-		f.excess = &excess{run: run, decided: effect.Excess, reserved: beyond}
+		f.excess = &excess{run: run, beyondDecided: effect.Excess, beyondReserved: beyond}
 	}
 }
 
@@ -90,16 +90,16 @@ func (f *Settlement) addExcess(run receipts.RunID, e settlement.Event, effect se
 func (f *Settlement) checkExcess(r receipts.Receipt, p receipts.Payload) error {
 	last := f.excess
 	f.excess = nil
-	states := r.Subtype == receipts.ConservationBreach && !r.Run.IsZero()
+	isExcessReceipt := r.Subtype == receipts.ConservationBreach && !r.Run.IsZero()
 	switch {
-	case !states && (last == nil || last.decided == 0):
+	case !isExcessReceipt && (last == nil || last.beyondDecided == 0):
 		return nil
-	case !states:
-		return fmt.Errorf("receipt %s does not state that %d was paid beyond what was decided, and that follows", r.ID(), last.decided)
+	case !isExcessReceipt:
+		return fmt.Errorf("receipt %s does not state that %d was paid beyond what was decided, and that follows", r.ID(), last.beyondDecided)
 	case last == nil || last.run != r.Run:
 		return fmt.Errorf("receipt %s states %d paid beyond what was decided, and the receipt before it is of no such payment", r.ID(), p.Excess)
-	case p.Excess != last.decided && p.Excess != last.reserved:
-		return fmt.Errorf("receipt %s states %d paid beyond what was decided, and %d follows", r.ID(), p.Excess, last.decided)
+	case p.Excess != last.beyondDecided && p.Excess != last.beyondReserved:
+		return fmt.Errorf("receipt %s states %d paid beyond what was decided, and %d follows", r.ID(), p.Excess, last.beyondDecided)
 	}
 	return nil
 }
