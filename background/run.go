@@ -122,7 +122,7 @@ type Run struct {
 	OutstandingCalls []int
 
 	UnknownOpen int       // unresolved unknown attempts of the case
-	FirstSentAt        time.Time // first claim under the present operation key
+	FirstSentAt time.Time // first claim under the present operation key
 }
 
 // IsActive reports whether the run occupies its retry key and its case.
