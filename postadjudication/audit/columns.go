@@ -56,14 +56,14 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 	t := &recordedCase{runs: map[receipts.RunID]*recordedRun{}}
 	for _, r := range rs {
 		run := t.runs[r.Run]
-		switch r.Subtype {
-		case receipts.Submitted:
+		switch {
+		case r.Subtype == receipts.Submitted:
 			e, err := r.Entry()
 			if err != nil {
 				return nil, err
 			}
 			t.submitted(e)
-		case receipts.CancelRequested:
+		case r.Subtype == receipts.CancelRequested:
 			p, err := r.Payload()
 			switch {
 			case err != nil:
@@ -71,11 +71,11 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 			case run != nil:
 				run.cancelRequested, run.cancelBy, run.cancelReason = true, r.Actor, p.Reason
 			}
-		case receipts.Activated:
+		case r.Subtype == receipts.Activated:
 			if run != nil {
 				run.activatedAt = r.At
 			}
-		case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Discarded, receipts.Cancelled, receipts.AttemptSucceeded:
+		case r.Subtype.EndsAttempt():
 			p, err := r.Payload()
 			switch {
 			case err != nil:

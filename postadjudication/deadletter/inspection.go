@@ -155,13 +155,11 @@ func attemptsOf(id background.RunID, trail []receipts.Receipt) ([]Attempt, error
 		if err != nil {
 			return nil, err
 		}
-		switch last := len(out) - 1; r.Subtype {
-		case receipts.AttemptStarted:
+		switch last := len(out) - 1; {
+		case r.Subtype == receipts.AttemptStarted:
 			out = append(out, Attempt{Number: p.Attempt, StartedAt: r.At, Worker: p.Worker, TraceID: p.TraceID})
-		case receipts.AttemptSucceeded, receipts.RetryScheduled, receipts.DeadLettered, receipts.AttemptInterrupted, receipts.Cancelled:
-			if last >= 0 && out[last].EndedAt == nil {
-				out[last].end(r, p)
-			}
+		case r.Subtype.EndsAttempt() && last >= 0 && out[last].EndedAt == nil:
+			out[last].end(r, p)
 		}
 	}
 	return out, nil
