@@ -16,7 +16,7 @@ import (
 // AccessKey is a stored access key. It does not hold the secret.
 type AccessKey = access.Key
 
-// AccessRole is what a key permits: submitter, operator, approver, auditor or admin.
+// AccessRole is what a key permits: submitter, worker, operator, approver, auditor, admin or platform.
 type AccessRole = access.Role
 
 // NewKey describes an access key to create.

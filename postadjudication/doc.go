@@ -10,8 +10,8 @@
 // escrow service still knows it. State, money and evidence of each step are one commit.
 //
 //	Submit, SubmitTx, SubmitBatch ──▶ admission ──▶ journal: decide ──▶ notification
-//	Run ──▶ background.Manager ──▶ Settlements.Handle ──▶ escrow.Executor
-//	                          └──▶ Settlements.Record: Transition ──▶ settlement.Apply ──▶ journal
+//	Run ──▶ background.Manager ──▶ SettlementFamily.Handle ──▶ escrow.Executor
+//	                          └──▶ SettlementFamily.Record: Transition ──▶ settlement.Apply ──▶ journal
 //	Status, Case, Receipts ◀── journal       AuditReader ──▶ package audit
 //	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold and Mark by hand, purges by plan
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ notification
@@ -24,7 +24,7 @@
 // # Dependencies
 //
 // It alone opens the journal and, by internal/engine, the engine, and hands them to its subjects.
-// deadletter/report imports deadletter. deadletter imports casestatus. None of them imports this package. Package
+// None of them imports this package. Package
 // refusal has the gates and errors that all share. It knows no HTTP: executors are passed in (see
 // escrow and escrowhttp), and the HTTP API and the command line call this package, never the reverse.
 package postadjudication

@@ -25,6 +25,6 @@
 // are meaningful, absolute figures only on a quiet machine.
 //
 // It is a module of its own, so that the peers never become dependencies of the
-// product. It uses the product's public package postadjudication, and its private
+// product. It uses the product's public packages, background, ojs and schema, and its private
 // servers. It uses the product's tables only to count rows, and to make letters and jobs.
 package main

@@ -56,6 +56,6 @@
 // the verification a broken state for each thing that it counts. Package prove removes the
 // product's guards, one by one, and checks that a test fails without each.
 //
-// It uses what every user of the library can use, the private servers, and packages remote
-// and prove. Nothing imports it.
+// It uses what every user of the library can use, packages background, fakeescrow and failpoint, the private
+// servers, and packages remote, worker and prove. Nothing imports it.
 package main

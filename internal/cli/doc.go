@@ -4,8 +4,8 @@
 // Standard output holds only the result; progress, logs and errors go to standard
 // error. Execute lists the exit codes.
 //
-// The package holds the root command and the commands without a group. Groups of
-// commands, and the code they share, are packages below it; none of them but clitest imports it:
+// The package holds the root command, the single commands and small groups: breaker, cases, keys, people,
+// receipts. Larger groups of commands, and the code they share, are packages below it; none of them but clitest imports it:
 //
 //	cli ──▶ dlq, policy, webhook, history ──▶ backend ──▶ view ──▶ shell ──▶ screen
 //	 ├──▶ demo, doctor                └──▶ internal/client, or the library

@@ -40,7 +40,7 @@
 // # Ledger
 //
 // Effects are appended to a list and never changed. A request under an unknown key is
-// always paid and counted. It is not refused because the escrow has too little, or
+// paid and counted, unless its word says otherwise. It is not refused because the escrow has too little, or
 // because the transaction was paid before: a second payment has to show. A known key is
 // paid once, and is refused (422) when it comes with another request. After Config.KeyLifetime, counted from its first call, a key is
 // forgotten: a lookup answers not executed, and another call pays again.

@@ -9,7 +9,7 @@
 // running process would lose a privilege. After it, every trigger of stored.Triggers is in force.
 //
 // The schema is one page, migrations/00100_schema.sql. Triggers refuse to change evidence, and what
-// a submission fixed, in every session (stored/triggers.go); they are created after the migrations,
+// a submission fixed, in every database session (stored/triggers.go); they are created after the migrations,
 // so that a restore that left one out is repaired by the next Migration. A migration that has to
 // rewrite evidence, or what is bound to it, disables those triggers inside its own transaction,
 // enables them there again, and writes an operations receipt that records it.

@@ -28,7 +28,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/schema"
 )
 
-const setupHint = "run the tests as internal/README.md says: go run ./cmd/sandbox -durable=false go test -timeout 30m ./..."
+const setupHint = "run the tests as internal/README.md says: go run ./cmd/sandbox -durable=false go test -timeout 40m ./..."
 
 // adminConns is how many databases are created and dropped at once.
 const adminConns = 4

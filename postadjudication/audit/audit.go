@@ -186,7 +186,8 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 	return escrows.compare(ctx, a)
 }
 
-// auditOrphanedReceipts reports receipts of a case that is not stored.
+// auditOrphanedReceipts reports receipts of a case that is not stored. The case may be stored meanwhile. If its row
+// is of another tenant, trail.CheckOrphans finds its runs.
 func (s *auditor) auditOrphanedReceipts(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
 	c, rs, err := s.rows.Case(ctx, tenant, caseID)
 	if err != nil || len(c.Runs) > 0 {

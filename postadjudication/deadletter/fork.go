@@ -73,6 +73,8 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 	return Forked{}, l.recordForkRefusal(ctx, id, q, refused)
 }
 
+// recordForkRefusal records the refusal of a fork by a gate, and returns its error. nil and errors that are no
+// gate's pass through.
 func (l Letters) recordForkRefusal(ctx context.Context, id background.RunID, q Fork, err error) error {
 	return l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
 }

@@ -1,6 +1,6 @@
 package refusal
 
-// Gate names why an action on a dead letter is refused.
+// Gate names why an action on a run, case or dead letter is refused.
 type Gate string
 
 // The gates.

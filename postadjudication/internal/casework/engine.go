@@ -38,7 +38,8 @@ type Fetcher interface {
 	Expire(ctx context.Context, run background.Run) (background.Run, error)
 }
 
-// NotifyRuns notifies workers of runs that were just committed.
+// NotifyRuns notifies workers of runs that were just committed, in the background. The sweeper notifies again of
+// runs whose notification is lost.
 func (c *Applier) NotifyRuns(ctx context.Context, created ...*background.Run) {
 	if c.WithoutRedis {
 		return

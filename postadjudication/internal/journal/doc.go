@@ -20,7 +20,7 @@
 // case of its receipts. The narrow statements wait for no lock of a row; only an INSERT of a new
 // escrow waits for another of the same, for the length of that statement.
 //
-// Only a reservation locks an escrow. Every other transition inserts what it adds to or
+// Of transitions, only a reservation locks an escrow. Every other one inserts what it adds to or
 // frees from the committed sum as a delta. Whoever locks the escrow's row folds the deltas,
 // and counts only those its own DELETE returned (escrows.go). The sum of an escrow is its
 // row and its open deltas together, at one moment.
@@ -33,14 +33,14 @@
 // (letterhandlers.go).
 //
 // Each statement that writes receipts adds a row to the outbox. One process at a time, the
-// holder of a session lock, numbers what is committed (sequencer.go). The result is one
+// holder of a lock of its database session, numbers what is committed (sequencer.go). The result is one
 // order of all receipts, without gaps, in which the receipts of a case keep their order. A
 // transaction that commits late is numbered late.
 //
 //	receipts ─same commit─▶ outbox ─sequencer─▶ event log ─cursor─▶ readers
 //
 // What a submission fixed is bound to its receipt: a run is read together with the terms of
-// its submitted receipt (snapshot.go), and triggers refuse to change it in every session.
+// its submitted receipt (snapshot.go), and triggers refuse to change it in every database session.
 //
 // The search index of dead letters, which follows that order, is package search; stored bulk plans
 // are package plans; webhooks and their positions are package webhookstore. They are opened beside the

@@ -14,7 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// OperationLogs finds the trails of what was done to no case with runs, such as rules and keys. It
+// OperationLogs finds the trails of operations that belong to no run, such as those on rules and keys. It
 // writes the receipts of refusals, into the trail of the case that refused if there is one.
 type OperationLogs struct {
 	*shared

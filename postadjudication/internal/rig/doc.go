@@ -20,7 +20,7 @@
 // # Waiting
 //
 // A test waits by the Wait methods: each names a condition, asks the service until it holds, and
-// fails the test after a minute. WaitQuery is for what only the database tells.
+// fails the test after two minutes. WaitQuery is for what only the database tells.
 //
 // # The end
 //
