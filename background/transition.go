@@ -168,7 +168,7 @@ func (tr Transition) end(now Run) (Run, error) {
 	if tr.LeavesCallOutstanding {
 		now = now.withOutstandingCall(now.Attempt)
 	}
-	if tr.HandedBack {
+	if tr.HandedBack && tr.Subtype == receipts.AttemptInterrupted { // else the family ended the run, which is no hand-back
 		now.HandedBack++
 	}
 	if tr.Result.Failure != nil {

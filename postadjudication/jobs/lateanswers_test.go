@@ -199,6 +199,27 @@ func TestAnOrderIsRepeatedWithinTheLifetimeOfItsKey(t *testing.T) {
 	f.MustAudit()
 }
 
+// An order that is handed back while the payment of an earlier attempt is on record has succeeded: it was not handed
+// back, by its row and by its receipts.
+func TestAnOrderThatIsHandedBackAfterALatePaymentHasSucceeded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
+	f.StartWorkers()
+	ctx := context.Background()
+	s, job := f.submitRemote(1)
+	first := f.mustFetchOrder("w1", shortLease)
+	f.WaitState(s.Run, background.Scheduled)
+	f.mustFetchOrder("w2")
+	_, err := f.Ack(ctx, jobs.Answer{ID: job.ID, Worker: "w1", Attempt: 1}, f.pay(first))
+	wantConflict(t, err, background.Running)
+	if got, err := f.HandBack(ctx, jobs.Answer{ID: job.ID, Worker: "w2", Attempt: 2}, notExecuted); err != nil || got.State != background.Succeeded {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	f.wantPaid(s, 1000)
+	f.wantSubtypes(job, receipts.Submitted, receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.AttemptStarted, receipts.AnsweredLate, receipts.AttemptSucceeded)
+	f.MustAudit()
+}
+
 // Losses are bounded: the next one is a dead letter.
 func TestAnOrderThatLosesItsWorkersIsADeadLetter(t *testing.T) {
 	t.Parallel()
