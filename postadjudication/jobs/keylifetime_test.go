@@ -7,6 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
 
@@ -59,6 +60,61 @@ func TestARepeatedFetchGivesNoAdjudicationWhoseKeyIsNotRecognised(t *testing.T) 
 		}
 		if got, err := f.Fetch(t.Context(), fetch); err != nil || len(got) != 0 {
 			t.Errorf("lifetime %s: the repeated fetch gives %+v, %v", lifetime, got, err)
+		}
+	}
+}
+
+// atClock returns the jobs as a process sees them whose clock can be set.
+func (f *fixture) atClock(change ...func(*postadjudication.Config)) (*fixture, *rig.Clock) {
+	r, clock := f.WithClock(append(change, withJobs)...)
+	return &fixture{r, r.As("acme", "service:shop").Jobs, f.t}, clock
+}
+
+// A process that started later watches the limit of a lease from then on. Meanwhile a repeated fetch gives no order
+// whose key may be forgotten: a worker that paid, and died, would pay again.
+func TestARepeatedFetchGivesNoOrderOnceItsKeyMayBeForgotten(t *testing.T) {
+	t.Parallel()
+	recognised := func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour }
+	f := newFixture(t, recognised)
+	f.submitRemote(1)
+	f.mustFetchOrder("w1", keyedForHalfADay)
+	later, clock := f.atClock(recognised)
+	fetch := jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1"}
+	keyedForHalfADay(&fetch)
+	for after, want := range map[time.Duration]int{30 * time.Minute: 1, 2 * time.Hour: 0} {
+		clock.Set(after)
+		if got, err := later.Fetch(t.Context(), fetch); err != nil || len(got) != want {
+			t.Errorf("after %s the repeated fetch gives %d orders, want %d: %v", after, len(got), want, err)
+		}
+	}
+}
+
+// The lifetime of a key counts from the first call also if that executed nothing, as long as another call may follow
+// under it. A key that is older is given once: it may be forgotten at any time.
+func TestAnAttemptAfterOneThatDidNotExecuteEndsWhileItsKeyIsRecognised(t *testing.T) {
+	t.Parallel()
+	recognised := func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour }
+	f := newFixture(t, recognised)
+	later, clock := f.atClock(recognised)
+	for n, after := range []time.Duration{40 * time.Minute, 2 * time.Hour} {
+		_, job := f.submitRemote(n)
+		clock.Set(0)
+		first := later.mustFetchOrder("w1")
+		if _, err := later.Nack(t.Context(), by(job), notExecuted, true, background.EndByPolicy); err != nil {
+			t.Fatal(err)
+		}
+		clock.Set(after)
+		fetch := jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1"}
+		keyedForHalfADay(&fetch)
+		fetch.Key[1] = byte(n)
+		second := later.mustFetchOrder("w1", func(q *jobs.Fetch) { *q = fetch })
+		end := first.StartedAt.Add(time.Hour)
+		if second.Meta.OperationKey != first.Meta.OperationKey || after < time.Hour && second.Meta.NotAfter.After(end) {
+			t.Errorf("after %s: attempt 2 may be paid until %s after its key is forgotten", after, second.Meta.NotAfter.Sub(end))
+		}
+		clock.Set(after + 25*time.Minute)
+		if got, err := later.Fetch(t.Context(), fetch); err != nil || len(got) != 0 {
+			t.Errorf("after %s: the fetch is repeated when the key may be forgotten, and gives %+v, %v", after, got, err)
 		}
 	}
 }

@@ -32,8 +32,8 @@ type Fetch struct {
 	Worker     string        // may be empty
 	Visibility time.Duration // of the leases; 0: as the jobs say, or casework.DefaultLease; more than casework.MaxLease: that
 	// Key identifies the fetch, so that its answer can be asked for again: the same jobs are returned
-	// while the worker holds any of them, but no adjudication whose operation key nobody recognises
-	// (Config.Remote): it is given once. Zero: none.
+	// while the worker holds any of them, but no adjudication whose operation key nobody recognises, or may
+	// have forgotten by now (Config.Remote). Zero: none.
 	Key lease.FetchKey
 }
 

@@ -35,7 +35,8 @@ var _ background.LeaseStore = RemoteRuns{}
 
 // ClaimDue claims due runs for a worker. A repeated fetch is given the runs that it was given before, but
 // no adjudication whose row was changed since, and none that may have been paid by a worker whose payment
-// service recognises no operation key.
+// service recognises no operation key, or may have forgotten it by now: a lease that another process watches
+// may outlive its limit.
 func (r RemoteRuns) ClaimDue(ctx context.Context, at time.Time, want lease.Want, start func(background.Run) background.Transition) ([]background.Claimed, error) {
 	begun := map[background.RunID]bool{}
 	claimed, err := r.LeaseStore.ClaimDue(ctx, &journal.Claim{Want: want, At: at, Decide: r.changeOf, Start: func(run background.Run) background.Transition {
@@ -46,7 +47,7 @@ func (r RemoteRuns) ClaimDue(ctx context.Context, at time.Time, want lease.Want,
 		switch {
 		case c.Run.Family != Family || c.Err != nil:
 			return false
-		case !begun[c.Run.ID] && r.recognisedByWorkers() == 0:
+		case !begun[c.Run.ID] && r.Settlements.keyMayExpire(&c.Run, at):
 			return true
 		}
 		altered := checkBinding(&c.Run)

@@ -41,14 +41,15 @@ func (e remoteExecutor) InFlight() time.Duration {
 
 // leaseLimit returns the time limit of a remote attempt that is claimed now. Heartbeats don't extend
 // it: whoever holds the attempt may pay more than once under its key, also by repeating its fetch, so it
-// has to end while the key is recognised. After an attempt of unknown outcome that counts from the first
-// call. Where no key is recognised, the attempt is given once: see ClaimDue.
+// has to end while the key is recognised, which counts from the first call. Only where nothing was executed
+// under a key that is too old for another call does it count anew; then, and where no key is recognised, the
+// attempt is given once: see ClaimDue.
 func (r RemoteRuns) leaseLimit(run *background.Run, at time.Time) time.Duration {
 	recognised := r.recognisedByWorkers()
 	switch {
 	case recognised == escrow.Forever || recognised == 0:
 		return MaxLease
-	case run.UnknownOpen == 0 || run.FirstSentAt.IsZero():
+	case run.FirstSentAt.IsZero() || run.UnknownOpen == 0 && r.Settlements.keyMayExpire(run, at):
 		return min(MaxLease, recognised)
 	}
 	return min(MaxLease, run.FirstSentAt.Add(recognised).Sub(at))
