@@ -35,7 +35,7 @@ var tenantChecks = []tenantCheck{
 	// A bulk plan whose counts differ from its items, and an item whose outcome differs from the
 	// receipts.
 	statement(InvariantFold, trail.CheckPlans),
-	// A request to cancel without its receipt, a count of replays that differs from the receipts, and a
+	// A request to cancel or a lease that differs from the receipts, a count of replays that does, and a
 	// lookup from before the death of its letter.
 	statement(InvariantFold, trail.CheckControl),
 	// A webhook without a position, a position without a webhook, and a position that would skip events.

@@ -38,6 +38,26 @@ func TestTheAuditFindsChangedColumnsOfJobs(t *testing.T) {
 	f.MustAudit()
 }
 
+// Who holds an attempt, and since when, is compared with its receipt: else another worker could answer for the holder,
+// or be told to pay later than the order may be paid.
+func TestTheAuditFindsALeaseThatWasChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	_, named := f.submitRemote(1)
+	f.mustFetchOrder("w1")
+	f.submitRemote(2)
+	f.mustFetchOrder("") // without a name
+	for _, harm := range []string{`worker = 'mallory'`, `worker = ''`, `at = at + interval '1 hour'`} {
+		testkit.Tamper(t, f.DB, `CREATE TABLE kept AS TABLE recourse.leases`, `UPDATE recourse.leases SET `+harm+` WHERE run_id = '`+named.ID+`'`)
+		if found, err := f.Audit(ctx); err != nil || len(found.Breaks) != 1 || !strings.Contains(found.Breaks[0].What, "is leased to") {
+			t.Errorf("%s: the audit found %+v, %v", harm, found.Breaks, err)
+		}
+		testkit.Tamper(t, f.DB, `DELETE FROM recourse.leases`, `INSERT INTO recourse.leases TABLE kept`, `DROP TABLE kept`)
+	}
+	f.MustAudit()
+}
+
 // A retry with the fingerprint of a unique job waits for whoever decides about that fingerprint.
 func TestARetryWaitsForTheLockOfItsFingerprint(t *testing.T) {
 	t.Parallel()

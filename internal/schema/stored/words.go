@@ -53,6 +53,9 @@ const (
 	BulkUndecided = "-undecided"
 )
 
+// UnnamedWorker is the name in receipts of a remote worker that gave none, as lease.Unnamed; in leases it is empty.
+const UnnamedWorker = "unnamed"
+
 // DefaultPeople is the number of people that a tenant's money requires unless another was set.
 const DefaultPeople = 2
 

@@ -62,11 +62,17 @@ WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.set
   EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
 
 // controlMismatchSQL checks rows of a tenant, or of one case of it, that control decisions: who requested a
-// cancel, how often a rule has replayed a lineage, and the lookups of dead letters.
+// cancel, who holds an attempt and since when, how often a rule has replayed a lineage, and the lookups of dead
+// letters. A lease of no attempt that runs is orphanSQL's.
 const controlMismatchSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
 WHERE r.tenant = $1 AND r.cancel_requested AND ($2::uuid IS NULL OR r.case_id = $2)
   AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
+UNION ALL
+SELECT r.case_id, l.run_id, 'attempt ' || l.attempt || ' of run ' || l.run_id || ' is leased to ' || coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `') || ' since ' || l.at || ', and no receipt says so', NULL, NULL
+FROM recourse.leases l JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant AND r.state = 'running' AND r.attempt_count = l.attempt
+WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype = 'attempt-started' AND e.at = l.at
+  AND e.body::json -> 'payload' ->> 'attempt' = l.attempt::text AND e.body::json -> 'payload' ->> 'worker' = coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `'))
 UNION ALL
 SELECT r.case_id, l.run_id, 'the lookups of letter ' || l.run_id || ' of ' || $1 || ' are from before it died, or are not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
 WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
