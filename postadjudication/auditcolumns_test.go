@@ -117,6 +117,14 @@ func TestTheAuditFindsEveryColumnThatDecides(t *testing.T) {
 		{"amount of a letter", "letters", `amount = amount + 1`, "other columns"},
 		{"money at risk of a letter", "letters", `at_risk = 0`, "other columns"},
 		{"attempts of a letter", "letters", `attempts = 9`, "other columns"},
+		{"transaction of a letter", "letters", `transaction = 'txr_x'`, "other columns"},
+		{"submission of a letter", "letters", `submission = 'sub_x'`, "other columns"},
+		{"escrow of a letter", "letters", `escrow = 'esc_x'`, "other columns"},
+		{"tenant of listed letters", "facet_groups", `tenant = 'nobody'`, "other columns"},
+		{"job type of listed letters", "facet_groups", `job_type = 'mail.send'`, "other columns"},
+		{"outcome of listed letters", "facet_groups", `outcome = 'refund'`, "other columns"},
+		{"currency of listed letters", "facet_groups", `currency = 'SEK'`, "other columns"},
+		{"hold of listed letters", "facet_groups", `held = true`, "other columns"},
 	} {
 		testkit.Tamper(t, r.DB, `CREATE TABLE kept AS TABLE recourse.`+c.table, `UPDATE recourse.`+c.table+` SET `+c.harm)
 		if broken := verdict(); !strings.Contains(broken[audit.InvariantFold]+broken[audit.InvariantLetters], c.word) {

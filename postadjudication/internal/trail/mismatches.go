@@ -149,16 +149,18 @@ WHERE k.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT EXISTS (SEL
 // The list follows the order of events, so cases with receipts that are not indexed
 // yet are left out: they are no mismatch. The query reads one snapshot.
 var indexMismatchSQL = stored.Unprojected + `, dead AS (
-  SELECT r.*, c.run_id AS holder, c.kind, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS risk
-  FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+  SELECT r.*, c.run_id AS holder, c.kind, c.asked, CASE r.letter WHEN 'open' THEN c.reserved ELSE 0 END AS risk, CASE WHEN r.remote THEN r.target ELSE r.family END AS job_type,
+    CASE c.kind WHEN 'settlement' THEN c.subject ELSE r.retry_key END AS transaction, c.submission, c.adjudication, coalesce(e.reference, '') AS escrow, coalesce(e.currency, '') AS currency, coalesce(k.held, false) AS held
+  FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.annotations k ON k.run_id = r.id
   WHERE r.tenant = $1 AND r.dead_at IS NOT NULL AND r.letter <> 'purged' AND r.case_id NOT IN (SELECT id FROM waiting) AND ($2::uuid IS NULL OR r.case_id = $2)
+), listed AS (
+  SELECT d.case_id, d.id, l.run_id IS NOT NULL AS found, ` + describeLetterSQL("s.tenant, s.status, s.family, s.queue, s.job_type, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.transaction, l.escrow, s.currency, s.held, l.amount, l.submission, s.outcome") + ` AS stored,
+    CASE WHEN d.kind = 'settlement' AND d.id <> d.holder THEN ` + describeLetterSQL(ofDeadRun+", l.amount, l.submission, s.outcome") + ` -- its request had them, not its case
+      ELSE ` + describeLetterSQL(ofDeadRun+", CASE d.kind WHEN 'settlement' THEN d.asked ELSE l.amount END, d.submission, d.adjudication") + ` END AS expected
+  FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.facet_groups s ON s.id = l.facet_group
 )
-SELECT d.case_id, d.id, 'run ' || d.id || CASE WHEN l.run_id IS NULL THEN ' is not in the list of letters' ELSE ' is in the list of letters with other columns' END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("s.status, s.family, s.queue, s.reason_code, s.class, s.error_type, l.dead_at, l.attempts, l.at_risk, l.amount") + ` END,
-  CASE WHEN l.run_id IS NOT NULL THEN ` + describeLetterSQL("d.letter, d.family, d.queue, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, CASE WHEN d.kind = 'settlement' AND d.id = d.holder THEN d.asked ELSE l.amount END") + ` END
-FROM dead d LEFT JOIN recourse.letters l ON l.run_id = d.id AND l.tenant = d.tenant LEFT JOIN recourse.facet_groups s ON s.id = l.facet_group
-WHERE l.run_id IS NULL OR (s.status, s.family, s.queue, s.reason_code, s.class, s.error_type) IS DISTINCT FROM (d.letter, d.family, d.queue, d.reason, d.class, d.error_type)
-  OR l.dead_at <> d.dead_at OR l.attempts <> d.attempt_count OR l.at_risk <> d.risk OR d.kind = 'settlement' AND d.id = d.holder AND l.amount <> d.asked
+SELECT case_id, id, 'run ' || id || CASE WHEN found THEN ' is in the list of letters with other columns' ELSE ' is not in the list of letters' END, CASE WHEN found THEN stored END, CASE WHEN found THEN expected END
+FROM listed WHERE NOT found OR stored <> expected
 UNION ALL
 SELECT r.case_id, l.run_id, 'run ' || l.run_id || ' is in the list of letters, and is none', NULL, NULL FROM recourse.letters l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
 WHERE l.tenant = $1 AND (r.id IS NULL OR r.dead_at IS NULL OR r.letter = 'purged') AND (r.case_id IS NULL OR r.case_id NOT IN (SELECT id FROM waiting)) AND ($2::uuid IS NULL OR r.case_id = $2)
@@ -173,9 +175,12 @@ SELECT NULL, NULL, 'the list of letters counts ' || coalesce(d.letters, 0) || ' 
 FROM (` + stored.FacetGroupDayDiffers + `) d WHERE $2::uuid IS NULL
 ORDER BY 3`
 
+// ofDeadRun are the first columns of describeLetterSQL as they follow from the run.
+const ofDeadRun = "d.tenant, d.letter, d.family, d.queue, d.job_type, d.reason, d.class, d.error_type, d.dead_at, d.attempt_count, d.risk, d.transaction, d.escrow, d.currency, d.held"
+
 // describeLetterSQL returns SQL that describes the index row of a letter, from its columns.
 func describeLetterSQL(columns string) string {
-	return `format('letter %s, family %s, queue %s, reason %s, class %s, error type %s, died %s, attempts %s, at risk %s, amount %s', ` + columns + `)`
+	return `format('letter of %L, %L, family %L, queue %L, job type %L, reason %L, class %L, error type %L, died %s, attempts %s, at risk %s, transaction %L, escrow %L, currency %L, held %s, amount %s, submission %L, outcome %L', ` + columns + `)`
 }
 
 // webhookPositionSQL finds webhooks of a tenant without a position, positions without a webhook, and
