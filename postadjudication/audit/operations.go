@@ -205,7 +205,10 @@ func foldBulks(rs []receipts.Receipt) (map[string]*recordedBulk, error) {
 		case from == stored.BulkUnplanned:
 			t.Actor, t.Reason, t.PlannedAt = r.Actor, p.Reason, r.At
 		case from == stored.BulkPlanned && to == stored.BulkRunning:
-			t.StartedBy = r.Actor
+			t.StartedBy, t.Incident, t.OnePerson = r.Actor, p.BreakGlass, p.People == 1
+			if t.Incident != "" {
+				t.IncidentWhy = p.Reason
+			}
 		default:
 			t.ChangedBy = r.Actor
 		}
@@ -261,6 +264,9 @@ func (t *recordedBulk) compare(b BulkPlan) (d differences) {
 	d.compare("reason", b.Reason, t.Reason)
 	d.compareTimes("time of planning", b.PlannedAt, t.PlannedAt)
 	d.compare("starter", b.StartedBy, t.StartedBy)
+	d.compare("incident", b.Incident, t.Incident)
+	d.compare("reason of the start for an incident", b.IncidentWhy, t.IncidentWhy)
+	d.compare("start that took one person", b.OnePerson, t.OnePerson)
 	d.compare("who changed it last", b.ChangedBy, t.ChangedBy)
 	return d
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -311,6 +313,14 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 	}
 	if l, err := r.Health().Levels(ctx); err != nil || l.BrokeGlass != 1 {
 		t.Errorf("%+v, %v", l, err)
+	}
+	r.MustAudit()
+	for word, harm := range map[string]string{"incident": `incident = ''`, "reason of the start": `started_why = 'framed'`, "one person": `people = 2`} {
+		testkit.Tamper(t, r.DB, `CREATE TABLE kept AS TABLE recourse.bulks`, `UPDATE recourse.bulks SET `+harm)
+		if a, err := r.Audit(ctx); err != nil || !strings.Contains(a.Broken[audit.InvariantFold], "stored "+word) && !strings.Contains(a.Broken[audit.InvariantFold], "took "+word) {
+			t.Errorf("%s: the audit found %v, %v", harm, a.Broken, err)
+		}
+		testkit.Tamper(t, r.DB, `UPDATE recourse.bulks b SET incident = k.incident, started_why = k.started_why, people = k.people FROM kept k WHERE k.id = b.id`, `DROP TABLE kept`)
 	}
 	r.MustAudit()
 	found, _, err := r.Events(ctx, "acme", 0, 1000)

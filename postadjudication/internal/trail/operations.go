@@ -62,6 +62,9 @@ type BulkPlan struct {
 	Hash          [32]byte
 	PlannedAt     time.Time
 	StartedBy     string
+	Incident      string // for which one person started it though two are required, and why
+	IncidentWhy   string
+	OnePerson     bool   // one person was enough to start it, or did for an incident, where usually two are required
 	ChangedBy     string // who paused, resumed or cancelled it, or completed it
 }
 
@@ -109,11 +112,11 @@ func (o *OperationLog) readRows(ctx context.Context, tx *sql.Tx, tenant string) 
 	case o.Subject == stored.BulkLog:
 		o.Plans, err = collect(ctx, tx, func(rows *sql.Rows) (b BulkPlan, err error) {
 			var hash []byte
-			err = rows.Scan(&b.ID, &b.State, &b.Action, &b.Request, &b.Actor, &b.Reason, &b.PlannedKey, &hash, &b.PlannedAt, &b.StartedBy, &b.ChangedBy)
+			err = rows.Scan(&b.ID, &b.State, &b.Action, &b.Request, &b.Actor, &b.Reason, &b.PlannedKey, &hash, &b.PlannedAt, &b.StartedBy, &b.Incident, &b.IncidentWhy, &b.OnePerson, &b.ChangedBy)
 			copy(b.Hash[:], hash)
 			b.Tenant, b.PlannedAt = tenant, b.PlannedAt.UTC()
 			return b, err
-		}, `SELECT id, state, action, asked, actor, reason, planned_key, hash, planned_at, started_by, changed_by FROM recourse.bulks WHERE tenant = $1 ORDER BY id`, tenant)
+		}, `SELECT id, state, action, asked, actor, reason, planned_key, hash, planned_at, started_by, incident, started_why, people = 1, changed_by FROM recourse.bulks WHERE tenant = $1 ORDER BY id`, tenant)
 	}
 	return err
 }
