@@ -28,7 +28,8 @@ const (
 // clock, has ended. No two machines' clocks are compared. A lease that this process did not
 // give is watched from when it was read first, so it may last longer, and never shorter.
 //
-// The end is marked in the lease first, so that a heartbeat and the end have one winner. Then
+// The end is marked in the lease first, so that a heartbeat and the end have one winner; the end of a time
+// limit always wins. Then
 // the attempt is ended, by the same guards as every transition. A process that dies in between
 // leaves the mark, and another one ends the attempt.
 type leaseReaper struct {

@@ -36,7 +36,8 @@ type LeaseStore interface {
 	// Leases lists all leases.
 	Leases(ctx context.Context) ([]lease.Lease, error)
 	// EndLease marks why a lease ended, as l.Ended says, if it is still that of the attempt and has
-	// the version of l, and reports whether it did. A marked lease is not extended any more.
+	// the version of l, or is over its time limit, which no heartbeat moves. It reports whether it did.
+	// A marked lease is not extended any more.
 	EndLease(ctx context.Context, l lease.Lease) (bool, error)
 	// ExpiredRuns lists waiting runs that expired by the given time.
 	ExpiredRuns(ctx context.Context, at time.Time, limit int) ([]Run, error)

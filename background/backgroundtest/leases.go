@@ -116,7 +116,7 @@ func (s leaseStore) EndLease(_ context.Context, of lease.Lease) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, leased := s.leases[of.Run]
-	if !leased || l.Attempt != of.Attempt || l.Version != of.Version {
+	if !leased || l.Attempt != of.Attempt || l.Version != of.Version && of.Ended != lease.OverLimit {
 		return false, s.down
 	}
 	l.Ended = cmp.Or(l.Ended, of.Ended)

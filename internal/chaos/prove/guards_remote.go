@@ -85,7 +85,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "the mark of an ended lease names its attempt",
-		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "WHERE run_id = $1 AND attempt = $4 AND version = $2", "WHERE run_id = $1 AND $4::int IS NOT NULL AND version = $2"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "WHERE run_id = $1 AND attempt = $4 AND (version = $2", "WHERE run_id = $1 AND $4::int IS NOT NULL AND (version = $2"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheEndOfALeaseIsNotThatOfTheNextAttempt"},
 	},
 	{

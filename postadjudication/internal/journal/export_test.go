@@ -37,6 +37,9 @@ const EventPageSQL = stored.EventPageSQL
 // DueRemoteSQL is the statement by which remote workers fetch.
 const DueRemoteSQL = dueRemoteSQL
 
+// EndLeaseSQL is the statement that marks the end of a lease.
+var EndLeaseSQL = endLeaseSQL
+
 // DescribedColumns returns the columns of the tables that statements are derived from, by
 // table: name and type of each, in order.
 func DescribedColumns() map[string][][2]string {

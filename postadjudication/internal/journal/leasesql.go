@@ -164,7 +164,8 @@ WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
 
 	heldLeasesSQL = `SELECT ` + leaseColumns + heldLeases
 
-	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND attempt = $4 AND version = $2`
+	// endLeaseSQL marks a lease whose time limit is over whatever heartbeats came meanwhile: they don't move that.
+	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND attempt = $4 AND (version = $2 OR $3 = '` + string(lease.OverLimit) + `')`
 
 	// unknownCasesSQL reads a page of cases_unknown. A case has an active run, or one that ended.
 	unknownCasesSQL = `SELECT id, run_id FROM recourse.cases WHERE unknown_open > 0 AND kind = 'settlement' AND id > $1 ORDER BY id LIMIT $2`

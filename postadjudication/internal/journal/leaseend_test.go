@@ -1,0 +1,34 @@
+package journal_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+)
+
+// A heartbeat that came since a lease was read keeps it, unless the time limit of its attempt is over.
+func TestAHeartbeatDoesNotKeepALeaseThatIsOverItsLimit(t *testing.T) {
+	t.Parallel()
+	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
+	for _, c := range []struct {
+		version, attempt int
+		why              lease.End
+		marked           int64
+	}{{7, 2, lease.Expired, 1}, {6, 2, lease.Expired, 0}, {6, 2, lease.OverLimit, 1}, {7, 1, lease.OverLimit, 0}} {
+		id := uuid.New()
+		if _, err := db.Exec(`INSERT INTO recourse.leases (run_id, tenant, worker, attempt, at, length_ms, limit_ms, version) VALUES ($1, 'acme', 'w1', 2, now(), 1000, 1000, 7)`, id); err != nil {
+			t.Fatal(err)
+		}
+		done, err := db.Exec(journal.EndLeaseSQL, id, c.version, string(c.why), c.attempt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := done.RowsAffected(); err != nil || n != c.marked {
+			t.Errorf("%+v: %d leases are marked, %v", c, n, err)
+		}
+	}
+}
