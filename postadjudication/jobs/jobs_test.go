@@ -454,3 +454,24 @@ func TestLargeJobsAreFetchedInParts(t *testing.T) {
 	}
 	f.fetchNothing()
 }
+
+// An attempt fails, too, if its worker says nothing of why. That is the last failure of the job, by its row and by its
+// receipts.
+func TestAFailureOfWhichNothingIsSaidIsTheLastOne(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.mustEnqueue(attempts(2, retrypolicy.DeadLetter))
+	for _, why := range []background.Failure{refused, {}} {
+		f.Wait("it is fetched", func() bool {
+			got, err := f.Fetch(t.Context(), jobs.Fetch{Queues: []string{mail}, Count: 1, Worker: "w1"})
+			return err == nil && len(got) == 1
+		})
+		if _, err := f.Nack(t.Context(), by(s), why, true, background.EndByPolicy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := f.mustFind(s.ID); got.State != background.DeadLettered || got.Failure == nil || got.Failure.Type != background.FailureUnspecified || len(got.Failures) != 2 {
+		t.Errorf("%+v", got)
+	}
+	f.MustAudit()
+}

@@ -35,6 +35,9 @@ func redactTransition(tr background.Transition) background.Transition {
 			Type: validate.Clean(f.Type, maxType), Code: validate.Clean(f.Code, maxCode), Message: validate.Clean(f.Message, maxMessage), Stack: validate.Clean(f.Stack, maxStack),
 			Details: redactJSON(f.Details, maxDetails),
 		}
+		if *tr.Result.Failure == (background.Failure{}) { // else the receipt would have none, and the failure before would count
+			tr.Result.Failure.Type = background.FailureUnspecified
+		}
 	}
 	tr.Result.Output = []byte(redactJSON(string(tr.Result.Output), background.MaxOutput))
 	if len(tr.Result.Output) == 0 {
