@@ -108,6 +108,9 @@ func (s *auditor) auditPolicies(ctx context.Context, a *Report, tenant string) e
 		var d differences
 		d.compare("policy", p.Policy, recorded.Policy)
 		d.compare("family", p.Family, recorded.Family)
+		d.compare("actor", p.Actor, rs[0].Actor)
+		d.compare("reason", p.Reason, recorded.Reason)
+		d.compareTimes("time", p.At, rs[0].At)
 		d.fail(a, breakSubject{tenant: tenant, caseID: p.Case}, fmt.Sprintf("the policy of family %s of %s", p.Family, tenant))
 	}
 	return nil

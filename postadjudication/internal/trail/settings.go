@@ -67,16 +67,19 @@ type Policy struct {
 	Case    receipts.CaseID // of its receipts
 	Version int64           // the sequence of the receipt that says the same
 	Policy  string          // as stored and in the receipt; empty: as configured
+
+	Actor, Reason string
+	At            time.Time
 }
 
 // Policies lists the policies that were set for a tenant, by family.
 func (r *Reader) Policies(ctx context.Context, tenant string) (out []Policy, err error) {
 	out, err = collect(ctx, r.db, func(rows *sql.Rows) (p Policy, err error) {
 		var id uuid.UUID
-		err = rows.Scan(&p.Family, &id, &p.Version, &p.Policy)
-		p.Case = receipts.CaseID(id)
+		err = rows.Scan(&p.Family, &id, &p.Version, &p.Policy, &p.Actor, &p.Reason, &p.At)
+		p.Case, p.At = receipts.CaseID(id), p.At.UTC()
 		return p, err
-	}, `SELECT family, case_id, version, policy FROM recourse.policies WHERE tenant = $1 ORDER BY family`, tenant)
+	}, `SELECT family, case_id, version, policy, actor, reason, at FROM recourse.policies WHERE tenant = $1 ORDER BY family`, tenant)
 	return out, failed(err)
 }
 
