@@ -137,6 +137,8 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("trace_id", p.TraceID)
 	c.optText("transaction_receipt_id", p.TransactionReceiptID)
 	c.optTrue("under_older_key", p.UnderOlderKey)
+	c.optText("unique_by", p.UniqueBy)
+	c.optTime("unique_until", p.UniqueUntil)
 	c.optInteger("unknown_open", int64(p.UnknownOpen))
 	c.optText("webhook", p.Webhook)
 	c.webhookPosition(p.WebhookPosition)

@@ -34,6 +34,9 @@ type Payload struct {
 	Remote               bool   `json:"remote,omitempty"`                 // remote workers fetch it from its queue
 	Priority             int    `json:"priority,omitempty"`               // of a remote run: higher is fetched first
 	Pending              bool   `json:"pending,omitempty"`                // no attempt starts before it is activated
+	UniqueBy             string `json:"unique_by,omitempty"`              // hex; of a unique job: digest of what it is unique by; of a fork that changes that: the new one
+
+	UniqueUntil time.Time `json:"unique_until,omitzero"` // of a unique job: until then; zero: without end
 
 	// What became of an attempt or a run.
 

@@ -19,6 +19,9 @@ type recordedCase struct {
 	first receipts.Terms   // of the first run
 	// Of the last submission other than a fork.
 	submission, content string
+	// Of a unique job; receipts of versions before have neither.
+	uniqueBy    string
+	uniqueUntil time.Time
 }
 
 // recordedRun holds what the receipts say about one run.
@@ -105,6 +108,9 @@ func (t *recordedCase) submitted(e receipts.Entry) {
 	t.runs[e.Run], t.order = run, append(t.order, e.Run)
 	if e.Payload.ParentRun.IsZero() {
 		t.submission, t.content = e.Payload.SubmissionReceiptID, e.Payload.ContentDigest
+		t.uniqueBy, t.uniqueUntil = e.Payload.UniqueBy, e.Payload.UniqueUntil
+	} else if t.uniqueBy != "" && e.Payload.UniqueBy != "" {
+		t.uniqueBy = e.Payload.UniqueBy
 	}
 }
 
@@ -228,6 +234,10 @@ func (t *recordedCase) compare(c *StoredCase) (d differences) {
 	d.compare("epoch", c.Epoch, last.submitted.Epoch)
 	if c.Kind != stored.KindSettlement {
 		d.compare("subject", c.Subject, last.submitted.Family+":"+last.submitted.RetryKey)
+		if t.uniqueBy != "" {
+			d.compare("digest of what it is unique by", c.UniqueBy, t.uniqueBy)
+			d.compareTimes("end of its being unique", c.UniqueUntil, t.uniqueUntil)
+		}
 		return d
 	}
 	d.compare("content", fmt.Sprintf("%x", c.Content), t.content)

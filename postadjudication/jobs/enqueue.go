@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"time"
 
@@ -102,6 +103,9 @@ func (job *Job) run(tenant string, id background.RunID, now time.Time) (backgrou
 	submitted := receipts.Payload{
 		Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type, Policy: run.Policy.Encode(), RequestDigest: binding.RequestDigest(job.Payload),
 		Remote: true, Priority: job.Priority, Pending: job.Pending, ExpiresAt: run.ExpiresAt, Request: job.Request,
+	}
+	if job.Unique != nil {
+		submitted.UniqueBy, submitted.UniqueUntil = hex.EncodeToString(job.Unique.Fingerprint[:]), wholeMicroseconds(job.Unique.Until)
 	}
 	switch notBefore := wholeMicroseconds(job.NotBefore); {
 	case job.Pending:

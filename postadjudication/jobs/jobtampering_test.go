@@ -58,6 +58,30 @@ func TestTheAuditFindsALeaseThatWasChanged(t *testing.T) {
 	f.MustAudit()
 }
 
+// What a job is unique by, and until when, is compared with its receipts, also after a retry that changes it: else
+// a second one could be enqueued beside it.
+func TestTheAuditFindsAUniqueJobThatIsNoLongerUnique(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	dead := f.mustDie(liveUnique(jobs.Reject), func(j *jobs.Job) { j.Unique.Until = time.Now().Add(time.Hour) })
+	f.MustAudit()
+	changed := again
+	changed.Payload, changed.Fingerprint = []byte(`{"args":["b"]}`), &[32]byte{9}
+	if _, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, changed); err != nil {
+		t.Fatal(err)
+	}
+	f.MustAudit()
+	for _, harm := range []string{`DELETE FROM recourse.unique_jobs`, `UPDATE recourse.unique_jobs SET fingerprint = sha256('x')`, `UPDATE recourse.unique_jobs SET until = now()`, `UPDATE recourse.unique_jobs SET until = NULL`} {
+		testkit.Tamper(t, f.DB, `CREATE TABLE kept AS TABLE recourse.unique_jobs`, harm)
+		if found, err := f.Audit(ctx); err != nil || len(found.Breaks) == 0 || !strings.Contains(found.Breaks[0].What, "unique") {
+			t.Errorf("%s: the audit found %+v, %v", harm, found.Breaks, err)
+		}
+		testkit.Tamper(t, f.DB, `DELETE FROM recourse.unique_jobs`, `INSERT INTO recourse.unique_jobs TABLE kept`, `DROP TABLE kept`)
+	}
+	f.MustAudit()
+}
+
 // A retry with the fingerprint of a unique job waits for whoever decides about that fingerprint.
 func TestARetryWaitsForTheLockOfItsFingerprint(t *testing.T) {
 	t.Parallel()

@@ -130,6 +130,9 @@ func (k Forking) Decide(letter journal.LetterRow) (journal.Change, error) {
 		OutcomeClass: string(next.Class), Request: k.RequestID, Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
 	}
 	submitted.LetterOf, _ = HandledRun(next)
+	if k.Fingerprint != nil {
+		submitted.UniqueBy = hex.EncodeToString(k.Fingerprint[:])
+	}
 	if s.Case.Kind == journal.KindSettlement {
 		if err := k.applyToSettlement(s, &after, &next, &submitted); err != nil {
 			return journal.Change{}, err

@@ -34,6 +34,9 @@ type Case struct {
 	FirstSentAt time.Time // under the newest operation key; zero: never
 	Head        receipts.Head
 	Runs        []Run // oldest first
+
+	UniqueBy    string    // of a unique job, hex; empty: it is none
+	UniqueUntil time.Time // zero: without end
 }
 
 // Run is a row of runs with its request.
@@ -83,9 +86,10 @@ const runsSQL = `SELECT
   r.remote, r.priority, r.expires_at, r.handed_back, coalesce(encode(sha256(r.output), 'hex'), ''),
   c.id, c.kind, c.subject, coalesce(c.escrow_id, 0), coalesce(e.reference, ''), coalesce(e.currency, ''), coalesce(e.held, 0), c.submission, c.content,
   c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
-  c.run_id, c.epoch, c.unknown_open, c.first_sent_at, c.last_seq, c.last_link
+  c.run_id, c.epoch, c.unknown_open, c.first_sent_at, c.last_seq, c.last_link,
+  coalesce(encode(u.fingerprint, 'hex'), ''), u.until
 FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
-  LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id `
+  LEFT JOIN recourse.operations o ON o.key = r.operation_key LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.unique_jobs u ON u.case_id = c.id AND u.tenant = c.tenant `
 
 // scanRun reads a row of runsSQL.
 func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
@@ -93,7 +97,7 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 	var parent uuid.NullUUID
 	var key, content, link []byte
 	var outstanding pq.Int32Array
-	var dead, firstSent, expires sql.NullTime
+	var dead, firstSent, expires, until sql.NullTime
 	s := &c.State
 	err = rows.Scan(
 		&id, &r.Family, &r.RetryKey, &key, &r.Queue, &r.Target, &r.Policy, &r.Request, &parent, &r.State, &r.Letter, &r.Attempts, &r.BudgetSpent, &r.Recoveries, &r.Class,
@@ -102,6 +106,7 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 		&caseID, &c.Kind, &c.Subject, &c.Escrow, &c.Reference, &c.Currency, &c.Held, &c.Submission, &content,
 		(*string)(&s.Progression), (*string)(&s.ReasonCode), &s.Reason, (*string)(&s.Lifecycle), (*string)(&s.Outcome), &s.Generation, &s.Asked, &s.Moved, &s.Reserved, &s.Released, &s.Refunded,
 		&active, &c.Epoch, &c.UnknownOpen, &firstSent, &c.Head.Seq, &link,
+		&c.UniqueBy, &until,
 	)
 	if err != nil {
 		return c, r, err
@@ -120,6 +125,9 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 	c.ID, c.ActiveRun = receipts.CaseID(caseID), receipts.RunID(active)
 	if firstSent.Valid {
 		c.FirstSentAt = firstSent.Time.UTC()
+	}
+	if until.Valid {
+		c.UniqueUntil = until.Time.UTC()
 	}
 	copy(c.Content[:], content)
 	copy(c.Head.Link[:], link)
