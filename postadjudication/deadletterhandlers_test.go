@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -99,6 +101,11 @@ func TestADeathBeginsItsHandlerAndBothAreLinked(t *testing.T) {
 		t.Errorf("the case does not show the handler: %+v", c.Runs[0])
 	}
 	r.MustAudit()
+	r.StopWorkers()
+	testkit.Tamper(t, r.DB, `DELETE FROM recourse.handlers`)
+	if a, err := r.Audit(context.Background()); err != nil || !strings.Contains(a.Broken[audit.InvariantLetters], letter.Run.String()) {
+		t.Errorf("the handler is not stored, and the audit found %v, %v", a.Broken, err)
+	}
 }
 
 // A success has no handler. A fork that dies has a handler of its own, and so has each of many

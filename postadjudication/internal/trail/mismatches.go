@@ -127,14 +127,18 @@ const orphanOperationSQL = `SELECT o.case_id, NULL, 'operation ' || encode(o.key
 WHERE NOT EXISTS (SELECT FROM recourse.cases c WHERE c.id = o.case_id)`
 
 // handlerMismatchSQL finds the dead letters of a tenant, or of one case of it, whose receipts do not name their
-// handler, or whose handler does not name them.
+// handler, or name one that is not stored as theirs, or whose handler does not name them.
 const handlerMismatchSQL = `
 SELECT d.case_id, h.letter, 'run ' || h.letter || ' and the run that is said to handle its letter do not refer to each other' FROM recourse.handlers h
   LEFT JOIN recourse.runs d ON d.id = h.letter AND d.tenant = h.tenant AND d.state = 'dead_lettered'
   LEFT JOIN recourse.runs r ON r.id = h.run AND r.tenant = h.tenant AND r.retry_key = 'dlq:' || h.letter
 WHERE h.tenant = $1 AND ($2::uuid IS NULL OR $2 IN (d.case_id, r.case_id)) AND (d.id IS NULL OR r.id IS NULL OR NOT EXISTS (
   SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered'
-    AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))`
+    AND e.body::json -> 'payload' ->> 'new_run' = h.run::text))
+UNION ALL
+SELECT d.case_id, d.id, 'run ' || d.id || ' began the handler of its letter when it died, by its receipts, and none is stored' FROM recourse.runs d
+WHERE d.tenant = $1 AND d.dead_at IS NOT NULL AND ($2::uuid IS NULL OR d.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.handlers h WHERE h.letter = d.id AND h.tenant = d.tenant)
+  AND EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = d.case_id AND e.run_id = d.id AND e.subtype = 'dead-lettered' AND e.body LIKE '%"new_run"%' AND e.body::json -> 'payload' ->> 'new_run' IS NOT NULL)`
 
 // annotationsWithoutReceiptSQL finds the annotations of a tenant, or of one case of it, that no receipt
 // records.
