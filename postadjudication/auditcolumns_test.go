@@ -30,6 +30,8 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	r.MustAudit()
 	for _, c := range []struct{ what, harm, mend string }{
 		{"due time of a run that is scheduled", `UPDATE recourse.runs SET due_at = due_at + interval '1000 years'`, `UPDATE recourse.runs SET due_at = due_at - interval '1000 years'`},
+		{"mark of being live of a run that is scheduled", `ALTER TABLE recourse.runs DROP CONSTRAINT live_is_state, DROP CONSTRAINT active_is_state; UPDATE recourse.runs SET live = false`, `UPDATE recourse.runs SET live = true`},
+		{"mark of being active of a run that is scheduled", `UPDATE recourse.runs SET active = false`, `UPDATE recourse.runs SET active = true`},
 		{"how many people a plan takes, without its operation log", `WITH g AS (DELETE FROM recourse.operation_logs WHERE subject = 'people') DELETE FROM recourse.people`, ``},
 	} {
 		testkit.Tamper(t, r.DB, c.harm)

@@ -69,7 +69,7 @@ func TestTheAuditCountsLostWorkers(t *testing.T) {
 		{5, 0, "", true}, {6, 0, "", false}, {6, 0, reasonPoisonPill, true}, {7, 0, reasonPoisonPill, false},
 		{6, 8, "", true}, {9, 8, "", false}, {900, -1, "", true},
 	} {
-		run := StoredRun{ID: receipts.RunID(uuid.New()), State: receipts.StatePending, Attempts: c.lost, Recoveries: c.lost, Reason: c.reason}
+		run := StoredRun{ID: receipts.RunID(uuid.New()), State: receipts.StatePending, Live: true, Active: true, Attempts: c.lost, Recoveries: c.lost, Reason: c.reason}
 		history := receipts.History{Runs: map[receipts.RunID]receipts.RunHistory{run.ID: {State: receipts.StatePending, AttemptCount: c.lost, Recoveries: c.lost}}}
 		a := emptyReport()
 		auditRuns(a, breakSubject{tenant: "acme"}, &StoredCase{Runs: []StoredRun{run}}, history, c.most)

@@ -9,9 +9,12 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// compareRun compares the stored progress of a run with its receipts.
+// compareRun compares the stored progress of a run with its receipts. That live and active follow from the state
+// is also a constraint, which the owner of the table can drop.
 func compareRun(row *StoredRun, recorded receipts.RunHistory) (d differences) {
 	d.compare("state", row.State, recorded.State)
+	d.compare("mark of being live", row.Live, row.IsLive())
+	d.compare("mark of being active", row.Active, row.IsActive())
 	d.compare("letter", row.Letter, recorded.Letter)
 	d.compare("attempts", row.Attempts, recorded.AttemptCount)
 	d.compare("attempts that spent budget", row.BudgetSpent, recorded.BudgetSpent)

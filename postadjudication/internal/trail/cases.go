@@ -51,6 +51,7 @@ type Run struct {
 	Request          []byte // the bytes that are sent; the payload of a plain task
 	Parent           receipts.RunID
 	State            string // receipts.StatePending and so on
+	Live, Active     bool   // as stored: what is searched for runs that may be called, and that occupy their case
 	Letter           string // receipts.LetterOpen and so on; empty unless dead-lettered
 	Attempts         int
 	BudgetSpent      int
@@ -81,7 +82,7 @@ func (r *Run) IsLive() bool {
 func (r *Run) IsActive() bool { return r.IsLive() || r.Letter == receipts.LetterOpen }
 
 const runsSQL = `SELECT
-  r.id, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload), r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class,
+  r.id, r.family, r.retry_key, r.operation_key, r.queue, r.target, r.policy, coalesce(o.request, r.payload), r.parent_id, r.state, r.live, r.active, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class,
   r.outstanding_calls, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
   r.remote, r.priority, r.expires_at, r.handed_back, coalesce(encode(sha256(r.output), 'hex'), ''),
   c.id, c.kind, c.subject, coalesce(c.escrow_id, 0), coalesce(e.reference, ''), coalesce(e.currency, ''), coalesce(e.held, 0), c.submission, c.content,
@@ -100,7 +101,7 @@ func scanRun(rows *sql.Rows) (c Case, r Run, err error) {
 	var dead, firstSent, expires, until sql.NullTime
 	s := &c.State
 	err = rows.Scan(
-		&id, &r.Family, &r.RetryKey, &key, &r.Queue, &r.Target, &r.Policy, &r.Request, &parent, &r.State, &r.Letter, &r.Attempts, &r.BudgetSpent, &r.Recoveries, &r.Class,
+		&id, &r.Family, &r.RetryKey, &key, &r.Queue, &r.Target, &r.Policy, &r.Request, &parent, &r.State, &r.Live, &r.Active, &r.Letter, &r.Attempts, &r.BudgetSpent, &r.Recoveries, &r.Class,
 		&outstanding, &r.CancelRequested, &r.CancelBy, &r.CancelReason, &r.DueAt, &dead, &r.Reason, &r.Failure.Type, &r.Failure.Code, &r.Failure.Message,
 		&r.Remote, &r.Priority, &expires, &r.HandedBack, &r.OutputDigest,
 		&caseID, &c.Kind, &c.Subject, &c.Escrow, &c.Reference, &c.Currency, &c.Held, &c.Submission, &content,
