@@ -11,7 +11,7 @@
 // API and asynqmon require an access key, except on loopback with the escrow service for
 // demonstrations. /livez and /readyz require none, and reveal only whether the process works.
 // /metrics requires one, except for requests of this machine and at a listener of its own. The
-// /stage/ of a demonstration requires none, and answers on loopback only.
+// /demo/ of a demonstration requires none, and answers on loopback only.
 //
 // A build with the tag production has no private servers, no escrow service for demonstrations,
 // and none of their dependencies.

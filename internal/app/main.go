@@ -38,7 +38,7 @@ type Main struct {
 	Log          *zap.Logger                                         // no log if nil
 	OnTransition func(m background.Transition, after background.Run) // called after each committed transition; it must not block
 	Now          func() time.Time                                    // clock of a simulation; this machine's if nil
-	DemoHandler  http.Handler                                        // handler of /stage/; no /stage/ if nil
+	DemoHandler  http.Handler                                        // handler of /demo/; no /demo/ if nil
 
 	// Tracer receives the spans. If it is nil, Start exports spans to OTEL_EXPORTER_OTLP_ENDPOINT
 	// if the environment sets that; otherwise nothing is traced.

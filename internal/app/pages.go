@@ -58,7 +58,7 @@ func (m *Main) routes(monitor http.Handler, apiServer *api.API) *http.ServeMux {
 	mux.Handle("/asynqmon", monitor)
 	mux.Handle(api.Prefix+"/", apiServer)
 	if m.DemoHandler != nil {
-		mux.Handle("/stage/", door.LoopbackOnly(http.NewCrossOriginProtection().Handler(m.DemoHandler)))
+		mux.Handle("/demo/", door.LoopbackOnly(http.NewCrossOriginProtection().Handler(m.DemoHandler)))
 	}
 	return mux
 }

@@ -126,8 +126,8 @@ func nextSteps(url, database, archive string) []string {
 		"receipts            RECOURSE_DATABASE_URL='{database}' recourse receipts verify --tenant northwind-homes",
 		"two people          without keys one person may move money here (people: 1); with keys it takes two:",
 		"                    RECOURSE_DATABASE_URL='{database}' recourse keys create --tenant northwind-homes --principal user:ada --roles operator,approver --actor root --reason demo",
-		"repair the escrow   curl -X POST {url}/stage/repair",
-		"advance the clock   curl -X POST '{url}/stage/clock?forward=P180D'   (announces that letters expire; after P8D more they move to {archive})",
+		"repair the escrow   curl -X POST {url}/demo/repair",
+		"advance the clock   curl -X POST '{url}/demo/clock?forward=P180D'   (announces that letters expire; after P8D more they move to {archive})",
 		"Ctrl-C ends it.",
 	}
 	for i := range lines {

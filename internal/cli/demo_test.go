@@ -13,7 +13,7 @@ func TestTheDemonstrationPrintsLinesThatCanBeTyped(t *testing.T) {
 	for _, want := range []string{
 		"RECOURSE_DATABASE_URL='" + database + "' recourse receipts verify --tenant northwind-homes\n",
 		"RECOURSE_DATABASE_URL='" + database + "' recourse keys create --tenant northwind-homes --principal user:ada",
-		"--server " + url + " --tenant", "curl -X POST " + url + "/stage/repair\n", "'" + url + "/stage/clock?forward=P180D'", archive + ")",
+		"--server " + url + " --tenant", "curl -X POST " + url + "/demo/repair\n", "'" + url + "/demo/clock?forward=P180D'", archive + ")",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in\n%s", want, all)

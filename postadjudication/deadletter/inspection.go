@@ -19,7 +19,7 @@ import (
 type Inspection struct {
 	Letter      Letter             `json:"letter"`
 	Actions     []Action           `json:"actions"`           // which actions are allowed now
-	Annotations Annotations        `json:"desk"`              // with the reasons of hold and marks
+	Annotations Annotations        `json:"annotations"`       // with the reasons of hold and marks
 	Lookups     *Lookups           `json:"lookups,omitempty"` // of an open letter of unknown outcome: the answers to the lookup loop
 	Attempts    []Attempt          `json:"attempts"`          // of the letter's run, in order
 	Run         casestatus.Status  `json:"run"`

@@ -19,7 +19,7 @@ const samples = 10
 // Trial counts what a rule would do now.
 type Trial struct {
 	Matched int64                  `json:"matched"` // open letters that the filter matches; exact
-	Scanned int64                  `json:"looked"`  // how many of them were checked, the oldest first
+	Scanned int64                  `json:"scanned"` // how many of them were checked, the oldest first
 	More    bool                   `json:"more"`    // the counts below do not cover all of them
 	Ready   int64                  `json:"ready"`   // the rule would replay or mark them now
 	Money   map[string]int64       `json:"money"`   // reserved for the ready ones: currency -> minor units

@@ -14,15 +14,15 @@ import (
 
 // controlRoutes returns routes that repair the escrow service and advance the clock of retention.
 //
-//	POST /stage/repair               every call is executed from now on
-//	POST /stage/clock?forward=P180D  advances the clock and runs retention once
+//	POST /demo/repair               every call is executed from now on
+//	POST /demo/clock?forward=P180D  advances the clock and runs retention once
 func (d *Demo) controlRoutes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /stage/repair", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST /demo/repair", func(w http.ResponseWriter, _ *http.Request) {
 		d.main.EmbeddedEscrow.Repair()
 		d.writeText(w, http.StatusOK, "the escrow service is repaired: new forks settle")
 	})
-	mux.HandleFunc("POST /stage/clock", d.advanceClock)
+	mux.HandleFunc("POST /demo/clock", d.advanceClock)
 	return mux
 }
 

@@ -71,15 +71,15 @@ func TestTheControlsRepairTheEscrowServiceAndAdvanceTheClock(t *testing.T) {
 	}
 	paid, lost := "/api/v1/dead-letters/"+unknown["txr_1"], "/api/v1/dead-letters/"+unknown["txr_2"]
 	for _, bad := range []string{"", "?forward=yesterday", "?forward=-P1D", "?forward=P101Y", "?forward=PT999999999999H"} {
-		v.ask("POST", "/stage/clock"+bad, "", 400)
+		v.ask("POST", "/demo/clock"+bad, "", 400)
 	}
-	v.ask("GET", "/stage/repair", "", 405)
-	v.ask("POST", "/stage/clock?forward=P2D", "", 200) // over the lifetime of the operation keys
+	v.ask("GET", "/demo/repair", "", 405)
+	v.ask("POST", "/demo/clock?forward=P2D", "", 200) // over the lifetime of the operation keys
 	if no := v.ask("POST", paid+"/fork", `{"reason":"too late"}`, 409); no["code"] != "reconcile_first" {
 		t.Errorf("%v", no)
 	}
 	v.ask("POST", paid+"/reconcile", `{"lookup":true}`, 409)
-	v.ask("POST", "/stage/repair", "", 200)
+	v.ask("POST", "/demo/repair", "", 200)
 	if caseID := v.ask("POST", paid+"/reconcile", `{"lookup":true}`, 200); caseID["settlement_progression_status"] != "settled" {
 		t.Errorf("%v", caseID)
 	}
@@ -87,10 +87,10 @@ func TestTheControlsRepairTheEscrowServiceAndAdvanceTheClock(t *testing.T) {
 		t.Errorf("%v", caseID)
 	}
 	v.ask("POST", "/api/v1/dead-letters/"+refused["txr_3"]+"/hold", `{"reason":"in court"}`, 200)
-	if advanced := v.ask("POST", "/stage/clock?forward=P180D", "", 200); advanced["announced"] != 1.0 || advanced["pruned"] != 0.0 {
+	if advanced := v.ask("POST", "/demo/clock?forward=P180D", "", 200); advanced["announced"] != 1.0 || advanced["pruned"] != 0.0 {
 		t.Errorf("%v", advanced)
 	}
-	if advanced := v.ask("POST", "/stage/clock?forward=P8D", "", 200); advanced["announced"] != 0.0 || advanced["pruned"] != 1.0 {
+	if advanced := v.ask("POST", "/demo/clock?forward=P8D", "", 200); advanced["announced"] != 0.0 || advanced["pruned"] != 1.0 {
 		t.Errorf("%v", advanced)
 	}
 	if left := v.letters("not_executed"); len(left) != 1 || left["txr_3"] == "" {
@@ -104,7 +104,7 @@ func TestAnotherOriginDoesNotUseTheControls(t *testing.T) {
 	t.Parallel()
 	d := start(t, demo.Options{Input: strings.NewReader(""), Listen: "127.0.0.1:0"})
 	for _, header := range [][2]string{{"Origin", "https://evil.example"}, {"Origin", "null"}, {"Sec-Fetch-Site", "cross-site"}, {"Host", "evil.example"}} {
-		for _, path := range []string{"/stage/repair", "/stage/clock?forward=P180D"} {
+		for _, path := range []string{"/demo/repair", "/demo/clock?forward=P180D"} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.URL()+path, nil)
 			if err != nil {
 				t.Fatal(err)

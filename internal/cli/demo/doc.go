@@ -4,7 +4,7 @@
 //
 //	Start ─▶ Run (submit ─▶ wait ─▶ collect ─▶ check) ─▶ Show ─▶ Close
 //
-// If it serves pages, /stage/ repairs the escrow service and advances the clock.
+// If it serves pages, /demo/ repairs the escrow service and advances the clock.
 //
 // On a named Postgres it works in a database that it creates and drops. On a named Redis it
 // works in an empty logical database, and removes only its own keys. It creates and migrates
