@@ -45,9 +45,9 @@ func TestBreakerTransitions(t *testing.T) {
 		{"a tenant's is released at once", open, true, "t", release, closed, false, true},
 		{"a tenant's of an earlier version", half, false, "t", closes, closed, false, true},
 	} {
-		was := circuit.Breaker{Target: circuit.Target{Tenant: tc.tenant, Family: "f", Name: "n"}, State: tc.from, Manual: tc.byHand, OpenedAt: earlier, Openings: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, NewCasesProbed: 5, Paused: 4}
+		was := circuit.Breaker{Scope: circuit.Scope{Tenant: tc.tenant, Family: "f", Name: "n"}, State: tc.from, Manual: tc.byHand, OpenedAt: earlier, Openings: 3, Version: 7, Probes: []RunID{RunID(uuid.New())}, NewCasesProbed: 5, Paused: 4}
 		now, moved := tc.move(was)
-		if now.State != tc.to || now.Manual != tc.toHand || moved != tc.moved || now.Target != was.Target {
+		if now.State != tc.to || now.Manual != tc.toHand || moved != tc.moved || now.Scope != was.Scope {
 			t.Errorf("%s: %+v, %v", tc.name, now, moved)
 		}
 		if !moved {
@@ -113,16 +113,16 @@ func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
 // runs are redelivered. Once another process has written an opening, that one is recorded.
 func TestAnUnwrittenOpeningIsNotRecordedForTenants(t *testing.T) {
 	t.Parallel()
-	all := circuit.Target{Family: "settlement", Name: "escrow"}
+	all := circuit.Scope{Family: "settlement", Name: "escrow"}
 	run := Run{Tenant: "acme", Family: all.Family, Target: all.Name}
 	for name, c := range map[string]struct {
 		found   []circuit.Breaker
 		opening int64
 	}{
 		"never opened":                 {nil, 0},
-		"closed":                       {[]circuit.Breaker{{Target: all, State: circuit.Closed, Version: 4, Openings: 2}}, 0},
-		"opened by another process":    {[]circuit.Breaker{{Target: all, State: circuit.Open, Version: 5, Openings: 3}}, 3},
-		"half-open at another process": {[]circuit.Breaker{{Target: all, State: circuit.HalfOpen, Version: 6, Openings: 3}}, 3},
+		"closed":                       {[]circuit.Breaker{{Scope: all, State: circuit.Closed, Version: 4, Openings: 2}}, 0},
+		"opened by another process":    {[]circuit.Breaker{{Scope: all, State: circuit.Open, Version: 5, Openings: 3}}, 3},
+		"half-open at another process": {[]circuit.Breaker{{Scope: all, State: circuit.HalfOpen, Version: 6, Openings: 3}}, 3},
 	} {
 		b := newBreakerRegistry(&Manager{})
 		b.pendingOpens[all] = struct{}{}

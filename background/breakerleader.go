@@ -22,7 +22,7 @@ import (
 type breakerLeader struct {
 	m      *Manager
 	family Family
-	target circuit.Target
+	target circuit.Scope
 	probes sync.WaitGroup
 
 	mu             sync.Mutex
@@ -48,7 +48,7 @@ func newBreakerLeader(m *Manager, f Family, b circuit.Breaker) *breakerLeader {
 	if !b.FewSince.IsZero() {
 		policy.fewSince = now.Add(-max(0, m.now().Sub(b.FewSince)))
 	}
-	return &breakerLeader{m: m, family: f, target: b.Target, breaker: b, unclaimed: map[RunID]struct{}{}, deferredUntil: map[RunID]time.Time{}, newCasesProbed: b.NewCasesProbed,
+	return &breakerLeader{m: m, family: f, target: b.Scope, breaker: b, unclaimed: map[RunID]struct{}{}, deferredUntil: map[RunID]time.Time{}, newCasesProbed: b.NewCasesProbed,
 		policy: policy, renewedAt: now}
 }
 
@@ -181,7 +181,7 @@ func (l *breakerLeader) pausedRuns(ctx context.Context, q PausedQuery, limit int
 	maps.DeleteFunc(l.deferredUntil, func(_ RunID, at time.Time) bool { return !now.Before(at) })
 	deferred := maps.Clone(l.deferredUntil)
 	l.mu.Unlock()
-	q.Target, q.Called, q.Due, q.Limit = l.target, l.m.cfg.Targets[l.target.Family], l.m.now(), limit+len(deferred)
+	q.Scope, q.Called, q.Due, q.Limit = l.target, l.m.cfg.Targets[l.target.Family], l.m.now(), limit+len(deferred)
 	found, err := l.m.cfg.Store.PausedRuns(ctx, q)
 	return slices.DeleteFunc(found, func(r Run) bool {
 		_, waits := deferred[r.ID]

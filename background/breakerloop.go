@@ -28,14 +28,14 @@ const (
 // one is replaced, without comparing two clocks.
 type breakerLoop struct {
 	m                *Manager
-	seen             map[circuit.Target]breakerObservation
+	seen             map[circuit.Scope]breakerObservation
 	closedRecordedAt time.Time            // when RecordClosed was last called
 	leading          sync.Map             // Target: this process leads it
 	work             sync.WaitGroup       // leaders
 	opened           chan circuit.Breaker // breakers that this process opened
 
 	mu      sync.Mutex
-	stalled map[circuit.Target]StalledBreaker
+	stalled map[circuit.Scope]StalledBreaker
 }
 
 // breakerObservation is what was last seen of an open breaker.
@@ -49,7 +49,7 @@ type breakerObservation struct {
 }
 
 func newBreakerLoop(m *Manager) *breakerLoop {
-	return &breakerLoop{m: m, seen: map[circuit.Target]breakerObservation{}, opened: make(chan circuit.Breaker, 16), stalled: map[circuit.Target]StalledBreaker{}}
+	return &breakerLoop{m: m, seen: map[circuit.Scope]breakerObservation{}, opened: make(chan circuit.Breaker, 16), stalled: map[circuit.Scope]StalledBreaker{}}
 }
 
 // requestLead makes the loop lead a breaker that this process opened.
@@ -97,7 +97,7 @@ func (k *breakerLoop) run(ctx context.Context) {
 // check takes the lead of breakers whose version has not changed for LeaderTimeout, and updates
 // which ones are stalled.
 func (k *breakerLoop) check(ctx context.Context) {
-	now, seen := time.Now(), map[circuit.Target]breakerObservation{}
+	now, seen := time.Now(), map[circuit.Scope]breakerObservation{}
 	for t, b := range *k.m.breakers.current.Load() {
 		last, known := k.seen[t]
 		if !known || last.version != b.Version {
@@ -127,10 +127,10 @@ func (k *breakerLoop) updateStalled(b circuit.Breaker, noNewCaseFor time.Duratio
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if b.Manual || b.Paused == 0 || noNewCaseFor < k.m.cfg.Breaker.StalledAfter {
-		delete(k.stalled, b.Target)
+		delete(k.stalled, b.Scope)
 		return false
 	}
-	k.stalled[b.Target] = StalledBreaker{Breaker: b, StalledFor: noNewCaseFor}
+	k.stalled[b.Scope] = StalledBreaker{Breaker: b, StalledFor: noNewCaseFor}
 	if !logged {
 		k.m.log.Error("runs are paused by an open circuit breaker, and there is no new case to probe the target with",
 			zap.String("target", b.Name), zap.String("family", b.Family), zap.Int("paused", b.Paused), zap.Time("open_since", b.OpenedAt))
@@ -154,14 +154,14 @@ func (k *breakerLoop) startLeader(ctx context.Context, b circuit.Breaker) {
 		return // not written yet, or only a person releases it
 	}
 	f := k.m.families[b.Family]
-	if b.Tenant == "" && (f == nil || !k.m.targets.calls(b.Target)) || k.m.claimGate.mayNotLead() {
+	if b.Tenant == "" && (f == nil || !k.m.targets.calls(b.Scope)) || k.m.claimGate.mayNotLead() {
 		return // other processes lead it
 	}
-	if _, at := k.leading.LoadOrStore(b.Target, true); at {
+	if _, at := k.leading.LoadOrStore(b.Scope, true); at {
 		return
 	}
 	k.work.Go(func() {
-		defer k.leading.Delete(b.Target)
+		defer k.leading.Delete(b.Scope)
 		if b.Tenant != "" {
 			k.closeReplaced(b)
 			return
@@ -177,7 +177,7 @@ func (k *breakerLoop) startLeader(ctx context.Context, b circuit.Breaker) {
 // closeReplaced closes a breaker of a single tenant that was not opened manually: earlier
 // versions opened such breakers.
 func (k *breakerLoop) closeReplaced(b circuit.Breaker) {
-	_, _, err := k.m.breakers.update(b.Target, func(now circuit.Breaker) (circuit.Breaker, bool) {
+	_, _, err := k.m.breakers.update(b.Scope, func(now circuit.Breaker) (circuit.Breaker, bool) {
 		if now.Manual || now.Version != b.Version {
 			return now, false
 		}

@@ -22,18 +22,18 @@ const breakerReadMaxAge = 100 * time.Millisecond
 // claims that would be refused, wakes waiting deliveries, and opens breakers.
 type breakerRegistry struct {
 	m                *Manager
-	current          atomic.Pointer[map[circuit.Target]circuit.Breaker] // those not closed; replaced, never changed
-	pausedDeliveries atomic.Uint64                                      // deliveries acknowledged because of a breaker
+	current          atomic.Pointer[map[circuit.Scope]circuit.Breaker] // those not closed; replaced, never changed
+	pausedDeliveries atomic.Uint64                                     // deliveries acknowledged because of a breaker
 
 	mu            sync.Mutex
-	windows       map[circuit.Target]*failureWindow
-	hanging       map[circuit.Target]hangingCalls
-	pendingOpens  map[circuit.Target]struct{}     // opened in this process and not written yet
-	pausedRecords map[circuit.Target]pausedRecord // tenants whose trails record the pause
-	changedAt     map[circuit.Target]time.Time    // when a breaker was last seen to open, to close or open
-	readAt        time.Time                       // when the last read began
-	changes       int                             // changes by this process; an older read is stale
-	opened        chan struct{}                   // closed when a breaker opens
+	windows       map[circuit.Scope]*failureWindow
+	hanging       map[circuit.Scope]hangingCalls
+	pendingOpens  map[circuit.Scope]struct{}     // opened in this process and not written yet
+	pausedRecords map[circuit.Scope]pausedRecord // tenants whose trails record the pause
+	changedAt     map[circuit.Scope]time.Time    // when a breaker was last seen to open, to close or open
+	readAt        time.Time                      // when the last read began
+	changes       int                            // changes by this process; an older read is stale
+	opened        chan struct{}                  // closed when a breaker opens
 
 	readMu   sync.Mutex // serialises reads
 	recordMu sync.Mutex // serialises RecordPaused
@@ -47,10 +47,10 @@ type pausedRecord struct {
 
 func newBreakerRegistry(m *Manager) *breakerRegistry {
 	b := &breakerRegistry{
-		m: m, windows: map[circuit.Target]*failureWindow{}, hanging: map[circuit.Target]hangingCalls{}, pendingOpens: map[circuit.Target]struct{}{},
-		pausedRecords: map[circuit.Target]pausedRecord{}, changedAt: map[circuit.Target]time.Time{}, opened: make(chan struct{}),
+		m: m, windows: map[circuit.Scope]*failureWindow{}, hanging: map[circuit.Scope]hangingCalls{}, pendingOpens: map[circuit.Scope]struct{}{},
+		pausedRecords: map[circuit.Scope]pausedRecord{}, changedAt: map[circuit.Scope]time.Time{}, opened: make(chan struct{}),
 	}
-	b.current.Store(&map[circuit.Target]circuit.Breaker{})
+	b.current.Store(&map[circuit.Scope]circuit.Breaker{})
 	return b
 }
 
@@ -140,13 +140,13 @@ func (b *breakerRegistry) applyRead(found []circuit.Breaker, began time.Time, ch
 	if changes != b.changes {
 		return false
 	}
-	next := make(map[circuit.Target]circuit.Breaker, len(found))
+	next := make(map[circuit.Scope]circuit.Breaker, len(found))
 	for _, f := range found {
-		next[f.Target] = f
+		next[f.Scope] = f
 	}
 	for t := range b.pendingOpens { // not written yet, unless another process opened it first
 		if now := next[t]; !now.Blocks() {
-			next[t] = circuit.Breaker{Target: t, State: circuit.Open, Version: now.Version}
+			next[t] = circuit.Breaker{Scope: t, State: circuit.Open, Version: now.Version}
 		}
 	}
 	b.readAt = began
@@ -159,10 +159,10 @@ func (b *breakerRegistry) apply(now circuit.Breaker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.changes++
-	delete(b.pendingOpens, now.Target)
+	delete(b.pendingOpens, now.Scope)
 	next := maps.Clone(*b.current.Load())
-	if next[now.Target] = now; !now.Blocks() {
-		delete(next, now.Target)
+	if next[now.Scope] = now; !now.Blocks() {
+		delete(next, now.Scope)
 	}
 	b.publish(next)
 }
@@ -170,7 +170,7 @@ func (b *breakerRegistry) apply(now circuit.Breaker) {
 // publish replaces the current breakers. It drops the statistics of targets whose breaker
 // changed: older attempts no longer apply. When a breaker closes it requests a full scan for
 // the runs that it paused. The caller holds the lock.
-func (b *breakerRegistry) publish(next map[circuit.Target]circuit.Breaker) {
+func (b *breakerRegistry) publish(next map[circuit.Scope]circuit.Breaker) {
 	was, opens, closes := *b.current.Load(), false, false
 	at := time.Now()
 	for t, n := range next {
@@ -198,7 +198,7 @@ func (b *breakerRegistry) publish(next map[circuit.Target]circuit.Breaker) {
 
 // resetStatistics drops what attempts before the breaker's change say of its target. The caller
 // holds the lock.
-func (b *breakerRegistry) resetStatistics(t circuit.Target) {
+func (b *breakerRegistry) resetStatistics(t circuit.Scope) {
 	delete(b.windows, t)
 	if calls, known := b.hanging[t]; known {
 		b.hanging[t] = calls.breakerChanged()
@@ -255,7 +255,7 @@ func outcomeOf(r Run, res Result) outcome {
 func lastAttempt(r Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().MaxRetryAttempts }
 
 // trackOutstanding counts an outstanding call of a target, until answered is called.
-func (b *breakerRegistry) trackOutstanding(t circuit.Target) (answered func()) {
+func (b *breakerRegistry) trackOutstanding(t circuit.Scope) (answered func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	calls, changes := b.hanging[t].add()
@@ -290,7 +290,7 @@ func (b *breakerRegistry) expire(now time.Time) {
 
 // open opens a breaker in this process at once, and writes it, retrying until the journal
 // answers. The process that writes it leads it.
-func (b *breakerRegistry) open(t circuit.Target, cause, reason string) {
+func (b *breakerRegistry) open(t circuit.Scope, cause, reason string) {
 	b.mu.Lock()
 	was := (*b.current.Load())[t]
 	if was.Blocks() {
@@ -299,7 +299,7 @@ func (b *breakerRegistry) open(t circuit.Target, cause, reason string) {
 	}
 	b.pendingOpens[t] = struct{}{}
 	next := maps.Clone(*b.current.Load())
-	next[t] = circuit.Breaker{Target: t, State: circuit.Open, Version: was.Version}
+	next[t] = circuit.Breaker{Scope: t, State: circuit.Open, Version: was.Version}
 	b.publish(next)
 	b.mu.Unlock()
 	b.m.log.Warn("circuit breaker opens", zap.String("target", t.Name), zap.String("family", t.Family), zap.String("cause", cause), zap.String("why", reason))
@@ -324,7 +324,7 @@ func (b *breakerRegistry) actor() string { return "breaker:" + b.m.cfg.Worker }
 
 // update changes a breaker and retries until the journal answers. Only Close ends it sooner,
 // with errClosed.
-func (b *breakerRegistry) update(t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
+func (b *breakerRegistry) update(t circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
 	for pause := writePauseMin; ; pause = min(2*pause, writePauseMax) {
 		now, changed, err := b.m.UpdateBreaker(b.m.baseCtx, t, decide)
 		if err == nil {
@@ -367,7 +367,7 @@ func (b *breakerRegistry) recordPaused(ctx context.Context, r Run) (recorded boo
 	return true, nil
 }
 
-func (b *breakerRegistry) isPausedRecorded(all circuit.Target, openings int64, tenant string) bool {
+func (b *breakerRegistry) isPausedRecorded(all circuit.Scope, openings int64, tenant string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	record := b.pausedRecords[all]
@@ -378,7 +378,7 @@ func (b *breakerRegistry) isPausedRecorded(all circuit.Target, openings int64, t
 // UpdateBreaker changes the circuit breaker of a target for a person, and applies it to this
 // process at once. It returns the breaker as it is now. decide is passed to
 // BreakerStore.UpdateBreaker.
-func (m *Manager) UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
+func (m *Manager) UpdateBreaker(ctx context.Context, t circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
 	if now, changed, err = m.cfg.Store.UpdateBreaker(ctx, t, decide); err != nil {
 		return now, changed, err
 	}

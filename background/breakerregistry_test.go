@@ -31,7 +31,7 @@ func TestRunWaitingInPlaceIsPausedAndContinues(t *testing.T) {
 	})
 	h.awaitState(r.ID, background.Scheduled)
 	h.awaitTrue("it waits", func() bool { return w.Stats().Waiting == 1 })
-	of := circuit.Target{Tenant: "acme", Family: family, Name: "escrow"}
+	of := circuit.Scope{Tenant: "acme", Family: family, Name: "escrow"}
 	move := func(decide func(circuit.Breaker) (circuit.Breaker, bool)) {
 		if _, moved, err := w.UpdateBreaker(t.Context(), of, decide); err != nil || !moved {
 			t.Fatal(moved, err)
@@ -73,10 +73,10 @@ func TestAPausedRunsTaskIsNotReportedRemoved(t *testing.T) {
 		return b.Open(true, "kim", circuit.CauseManual, "why", time.Now().UTC())
 	}
 	// Opened by another process: this one has not read it yet.
-	if _, moved, err := h.journal.UpdateBreaker(t.Context(), circuit.Target{Tenant: "acme", Family: family, Name: "escrow"}, open); err != nil || !moved {
+	if _, moved, err := h.journal.UpdateBreaker(t.Context(), circuit.Scope{Tenant: "acme", Family: family, Name: "escrow"}, open); err != nil || !moved {
 		t.Fatal(moved, err)
 	}
-	over := circuit.Target{Family: family, Name: "third"}
+	over := circuit.Scope{Family: family, Name: "third"}
 	release := func(b circuit.Breaker) (circuit.Breaker, bool) {
 		return b.Release("kim", circuit.CauseManual, "why", time.Now().UTC())
 	}

@@ -406,7 +406,7 @@ func TestABreakerHoldsRemoteRuns(t *testing.T) {
 	h := newFixture(t, neverDelivered(t))
 	h.journal.SetReliable(true)
 	w := h.start(h.withLeases)
-	target := circuit.Target{Tenant: "acme", Family: family, Name: "mail.send"}
+	target := circuit.Scope{Tenant: "acme", Family: family, Name: "mail.send"}
 	r := h.remote(func(r *background.Run) { r.Target = target.Name })
 	set := func(s circuit.State) {
 		t.Helper()

@@ -33,7 +33,7 @@ type Config struct {
 	// SharedBreakers maps a target, without tenant, to the target of the same family whose
 	// circuit breaker it uses, because both are one endpoint. The store must be configured
 	// alike.
-	SharedBreakers map[circuit.Target]string
+	SharedBreakers map[circuit.Scope]string
 
 	Slots         int           // handler calls at one time; 64
 	Servers       int           // asynq servers, each dequeues one task per round trip; 4

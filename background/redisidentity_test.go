@@ -140,7 +140,7 @@ func TestAProcessBlockedByItsServersDoesNoSharedWork(t *testing.T) {
 	past := time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond)
 	due := h.journal.Submit(background.Run{Tenant: "acme", Target: "works", Family: family, RetryKey: "a", Queue: w.Queue(family, "a"), NotificationNumber: 1, DueAt: past})
 	paused := h.journal.Submit(background.Run{Tenant: "acme", Target: "escrow", Family: family, RetryKey: "b", Queue: w.Queue(family, "b"), NotificationNumber: 1, DueAt: past})
-	of := circuit.Target{Family: family, Name: "escrow"}
+	of := circuit.Scope{Family: family, Name: "escrow"}
 	opened, _, err := h.journal.UpdateBreaker(t.Context(), of, func(b circuit.Breaker) (circuit.Breaker, bool) {
 		return b.Open(false, "worker:other", circuit.CauseFailing, "why", past)
 	})

@@ -87,9 +87,9 @@ func (t TenantBreakers) List(ctx context.Context) ([]casestatus.Breaker, error) 
 }
 
 // toChange validates a person's request and returns the target of its circuit breaker.
-func (t TenantBreakers) toChange(ctx context.Context, target, reason string) (circuit.Target, error) {
+func (t TenantBreakers) toChange(ctx context.Context, target, reason string) (circuit.Scope, error) {
 	if err := validateBreakerChange(t.tenant, target, t.actor, reason); err != nil {
-		return circuit.Target{}, err
+		return circuit.Scope{}, err
 	}
 	return t.find(ctx, target)
 }
@@ -166,7 +166,7 @@ func (h *Health) Breakers() (open, stalled []casestatus.Breaker) {
 // find returns the circuit breaker that a target of a tenant, or the name of a family, refers
 // to. If the target has a breaker of its own that is not closed, that one is returned, so that it
 // can be released.
-func (t TenantBreakers) find(ctx context.Context, target string) (of circuit.Target, err error) {
+func (t TenantBreakers) find(ctx context.Context, target string) (of circuit.Scope, err error) {
 	if of.Family, err = t.familyOf(ctx, target); err != nil {
 		return of, err
 	}
@@ -175,7 +175,7 @@ func (t TenantBreakers) find(ctx context.Context, target string) (of circuit.Tar
 		of.Tenant = t.tenant
 	}
 	found, err := t.s.journal.Breakers.TargetBreakers(ctx, of)
-	if err != nil || slices.ContainsFunc(found, func(b circuit.Breaker) bool { return b.Target == of }) {
+	if err != nil || slices.ContainsFunc(found, func(b circuit.Breaker) bool { return b.Scope == of }) {
 		return of, err
 	}
 	of.Name, err = t.s.settlements.BreakerName(ctx, of.Family, target)

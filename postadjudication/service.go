@@ -158,7 +158,7 @@ type Service struct {
 	rules       *replay.Replayer
 	lookups     *casework.LookupLoop
 	jobs        *jobs.Store
-	webhooks    *webhooks.Sender
+	webhooks    *webhooks.Manager
 	subscribers *subscribers
 	escrows     *escrowMaintainer
 	database    *databaseMonitor
@@ -256,7 +256,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 		return err
 	}
 	s.eventLog = eventlog.New(s.journal)
-	s.webhooks = webhooks.NewSender(c.Webhooks, webhookstore.New(s.journal), s.eventLog, s.written, s.now, c.Logger)
+	s.webhooks = webhooks.NewManager(c.Webhooks, webhookstore.New(s.journal), s.eventLog, s.written, s.now, c.Logger)
 	statuses := &casestatus.Reader{Journal: s.journal, Applier: s.applier}
 	s.statusReader = statuses
 	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}

@@ -15,7 +15,7 @@ type breakerStore struct{ *state }
 // blockedByBreaker reports whether a circuit breaker blocks a run.
 func (s *state) blockedByBreaker(r background.Run) bool {
 	for _, tenant := range []string{r.Tenant, ""} {
-		if b := s.breakers[circuit.Target{Tenant: tenant, Family: r.Family, Name: r.Target}]; b.Blocks() && !slices.Contains(b.Probes, r.ID) {
+		if b := s.breakers[circuit.Scope{Tenant: tenant, Family: r.Family, Name: r.Target}]; b.Blocks() && !slices.Contains(b.Probes, r.ID) {
 			return true
 		}
 	}
@@ -39,11 +39,11 @@ func (j breakerStore) Breakers(context.Context) ([]circuit.Breaker, error) {
 }
 
 // BreakerChangedAt implements background.BreakerStore.
-func (j breakerStore) BreakerChangedAt(_ context.Context, t circuit.Target) (last time.Time, err error) {
+func (j breakerStore) BreakerChangedAt(_ context.Context, t circuit.Scope) (last time.Time, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, tenant := range []string{t.Tenant, ""} {
-		if at := j.breakers[circuit.Target{Tenant: tenant, Family: t.Family, Name: t.Name}].At; at.After(last) {
+		if at := j.breakers[circuit.Scope{Tenant: tenant, Family: t.Family, Name: t.Name}].At; at.After(last) {
 			last = at
 		}
 	}
@@ -51,7 +51,7 @@ func (j breakerStore) BreakerChangedAt(_ context.Context, t circuit.Target) (las
 }
 
 // UpdateBreaker implements background.BreakerStore.
-func (j breakerStore) UpdateBreaker(_ context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (circuit.Breaker, bool, error) {
+func (j breakerStore) UpdateBreaker(_ context.Context, t circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) (circuit.Breaker, bool, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.down != nil {
@@ -59,7 +59,7 @@ func (j breakerStore) UpdateBreaker(_ context.Context, t circuit.Target, decide 
 	}
 	now, known := j.breakers[t]
 	if !known {
-		now = circuit.Breaker{Target: t, State: circuit.Closed}
+		now = circuit.Breaker{Scope: t, State: circuit.Closed}
 	}
 	next, changed := decide(now)
 	if changed {
@@ -76,10 +76,10 @@ func (j breakerStore) RecordProbes(_ context.Context, next circuit.Breaker) (boo
 	if j.down != nil {
 		return false, j.down
 	}
-	if now := j.breakers[next.Target]; now.Version != next.Version-1 || now.State != next.State {
+	if now := j.breakers[next.Scope]; now.Version != next.Version-1 || now.State != next.State {
 		return false, nil
 	}
-	j.breakers[next.Target] = next
+	j.breakers[next.Scope] = next
 	j.notifyWaiters()
 	return true, nil
 }
@@ -92,7 +92,7 @@ func (j breakerStore) PausedRuns(_ context.Context, q background.PausedQuery) ([
 	if j.down != nil {
 		return nil, j.down
 	}
-	found := slices.DeleteFunc(j.pausedRuns(q.Target), func(r background.Run) bool {
+	found := slices.DeleteFunc(j.pausedRuns(q.Scope), func(r background.Run) bool {
 		named := q.Called == nil || slices.Contains(q.Called, r.Target) != q.Others
 		return !named || q.Others && !j.called(r.Target) || q.NeverClaimed != (r.State == background.Pending) || r.DueAt.After(q.Due) || compareDue(r.DueAt, r.ID, q.After.DueAt, q.After.ID) <= 0
 	})
@@ -117,7 +117,7 @@ func (j breakerStore) called(target string) bool {
 }
 
 // CountPausedRuns implements background.BreakerStore.
-func (j breakerStore) CountPausedRuns(_ context.Context, t circuit.Target, called []string, most int) (all, named int, err error) {
+func (j breakerStore) CountPausedRuns(_ context.Context, t circuit.Scope, called []string, most int) (all, named int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range j.pausedRuns(t) {
@@ -129,9 +129,9 @@ func (j breakerStore) CountPausedRuns(_ context.Context, t circuit.Target, calle
 }
 
 // pausedRuns lists the waiting runs of a target. The caller holds the lock.
-func (j breakerStore) pausedRuns(t circuit.Target) (found []background.Run) {
+func (j breakerStore) pausedRuns(t circuit.Scope) (found []background.Run) {
 	for _, r := range j.runs {
-		own := circuit.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target}
+		own := circuit.Scope{Tenant: r.Tenant, Family: r.Family, Name: r.Target}
 		if (t.Tenant == "" || t.Tenant == r.Tenant) && t.Family == r.Family && t.Name == r.Target && r.State.Waiting() && (t == own || !j.breakers[own].Blocks()) {
 			found = append(found, r)
 		}
@@ -141,7 +141,7 @@ func (j breakerStore) pausedRuns(t circuit.Target) (found []background.Run) {
 
 // RecordPaused implements background.BreakerStore. This journal has no trails, so it writes
 // nothing.
-func (j breakerStore) RecordPaused(context.Context, string, circuit.Target, time.Time) error {
+func (j breakerStore) RecordPaused(context.Context, string, circuit.Scope, time.Time) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.down

@@ -40,7 +40,7 @@ type state struct {
 	reliable    bool          // no injected failures
 	keyLifetime time.Duration // of operation keys; 0 means unlimited
 	sessions    map[background.SessionID]background.Session
-	breakers    map[circuit.Target]circuit.Breaker
+	breakers    map[circuit.Scope]circuit.Breaker
 	leases      map[background.RunID]lease.Lease
 	leaseLimit  time.Duration // time limit of leased attempts
 	clockOffset time.Duration // against the machine's clock
@@ -55,7 +55,7 @@ func NewJournal(seed uint64) *Journal {
 		transitions: make(map[background.RunID][]background.Transition),
 		changed:     make(chan struct{}),
 		sessions:    make(map[background.SessionID]background.Session),
-		breakers:    make(map[circuit.Target]circuit.Breaker),
+		breakers:    make(map[circuit.Scope]circuit.Breaker),
 		leases:      make(map[background.RunID]lease.Lease),
 	}
 	return &Journal{s, sessionStore{s}, breakerStore{s}}

@@ -6,9 +6,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Target names a service that a family's handler calls, for one tenant or over all tenants. It
-// is the scope of a circuit breaker.
-type Target struct {
+// Scope is what a circuit breaker holds for: the calls of a family's handler to a target, of one tenant or of
+// all tenants.
+type Scope struct {
 	Tenant string // empty: all tenants
 	Family string
 	Name   string // the target, as runs name it
@@ -36,7 +36,7 @@ const (
 // The breaker of a single tenant changes only manually. Its release closes it at once: the
 // breaker over all tenants decides whether the target can take the paused runs.
 type Breaker struct {
-	Target
+	Scope
 	State    State
 	Manual   bool   // opened by a person: no probes, and only a person releases it
 	Actor    string // of the last change
@@ -75,7 +75,7 @@ func (b Breaker) Blocks() bool { return b.State == Open || b.State == HalfOpen }
 // Next returns the breaker changed to a state. An opening begins where it was closed before.
 func (b Breaker) Next(state State, actor, cause, reason string, at time.Time) Breaker {
 	next := Breaker{
-		Target: b.Target, State: state, Actor: actor, Cause: cause, Reason: reason, At: at,
+		Scope: b.Scope, State: state, Actor: actor, Cause: cause, Reason: reason, At: at,
 		OpenedAt: b.OpenedAt, Openings: b.Openings, Version: b.Version + 1, Paused: b.Paused, FewSince: b.FewSince,
 	}
 	if !b.Blocks() {

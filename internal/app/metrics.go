@@ -72,18 +72,18 @@ func newCounters(name, help, label string, values ...string) *prometheus.Counter
 }
 
 // countTransition counts one committed transition of a run.
-func (m *metrics) countTransition(mv background.Transition, after background.Run) {
-	if mv.Run.State != after.State {
+func (m *metrics) countTransition(tr background.Transition, after background.Run) {
+	if tr.Run.State != after.State {
 		m.stateEntries.WithLabelValues(string(after.State)).Inc()
 	}
-	if mv.Subtype == receipts.AttemptStarted && mv.Run.Attempt > 0 && !after.Remote { // remote workers come when they want
-		m.lateness.Observe(max(0, mv.At.Sub(mv.Run.DueAt)).Seconds())
+	if tr.Subtype == receipts.AttemptStarted && tr.Run.Attempt > 0 && !after.Remote { // remote workers come when they want
+		m.lateness.Observe(max(0, tr.At.Sub(tr.Run.DueAt)).Seconds())
 	}
-	if mv.Run.State == background.Running && after.State != background.Running {
-		m.attempts.WithLabelValues(string(mv.Result.Class)).Inc()
+	if tr.Run.State == background.Running && after.State != background.Running {
+		m.attempts.WithLabelValues(string(tr.Result.Class)).Inc()
 	}
-	if mv.Subtype == receipts.OutOfBandChangeDetected {
-		m.outOfBandChanges.WithLabelValues(mv.Reason).Inc()
+	if tr.Subtype == receipts.OutOfBandChangeDetected {
+		m.outOfBandChanges.WithLabelValues(tr.Reason).Inc()
 	}
 }
 

@@ -24,7 +24,7 @@ func isLetter(s jobs.Status) bool {
 // statusOf returns a job as the specification has it, at a time.
 func statusOf(s jobs.Status, now time.Time) spec.Status {
 	out := spec.Status{
-		ID: s.ID, Terms: termsOf(s), State: stateOf(s, now), Attempt: s.Attempt, MaxAttempts: s.Policy.MaxRetryAttempts, CreatedAt: s.CreatedAt, EnqueuedAt: s.EnqueuedAt, StartedAt: s.StartedAt,
+		ID: s.ID, RunSettings: termsOf(s), State: stateOf(s, now), Attempt: s.Attempt, MaxAttempts: s.Policy.MaxRetryAttempts, CreatedAt: s.CreatedAt, EnqueuedAt: s.EnqueuedAt, StartedAt: s.StartedAt,
 		Result: s.Output,
 	}
 	for _, f := range s.Failures {
@@ -59,8 +59,8 @@ func statusOf(s jobs.Status, now time.Time) spec.Status {
 
 // termsOf returns what the run of a job has, whatever its envelope says. Only forks have another policy than
 // their envelope.
-func termsOf(s jobs.Status) spec.Terms {
-	out := spec.Terms{Queue: s.Queue}
+func termsOf(s jobs.Status) spec.RunSettings {
+	out := spec.RunSettings{Queue: s.Queue}
 	if !s.Parent.IsZero() && !isAdjudication(s) {
 		out.Policy = &s.Policy
 	}

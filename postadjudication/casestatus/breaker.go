@@ -47,7 +47,7 @@ func (s *Reader) addPausingBreakers(ctx context.Context, st *Status, r backgroun
 	if err != nil {
 		return err
 	}
-	found, err := s.Journal.Breakers.TargetBreakers(ctx, circuit.Target{Tenant: r.Tenant, Family: r.Family, Name: name})
+	found, err := s.Journal.Breakers.TargetBreakers(ctx, circuit.Scope{Tenant: r.Tenant, Family: r.Family, Name: name})
 	for _, b := range found {
 		st.PausedBy = append(st.PausedBy, BreakerOf(b))
 		st.setWait(WaitsForBreaker, "the circuit breaker of %s is %s", b.Name, b.State)

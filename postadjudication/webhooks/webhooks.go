@@ -22,13 +22,13 @@ import (
 // Webhooks reads and changes the webhooks of a tenant in the name of an actor. Each change is
 // committed with its receipt. The process that sends follows it within about a second.
 type Webhooks struct {
-	s             *Sender
+	s             *Manager
 	tenant, actor string
 }
 
-// Sender sends the events of all tenants to their webhooks, in one process of all, and keeps the
+// Manager sends the events of all tenants to their webhooks, in one process of all, and keeps the
 // webhooks.
-type Sender struct {
+type Manager struct {
 	*webhookdelivery.Sender
 	config Config
 	store  *webhookstore.Store
@@ -36,14 +36,14 @@ type Sender struct {
 	now    func() time.Time
 }
 
-// NewSender returns a sender of a store and a log. transitions counts what this process has written
+// NewManager returns the manager of a store and a log. transitions counts what this process has written
 // of runs: while it writes much, webhooks wait.
-func NewSender(c Config, store *webhookstore.Store, events *eventlog.Log, transitions func() uint64, now func() time.Time, log *zap.Logger) *Sender {
-	return &Sender{webhookdelivery.NewSender(c, store, events, transitions, now, log), c, store, events, now}
+func NewManager(c Config, store *webhookstore.Store, events *eventlog.Log, transitions func() uint64, now func() time.Time, log *zap.Logger) *Manager {
+	return &Manager{webhookdelivery.NewSender(c, store, events, transitions, now, log), c, store, events, now}
 }
 
 // As returns the webhooks of a tenant, changed in the name of actor. Reading needs no actor.
-func (s *Sender) As(tenant, actor string) Webhooks { return Webhooks{s, tenant, actor} }
+func (s *Manager) As(tenant, actor string) Webhooks { return Webhooks{s, tenant, actor} }
 
 // Bounds of the overlap of two secrets.
 const (
@@ -256,7 +256,7 @@ func (w Webhooks) Test(ctx context.Context, id uuid.UUID) (Trial, error) {
 type Health = webhookstore.Health
 
 // Health returns the counts of now.
-func (s *Sender) Health(ctx context.Context) (Health, error) { return s.store.Health(ctx) }
+func (s *Manager) Health(ctx context.Context) (Health, error) { return s.store.Health(ctx) }
 
 // HasKeys reports whether this process has keys, without which it sends nothing.
-func (s *Sender) HasKeys() bool { return !s.config.Keys.Empty() }
+func (s *Manager) HasKeys() bool { return !s.config.Keys.Empty() }

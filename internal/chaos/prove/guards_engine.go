@@ -172,7 +172,7 @@ var engineGuards = []Guard{
 	{
 		Name: "an open circuit breaker is led by a process that calls its target",
 		Edits: []Edit{
-			{"background/breakerloop.go", "(f == nil || !k.m.targets.calls(b.Target))", "f == nil"},
+			{"background/breakerloop.go", "(f == nil || !k.m.targets.calls(b.Scope))", "f == nil"},
 			{"background/breakerleader.go", "return look.leaves, err", "return false, err"},
 		},
 		Redundant: "a leader that calls none of the waiting runs leaves the circuit breaker",

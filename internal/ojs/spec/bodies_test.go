@@ -86,7 +86,7 @@ func TestRefusalsRepeatNoValue(t *testing.T) {
 			check("retry "+name, err)
 			_, err = spec.ParseRule(body)
 			check("rule "+name, err)
-			_, err = spec.Override([]byte(withMembers("")), body, spec.Terms{})
+			_, err = spec.Override([]byte(withMembers("")), body, spec.RunSettings{})
 			check("override "+name, err)
 		}
 	}

@@ -71,11 +71,11 @@ func FuzzOverride(f *testing.F) {
 		if !taken(t, err) {
 			return
 		}
-		job, err := spec.Override([]byte(deadLetter), override, spec.Terms{})
+		job, err := spec.Override([]byte(deadLetter), override, spec.RunSettings{})
 		if !taken(t, err) {
 			return
 		}
-		again, err := spec.Override(job.Stored, override, spec.Terms{})
+		again, err := spec.Override(job.Stored, override, spec.RunSettings{})
 		if err != nil || !bytes.Equal(again.Stored, job.Stored) || len(job.Changes) > 1000 || strictjson.CheckObject(job.Stored) != nil || job.Type != "invoice.generate" || job.Priority != 3 {
 			t.Fatalf("%q makes %q (%s), and then %q, %v", body, job.Stored, job.Changes, again.Stored, err)
 		}

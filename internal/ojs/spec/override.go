@@ -47,7 +47,7 @@ type Overridden struct {
 // anew. Without an override the job is the stored one.
 //
 // The error is an *Error: 422 for the merged policy, 413 for what has become too long, 400 for all else.
-func Override(stored, override json.RawMessage, run Terms) (Overridden, error) {
+func Override(stored, override json.RawMessage, run RunSettings) (Overridden, error) {
 	job, err := ParseStored(stored)
 	if err != nil || len(override) == 0 {
 		return Overridden{Job: job}, err
@@ -86,7 +86,7 @@ func Override(stored, override json.RawMessage, run Terms) (Overridden, error) {
 type overrider struct {
 	reader
 	stored      object
-	run         Terms
+	run         RunSettings
 	job         Overridden
 	keepsJitter bool // the share of the run, which an envelope can't say
 	changes     []string

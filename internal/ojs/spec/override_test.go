@@ -32,7 +32,7 @@ func TestOverridesOfARetry(t *testing.T) {
 		{`{"retry":{}}`, ``, ``, "retry ()"},
 		{`{"queue":"q","meta":{"a":2},"retry":{"jitter":false},"args":["z"]}`, "", "", "queue billing to q; meta (a); retry (jitter); args"},
 	} {
-		job, err := spec.Override([]byte(deadLetter), []byte(c.override), spec.Terms{})
+		job, err := spec.Override([]byte(deadLetter), []byte(c.override), spec.RunSettings{})
 		want := strings.Replace(deadLetter, c.old, c.new, 1)
 		if err != nil || job.Changes != c.changes || c.old+c.new != "" && string(job.Stored) != want {
 			t.Errorf("%s: %q, %v\n%s, want\n%s", c.override, job.Changes, err, job.Stored, want)
@@ -43,20 +43,20 @@ func TestOverridesOfARetry(t *testing.T) {
 			t.Errorf("%s: %+v, %+v, %v", c.override, job, again, err)
 		}
 	}
-	longest, err := spec.Override([]byte(`{"type":"a","args":[],"retry":{"max_interval":"PT9S","backoff_strategy":"linear"}}`), []byte(`{"retry":{"max_interval_ms":5000,"backoff_type":"constant"}}`), spec.Terms{})
+	longest, err := spec.Override([]byte(`{"type":"a","args":[],"retry":{"max_interval":"PT9S","backoff_strategy":"linear"}}`), []byte(`{"retry":{"max_interval_ms":5000,"backoff_type":"constant"}}`), spec.RunSettings{})
 	if err != nil || string(longest.Stored) != `{"type":"a","args":[],"retry":{"max_interval":"PT5S","backoff_strategy":"constant"}}` {
 		t.Errorf("%s, %v", longest.Stored, err)
 	}
-	plain, err := spec.Override([]byte(deadLetter), nil, spec.Terms{})
+	plain, err := spec.Override([]byte(deadLetter), nil, spec.RunSettings{})
 	if err != nil || plain.Changes != "" || string(plain.Stored) != deadLetter || plain.Queue != "billing" || plain.Policy.MaxRetryAttempts != 4 || plain.Policy.OnExhaustion != retrypolicy.DeadLetter {
 		t.Errorf("%+v, %v", plain, err)
 	}
-	other, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"q","retry":{"max_attempts":0,"max_interval":"PT3S"}}`), spec.Terms{})
+	other, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"q","retry":{"max_attempts":0,"max_interval":"PT3S"}}`), spec.RunSettings{})
 	if err != nil || other.Queue != "q" || other.Policy.MaxRetryAttempts != 1 || other.Policy.BaseDelay != 2*time.Second || other.Policy.MaxDelay != 3*time.Second || other.Policy.OnExhaustion != retrypolicy.DeadLetter ||
 		other.Unique.Fingerprint == plain.Unique.Fingerprint || other.Priority != 3 {
 		t.Errorf("%+v, %v", other, err)
 	}
-	bare, err := spec.Override([]byte(`{"type":"a","args":[]}`), []byte(`{"meta":{"m":1},"retry":{"max_attempts":1},"queue":"q"}`), spec.Terms{})
+	bare, err := spec.Override([]byte(`{"type":"a","args":[]}`), []byte(`{"meta":{"m":1},"retry":{"max_attempts":1},"queue":"q"}`), spec.RunSettings{})
 	if err != nil || string(bare.Stored) != `{"type":"a","args":[],"queue":"q","meta":{"m":1},"retry":{"max_attempts":1}}` || bare.Changes != "queue default to q; meta (m); retry (max_attempts)" {
 		t.Errorf("%s, %q, %v", bare.Stored, bare.Changes, err)
 	}
@@ -66,7 +66,7 @@ func TestOverridesOfARetry(t *testing.T) {
 func TestOverridesOfARunThatWasMoved(t *testing.T) {
 	t.Parallel()
 	policy := retrypolicy.Policy{MaxRetryAttempts: 7, BaseDelay: 3 * time.Second, Backoff: retrypolicy.Linear, Coefficient: 1.5, Jitter: 0.25, NonRetryable: []string{"Fatal"}}.Normalize()
-	run := spec.Terms{Queue: "moved", Policy: &policy}
+	run := spec.RunSettings{Queue: "moved", Policy: &policy}
 	const retry = `"retry":{"max_attempts":7,"initial_interval":"PT3S","max_interval":"PT5M","backoff_strategy":"linear","backoff_coefficient":1.5,"jitter":true,"on_exhaustion":"dead_letter","non_retryable_errors":["Fatal"]}`
 	unmoved, err := spec.Override([]byte(deadLetter), []byte(`{}`), run)
 	if err != nil || string(unmoved.Stored) != deadLetter || unmoved.GivesQueue || unmoved.GivesRetry {
@@ -92,15 +92,15 @@ func TestOverridesOfARunThatWasMoved(t *testing.T) {
 	if err != nil || given.Policy.Encode() != want.Encode() {
 		t.Errorf("%s, want %s, %v", given.Policy.Encode(), want.Encode(), err)
 	}
-	if got := string(spec.Render([]byte(deadLetter), spec.Status{ID: jobID, Terms: run, State: spec.Available, MaxAttempts: 7})); !strings.Contains(got, strings.TrimPrefix(same[:len(same)-1], "{")) {
+	if got := string(spec.Render([]byte(deadLetter), spec.Status{ID: jobID, RunSettings: run, State: spec.Available, MaxAttempts: 7})); !strings.Contains(got, strings.TrimPrefix(same[:len(same)-1], "{")) {
 		t.Errorf("%s", got)
 	}
 	asItIs, err := spec.ParseStored([]byte(deadLetter))
 	if err != nil {
 		t.Fatal(err)
 	}
-	unchanged := spec.Terms{Queue: asItIs.Queue, Policy: &asItIs.Policy}
-	if got := string(spec.Render([]byte(deadLetter), spec.Status{ID: jobID, Terms: unchanged, State: spec.Available})); !strings.Contains(got, strings.TrimPrefix(deadLetter[:len(deadLetter)-1], "{")) {
+	unchanged := spec.RunSettings{Queue: asItIs.Queue, Policy: &asItIs.Policy}
+	if got := string(spec.Render([]byte(deadLetter), spec.Status{ID: jobID, RunSettings: unchanged, State: spec.Available})); !strings.Contains(got, strings.TrimPrefix(deadLetter[:len(deadLetter)-1], "{")) {
 		t.Errorf("%s", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestOverridesThatAreRefused(t *testing.T) {
 		`{"queue":1}`: "override.queue", `{"queue":null}`: "override.queue", `{"queue":"A"}`: "override.queue", `{"queue":""}`: "override.queue",
 		`{"args":{}}`: "override.args", `{"args":null}`: "override.args", `{"meta":[]}`: "override.meta", `{"meta":null}`: "override.meta", `{"meta":{"a":1,"a":2}}`: "meta.a", `{"args":["\u0000"]}`: "args",
 	} {
-		_, err := spec.Override([]byte(deadLetter), []byte(override), spec.Terms{})
+		_, err := spec.Override([]byte(deadLetter), []byte(override), spec.RunSettings{})
 		refused(t, override, err, 400, "invalid_request", field)
 	}
 	for override, field := range map[string]string{
@@ -121,18 +121,18 @@ func TestOverridesThatAreRefused(t *testing.T) {
 		`{"retry":{"on_exhaustion":"keep"}}`: "override.retry.on_exhaustion", `{"retry":{"retries":1}}`: "override.retry.retries", `{"retry":{"initial_interval":"PT1S","initial_interval_ms":5}}`: "override.retry.initial_interval_ms",
 		`{"retry":{"backoff_type":"x"}}`: "override.retry.backoff_type",
 	} {
-		_, err := spec.Override([]byte(deadLetter), []byte(override), spec.Terms{})
+		_, err := spec.Override([]byte(deadLetter), []byte(override), spec.RunSettings{})
 		refused(t, override, err, 422, "validation_error", field)
 	}
-	_, err := spec.Override([]byte(deadLetter), []byte(`{"meta":{"m":"`+strings.Repeat("x", maxMeta)+`"}}`), spec.Terms{})
+	_, err := spec.Override([]byte(deadLetter), []byte(`{"meta":{"m":"`+strings.Repeat("x", maxMeta)+`"}}`), spec.RunSettings{})
 	refused(t, "meta", err, 413, "payload_too_large", "override.meta")
-	_, err = spec.Override([]byte(deadLetter), []byte(`{"args":["`+strings.Repeat("x", maxStored)+`"]}`), spec.Terms{})
+	_, err = spec.Override([]byte(deadLetter), []byte(`{"args":["`+strings.Repeat("x", maxStored)+`"]}`), spec.RunSettings{})
 	refused(t, "args", err, 413, "payload_too_large", "override")
 	byMember := strings.Replace(deadLetter, `{"keys":["queue","args"]}`, `{"keys":["args"],"args_keys":["customer"]}`, 1)
-	_, err = spec.Override([]byte(byMember), []byte(`{"args":[]}`), spec.Terms{})
+	_, err = spec.Override([]byte(byMember), []byte(`{"args":[]}`), spec.RunSettings{})
 	refused(t, "args without what makes the job unique", err, 400, "invalid_request", "unique.args_keys")
 	for _, stored := range []string{"", "null", `{"type":"a"`} {
-		_, err := spec.Override([]byte(stored), []byte(`{}`), spec.Terms{})
+		_, err := spec.Override([]byte(stored), []byte(`{}`), spec.RunSettings{})
 		refused(t, stored, err, 400, "invalid_payload", "")
 	}
 }
@@ -161,17 +161,17 @@ func TestOverridesAreIdempotentAndSummariesShort(t *testing.T) {
 			}
 		}
 		override := "{" + strings.Join(parts, ",") + "}"
-		once, err := spec.Override([]byte(deadLetter), []byte(override), spec.Terms{})
+		once, err := spec.Override([]byte(deadLetter), []byte(override), spec.RunSettings{})
 		if err != nil || len(once.Changes) > 1000 {
 			t.Fatalf("%s: %q, %v", override, once.Changes, err)
 		}
-		twice, err := spec.Override(once.Stored, []byte(override), spec.Terms{})
+		twice, err := spec.Override(once.Stored, []byte(override), spec.RunSettings{})
 		if err != nil || string(twice.Stored) != string(once.Stored) {
 			t.Errorf("%s: %s, then %s, %v", override, once.Stored, twice.Stored, err)
 		}
 	})
 	long := strings.Repeat("n", 128)
-	short, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"`+strings.Repeat("q", 128)+`","meta":{"`+long+`1":1,"`+long+`":1,"`+long[1:]+`":1,"`+long[2:]+`":1}}`), spec.Terms{})
+	short, err := spec.Override([]byte(deadLetter), []byte(`{"queue":"`+strings.Repeat("q", 128)+`","meta":{"`+long+`1":1,"`+long+`":1,"`+long[1:]+`":1,"`+long[2:]+`":1}}`), spec.RunSettings{})
 	if err != nil || len(short.Changes) > 1000 {
 		t.Errorf("%d bytes: %v", len(short.Changes), err)
 	}

@@ -12,7 +12,7 @@ import (
 // on the wire, never null.
 type Status struct {
 	ID            string
-	Terms         // of the run, over those of the envelope
+	RunSettings   // of the run, over those of the envelope
 	State         State
 	Attempt       int // also written when it is 0
 	MaxAttempts   int // likewise
@@ -82,7 +82,7 @@ func Render(stored json.RawMessage, s Status) json.RawMessage {
 			out = append(out, m)
 		}
 	}
-	s.Terms.over(&out)
+	s.RunSettings.over(&out)
 	for _, missing := range (object{{"queue", quoted(DefaultQueue)}, {"priority", number(0)}}) {
 		if _, given := out.get(missing.name); !given {
 			out = append(out, missing)

@@ -7,15 +7,15 @@ import (
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
-// Terms are the queue and the retry policy of a run. A fork may have others than its envelope, which stays as
+// RunSettings are the queue and the retry policy of a run. A fork may have others than its envelope, which stays as
 // its client sent it.
-type Terms struct {
+type RunSettings struct {
 	Queue  string              // empty: that of the envelope
 	Policy *retrypolicy.Policy // nil: that of the envelope
 }
 
 // over writes the terms over those of an envelope. A member that says the same stays as it was written.
-func (t Terms) over(envelope *object) {
+func (t RunSettings) over(envelope *object) {
 	if t.Queue != "" && t.Queue != queueOf(*envelope) {
 		envelope.set("queue", quoted(t.Queue))
 	}

@@ -47,11 +47,11 @@ func (t Targets) BreakerTargets() map[string]string {
 }
 
 // SharedBreakers maps each target that uses the circuit breaker of another one to that one.
-func (t Targets) SharedBreakers() map[circuit.Target]string {
-	out := map[circuit.Target]string{}
+func (t Targets) SharedBreakers() map[circuit.Scope]string {
+	out := map[circuit.Scope]string{}
 	for name, of := range t.BreakerTargets() {
 		if of != name {
-			out[circuit.Target{Family: Family, Name: name}] = of
+			out[circuit.Scope{Family: Family, Name: name}] = of
 		}
 	}
 	return out

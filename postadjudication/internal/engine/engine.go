@@ -19,7 +19,7 @@ type Engine interface {
 	Stats() background.Stats
 	PausedQueues() []string
 	Breakers() (open []circuit.Breaker, stalled []background.StalledBreaker)
-	UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error)
+	UpdateBreaker(ctx context.Context, t circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error)
 }
 
 // Open returns the manager of a configuration, and what gives its remote runs to workers. It connects to

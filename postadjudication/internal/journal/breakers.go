@@ -64,8 +64,8 @@ type breakerRow struct {
 
 func (r *breakerRow) breaker() (circuit.Breaker, error) {
 	b := circuit.Breaker{
-		Target: circuit.Target{Tenant: r.Tenant, Family: r.Family, Name: r.Target},
-		State:  circuit.State(r.State), Manual: r.ByHand, Actor: r.Actor, Cause: r.Cause, Reason: r.Reason,
+		Scope: circuit.Scope{Tenant: r.Tenant, Family: r.Family, Name: r.Target},
+		State: circuit.State(r.State), Manual: r.ByHand, Actor: r.Actor, Cause: r.Cause, Reason: r.Reason,
 		At: r.At.UTC(), OpenedAt: r.OpenedAt.UTC(), Openings: r.Opening, Version: r.Version, NewCasesProbed: r.NewCasesProbed, Paused: r.Paused, FewSince: r.FewSince.UTC(),
 	}
 	for _, text := range r.Probes {
@@ -99,7 +99,7 @@ func (b *BreakerStore) TenantBreakers(ctx context.Context, tenant string) ([]cir
 
 // BreakerChangedAt returns when a breaker of a target, for its tenant or over all tenants,
 // last changed; zero if none ever did.
-func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t circuit.Target) (time.Time, error) {
+func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t circuit.Scope) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var at sql.NullTime
@@ -109,7 +109,7 @@ func (b *BreakerStore) BreakerChangedAt(ctx context.Context, t circuit.Target) (
 
 // TargetBreakers lists the breakers of a target that are not closed, for its tenant and
 // over all tenants.
-func (b *BreakerStore) TargetBreakers(ctx context.Context, t circuit.Target) ([]circuit.Breaker, error) {
+func (b *BreakerStore) TargetBreakers(ctx context.Context, t circuit.Scope) ([]circuit.Breaker, error) {
 	return selectBreakers(ctx, b.readDB, `WHERE tenant IN ($1, '') AND family = $2 AND target = $3 AND state <> 'closed' ORDER BY tenant`, t.Tenant, t.Family, t.Name)
 }
 
@@ -133,7 +133,7 @@ func selectBreakers(ctx context.Context, q sqlx.QueryerContext, where string, ar
 // UpdateBreaker changes a breaker together with its receipt, and locks the breaker's row
 // meanwhile. It returns ErrBusy, and changes nothing, if another transaction holds the row
 // for too long.
-func (b *BreakerStore) UpdateBreaker(ctx context.Context, t circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
+func (b *BreakerStore) UpdateBreaker(ctx context.Context, t circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
 	tx, err := b.txPath.DB.BeginTx(ctx, nil)
@@ -171,7 +171,7 @@ func (b *BreakerStore) UpdateBreaker(ctx context.Context, t circuit.Target, deci
 }
 
 // lockBreaker locks the row of a target's breaker, and inserts it first if there is none.
-func lockBreaker(ctx context.Context, tx *sql.Tx, t circuit.Target) (row breakerRow, err error) {
+func lockBreaker(ctx context.Context, tx *sql.Tx, t circuit.Scope) (row breakerRow, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return row, err
@@ -183,7 +183,7 @@ func lockBreaker(ctx context.Context, tx *sql.Tx, t circuit.Target) (row breaker
 }
 
 // readBreaker reads a row that must exist.
-func readBreaker(ctx context.Context, tx *sql.Tx, t circuit.Target, lock string) (row breakerRow, err error) {
+func readBreaker(ctx context.Context, tx *sql.Tx, t circuit.Scope, lock string) (row breakerRow, err error) {
 	found, err := pg.QueryAll[breakerRow](ctx, tx, breakerSQL+byTargetSQL+lock, t.Tenant, t.Family, t.Name)
 	if err != nil {
 		return row, err
@@ -296,7 +296,7 @@ func (b *BreakerStore) PausedRuns(ctx context.Context, q background.PausedQuery)
 
 // CountPausedRuns counts the waiting runs of a target's breaker, up to most: all of them,
 // and those whose target is in called; a nil called stands for all.
-func (b *BreakerStore) CountPausedRuns(ctx context.Context, t circuit.Target, called []string, most int) (all, named int, err error) {
+func (b *BreakerStore) CountPausedRuns(ctx context.Context, t circuit.Scope, called []string, most int) (all, named int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	count := func(called []string) (n int, err error) {
@@ -312,7 +312,7 @@ func (b *BreakerStore) CountPausedRuns(ctx context.Context, t circuit.Target, ca
 
 // RecordPaused writes the receipt in a tenant's trail that the breaker over all tenants
 // pauses its runs, once per opening. It holds the breaker's row meanwhile.
-func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t circuit.Target, at time.Time) error {
+func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t circuit.Scope, at time.Time) error {
 	return b.InSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
 		global, err := readBreaker(ctx, tx, t, ` FOR SHARE`)
 		if err != nil {
@@ -322,7 +322,7 @@ func (b *BreakerStore) RecordPaused(ctx context.Context, tenant string, t circui
 		if err != nil || !now.Blocks() {
 			return err
 		}
-		row, err := lockBreaker(ctx, tx, circuit.Target{Tenant: tenant, Family: t.Family, Name: t.Name})
+		row, err := lockBreaker(ctx, tx, circuit.Scope{Tenant: tenant, Family: t.Family, Name: t.Name})
 		if err != nil || row.RecordedOpening >= now.Openings {
 			return err
 		}
@@ -357,16 +357,16 @@ func (b *BreakerStore) RecordClosed(ctx context.Context, at time.Time, limit int
 		return 0, err
 	}
 	for _, t := range unrecorded {
-		if err := b.recordClosed(ctx, t.Target, at); err != nil {
+		if err := b.recordClosed(ctx, t.Scope, at); err != nil {
 			return 0, err
 		}
 	}
 	return len(unrecorded), nil
 }
 
-func (b *BreakerStore) recordClosed(ctx context.Context, t circuit.Target, at time.Time) error {
+func (b *BreakerStore) recordClosed(ctx context.Context, t circuit.Scope, at time.Time) error {
 	return b.InSlowPathTx(ctx, failpoint.BreakerTenantReceipt, func(ctx context.Context, tx *sql.Tx) error {
-		global, err := readBreaker(ctx, tx, circuit.Target{Family: t.Family, Name: t.Name}, ` FOR SHARE`)
+		global, err := readBreaker(ctx, tx, circuit.Scope{Family: t.Family, Name: t.Name}, ` FOR SHARE`)
 		if err != nil {
 			return err
 		}

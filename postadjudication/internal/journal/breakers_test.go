@@ -27,7 +27,7 @@ func closeBreaker(b circuit.Breaker) (circuit.Breaker, bool) {
 	return b.Close("test", circuit.CauseRecovered, "why", micros())
 }
 
-func mustUpdateBreaker(t *testing.T, j *journal.Journal, target circuit.Target, decide func(circuit.Breaker) (circuit.Breaker, bool)) circuit.Breaker {
+func mustUpdateBreaker(t *testing.T, j *journal.Journal, target circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) circuit.Breaker {
 	t.Helper()
 	b, moved, err := j.Breakers.UpdateBreaker(context.Background(), target, decide)
 	if err != nil || !moved {
@@ -55,8 +55,8 @@ func TestClaimsAreGuardedByTheBreaker(t *testing.T) {
 				return err
 			}
 			runs := []journal.Snapshot{journaltest.Submit(t, j), journaltest.Submit(t, j), journaltest.Submit(t, j)}
-			target := circuit.Target{Tenant: tenant, Family: "plain", Name: "plain"}
-			mustUpdateBreaker(t, j, circuit.Target{Tenant: "other", Family: "plain", Name: "plain"}, openBreaker)
+			target := circuit.Scope{Tenant: tenant, Family: "plain", Name: "plain"}
+			mustUpdateBreaker(t, j, circuit.Scope{Tenant: "other", Family: "plain", Name: "plain"}, openBreaker)
 			b := mustUpdateBreaker(t, j, target, openBreaker)
 			if err := claim(runs[0]); !errors.Is(err, background.ErrBreakerOpen) {
 				t.Errorf("claim while open: %v", err)
@@ -95,7 +95,7 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	journals := []*journal.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
-	target := circuit.Target{Family: "plain", Name: "plain"}
+	target := circuit.Scope{Family: "plain", Name: "plain"}
 	var all sync.WaitGroup
 	moved := make([]bool, 8)
 	for i := range moved {
@@ -116,10 +116,10 @@ func TestABreakerOpenedByManyOpensOnce(t *testing.T) {
 	if trail := onlyTrail(t, journals[0], journal.AllTenants); n != 1 || len(trail) != 1 || trail[0].Subtype != receipts.BreakerOpened {
 		t.Errorf("opened %d times, %v", n, trail)
 	}
-	if stale, err := journals[1].Breakers.RecordProbes(ctx, circuit.Breaker{Target: target, State: circuit.Open, Version: 7}); stale || err != nil {
+	if stale, err := journals[1].Breakers.RecordProbes(ctx, circuit.Breaker{Scope: target, State: circuit.Open, Version: 7}); stale || err != nil {
 		t.Errorf("probes with a wrong version: %v, %v", stale, err)
 	}
-	if stale, err := journals[1].Breakers.RecordProbes(ctx, circuit.Breaker{Target: target, State: circuit.HalfOpen, Version: 2}); stale || err != nil {
+	if stale, err := journals[1].Breakers.RecordProbes(ctx, circuit.Breaker{Scope: target, State: circuit.HalfOpen, Version: 2}); stale || err != nil {
 		t.Errorf("probes in a wrong state: %v, %v", stale, err)
 	}
 }
@@ -149,7 +149,7 @@ func TestATenantsTrailRecordsEachOpeningOnce(t *testing.T) {
 	t.Parallel()
 	ctx, url := context.Background(), testkit.Migrated(t)
 	journals := []*journal.Journal{journaltest.Open(t, url), journaltest.Open(t, url)}
-	target := circuit.Target{Family: "plain", Name: "plain"}
+	target := circuit.Scope{Family: "plain", Name: "plain"}
 	record := func() {
 		t.Helper()
 		var all sync.WaitGroup
@@ -217,14 +217,14 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 		}
 	}
 	others := background.PausedQuery{NeverClaimed: true, NewestFirst: true, Called: []string{"other"}, Others: true, Limit: 2}
-	others.Target, others.Due = circuit.Target{Family: "plain", Name: "plain"}, time.Now()
+	others.Scope, others.Due = circuit.Scope{Family: "plain", Name: "plain"}, time.Now()
 	if found, err := j.Breakers.PausedRuns(ctx, others); err != nil || len(found) > 0 {
 		t.Errorf("other targets, though no process calls them: %v, %v", found, err)
 	}
 	if _, err := db.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, targets) VALUES (gen_random_uuid(), 'w', now(), '{plain}')`); err != nil {
 		t.Fatal(err)
 	}
-	target := circuit.Target{Family: "plain", Name: "plain"}
+	target := circuit.Scope{Family: "plain", Name: "plain"}
 	for name, tc := range map[string]struct {
 		q    background.PausedQuery
 		want []int
@@ -234,8 +234,8 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 		"new, the oldest":    {background.PausedQuery{NeverClaimed: true, Limit: 9}, []int{0, 2, 4}},
 		"failed before":      {background.PausedQuery{Limit: 9}, []int{1, 3}},
 		"failed, in turn":    {background.PausedQuery{After: background.Cursor{DueAt: base.Add(time.Minute), ID: ids[1]}, Limit: 9}, []int{3}},
-		"of a tenant":        {background.PausedQuery{Target: circuit.Target{Tenant: "acme"}, Limit: 9}, []int{1, 3}},
-		"of another tenant":  {background.PausedQuery{Target: circuit.Target{Tenant: "other"}, Limit: 9}, nil},
+		"of a tenant":        {background.PausedQuery{Scope: circuit.Scope{Tenant: "acme"}, Limit: 9}, []int{1, 3}},
+		"of another tenant":  {background.PausedQuery{Scope: circuit.Scope{Tenant: "other"}, Limit: 9}, nil},
 		"new, due long ago":  {background.PausedQuery{NeverClaimed: true, NewestFirst: true, Due: base.Add(time.Minute), Limit: 9}, []int{0}},
 		"of targets called":  {background.PausedQuery{Called: []string{"plain", "other"}, Limit: 9}, []int{1, 3}},
 		"called elsewhere":   {background.PausedQuery{Called: []string{"other"}, Limit: 9}, nil},
@@ -266,7 +266,7 @@ func TestPausedRunsAreListedByQuery(t *testing.T) {
 			t.Errorf("called %s: %d, %d, %v", called, all, named, err)
 		}
 	}
-	mustUpdateBreaker(t, j, circuit.Target{Tenant: "acme", Family: target.Family, Name: target.Name}, openBreaker)
+	mustUpdateBreaker(t, j, circuit.Scope{Tenant: "acme", Family: target.Family, Name: target.Name}, openBreaker)
 	if n, _, err := j.Breakers.CountPausedRuns(ctx, target, nil, 9); n != 0 || err != nil {
 		t.Errorf("paused by the tenant's own breaker: %d, %v", n, err)
 	}

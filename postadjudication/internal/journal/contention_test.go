@@ -40,7 +40,7 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	url := testkit.Migrated(t)
 	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	ctx := context.Background()
-	target := circuit.Target{Tenant: "acme", Family: "settlement", Name: "escrow"}
+	target := circuit.Scope{Tenant: "acme", Family: "settlement", Name: "escrow"}
 	at := time.Now().UTC().Truncate(time.Microsecond)
 	setPolicy := func() (journal.Policy, error) {
 		return j.Policies.Update(ctx, "acme", "settlement", func(now journal.Policy) (journal.Policy, string, error) {
@@ -49,7 +49,7 @@ func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
 	}
 	openByHand := func() (circuit.Breaker, bool, error) {
 		return j.Breakers.UpdateBreaker(ctx, target, func(b circuit.Breaker) (circuit.Breaker, bool) {
-			b.Target, b.State, b.Actor, b.Reason, b.At, b.Version, b.Manual = target, circuit.Open, "test", "test", at, b.Version+1, true
+			b.Scope, b.State, b.Actor, b.Reason, b.At, b.Version, b.Manual = target, circuit.Open, "test", "test", at, b.Version+1, true
 			return b, true
 		})
 	}

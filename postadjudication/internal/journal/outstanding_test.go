@@ -59,7 +59,7 @@ func TestALateAnswerIsRecordedWhileABreakerIsOpenAndOfALostProcess(t *testing.T)
 	for name, damage := range map[string]func(*testing.T, *journal.Journal, background.Session){
 		"nothing": func(*testing.T, *journal.Journal, background.Session) {},
 		"breaker": func(t *testing.T, j *journal.Journal, _ background.Session) {
-			mustUpdateBreaker(t, j, circuit.Target{Tenant: "acme", Family: "plain", Name: "plain"}, openBreaker)
+			mustUpdateBreaker(t, j, circuit.Scope{Tenant: "acme", Family: "plain", Name: "plain"}, openBreaker)
 		},
 		"session": func(t *testing.T, j *journal.Journal, s background.Session) {
 			if lost, err := j.Sessions.MarkLost(context.Background(), s); !lost || err != nil {

@@ -62,7 +62,7 @@ const matchPage = 2_000
 
 // takeMatching adds those of the next dead letters that scope.Matches accepts; more reports
 // whether others may follow.
-func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, plan *search.Plan, scope Scope) (more bool, err error) {
+func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, plan *search.AccessPlan, scope Scope) (more bool, err error) {
 	positions, err := plan.Find(ctx, tx, p.last, int(scope.BatchSize))
 	if err != nil || len(positions) == 0 {
 		return false, err
@@ -269,7 +269,7 @@ func insertBatchSQL(search string, n int) string {
 }
 
 // addBatch adds the next dead letters; more reports whether others may follow.
-func (p *planBuilder) addBatch(ctx context.Context, tx *sql.Tx, plan *search.Plan, size int64) (more bool, err error) {
+func (p *planBuilder) addBatch(ctx context.Context, tx *sql.Tx, plan *search.AccessPlan, size int64) (more bool, err error) {
 	query, args := plan.Statement(p.last, int(size))
 	inserted, err := p.insertLetters(ctx, tx, query, args)
 	return inserted == size, err

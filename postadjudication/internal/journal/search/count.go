@@ -87,8 +87,8 @@ func inSnapshotOf(ctx context.Context, db *sql.DB, read func(context.Context, *s
 
 // planFullRead plans to read all letters that a filter selects, by the smallest range or by
 // facet group.
-func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Plan, err error) {
-	p = Plan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
+func planFullRead(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p AccessPlan, err error) {
+	p = AccessPlan{selection: selection{tenant: tenant, filter: f}, textLimit: maxTextCandidates}
 	if p.groups, p.tenantLetters, err = readFacetGroups(ctx, tx, tenant, f, Order{}); err != nil || p.Empty() {
 		return p, err
 	}
@@ -111,7 +111,7 @@ func (sel *selection) filtersWithinGroups() bool {
 	return len(sel.filter.rangedColumns()) > 0 || sel.filter.hasKey() || sel.filter.filtersReplays() || sel.hasDeathBounds()
 }
 
-func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Plan, out []Tally, err error) {
+func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p AccessPlan, out []Tally, err error) {
 	if p, err = planFullRead(ctx, tx, tenant, f); err != nil || p.Empty() {
 		return p, nil, err
 	}
@@ -158,7 +158,7 @@ FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`,
 
 // countMatches counts and adds up the selected letters by group, for groups that have any. It
 // reads no letter of the whole groups, and returns these.
-func (p *Plan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[int64][3]int64, whole map[int64]bool, err error) {
+func (p *AccessPlan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[int64][3]int64, whole map[int64]bool, err error) {
 	counted, whole = map[int64][3]int64{}, map[int64]bool{}
 	rest, err := p.countByTrigrams(ctx, tx, counted)
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *Plan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[int64]
 	return counted, whole, err
 }
 
-func (p *Plan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {
+func (p *AccessPlan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {
 	query, args := p.countStatement()
 	return p.inHeapOrder(ctx, tx, func() error {
 		rows, err := tx.QueryContext(ctx, query, args...)
@@ -191,7 +191,7 @@ func (p *Plan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]in
 
 // countStatement returns the SQL that counts and adds up the selected letters by group, for groups
 // that have any.
-func (p *Plan) countStatement() (string, []any) {
+func (p *AccessPlan) countStatement() (string, []any) {
 	sums := `count(*), coalesce(sum(l.at_risk), 0), coalesce(sum(l.attempts), 0)`
 	if p.lettersOnly {
 		sums = `count(*), 0, 0`
@@ -228,7 +228,7 @@ func addSums(rows *sql.Rows, into map[int64][3]int64) error {
 
 // matchesCTE returns a WITH clause that reads the few letters of a key or a narrow range,
 // as g.
-func (p *Plan) matchesCTE(c *conditions) string {
+func (p *AccessPlan) matchesCTE(c *conditions) string {
 	p.restrictToPlan(c)
 	ordered := ""
 	if p.path == byRange {
@@ -290,7 +290,7 @@ func (sel *selection) takeWholeGroups() (whole []facetGroup) {
 
 // countByTrigrams counts the letters that trigrams can find, and returns the plan for the
 // rest.
-func (p *Plan) countByTrigrams(ctx context.Context, q pg.Querier, into map[int64][3]int64) (Plan, error) {
+func (p *AccessPlan) countByTrigrams(ctx context.Context, q pg.Querier, into map[int64][3]int64) (AccessPlan, error) {
 	indexed, others, ok := p.splitByTrigrams()
 	if ok {
 		var err error
@@ -305,7 +305,7 @@ func (p *Plan) countByTrigrams(ctx context.Context, q pg.Querier, into map[int64
 }
 
 // chooseSmallest chooses the smallest path to read in full: a range, or the groups.
-func (p *Plan) chooseSmallest(sizes map[Column]int64) {
+func (p *AccessPlan) chooseSmallest(sizes map[Column]int64) {
 	p.path = byFacet
 	least := p.letterCount()
 	for column, n := range sizes {

@@ -82,7 +82,7 @@ const daysOfGroupsSQL = ` FROM unnest($1::bigint[]) AS s(id) JOIN recourse.facet
 
 // countByDay counts and adds up the selected letters by group: those of the whole days from their
 // counts.
-func (p *Plan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into map[int64][3]int64) error {
+func (p *AccessPlan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into map[int64][3]int64) error {
 	sums := `sum(d.letters), sum(d.at_risk), sum(d.attempts)`
 	if p.lettersOnly {
 		sums = `sum(d.letters), 0, 0`
@@ -105,7 +105,7 @@ func (p *Plan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into m
 }
 
 // countPart counts and adds up the letters of a part of a day that a plan selects, by group.
-func countPart(ctx context.Context, tx *sql.Tx, p Plan, part Filter, into map[int64][3]int64) error {
+func countPart(ctx context.Context, tx *sql.Tx, p AccessPlan, part Filter, into map[int64][3]int64) error {
 	p.filter, p.path, p.column = part, byRange, ByDeath
 	if !p.selectsMost() {
 		sizes, err := p.probeRanges(ctx, tx)
@@ -150,7 +150,7 @@ func (i *Index) skipDays(ctx context.Context, tenant string, f Filter, o Order, 
 
 // endOfSkipped returns where the days end, in the order, whose letters an offset leaves out, and the
 // number of these letters. The time is zero if the offset ends in the first day.
-func (p *Plan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip int64) (end time.Time, skipped int64, err error) {
+func (p *AccessPlan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange, skip int64) (end time.Time, skipped int64, err error) {
 	partOf, first := p.filter.partBefore, days.from
 	if p.order.Descending {
 		partOf, first = p.filter.partAfter, days.to

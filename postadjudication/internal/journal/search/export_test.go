@@ -41,7 +41,7 @@ const ChosenPath = -1
 // PositionsByPath finds positions by a given access path. It reports false if the filter
 // can't use that path.
 func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f Filter, o Order, after Position, limit int) ([]Position, bool, error) {
-	p, err := i.plan(ctx, tenant, f, o, after, limit)
+	p, err := i.accessPlan(ctx, tenant, f, o, after, limit)
 	if err != nil || p.Empty() {
 		return nil, true, err
 	}
@@ -81,7 +81,7 @@ func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f Fil
 // PositionsBehind finds positions after one, without the first skip of them. Not zero, scanLimit replaces
 // the limit of an ordered scan.
 func (i *Index) PositionsBehind(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit, scanLimit int) ([]Position, error) {
-	p, err := i.plan(ctx, tenant, f, o, after, skip+limit)
+	p, err := i.accessPlan(ctx, tenant, f, o, after, skip+limit)
 	if err != nil || p.Empty() {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (o Order) Compare(a, b Position) int { return o.compare(a, b) }
 
 // Explain returns the server's plan for the statement of a search on a given access path.
 func (i *Index) Explain(ctx context.Context, w int, tenant string, f Filter, o Order, limit int) (text string, err error) {
-	p := Plan{selection: selection{tenant: tenant, filter: f}, order: o, path: accessPath(w), textLimit: maxTextCandidates}
+	p := AccessPlan{selection: selection{tenant: tenant, filter: f}, order: o, path: accessPath(w), textLimit: maxTextCandidates}
 	if err := i.readGroups(ctx, &p, Position{}); err != nil {
 		return "", err
 	}

@@ -109,7 +109,7 @@ func groupBySignature(tallies []Tally) []Group {
 
 // setDeathTimes sets the first and last death of groups, and the run that died last as
 // sample.
-func (p *Plan) setDeathTimes(ctx context.Context, tx *sql.Tx, groups []Group) error {
+func (p *AccessPlan) setDeathTimes(ctx context.Context, tx *sql.Tx, groups []Group) error {
 	byGroup := map[int64]*Group{}
 	for i := range groups {
 		for _, t := range groups[i].Tallies {
@@ -146,7 +146,7 @@ func (p *Plan) setDeathTimes(ctx context.Context, tx *sql.Tx, groups []Group) er
 	return rows.Err()
 }
 
-func (p *Plan) deathTimesStatement() (string, []any) {
+func (p *AccessPlan) deathTimesStatement() (string, []any) {
 	var c conditions
 	if p.path != byFacet {
 		return p.matchesCTE(&c) + ` SELECT facet_group, min(dead_at), max(dead_at), (array_agg(run_id ORDER BY dead_at DESC, run_id DESC))[1] FROM g GROUP BY facet_group`, c.args
@@ -167,7 +167,7 @@ type DeathHistogram struct {
 }
 
 // count fills Counts from the letters that a plan to read all of them selects.
-func (d *DeathHistogram) count(ctx context.Context, tx *sql.Tx, p Plan) (err error) {
+func (d *DeathHistogram) count(ctx context.Context, tx *sql.Tx, p AccessPlan) (err error) {
 	d.Counts = make([]int64, len(d.Edges)-1)
 	if p.Empty() {
 		return nil
@@ -213,7 +213,7 @@ func (d *DeathHistogram) count(ctx context.Context, tx *sql.Tx, p Plan) (err err
 
 // histogramStatement returns the SQL of the histogram. All letters of a tenant are read in
 // order of death, those of some groups group by group.
-func (p *Plan) histogramStatement(edges []time.Time) (string, []any) {
+func (p *AccessPlan) histogramStatement(edges []time.Time) (string, []any) {
 	var c conditions
 	times := pg.NewTextColumns(1, len(edges))
 	for _, e := range edges {

@@ -205,7 +205,7 @@ func (i *Index) find(ctx context.Context, tenant string, f Filter, o Order, afte
 			return nil, false, err
 		}
 	}
-	plan, err := i.plan(ctx, tenant, f, o, after, skip+limit+1)
+	plan, err := i.accessPlan(ctx, tenant, f, o, after, skip+limit+1)
 	if err != nil || plan.Empty() {
 		return nil, false, err
 	}
@@ -220,7 +220,7 @@ func (i *Index) find(ctx context.Context, tenant string, f Filter, o Order, afte
 
 // findBehind finds positions after one, at most limit, without the first skip of them. The plan is for
 // skip+limit.
-func (i *Index) findBehind(ctx context.Context, p Plan, after Position, skip, limit int) ([]Position, error) {
+func (i *Index) findBehind(ctx context.Context, p AccessPlan, after Position, skip, limit int) ([]Position, error) {
 	if skip > 0 && !p.checksText() {
 		// The server leaves them out: to receive and decode them costs several times as much as to read them.
 		query, args := p.Statement(after, skip+limit)
@@ -240,7 +240,7 @@ func (i *Index) findBehind(ctx context.Context, p Plan, after Position, skip, li
 
 // findPositions finds positions after one, at most limit: by trigrams where the text allows
 // it, the others by the plan's access path.
-func (i *Index) findPositions(ctx context.Context, p Plan, after Position, limit int) ([]Position, error) {
+func (i *Index) findPositions(ctx context.Context, p AccessPlan, after Position, limit int) ([]Position, error) {
 	indexed, others, ok := p.splitByTrigrams()
 	if !ok {
 		return i.findByOrderedScan(ctx, p, after, limit)
@@ -268,7 +268,7 @@ func (i *Index) findPositions(ctx context.Context, p Plan, after Position, limit
 // reaches its limit before enough were found, the search continues on another path. For a
 // text that any message may contain, it continues with an ordered scan unless matches are
 // rare.
-func (i *Index) findByOrderedScan(ctx context.Context, p Plan, after Position, limit int) (found []Position, err error) {
+func (i *Index) findByOrderedScan(ctx context.Context, p AccessPlan, after Position, limit int) (found []Position, err error) {
 	if p.path != orderedScan || p.scanLimit == 0 {
 		return i.findByPath(ctx, p, after, limit)
 	}
@@ -301,7 +301,7 @@ func (i *Index) findByOrderedScan(ctx context.Context, p Plan, after Position, l
 }
 
 // findByPath finds positions by the plan's access path.
-func (i *Index) findByPath(ctx context.Context, p Plan, after Position, limit int) ([]Position, error) {
+func (i *Index) findByPath(ctx context.Context, p AccessPlan, after Position, limit int) ([]Position, error) {
 	if p.Empty() {
 		return nil, nil
 	}
@@ -309,7 +309,7 @@ func (i *Index) findByPath(ctx context.Context, p Plan, after Position, limit in
 }
 
 // Find finds positions by the plan's access path, without a scan limit.
-func (p *Plan) Find(ctx context.Context, q pg.Querier, after Position, limit int) ([]Position, error) {
+func (p *AccessPlan) Find(ctx context.Context, q pg.Querier, after Position, limit int) ([]Position, error) {
 	query, args := p.Statement(after, limit)
 	return queryPositions(ctx, q, query, args)
 }

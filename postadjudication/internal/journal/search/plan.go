@@ -36,8 +36,8 @@ type selection struct {
 	tenantLetters int64 // letters of the tenant; 0 if the groups were not read
 }
 
-// Plan is a selection in an order, with the access path by which it is read.
-type Plan struct {
+// AccessPlan is a selection in an order, with the access path by which it is read.
+type AccessPlan struct {
 	selection
 	order  Order
 	path   accessPath
@@ -75,14 +75,14 @@ const (
 	mergeGainFactor = 10
 )
 
-func (i *Index) plan(ctx context.Context, tenant string, f Filter, o Order, after Position, limit int) (Plan, error) {
+func (i *Index) accessPlan(ctx context.Context, tenant string, f Filter, o Order, after Position, limit int) (AccessPlan, error) {
 	return PlanSearch(ctx, i.searchDB, tenant, f, o, after, limit)
 }
 
 // PlanSearch reads the groups that a filter may match after a position, and chooses the access
 // path, in the transaction or pool of q.
-func PlanSearch(ctx context.Context, q pg.RowQuerier, tenant string, f Filter, o Order, after Position, limit int) (p Plan, err error) {
-	p = Plan{selection: selection{tenant: tenant, filter: f, allGroups: f.withoutFacets()}, order: o, textLimit: maxTextCandidates}
+func PlanSearch(ctx context.Context, q pg.RowQuerier, tenant string, f Filter, o Order, after Position, limit int) (p AccessPlan, err error) {
+	p = AccessPlan{selection: selection{tenant: tenant, filter: f, allGroups: f.withoutFacets()}, order: o, textLimit: maxTextCandidates}
 	if p.allGroups {
 		return p, p.planUnfaceted(ctx, q)
 	}
@@ -104,11 +104,11 @@ func PlanSearch(ctx context.Context, q pg.RowQuerier, tenant string, f Filter, o
 }
 
 // readGroups sets the groups that have letters after a position.
-func (i *Index) readGroups(ctx context.Context, p *Plan, after Position) error {
+func (i *Index) readGroups(ctx context.Context, p *AccessPlan, after Position) error {
 	return p.readGroups(ctx, i.searchDB, after)
 }
 
-func (p *Plan) readGroups(ctx context.Context, q pg.RowQuerier, after Position) (err error) {
+func (p *AccessPlan) readGroups(ctx context.Context, q pg.RowQuerier, after Position) (err error) {
 	if p.groups, p.tenantLetters, err = readFacetGroups(ctx, q, p.tenant, p.filter, p.order); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (p *Plan) readGroups(ctx context.Context, q pg.RowQuerier, after Position) 
 }
 
 // planUnfaceted chooses the access path of a filter without facet conditions.
-func (p *Plan) planUnfaceted(ctx context.Context, q pg.RowQuerier) (err error) {
+func (p *AccessPlan) planUnfaceted(ctx context.Context, q pg.RowQuerier) (err error) {
 	if p.path = byKey; p.filter.hasKey() {
 		return nil
 	}
@@ -256,7 +256,7 @@ func (sel *selection) probeRanges(ctx context.Context, q pg.RowQuerier) (map[Col
 }
 
 // choosePath chooses the path with the lowest bounded cost, leaving out the ordered scan.
-func (p *Plan) choosePath(limit int64) {
+func (p *AccessPlan) choosePath(limit int64) {
 	selectivity := p.otherSelectivity()
 	p.path = byFacet
 	certain, merge, within := int64(0), limit, int64(0)
@@ -287,7 +287,7 @@ func (p *Plan) choosePath(limit int64) {
 }
 
 // considerOrderedScan chooses an ordered scan instead where matches are likely to be dense.
-func (p *Plan) considerOrderedScan(limit int64) {
+func (p *AccessPlan) considerOrderedScan(limit int64) {
 	certain := int64(0)
 	for i := range p.groups {
 		certain += p.groups[i].estimate()
@@ -305,7 +305,7 @@ func (p *Plan) considerOrderedScan(limit int64) {
 
 // otherSelectivity estimates the fraction of letters that the ranges on columns other than
 // the order's select.
-func (p *Plan) otherSelectivity() float64 {
+func (p *AccessPlan) otherSelectivity() float64 {
 	selectivity := 1.0
 	for column, n := range p.rangeSizes {
 		switch {

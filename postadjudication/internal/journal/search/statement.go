@@ -20,7 +20,7 @@ import (
 const randomReadCost = 6
 
 // scansMessages reports whether all messages of the groups are checked.
-func (p *Plan) scansMessages() bool { return p.path == byFacet && p.checksText() }
+func (p *AccessPlan) scansMessages() bool { return p.path == byFacet && p.checksText() }
 
 // heapOrderSQL turns heap order on or off for a transaction: bitmap scans instead of index
 // scans.
@@ -28,7 +28,7 @@ const heapOrderSQL = `SELECT set_config('enable_bitmapscan', $1, true), set_conf
 
 // inHeapOrder runs a query of the plan; one that checks all messages reads them in heap
 // order.
-func (p *Plan) inHeapOrder(ctx context.Context, tx *sql.Tx, run func() error) error {
+func (p *AccessPlan) inHeapOrder(ctx context.Context, tx *sql.Tx, run func() error) error {
 	if !p.scansMessages() {
 		return run()
 	}
@@ -53,12 +53,12 @@ func (sel *selection) heapScanConditions(c *conditions) {
 
 // matchesAreRare reports whether a scan found so few that continuing it until enough are
 // found costs more than checking all messages.
-func (p *Plan) matchesAreRare(found, wanted int) bool {
+func (p *AccessPlan) matchesAreRare(found, wanted int) bool {
 	return randomReadCost*int64(wanted)*maxScanMessages/int64(found+1) >= p.estimate()
 }
 
 // findByHeapScan finds positions by checking all messages in heap order.
-func (i *Index) findByHeapScan(ctx context.Context, p Plan, after Position, limit int) (found []Position, err error) {
+func (i *Index) findByHeapScan(ctx context.Context, p AccessPlan, after Position, limit int) (found []Position, err error) {
 	tx, err := i.searchDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (i *Index) findByHeapScan(ctx context.Context, p Plan, after Position, limi
 }
 
 // heapScanStatement returns the SQL of a search that checks all messages.
-func (p *Plan) heapScanStatement(after Position, limit int) (string, []any) {
+func (p *AccessPlan) heapScanStatement(after Position, limit int) (string, []any) {
 	var c conditions
 	p.heapScanConditions(&c)
 	p.restrictToRange(&c)
@@ -83,7 +83,7 @@ func (p *Plan) heapScanStatement(after Position, limit int) (string, []any) {
 }
 
 // Statement returns the SQL of the search: runs with the value of the order's column.
-func (p *Plan) Statement(after Position, limit int) (string, []any) {
+func (p *AccessPlan) Statement(after Position, limit int) (string, []any) {
 	var c conditions
 	column, ends := string(p.order.Column), p.order.orderByLimit("value", "run_id", limit)
 	list := `SELECT l.run_id, l.` + column + ` AS value FROM recourse.letters l`
@@ -120,7 +120,7 @@ func (o Order) orderByLimit(column, run string, limit int) string {
 // mergeStatement reads the first match of each group. Then it reads further only in the
 // groups whose first matches are among the first limit, and no further than the last of
 // these: at least limit matches come before that.
-func (p *Plan) mergeStatement(table, list string, limit int) string {
+func (p *AccessPlan) mergeStatement(table, list string, limit int) string {
 	column := string(p.order.Column)
 	ends, groupEnds := p.order.orderByLimit("value", "run_id", limit), func(n int) string { return p.order.orderByLimit("l."+column, "l.run_id", n) }
 	last, sign, furthest, run := ` ORDER BY value, run_id LIMIT 1`, ` >= `, `'-infinity'::timestamptz`, `'00000000-0000-0000-0000-000000000000'::uuid`
@@ -140,7 +140,7 @@ SELECT m.* FROM b s CROSS JOIN LATERAL (` + list + ` AND (l.` + column + `, l.ru
 // boundedScanStatement returns the SQL of an ordered scan that gives up after scanLimit
 // entries. It reads the messages only of letters that meet all other conditions, at most
 // maxScanMessages.
-func (p *Plan) boundedScanStatement(after Position, limit int) (string, []any) {
+func (p *AccessPlan) boundedScanStatement(after Position, limit int) (string, []any) {
 	var c conditions
 	c.add("l.tenant = ?", p.tenant)
 	if slices.Contains(p.filter.rangedColumns(), p.order.Column) {
@@ -277,7 +277,7 @@ func (f *Filter) addRange(c *conditions, column Column) {
 }
 
 // restrictAfter restricts l to letters after a position.
-func (p *Plan) restrictAfter(c *conditions, position Position) {
+func (p *AccessPlan) restrictAfter(c *conditions, position Position) {
 	if position.Run.IsZero() {
 		return
 	}

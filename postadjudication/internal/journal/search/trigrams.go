@@ -95,16 +95,16 @@ const (
 
 // trigramPlan is the part of a plan whose letters are found by trigrams.
 type trigramPlan struct {
-	Plan
+	AccessPlan
 	sets []string // of trigrams, as literals: a letter must have all of one set
 }
 
 // splitByTrigrams divides a plan. ok is false if trigrams can't be used.
-func (p *Plan) splitByTrigrams() (indexed trigramPlan, others Plan, ok bool) {
+func (p *AccessPlan) splitByTrigrams() (indexed trigramPlan, others AccessPlan, ok bool) {
 	if !p.checksText() || p.filter.hasKey() {
 		return indexed, others, false
 	}
-	indexed, others = trigramPlan{Plan: *p}, *p
+	indexed, others = trigramPlan{AccessPlan: *p}, *p
 	indexed.groups, others.groups, indexed.allGroups, others.allGroups = nil, nil, false, false
 	needs := map[string][]int32{} // by constant part
 	for _, s := range p.groups {

@@ -51,7 +51,7 @@ func (f *Filter) orderRange(o Order) valueRange {
 
 // clip narrows the ranges of each group, and of the plan, to what can match after a
 // position. Groups without any match there are removed.
-func (p *Plan) clip(after Position) {
+func (p *AccessPlan) clip(after Position) {
 	if p.Empty() {
 		return
 	}
@@ -84,7 +84,7 @@ func (p *Plan) clip(after Position) {
 }
 
 // envelope sets the smallest range that contains those of all groups.
-func (p *Plan) envelope() {
+func (p *AccessPlan) envelope() {
 	p.rangeKnown, p.valueRange = true, valueRange{math.MaxInt64, math.MinInt64}
 	for i := range p.groups {
 		p.valueRange = valueRange{min(p.valueRange.low, p.groups[i].valueRange.low), max(p.valueRange.high, p.groups[i].valueRange.high)}
@@ -102,7 +102,7 @@ func (sel *selection) deathRange(s *facetGroup) valueRange {
 
 // maxSeenAt returns an upper bound of last_seen_at for letters of the group that died
 // within the range.
-func (p *Plan) maxSeenAt(s *facetGroup) int64 {
+func (p *AccessPlan) maxSeenAt(s *facetGroup) int64 {
 	until := p.deathRange(s).high
 	if p.order.Column != BySeen || until == math.MaxInt64 || s.maxLag > math.MaxInt64/4 {
 		return math.MaxInt64
@@ -122,7 +122,7 @@ func (s valueRange) fraction(whole valueRange) float64 {
 func (s *facetGroup) estimate() int64 { return 1 + int64(float64(s.letters)*s.selectivity) }
 
 // restrictToRange restricts l to the plan's range of the order.
-func (p *Plan) restrictToRange(c *conditions) {
+func (p *AccessPlan) restrictToRange(c *conditions) {
 	if !p.rangeKnown {
 		return
 	}
