@@ -45,7 +45,7 @@ type Batches = pg.BatchStats
 var BatchBounds = pg.BatchSizeBuckets
 
 // Levels measures the work that is waiting, in all processes and of all tenants.
-type Levels = journal.Gauges
+type Levels = journal.Levels
 
 // Health reports how this process and its servers are.
 type Health struct{ s *Service }
@@ -68,7 +68,7 @@ func (h *Health) Stats() Stats {
 // Levels measures the work that is waiting. It reads every live run and open letter: call it
 // a few times a minute at most.
 func (h *Health) Levels(ctx context.Context) (l Levels, err error) {
-	if l, err = h.s.journal.Metrics.Gauges(ctx, h.s.now()); err != nil {
+	if l, err = h.s.journal.Levels.Read(ctx, h.s.now()); err != nil {
 		return l, err
 	}
 	unserved, err := h.Unserved(ctx)
@@ -138,7 +138,7 @@ func (h *Health) Unserved(ctx context.Context) ([]Unserved, error) {
 	if err := h.s.engine.MeasureClock(ctx); err != nil {
 		return nil, err
 	}
-	return h.s.journal.Metrics.Unserved(ctx, h.s.now().Add(-casework.SessionTimeout))
+	return h.s.journal.Levels.Unserved(ctx, h.s.now().Add(-casework.SessionTimeout))
 }
 
 // CheckRedis returns an error that wraps ErrRedis if this process could not work with its

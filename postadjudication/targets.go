@@ -106,5 +106,5 @@ func (h *Health) Uncalled(ctx context.Context) ([]Uncalled, error) {
 	if err := h.s.engine.MeasureClock(ctx); err != nil {
 		return nil, err
 	}
-	return h.s.journal.Metrics.Uncalled(ctx, casework.Family, h.s.now().Add(-casework.SessionTimeout))
+	return h.s.journal.Levels.Uncalled(ctx, casework.Family, h.s.now().Add(-casework.SessionTimeout))
 }

@@ -183,7 +183,7 @@ FROM recourse.runs r WHERE r.active AND NOT r.remote AND r.family = $1
 
 // Uncalled lists the targets of a family's live runs and open dead letters that no process
 // with a heartbeat since a time calls. It reads every one of these runs and letters.
-func (m *Metrics) Uncalled(ctx context.Context, family string, since time.Time) ([]Uncalled, error) {
+func (m *LevelReader) Uncalled(ctx context.Context, family string, since time.Time) ([]Uncalled, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var out []Uncalled

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Gauges are counts over all tenants at one moment.
-type Gauges struct {
+// Levels are counts over all tenants at one moment.
+type Levels struct {
 	Runs           map[background.State]int64 // live runs that are delivered; under dead_lettered, open dead letters
 	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
 	JobLetters     map[string]int64           // open dead letters of jobs, of the maxJobQueues longest queues by name, of the others under OtherQueues
@@ -41,19 +41,19 @@ const (
 
 const (
 	maxJobQueues = 100
-	// OtherQueues stands for the queues that Gauges.JobLetters does not name.
+	// OtherQueues stands for the queues that Levels.JobLetters does not name.
 	OtherQueues = "other"
 )
 
-// Metrics reads the numbers that are measured.
-type Metrics struct {
+// LevelReader reads Levels and what of them is read by itself.
+type LevelReader struct {
 	*shared
 }
 
-// Gauges measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
+// Read measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
 // run that is delivered, and every open dead letter: call it rarely.
-func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err error) {
-	l = Gauges{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}, JobLetters: map[string]int64{}}
+func (m *LevelReader) Read(ctx context.Context, now time.Time) (l Levels, err error) {
+	l = Levels{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}, JobLetters: map[string]int64{}}
 	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
 		l.Runs[s] = 0
 	}
@@ -80,7 +80,7 @@ func (m *Metrics) Gauges(ctx context.Context, now time.Time) (l Gauges, err erro
 	return l, l.measureEscrows(ctx, tx)
 }
 
-func (l *Gauges) measureEscrows(ctx context.Context, tx *sql.Tx) error {
+func (l *Levels) measureEscrows(ctx context.Context, tx *sql.Tx) error {
 	var since sql.NullTime
 	if err := tx.QueryRowContext(ctx, unfoldedSinceSQL).Scan(&since); err != nil {
 		return pg.Wrap(err)
@@ -91,7 +91,7 @@ func (l *Gauges) measureEscrows(ctx context.Context, tx *sql.Tx) error {
 	return l.Breaches.read(ctx, tx)
 }
 
-func (l *Gauges) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {
+func (l *Levels) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {
 	rows, err := tx.QueryContext(ctx, liveSQL, now)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (l *Gauges) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) err
 	return rows.Err()
 }
 
-func (l *Gauges) measureLetters(ctx context.Context, tx *sql.Tx) error {
+func (l *Levels) measureLetters(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, openLettersSQL)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ const unservedSQL = `SELECT r.family, r.queue, count(*) AS runs FROM recourse.ru
 
 // Unserved lists the queues of live runs that no process with a heartbeat since a time
 // serves. It reads every live run.
-func (m *Metrics) Unserved(ctx context.Context, since time.Time) ([]Unserved, error) {
+func (m *LevelReader) Unserved(ctx context.Context, since time.Time) ([]Unserved, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var out []Unserved
