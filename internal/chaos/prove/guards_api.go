@@ -9,7 +9,7 @@ var apiGuards = []Guard{
 	},
 	{
 		Name:     "a server beyond this machine is reached with TLS that shows who it is",
-		Edits:    []Edit{{"internal/app/transport.go", "if !r.Protection.Safe() && !r.Trusted {", "if !r.Protection.Safe() && !r.Trusted && false {"}},
+		Edits:    []Edit{{"internal/app/connectionsafety.go", "if !r.Protection.Safe() && !r.Trusted {", "if !r.Protection.Safe() && !r.Trusted && false {"}},
 		CaughtBy: Detector{Package: "./internal/app", Test: "TestRemoteServersMustAuthenticate"},
 	},
 	{
