@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -191,4 +192,32 @@ func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 		t.Errorf("%+v", payloads)
 	}
 	checkPaid(r, letter)
+}
+
+// A fork with its own key whose call may have paid is not cancelled by the payment of its letter: a person has to
+// find out whether both paid.
+func TestAFindingOfAForkedLetterLeavesAForkThatMayHavePaidToAPerson(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withDailyRetries, func(c *postadjudication.Config) { c.Executor = replayingEscrow{c.Executor.(*rig.Escrow)} }).StartWorkers()
+	r.AllowOverpaid = true
+	letter := r.DeadLetter(1, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 1000); return rig.Refused() })
+	r.Escrow.Answer(func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, 1000); return rig.NoAnswer() })
+	fork := r.MustFork(letter)
+	r.WaitStatus("it waits, its outcome unknown", fork.Run, func(s casestatus.Status) bool {
+		return s.State == background.Scheduled && s.Class == escrow.Unknown
+	})
+	findPaid(r, letter, rig.PaidFinding)
+	if st := r.StatusOf(fork.Run); st.State != background.DeadLettered || st.Letter != background.LetterOpen || st.Class != escrow.Unknown || st.ReasonCode != "case_ended" {
+		t.Errorf("%+v", st)
+	}
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.UnknownOpen != 1 {
+		t.Errorf("%+v", c)
+	}
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(context.Background(), fork.Run); err != nil {
+		t.Error(err)
+	}
+	if c := r.CaseOf(rig.Release(1)); c.Released != 2000 || c.UnknownOpen != 0 {
+		t.Errorf("%+v", c)
+	}
+	r.MustAudit()
 }

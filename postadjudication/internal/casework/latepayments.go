@@ -206,9 +206,9 @@ func closePaidRun(tr background.Transition, ch journal.Change, active background
 }
 
 // endUnpaidRun ends the case's active run, if it waits, after a payment under another key:
-// its own payment would come on top. If that payment ended the case, the run is cancelled.
-// Otherwise it becomes a dead letter: a person must judge what the payment means for the
-// current decision.
+// its own payment would come on top. If that payment ended the case, and no attempt of the
+// run may have paid as well, the run is cancelled. Otherwise it becomes a dead letter: a
+// person must judge what the payment means for the current decision.
 func endUnpaidRun(tr background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
 	if !active.State.Waiting() {
 		return ch, nil
@@ -217,17 +217,23 @@ func endUnpaidRun(tr background.Transition, ch journal.Change, active background
 	after.LastTransition = tr.ID
 	p := &draft.Payload
 	p.OutcomeClass, p.UnknownOpen = string(after.Class), active.UnknownOpen
-	if ch.After.Case.State.Progression.Ended() {
-		draft.Subtype, p.Reason, p.CaseUnmoved, after.State = receipts.Cancelled, ReasonCaseEnded, true, background.Cancelled
+	p.CaseUnmoved = ch.After.Case.State.Progression.Ended()
+	if p.CaseUnmoved && after.Class != escrow.Unknown {
+		draft.Subtype, p.Reason, after.State = receipts.Cancelled, ReasonCaseEnded, background.Cancelled
 	} else {
 		state, _, err := settlement.Apply(ch.After.Case.State, settlement.Event{Fact: settlement.DeadLettered})
 		if err != nil {
 			return ch, err
 		}
-		ch.After.Case.State = state
 		after.State, after.Letter, after.DeadAt, after.Reason = background.DeadLettered, background.LetterOpen, tr.At, ReasonPaidUnderOlderKey
-		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = receipts.DeadLettered, after.Attempt, tr.At, ReasonPaidUnderOlderKey, refusal.GatePaidUnderOlderKey.Meaning()
-		p.Outcome, p.DispatchReference, p.Settlement = string(state.Outcome), DispatchReference(after), binding.SettlementSnapshot(state)
+		p.Reason, p.Settlement = refusal.GatePaidUnderOlderKey.Meaning(), binding.SettlementSnapshot(state)
+		if p.CaseUnmoved {
+			after.Reason = ReasonCaseEnded
+			p.Reason, p.Settlement = deathReason(&after), nil
+		}
+		ch.After.Case.State = state
+		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode = receipts.DeadLettered, after.Attempt, tr.At, after.Reason
+		p.Outcome, p.DispatchReference = string(state.Outcome), DispatchReference(after)
 	}
 	ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})
 	ch.Drafts = append(ch.Drafts, draft)
