@@ -131,3 +131,33 @@ func TestARunningRunTakesNoFinding(t *testing.T) {
 	r.WaitNoneLive()
 	r.MustAudit()
 }
+
+// A cancel that was asked for during a call of unknown outcome is made once nothing was found to be paid: no further
+// call is made.
+func TestACancelThatWasAskedForIsMadeOnceNothingIsFoundPaid(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withDailyRetries).StartWorkers()
+	r.Escrow.Answer(func(c escrow.Call) escrow.Answer {
+		if _, err := r.As("acme", "user:ada").Cases.Cancel(context.Background(), c.Run, "the parties agreed"); err != nil {
+			t.Error(err)
+		}
+		return rig.NoAnswer()
+	})
+	s := r.MustSubmit(rig.Release(1))
+	r.WaitStatus("it waits, its outcome unknown", s.Run, func(s casestatus.Status) bool {
+		return s.State == background.Scheduled && s.Class == escrow.Unknown && s.CancelRequested
+	})
+	if _, err := r.As("acme", "user:bob").DeadLetters.Lookup(context.Background(), s.Run); err != nil {
+		t.Error(err)
+	}
+	if st := r.StatusOf(s.Run); st.State != background.Cancelled {
+		t.Errorf("%+v", st)
+	}
+	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 {
+		t.Errorf("%+v", c)
+	}
+	if again := r.MustSubmit(rig.Release(1)); again.Reply != postadjudication.Cancelled || again.Actor != "user:ada" || again.Reason != "the parties agreed" {
+		t.Errorf("%+v", again)
+	}
+	r.MustAudit()
+}

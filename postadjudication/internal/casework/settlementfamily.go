@@ -176,7 +176,24 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 	}
 	drafts := []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p}}
 	drafts = append(drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
-	return journal.Change{Transition: tr.ID, Before: s, After: after, Drafts: drafts}, nil
+	ch := journal.Change{Transition: tr.ID, Before: s, After: after, Drafts: drafts}
+	if tr.Subtype == receipts.Reconciled && run.State.Waiting() && run.CancelRequested {
+		return f.cancelAsRequested(tr, ch, runs)
+	}
+	return ch, nil
+}
+
+// cancelAsRequested adds to a change that found a waiting run not executed the cancel of the run,
+// which somebody asked for while it was not known whether it had paid: another attempt could pay.
+func (f *SettlementFamily) cancelAsRequested(tr background.Transition, ch journal.Change, runs *caseRuns) (journal.Change, error) {
+	run := ch.After.Run
+	cancel := background.Transition{ID: tr.ID, Run: run, Subtype: receipts.Cancelled, At: tr.At, Worker: tr.Worker, Actor: run.CancelBy}
+	cancelled, err := f.changeOf(cancel, ch.After, runs)
+	if err != nil {
+		return ch, err
+	}
+	ch.After, ch.Drafts = cancelled.After, append(ch.Drafts, cancelled.Drafts...)
+	return ch, nil
 }
 
 // onExecuted ends a run whose payment became known while it ran, whatever this attempt
