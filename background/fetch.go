@@ -306,10 +306,11 @@ func (f *Fetcher) ending(run Run, by lease.Lease, actor string, end ending, now 
 // record records a transition once, in its reduced forms where its values can't be written, and
 // sends the task of a dead letter to asynq.
 func (f *Fetcher) record(ctx context.Context, family Family, tr Transition) (Run, error) {
+	whole := tr
 	after, err := family.Record(ctx, tr)
 	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
 		f.m.recorder.unrecordable.Add(1)
-		tr = tr.reduced(f.m.cfg.NewID(), form, err)
+		tr = whole.reduced(f.m.cfg.NewID(), form, err)
 		after, err = family.Record(ctx, tr)
 	}
 	if err != nil {

@@ -167,11 +167,12 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 	if wasInterrupted || ctx.Err() != nil {
 		return
 	}
-	tr := o.lostTransition(s, r, lookup)
+	whole := o.lostTransition(s, r, lookup)
+	tr := whole
 	after, err := f.Record(ctx, tr)
 	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
 		o.m.recorder.unrecordable.Add(1)
-		tr = tr.reduced(o.m.cfg.NewID(), form, err)
+		tr = whole.reduced(o.m.cfg.NewID(), form, err)
 		after, err = f.Record(ctx, tr)
 	}
 	switch {

@@ -161,3 +161,23 @@ func TestAHeartbeatDoesNotEndALeaseBeforeItsOrderMayNoLongerBeExecuted(t *testin
 	}
 	f.MustAudit()
 }
+
+// What a worker says was paid, and Postgres refuses as a sum and as a text, is left to a person, who sees that the worker said
+// so.
+func TestAPaymentThatCanNotBeRecordedLeavesItsClass(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released = 0);
+		ALTER TABLE recourse.runs ADD CONSTRAINT refused CHECK (reason <> 'unrecordable' OR error_text = '')`); err != nil {
+		t.Fatal(err)
+	}
+	s, job := f.submitRemote(1)
+	o := f.mustFetchOrder("w1")
+	if done, err := f.Ack(context.Background(), jobs.Answer{ID: job.ID}, f.pay(o)); err != nil || done.State != background.DeadLettered || !done.OutcomeUnknown {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if p := f.Payloads(s, receipts.DeadLettered)[0]; p.ReasonCode != background.ReasonUnrecordable || p.Error.Code != string(background.Executed) {
+		t.Errorf("%+v", p)
+	}
+	f.MustAudit()
+}
