@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
@@ -215,6 +216,28 @@ func TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup(t *testing.T) {
 	}
 	if end := handBackEnding(Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, Result{Class: NotExecuted}, noon); end.subtype != receipts.AttemptInterrupted {
 		t.Errorf("cancelled although an earlier attempt may have paid: %+v", end)
+	}
+}
+
+// A cancel that was asked for is made when the worker is lost, unless money may have moved.
+func TestTheLossOfAWorkerHonoursACancel(t *testing.T) {
+	t.Parallel()
+	o := &recoverer{m: &Manager{recorder: &recorder{newID: uuid.New, now: func() time.Time { return noon }}}}
+	o.m.cfg.MaxRecoveries = 1
+	for name, c := range map[string]struct {
+		run  Run
+		want receipts.Subtype
+	}{
+		"asked for":                   {Run{CancelRequested: true, CancelBy: "user:ada"}, receipts.Cancelled},
+		"asked for, the last loss":    {Run{CancelRequested: true, CancelBy: "user:ada", Recoveries: 1}, receipts.Cancelled},
+		"asked for, and it may pay":   {Run{CancelRequested: true, Operation: [32]byte{1}}, receipts.AttemptInterrupted},
+		"not asked for":               {Run{}, receipts.AttemptInterrupted},
+		"not asked for, the last one": {Run{Recoveries: 1}, receipts.DeadLettered},
+	} {
+		tr := o.lostTransition(Session{}, c.run, Result{Class: Unknown})
+		if tr.Subtype != c.want || c.want == receipts.Cancelled && (tr.Actor != "user:ada" || tr.Charge != ChargeNothing) {
+			t.Errorf("%s: %+v", name, tr)
+		}
 	}
 }
 

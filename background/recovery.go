@@ -197,7 +197,7 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 // lostTransition returns the transition that ends the attempt of a lost worker. The outcome of
 // the worker's last call is unknown, unless the called service reports that it paid. A report
 // that it did not pay proves nothing: the worker may only be slow, and its call still on its
-// way.
+// way. A run that moves no money is cancelled if that was asked for, as after any other attempt.
 func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
 	tr := o.m.recorder.newTransition(receipts.AttemptInterrupted, r)
 	tr.Actor = ObserverActor + o.m.cfg.Worker
@@ -207,6 +207,8 @@ func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
 	case lookup.Class == Executed:
 		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed
 		tr.Result.Moved, tr.Result.Reference = lookup.Moved, lookup.Reference
+	case r.CancelRequested && provenUnpaid(r, tr.Result):
+		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Actor = receipts.Cancelled, ChargeNothing, time.Time{}, r.CancelBy
 	case r.Recoveries+1 > o.m.cfg.MaxRecoveries:
 		// The run is not recovered from this loss, so it is not counted as a recovery.
 		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, ChargeNothing, time.Time{}, ReasonPoisonPill
