@@ -228,7 +228,7 @@ func (s *Replayer) ruleGate(r *activeRule, f journal.LetterRow, replays int, at 
 		return refusal.GateMayBeExecuted
 	case f.Annotations.Held:
 		return refusal.GateHeld
-	case review:
+	case review, f.Run.CancelRequested: // that the money was found unpaid since does not recall the request
 		return refusal.GateReview
 	case f.Annotations.Reprocess != nil && !*f.Annotations.Reprocess:
 		return refusal.GateNotEligible

@@ -427,3 +427,31 @@ func TestRunAppliesRulesByItself(t *testing.T) {
 	}
 	r.MustAudit()
 }
+
+// A payment that somebody asked to stop, and that was found unpaid after it had died, is not tried again by a rule:
+// a person decides.
+func TestARuleReplaysNoLetterWhoseCancelWasAskedFor(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.WithoutRuleLoop, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 1 }).StartWorkers()
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	letter := r.DeadLetter(1, func(c escrow.Call) escrow.Answer {
+		if _, err := r.As("acme", "user:ada").Cases.Cancel(context.Background(), c.Run, "the parties agreed"); err != nil {
+			t.Error(err)
+		}
+		return rig.NoAnswer()
+	})
+	r.Escrow.ScriptLookups(nil)
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(context.Background(), letter.Run); err != nil {
+		t.Fatal(err)
+	}
+	q := rig.ReplayRule(1)
+	q.Rule.Filter = deadletter.Filter{ErrorType: "http.no_answer"}
+	r.MustSetRule(q)
+	r.MustApplyRules(replay.Report{Rules: 1})
+	if r.LetterStatus(letter) != background.LetterOpen {
+		t.Error("the rule replayed it")
+	}
+	r.MustFork(letter) // a person knows better
+	r.WaitNoneLive()
+	r.MustAudit()
+}
