@@ -243,7 +243,7 @@ func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, served boo
 	switch {
 	case s.Case.State.Progression.Ended():
 		return refusal.GateCaseEnded
-	case s.Case.State.Underfunded():
+	case s.Case.State.Underfunded() || r.Reason == ReasonPaidUnderOlderKey: // the sum of that payment may be unrecordable
 		return refusal.GatePaidUnderOlderKey
 	case s.Case.Kind == journal.KindSettlement && r.UnknownOpen > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
 		return refusal.GateReconcileFirst

@@ -138,16 +138,24 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 	}
 	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p})
 	change.Drafts = append(change.Drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
-	if tr.Result.Class != escrow.Executed {
+	switch {
+	case tr.Result.Class != escrow.Executed && !reportsUnrecordablePayment(&tr):
 		return change, nil
-	}
-	if active.Operation == s.Run.Operation {
+	case active.Operation != s.Run.Operation:
+	case tr.Result.Class == escrow.Executed:
 		return closePaidRun(tr, change, active), nil
+	default:
+		return change, nil // the unknown outcome is under its own key
 	}
 	if fact.Repeated {
 		return change, nil // already recorded: later runs were started knowing of it
 	}
 	return endUnpaidRun(tr, change, active)
+}
+
+// reportsUnrecordablePayment reports whether a late answer is the reduced form of one that reports a payment.
+func reportsUnrecordablePayment(tr *background.Transition) bool {
+	return tr.Reason == background.ReasonUnrecordable && tr.Result.Failure != nil && tr.Result.Failure.Code == string(escrow.Executed)
 }
 
 // paymentOf returns the settlement event of a late payment. A payment for an older
@@ -208,15 +216,19 @@ func closePaidRun(tr background.Transition, ch journal.Change, active background
 // endUnpaidRun ends the case's active run, if it waits, after a payment under another key:
 // its own payment would come on top. If that payment ended the case, and no attempt of the
 // run may have paid as well, the run is cancelled. Otherwise it becomes a dead letter: a
-// person must judge what the payment means for the current decision.
+// person must judge what the payment means for the current decision. So does a payment that
+// can't be recorded.
 func endUnpaidRun(tr background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
 	if !active.State.Waiting() {
 		return ch, nil
 	}
 	after, draft := active, activeRunReceipt(tr, active)
-	after.LastTransition = tr.ID
+	after.LastTransition, after.UnknownOpen = tr.ID, ch.After.Run.UnknownOpen
+	if after.UnknownOpen > 0 {
+		after.Class = escrow.Unknown // its own, or that of a payment that can't be recorded
+	}
 	p := &draft.Payload
-	p.OutcomeClass, p.UnknownOpen = string(after.Class), active.UnknownOpen
+	p.OutcomeClass, p.UnknownOpen = string(after.Class), after.UnknownOpen
 	p.CaseUnmoved = ch.After.Case.State.Progression.Ended()
 	if p.CaseUnmoved && after.Class != escrow.Unknown {
 		draft.Subtype, p.Reason, after.State = receipts.Cancelled, ReasonCaseEnded, background.Cancelled
