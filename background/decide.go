@@ -95,7 +95,7 @@ func lostPaymentEnding(run Run, res Result, maxRecoveries int, now time.Time) en
 	switch {
 	case run.Class == Executed:
 		return ending{subtype: receipts.AttemptSucceeded, result: res, lookup: Executed}
-	case run.Recoveries+1 > maxRecoveries:
+	case run.Recoveries+1 > maxRecoveries || run.lastCallOutstanding():
 		return ending{subtype: receipts.DeadLettered, result: res, reason: ReasonPoisonPill, outstanding: true}
 	}
 	return ending{subtype: receipts.AttemptInterrupted, charge: ChargeRecovery, result: res, next: now, outstanding: true}

@@ -209,7 +209,7 @@ func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
 		tr.Result.Moved, tr.Result.Reference = lookup.Moved, lookup.Reference
 	case r.CancelRequested && provenUnpaid(r, tr.Result):
 		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Actor = receipts.Cancelled, ChargeNothing, time.Time{}, r.CancelBy
-	case r.Recoveries+1 > o.m.cfg.MaxRecoveries:
+	case r.Recoveries+1 > o.m.cfg.MaxRecoveries || r.lastCallOutstanding():
 		// The run is not recovered from this loss, so it is not counted as a recovery.
 		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, ChargeNothing, time.Time{}, ReasonPoisonPill
 	}

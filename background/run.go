@@ -146,6 +146,10 @@ const MaxOutstandingCalls = 16
 // may, nobody can prove that nothing will be paid.
 func (r Run) HasOutstandingCall() bool { return len(r.OutstandingCalls) > 0 }
 
+// lastCallOutstanding reports whether the run can't be claimed again if the call of its attempt, too, is
+// outstanding. A call of a lost worker never returns.
+func (r Run) lastCallOutstanding() bool { return len(r.OutstandingCalls)+1 >= MaxOutstandingCalls }
+
 // withOutstandingCall returns the run with the call of attempt outstanding.
 func (r Run) withOutstandingCall(attempt int) Run {
 	if at, known := slices.BinarySearch(r.OutstandingCalls, attempt); !known {

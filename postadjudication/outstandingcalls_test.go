@@ -15,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -459,6 +460,38 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	r.WaitStatus("all calls came back", s.Run, func(s casestatus.Status) bool { return s.OutstandingCalls == nil })
 	if st, err = r.Status(ctx, "acme", s.Run); err != nil || st.WaitsFor != casestatus.WaitsForTurn || st.Attempts != background.MaxOutstandingCalls {
 		t.Errorf("%+v, %v", st, err)
+	}
+	r.MustAudit()
+}
+
+// The calls of lost workers never return. A run that could not be claimed again because of them is a dead letter, however many
+// workers it may lose.
+func TestARunThatLostAsManyWorkersAsCallsMayBeOutIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, func(c *postadjudication.Config) { c.LostAfter, c.MaxRecoveries = 3*time.Second, -1 })
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	ctx := context.Background()
+	s := r.MustSubmit(rig.Release(1))
+	run := s.AsWritten()
+	for lost := 1; ; lost++ {
+		claimed, err := r.Claim(ctx, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lost == background.MaxOutstandingCalls {
+			break // by the worker
+		}
+		if run, err = r.Family().Record(ctx, background.Transition{
+			ID: casework.NewID(), Run: claimed, Event: receipts.AttemptInterrupted, At: r.Now(), NextRetryAt: r.Now(), Actor: background.ObserverActor + "w", Charge: background.ChargeRecovery, LeavesCallOutstanding: true,
+			Result: background.Result{Class: escrow.Unknown, Failure: &background.Failure{Type: background.FailureInterrupted, Message: "the worker was lost"}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.StartWorkers()
+	r.WaitLetter(s.Run)
+	if st := r.StatusOf(s.Run); st.ReasonCode != background.ReasonPoisonPill || len(st.OutstandingCalls) != background.MaxOutstandingCalls {
+		t.Errorf("%+v", st)
 	}
 	r.MustAudit()
 }

@@ -65,7 +65,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a task that kills its workers ends",
-		Edits:    []Edit{{"background/recovery.go", "case r.Recoveries+1 > o.m.cfg.MaxRecoveries:", "case false:"}},
+		Edits:    []Edit{{"background/recovery.go", "case r.Recoveries+1 > o.m.cfg.MaxRecoveries || r.lastCallOutstanding():", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAPoisonPillEndsAsADeadLetter"},
 	},
 	{
