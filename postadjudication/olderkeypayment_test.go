@@ -148,46 +148,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 	}
 }
 
-// The same for a payment whose sum can't be recorded: a person finds out what it was.
-func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatWaits(t *testing.T) {
-	t.Parallel()
-	o := newOlderKeyCase(t, neverCalled)
-	ctx := context.Background()
-	if _, err := o.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released <> 400)`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := o.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
-		t.Fatal(err)
-	}
-	waits := o.MustSubmit(o.higher(2))
-	close(o.payLate)
-	o.WaitReceipt(o.letter.Case, receipts.AnsweredLate)
-	if st := o.StatusOf(waits.Run); st.Letter != background.LetterOpen || st.ReasonCode != postadjudication.ReasonPaidUnderOlderKey || st.Class != escrow.Unknown || st.Attempts != 0 {
-		t.Errorf("%+v", st)
-	}
-	if _, err := o.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "go"); err != nil {
-		t.Fatal(err)
-	}
-	o.WaitNoneLive()
-	for range 2 { // a lookup under its own key tells nothing of the other one
-		var refused *refusal.RefusedError
-		if _, err := o.As("acme", "user:ada").DeadLetters.Fork(ctx, waits.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GatePaidUnderOlderKey {
-			t.Errorf("a fork: %v", err)
-		}
-		if _, err := o.As("acme", "user:ada").DeadLetters.Lookup(ctx, waits.Run); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := o.DB.Exec(`ALTER TABLE recourse.cases DROP CONSTRAINT refused`); err != nil {
-		t.Fatal(err)
-	}
-	found := rig.PaidFinding
-	found.Moved = lateMinor
-	findPaid(o.Rig, o.letter, found)
-	o.checkUndercut(waits, 600)
-}
-
-// A payment under an older key leaves a letter of the current generation that can't be forked.
+// The same when the current generation is a letter already.
 func TestAPaymentUnderAnOlderKeyLeavesALetterThatCantBeForked(t *testing.T) {
 	t.Parallel()
 	o := newOlderKeyCase(t, func(_ context.Context, _ *rig.Rig, c escrow.Call) escrow.Answer { return rig.Refused() })

@@ -482,7 +482,7 @@ func TestARunThatLostAsManyWorkersAsCallsMayBeOutIsADeadLetter(t *testing.T) {
 			break // by the worker
 		}
 		if run, err = r.Family().Record(ctx, background.Transition{
-			ID: casework.NewID(), Run: claimed, Event: receipts.AttemptInterrupted, At: r.Now(), NextRetryAt: r.Now(), Actor: background.ObserverActor + "w", Charge: background.ChargeRecovery, LeavesCallOutstanding: true,
+			ID: casework.NewID(), Run: claimed, Subtype: receipts.AttemptInterrupted, At: r.Now(), NextRetryAt: r.Now(), Actor: background.ObserverActor + "w", Charge: background.ChargeRecovery, LeavesCallOutstanding: true,
 			Result: background.Result{Class: escrow.Unknown, Failure: &background.Failure{Type: background.FailureInterrupted, Message: "the worker was lost"}},
 		}); err != nil {
 			t.Fatal(err)

@@ -2,8 +2,10 @@ package postadjudication_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -11,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -190,4 +193,78 @@ func TestALateAnswerThatCanNotBeRecordedMakesTheMoneyUnknown(t *testing.T) {
 	}
 	untilOthersSettle(r)
 	r.MustAudit()
+}
+
+// A payment under the key of an older generation whose sum can't be recorded ends the run that waits: a person finds out what it was.
+func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatWaits(t *testing.T) {
+	t.Parallel()
+	o := newOlderKeyCase(t, neverCalled)
+	ctx := context.Background()
+	if _, err := o.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released <> 400)`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
+		t.Fatal(err)
+	}
+	waits := o.MustSubmit(o.higher(2))
+	close(o.payLate)
+	o.WaitReceipt(o.letter.Case, receipts.AnsweredLate)
+	if st := o.StatusOf(waits.Run); st.Letter != background.LetterOpen || st.ReasonCode != postadjudication.ReasonPaidUnderOlderKey || st.Class != escrow.Unknown || st.Attempts != 0 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := o.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "go"); err != nil {
+		t.Fatal(err)
+	}
+	o.WaitNoneLive()
+	for range 2 { // a lookup under its own key tells nothing of the other one
+		var refused *refusal.RefusedError
+		if _, err := o.As("acme", "user:ada").DeadLetters.Fork(ctx, waits.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GatePaidUnderOlderKey {
+			t.Errorf("a fork: %v", err)
+		}
+		if _, err := o.As("acme", "user:ada").DeadLetters.Lookup(ctx, waits.Run); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := o.DB.Exec(`ALTER TABLE recourse.cases DROP CONSTRAINT refused`); err != nil {
+		t.Fatal(err)
+	}
+	found := rig.PaidFinding
+	found.Moved = lateMinor
+	findPaid(o.Rig, o.letter, found)
+	o.checkUndercut(waits, 600)
+}
+
+// It ends a running run with its attempt, also if that was to be cancelled: then nobody could tell any more what became of
+// the money.
+func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatRuns(t *testing.T) {
+	t.Parallel()
+	for name, cancelled := range map[string]bool{"retried": false, "cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			called, answer := make(chan struct{}), make(chan struct{})
+			o := newOlderKeyCase(t, func(context.Context, *rig.Rig, escrow.Call) escrow.Answer {
+				close(called) // a second call panics
+				<-answer
+				return rig.RateLimited()
+			}, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 2; c.TimeLimit = 2 * time.Second })
+			if _, err := o.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released <> 400)`); err != nil {
+				t.Fatal(err)
+			}
+			runs := o.MustSubmit(o.higher(2))
+			<-called
+			if cancelled {
+				if _, err := rig.CancelRun(o.Rig, runs); err != nil {
+					t.Error(err)
+				}
+			}
+			close(o.payLate)
+			o.WaitReceipt(o.letter.Case, receipts.AnsweredLate)
+			close(answer)
+			o.WaitNoneLive()
+			if st := o.StatusOf(runs.Run); st.Letter != background.LetterOpen || st.ReasonCode != postadjudication.ReasonPaidUnderOlderKey || st.Class != escrow.Unknown || st.Attempts != 1 {
+				t.Errorf("%+v", st)
+			}
+			o.MustAudit()
+		})
+	}
 }

@@ -231,23 +231,32 @@ func onEndedCase(tr *background.Transition, s *journal.Snapshot) {
 }
 
 // onPaidUnderOlderKey ends a run whose reservation was consumed by a payment under another key while it
-// ran: another attempt could pay a second time. The payment itself ends a waiting run, but
+// ran: another attempt could pay a second time. So does one whose sum can't be recorded, also if the run is to
+// be cancelled: the outcome of that payment is unknown. The payment itself ends a waiting run, but
 // earlier versions left it waiting: then its claim ends it.
 func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
-	if !s.Case.State.Underfunded() { // the reservation covers what is left to be moved
+	unknown := unknownUnderOlderKey(&s.Run)
+	if !s.Case.State.Underfunded() && !unknown {
 		return
 	}
-	switch tr.Subtype {
-	case receipts.AttemptStarted:
+	switch {
+	case tr.Subtype == receipts.AttemptStarted:
 		if !s.Run.State.Waiting() {
 			return // another process executes it: the claim is refused
 		}
 		tr.Run = s.Run // a claim carries no run read from the journal
-	case receipts.RetryScheduled, receipts.AttemptInterrupted:
+	case tr.Subtype == receipts.RetryScheduled, tr.Subtype == receipts.AttemptInterrupted:
+	case tr.Subtype == receipts.Cancelled && unknown && s.Run.State == background.Running:
 	default:
 		return
 	}
 	tr.Subtype, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
+}
+
+// unknownUnderOlderKey reports whether the unknown outcome of a run's case is not of its own calls. That of a
+// fork may be its letter's.
+func unknownUnderOlderKey(r *background.Run) bool {
+	return r.Parent.IsZero() && r.UnknownOpen > 0 && r.Class != escrow.Unknown && r.Class != escrow.Executed
 }
 
 // closesLetter reports whether a NotExecuted finding closes an open letter: one that can't be
