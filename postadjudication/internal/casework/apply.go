@@ -121,7 +121,12 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 // was written. Errors are those of OpenLetter, of the decision and of the journal.
 func (c *Applier) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {
-		if f, err = c.OpenLetter(ctx, tenant, id); err != nil {
+		present, err := c.OpenLetter(ctx, tenant, id)
+		if present.Run.LastTransition == transition { // an earlier try is written, and may have closed the letter
+			c.reportReceipts(f, ch)
+			return f, ch, nil
+		}
+		if f = present; err != nil {
 			return f, ch, err
 		}
 		if ch, err = decide(f); err != nil {

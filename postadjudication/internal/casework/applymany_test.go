@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // memoryJournal keeps the heads of letters, and writes changes of letters whose heads are as
@@ -283,12 +284,18 @@ func TestADecisionThatIsWrittenIsNotRefusedAfterwards(t *testing.T) {
 	t.Parallel()
 	cs, j, letters := memoryCases("a")
 	j.unsaid = true
-	_, ch, err := cs.Apply(t.Context(), "acme", letters[0].Run.ID, func(f journal.LetterRow) (journal.Change, error) {
+	reported := 0
+	cs.OnReceipt = func(background.Run, receipts.Subtype, string) { reported++ }
+	f, ch, err := cs.Apply(t.Context(), "acme", letters[0].Run.ID, func(f journal.LetterRow) (journal.Change, error) {
 		ch, err := leaves(f)
 		ch.After.Run.Letter = background.LetterForked
+		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.ManualRetryRequested}}
 		return ch, err
 	})
-	if err != nil || ch.After == nil || j.written != "a" {
-		t.Errorf("written %q: %v", j.written, err)
+	if err != nil || ch.After == nil || j.written != "a" || f.Run.Letter != background.LetterOpen {
+		t.Errorf("written %q, decided on a letter that is %s: %v", j.written, f.Run.Letter, err)
+	}
+	if reported != 1 {
+		t.Errorf("%d receipts were reported, not 1", reported)
 	}
 }
