@@ -45,6 +45,8 @@ type delivery struct {
 	unread              time.Time // since when the next event can't be read; zero: it can
 	pausing             string    // why the webhook is to be paused; empty: it is not
 
+	changed chan struct{} // receives after update: what keeps events from being sent may be over
+
 	stop   context.CancelFunc // no new request begins
 	cancel context.CancelFunc // requests in flight end, too
 	done   chan struct{}
@@ -53,7 +55,7 @@ type delivery struct {
 // newDelivery starts the delivery of a webhook. It ends with ctx.
 func newDelivery(ctx context.Context, s *Sender, f *feed, w webhookstore.Webhook, d Definition) *delivery {
 	out := &delivery{
-		Sender: s, feed: f, webhook: w, def: d, counters: w.Position, limit: 1, done: make(chan struct{}),
+		Sender: s, feed: f, webhook: w, def: d, counters: w.Position, limit: 1, changed: make(chan struct{}, 1), done: make(chan struct{}),
 		log: s.log.With(zap.String("tenant", w.Tenant), zap.Stringer("webhook", w.ID)),
 	}
 	out.queue = newQueue(w.Position.ReadTo)
@@ -85,6 +87,7 @@ func (d *delivery) run(ctx, sendCtx context.Context) {
 			d.take(p)
 		case a := <-results:
 			d.record(a)
+		case <-d.changed:
 		case <-wake:
 		}
 	}
@@ -336,6 +339,10 @@ func (d *delivery) update(w webhookstore.Webhook) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.webhook, d.pausing = w, ""
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
 }
 
 // oldestWaiting returns the time of the oldest event that is not delivered; zero if there is none.

@@ -1,10 +1,17 @@
 package webhookdelivery
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
 )
 
 func newTestDelivery() *delivery {
@@ -97,4 +104,35 @@ func TestTheOldestEventDecidesWhenAWebhookPausesItself(t *testing.T) {
 	if d.sendDue(t.Context(), nil) != nil || d.inFlight != 0 {
 		t.Error("it sends though it pauses itself")
 	}
+}
+
+// What a person changed while a webhook wants to pause itself keeps it from that, and what waits is sent: no
+// other event need come first.
+func TestAChangedWebhookThatWantedToPauseGoesOn(t *testing.T) {
+	t.Parallel()
+	var tries atomic.Int32
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if tries.Add(1) == 1 {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	defer receiver.Close()
+	keys, id := mustKeys(t, testKey(1)), uuid.Must(uuid.NewV7())
+	secret, err := keys.Encrypt("acme", id, testSecrets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Sender{
+		config: Config{Keys: keys}, client: newClient(thisMachine, nil), pace: newPacer(idle), now: time.Now, log: zap.NewNop(),
+		delay: func(int) time.Duration { return 0 }, giveUp: giveUpAfter,
+	}
+	defer s.client.close()
+	w := webhookstore.Webhook{ID: id, Tenant: "acme", Version: 1, Secret: secret, Position: webhookstore.Position{Version: 1}}
+	log := &growingLog{changed: make(chan struct{}), newest: 2}
+	d := newDelivery(t.Context(), s, newFeed(log, s.pace, "acme"), w, Definition{URL: receiver.URL})
+	defer func() { d.cancel(); <-d.done }()
+	poll.Until(t, "it wants to pause", func() bool { _, why := d.wantsPause(); return why != "" })
+	w.Version++
+	d.update(w)
+	poll.Within(t, 10*time.Second, "the event is sent again", func() bool { p, _ := d.progress(); return p.Delivered == 1 && len(p.Pending) == 0 })
 }
