@@ -94,6 +94,40 @@ func TestALookupThatPanicsStopsNoOtherItem(t *testing.T) {
 	r.MustAudit()
 }
 
+// Of two processes that work on a plan, since the first lost its lock, the second gets no answer to its lookup
+// and records that, while the first waits for its own, which pays. The item is done, as the receipts say.
+func TestAnItemThatAnotherWorkerCouldNotDoIsDone(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	r.StartWorkers()
+	r.DeadLetter(0, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.NoAnswer() })
+	r.StopWorkers()
+	plan := startedPlan(r, rig.AllLetters(bulk.Reconcile))
+	asked, answer := make(chan struct{}), make(chan struct{})
+	r.Escrow.ScriptLookups(func(c escrow.Call) escrow.Answer {
+		close(asked)
+		<-answer
+		return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor, Reference: "looked up"}
+	})
+	var first sync.WaitGroup
+	first.Go(func() { mustWorkBulk(r, plan) })
+	<-asked
+	r.Escrow.ScriptLookups(nil)
+	second := rig.Join(t, r.DatabaseURL, r.Redis, rig.NewEscrow())
+	second.Escrow.ScriptLookups(rig.GivesNoAnswer)
+	mustWorkBulk(second, plan)
+	if b := r.WaitPlan(plan.ID); b.Progress.Refused != 1 {
+		t.Errorf("%+v", b.Progress)
+	}
+	close(answer)
+	first.Wait()
+	if b := r.WaitPlan(plan.ID); b.Progress.Done != 1 || b.Progress.Refused != 0 || b.Progress.Money["EUR"] != 1000 {
+		t.Errorf("%+v", b.Progress)
+	}
+	r.MustAudit()
+}
+
 // A plan does not fork a held letter, since it does not name it.
 func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 	t.Parallel()

@@ -119,13 +119,14 @@ func (p *Store) EachItem(ctx context.Context, id uuid.UUID, visit func(*Item)) e
 }
 
 // recordItemsSQL writes outcomes of items, and counts those it wrote. An existing
-// outcome stays, except that failed may become done.
+// outcome stays, except that failed and refused may become done: a process that lost its lock
+// may have done what the next one could not.
 const recordItemsSQL = `
 WITH t AS (
   SELECT * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
 ), o AS MATERIALIZED (
   SELECT i.position, i.outcome FROM recourse.bulk_items i JOIN t ON t.position = i.position
-  WHERE i.bulk_id = $1 AND (i.outcome = '' OR i.outcome = 'failed' AND t.outcome = 'done') ORDER BY i.position FOR NO KEY UPDATE OF i
+  WHERE i.bulk_id = $1 AND (i.outcome = '' OR (i.outcome = 'failed' OR starts_with(i.outcome, 'refused:')) AND t.outcome = 'done') ORDER BY i.position FOR NO KEY UPDATE OF i
 ), i AS (
   UPDATE recourse.bulk_items i SET outcome = t.outcome, new_run = t.new_run, error = t.error
   FROM t JOIN o ON o.position = t.position WHERE i.bulk_id = $1 AND i.position = t.position
@@ -138,7 +139,7 @@ SELECT $1, true, outcome, currency, sum(n), sum(amount) FROM n GROUP BY outcome,
 ON CONFLICT (bulk_id, ran, word, currency) DO UPDATE SET items = c.items + excluded.items, amount = c.amount + excluded.amount`
 
 // RecordItems writes the outcomes of items. An item that has an outcome keeps it, so
-// that the same may be written again; only failed may become done.
+// that the same may be written again; only failed and refused may become done.
 func (p *Store) RecordItems(ctx context.Context, id uuid.UUID, items []Item) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()
