@@ -206,11 +206,12 @@ func foldBulks(rs []receipts.Receipt) (map[string]*recordedBulk, error) {
 			t.Actor, t.Reason, t.PlannedAt = r.Actor, p.Reason, r.At
 		case from == stored.BulkPlanned && to == stored.BulkRunning:
 			t.StartedBy, t.Incident, t.OnePerson = r.Actor, p.BreakGlass, p.People == 1
+			t.SelfDeclared = p.SelfDeclared
 			if t.Incident != "" {
 				t.IncidentWhy = p.Reason
 			}
 		default:
-			t.ChangedBy = r.Actor
+			t.ChangedBy, t.ChangedWhy, t.ChangedAt = r.Actor, p.Reason, r.At
 		}
 	}
 	return recorded, nil
@@ -267,6 +268,9 @@ func (t *recordedBulk) compare(b BulkPlan) (d differences) {
 	d.compare("incident", b.Incident, t.Incident)
 	d.compare("reason of the start for an incident", b.IncidentWhy, t.IncidentWhy)
 	d.compare("start that took one person", b.OnePerson, t.OnePerson)
+	d.compare("start by a name that no key proves", b.SelfDeclared, t.SelfDeclared)
 	d.compare("who changed it last", b.ChangedBy, t.ChangedBy)
+	d.compare("reason of the last change", b.ChangedWhy, t.ChangedWhy)
+	d.compareTimes("time of the last change", b.ChangedAt, t.ChangedAt)
 	return d
 }

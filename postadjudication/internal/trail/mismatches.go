@@ -31,13 +31,13 @@ SELECT NULL::uuid, NULL::uuid, 'the operation log ' || r.subject || ' of ' || $1
 WHERE r.tenant = $1 AND NOT EXISTS (SELECT FROM c WHERE c.id = r.case_id)`
 
 // planMismatchSQL compares the counts of a tenant's bulk plans with their items, and the
-// items with the receipts that the plan wrote after the head it was planned at. Failed
-// items are not compared with receipts: they may have been done after all. Of one case it compares only
-// the items with the receipts.
+// items with the receipts that the plan wrote after the head it was planned at, also which run
+// each fork made. Failed items are not compared with receipts: they may have been done after all. Of one case
+// it compares only the items with the receipts.
 const planMismatchSQL = `
-WITH b AS MATERIALIZED (SELECT id, items, state, settled FROM recourse.bulks WHERE tenant = $1),
+WITH b AS MATERIALIZED (SELECT id, items, state, settled, action FROM recourse.bulks WHERE tenant = $1),
 i AS MATERIALIZED (
-  SELECT i.bulk_id, i.position, i.case_id, i.run_id, i.outcome, i.gate, i.currency, i.amount, i.seq FROM recourse.bulk_items i JOIN b ON b.id = i.bulk_id WHERE $2::uuid IS NULL OR i.case_id = $2
+  SELECT i.bulk_id, i.position, i.case_id, i.run_id, i.outcome, i.gate, i.currency, i.amount, i.seq, i.new_run FROM recourse.bulk_items i JOIN b ON b.id = i.bulk_id WHERE $2::uuid IS NULL OR i.case_id = $2
 ), n AS (
   SELECT bulk_id, true AS ran, outcome AS word, currency, count(*) AS items, sum(amount) AS amount FROM i WHERE outcome <> '' GROUP BY 1, 3, 4
   UNION ALL
@@ -59,7 +59,15 @@ SELECT i.case_id, i.run_id, 'bulk plan ' || b.id || ' of ' || $1 || ': item ' ||
 FROM b JOIN i ON i.bulk_id = b.id
 WHERE (i.outcome = 'done' OR b.state = 'done' OR b.state = 'cancelled' AND b.settled)
   AND i.outcome <> 'failed' AND (i.outcome = 'done') <>
-  EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)`
+  EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text)
+UNION ALL
+SELECT i.case_id, i.run_id, 'bulk plan ' || b.id || ' of ' || $1 || ': item ' || i.position || ' is said to have made run ' || coalesce(i.new_run::text, 'none') || ', the receipts say ' || coalesce(m.made::text, 'none'),
+  coalesce(i.new_run::text, 'none'), coalesce(m.made::text, 'none')
+FROM b JOIN i ON i.bulk_id = b.id, LATERAL (SELECT CASE b.action WHEN 'fork' THEN (
+  SELECT e.run_id FROM recourse.receipts e WHERE e.case_id = i.case_id AND e.seq > i.seq AND e.subtype = 'submitted' AND e.body LIKE '%' || i.bulk_id || '%' AND e.body::json -> 'payload' ->> 'bulk' = i.bulk_id::text
+  ORDER BY e.seq LIMIT 1
+) END AS made) m
+WHERE i.outcome = 'done' AND i.new_run IS DISTINCT FROM m.made`
 
 // controlMismatchSQL checks rows of a tenant, or of one case of it, that control decisions: who requested a
 // cancel, who holds an attempt and since when, how often a rule has replayed a lineage, and the lookups of dead

@@ -64,8 +64,11 @@ type BulkPlan struct {
 	StartedBy     string
 	Incident      string // for which one person started it though two are required, and why
 	IncidentWhy   string
-	OnePerson     bool   // one person was enough to start it, or did for an incident, where usually two are required
-	ChangedBy     string // who paused, resumed or cancelled it, or completed it
+	OnePerson     bool // one person was enough to start it, or did for an incident, where usually two are required
+	SelfDeclared  bool // no key proves who planned or who started it
+
+	ChangedBy, ChangedWhy string // who paused, resumed or cancelled it, or completed it, and why
+	ChangedAt             time.Time
 }
 
 // OperationLogs lists the cases of a tenant that have receipts but no run.
@@ -112,11 +115,16 @@ func (o *OperationLog) readRows(ctx context.Context, tx *sql.Tx, tenant string) 
 	case o.Subject == stored.BulkLog:
 		o.Plans, err = collect(ctx, tx, func(rows *sql.Rows) (b BulkPlan, err error) {
 			var hash []byte
-			err = rows.Scan(&b.ID, &b.State, &b.Action, &b.Request, &b.Actor, &b.Reason, &b.PlannedKey, &hash, &b.PlannedAt, &b.StartedBy, &b.Incident, &b.IncidentWhy, &b.OnePerson, &b.ChangedBy)
+			var changed sql.NullTime
+			err = rows.Scan(&b.ID, &b.State, &b.Action, &b.Request, &b.Actor, &b.Reason, &b.PlannedKey, &hash, &b.PlannedAt, &b.StartedBy, &b.Incident, &b.IncidentWhy, &b.OnePerson, &b.SelfDeclared,
+				&b.ChangedBy, &b.ChangedWhy, &changed)
 			copy(b.Hash[:], hash)
 			b.Tenant, b.PlannedAt = tenant, b.PlannedAt.UTC()
+			if changed.Valid {
+				b.ChangedAt = changed.Time.UTC()
+			}
 			return b, err
-		}, `SELECT id, state, action, asked, actor, reason, planned_key, hash, planned_at, started_by, incident, started_why, people = 1, changed_by FROM recourse.bulks WHERE tenant = $1 ORDER BY id`, tenant)
+		}, `SELECT id, state, action, asked, actor, reason, planned_key, hash, planned_at, started_by, incident, started_why, people = 1, declared, changed_by, changed_why, changed_at FROM recourse.bulks WHERE tenant = $1 ORDER BY id`, tenant)
 	}
 	return err
 }
