@@ -133,7 +133,8 @@ func (r *round) stopDelivery(d *delivery) {
 	r.ending[d.webhook.ID] = d
 }
 
-// cancelAll cancels all deliveries with their requests: another process may send.
+// cancelAll cancels all deliveries with their requests: another process may send. It forgets what the feeds have
+// read: the database may have failed over to a standby that lags, where other events are in those places.
 func (r *round) cancelAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,6 +146,7 @@ func (r *round) cancelAll() {
 		<-d.done
 		delete(r.ending, id)
 	}
+	clear(r.feeds)
 	r.sending, r.readAt = nil, time.Time{}
 }
 
