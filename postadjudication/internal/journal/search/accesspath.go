@@ -75,10 +75,6 @@ const (
 	mergeGainFactor = 10
 )
 
-func (i *Index) accessPlan(ctx context.Context, tenant string, f Filter, o Order, after Position, limit int) (AccessPlan, error) {
-	return PlanSearch(ctx, i.searchDB, tenant, f, o, after, limit)
-}
-
 // PlanSearch reads the groups that a filter may match after a position, and chooses the access
 // path, in the transaction or pool of q.
 func PlanSearch(ctx context.Context, q pg.RowQuerier, tenant string, f Filter, o Order, after Position, limit int) (p AccessPlan, err error) {
@@ -104,10 +100,6 @@ func PlanSearch(ctx context.Context, q pg.RowQuerier, tenant string, f Filter, o
 }
 
 // readGroups sets the groups that have letters after a position.
-func (i *Index) readGroups(ctx context.Context, p *AccessPlan, after Position) error {
-	return p.readGroups(ctx, i.searchDB, after)
-}
-
 func (p *AccessPlan) readGroups(ctx context.Context, q pg.RowQuerier, after Position) (err error) {
 	if p.groups, p.tenantLetters, err = readFacetGroups(ctx, q, p.tenant, p.filter, p.order); err != nil {
 		return err

@@ -122,30 +122,26 @@ const minDaySkip = 1000
 
 // skipDays returns a filter for what follows the days that an offset leaves out as a whole, in an
 // order by death, and the rest of the offset.
-func (i *Index) skipDays(ctx context.Context, tenant string, f Filter, o Order, skip int) (rest Filter, left int, err error) {
-	rest, left = f, skip
-	err = inSnapshotOf(ctx, i.searchDB, func(ctx context.Context, tx *sql.Tx) error {
-		p, err := planFullRead(ctx, tx, tenant, f)
-		if err != nil || p.Empty() {
-			return err
-		}
-		days, ok := p.countableDays()
-		if !ok {
-			return nil
-		}
-		p.order, p.lettersOnly = o, true
-		next, skipped, err := p.endOfSkipped(ctx, tx, days, int64(skip))
-		if err != nil || next.IsZero() {
-			return err
-		}
-		if left -= int(skipped); o.Descending {
-			rest.DeadTo = next
-		} else {
-			rest.DeadFrom = next
-		}
-		return nil
-	})
-	return rest, left, err
+func skipDays(ctx context.Context, tx *sql.Tx, tenant string, f Filter, o Order, skip int) (rest Filter, left int, err error) {
+	p, err := planFullRead(ctx, tx, tenant, f)
+	if err != nil || p.Empty() {
+		return f, skip, err
+	}
+	days, ok := p.countableDays()
+	if !ok {
+		return f, skip, nil
+	}
+	p.order, p.lettersOnly = o, true
+	next, skipped, err := p.endOfSkipped(ctx, tx, days, int64(skip))
+	if err != nil || next.IsZero() {
+		return f, skip, err
+	}
+	if o.Descending {
+		f.DeadTo = next
+	} else {
+		f.DeadFrom = next
+	}
+	return f, skip - int(skipped), nil
 }
 
 // endOfSkipped returns where the days end, in the order, whose letters an offset leaves out, and the

@@ -40,18 +40,26 @@ const ChosenPath = -1
 
 // PositionsByPath finds positions by a given access path. It reports false if the filter
 // can't use that path.
-func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f Filter, o Order, after Position, limit int) ([]Position, bool, error) {
-	p, err := i.accessPlan(ctx, tenant, f, o, after, limit)
+func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f Filter, o Order, after Position, limit int) (found []Position, can bool, err error) {
+	err = inSnapshotOf(ctx, i.searchDB, func(ctx context.Context, tx *sql.Tx) error {
+		found, can, err = positionsByPath(ctx, tx, w, tenant, f, o, after, limit)
+		return err
+	})
+	return found, can, err
+}
+
+func positionsByPath(ctx context.Context, tx *sql.Tx, w int, tenant string, f Filter, o Order, after Position, limit int) ([]Position, bool, error) {
+	p, err := PlanSearch(ctx, tx, tenant, f, o, after, limit)
 	if err != nil || p.Empty() {
 		return nil, true, err
 	}
 	if w == ChosenPath {
-		positions, err := i.findPositions(ctx, p, after, limit)
+		positions, err := findPositions(ctx, tx, p, after, limit)
 		return positions, true, err
 	}
 	ranged := p.filter.rangedColumns()
 	if p.allGroups && len(p.groups) == 0 { // no facet conditions, so they were not read
-		if err = i.readGroups(ctx, &p, after); err != nil || p.Empty() {
+		if err = p.readGroups(ctx, tx, after); err != nil || p.Empty() {
 			return nil, true, err
 		}
 	}
@@ -59,7 +67,7 @@ func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f Fil
 		if f.hasKey() || !p.checksText() {
 			return nil, false, nil
 		}
-		positions, err := i.findByHeapScan(ctx, p, after, limit)
+		positions, err := findByHeapScan(ctx, tx, p, after, limit)
 		return positions, true, err
 	}
 	if p.path = accessPath(w); w == ShortScan {
@@ -71,30 +79,38 @@ func (i *Index) PositionsByPath(ctx context.Context, w int, tenant string, f Fil
 	case p.path == byRange:
 		p.column = ranged[len(ranged)-1]
 	case w == ShortScan:
-		positions, err := i.findPositions(ctx, p, after, limit)
+		positions, err := findPositions(ctx, tx, p, after, limit)
 		return positions, true, err
 	}
-	positions, err := i.findByPath(ctx, p, after, limit)
+	positions, err := findByPath(ctx, tx, p, after, limit)
 	return positions, true, err
 }
 
 // PositionsBehind finds positions after one, without the first skip of them. Not zero, scanLimit replaces
 // the limit of an ordered scan.
-func (i *Index) PositionsBehind(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit, scanLimit int) ([]Position, error) {
-	p, err := i.accessPlan(ctx, tenant, f, o, after, skip+limit)
-	if err != nil || p.Empty() {
-		return nil, err
-	}
-	if scanLimit > 0 && !f.hasKey() && !p.hasDeathBounds() {
-		p.path, p.scanLimit = orderedScan, scanLimit
-	}
-	return i.findBehind(ctx, p, after, skip, limit)
+func (i *Index) PositionsBehind(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit, scanLimit int) (found []Position, err error) {
+	err = inSnapshotOf(ctx, i.searchDB, func(ctx context.Context, tx *sql.Tx) error {
+		p, err := PlanSearch(ctx, tx, tenant, f, o, after, skip+limit)
+		if err != nil || p.Empty() {
+			return err
+		}
+		if scanLimit > 0 && !f.hasKey() && !p.hasDeathBounds() {
+			p.path, p.scanLimit = orderedScan, scanLimit
+		}
+		found, err = findBehind(ctx, tx, p, after, skip, limit)
+		return err
+	})
+	return found, err
 }
 
 // PositionsBehindDays finds the first positions without the first skip of them: days that these contain
 // are left out by their counts. It returns how many are left out otherwise.
 func (i *Index) PositionsBehindDays(ctx context.Context, tenant string, f Filter, o Order, skip, limit int) (positions []Position, left int, err error) {
-	if f, left, err = i.skipDays(ctx, tenant, f, o, skip); err != nil {
+	err = inSnapshotOf(ctx, i.searchDB, func(ctx context.Context, tx *sql.Tx) error {
+		f, left, err = skipDays(ctx, tx, tenant, f, o, skip)
+		return err
+	})
+	if err != nil {
 		return nil, left, err
 	}
 	positions, err = i.PositionsBehind(ctx, tenant, f, o, Position{}, left, limit, 0)
@@ -164,7 +180,7 @@ func (o Order) Compare(a, b Position) int { return o.compare(a, b) }
 // Explain returns the server's plan for the statement of a search on a given access path.
 func (i *Index) Explain(ctx context.Context, w int, tenant string, f Filter, o Order, limit int) (text string, err error) {
 	p := AccessPlan{selection: selection{tenant: tenant, filter: f}, order: o, path: accessPath(w), textLimit: maxTextCandidates}
-	if err := i.readGroups(ctx, &p, Position{}); err != nil {
+	if err := p.readGroups(ctx, i.searchDB, Position{}); err != nil {
 		return "", err
 	}
 	if p.Empty() {

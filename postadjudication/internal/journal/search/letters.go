@@ -198,18 +198,24 @@ func (i *Index) SearchPositions(ctx context.Context, tenant string, f Filter, o 
 	return positions, more, err
 }
 
-// find finds positions after one, at most limit, without the first skip of them, and whether more follow.
+// find finds positions after one, at most limit, without the first skip of them, and whether more follow. It
+// reads one snapshot: a letter that changes moves to another facet group, maybe to one that had no letters when
+// the plan read the groups, and would be in none of them.
 func (i *Index) find(ctx context.Context, tenant string, f Filter, o Order, after Position, skip, limit int) (positions []Position, more bool, err error) {
-	if o.Column == ByDeath && after.Run.IsZero() && skip >= minDaySkip {
-		if f, skip, err = i.skipDays(ctx, tenant, f, o, skip); err != nil {
-			return nil, false, err
+	err = inSnapshotOf(ctx, i.searchDB, func(ctx context.Context, tx *sql.Tx) error {
+		if o.Column == ByDeath && after.Run.IsZero() && skip >= minDaySkip {
+			if f, skip, err = skipDays(ctx, tx, tenant, f, o, skip); err != nil {
+				return err
+			}
 		}
-	}
-	plan, err := i.accessPlan(ctx, tenant, f, o, after, skip+limit+1)
-	if err != nil || plan.Empty() {
-		return nil, false, err
-	}
-	if positions, err = i.findBehind(ctx, plan, after, skip, limit+1); err != nil {
+		plan, err := PlanSearch(ctx, tx, tenant, f, o, after, skip+limit+1)
+		if err != nil || plan.Empty() {
+			return err
+		}
+		positions, err = findBehind(ctx, tx, plan, after, skip, limit+1)
+		return err
+	})
+	if err != nil {
 		return nil, false, err
 	}
 	if more = len(positions) > limit; more {
@@ -220,7 +226,7 @@ func (i *Index) find(ctx context.Context, tenant string, f Filter, o Order, afte
 
 // findBehind finds positions after one, at most limit, without the first skip of them. The plan is for
 // skip+limit.
-func (i *Index) findBehind(ctx context.Context, p AccessPlan, after Position, skip, limit int) ([]Position, error) {
+func findBehind(ctx context.Context, tx *sql.Tx, p AccessPlan, after Position, skip, limit int) ([]Position, error) {
 	if skip > 0 && !p.checksText() {
 		// The server leaves them out: to receive and decode them costs several times as much as to read them.
 		query, args := p.Statement(after, skip+limit)
@@ -228,29 +234,29 @@ func (i *Index) findBehind(ctx context.Context, p AccessPlan, after Position, sk
 		if bounded {
 			query, args = p.boundedScanStatement(after, skip+limit)
 		}
-		found, err := queryPositions(ctx, i.searchDB, `SELECT run_id, value FROM (`+query+`) m OFFSET `+strconv.Itoa(skip), args)
+		found, err := queryPositions(ctx, tx, `SELECT run_id, value FROM (`+query+`) m OFFSET `+strconv.Itoa(skip), args)
 		if err != nil || len(found) == limit || !bounded {
 			return found, err
 		}
 		// The scan may have given up; findPositions goes on where it did.
 	}
-	found, err := i.findPositions(ctx, p, after, skip+limit)
+	found, err := findPositions(ctx, tx, p, after, skip+limit)
 	return found[min(skip, len(found)):], err
 }
 
 // findPositions finds positions after one, at most limit: by trigrams where the text allows
 // it, the others by the plan's access path.
-func (i *Index) findPositions(ctx context.Context, p AccessPlan, after Position, limit int) ([]Position, error) {
+func findPositions(ctx context.Context, tx *sql.Tx, p AccessPlan, after Position, limit int) ([]Position, error) {
 	indexed, others, ok := p.splitByTrigrams()
 	if !ok {
-		return i.findByOrderedScan(ctx, p, after, limit)
+		return findByOrderedScan(ctx, tx, p, after, limit)
 	}
-	found, ok, err := indexed.findFirst(ctx, i.searchDB, after, limit)
+	found, ok, err := indexed.findFirst(ctx, tx, after, limit)
 	if err != nil {
 		return nil, err
 	}
 	if !ok {
-		return i.findByOrderedScan(ctx, p, after, limit)
+		return findByOrderedScan(ctx, tx, p, after, limit)
 	}
 	if others.Empty() {
 		return found, nil
@@ -258,7 +264,7 @@ func (i *Index) findPositions(ctx context.Context, p AccessPlan, after Position,
 	others.envelope()
 	others.choosePath(int64(limit))
 	others.considerOrderedScan(int64(limit))
-	rest, err := i.findByOrderedScan(ctx, others, after, limit)
+	rest, err := findByOrderedScan(ctx, tx, others, after, limit)
 	found = append(found, rest...)
 	slices.SortFunc(found, p.order.compare)
 	return found[:min(limit, len(found))], err
@@ -268,12 +274,12 @@ func (i *Index) findPositions(ctx context.Context, p AccessPlan, after Position,
 // reaches its limit before enough were found, the search continues on another path. For a
 // text that any message may contain, it continues with an ordered scan unless matches are
 // rare.
-func (i *Index) findByOrderedScan(ctx context.Context, p AccessPlan, after Position, limit int) (found []Position, err error) {
+func findByOrderedScan(ctx context.Context, tx *sql.Tx, p AccessPlan, after Position, limit int) (found []Position, err error) {
 	if p.path != orderedScan || p.scanLimit == 0 {
-		return i.findByPath(ctx, p, after, limit)
+		return findByPath(ctx, tx, p, after, limit)
 	}
 	query, args := p.boundedScanStatement(after, limit)
-	if found, err = queryPositions(ctx, i.searchDB, query, args); err != nil || len(found) == limit {
+	if found, err = queryPositions(ctx, tx, query, args); err != nil || len(found) == limit {
 		return found, err
 	}
 	if len(found) > 0 {
@@ -282,30 +288,30 @@ func (i *Index) findByOrderedScan(ctx context.Context, p AccessPlan, after Posit
 	limit -= len(found)
 	if p.tenantLetters > 0 {
 		p.clip(after)
-	} else if err := i.readGroups(ctx, &p, after); err != nil {
+	} else if err := p.readGroups(ctx, tx, after); err != nil {
 		return nil, err
 	}
 	switch {
 	case !p.checksText():
 		if p.choosePath(int64(limit)); p.path == byRange && p.scanLimit < maxScan && p.estimate() > maxScan { // a longer scan costs less
 			p.path, p.scanLimit = orderedScan, maxScan
-			rest, err := i.findByOrderedScan(ctx, p, after, limit)
+			rest, err := findByOrderedScan(ctx, tx, p, after, limit)
 			return append(found, rest...), err
 		}
 	case p.matchesAreRare(len(found), limit):
-		rest, err := i.findByHeapScan(ctx, p, after, limit)
+		rest, err := findByHeapScan(ctx, tx, p, after, limit)
 		return append(found, rest...), err
 	}
-	rest, err := i.findByPath(ctx, p, after, limit)
+	rest, err := findByPath(ctx, tx, p, after, limit)
 	return append(found, rest...), err
 }
 
 // findByPath finds positions by the plan's access path.
-func (i *Index) findByPath(ctx context.Context, p AccessPlan, after Position, limit int) ([]Position, error) {
+func findByPath(ctx context.Context, tx *sql.Tx, p AccessPlan, after Position, limit int) ([]Position, error) {
 	if p.Empty() {
 		return nil, nil
 	}
-	return p.Find(ctx, i.searchDB, after, limit)
+	return p.Find(ctx, tx, after, limit)
 }
 
 // Find finds positions by the plan's access path, without a scan limit.

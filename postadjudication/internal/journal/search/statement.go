@@ -3,7 +3,6 @@ package search
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
 	"strconv"
 
@@ -58,12 +57,7 @@ func (p *AccessPlan) matchesAreRare(found, wanted int) bool {
 }
 
 // findByHeapScan finds positions by checking all messages in heap order.
-func (i *Index) findByHeapScan(ctx context.Context, p AccessPlan, after Position, limit int) (found []Position, err error) {
-	tx, err := i.searchDB.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+func findByHeapScan(ctx context.Context, tx *sql.Tx, p AccessPlan, after Position, limit int) (found []Position, err error) {
 	p.path = byFacet
 	query, args := p.heapScanStatement(after, limit)
 	err = p.inHeapOrder(ctx, tx, func() error {
