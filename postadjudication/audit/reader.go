@@ -59,6 +59,8 @@ type RowReader interface {
 	OperationLog(ctx context.Context, tenant string, id receipts.CaseID) (o OperationLog, found bool, err error)
 	// PlanItems visits all items of a bulk plan in order.
 	PlanItems(ctx context.Context, plan uuid.UUID, visit func(PlanItem)) error
+	// HasPlan reports whether a bulk plan is stored now.
+	HasPlan(ctx context.Context, plan uuid.UUID) (bool, error)
 	// Keys reads a tenant's access keys, without secrets, and the receipts of its key log.
 	Keys(ctx context.Context, tenant string) ([]access.Key, []receipts.Receipt, error)
 	// EventsFrom streams a tenant's receipts in the order of events, from a number on.

@@ -162,3 +162,9 @@ func (r *Reader) PlanItems(ctx context.Context, plan uuid.UUID, visit func(PlanI
 		return nil
 	}, `SELECT run_id, seq, link, amount, currency FROM recourse.bulk_items WHERE bulk_id = $1 ORDER BY position`, plan))
 }
+
+// HasPlan reports whether a plan is stored now.
+func (r *Reader) HasPlan(ctx context.Context, plan uuid.UUID) (has bool, err error) {
+	err = r.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.bulks WHERE id = $1)`, plan).Scan(&has)
+	return has, failed(err)
+}
