@@ -264,6 +264,9 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, c door.Caller, n
 	case err != nil:
 		return door.UnreadBody(err, maxBatchBytes)
 	}
+	if err := a.door.CheckKeyOf(r.Context()); err != nil { // the body may have taken long to arrive
+		return err
+	}
 	next(r.WithContext(context.WithValue(r.Context(), itemsKey{}, items)))
 	return nil
 }

@@ -1,6 +1,9 @@
 package api_test
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -190,4 +194,75 @@ func TestNoAnswerWithATokenIsStored(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE status = 201`); n != 2 {
 		t.Errorf("%d answers are stored", n)
 	}
+}
+
+// A request begins with a valid key, and its body arrives when the key has ended: nothing is done.
+func TestARevokedKeyDoesNothingByABodyThatArrivesLate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	token := r.keyOf("user:ada", time.Time{}, access.Admin, access.Operator, access.Submitter)
+	prefix, _ := access.Prefix(token)
+	late := map[string]*lateBody{}
+	for path, body := range map[string]string{
+		"/api/v1/breakers/open": `{"reason":"test"}`, "/api/v1/adjudications": adjudication(1, `"ok"`), "/api/v1/adjudications/batch": `{"adjudications":[` + adjudication(2, `"ok"`) + `]}`,
+		"/ojs/v1/jobs": `{"type":"mail.send","args":[]}`, "/v1/runs": `{"workflowId":"settlement","inputs":` + adjudication(3, `"ok"`) + `}`,
+	} {
+		late[path] = r.beginBody(token, path, body)
+	}
+	r.ask(r.key("acme", access.Admin), http.MethodDelete, "/api/v1/keys/"+prefix+"?reason=stolen", "").is(http.StatusOK)
+	poll.Until(t, "the key is refused", func() bool {
+		return r.ask(token, http.MethodGet, "/api/v1/breakers", "").status == http.StatusUnauthorized
+	})
+	for path, request := range late {
+		if status := request.end(); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	if n := r.count(`SELECT (SELECT count(*) FROM recourse.runs) + (SELECT count(*) FROM recourse.receipts WHERE actor = 'user:ada')`); n != 0 {
+		t.Errorf("%d runs and receipts", n)
+	}
+}
+
+// lateBody is a request of whose body the last byte is not sent yet.
+type lateBody struct {
+	t    *testing.T
+	conn net.Conn
+	last string
+}
+
+// beginBody sends a request but for the last byte of its body. The server has looked at its key when it returns.
+func (r *rig) beginBody(token, path, body string) *lateBody {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.main.URL, "http://"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = conn.Close() })
+	l := &lateBody{r.t, conn, body[len(body)-1:]}
+	l.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", path, conn.RemoteAddr(), token, len(body)))
+	begun, err := http.ReadResponse(bufio.NewReader(conn), nil) // the server begins to read
+	if err != nil || begun.StatusCode != http.StatusContinue {
+		r.t.Fatalf("%s: %v, %v", path, begun, err)
+	}
+	l.send(body[:len(body)-1])
+	return l
+}
+
+func (l *lateBody) send(text string) {
+	l.t.Helper()
+	if _, err := l.conn.Write([]byte(text)); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// end sends the last byte, and returns the status of the answer.
+func (l *lateBody) end() int {
+	l.t.Helper()
+	l.send(l.last)
+	answer, err := http.ReadResponse(bufio.NewReader(l.conn), nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	_ = answer.Body.Close() // an answer that was read to its end has nothing to close
+	return answer.StatusCode
 }

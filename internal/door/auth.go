@@ -257,3 +257,11 @@ func (d *Door) CheckKey(ctx context.Context, c Caller) error {
 	_, err := d.keys.Verify(ctx, c.token)
 	return endedKey(err)
 }
+
+// CheckKeyOf is CheckKey for a request that has waited before it does anything, for its body or for its turn.
+func (d *Door) CheckKeyOf(ctx context.Context) error {
+	if err := d.CheckKey(ctx, CallerOf(ctx)); err != nil {
+		return d.refusalOf(ctx, OutageNothingDone, err)
+	}
+	return nil
+}

@@ -23,7 +23,7 @@ const maxUncountedBody = 64 << 10
 
 // readBody reads a whole body, which must be empty or, unless handlers check it, one JSON object, and calls do
 // with it. Until do returns it counts as a batch if it is longer than maxUncountedBody, or of unknown length on a
-// route that takes so much.
+// route that takes so much. A body may take long to arrive, so the key of the caller is checked again behind it.
 func (m *Mux) readBody(w http.ResponseWriter, r *http.Request, route Route, do func(body []byte) error) error {
 	if err := m.CheckMediaType(r); err != nil {
 		return err
@@ -43,6 +43,9 @@ func (m *Mux) readBody(w http.ResponseWriter, r *http.Request, route Route, do f
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if err != nil {
 		return UnreadBody(err, most)
+	}
+	if err := m.door.CheckKeyOf(r.Context()); err != nil {
+		return err
 	}
 	if len(body) == 0 {
 		return do(nil)
