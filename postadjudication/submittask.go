@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -70,7 +71,10 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 	if !ok {
 		return Submitted{}, fmt.Errorf("%w: %q", background.ErrUnknownFamily, t.Family)
 	}
-	wrong := t.problems()
+	wrong, err := t.problemsInTurn(ctx)
+	if err != nil {
+		return Submitted{}, err
+	}
 	switch unsafe := wrong.unsafe(); {
 	case wrong.malformed() != nil:
 		return Submitted{}, errors.Join(wrong.malformed(), unsafe)
@@ -81,6 +85,15 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 		return Submitted{}, err
 	}
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
+}
+
+// problemsInTurn is problems, for a long payload under tenantlimit.Processors as with Adjudication.problemsInTurn.
+func (t Task) problemsInTurn(ctx context.Context) (p inputProblems, err error) {
+	if len(t.Payload) < longPayload {
+		return t.problems(), nil
+	}
+	err = tenantlimit.Processors().Do(ctx, t.Tenant, func() { p = t.problems() })
+	return p, err
 }
 
 // problems returns what is wrong with a task, with unsafe values apart.

@@ -25,9 +25,6 @@ type adjudicationAPI struct{ *API }
 // maxBatchItems is how many adjudications one request may submit.
 const maxBatchItems = 1000
 
-// longBody is the length in bytes from which reading an adjudication waits for the tenant's turn.
-const longBody = 2 << 10
-
 // Adjudication describes the body of a submission. Package intake reads the body, as it reads
 // the lines of recourse submit.
 type Adjudication struct {
@@ -122,10 +119,7 @@ func setBodySchema[T any](h huma.API, path string) {
 func (a adjudicationAPI) submit(ctx context.Context, c door.Caller, in *submitInput) (*submitOutput, error) {
 	var adjudication postadjudication.Adjudication
 	var refused *door.Refusal
-	read := func() { adjudication, refused = readAdjudication(in.RawBody, c) }
-	if len(in.RawBody) < longBody {
-		read()
-	} else if err := tenantlimit.Processors().Do(ctx, c.Tenant, read); err != nil {
+	if err := door.InTurn(ctx, c.Tenant, len(in.RawBody), func() { adjudication, refused = readAdjudication(in.RawBody, c) }); err != nil {
 		return nil, err
 	}
 	if refused != nil {

@@ -63,7 +63,7 @@ var arrows = map[string][]string{
 	"internal/client":                               {"internal/access", "internal/api", "internal/door", "postadjudication", "postadjudication/bulk", "postadjudication/casestatus", "postadjudication/deadletter", "postadjudication/deadletter/report", "postadjudication/escrow", "postadjudication/refusal", "postadjudication/replay", "postadjudication/retention", "receipts", "retrypolicy", "postadjudication/webhooks", "receipts/events"},
 	"internal/localpg":                              {"internal/child"},
 	"internal/localredis":                           {"internal/child"},
-	"postadjudication/jobs":                         {"postadjudication/refusal", "background/lease", "postadjudication/internal/casework", "background", "postadjudication/internal/binding", "postadjudication/internal/journal", "retrypolicy", "postadjudication/internal/validate", "receipts", "postadjudication/casestatus", "postadjudication/deadletter", "internal/strictjson", "postadjudication/escrow"},
+	"postadjudication/jobs":                         {"internal/tenantlimit", "postadjudication/refusal", "background/lease", "postadjudication/internal/casework", "background", "postadjudication/internal/binding", "postadjudication/internal/journal", "retrypolicy", "postadjudication/internal/validate", "receipts", "postadjudication/casestatus", "postadjudication/deadletter", "internal/strictjson", "postadjudication/escrow"},
 	"background/circuit":                            {"receipts"},
 	"background/lease":                              {"receipts"},
 	"background/internal/asynqredis":                {},

@@ -21,7 +21,7 @@ import (
 // submit answers POST /jobs with a job that is an adjudication: args[0], as /api/v1 reads it. Its target
 // is the queue of the job.
 func (s *Server) submit(q request, job spec.Job) (answer, error) {
-	a, err := adjudicationOf(q, job)
+	a, err := parsed(q, func([]byte) (postadjudication.Adjudication, error) { return adjudicationOf(q, job) })
 	if err != nil {
 		return answer{}, err
 	}

@@ -22,7 +22,7 @@ const (
 
 // bulkRetry answers POST /dead-letter/retry.
 func (s *Server) bulkRetry(q request) (answer, error) {
-	f, err := spec.ParseBulkRetry(q.body)
+	f, err := parsed(q, spec.ParseBulkRetry)
 	if err != nil {
 		return answer{}, err
 	}

@@ -94,7 +94,7 @@ func getLetter(q request) (answer, error) {
 
 // retryLetter answers POST /dead-letter/{id}/retry.
 func (s *Server) retryLetter(q request) (answer, error) {
-	override, err := spec.ParseRetry(q.body)
+	override, err := parsed(q, spec.ParseRetry)
 	if err != nil {
 		return answer{}, err
 	}
@@ -112,7 +112,10 @@ func (s *Server) retryLetter(q request) (answer, error) {
 		return answer{}, spec.Unsupported("changes", "must be absent: the order to the payment service can't be changed")
 	}
 	if len(override) > 0 {
-		job, err := spec.Override(dead.Payload, override, termsOf(dead))
+		var job spec.Overridden
+		if waited := door.InTurn(q.Context(), q.caller.Tenant, len(dead.Payload)+len(override), func() { job, err = spec.Override(dead.Payload, override, termsOf(dead)) }); waited != nil {
+			return answer{}, waited
+		}
 		if err != nil {
 			return answer{}, err
 		}

@@ -19,7 +19,7 @@ func (s *Server) enqueue(q request) (answer, error) {
 		return answer{}, spec.InvalidPayload("is empty")
 	}
 	now := q.jobs.Now()
-	job, err := spec.ParseJob(q.body, now)
+	job, err := parsed(q, func(body []byte) (spec.Job, error) { return spec.ParseJob(body, now) })
 	if err != nil {
 		return answer{}, err
 	}

@@ -68,7 +68,7 @@ func isOfJobs(r replay.Rule) bool { return r.Filter.Family == jobs.Family && r.M
 
 // setRule answers POST /dead-letter/replay-rules, which makes a rule, or replaces one of its name.
 func (s *Server) setRule(q request) (answer, error) {
-	rule, err := spec.ParseRule(q.body)
+	rule, err := parsed(q, spec.ParseRule)
 	if err != nil {
 		return answer{}, err
 	}

@@ -77,6 +77,14 @@ type request struct {
 	jobs   jobs.Jobs // of the caller's tenant, in the caller's name
 }
 
+// parsed returns what parse reads in the body of a request, in the tenant's turn if it is long.
+func parsed[T any](q request, parse func(body []byte) (T, error)) (out T, err error) {
+	if waited := door.InTurn(q.Context(), q.caller.Tenant, len(q.body), func() { out, err = parse(q.body) }); waited != nil {
+		return out, waited
+	}
+	return out, err
+}
+
 // answer is the answer to a request that is not refused.
 type answer struct {
 	status   int // 0: 200

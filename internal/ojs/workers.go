@@ -15,7 +15,7 @@ import (
 // answers are not read yet: it can be repeated, and is given the same jobs. One with an adjudication is answered,
 // since it may be given once only.
 func (s *Server) fetchJobs(q request) (answer, error) {
-	f, err := spec.ParseFetch(q.body)
+	f, err := parsed(q, spec.ParseFetch)
 	if err != nil {
 		return answer{}, err
 	}
@@ -64,7 +64,7 @@ func answerOf(a spec.Answer) (jobs.Answer, error) {
 
 // ackJob answers POST /workers/ack.
 func ackJob(q request) (answer, error) {
-	a, err := spec.ParseAck(q.body)
+	a, err := parsed(q, spec.ParseAck)
 	if err != nil {
 		return answer{}, err
 	}
@@ -87,7 +87,7 @@ func ackJob(q request) (answer, error) {
 
 // nackJob answers POST /workers/nack.
 func nackJob(q request) (answer, error) {
-	n, err := spec.ParseNack(q.body)
+	n, err := parsed(q, spec.ParseNack)
 	if err != nil {
 		return answer{}, err
 	}
@@ -141,7 +141,7 @@ func nacked(after jobs.Status, q request) []byte {
 
 // heartbeat answers POST /workers/heartbeat.
 func (s *Server) heartbeat(q request) (answer, error) {
-	h, err := spec.ParseHeartbeat(q.body)
+	h, err := parsed(q, spec.ParseHeartbeat)
 	if err != nil {
 		return answer{}, err
 	}

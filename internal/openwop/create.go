@@ -19,7 +19,11 @@ func (s *Server) create(w http.ResponseWriter, q request) error {
 	if problems := noParameters(q); problems != nil {
 		return problems
 	}
-	asked, err := spec.ParseCreate(q.body)
+	var asked spec.Create
+	var err error
+	if waited := door.InTurn(q.Context(), q.caller.Tenant, len(q.body), func() { asked, err = spec.ParseCreate(q.body) }); waited != nil {
+		return waited
+	}
 	if err != nil {
 		return err
 	}
@@ -55,7 +59,11 @@ func (s *Server) create(w http.ResponseWriter, q request) error {
 
 // createSettlement submits the adjudication that the inputs are.
 func (s *Server) createSettlement(q request, asked spec.Create) (postadjudication.Submitted, error) {
-	a, problems := intake.ParseObject(asked.Inputs, q.caller.Tenant)
+	var a postadjudication.Adjudication
+	var problems []intake.Problem
+	if err := door.InTurn(q.Context(), q.caller.Tenant, len(asked.Inputs), func() { a, problems = intake.ParseObject(asked.Inputs, q.caller.Tenant) }); err != nil {
+		return postadjudication.Submitted{}, err
+	}
 	if len(problems) > 0 {
 		named := make([]spec.Problem, len(problems))
 		for i, p := range problems {

@@ -24,7 +24,7 @@ import (
 // Queues may list the queue of the refused job. After any other error
 // it is unknown whether the job was added: enqueue it again with the same id.
 func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
-	if err := j.problems(job); err != nil {
+	if err := j.problems(ctx, job); err != nil {
 		return Status{}, err
 	}
 	if err := j.s.applier.Engine.MeasureClock(ctx); err != nil {

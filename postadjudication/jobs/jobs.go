@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -104,8 +106,12 @@ type Job struct {
 	Request   string          // identifies the request that asks for it, which makes one job; empty: none
 }
 
-// problems returns what is wrong with a job; a join of *refusal.FieldError.
-func (j Jobs) problems(job Job) error {
+// longPayload is the length of a payload, in bytes, from which the search for secrets waits for the tenant's turn at
+// the processors.
+const longPayload = 1 << 10
+
+// problems returns what is wrong with a job; a join of *refusal.FieldError, or that the context has ended.
+func (j Jobs) problems(ctx context.Context, job Job) error {
 	all := []error{
 		validate.Identifier("tenant", j.tenant, 128), validate.Identifier("type", job.Type, 255), validate.Identifier("queue", job.Queue, 128),
 		validate.NoSecret("type", job.Type), validate.NoSecret("queue", job.Queue), validate.NoSecret("id", job.ID), validate.NoSecret("actor", j.actor),
@@ -121,8 +127,13 @@ func (j Jobs) problems(job Job) error {
 	wrong(job.Priority < -MaxPriority || job.Priority > MaxPriority, "priority", "must be between -%d and %d", MaxPriority, MaxPriority)
 	wrong(len(job.Payload) > MaxPayload || !json.Valid(job.Payload), "payload", "must be JSON of at most %d bytes", MaxPayload)
 	wrong(j.actor == "" || len(j.actor) > 128 || !validate.PlainText(j.actor), "actor", "must be 1 to 128 bytes of plain text")
-	if json.Valid(job.Payload) {
-		all = append(all, validate.NoSecretIn(job.Payload))
+	if len(job.Payload) <= MaxPayload && json.Valid(job.Payload) {
+		secret := func() { all = append(all, validate.NoSecretIn(job.Payload)) }
+		if len(job.Payload) < longPayload {
+			secret()
+		} else if err := tenantlimit.Processors().Do(ctx, j.tenant, secret); err != nil {
+			return err
+		}
 	}
 	return errors.Join(all...)
 }

@@ -1,0 +1,52 @@
+package openwop
+
+import (
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
+)
+
+// Long bodies of a tenant wait for their turn at the processors, and short ones of another tenant do not wait behind
+// them. It takes all turns of the process, and so is not parallel.
+func TestLongBodiesWaitForTheirTurn(t *testing.T) {
+	f := newFixture(t)
+	key, other := f.all("acme"), f.all("other")
+	taken, release := make(chan struct{}), make(chan struct{})
+	var holders, clients sync.WaitGroup
+	turns := max(1, runtime.GOMAXPROCS(0)/2)
+	for range turns {
+		holders.Go(func() {
+			if err := tenantlimit.Processors().Do(t.Context(), "acme", func() { taken <- struct{}{}; <-release }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range turns {
+		<-taken
+	}
+	var over atomic.Bool
+	long := strings.Repeat("4 ", 20<<10)
+	for _, body := range []string{`{"workflowId":"none","inputs":{"x":"` + long + `"}}`, `{"workflowId":"settlement","inputs":{"x":"` + long + `"}}`, `{"workflowId":"chores","inputs":{"x":"` + long + `"}}`} {
+		clients.Go(func() {
+			a, err := f.send(f.url, key, http.MethodPost, "/v1/runs", body)
+			if err != nil {
+				t.Error(err)
+			}
+			if !over.Load() {
+				t.Errorf("%.40s was answered without a turn: %d", body, a.status)
+			}
+		})
+	}
+	for range 50 {
+		f.create(other, `{"workflowId":"chores"}`)
+	}
+	over.Store(true)
+	close(release)
+	holders.Wait()
+	clients.Wait()
+}
