@@ -224,3 +224,27 @@ func TestReadersOfEventsLeaveConnectionsToOthers(t *testing.T) {
 	unlock()
 	r.ask(victim, http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)
 }
+
+// However much is wrong with a request, a refusal is short: it names some of it.
+func TestARefusalDoesNotNameEverything(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	token := r.keyNamed("acme", "user:ada", access.Roles()...)
+	var members, query strings.Builder
+	for i := range 1500 {
+		fmt.Fprintf(&members, `,"%x":1`, i)
+		fmt.Fprintf(&query, "&%x=1", i)
+	}
+	unknown, empty := `{"outcome":"release"`+members.String()+`}`, strings.ReplaceAll(query.String(), "=1", "")
+	for _, asked := range [][]string{
+		{"POST /api/v1/adjudications", unknown}, {"POST /api/v1/adjudications", `{"amount":` + unknown + `}`}, {"POST /api/v1/adjudications/batch", `{"adjudications":[` + unknown + `]}`},
+		{"POST /api/v1/breakers/open", unknown}, {"POST /v1/runs", unknown}, {"POST /v1/runs", `{"workflowId":"settlement","inputs":` + unknown + `}`}, {"POST /ojs/v1/jobs", unknown},
+		{"GET /api/v1/cases?" + query.String(), ""}, {"GET /api/v1/cases?" + empty, ""}, {"GET /ojs/v1/queues?" + query.String(), ""}, {"GET /ojs/v1/queues?" + empty, ""},
+		{"GET /v1/runs/0198a1c2-0000-7000-8000-000000000001/events?" + query.String(), ""}, {"GET /v1/runs/0198a1c2-0000-7000-8000-000000000001/events/poll?" + empty, ""},
+	} {
+		method, path, _ := strings.Cut(asked[0], " ")
+		if a := r.ask(token, method, path, asked[1]); len(a.text) > 8<<10 || !strings.Contains(path, "batch") && a.status/100 != 4 {
+			t.Errorf("%.60s: %d, %d bytes", asked[0], a.status, len(a.text))
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
-	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // DefaultMaxBody is the maximum length of a body in bytes, unless its route has another.
@@ -105,8 +105,11 @@ func checkQuery(r *http.Request) error {
 		return NewRefusal(http.StatusBadRequest, "malformed", "the query can't be read")
 	}
 	refused := NewRefusal(http.StatusUnprocessableEntity, "invalid", "the query is invalid")
-	for name, given := range values {
-		switch {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if len(refused.Fields) == maxFields {
+			break
+		}
+		switch given := values[name]; {
 		case len(given) > 1:
 			refused.WithField(redact.Text(name), "is given twice")
 		case given[0] == "":
@@ -116,6 +119,5 @@ func checkQuery(r *http.Request) error {
 	if len(refused.Fields) == 0 {
 		return nil
 	}
-	slices.SortFunc(refused.Fields, func(a, b refusal.FieldError) int { return strings.Compare(a.Field, b.Field) })
 	return refused
 }

@@ -49,8 +49,14 @@ func (r *Refusal) WithRetryAfter(seconds int) *Refusal {
 	return r
 }
 
-// WithField adds the problem of a field.
+// maxFields is how many fields one refusal names.
+const maxFields = 20
+
+// WithField adds the problem of a field, unless the refusal names the most fields already.
 func (r *Refusal) WithField(field, problem string) *Refusal {
+	if len(r.Fields) == maxFields {
+		return r
+	}
 	r.Fields = append(r.Fields, refusal.FieldError{Field: field, Problem: problem})
 	return r
 }

@@ -42,8 +42,15 @@ func ParseObject(text []byte, tenant string) (postadjudication.Adjudication, []P
 	return a, p.problems
 }
 
+// maxProblems is how many problems of an adjudication are named: one with many names would have more of them than its
+// own length.
+const maxProblems = 20
+
 // addProblem adds a problem, redacted: an unknown name or a refused number may be a secret.
 func (p *parser) addProblem(field, format string, args ...any) {
+	if len(p.problems) == maxProblems {
+		return
+	}
 	p.problems = append(p.problems, Problem{Line: p.line, Field: redact.Text(field), Problem: redact.Text(fmt.Sprintf(format, args...))})
 }
 

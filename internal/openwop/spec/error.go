@@ -37,8 +37,12 @@ type Problem struct {
 	Problem string `json:"problem"`
 }
 
+// maxProblems is how many problems one refusal names.
+const maxProblems = 20
+
 // Invalid returns the refusal of a request whose members or parameters are wrong.
 func Invalid(problems ...Problem) *Error {
+	problems = problems[:min(len(problems), maxProblems)]
 	message := "the request is invalid"
 	if len(problems) > 0 {
 		message = problems[0].Problem
