@@ -60,7 +60,7 @@ func (a exportAPI) operations(h huma.API) {
 	}, a.search)
 	register(a.API, h, operation{
 		id: "export-dead-letters", method: http.MethodGet, path: "/dead-letters/export", action: access.List, summary: "Export dead letters, the oldest first",
-		description: "A stream of json (one array), jsonl or csv. Only a complete export ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; otherwise the connection is cut. With where it takes at most two minutes, and 429 too_many_conditions as for a search.",
+		description: "A stream of json (one array), jsonl or csv. Only a complete export ends with the trailers " + ExportedLetters + ", " + ExportedScanned + " and " + ExportedUndecided + "; otherwise the connection is cut. It counts as an open stream. With where it takes at most two minutes, and 429 too_many_conditions as for a search.",
 	}, a.export)
 }
 
@@ -82,8 +82,13 @@ func (a exportAPI) export(_ context.Context, c door.Caller, in *exportInput) (*h
 	if err != nil {
 		return nil, err
 	}
+	release, err := a.door.AcquireStream(c)
+	if err != nil {
+		return nil, err
+	}
 	format := deadletter.Format(in.Format)
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer release()
 		ctx, cancel := context.WithCancel(hc.Context())
 		defer cancel()
 		defer context.AfterFunc(a.door.Stopping(), cancel)()

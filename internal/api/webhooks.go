@@ -122,7 +122,7 @@ func (a webhookAPI) operations(h huma.API) {
 	}, a.replay)
 	register(a.API, h, operation{
 		id: "test-webhook", method: http.MethodPost, path: "/webhooks/{webhook}/test", action: access.Webhooks, repeatable: true, summary: "Send one event of the type dev.recourse.webhook.test, and report the answer",
-		description: "Also to a paused webhook. It waits 15 seconds at most, tries once, and records nothing. 503 no_webhook_key if this process has no key that decrypts secrets.",
+		description: "Also to a paused webhook. It waits 15 seconds at most, tries once, and records nothing. It counts as an open stream. 503 no_webhook_key if this process has no key that decrypts secrets.",
 	}, a.test)
 	register(a.API, h, operation{
 		id: "delete-webhook", method: http.MethodDelete, path: "/webhooks/{webhook}", action: access.Webhooks, summary: "Delete a webhook and its secrets for good",
@@ -192,6 +192,11 @@ func (a webhookAPI) test(ctx context.Context, c door.Caller, in *webhookTestInpu
 	if err != nil {
 		return nil, err
 	}
+	release, err := a.door.AcquireStream(c) // it waits for a receiver, as a long poll waits for events
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	trial, err := a.as(c).Test(ctx, id)
 	return &webhookTrialOutput{trial}, webhookProblem(err)
 }
