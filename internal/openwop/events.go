@@ -141,7 +141,7 @@ func (s *Server) stream(w http.ResponseWriter, q request) error {
 	ctx, cancel := context.WithCancel(q.Context())
 	defer cancel()
 	defer context.AfterFunc(s.Door.Stopping(), cancel)()
-	out := &stream{asked: asked, log: log, sent: asked.After, w: w, ctl: http.NewResponseController(w)}
+	out := &stream{asked: asked, log: log, fold: log.Fold(log.tenant), sent: asked.After, w: w, ctl: http.NewResponseController(w)}
 	if err := out.run(ctx, s.follow(ctx, q.caller, log)); err != nil && ctx.Err() == nil {
 		s.Log.Info("a stream of a run ended", zap.String("tenant", q.caller.Tenant), zap.String("run", log.Run.String()), zap.Error(err))
 	}
@@ -152,7 +152,8 @@ func (s *Server) stream(w http.ResponseWriter, q request) error {
 type stream struct {
 	asked spec.Stream
 	log   *runLog
-	sent  int // sequence of the last event that was sent or left out
+	fold  *spec.Fold // of the log, for the mode values
+	sent  int        // sequence of the last event that was sent or left out
 	wrote time.Time
 	w     http.ResponseWriter
 	ctl   *http.ResponseController
@@ -222,14 +223,15 @@ func (t *stream) mode(e spec.Event) spec.Mode {
 	return ""
 }
 
-// snapshotAt returns the event of the mode values after the event of a sequence; -1: before the first.
+// snapshotAt returns the event of the mode values after the event of a sequence, which is not before that of
+// the call before; -1: before the first.
 func (t *stream) snapshotAt(sequence int) spec.Event {
 	at := t.log.Submission().At
 	out := spec.Event{ID: fmt.Sprintf("%s.snapshot.%d", t.log.Run, sequence), Run: t.log.Run.String(), Type: spec.StateSnapshot, Timestamp: spec.FormatTime(at), Sequence: sequence}
 	if sequence >= 0 {
 		out.Timestamp = t.log.Events[sequence].Timestamp
 	}
-	out.Payload = t.log.Snapshot(t.log.tenant, sequence+1)
+	out.Payload = t.fold.After(sequence + 1)
 	return out
 }
 

@@ -39,33 +39,52 @@ type Owner struct {
 
 // Snapshot returns the run as it was after its first n events. Variables is not set.
 func (l *Log) Snapshot(tenant string, n int) Snapshot {
-	out := Snapshot{Run: l.Run.String(), Workflow: l.Workflow.ID, Status: Pending, Owner: Owner{tenant}}
-	if !l.submitted.ParentRun.IsZero() {
-		out.Source = l.submitted.ParentRun.String()
+	return l.Fold(tenant).After(n)
+}
+
+// Fold makes the snapshots of a log in order, each of the one before and the events since.
+type Fold struct {
+	log      *Log
+	now      Snapshot
+	events   int // that are in now
+	attempts int
+	dead     bool
+}
+
+// Fold returns a Fold before the first event.
+func (l *Log) Fold(tenant string) *Fold {
+	return &Fold{log: l, now: Snapshot{Run: l.Run.String(), Workflow: l.Workflow.ID, Status: Pending, Owner: Owner{tenant}}}
+}
+
+// After returns the run as it was after its first n events, no fewer than in the call before. Variables is not set.
+func (f *Fold) After(n int) Snapshot {
+	out := &f.now
+	if parent := f.log.submitted.ParentRun; !parent.IsZero() {
+		out.Source = parent.String()
 	}
-	attempts, dead := 0, false
-	for _, e := range l.Events[:n] {
+	for _, e := range f.log.Events[f.events:n] {
 		switch p := e.Payload.(type) {
 		case RunStartedPayload:
 			out.Status, out.StartedAt = Running, e.Timestamp
 		case NodeStartedPayload:
-			attempts = p.Attempt + 1
+			f.attempts = p.Attempt + 1
 		case RunDeadLetteredPayload:
-			dead = true
+			f.dead = true
 		case RunCompletedPayload:
 			out.Status = Completed
 		case RunCancelledPayload:
 			out.Status = Cancelled
 		case RunFailedPayload:
 			failure := p.Error
-			failure.Details = map[string]any{"attempts": attempts, "deadLettered": dead}
+			failure.Details = map[string]any{"attempts": f.attempts, "deadLettered": f.dead}
 			out.Status, out.Error = Failed, &failure
 		}
 		if e.Ends() {
 			out.CompletedAt = e.Timestamp
 		}
 	}
-	return out
+	f.events = n
+	return *out
 }
 
 // Terms returns what a settlement was submitted with, as its receipt has it: the variables of its

@@ -2,7 +2,9 @@ package spec_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/receipts"
@@ -50,6 +52,33 @@ func TestASnapshotIsTheLogFolded(t *testing.T) {
 		b, _ := json.Marshal(want)
 		if string(a) != string(b) {
 			t.Errorf("%s:\n got %s\nwant %s", name, a, b)
+		}
+	}
+}
+
+// A run may have thousands of attempts, and a stream shows a snapshot after each: all of them cost less than the log
+// itself, and are those that are made one by one.
+func TestSnapshotsOfALongLogAreMadeOfEachOther(t *testing.T) {
+	t.Parallel()
+	drafts := []receipts.Draft{submitted}
+	for i := range 10_000 {
+		drafts = append(drafts, draft(runA, receipts.AttemptStarted, receipts.Payload{Attempt: i + 1}), draft(runA, receipts.RetryScheduled, receipts.Payload{Attempt: i + 1, AttemptClass: "not_executed"}))
+	}
+	linked := chain(t, append(drafts, draft(runA, receipts.DeadLettered, receipts.Payload{Attempt: 10_000, Attempts: 10_000, AttemptClass: "not_executed", ReasonCode: "retry_exhausted"}))...)
+	begin := time.Now()
+	l := logOf(t, linked)
+	read := time.Since(begin)
+	begin = time.Now()
+	all := make([]spec.Snapshot, len(l.Events)+1)
+	for fold, n := l.Fold("acme"), 0; n < len(all); n++ {
+		all[n] = fold.After(n)
+	}
+	if folded := time.Since(begin); folded > read {
+		t.Errorf("the snapshots of %d events took %s, and the log %s", len(l.Events), folded, read)
+	}
+	for _, n := range []int{0, 1, 2, len(l.Events) / 2, len(l.Events) - 2, len(l.Events) - 1, len(l.Events)} {
+		if one := l.Snapshot("acme", n); !reflect.DeepEqual(one, all[n]) {
+			t.Errorf("after %d events: %+v, not %+v", n, all[n], one)
 		}
 	}
 }
