@@ -249,3 +249,34 @@ func TestARefusalDoesNotNameEverything(t *testing.T) {
 		}
 	}
 }
+
+// The trial of a rule is a read like others: while those of one tenant wait in the database, others are answered.
+func TestTrialsOfRulesLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	admin, victim := r.key("acme", access.Admin), r.key("other", access.Submitter)
+	r.letter("acme", 1, `"refused"`)
+	const body = `{"rule":{"enabled":false,"all":true,"delay":"PT1H","max_replays":1}}`
+	r.ask(admin, http.MethodPost, "/api/v1/rules/nightly/try", body).is(http.StatusOK)
+	unlock := testkit.LockTables(t, r.db, `recourse.rule_replays`) // a trial reads how often letters were replayed
+	const trials, ofTenant = 12, 2
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for range trials {
+		go func() {
+			_, _ = answered(func() (*http.Request, error) { // once the table is free, or never
+				return r.request(ctx, admin, http.MethodPost, "/api/v1/rules/nightly/try", body), nil
+			})
+		}()
+	}
+	const waiting = ` FROM (SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'recourse/queries' GROUP BY query) w`
+	r.waitFor("they wait", `SELECT coalesce(max(n), 0) >= $1`+waiting, ofTenant)
+	for range 10 {
+		r.ask(victim, http.MethodGet, "/api/v1/breakers", "").is(http.StatusOK)
+	}
+	if n := r.count(`SELECT coalesce(max(n), 0)` + waiting); n != ofTenant {
+		t.Errorf("%d trials of a tenant have a connection, want %d", n, ofTenant)
+	}
+	leave()
+	unlock()
+}

@@ -26,6 +26,7 @@ type operation struct {
 	raw                                    bool   // package intake checks its body, not the description's schema
 	itemized                               bool   // reads its body itself, item by item: see batchItems
 	plannable                              bool   // may answer 202 with a plan that another person has to run
+	reads                                  bool   // it changes nothing, though it is no GET: it takes a slot of the reads
 	waits                                  bool   // a read that may wait for long: it takes a slot of the reads itself, only while it reads
 }
 
@@ -99,7 +100,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 // while it reads, and not while its answer is written.
 func limited[I, O any](ctx context.Context, d *door.Door, o operation, in *I, do func(context.Context, door.Caller, *I) (*O, error)) (out *O, err error) {
 	c := door.CallerOf(ctx)
-	if o.method != http.MethodGet || o.waits {
+	if o.method != http.MethodGet && !o.reads || o.waits {
 		return do(ctx, c, in)
 	}
 	if waitErr := d.Read(ctx, c.Tenant, func() { out, err = do(ctx, c, in) }); waitErr != nil {

@@ -70,7 +70,7 @@ func (a ruleAPI) operations(h huma.API) {
 		description: "A rule replays only letters that are known to be not executed, and never a held one. 409 rule_version if if_version is not the current version, too_many_rules.",
 	}, a.setRule)
 	register(a.API, h, operation{
-		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, repeatable: true, summary: "Report what a rule would do now, without changes",
+		id: "try-rule", method: http.MethodPost, path: "/rules/{rule}/try", action: access.Rules, repeatable: true, reads: true, summary: "Report what a rule would do now, without changes",
 	}, a.tryRule)
 	register(a.API, h, operation{
 		id: "delete-rule", method: http.MethodPost, path: "/rules/{rule}/delete", action: access.Rules, summary: "Delete a rule",
