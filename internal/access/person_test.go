@@ -1,6 +1,10 @@
 package access
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+	"time"
+)
 
 // Keys by maker, and who counts as one person. "ada" has two keys: one that root made with the
 // local command line, and one that she made.
@@ -38,6 +42,25 @@ func TestWhoIsTheSamePerson(t *testing.T) {
 		if got, back := SamePerson(c.a, c.b, keys), SamePerson(c.b, c.a, keys); got != c.same || back != c.same {
 			t.Errorf("%s: %v, and with the arguments swapped %v", c.name, got, back)
 		}
+	}
+}
+
+// An admin may make keys one after the other, each with the one before. Each is looked at a few times only.
+func TestALongRowOfMakersIsReadFast(t *testing.T) {
+	t.Parallel()
+	const number, most = 16_000, 3 * time.Second // if each maker read all keys: 12 s
+	name := func(i int) string { return fmt.Sprintf("user:a-long-name-of-a-person.%d", i) }
+	keys := make([]Key, number)
+	for i := range keys {
+		keys[i] = Key{Prefix: fmt.Sprint(i), Principal: name(i), CreatedBy: name(i - 1)}
+	}
+	last := Person{name(number - 1), fmt.Sprint(number - 1)}
+	begin := time.Now()
+	if !SamePerson(last, Person{name(0), ""}, keys) || SamePerson(last, Person{"user:stranger", ""}, keys) {
+		t.Error("the maker is not found, or a stranger is one")
+	}
+	if took := time.Since(begin); took > most {
+		t.Errorf("%d keys took %s", number, took)
 	}
 }
 

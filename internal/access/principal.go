@@ -49,37 +49,41 @@ type Person struct{ Principal, Key string }
 // made the other's key, or the key with which that key was made, and so on: the maker of a key
 // has seen its secret. Two persons whose keys were made by a third are different.
 func SamePerson(a, b Person, keys []Key) bool {
-	return a.Principal == b.Principal || madeBy(a, b.Principal, keys) || madeBy(b, a.Principal, keys)
+	if a.Principal == b.Principal {
+		return true
+	}
+	byPrefix, byName := map[string][]string{}, map[string][]string{}
+	for i := range keys {
+		k := &keys[i]
+		byPrefix[k.Prefix] = append(byPrefix[k.Prefix], k.CreatedBy)
+		byName[k.Principal] = append(byName[k.Principal], k.CreatedBy)
+	}
+	madeBy := func(p Person, maker string) bool {
+		first := byPrefix[p.Key]
+		if len(first) == 0 {
+			first = byName[p.Principal]
+		}
+		return isAmongMakers(maker, first, byName)
+	}
+	return madeBy(a, b.Principal) || madeBy(b, a.Principal)
 }
 
-// madeBy reports whether a principal is among the makers of a person's key. Every key of a
-// maker counts, since receipts do not record with which of them another key was made.
-func madeBy(p Person, maker string, keys []Key) bool {
+// isAmongMakers reports whether a principal is one of the makers of a key, or of their own keys, and so on. Every key
+// of a maker counts, since receipts do not record with which of them another key was made. makersOf has the makers of
+// the keys of each name.
+func isAmongMakers(maker string, makers []string, makersOf map[string][]string) bool {
 	seen := map[string]bool{}
-	next := makersOf(keys, func(k *Key) bool { return k.Prefix == p.Key })
-	if len(next) == 0 {
-		next = makersOf(keys, func(k *Key) bool { return k.Principal == p.Principal })
-	}
-	for len(next) > 0 {
+	for next := slices.Clone(makers); len(next) > 0; {
 		name := next[0]
 		if next = next[1:]; name == maker {
 			return true
 		}
 		if !seen[name] {
 			seen[name] = true
-			next = append(next, makersOf(keys, func(k *Key) bool { return k.Principal == name })...)
+			next = append(next, makersOf[name]...)
 		}
 	}
 	return false
-}
-
-func makersOf(keys []Key, those func(*Key) bool) (out []string) {
-	for i := range keys {
-		if those(&keys[i]) {
-			out = append(out, keys[i].CreatedBy)
-		}
-	}
-	return out
 }
 
 // IsProgram reports whether a principal is a program: a service, a rule, or the system.
