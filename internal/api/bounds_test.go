@@ -26,7 +26,7 @@ func (r *rig) keyNamed(tenant, principal string, roles ...access.Role) string {
 	return token
 }
 
-// A key may have eight open streams, long polls, exports and tests of webhooks, a tenant 32; a closed one does not count.
+// A key may have eight open streams, long polls, exports, tests of webhooks and lookups, a tenant 32; a closed one does not count.
 func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -35,14 +35,15 @@ func TestStreamsAreSharedAmongKeysAndTenants(t *testing.T) {
 	var open []<-chan sseEvent
 	tokens := make([]string, 5)
 	for i := range tokens {
-		tokens[i] = r.keyNamed("acme", fmt.Sprintf("user:%d", i), access.Auditor, access.Admin)
+		tokens[i] = r.keyNamed("acme", fmt.Sprintf("user:%d", i), access.Auditor, access.Admin, access.Operator)
 	}
 	for range 8 {
 		open = append(open, r.listen(ctx, tokens[0], "/api/v1/events/stream"))
 	}
-	for _, asked := range []string{"GET /api/v1/events/stream", "GET /api/v1/events?wait=1", "GET /api/v1/dead-letters/export", "POST /api/v1/webhooks/0198a1c2-0000-7000-8000-000000000001/test"} {
+	for _, asked := range []string{"GET /api/v1/events/stream", "GET /api/v1/events?wait=1", "GET /api/v1/dead-letters/export", "POST /api/v1/webhooks/0198a1c2-0000-7000-8000-000000000001/test", `POST /api/v1/dead-letters/0198a1c2-0000-7000-8000-000000000001/reconcile {"lookup":true}`} {
 		method, path, _ := strings.Cut(asked, " ")
-		a := r.ask(tokens[0], method, path, "")
+		path, body, _ := strings.Cut(path, " ")
+		a := r.ask(tokens[0], method, path, body)
 		if a.refused(http.StatusTooManyRequests, "too_many_streams", ""); a.header.Get("Retry-After") == "" {
 			t.Errorf("%s: no Retry-After", path)
 		}

@@ -42,7 +42,7 @@ func (a eventAPI) operations(h huma.API) {
 	}, a.events)
 	register(a.API, h, operation{
 		id: "stream-events", method: http.MethodGet, path: "/events/stream", action: access.Read, summary: "Stream events as server-sent events",
-		description: "id is the position of the event, event its type, data the event as JSON. A comment every 15 seconds keeps the stream alive. It ends when the server stops or the key is no longer valid. A process allows 8 streams, long polls, exports and tests of webhooks of a key and 32 of a tenant at once; 429 too_many_streams beyond that.",
+		description: "id is the position of the event, event its type, data the event as JSON. A comment every 15 seconds keeps the stream alive. It ends when the server stops or the key is no longer valid. A process allows 8 streams, long polls, exports, tests of webhooks and lookups of a key and 32 of a tenant at once; 429 too_many_streams beyond that.",
 	}, a.stream)
 	h.OpenAPI().Paths[Prefix+"/events/stream"].Get.Responses["200"] = &huma.Response{
 		Description: "OK", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}},

@@ -84,7 +84,7 @@ func (a letterAPI) operations(h huma.API) {
 	register(a.API, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, plannable: true,
 		summary:     "Record whether a dead letter or a waiting run moved its money",
-		description: "Give a finding with its reference, or {\"lookup\":true} to look it up at the escrow service. A waiting run can be reconciled while its money is unknown. The finding executed takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
+		description: "Give a finding with its reference, or {\"lookup\":true} to look it up at the escrow service, which counts as an open stream. A waiting run can be reconciled while its money is unknown. The finding executed takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
 	}, a.reconcile)
 }
 
@@ -146,6 +146,11 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 		if b.Finding != "" || b.Moved != 0 || b.OtherAmount || b.CallOutstanding || b.Reason != "" || b.Reference != "" {
 			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").WithField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
 		}
+		release, err := a.door.AcquireStream(c) // it waits for the escrow service, as a long poll waits for events
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Lookup(ctx, id)
 		return &caseOutput{status}, err
 	}

@@ -28,7 +28,7 @@ type Door struct {
 	access       *accessLog
 	onRefusal    func(code string)
 
-	streamQuota *quota             // open streams, long polls, exports and tests of webhooks
+	streamQuota *quota             // open streams, long polls, exports, tests of webhooks and lookups
 	batchQuota  *quota             // bytes of batches in work
 	answerQuota *quota             // bytes of long answers that are being written
 	reads       *tenantlimit.Limit // requests that read

@@ -33,7 +33,7 @@ const (
 	maxReads       = 6
 	maxTenantReads = 2
 
-	// Open streams, long polls, exports and tests of webhooks of this process at once.
+	// Open streams, long polls, exports, tests of webhooks and lookups of this process at once.
 	maxStreams       = 256
 	maxTenantStreams = 32
 	maxKeyStreams    = 8
@@ -157,7 +157,7 @@ func addTo(by map[string]int64, name string, n int64) {
 	}
 }
 
-// AcquireStream counts a stream, a long poll, an export or the test of a webhook until release is called.
+// AcquireStream counts a stream, a long poll, an export, the test of a webhook or a lookup until release is called.
 //
 //	429 too_many_streams  the key or the tenant is at its limit
 //	503 too_many_streams  the process is at its limit
@@ -167,11 +167,11 @@ func (d *Door) AcquireStream(c Caller) (release func(), err error) {
 	case scopeNone:
 		return release, nil
 	case scopeKey:
-		return nil, NewRefusal(http.StatusTooManyRequests, "too_many_streams", "the key has %d streams, long polls, exports and tests of webhooks open, the maximum: close one, or read without waiting", maxKeyStreams).WithRetryAfter(10)
+		return nil, NewRefusal(http.StatusTooManyRequests, "too_many_streams", "the key has %d streams, long polls, exports, tests of webhooks and lookups open, the maximum: close one, or read without waiting", maxKeyStreams).WithRetryAfter(10)
 	case scopeTenant:
-		return nil, NewRefusal(http.StatusTooManyRequests, "too_many_streams", "the tenant has %d streams, long polls, exports and tests of webhooks open, the maximum: close one, or read without waiting", maxTenantStreams).WithRetryAfter(10)
+		return nil, NewRefusal(http.StatusTooManyRequests, "too_many_streams", "the tenant has %d streams, long polls, exports, tests of webhooks and lookups open, the maximum: close one, or read without waiting", maxTenantStreams).WithRetryAfter(10)
 	}
-	return nil, NewRefusal(http.StatusServiceUnavailable, "too_many_streams", "the process has %d streams, long polls, exports and tests of webhooks open, the maximum: read without waiting", maxStreams).WithRetryAfter(10)
+	return nil, NewRefusal(http.StatusServiceUnavailable, "too_many_streams", "the process has %d streams, long polls, exports, tests of webhooks and lookups open, the maximum: read without waiting", maxStreams).WithRetryAfter(10)
 }
 
 // AcquireBatch counts the bytes of a batch until release is called.
