@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -56,6 +57,9 @@ type Forked struct {
 // returns it, or makes it.
 func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
 	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {
+		return Forked{}, err
+	}
+	if err := q.checkSecrets(ctx, l.tenant); err != nil {
 		return Forked{}, err
 	}
 	forked, err := l.commitFork(ctx, id, q)
@@ -126,6 +130,21 @@ const ForkAttempts = 10
 // many as the policy of new runs gives, or ForkAttempts if that is more.
 func MaxForkAttempts(newRuns retrypolicy.Policy) int {
 	return max(newRuns.Normalize().MaxRetryAttempts, ForkAttempts)
+}
+
+// longPayload is the length of a payload, in bytes, from which the search for secrets waits for the tenant's turn at
+// the processors.
+const longPayload = 1 << 10
+
+// checkSecrets refuses another payload with a secret.
+func (q Fork) checkSecrets(ctx context.Context, tenant string) (err error) {
+	if len(q.Payload) < longPayload {
+		return validate.NoSecretIn(q.Payload)
+	}
+	if waited := tenantlimit.Processors().Do(ctx, tenant, func() { err = validate.NoSecretIn(q.Payload) }); waited != nil {
+		return waited
+	}
+	return err
 }
 
 // validate checks what can be checked without the letter. casework.Forking checks the rest: it refuses to
