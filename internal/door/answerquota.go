@@ -26,8 +26,8 @@ func (d *Door) CheckAnswers(tenant string) error {
 }
 
 // Read runs f, which reads, in a slot of the tenant's reads. Its error is that of the context, if that ends before
-// there is a slot, that of CheckKeyOf, if the caller's key ends before there is one, or the refusal of CheckAnswers. An answer counts once its writing begins, so a few more than the
-// slots may be read beyond the limit.
+// there is a slot, that of CheckKeyOf, if the caller's key ends before there is one, or the refusal of CheckAnswers.
+// An answer counts once its writing begins, so a few more than the slots may be read beyond the limit.
 func (d *Door) Read(ctx context.Context, tenant string, f func()) (err error) {
 	waited := d.reads.Do(ctx, tenant, func() {
 		if err = d.CheckKeyOf(ctx); err != nil {
