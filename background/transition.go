@@ -176,7 +176,9 @@ func (tr Transition) end(now Run) (Run, error) {
 	}
 	switch tr.Subtype {
 	case receipts.AttemptSucceeded:
-		now.State, now.Output = Succeeded, tr.Result.Output
+		if now.State = Succeeded; now.Remote {
+			now.Output = tr.Result.Output
+		}
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
 		now.State, now.DueAt = Scheduled, tr.NextRetryAt
 	case receipts.DeadLettered:
@@ -209,7 +211,7 @@ type Result struct {
 	Moved      int64         // minor units moved; 0 for families that move no money
 	Reference  string        // the called service's reference of the effect
 	Failure    *Failure      // nil exactly when Class is Executed
-	Output     []byte        // what the remote worker returned with its success
+	Output     []byte        // what the remote worker returned with its success; not kept of a run that is not remote
 	End        EndOrder      // whether the remote worker orders the end of the run
 
 	Unsent bool // the claim was too old before the whole request was sent; set by the manager only

@@ -194,6 +194,19 @@ func TestEndsSpendTheirBudgetAndKeepTheFailure(t *testing.T) {
 	}
 }
 
+// What a remote worker returned is kept, what a function of the process returned is not.
+func TestOnlyRemoteRunsKeepAnOutput(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[bool]string{true: `{"a":1}`, false: ""} {
+		run := runIn(Running)
+		run.Remote = remote
+		after, err := Transition{Run: run, Subtype: receipts.AttemptSucceeded, Result: Result{Class: Executed, Output: []byte(`{"a":1}`)}}.Apply(run)
+		if err != nil || after.State != Succeeded || string(after.Output) != want {
+			t.Errorf("remote %v: %s %q, %v", remote, after.State, after.Output, err)
+		}
+	}
+}
+
 func TestMergeOutcome(t *testing.T) {
 	t.Parallel()
 	running := func(c Class, open int) Run { r := runIn(Running); r.Class, r.UnknownOpen = c, open; return r }

@@ -33,10 +33,10 @@ type submissions struct {
 // The notification is sent in the background; while 512 are being sent, Submit sends it itself, for 5 s
 // and until ctx ends at most.
 //
-// Errors: a *FieldError for bad input (joined, one per field), and ErrClosed: nothing was written. After
-// any other error it is unknown whether the run was created: submit the same again. If it
-// was created, the reply is one for an earlier submission, such as Deduplicated or
-// AlreadyExecuted.
+// Errors: a *FieldError for bad input (joined, one per field), ErrClosed, and background.ErrUnrecordable for a
+// value that Postgres refuses: nothing was written. After any other error it is unknown whether the run was
+// created: submit the same again. If it was created, the reply is one for an earlier submission, such as
+// Deduplicated or AlreadyExecuted.
 func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, error) {
 	if !s.calls.begin() {
 		return Submitted{}, ErrClosed

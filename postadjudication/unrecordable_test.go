@@ -238,21 +238,30 @@ func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatWaits(t *testi
 // the money.
 func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatRuns(t *testing.T) {
 	t.Parallel()
-	for name, cancelled := range map[string]bool{"retried": false, "cancelled": true} {
+	for name, c := range map[string]struct {
+		answer    escrow.Answer
+		cancelled bool
+	}{
+		"retried":   {answer: rig.RateLimited()},
+		"cancelled": {answer: rig.RateLimited(), cancelled: true},
+		"refused":   {answer: rig.Refused()},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			called, answer := make(chan struct{}), make(chan struct{})
 			o := newOlderKeyCase(t, func(context.Context, *rig.Rig, escrow.Call) escrow.Answer {
 				close(called) // a second call panics
 				<-answer
-				return rig.RateLimited()
-			}, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 2; c.TimeLimit = 2 * time.Second })
+				return c.answer
+			}, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 2 })
+			o.StopWorkers() // it still records what its call answers
+			o.OtherProcess(func(c *postadjudication.Config) { c.TimeLimit = time.Minute }).StartWorkers()
 			if _, err := o.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released <> 400)`); err != nil {
 				t.Fatal(err)
 			}
 			runs := o.MustSubmit(o.higher(2))
 			<-called
-			if cancelled {
+			if c.cancelled {
 				if _, err := rig.CancelRun(o.Rig, runs); err != nil {
 					t.Error(err)
 				}
@@ -263,6 +272,9 @@ func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatRuns(t *testin
 			o.WaitNoneLive()
 			if st := o.StatusOf(runs.Run); st.Letter != background.LetterOpen || st.ReasonCode != postadjudication.ReasonPaidUnderOlderKey || st.Class != escrow.Unknown || st.Attempts != 1 {
 				t.Errorf("%+v", st)
+			}
+			if c := o.CaseOf(rig.Release(1)); c.UnknownOpen == 0 {
+				t.Errorf("the case says that it knows: %+v", c)
 			}
 			o.MustAudit()
 		})

@@ -63,7 +63,7 @@ func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c 
 	return s.auditEscrowOf(ctx, a, tenant, c.Reference)
 }
 
-// auditCase compares the stored runs of one case with its receipts.
+// auditCase checks chain, runs, columns and settlement of one case with its receipts.
 func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report {
 	a, at := emptyReport(), breakSubject{tenant: c.Tenant, caseID: c.ID}
 	a.Cases, a.Runs, a.Receipts, a.settlementUnknown = 1, len(c.Runs), int64(len(rs)), true

@@ -75,7 +75,7 @@ func OpenGate(s journal.Snapshot) refusal.Gate {
 }
 
 // OpenLetter reads an open letter of a tenant with its annotations. Errors: refusal.ErrNotFound if the
-// tenant has no such letter, or it was purged; *refusal.RefusedError if the letter is not open.
+// tenant has no such letter, or it was purged; *refusal.RefusedError if the run is no open letter.
 func (c *Applier) OpenLetter(ctx context.Context, tenant string, id background.RunID) (journal.LetterRow, error) {
 	found, err := c.Letters.LetterRowsByID(ctx, id)
 	if err != nil {

@@ -38,8 +38,8 @@ type Forking struct {
 }
 
 // ForkFacts are what forks are decided on besides their letters. They may be older than the fork: the runs of
-// the letters have ended, so no new call of them can begin. If a call returns meanwhile, a retry of the fork is
-// allowed what this try was refused.
+// the letters have ended, so no new call of them can begin. A call that seemed outstanding makes the fork keep
+// its operation key, even if the call has returned since.
 type ForkFacts struct {
 	family *SettlementFamily
 	at     time.Time

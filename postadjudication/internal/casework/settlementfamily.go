@@ -232,8 +232,9 @@ func onEndedCase(tr *background.Transition, s *journal.Snapshot) {
 
 // onPaidUnderOlderKey ends a run whose reservation was consumed by a payment under another key while it
 // ran: another attempt could pay a second time. So does one whose sum can't be recorded, also if the run is to
-// be cancelled: the outcome of that payment is unknown. The payment itself ends a waiting run, but
-// earlier versions left it waiting: then its claim ends it.
+// be cancelled, or dies of something else: the outcome of that payment is unknown, and no lookup of the run's own
+// key resolves it. The payment itself ends a waiting run, but earlier versions left it waiting: then its claim
+// ends it.
 func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 	unknown := unknownUnderOlderKey(&s.Run)
 	if !s.Case.State.Underfunded() && !unknown {
@@ -246,9 +247,12 @@ func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 		}
 		tr.Run = s.Run // a claim carries no run read from the journal
 	case tr.Subtype == receipts.RetryScheduled, tr.Subtype == receipts.AttemptInterrupted:
-	case tr.Subtype == receipts.Cancelled && unknown && s.Run.State == background.Running:
+	case (tr.Subtype == receipts.Cancelled || tr.Subtype == receipts.DeadLettered) && unknown && s.Run.State == background.Running:
 	default:
 		return
+	}
+	if unknown {
+		tr.Lookup = ""
 	}
 	tr.Subtype, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
 }

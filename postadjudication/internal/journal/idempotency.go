@@ -110,7 +110,7 @@ func (r *IdempotentRequests) selectRequest(ctx context.Context, q IdempotentRequ
 	return before, holder, nil
 }
 
-// Answer stores the response of a request, unless another process took it over.
+// Answer stores the response of a request, unless another handler took it over.
 func (r *IdempotentRequests) Answer(ctx context.Context, q IdempotentRequest, response StoredRequest) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
 	defer cancel()

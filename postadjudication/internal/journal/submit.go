@@ -28,8 +28,9 @@ type Submission struct {
 // the submission's run, which is now the case's active run. With an error the snapshot,
 // unless it is empty, is of the case and its active run. Errors:
 //   - the error of Decide;
-//   - ErrExceedsHeld, ErrEscrowMismatch, ErrBusy: nothing was written;
-//   - any other: the outcome is unknown; submit again with the same run id.
+//   - ErrExceedsHeld, ErrEscrowMismatch, ErrBusy: nothing was written but, maybe, the row of a new escrow;
+//   - background.ErrUnrecordable: the same, and the same submission gets it again;
+//   - any other: the outcome is unknown; submit again. A submission with the same run id finds its own run.
 func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	if s.Open == nil {
 		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
@@ -231,7 +232,13 @@ func (o *opener) openWaiting(ctx context.Context, ch *chainedChange) (openResult
 	defer cancel()
 	defer o.SignalCommitted()
 	opened, err := applyWideOpen(ctx, o.submitPath.DB, withSubjectLock(wideOpenSQL), ch)
-	return opened, busyOrWrapped(err)
+	switch {
+	case pg.IsContention(err):
+		return openResult{}, ErrBusy
+	case err != nil:
+		return openResult{}, unrecordableOrWrapped(err)
+	}
+	return opened, nil
 }
 
 // lockName returns the name of the lock that a submission waits for: that of its escrow, or that of its case
@@ -310,7 +317,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		opened, err = applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
 	}
 	if err != nil {
-		return new(Snapshot), pg.Wrap(err)
+		return new(Snapshot), unrecordableOrWrapped(err)
 	}
 	if res := opened.result; res == exceedsHeld || res == escrowMismatch {
 		if err := o.checkAbsent(ctx, tx, change.After.Case); err != nil {

@@ -86,6 +86,31 @@ func TestASubmittedRunWithALargePayloadIsNotCached(t *testing.T) {
 	}
 }
 
+// A value that Postgres refuses makes a submission unrecordable, also one that is too long for a batch.
+func TestASubmissionWithARefusedValueIsUnrecordable(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j := journaltest.Open(t, url)
+	for _, size := range []int{100, 70 << 10} {
+		run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+		run.Queue, run.Payload = "no\x00text", []byte(`"`+strings.Repeat("x", size)+`"`)
+		s := submissionOf(run, journaltest.Submitted(run))
+		if _, err := j.Submit(t.Context(), s); !errors.Is(err, background.ErrUnrecordable) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		tx, err := testkit.OpenAsOwner(t, url).BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := j.SubmitTx(t.Context(), tx, s); !errors.Is(err, background.ErrUnrecordable) {
+			t.Errorf("%d bytes in a transaction: %v", size, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A submission whose receipt can't be written is refused for good, as a transition is.
 func TestASubmissionThatCanNotBeRecordedIsRefused(t *testing.T) {
 	t.Parallel()
