@@ -143,6 +143,9 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 			}
 			sh.Note(fmt.Sprintf("the plan is %s; this continues it:\n  %s", b.State, line))
 		}
+		if !start.here && ctx.Err() != nil { // the answer to the start may have been on its way
+			sh.Note(followHint(o, id, "the plan may have been started"))
+		}
 		return err
 	}
 	if !start.detach {
@@ -188,14 +191,14 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 		select {
 		case <-ctx.Done():
 			err := errors.Join(ctx.Err(), bar.End())
-			sh.Note(followHint(o, b.ID))
+			sh.Note(followHint(o, b.ID, "the plan continues"))
 			return b, err
 		case <-tick.C:
 		}
 		now, err := be.Bulk.Get(ctx, b.ID)
 		if err != nil {
 			err = errors.Join(err, bar.End())
-			sh.Note(followHint(o, b.ID))
+			sh.Note(followHint(o, b.ID, "the plan continues"))
 			return b, err
 		}
 		b = now
@@ -203,7 +206,8 @@ func awaitBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 	return b, bar.End()
 }
 
-func followHint(o *backend.Flags, id uuid.UUID) string {
-	return fmt.Sprintf("the plan continues; to see its progress, or to cancel it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
-		id, o.RepeatFlags(false), id, o.RepeatFlags(true))
+// followHint returns the state of a plan and the commands by which it can be followed and ended.
+func followHint(o *backend.Flags, id uuid.UUID, state string) string {
+	return fmt.Sprintf("%s; to see its progress, or to cancel it:\n  recourse dlq bulk show %s%s\n  recourse dlq bulk cancel %s%s --reason ...",
+		state, id, o.RepeatFlags(false), id, o.RepeatFlags(true))
 }
