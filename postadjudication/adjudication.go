@@ -91,17 +91,9 @@ func checkRequest(request string) error {
 	return validate.Identifier("request", request, maxRequest)
 }
 
-// longPayload is the payload length, in bytes, from which validation waits for a share of the processors,
-// by tenantlimit.Processors.
-const longPayload = 1 << 10
-
-// problemsInTurn is problems under tenantlimit.Processors. Validation costs more the
-// longer the payload is, so many long payloads of one tenant must not block other tenants.
+// problemsInTurn is problems, for a long payload in the tenant's turn.
 func (a Adjudication) problemsInTurn(ctx context.Context) (p inputProblems, err error) {
-	if len(a.Payload) < longPayload {
-		return a.problems(), nil
-	}
-	err = tenantlimit.Processors().Do(ctx, a.Tenant, func() { p = a.problems() })
+	err = tenantlimit.InTurn(ctx, a.Tenant, len(a.Payload), func() { p = a.problems() })
 	return p, err
 }
 

@@ -87,12 +87,9 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 	return s.submit(ctx, s.taskSubmission(ctx, f, t), nil)
 }
 
-// problemsInTurn is problems, for a long payload under tenantlimit.Processors as with Adjudication.problemsInTurn.
+// problemsInTurn is problems, for a long payload in the tenant's turn.
 func (t Task) problemsInTurn(ctx context.Context) (p inputProblems, err error) {
-	if len(t.Payload) < longPayload {
-		return t.problems(), nil
-	}
-	err = tenantlimit.Processors().Do(ctx, t.Tenant, func() { p = t.problems() })
+	err = tenantlimit.InTurn(ctx, t.Tenant, len(t.Payload), func() { p = t.problems() })
 	return p, err
 }
 

@@ -119,7 +119,7 @@ func setBodySchema[T any](h huma.API, path string) {
 func (a adjudicationAPI) submit(ctx context.Context, c door.Caller, in *submitInput) (*submitOutput, error) {
 	var adjudication postadjudication.Adjudication
 	var refused *door.Refusal
-	if err := door.InTurn(ctx, c.Tenant, len(in.RawBody), func() { adjudication, refused = readAdjudication(in.RawBody, c) }); err != nil {
+	if err := tenantlimit.InTurn(ctx, c.Tenant, len(in.RawBody), func() { adjudication, refused = readAdjudication(in.RawBody, c) }); err != nil {
 		return nil, err
 	}
 	if refused != nil {

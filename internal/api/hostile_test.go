@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"runtime"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -23,7 +22,8 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
-	"github.com/recourse-dev/recourse/internal/tenantlimit"
+
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 // hostileVariable makes the test binary run as the hostile clients, so that their load is not
@@ -278,19 +278,8 @@ func TestWhatComputesLittleWaitsForNoProcessorOfTheLimit(t *testing.T) {
 	victim := r.key("other", access.Submitter)
 	r.letter("acme", 1, `"refused"`)
 	run := r.letter("other", 1, `"refused"`)
-	taken, release := make(chan struct{}), make(chan struct{})
-	var holders, clients sync.WaitGroup
-	places := max(1, runtime.GOMAXPROCS(0)/2)
-	for range places {
-		holders.Go(func() {
-			if err := tenantlimit.Processors().Do(t.Context(), "acme", func() { taken <- struct{}{}; <-release }); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	for range places {
-		<-taken
-	}
+	release := testkit.TakeTurns(t, "acme")
+	var clients sync.WaitGroup
 	var ended atomic.Int64
 	for name, request := range to.hostile() {
 		if strings.HasSuffix(name, "export") { // two conditions of a tenant at once
@@ -310,7 +299,6 @@ func TestWhatComputesLittleWaitsForNoProcessorOfTheLimit(t *testing.T) {
 	if n := ended.Load(); n > 0 {
 		t.Errorf("%d hostile requests were answered without a slot of the limit", n)
 	}
-	close(release)
-	holders.Wait()
+	release()
 	clients.Wait()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
@@ -113,7 +114,7 @@ func (s *Server) retryLetter(q request) (answer, error) {
 	}
 	if len(override) > 0 {
 		var job spec.Overridden
-		if waited := door.InTurn(q.Context(), q.caller.Tenant, len(dead.Payload)+len(override), func() { job, err = spec.Override(dead.Payload, override, termsOf(dead)) }); waited != nil {
+		if waited := tenantlimit.InTurn(q.Context(), q.caller.Tenant, len(dead.Payload)+len(override), func() { job, err = spec.Override(dead.Payload, override, termsOf(dead)) }); waited != nil {
 			return answer{}, waited
 		}
 		if err != nil {

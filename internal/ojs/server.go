@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
@@ -79,7 +80,7 @@ type request struct {
 
 // parsed returns what parse reads in the body of a request, in the tenant's turn if it is long.
 func parsed[T any](q request, parse func(body []byte) (T, error)) (out T, err error) {
-	if waited := door.InTurn(q.Context(), q.caller.Tenant, len(q.body), func() { out, err = parse(q.body) }); waited != nil {
+	if waited := tenantlimit.InTurn(q.Context(), q.caller.Tenant, len(q.body), func() { out, err = parse(q.body) }); waited != nil {
 		return out, waited
 	}
 	return out, err

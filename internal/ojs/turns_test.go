@@ -3,13 +3,12 @@ package ojs
 import (
 	"fmt"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/recourse-dev/recourse/internal/tenantlimit"
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 // Long bodies of a tenant wait for their turn at the processors, and short ones of another tenant do not wait behind
@@ -19,19 +18,8 @@ func TestLongBodiesWaitForTheirTurn(t *testing.T) {
 	key, other := f.all("acme"), f.all("other")
 	dead, held := f.dead(key, "dead"), f.must(key, "/jobs", `{"type":"a.b","queue":"held","args":[]}`).Job.ID
 	f.must(key, "/workers/fetch", `{"queues":["held"]}`)
-	taken, release := make(chan struct{}), make(chan struct{})
-	var holders, clients sync.WaitGroup
-	turns := max(1, runtime.GOMAXPROCS(0)/2)
-	for range turns {
-		holders.Go(func() {
-			if err := tenantlimit.Processors().Do(t.Context(), "acme", func() { taken <- struct{}{}; <-release }); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	for range turns {
-		<-taken
-	}
+	release := testkit.TakeTurns(t, "acme")
+	var clients sync.WaitGroup
 	var over atomic.Bool
 	long := `"x":"` + strings.Repeat("4 ", 20<<10) + `"`
 	for path, body := range map[string]string{
@@ -61,7 +49,6 @@ func TestLongBodiesWaitForTheirTurn(t *testing.T) {
 		f.must(other, "/jobs", fmt.Sprintf(`{"type":"a.b","args":[%d]}`, i))
 	}
 	over.Store(true)
-	close(release)
-	holders.Wait()
+	release()
 	clients.Wait()
 }

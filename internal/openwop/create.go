@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/intake"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
@@ -21,7 +22,7 @@ func (s *Server) create(w http.ResponseWriter, q request) error {
 	}
 	var asked spec.Create
 	var err error
-	if waited := door.InTurn(q.Context(), q.caller.Tenant, len(q.body), func() { asked, err = spec.ParseCreate(q.body) }); waited != nil {
+	if waited := tenantlimit.InTurn(q.Context(), q.caller.Tenant, len(q.body), func() { asked, err = spec.ParseCreate(q.body) }); waited != nil {
 		return waited
 	}
 	if err != nil {
@@ -61,7 +62,7 @@ func (s *Server) create(w http.ResponseWriter, q request) error {
 func (s *Server) createSettlement(q request, asked spec.Create) (postadjudication.Submitted, error) {
 	var a postadjudication.Adjudication
 	var problems []intake.Problem
-	if err := door.InTurn(q.Context(), q.caller.Tenant, len(asked.Inputs), func() { a, problems = intake.ParseObject(asked.Inputs, q.caller.Tenant) }); err != nil {
+	if err := tenantlimit.InTurn(q.Context(), q.caller.Tenant, len(asked.Inputs), func() { a, problems = intake.ParseObject(asked.Inputs, q.caller.Tenant) }); err != nil {
 		return postadjudication.Submitted{}, err
 	}
 	if len(problems) > 0 {

@@ -2,13 +2,12 @@ package openwop
 
 import (
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/recourse-dev/recourse/internal/tenantlimit"
+	"github.com/recourse-dev/recourse/internal/testkit"
 )
 
 // Long bodies of a tenant wait for their turn at the processors, and short ones of another tenant do not wait behind
@@ -16,19 +15,8 @@ import (
 func TestLongBodiesWaitForTheirTurn(t *testing.T) {
 	f := newFixture(t)
 	key, other := f.all("acme"), f.all("other")
-	taken, release := make(chan struct{}), make(chan struct{})
-	var holders, clients sync.WaitGroup
-	turns := max(1, runtime.GOMAXPROCS(0)/2)
-	for range turns {
-		holders.Go(func() {
-			if err := tenantlimit.Processors().Do(t.Context(), "acme", func() { taken <- struct{}{}; <-release }); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	for range turns {
-		<-taken
-	}
+	release := testkit.TakeTurns(t, "acme")
+	var clients sync.WaitGroup
 	var over atomic.Bool
 	long := strings.Repeat("4 ", 20<<10)
 	for _, body := range []string{`{"workflowId":"none","inputs":{"x":"` + long + `"}}`, `{"workflowId":"settlement","inputs":{"x":"` + long + `"}}`, `{"workflowId":"chores","inputs":{"x":"` + long + `"}}`} {
@@ -46,7 +34,6 @@ func TestLongBodiesWaitForTheirTurn(t *testing.T) {
 		f.create(other, `{"workflowId":"chores"}`)
 	}
 	over.Store(true)
-	close(release)
-	holders.Wait()
+	release()
 	clients.Wait()
 }

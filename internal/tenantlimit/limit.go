@@ -35,6 +35,20 @@ var Processors = sync.OnceValue(func() *Limit {
 	return l
 })
 
+// longText is the length of a text in bytes from which InTurn waits for a slot: to read or search a shorter one takes
+// less time than to wait.
+const longText = 1 << 10
+
+// InTurn runs f, which reads or searches a text of so many bytes: for a long one in a slot of Processors, so that long
+// texts of one tenant do not block other tenants. Its error is that of the context, if that ends before f runs.
+func InTurn(ctx context.Context, tenant string, length int, f func()) error {
+	if length < longText {
+		f()
+		return nil
+	}
+	return Processors().Do(ctx, tenant, f)
+}
+
 // Do waits for a slot and runs f. Waiting tenants take turns; the calls of one tenant run in
 // order of arrival. If the context ends first, Do returns its error without running f.
 func (l *Limit) Do(ctx context.Context, tenant string, f func()) error {

@@ -132,16 +132,9 @@ func MaxForkAttempts(newRuns retrypolicy.Policy) int {
 	return max(newRuns.Normalize().MaxRetryAttempts, ForkAttempts)
 }
 
-// longPayload is the length of a payload, in bytes, from which the search for secrets waits for the tenant's turn at
-// the processors.
-const longPayload = 1 << 10
-
-// checkSecrets refuses another payload with a secret.
+// checkSecrets refuses another payload with a secret. It searches a long one in the tenant's turn.
 func (q Fork) checkSecrets(ctx context.Context, tenant string) (err error) {
-	if len(q.Payload) < longPayload {
-		return validate.NoSecretIn(q.Payload)
-	}
-	if waited := tenantlimit.Processors().Do(ctx, tenant, func() { err = validate.NoSecretIn(q.Payload) }); waited != nil {
+	if waited := tenantlimit.InTurn(ctx, tenant, len(q.Payload), func() { err = validate.NoSecretIn(q.Payload) }); waited != nil {
 		return waited
 	}
 	return err

@@ -106,10 +106,6 @@ type Job struct {
 	Request   string          // identifies the request that asks for it, which makes one job; empty: none
 }
 
-// longPayload is the length of a payload, in bytes, from which the search for secrets waits for the tenant's turn at
-// the processors.
-const longPayload = 1 << 10
-
 // problems returns what is wrong with a job; a join of *refusal.FieldError, or that the context has ended.
 func (j Jobs) problems(ctx context.Context, job Job) error {
 	all := []error{
@@ -128,10 +124,7 @@ func (j Jobs) problems(ctx context.Context, job Job) error {
 	wrong(len(job.Payload) > MaxPayload || !json.Valid(job.Payload), "payload", "must be JSON of at most %d bytes", MaxPayload)
 	wrong(j.actor == "" || len(j.actor) > 128 || !validate.PlainText(j.actor), "actor", "must be 1 to 128 bytes of plain text")
 	if len(job.Payload) <= MaxPayload && json.Valid(job.Payload) {
-		secret := func() { all = append(all, validate.NoSecretIn(job.Payload)) }
-		if len(job.Payload) < longPayload {
-			secret()
-		} else if err := tenantlimit.Processors().Do(ctx, j.tenant, secret); err != nil {
+		if err := tenantlimit.InTurn(ctx, j.tenant, len(job.Payload), func() { all = append(all, validate.NoSecretIn(job.Payload)) }); err != nil {
 			return err
 		}
 	}

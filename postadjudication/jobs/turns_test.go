@@ -2,13 +2,12 @@ package jobs_test
 
 import (
 	"encoding/json"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/recourse-dev/recourse/internal/tenantlimit"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
 
@@ -17,19 +16,8 @@ import (
 func TestSecretsInLongPayloadsAreSoughtInTurn(t *testing.T) {
 	f := newFixture(t)
 	dead := f.mustDie()
-	taken, release := make(chan struct{}), make(chan struct{})
+	release := testkit.TakeTurns(t, "acme")
 	var running sync.WaitGroup
-	turns := max(1, runtime.GOMAXPROCS(0)/2)
-	for range turns {
-		running.Go(func() {
-			if err := tenantlimit.Processors().Do(t.Context(), "acme", func() { taken <- struct{}{}; <-release }); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	for range turns {
-		<-taken
-	}
 	long := json.RawMessage(`{"args":["` + strings.Repeat("4 ", 2<<10) + `"]}`)
 	var over atomic.Bool
 	for what, do := range map[string]func() error{
@@ -55,6 +43,6 @@ func TestSecretsInLongPayloadsAreSoughtInTurn(t *testing.T) {
 		f.mustEnqueue()
 	}
 	over.Store(true)
-	close(release)
+	release()
 	running.Wait()
 }

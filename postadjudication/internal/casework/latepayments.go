@@ -101,7 +101,7 @@ func (a *caseRuns) activeRun(s *journal.Snapshot) (background.Run, error) {
 // whatever has happened since. Under the case's current operation key it settles the case,
 // ends a waiting run as succeeded, and closes an open letter as reconciled. Under another
 // key it ends the waiting run, which must not pay as well. A running run ends when its
-// attempt finishes.
+// attempt finishes, by onPaidUnderOlderKey.
 func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	run, err := tr.Apply(s.Run)
 	if err != nil {
@@ -138,14 +138,14 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 	}
 	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p})
 	change.Drafts = append(change.Drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
-	switch {
-	case tr.Result.Class != escrow.Executed && !reportsUnrecordablePayment(&tr):
+	if tr.Result.Class != escrow.Executed && !reportsUnrecordablePayment(&tr) {
 		return change, nil
-	case active.Operation != s.Run.Operation:
-	case tr.Result.Class == escrow.Executed:
+	}
+	if active.Operation == s.Run.Operation {
+		if tr.Result.Class != escrow.Executed {
+			return change, nil // the unknown outcome is under the key of the active run, which looks it up
+		}
 		return closePaidRun(tr, change, active), nil
-	default:
-		return change, nil // the unknown outcome is under its own key
 	}
 	if fact.Repeated {
 		return change, nil // already recorded: later runs were started knowing of it

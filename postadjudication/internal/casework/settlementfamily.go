@@ -257,8 +257,8 @@ func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 	tr.Subtype, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
 }
 
-// unknownUnderOlderKey reports whether the unknown outcome of a run's case is not of its own calls. That of a
-// fork may be its letter's.
+// unknownUnderOlderKey reports whether the unknown outcome of a run's case is surely not of its own calls. It returns
+// false for a fork, whose letter may have it, and for a run with an unknown outcome of its own: their retries go on.
 func unknownUnderOlderKey(r *background.Run) bool {
 	return r.Parent.IsZero() && r.UnknownOpen > 0 && r.Class != escrow.Unknown && r.Class != escrow.Executed
 }
