@@ -31,7 +31,8 @@ func pauseAfter(took time.Duration) time.Duration {
 	return min(max(sequencePauseMin, sequenceCostFactor*took), sequenceCostMax)
 }
 
-// sequencer gives committed receipts their numbers in the order of events, in one process at a time. It runs every second when idle, and soon after a commit of this process.
+// sequencer gives committed receipts their numbers in the order of events, in one process at a time. It runs
+// every second when idle, and soon after a commit of this process.
 type sequencer struct {
 	journal *journal.Journal
 	signals *signals
