@@ -19,7 +19,7 @@ type callOutcome struct {
 	trace       string        // id of the call's trace
 	lateAnswer  <-chan Result // set when the call still runs; receives its result
 	onAnswered  func()        // set with lateAnswer; to be called after the answer
-	probe       bool          // a probe whose failure does not charge the run's budget; only breakerLeader.runClaimed sets it
+	uncharged   bool          // the failure of a probe that does not charge the run's budget; only breakerLeader.runClaimed sets it
 }
 
 // handlerCaller calls handlers and lookups, within their limits.
@@ -179,7 +179,8 @@ func (c *handlerCaller) trackOutstanding(run Run) (answered func()) {
 	}
 }
 
-// lookup looks up the outcome of a run. The result is unknown when no answer comes in time.
+// lookup looks up the outcome of a run. The result is unknown when no answer comes in time, and NotExecuted
+// only if the family takes it for proof.
 func (c *handlerCaller) lookup(f Family, run Run) (result Result, interrupted bool) {
 	done := c.callWithin(c.baseCtx, f.TimeLimit(), func(ctx context.Context) Result { return f.Lookup(ctx, run) })
 	return done.result, done.interrupted

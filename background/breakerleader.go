@@ -445,7 +445,7 @@ func (l *breakerLeader) runClaimed(d *delivery, claim claimRecord, t *probeCall)
 	slow.Stop()
 	if countsAsFailure(done.result) {
 		l.mu.Lock()
-		done.probe = !l.policy.chargesBudget(time.Now(), t, d.run.BudgetSpent+1 >= d.run.Policy.Normalize().MaxRetryAttempts)
+		done.uncharged = !l.policy.chargesBudget(time.Now(), t, d.run.BudgetSpent+1 >= d.run.Policy.Normalize().MaxRetryAttempts)
 		l.mu.Unlock()
 	}
 	after, err := l.m.recorder.finish(l.family, d.run, done)

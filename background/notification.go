@@ -51,9 +51,9 @@ func (m *Manager) Notify(ctx context.Context, r Run) error {
 // NotifyAsync sends the notification of a committed run without blocking the caller. Only when
 // Redis is slower than the commits and maxAsyncNotifications are being sent, the caller sends
 // it itself, while ctx allows, and so slows down. The sweeper resends a notification that
-// fails, or that is lost when this process dies; only a dead letter then has no archived task,
-// which is a copy. Close waits for the notifications. A remote run is notified of only once it
-// is dead-lettered, so that asynq archives its task.
+// fails, or that is lost when this process dies. A dead letter's notification is not resent: then
+// asynq's archive, only a copy, lacks it. Close waits for the notifications. A remote run is notified
+// of only once it is dead-lettered, so that asynq archives its task.
 func (m *Manager) NotifyAsync(ctx context.Context, r Run) {
 	if r.Remote && r.State.Live() {
 		return

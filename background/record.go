@@ -220,12 +220,12 @@ func lookupView(run Run, done callOutcome) Run {
 	return run
 }
 
-// decideEnding decides how the attempt ends: interrupted, as a probe, or by its result.
+// decideEnding decides how the attempt ends: interrupted, without a charge, or by its result.
 func (r *recorder) decideEnding(run Run, done callOutcome, lookup *Result, now time.Time) (ending, bool) {
 	if done.interrupted {
 		return interruptedEnding(run, done.result, now), false
 	}
-	if done.probe {
+	if done.uncharged {
 		return probeEnding(run, done.result, lookup, now)
 	}
 	return decide(run, done.result, lookup, now)
@@ -243,8 +243,8 @@ func (r *recorder) endTransition(run Run, end ending, done callOutcome, now time
 }
 
 // stillClaimed reports whether the claimed attempt is still the run's current one.
-func stillClaimed(now, claimed Run) bool {
-	return now.State == Running && now.Attempt == claimed.Attempt && now.Token == claimed.Token
+func stillClaimed(current, claimed Run) bool {
+	return current.State == Running && current.Attempt == claimed.Attempt && current.Token == claimed.Token
 }
 
 // awaitLateAnswer records the answer of a call whose attempt ended without it, with the run of

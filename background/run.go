@@ -122,8 +122,9 @@ type Run struct {
 	// in place.
 	OutstandingCalls []int
 
-	UnknownOpen int       // unresolved unknown attempts of the case
-	FirstSentAt time.Time // first claim under the present operation key
+	// Of the case, read and written with its active run:
+	UnknownOpen int       // unresolved unknown attempts
+	FirstSentAt time.Time // of the first claim under the present operation key: nothing was sent before it
 }
 
 // IsActive reports whether the run occupies its retry key and its case.

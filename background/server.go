@@ -93,8 +93,10 @@ func (c *consumer) process(ctx context.Context, task *asynq.Task) error {
 	notificationNumber := notificationNumberOf(name)
 	inFlight, first := c.m.inFlight.acquire(id, notificationNumber)
 	if !first {
+		// Handed off: asynq was told to deliver that run again, and this task may be the one. Newer: other
+		// processes would send the newest notification again if it were acknowledged.
 		if inFlight.isHandedOff() || notificationNumber > inFlight.notificationNumber {
-			return errInFlight // the run in flight may end without a task that delivers it again
+			return errInFlight
 		}
 		return nil
 	}
