@@ -151,7 +151,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a cancel request and its receipt are one commit",
-		Edits:    []Edit{{"postadjudication/internal/journal/transactions.go", "return errCancelNotMarked", "return nil"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/transition.go", "return errCancelNotMarked", "return nil"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARequestToCancelThatComesTooLateLeavesNothing"},
 	},
 	{

@@ -29,17 +29,17 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "fetches with one key are answered one after another",
-		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))", "SELECT hashtextextended($1 || chr(31) || encode($2, 'hex'), 12)"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))", "SELECT hashtextextended($1 || chr(31) || encode($2, 'hex'), 12)"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAFetchThatIsRepeatedAtAnotherServerAtOnceGetsTheSameJob"},
 	},
 	{
 		Name:     "a marked lease is not extended",
-		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "WHERE l.tenant = h.tenant AND l.ended = '' AND", "WHERE l.tenant = h.tenant AND"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "WHERE l.tenant = h.tenant AND l.ended = '' AND", "WHERE l.tenant = h.tenant AND"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAHeartbeatExtendsNoLeaseThatIsMarked"},
 	},
 	{
 		Name:     "a retry makes no second live holder of a fingerprint",
-		Edits:    []Edit{{"postadjudication/internal/journal/uniquejobs.go", "	if err == nil && held {", "	if err == nil && held && false {"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/jobs.go", "	if err == nil && held {", "	if err == nil && held && false {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARetryDoesNotMakeTwoLiveHolders"},
 	},
 	{
@@ -59,12 +59,12 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "a retry waits for the lock of its fingerprint",
-		Edits:    []Edit{{"postadjudication/internal/journal/uniquejobs.go", "	for _, next := range names {", "	for _, next := range names[:0] {"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/jobs.go", "	for _, next := range names {", "	for _, next := range names[:0] {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARetryWaitsForTheLockOfItsFingerprint"},
 	},
 	{
 		Name:     "a fingerprint is held for its time only",
-		Edits:    []Edit{{"postadjudication/internal/journal/uniquejobs.go", "r.live AND (u.until IS NULL OR u.until > $2)", "r.live AND $2::timestamptz IS NOT NULL"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/jobs.go", "r.live AND (u.until IS NULL OR u.until > $2)", "r.live AND $2::timestamptz IS NOT NULL"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARetryIsNotRefusedForAFingerprintThatIsFree"},
 	},
 	{

@@ -75,7 +75,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "a repeated fetch gets what the first one got",
-		Edits:    []Edit{{"postadjudication/internal/journal/leases.go", "	if requests[0].isKeyed() {\n", "	if requests[0].isKeyed() && false {\n"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "	if requests[0].isKeyed() {\n", "	if requests[0].isKeyed() && false {\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchGetsTheSameLeases"},
 	},
 	{
@@ -85,12 +85,12 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "the mark of an ended lease names its attempt",
-		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "WHERE run_id = $1 AND attempt = $4 AND (version = $2", "WHERE run_id = $1 AND $4::int IS NOT NULL AND (version = $2"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "WHERE run_id = $1 AND attempt = $4 AND (version = $2", "WHERE run_id = $1 AND $4::int IS NOT NULL AND (version = $2"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheEndOfALeaseIsNotThatOfTheNextAttempt"},
 	},
 	{
 		Name:     "a heartbeat makes no lease of money shorter",
-		Edits:    []Edit{{"postadjudication/internal/journal/leasesql.go", "THEN greatest(l.length_ms, $4) ELSE $4 END", "THEN $4 ELSE $4 END"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "THEN greatest(l.length_ms, $4) ELSE $4 END", "THEN $4 ELSE $4 END"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAHeartbeatDoesNotEndALeaseBeforeItsOrderMayNoLongerBeExecuted"},
 	},
 	{

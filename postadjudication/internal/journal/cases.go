@@ -51,6 +51,34 @@ func (c *Cases) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, s
 	return *s, err
 }
 
+const activeRunsSQL = `SELECT c.subject, c.run_id FROM recourse.cases c WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = ANY($3)`
+
+// ActiveRuns returns the active runs of cases, by subject. Subjects without a case are left out.
+func (c *Cases) ActiveRuns(ctx context.Context, tenant string, kind Kind, subjects []string) (map[string]background.RunID, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	texts := pg.NewTextColumns(1, len(subjects))
+	for _, s := range subjects {
+		texts.Str(s)
+	}
+	rows, err := c.readDB.QueryContext(ctx, activeRunsSQL, tenant, string(kind), texts.Args()[0])
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	out := make(map[string]background.RunID, len(subjects))
+	for rows.Next() {
+		var subject, id string
+		if err := rows.Scan(&subject, &id); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		if out[subject], err = receipts.ParseRunID(id); err != nil {
+			return nil, err
+		}
+	}
+	return out, pg.Wrap(rows.Err())
+}
+
 const byCaseSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
 
 // Runs reads all runs of a tenant's case, oldest first.
@@ -184,4 +212,41 @@ func (c *Cases) WithTrail(ctx context.Context, tenant string, caseID receipts.Ca
 		return nil, nil, pg.Wrap(err)
 	}
 	return runs, trail, nil
+}
+
+const plainFamilySQL = `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = $1 AND kind = 'plain' AND starts_with(subject, $2))`
+
+// HasTasks reports whether a tenant has ever had a task of a plain family.
+func (c *Cases) HasTasks(ctx context.Context, tenant, family string) (has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	if err := c.readDB.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
+		return false, pg.Wrap(err)
+	}
+	return has, nil
+}
+
+const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
+
+// RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.
+func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	if err := c.readDB.QueryRowContext(ctx, beforeInQueueSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
+		return 0, pg.Wrap(err)
+	}
+	return n, nil
+}
+
+// IsLocked reports whether another transaction holds a lock on a case right now, or the case does not
+// exist. A batch that reads the case at that moment skips it.
+func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	var free bool
+	err := c.batchDB.QueryRowContext(ctx, `SELECT true FROM recourse.cases WHERE id = $1 FOR SHARE SKIP LOCKED`, id.String()).Scan(&free)
+	if errors.Is(err, sql.ErrNoRows) {
+		return true, nil
+	}
+	return false, pg.Wrap(err)
 }

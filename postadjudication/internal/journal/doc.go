@@ -54,11 +54,11 @@
 //
 // Record of a family calls CommitTransition, which decides, chains the receipts and gives the change to a
 // pg.Batcher (transition.go, change.go). Submit does the same with the opening of a case (submit.go). The
-// batcher calls a flush: flushTransitions (transitionsql.go), flushOpens (opensql.go), flushLeaseEnds (leasesql.go)
+// batcher calls a flush: flushTransitions (transitionsql.go), flushOpens (opensql.go), flushLeaseEnds (heldleases.go)
 // for ends of remote attempts, flushHandledDeaths (letterhandlers.go) for deaths that begin handlers. It writes the
 // usual changes with the narrow statement, and the rest with the wide one (narrowwide.go); of deaths that begin
 // handlers it writes all with the wide one. Two more batchers read runs, by findBatch (snapshot.go), and claim runs
-// for remote workers, by LeaseStore.flush (leases.go). What becomes of a row:
+// for remote workers, by LeaseStore.flush (leaseclaims.go). What becomes of a row:
 //
 //	a guard fails, or it is locked  the others are written; CommitTransition reads and decides again, and
 //	                                may wait

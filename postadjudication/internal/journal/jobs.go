@@ -1,9 +1,12 @@
 package journal
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,34 +16,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
 )
-
-const activeRunsSQL = `SELECT c.subject, c.run_id FROM recourse.cases c WHERE c.tenant = $1 AND c.kind = $2 AND c.subject = ANY($3)`
-
-// ActiveRuns returns the active runs of cases, by subject. Subjects without a case are left out.
-func (c *Cases) ActiveRuns(ctx context.Context, tenant string, kind Kind, subjects []string) (map[string]background.RunID, error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	texts := pg.NewTextColumns(1, len(subjects))
-	for _, s := range subjects {
-		texts.Str(s)
-	}
-	rows, err := c.readDB.QueryContext(ctx, activeRunsSQL, tenant, string(kind), texts.Args()[0])
-	if err != nil {
-		return nil, pg.Wrap(err)
-	}
-	defer rows.Close()
-	out := make(map[string]background.RunID, len(subjects))
-	for rows.Next() {
-		var subject, id string
-		if err := rows.Scan(&subject, &id); err != nil {
-			return nil, pg.Wrap(err)
-		}
-		if out[subject], err = receipts.ParseRunID(id); err != nil {
-			return nil, err
-		}
-	}
-	return out, pg.Wrap(rows.Err())
-}
 
 const outputSQL = `SELECT output FROM recourse.runs WHERE id = $1 AND tenant = $2`
 
@@ -155,4 +130,217 @@ func (c *Cases) JobQueues(ctx context.Context, tenant, always string, offset, li
 	}
 	err = c.readDB.SelectContext(ctx, &queues, jobQueuesSQL+` SELECT name, created_at FROM found ORDER BY name OFFSET $3 LIMIT $4`, tenant, always, offset, limit)
 	return queues, total, pg.Wrap(err)
+}
+
+// UniqueSubmission is a submission that is refused, or replaces others, if live jobs have the same
+// fingerprint.
+type UniqueSubmission struct {
+	Submission
+	Fingerprint [32]byte
+	At          time.Time // now
+	Until       time.Time // until when its case holds the fingerprint; zero: without end
+	// Resolve gets the cases of the tenant with that fingerprint, each with its active run, in pages, the
+	// newest first. It returns the changes that end those that conflict, or an error that refuses the
+	// submission.
+	Resolve func(holders []Snapshot) ([]Change, error)
+}
+
+const (
+	fingerprintLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 11))`
+
+	holdersSQL = snapshotSQL + `JOIN recourse.unique_jobs u ON u.case_id = c.id
+WHERE u.tenant = $1 AND u.fingerprint = $2 AND (u.until IS NULL OR u.until > $3) AND r.id = c.run_id AND u.case_id < $4 ORDER BY u.case_id DESC LIMIT $5`
+
+	// holdersPage is how many holders of a fingerprint are read at once.
+	holdersPage = 100
+
+	claimFingerprintSQL = `INSERT INTO recourse.unique_jobs (tenant, fingerprint, case_id, until) VALUES ($1, $2, $3, $4)`
+)
+
+// SubmitUnique opens a case unless a holder of its fingerprint conflicts with it. Whoever reads or
+// claims a fingerprint holds its advisory lock, so that of two submissions one sees the other.
+// Errors are those of Submit, and of Resolve.
+func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *Snapshot, err error) {
+	snap = new(Snapshot)
+	err = j.InSlowPathTx(ctx, failpoint.UniqueJob, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, fingerprintLockSQL, s.Tenant, s.Fingerprint[:]); err != nil {
+			return err
+		}
+		changes, err := s.judge(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for i := range changes {
+			ch, err := chainForCaller(ctx, &changes[i])
+			if err != nil {
+				return unrecordable(err)
+			}
+			switch res, err := applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch); {
+			case err != nil:
+				return err
+			case res != applied:
+				return ErrBusy // the holder changed since it was read
+			}
+		}
+		change, err := s.Open()
+		if err != nil {
+			return err
+		}
+		if snap, err = j.opener.openTx(ctx, tx, change); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, claimFingerprintSQL, s.Tenant, s.Fingerprint[:], snap.Case.ID.String(), nullTime(s.Until))
+		return err
+	})
+	if errors.Is(err, errCaseExists) {
+		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
+		if err != nil {
+			return seen, pg.Wrap(err)
+		}
+		if seen.Run.ID == s.Run {
+			return seen, nil
+		}
+		_, err = s.Decide(seen)
+		return seen, err
+	}
+	return snap, err
+}
+
+// judge reads the holders of the fingerprint, and returns the changes that take them out of the way.
+func (s *UniqueSubmission) judge(ctx context.Context, tx *sql.Tx) (changes []Change, err error) {
+	for before := uuid.Max; ; {
+		holders, err := snapshots(ctx, tx, holdersSQL, s.Tenant, s.Fingerprint[:], s.At, before.String(), holdersPage)
+		var unreadables unreadable
+		if errors.As(err, &unreadables) {
+			for _, u := range unreadables { // it holds its fingerprint, whatever its policy is
+				holders = append(holders, u.partial)
+			}
+		} else if err != nil {
+			return nil, err
+		}
+		more, err := s.Resolve(holders)
+		if err != nil {
+			return nil, err
+		}
+		if changes = append(changes, more...); len(holders) < holdersPage {
+			return changes, nil
+		}
+		for i := range holders {
+			if id := uuid.UUID(holders[i].Case.ID); bytes.Compare(id[:], before[:]) < 0 {
+				before = id
+			}
+		}
+	}
+}
+
+// ErrFingerprintHeld means that another live run holds the fingerprint of the case.
+var ErrFingerprintHeld = errors.New("journal: another run holds the fingerprint")
+
+const (
+	forkedFingerprintsSQL = `SELECT tenant, fingerprint FROM recourse.unique_jobs WHERE case_id = ANY($1::uuid[])`
+
+	changeFingerprintSQL = `UPDATE recourse.unique_jobs SET fingerprint = $1 WHERE case_id = $2`
+
+	liveHolderSQL = `FROM recourse.unique_jobs own JOIN recourse.unique_jobs u ON u.tenant = own.tenant AND u.fingerprint = own.fingerprint AND u.case_id <> own.case_id
+JOIN recourse.cases c ON c.id = u.case_id JOIN recourse.runs r ON r.id = c.run_id
+WHERE own.case_id = ANY($1::uuid[]) AND r.live AND (u.until IS NULL OR u.until > $2)`
+)
+
+// fingerprints are those of unique jobs whose forks are written by one transaction.
+type fingerprints struct {
+	cases []any // one array of ids; nil: none is unique
+	at    time.Time
+}
+
+// lockFingerprints locks the fingerprints of the forks of remote runs among changes, before they are
+// written. No other transaction adds or forks a job with one of them until the commit.
+func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange) (out fingerprints, err error) {
+	ids := pg.NewTextColumns(1, len(changes))
+	var names, changed []tenantFingerprint
+	n := 0
+	for _, ch := range changes {
+		if !ch.forksRemoteRun() {
+			continue
+		}
+		ids.ID(ch.After.Case.ID)
+		out.at = ch.NewRun.DueAt
+		n++
+		if ch.Fingerprint != nil {
+			changed = append(changed, tenantFingerprint{ch.NewRun.Tenant, ch.Fingerprint[:]})
+		}
+	}
+	if n == 0 {
+		return fingerprints{}, nil
+	}
+	if names, err = forkedFingerprints(ctx, tx, ids); err != nil || len(names) == 0 {
+		return fingerprints{}, err
+	}
+	names = append(names, changed...)
+	slices.SortFunc(names, func(a, b tenantFingerprint) int {
+		return cmp.Or(cmp.Compare(a.tenant, b.tenant), bytes.Compare(a.fingerprint, b.fingerprint))
+	})
+	for _, next := range names {
+		if _, err := tx.ExecContext(ctx, fingerprintLockSQL, next.tenant, next.fingerprint); err != nil {
+			return out, err
+		}
+	}
+	out.cases = ids.Args()
+	return out, nil
+}
+
+// claim gives the cases whose forks were written the fingerprints that the forks change. It returns
+// ErrFingerprintHeld if another case with one of the fingerprints has a live run.
+func (f fingerprints) claim(ctx context.Context, tx *sql.Tx, changes []*chainedChange, results []result) error {
+	if f.cases == nil {
+		return nil
+	}
+	for i, ch := range changes {
+		if results[i] != applied || ch.Fingerprint == nil {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, changeFingerprintSQL, ch.Fingerprint[:], ch.After.Case.ID.String()); err != nil {
+			return err
+		}
+	}
+	var held bool
+	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT `+liveHolderSQL+`)`, f.cases[0], f.at).Scan(&held)
+	if err == nil && held {
+		err = ErrFingerprintHeld
+	}
+	return err
+}
+
+type tenantFingerprint struct {
+	tenant      string
+	fingerprint []byte
+}
+
+func forkedFingerprints(ctx context.Context, tx *sql.Tx, cases *pg.TextColumns) (out []tenantFingerprint, err error) {
+	rows, err := tx.QueryContext(ctx, forkedFingerprintsSQL, cases.Args()...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var next tenantFingerprint
+		if err := rows.Scan(&next.tenant, &next.fingerprint); err != nil {
+			return nil, err
+		}
+		out = append(out, next)
+	}
+	return out, rows.Err()
+}
+
+// FingerprintHolder returns the subject of another case with the fingerprint of a case and a live run;
+// empty if there is none.
+func (c *Cases) FingerprintHolder(ctx context.Context, id receipts.CaseID, at time.Time) (subject string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	ids := pg.NewTextColumns(1, 1)
+	ids.ID(id)
+	err = c.readDB.QueryRowContext(ctx, `SELECT c.subject `+liveHolderSQL+` ORDER BY c.id LIMIT 1`, ids.Args()[0], at).Scan(&subject)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return subject, pg.Wrap(err)
 }

@@ -3,11 +3,13 @@ package journal
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
@@ -116,8 +118,8 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 		return nil, err
 	}
 	// Each batcher writes by the flush that is named here: flushTransitions in transitionsql.go, flushLeaseEnds in
-	// leasesql.go, flushHandledDeaths in letterhandlers.go, flushOpens in opensql.go, LeaseStore.flush in leases.go,
-	// findBatch in snapshot.go.
+	// heldleases.go, flushHandledDeaths in letterhandlers.go, flushOpens in opensql.go, LeaseStore.flush in
+	// leaseclaims.go, findBatch in snapshot.go.
 	j.transitions = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushTransitions)
 	j.Leases.claims = pg.NewBatcher(func(c *Claim) *Claim { return c }, j.Leases.flush)
 	j.leaseEnds = pg.NewBatcher(func(ch *chainedChange) receipts.CaseID { return ch.After.Case.ID }, j.flushLeaseEnds)
@@ -275,3 +277,38 @@ func (j *Journal) Reads() *sql.DB { return j.readDB.DB }
 // Ping checks that the database answers. It waits for none of the connections of reads, which callers may keep
 // for long.
 func (j *Journal) Ping(ctx context.Context) error { return j.batchDB.PingContext(ctx) }
+
+// InSlowPathTx runs a transaction on a slow path, between its two failpoints. If it returns
+// an error nothing was written, except that the answer of the commit may be lost.
+func (s *shared) InSlowPathTx(ctx context.Context, point string, do func(context.Context, *sql.Tx) error) (err error) {
+	if !s.txPath.Acquire(ctx) {
+		return ErrBusy
+	}
+	defer s.txPath.Release()
+	return s.InTx(ctx, s.txPath.DB, point, do)
+}
+
+// InTx is InSlowPathTx on another pool. Its statements must not wait for locks.
+func (s *shared) InTx(ctx context.Context, db *sql.DB, point string, do func(context.Context, *sql.Tx) error) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pg.StatementTimeout)
+	defer cancel()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return pg.Wrap(err)
+	}
+	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
+	if err := do(ctx, tx); err != nil {
+		if pg.IsContention(err) {
+			return ErrBusy
+		}
+		return err
+	}
+	failpoint.Hit(failpoint.JournalBefore, point)
+	err = tx.Commit()
+	failpoint.Hit(failpoint.JournalAfter, point)
+	if err != nil {
+		return pg.Wrap(err)
+	}
+	s.SignalCommitted()
+	return nil
+}

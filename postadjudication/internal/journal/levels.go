@@ -8,7 +8,6 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Levels are counts over all tenants at one moment.
@@ -136,31 +135,6 @@ func (l *Levels) measureLetters(ctx context.Context, tx *sql.Tx) error {
 		}
 	}
 	return rows.Err()
-}
-
-const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
-
-// RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.
-func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	if err := c.readDB.QueryRowContext(ctx, beforeInQueueSQL, r.Queue, r.DueAt, r.ID.String(), most).Scan(&n); err != nil {
-		return 0, pg.Wrap(err)
-	}
-	return n, nil
-}
-
-// IsLocked reports whether another transaction holds a lock on a case right now, or the case does not
-// exist. A batch that reads the case at that moment skips it.
-func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	var free bool
-	err := c.batchDB.QueryRowContext(ctx, `SELECT true FROM recourse.cases WHERE id = $1 FOR SHARE SKIP LOCKED`, id.String()).Scan(&free)
-	if errors.Is(err, sql.ErrNoRows) {
-		return true, nil
-	}
-	return false, pg.Wrap(err)
 }
 
 // Unserved is the number of live runs in a queue that no process serves.

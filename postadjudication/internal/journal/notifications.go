@@ -9,7 +9,6 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 const waitingColumns = `
@@ -129,17 +128,4 @@ func (n *Notifications) RunStatuses(ctx context.Context, ids []background.RunID)
 		return nil, pg.Wrap(err)
 	}
 	return out, nil
-}
-
-const deliveryReceiptSQL = `SELECT EXISTS (SELECT FROM recourse.receipts
-WHERE case_id = $1 AND run_id = $2 AND subtype = $3 AND body::json -> 'payload' ->> 'dispatch_reference' = $4)`
-
-// HasDeliveryReceipt reports whether the run's case has a receipt of a subtype for a
-// dispatch reference.
-func (r *Receipts) HasDeliveryReceipt(ctx context.Context, run background.Run, subtype receipts.Subtype, dispatch string) (found bool, err error) {
-	err = r.readDB.QueryRowContext(ctx, deliveryReceiptSQL, run.Case.String(), run.ID.String(), string(subtype), dispatch).Scan(&found)
-	if err != nil {
-		return false, pg.Wrap(err)
-	}
-	return found, nil
 }

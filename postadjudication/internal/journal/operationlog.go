@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -186,4 +187,64 @@ func lockOperationLog(ctx context.Context, tx *sql.Tx, tenant string, log Operat
 	var id uuid.UUID
 	err = tx.QueryRowContext(ctx, `SELECT case_id FROM recourse.operation_logs WHERE tenant = $1 AND subject = $2 FOR NO KEY UPDATE`, tenant, string(log)).Scan(&id)
 	return receipts.CaseID(id), err
+}
+
+// appendReceipt writes a receipt into a case without runs, by the statements that write all
+// receipts. It opens the case with the first receipt. The caller holds the row that the
+// case is about, so that nobody else writes to the case meanwhile.
+func appendReceipt(ctx context.Context, tx *sql.Tx, opsCase Case, draft receipts.Draft) error {
+	before := opsCase
+	var link []byte
+	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 FOR NO KEY UPDATE`, opsCase.ID.String()).Scan(&before.Head.Seq, &link)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	copy(before.Head.Link[:], link)
+	ch, err := chainForCaller(ctx, &Change{Before: &Snapshot{Case: before}, After: &Snapshot{Case: opsCase}, Drafts: []receipts.Draft{draft}})
+	if err != nil {
+		return err
+	}
+	if ch.isOpening() {
+		opened, err := applyWideOpen(ctx, tx, withSubjectLock(wideOpenSQL), ch)
+		if err == nil && opened.result != applied {
+			err = fmt.Errorf("the case of %s exists, but its row does not", opsCase.Subject)
+		}
+		return err
+	}
+	res, err := applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch)
+	if err == nil && res != applied {
+		err = fmt.Errorf("the case of %s was changed by another transaction", opsCase.Subject)
+	}
+	return err
+}
+
+// appendCaseReceiptSQL adds a receipt to a case in which nothing else changes.
+const appendCaseReceiptSQL = `
+WITH case_write AS (
+  UPDATE recourse.cases SET last_seq = $2::bigint, last_link = $10::bytea WHERE id = $1::uuid RETURNING id
+), receipt AS (
+  INSERT INTO recourse.receipts (` + receiptColumns + `)
+  SELECT $1::uuid, $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::text, $8::timestamptz, $9::text, $10::bytea FROM case_write RETURNING case_id, seq, tenant
+)` + outboxSQL
+
+// appendCaseReceipt adds a receipt to a case with runs. It returns sql.ErrNoRows if the
+// tenant has no such case, or if the case has no runs: there each receipt is a change of
+// what the case is about.
+func appendCaseReceipt(ctx context.Context, tx *sql.Tx, tenant string, id receipts.CaseID, draft receipts.Draft) error {
+	head := receipts.Head{}
+	var link []byte
+	err := tx.QueryRowContext(ctx, `SELECT last_seq, last_link FROM recourse.cases WHERE id = $1 AND tenant = $2 AND kind <> 'operations' FOR NO KEY UPDATE`, id.String(), tenant).Scan(&head.Seq, &link)
+	if err != nil {
+		return err
+	}
+	copy(head.Link[:], link)
+	drafts := []receipts.Draft{draft}
+	markSelfDeclared(ctx, drafts)
+	chained, _, err := receipts.Chain(id, tenant, head, drafts...)
+	if err != nil {
+		return fmt.Errorf("journal: chain receipts: %w", err)
+	}
+	r := chained[0]
+	_, err = tx.ExecContext(ctx, appendCaseReceiptSQL, id.String(), r.Seq, nullableRunID(r.Run), r.Tenant, string(r.Source), string(r.Subtype), r.Actor, r.At, string(r.Body), r.Link[:])
+	return err
 }

@@ -2,11 +2,13 @@ package journal
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // CommitTransition makes one transition of a run: it decides on the cached or stored snapshot, writes
@@ -203,3 +205,37 @@ func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, ch *chained
 	}
 	return applied, nil
 }
+
+const requestCancelSQL = `
+UPDATE recourse.runs SET cancel_requested = true, cancel_by = $3, cancel_reason = $4
+WHERE id = $1 AND tenant = $2 AND state = 'running' AND NOT cancel_requested`
+
+// RequestCancel marks a running run to be cancelled when its attempt ends, and writes the
+// receipt with actor and reason, in one commit. It reports whether it set the mark; false
+// if the run no longer runs or is marked already: then nothing is written. The mark is a
+// guard of every transition that ends the attempt.
+func (j *Journal) RequestCancel(ctx context.Context, run background.Run, draft receipts.Draft) (bool, error) {
+	draft.Run, draft.Subtype = run.ID, receipts.CancelRequested
+	err := j.InSlowPathTx(ctx, failpoint.CancelRequest, func(ctx context.Context, tx *sql.Tx) error {
+		// The receipt comes first: it locks the case, and cases are locked before runs.
+		if err := appendCaseReceipt(ctx, tx, run.Tenant, run.Case, draft); err != nil {
+			return err
+		}
+		done, err := tx.ExecContext(ctx, requestCancelSQL, run.ID.String(), run.Tenant, draft.Actor, draft.Payload.Reason)
+		if err != nil {
+			return err
+		}
+		if n, err := done.RowsAffected(); n == 1 || err != nil {
+			return err
+		}
+		return errCancelNotMarked
+	})
+	if errors.Is(err, errCancelNotMarked) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// errCancelNotMarked rolls back the receipt of a request that came too late or repeats
+// another.
+var errCancelNotMarked = errors.New("journal: the run is not running or has a cancel request")

@@ -160,3 +160,39 @@ func (u unreadable) Error() string {
 
 // Is matches background.ErrUnreadable: all other runs are readable.
 func (u unreadable) Is(target error) bool { return target == background.ErrUnreadable }
+
+// leftOut are the runs that could not be claimed although they are due, such as those of a newer
+// version. They are tried again after leftOutFor, so that they do not keep a queue from moving.
+type leftOut struct {
+	mu    sync.Mutex
+	since map[background.RunID]time.Time
+}
+
+const (
+	leftOutFor = time.Minute
+	maxLeftOut = 1000 // a run beyond them is picked again and again, and skipped each time
+)
+
+func (o *leftOut) add(id background.RunID, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.since == nil {
+		o.since = map[background.RunID]time.Time{}
+	}
+	if len(o.since) < maxLeftOut {
+		o.since[id] = now
+	}
+}
+
+func (o *leftOut) now(now time.Time) (ids []background.RunID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, since := range o.since {
+		if now.Sub(since) > leftOutFor {
+			delete(o.since, id)
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/internal/failpoint"
-	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -159,91 +158,4 @@ func updatePolicyRow(ctx context.Context, tx *sql.Tx, p Policy, changes string) 
 	return appendReceipt(ctx, tx, opsCase, receipts.Draft{Subtype: receipts.PolicyChanged, Actor: p.Actor, At: p.At, Payload: receipts.Payload{
 		Family: p.Family, Policy: p.Encoded(), Changes: changes, Reason: p.Reason,
 	}})
-}
-
-const plainFamilySQL = `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = $1 AND kind = 'plain' AND starts_with(subject, $2))`
-
-// HasTasks reports whether a tenant has ever had a task of a plain family.
-func (c *Cases) HasTasks(ctx context.Context, tenant, family string) (has bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	if err := c.readDB.QueryRowContext(ctx, plainFamilySQL, tenant, family+":").Scan(&has); err != nil {
-		return false, pg.Wrap(err)
-	}
-	return has, nil
-}
-
-// PeopleLog has the receipts of changes to the number of people required.
-const PeopleLog OperationLog = stored.PeopleLog
-
-// People is the number of people required to state a finding or free money of a tenant by
-// hand.
-type People struct {
-	Tenant string    `db:"tenant"`
-	People int       `db:"people"`
-	Actor  string    `db:"actor"` // who set it; empty if it was never set
-	Reason string    `db:"reason"`
-	At     time.Time `db:"at"`
-}
-
-// DefaultPeople is the number required unless another was set.
-const DefaultPeople = stored.DefaultPeople
-
-const peopleSQL = `SELECT tenant, people, actor, reason, at FROM recourse.people `
-
-// PeopleStore keeps who may act for a tenant alone, and what needs a second person.
-type PeopleStore struct {
-	*shared
-}
-
-// Get returns the number in force for a tenant.
-func (p *PeopleStore) Get(ctx context.Context, tenant string) (People, error) {
-	found, err := p.selectPeople(ctx, `WHERE tenant = $1`, tenant)
-	if err != nil || len(found) == 0 {
-		return People{Tenant: tenant, People: DefaultPeople}, err
-	}
-	return found[0], nil
-}
-
-// OnePersonTenants lists the tenants for whose money one person is enough.
-func (p *PeopleStore) OnePersonTenants(ctx context.Context) ([]People, error) {
-	return p.selectPeople(ctx, `WHERE people = 1 ORDER BY tenant`)
-}
-
-func (p *PeopleStore) selectPeople(ctx context.Context, where string, args ...any) (found []People, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
-	defer cancel()
-	if err := p.readDB.SelectContext(ctx, &found, peopleSQL+where, args...); err != nil {
-		return nil, pg.Wrap(err)
-	}
-	for i := range found {
-		found[i].At = found[i].At.UTC()
-	}
-	return found, nil
-}
-
-// Set changes the number, and writes the receipt in the same commit. If the number is
-// the same already, nothing is written. It returns what is in force.
-func (p *PeopleStore) Set(ctx context.Context, next People, draft receipts.Draft) (now People, err error) {
-	draft.Subtype = receipts.PeopleChanged
-	err = p.InSlowPathTx(ctx, failpoint.ApprovalsRequired, func(ctx context.Context, tx *sql.Tx) error {
-		set, err := tx.ExecContext(ctx, `INSERT INTO recourse.people AS p (tenant, people, actor, reason, at) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (tenant) DO UPDATE SET people = excluded.people, actor = excluded.actor, reason = excluded.reason, at = excluded.at
-			WHERE p.people <> excluded.people`, next.Tenant, next.People, next.Actor, next.Reason, next.At)
-		if err != nil {
-			return err
-		}
-		n, err := set.RowsAffected()
-		switch {
-		case err != nil:
-			return err
-		case n == 0:
-			return ErrNoChange
-		}
-		return AppendOperation(ctx, tx, next.Tenant, PeopleLog, draft)
-	})
-	if errors.Is(err, ErrNoChange) {
-		return p.Get(ctx, next.Tenant)
-	}
-	return next, err
 }

@@ -239,6 +239,13 @@ func claimedRun(run background.Run, held lease.Lease, openedAt time.Time) backgr
 	return claimed
 }
 
+var (
+	fetchKeyLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))`
+
+	keyedLeasesSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + `, first.at` + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
+WHERE l.tenant = $1 AND l.fetch_key = $2 AND l.ended = '' AND r.state = 'running' ORDER BY r.id`
+)
+
 // givenBefore returns the runs that a fetch with the same key got and whose leases are still held. It
 // waits until no other one is being answered by another process.
 func (l *LeaseStore) givenBefore(ctx context.Context, tx *sql.Tx, want lease.Want) (out []background.Claimed, err error) {
@@ -340,6 +347,34 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 	return all
 }
 
+// dueRemoteSQL locks due remote runs of queues and reads them. It skips runs that another
+// transaction has locked, and never waits. The priorities of a queue are walked from the highest on,
+// each from its earliest run to the first that is not due yet: runs that are due later cost nothing.
+// No run is read after maxPickedBytes of payloads.
+//
+// $1 tenants · $2 queues · $3 numbers of runs wanted · $4 now · $5 runs to leave out · $6 bytes
+// returns the number of the queue, then a row of snapshotSQL, then when the case was opened
+const dueRemoteSQL = `
+WITH RECURSIVE w AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[],$2::text[],$3::int[]) WITH ORDINALITY AS w(tenant,queue,wanted,n)
+), level AS (
+  SELECT w.n, w.tenant, w.queue, w.wanted, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue
+    AND r.fetchable ORDER BY r.priority DESC LIMIT 1) AS priority FROM w
+  UNION ALL
+  SELECT v.n, v.tenant, v.queue, v.wanted, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority < v.priority
+    AND r.fetchable ORDER BY r.priority DESC LIMIT 1) FROM level v WHERE v.priority IS NOT NULL
+), picked AS MATERIALIZED (
+  SELECT w.n, x.* FROM w CROSS JOIN LATERAL (
+    SELECT y.* FROM level v CROSS JOIN LATERAL (
+      SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.fetchable
+        AND r.due_at <= $4 AND (r.expires_at IS NULL OR r.expires_at > $4) AND r.id <> ALL ($5::uuid[]) AND NOT ` + pausedByBreakerSQL + `
+      ORDER BY r.due_at, r.id LIMIT v.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
+    WHERE v.n = w.n LIMIT w.wanted) x
+), sized AS (
+  SELECT n, id, sum(size) OVER (ORDER BY n, priority DESC, due_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM picked
+)
+SELECT ` + snapshotColumns + `, ` + termsColumns + `, first.at, p.n` + snapshotTables + ` JOIN sized p ON p.id = r.id AND coalesce(p.bytes_before, 0) < $6` + termsJoin
+
 // due executes dueRemoteSQL and gives the runs of each queue to its requests, in order. It leaves out
 // those that were picked in an earlier round: the transaction's own locks do not hide them.
 func (l *LeaseStore) due(ctx context.Context, statement pg.Querier, queues []queueWant, at time.Time, maxBytes int, earlier []pick) ([]pick, error) {
@@ -401,38 +436,43 @@ func compareFetched(a, b *background.Run) int {
 	return slices.Compare(a.ID[:], b.ID[:])
 }
 
-// leftOut are the runs that could not be claimed although they are due, such as those of a newer
-// version. They are tried again after leftOutFor, so that they do not keep a queue from moving.
-type leftOut struct {
-	mu    sync.Mutex
-	since map[background.RunID]time.Time
-}
+// leaseClaimSQL writes the claims of remote runs with their leases. The transaction has picked the
+// runs; the guards are those of every transition.
+var leaseClaimSQL = `WITH ` + narrowTransition{
+	parameters: leaseClaimParameters, first: 1,
+	guard: `r.remote AND b.new_state = 'running'`,
+	more: `, new_lease AS (
+  INSERT INTO recourse.leases (run_id, tenant, worker, attempt, at, length_ms, limit_ms, fetch_key) SELECT run, tenant, holder, attempt_count, at, length_ms, limit_ms, fetch_key FROM ok
+)`,
+}.sql()
 
-const (
-	leftOutFor = time.Minute
-	maxLeftOut = 1000 // a run beyond them is picked again and again, and skipped each time
+var (
+	leaseClaimParameters = slices.Concat(narrowTransitionParameters, leasesTable.of("worker AS holder", "length_ms", "limit_ms", "fetch_key"))
+	leaseClaimColumns    = leaseClaimParameters.layout()
 )
 
-func (o *leftOut) add(id background.RunID, now time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.since == nil {
-		o.since = map[background.RunID]time.Time{}
-	}
-	if len(o.since) < maxLeftOut {
-		o.since[id] = now
-	}
+// givenLease is a lease with the key of the fetch that gives it; the key is zero if it has none.
+type givenLease struct {
+	lease.Lease
+	key lease.FetchKey
 }
 
-func (o *leftOut) now(now time.Time) (ids []background.RunID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for id, since := range o.since {
-		if now.Sub(since) > leftOutFor {
-			delete(o.since, id)
-			continue
+// applyLeaseClaims executes leaseClaimSQL and returns the result of each row.
+func applyLeaseClaims(ctx context.Context, q pg.Querier, changes []*chainedChange, leases []givenLease) ([]result, error) {
+	out := make([]result, len(changes))
+	c := leaseClaimColumns.Get()
+	for i, ch := range changes {
+		addNarrowTransition(c, ch)
+		c.Str(leases[i].Worker)
+		c.Int4(int(leases[i].Length.Milliseconds()))
+		c.Int4(int(leases[i].Limit.Milliseconds()))
+		if leases[i].key == (lease.FetchKey{}) {
+			c.Null()
+		} else {
+			c.Bytes(leases[i].key[:])
 		}
-		ids = append(ids, id)
 	}
-	return ids
+	err := scanRowNumbers(ctx, q, len(changes), c.Args(), func(n int, _ int64) { out[n-1] = applied })
+	leaseClaimColumns.Put(c)
+	return out, err
 }
