@@ -25,11 +25,11 @@ type RebuildRequest struct {
 
 // Rebuilt counts what a rebuild of the index checked and corrected.
 type Rebuilt struct {
-	Scanned     int `json:"letters"` // dead letters checked
-	Inserted    int `json:"made"`    // missing rows
-	Updated     int `json:"changed"` // rows that differed
-	Removed     int `json:"removed"` // rows without a dead letter
-	FacetGroups int `json:"shapes"`  // counts and facet groups that differed
+	Scanned     int `json:"letters"`      // dead letters checked
+	Inserted    int `json:"inserted"`     // missing rows
+	Updated     int `json:"changed"`      // rows that differed
+	Removed     int `json:"removed"`      // rows without a dead letter
+	FacetGroups int `json:"facet_groups"` // counts and facet groups that differed
 }
 
 func (r Rebuilt) sum(s search.RebuildResult) Rebuilt {
@@ -68,7 +68,7 @@ func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt
 }
 
 func rebuildText(r search.RebuildResult) string {
-	return fmt.Sprintf("%d rows made, %d changed, %d removed; %d counts changed", r.Added, r.Changed, r.Removed, r.FacetGroups)
+	return fmt.Sprintf("%d rows inserted, %d changed, %d removed; %d counts changed", r.Added, r.Changed, r.Removed, r.FacetGroups)
 }
 
 // Intervals of the projector. Every read of letters brings the index up to date first, so

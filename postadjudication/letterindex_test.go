@@ -64,7 +64,7 @@ func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 	if err := r.DB.QueryRow(`SELECT string_agg(actor || ' ' || body, '; ') FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt' AND tenant = 'acme'`).Scan(&report); err != nil {
 		t.Fatal(err)
 	}
-	for _, words := range []string{"user:ada", "rows are missing", "2 rows made, 2 changed, 0 removed", "0 rows made, 0 changed, 1 removed"} {
+	for _, words := range []string{"user:ada", "rows are missing", "2 rows inserted, 2 changed, 0 removed", "0 rows inserted, 0 changed, 1 removed"} {
 		if !strings.Contains(report, words) {
 			t.Errorf("no receipt says %q: %s", words, report)
 		}

@@ -186,7 +186,7 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 			}
 		})
 	}
-	r.WaitQuery("the lane is full", `SELECT count(*) >= 4 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	r.WaitQuery("the slow path is full", `SELECT count(*) >= 4 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	for range 10 {
 		if _, err := r.As("other", "user:ada").DeadLetters.Hold(ctx, free.Run, "court"); err != nil {
 			t.Errorf("hold: %v", err)

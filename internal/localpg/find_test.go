@@ -72,11 +72,11 @@ func TestFindKeepsItsOrder(t *testing.T) {
 	}
 }
 
-func TestErrNotFoundIsOneLineWithEveryCure(t *testing.T) {
+func TestErrNotFoundIsOneLineWithEveryRemedy(t *testing.T) {
 	t.Parallel()
-	for _, cure := range []string{"apt-get", "brew", "dnf", "PG_BINDIR"} {
-		if !strings.Contains(ErrNotFound.Error(), cure) {
-			t.Errorf("%s is not mentioned", cure)
+	for _, remedy := range []string{"apt-get", "brew", "dnf", "PG_BINDIR"} {
+		if !strings.Contains(ErrNotFound.Error(), remedy) {
+			t.Errorf("%s is not mentioned", remedy)
 		}
 	}
 	if strings.Contains(ErrNotFound.Error(), "\n") {

@@ -17,7 +17,7 @@ func TestRebuildReportsWhatItCorrected(t *testing.T) {
 	said := p.Run("", "dlq", "rebuild", "--all-tenants", "--actor", "user:ada", "--reason", "rows are missing", "--json")
 	said.Check(t, "all", 0, "")
 	one := said.Object(t)["tenants"].([]any)[0].(map[string]any)
-	if one["tenant"] != "acme" || one["made"] != 0.0 || one["removed"] != 0.0 {
+	if one["tenant"] != "acme" || one["inserted"] != 0.0 || one["facet_groups"] != 0.0 || one["removed"] != 0.0 {
 		t.Errorf("%v", one)
 	}
 	p.Run("", "dlq", "rebuild", "--tenant", "acme", "--actor", "user:ada", "--reason", "rows are missing").Check(t, "for people", 0, "")

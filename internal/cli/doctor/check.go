@@ -26,15 +26,15 @@ const (
 type Check struct {
 	Name    string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
-	Result  string  `json:"result"`         // what was found
-	Remedy  string  `json:"cure,omitempty"` // what to do; empty if the verdict is Fine
+	Result  string  `json:"result"`           // what was found
+	Remedy  string  `json:"remedy,omitempty"` // what to do; empty if the verdict is Fine
 }
 
 func fine(name, result string) Check { return Check{Name: name, Verdict: Fine, Result: result} }
 
-func hint(name, result, cure string) Check { return Check{name, Hint, result, cure} }
+func hint(name, result, remedy string) Check { return Check{name, Hint, result, remedy} }
 
-func wrong(name, result, cure string) Check { return Check{name, Wrong, result, cure} }
+func wrong(name, result, remedy string) Check { return Check{name, Wrong, result, remedy} }
 
 // Healthy reports whether nothing is wrong; hints don't count.
 func Healthy(checks []Check) bool {
@@ -146,8 +146,8 @@ func checkCalled(ctx context.Context, service *postadjudication.Service) Check {
 
 // errorCheck returns the check of an error whose text is "problem; fix".
 func errorCheck(name string, err, kind error) Check {
-	what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), kind.Error()+": "), "; ")
-	return wrong(name, what, strings.TrimPrefix(cure, "run: "))
+	what, remedy, _ := strings.Cut(strings.TrimPrefix(err.Error(), kind.Error()+": "), "; ")
+	return wrong(name, what, strings.TrimPrefix(remedy, "run: "))
 }
 
 // checkRedisOwner checks whether the Redis belongs to this database.
@@ -155,8 +155,8 @@ func checkRedisOwner(ctx context.Context, service *postadjudication.Service) Che
 	const name = "Redis of this database"
 	switch err := service.Health().CheckRedis(ctx); {
 	case errors.Is(err, postadjudication.ErrRedis):
-		what, cure, _ := strings.Cut(strings.TrimPrefix(err.Error(), postadjudication.ErrRedis.Error()+": "), ": ")
-		return wrong(name, what, cure)
+		what, remedy, _ := strings.Cut(strings.TrimPrefix(err.Error(), postadjudication.ErrRedis.Error()+": "), ": ")
+		return wrong(name, what, remedy)
 	case err != nil:
 		return wrong(name, err.Error(), "see the other checks of Postgres")
 	}
