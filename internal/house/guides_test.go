@@ -76,6 +76,16 @@ func TestGoThatDoesNotCompileIsFound(t *testing.T) {
 // guideSnippets returns the blocks of Go in every guide.
 func guideSnippets(t *testing.T) (out []snippet) {
 	t.Helper()
+	for file, text := range guides(t) {
+		out = append(out, blocks(file, text)...)
+	}
+	return out
+}
+
+// guides returns the text of every page in Markdown, by the name of its file.
+func guides(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(p) != ".md" {
@@ -86,7 +96,7 @@ func guideSnippets(t *testing.T) (out []snippet) {
 			return err
 		}
 		file, err := filepath.Rel(root, p)
-		out = append(out, blocks(filepath.ToSlash(file), string(text))...)
+		out[filepath.ToSlash(file)] = string(text)
 		return err
 	})
 	if err != nil {

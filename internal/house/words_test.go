@@ -31,11 +31,12 @@ var coined = map[string]string{
 	"seal": "chain", "seals": "chains", "sealed": "chained", "sealing": "chaining",
 	"sighting": "observation", "sightings": "observations", "outofband": "tampering",
 	"kase": "case", "desked": "annotated", "unwarned": "unannounced", "overfull": "over the count", "untold": "not yet reported",
-	"ailing": "failing", "waker": "wake-up listener", "dunno": "unknown",
+	"ailing": "failing", "waker": "wake-up listener", "dunno": "unknown", "cure": "remedy", "cures": "remedies",
 }
 
 // coinedNames are ordinary English, and coined as identifiers. They stand in no identifier but
-// the name of a test, which is a sentence.
+// the name of a test, which is a sentence. The names in the tag of a field, and what a guide
+// has between backticks, are identifiers.
 var coinedNames = map[string]string{
 	"hush": "drain",
 	"tell": "report, log, publish or append", "tells": "reports", "told": "reported", "teller": "reporter",
@@ -62,10 +63,14 @@ type allowance struct {
 // sqlText is a text that has words of SQL, or a column of a table in it.
 var sqlText = regexp.MustCompile(`\b(SELECT|UPDATE|INSERT|DELETE|FROM|WHERE|AND|OR|SET|VALUES|RETURNING|CASE|CREATE|ALTER|JOIN|ORDER BY|AS|INTO|TABLE)\b|\b[a-z]\.[a-z_]+( =|,)|^\x60db:|json:"`)
 
+// tagNames are the names in the tag of a field that the field has outside of Go.
+var tagNames = regexp.MustCompile(`\b(?:json|db|yaml|query|path|header):"([^",]+)`)
+
 const storedName = "stored in receipts, cases and settings, or read by programs of users"
 
 var allowances = []allowance{
 	{"kase", "", `(?:\w+\.)?kase`, true, "case is a word of SQL"},
+	{"desk", "cmd/recourse/README.md", `service:desk`, false, "an example of what a user may call a program"},
 }
 
 // use is a word where it stands.
@@ -122,6 +127,11 @@ func uses(s source) (out []use) {
 				add([]map[string]string{coined}, lit.Value[found[0]:found[1]], lit.Pos()+token.Pos(found[0]), sqlText.MatchString(lit.Value))
 			}
 		}
+		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+			for _, found := range tagNames.FindAllStringSubmatchIndex(field.Tag.Value, -1) {
+				add([]map[string]string{coinedNames}, field.Tag.Value[found[2]:found[3]], field.Tag.Pos()+token.Pos(found[2]), false)
+			}
+		}
 		return true
 	})
 	return out
@@ -149,6 +159,37 @@ func usesInSQL(name, text string) (out []use) {
 	return out
 }
 
+// usesInGuide returns every coined word of a guide.
+func usesInGuide(name, text string) (out []use) {
+	block := false
+	for n, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			block = !block
+			continue
+		}
+		for i, part := range strings.Split(line, "`") {
+			for _, found := range pieces.FindAllString(part, -1) {
+				found = strings.TrimSuffix(found, ":")
+				for _, w := range words(found) {
+					instead, coined := coined[w]
+					if name, ordinary := coinedNames[w]; !coined && ordinary && !block && i%2 == 1 && !isTest(found) {
+						instead, coined = name, true
+					}
+					if coined {
+						out = append(out, use{w, instead, found, token.Position{Line: n + 1}, name, false})
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// isTest reports whether a function of that name is a test.
+func isTest(name string) bool {
+	return strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz") || strings.HasPrefix(name, "Benchmark")
+}
+
 // declaredNames returns every identifier that a file declares, and whether it is the name of a test.
 func declaredNames(f *ast.File) map[*ast.Ident]bool {
 	out := map[*ast.Ident]bool{}
@@ -160,7 +201,7 @@ func declaredNames(f *ast.File) map[*ast.Ident]bool {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
-			out[n.Name] = strings.HasPrefix(n.Name.Name, "Test") || strings.HasPrefix(n.Name.Name, "Fuzz") || strings.HasPrefix(n.Name.Name, "Benchmark")
+			out[n.Name] = isTest(n.Name.Name)
 		case *ast.TypeSpec:
 			add(n.Name)
 		case *ast.ValueSpec:
@@ -207,8 +248,10 @@ func disallowed(found []use, allowed []allowance) (rest []use, unused []allowanc
 	return rest, unused
 }
 
-// The package itself has to name the words.
+// The package itself has to name the words, and so do the pages that say what has another name now.
 const thisPackage = "internal/house"
+
+var formerNames = []string{".github/CHANGELOG.md", "internal/schema/migrations/NAMES.md"}
 
 func TestNoCoinedWordStands(t *testing.T) {
 	t.Parallel()
@@ -229,6 +272,11 @@ func TestNoCoinedWordStands(t *testing.T) {
 		}
 		found = append(found, usesInSQL(strings.TrimPrefix(filepath.ToSlash(name), "../"), string(text))...)
 	}
+	for name, text := range guides(t) {
+		if !slices.Contains(formerNames, name) {
+			found = append(found, usesInGuide(name, text)...)
+		}
+	}
 	rest, unused := disallowed(found, allowances)
 	for _, u := range rest {
 		t.Errorf("%s:%d: %q in %q: the word of the field is %q", u.file, u.at.Line, u.word, u.in, u.instead)
@@ -243,7 +291,7 @@ func TestCoinedWordsAreFound(t *testing.T) {
 	const text = `package p
 
 // ringBell wakes. A house bell, and BellCount; a ringleader is none.
-type Mirror struct{ lastBell int }
+type Mirror struct{ lastBell int ` + "`json:\"told\"`" + ` }
 
 const stored, query, label = "bell_removed", "SELECT r.bell FROM runs r", "hush, a bell"
 
@@ -270,7 +318,7 @@ crew:
 	}
 	want := map[string]int{
 		"3 ring in ringBell": 1, "3 bell in ringBell": 1, "3 bell in bell": 1, "3 bell in BellCount": 1,
-		"4 mirror in Mirror": 1, "4 bell in lastBell": 1, "6 bell in bell": 1, "8 bell in TestAllAreToldOfOneBell": 1,
+		"4 mirror in Mirror": 1, "4 bell in lastBell": 1, "4 told in told": 1, "6 bell in bell": 1, "8 bell in TestAllAreToldOfOneBell": 1,
 		"10 tells in tells": 1, "10 brakes in brakes": 1, "11 crew in crew": 1, "12 sealed in sealed": 1, "13 ghost in ghost": 1, "13 hush in hush": 1,
 	}
 	if !maps.Equal(got, want) {
@@ -287,6 +335,14 @@ CREATE TABLE recourse.desk (
 	}
 	if want := map[string]int{"1 bell in bell": 1, "1 crew in crew": 1, "2 desk in recourse.desk": 1, "3 told in told": 1, "4 brake in brake_by_hand": 1, "4 shape in shape": 1}; !maps.Equal(got, want) {
 		t.Errorf("in SQL found %v, want %v", got, want)
+	}
+	const guide = "A bell, told `rung:now`; `TestAllAreTold` says `told`.\n```\ntold by a crew\n```\n`service:desk` of a desk"
+	got = map[string]int{}
+	for _, u := range usesInGuide("GUIDE.md", guide) {
+		got[fmt.Sprintf("%d %s in %s", u.at.Line, u.word, u.in)]++
+	}
+	if want := map[string]int{"1 bell in bell": 1, "1 rung in rung:now": 1, "1 told in told": 1, "3 crew in crew": 1, "5 desk in service:desk": 1}; !maps.Equal(got, want) {
+		t.Errorf("in a guide found %v, want %v", got, want)
 	}
 	if len(unused) != 1 || unused[0].where != "elsewhere" {
 		t.Errorf("unused allowances: %v", unused)
