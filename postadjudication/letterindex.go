@@ -14,15 +14,6 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// RebuildRequest asks to rebuild a tenant's index of dead letters.
-type RebuildRequest struct {
-	Tenant string // required
-	Actor  string // required
-	Reason string // required
-	// Progress is called after each step with the totals so far; may be nil.
-	Progress func(Rebuilt)
-}
-
 // Rebuilt counts what a rebuild of the index checked and corrected.
 type Rebuilt struct {
 	Scanned     int `json:"letters"`      // dead letters checked
@@ -39,29 +30,31 @@ func (r Rebuilt) sum(s search.RebuildResult) Rebuilt {
 // rebuildBatch is how many rows one step checks; its corrections are one commit.
 const rebuildBatch = 500
 
-// RebuildLetters rebuilds a tenant's index of dead letters from its runs and cases, with the
-// code that keeps the index up to date. It writes only rows that differ, some hundreds per
-// commit, each commit with a receipt of the counts. Workers may run meanwhile. If it fails,
-// the steps already committed stay done, and a repeated call does the rest. It does nothing
-// where nothing differs. Errors: a *FieldError for bad input (joined, one per field).
-func (s *Service) RebuildLetters(ctx context.Context, q RebuildRequest) (Rebuilt, error) {
-	if err := errors.Join(validate.Text("tenant", q.Tenant, 128), validate.Identifier("actor", q.Actor, 128), validate.Text("reason", q.Reason, 1024)); err != nil {
+// Rebuild rebuilds the tenant's index of dead letters from its runs and cases, with the code
+// that keeps the index up to date. It writes only rows that differ, some hundreds per commit,
+// each commit with a receipt of the counts. Workers may run meanwhile. If it fails, the steps
+// already committed stay done, and a repeated call does the rest. It does nothing where nothing
+// differs. progress is called after each step with the totals so far; it may be nil.
+// Errors: a *FieldError for bad input (joined, one per field).
+func (d DeadLetters) Rebuild(ctx context.Context, reason string, progress func(Rebuilt)) (Rebuilt, error) {
+	by := d.by
+	if err := errors.Join(validate.Text("tenant", by.tenant, 128), validate.Actor(by.actor, reason)); err != nil {
 		return Rebuilt{}, err
 	}
-	if err := s.index.CatchUp(ctx); err != nil {
+	if err := by.s.index.CatchUp(ctx); err != nil {
 		return Rebuilt{}, err
 	}
 	var all Rebuilt
-	reason := validate.Clean(q.Reason, 1024)
+	reason = validate.Clean(reason, 1024)
 	for place := (search.RebuildPosition{}); !place.Done(); {
-		done, next, err := s.index.Rebuild(ctx, q.Tenant, place, rebuildBatch, func(r search.RebuildResult) receipts.Draft {
-			return receipts.Draft{Actor: q.Actor, At: s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
+		done, next, err := by.s.index.Rebuild(ctx, by.tenant, place, rebuildBatch, func(r search.RebuildResult) receipts.Draft {
+			return receipts.Draft{Actor: by.actor, At: by.s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
 		})
 		if err != nil {
 			return all, err
 		}
-		if all, place = all.sum(done), next; q.Progress != nil {
-			q.Progress(all)
+		if all, place = all.sum(done), next; progress != nil {
+			progress(all)
 		}
 	}
 	return all, nil

@@ -37,7 +37,7 @@ func damagedList(r *rig.Rig, letters int) []postadjudication.Submitted {
 }
 
 func rebuild(r *rig.Rig, ctx context.Context, progress func(postadjudication.Rebuilt)) (postadjudication.Rebuilt, error) {
-	return r.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: "acme", Actor: "user:ada", Reason: "rows are missing", Progress: progress})
+	return r.As("acme", "user:ada").DeadLetters.Rebuild(ctx, "rows are missing", progress)
 }
 
 // A damaged index is rebuilt while workers run: only rows that differ are written, with receipts

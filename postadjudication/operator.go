@@ -36,7 +36,7 @@ func (s *Service) As(tenant, actor string) Operator {
 	o := operator{s, tenant, actor}
 	letters := s.letters.As(tenant, actor)
 	return Operator{
-		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), s.keeper.As(tenant)},
+		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), s.keeper.As(tenant), o},
 		Jobs:        s.jobs.As(tenant, actor), Bulk: s.plans.As(tenant, actor), Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, Webhooks: s.webhooks.As(tenant, actor), OperationLogs: TenantOperationLogs{o},
 	}
@@ -48,11 +48,12 @@ type operator struct {
 	tenant, actor string
 }
 
-// DeadLetters reads and changes the dead letters of a tenant.
+// DeadLetters reads and changes the dead letters of a tenant, and rebuilds their index.
 type DeadLetters struct {
 	deadletter.Letters
 	report.Reports
 	retention.Schedule
+	by operator
 }
 
 // TenantCases lists the cases of a tenant and cancels runs.

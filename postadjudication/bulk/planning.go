@@ -332,8 +332,10 @@ func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id back
 		[]plans.Item{itemFor(1, seen, "")})
 }
 
-// ProposeFinding plans a finding that takes two people. It returns a *SecondPersonError.
-func (p *Planner) ProposeFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error {
+// Proposer returns what plans a finding that takes two people. It returns a *SecondPersonError.
+func (p *Planner) Proposer() deadletter.Proposer { return p.proposeFinding }
+
+func (p *Planner) proposeFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error {
 	plan, err := p.planFinding(ctx, tenant, actor, id, f, asked)
 	if err != nil {
 		return err

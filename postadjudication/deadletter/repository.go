@@ -27,9 +27,11 @@ type Repository struct {
 	*Searcher
 	Applier  *casework.Applier
 	Statuses *casestatus.Reader
-	// Propose plans a finding that money was moved, and returns an error with the plan.
-	Propose func(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error
+	Propose  Proposer
 }
+
+// Proposer plans a finding that money was moved, and returns an error with the plan.
+type Proposer func(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) error
 
 // Letters lists, inspects and changes dead letters.
 type Letters struct {

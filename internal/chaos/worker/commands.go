@@ -124,7 +124,7 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Hold, ReleaseHold, Mark, Purge:
 		err = p.annotate(ctx, c)
 	case Rebuild:
-		_, err = p.service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: c.Tenant, Actor: actor, Reason: reason})
+		_, err = p.service.As(c.Tenant, actor).DeadLetters.Rebuild(ctx, reason, nil)
 	case Bulk, CancelBulk:
 		err = p.bulk(ctx, c)
 	case Free:

@@ -73,11 +73,11 @@ func rebuildTenants(ctx context.Context, sh *shell.Shell, service *postadjudicat
 			bar = screen.NewProgress(sh.Err, "dead letters of "+tenant, -1)
 		}
 		var shown error
-		done, err := service.RebuildLetters(ctx, postadjudication.RebuildRequest{Tenant: tenant, Actor: actor, Reason: reason, Progress: func(r postadjudication.Rebuilt) {
+		done, err := service.As(tenant, actor).DeadLetters.Rebuild(ctx, reason, func(r postadjudication.Rebuilt) {
 			if err := bar.At(r.Scanned); shown == nil {
 				shown = err
 			}
-		}})
+		})
 		if err := errors.Join(err, shown, bar.End()); err != nil {
 			return err
 		}
