@@ -3,7 +3,9 @@ package schema_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,7 +81,7 @@ func TestDaysOfOldLettersAreCounted(t *testing.T) {
 }
 
 // The schema reads like a page: every table and view has a comment in the database, and every
-// table, view, index, trigger and function one before it.
+// table, view, index, trigger and function, and every change of a table, one before it.
 func TestEveryPartOfTheSchemaIsDescribed(t *testing.T) {
 	t.Parallel()
 	var undescribed string
@@ -88,20 +90,44 @@ func TestEveryPartOfTheSchemaIsDescribed(t *testing.T) {
 	if err != nil || undescribed != "" {
 		t.Errorf("without a comment: %s, %v", undescribed, err)
 	}
-	page, err := os.ReadFile("migrations/00100_schema.sql")
+	pages, err := filepath.Glob("migrations/*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	created := regexp.MustCompile(`^CREATE (?:UNIQUE )?(TABLE|VIEW|INDEX|TRIGGER|FUNCTION) (\S+)`)
-	about, parts := "", 0 // the kind that the last comment describes: any until the first part follows
-	for _, line := range strings.Split(string(page), "\n") {
-		found := created.FindStringSubmatch(line)
+	parts := 0
+	for _, name := range pages {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		undescribed, n := partsOf(string(page))
+		for _, part := range undescribed {
+			t.Errorf("%s: no comment before %s", name, part)
+		}
+		parts += n
+	}
+	if len(pages) < 6 || parts < 103 {
+		t.Errorf("%d files, %d parts", len(pages), parts)
+	}
+	if undescribed, n := partsOf("-- a\nCREATE TABLE b (\nCREATE INDEX c ON b\n\nALTER TABLE b\n-- d\nALTER TABLE b"); n != 4 || !slices.Equal(undescribed, []string{"c", "b"}) {
+		t.Errorf("found %q of %d parts", undescribed, n)
+	}
+}
+
+// partsOf returns the parts of a page of the schema that no comment describes, and how many
+// parts it has in all.
+func partsOf(page string) (undescribed []string, parts int) {
+	part := regexp.MustCompile(`^(?:CREATE (?:UNIQUE )?(TABLE|VIEW|INDEX|TRIGGER|FUNCTION)|(ALTER) TABLE) (\S+)`)
+	about := "" // the kind that the last comment describes: any until the first part follows
+	for _, line := range strings.Split(page, "\n") {
+		found := part.FindStringSubmatch(line)
 		switch {
 		case found != nil:
-			if about != "any" && about != found[1] {
-				t.Errorf("no comment before %s", found[2])
+			kind := found[1] + found[2]
+			if about != "any" && about != kind {
+				undescribed = append(undescribed, found[3])
 			}
-			about = found[1]
+			about = kind
 			parts++
 		case strings.HasPrefix(line, "-- ") && !strings.HasPrefix(line, "-- +goose"):
 			about = "any"
@@ -109,7 +135,5 @@ func TestEveryPartOfTheSchemaIsDescribed(t *testing.T) {
 			about = ""
 		}
 	}
-	if parts < 79 {
-		t.Errorf("%d parts", parts)
-	}
+	return undescribed, parts
 }
