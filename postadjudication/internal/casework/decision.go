@@ -9,7 +9,7 @@ import (
 // refuses it. The head of its case is the version of letter and annotations. A decision is
 // called again whenever the letter is read again, so it must be pure: what it needs besides the
 // letter is read before, such as ForkFacts. It leaves the ids of the transition empty: whoever
-// applies it sets them.
+// applies it sets them. decisions.md says why findings are none of these.
 type LetterDecision func(f journal.LetterRow) (journal.Change, error)
 
 // Guard narrows decisions to a letter as it was planned, and completes their receipts. The zero
