@@ -69,9 +69,15 @@
 //	the process dies                the statement is committed whole or not at all; the claims of the
 //	                                process are recovered by its session
 //
-// Of an opening, openWithRetry opens a row again that is locked or did not fit into its escrow after others. Any
-// other error Submit returns. A submission that its sender repeats has a new run id; it finds the case if the first
-// one was written.
+// Of an opening, openWithRetry opens a row again that is locked or did not fit into its escrow after others. `Submit`
+// repeats nothing after any other error: it returns it, and after a lost connection the outcome is unknown. A
+// submission that its sender repeats has a new run id; it finds the case if the first one was written.
+//
+// If the server or a proxy closes a connection before the answer comes, the driver reports driver.ErrBadConn, and
+// database/sql executes the statement again on another connection, unless it belongs to a transaction. The second
+// execution writes nothing: the guards of a transition do not hold, or the case exists. CommitTransition then
+// recognizes its own transition by its id, and Submit its own run. After a reset connection nothing is executed
+// again.
 //
 // # Dependencies
 //

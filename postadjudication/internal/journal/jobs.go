@@ -197,9 +197,6 @@ func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *S
 		if err != nil {
 			return seen, pg.Wrap(err)
 		}
-		if seen.Run.ID == s.Run {
-			return seen, nil
-		}
 		_, err = s.Decide(seen)
 		return seen, err
 	}

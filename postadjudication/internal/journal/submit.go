@@ -16,7 +16,7 @@ type Submission struct {
 	Tenant  string
 	Kind    Kind
 	Subject string
-	Run     background.RunID // of the run to create; identifies it after a commit of unknown outcome
+	Run     background.RunID // of the run to create; Submit recognizes by it what its own statement has written
 	// Open returns the change that opens the case, decided as if there were no case; nil: the case exists.
 	Open func() (Change, error)
 	// Decide returns the change of an existing case. Its error means that there is nothing
@@ -30,7 +30,11 @@ type Submission struct {
 //   - the error of Decide;
 //   - ErrExceedsHeld, ErrEscrowMismatch, ErrBusy: nothing was written but, maybe, the row of a new escrow;
 //   - background.ErrUnrecordable: the same, and the same submission gets it again;
-//   - any other: the outcome is unknown; submit again. A submission with the same run id finds its own run.
+//   - any other: the outcome is unknown.
+//
+// If a connection is closed before the answer comes, database/sql executes the statement again on another
+// connection. Then the second execution finds what the first one has written. After a connection that was reset
+// nothing is repeated.
 func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	if s.Open == nil {
 		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
@@ -57,7 +61,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 			continue
 		case err != nil:
 			return seen, pg.Wrap(err)
-		case seen.Run.ID == s.Run: // an earlier call wrote it, and its answer was lost
+		case seen.Run.ID == s.Run: // database/sql executed the statement twice, and the first execution wrote it
 			return seen, nil
 		}
 		return j.submitToExisting(ctx, seen, s)
@@ -65,8 +69,8 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	return new(Snapshot), fmt.Errorf("journal: case %s can be neither opened nor found", change.After.Case.ID)
 }
 
-// openTries bounds how often Submit opens a case that can't be opened, because it exists, and then can't be
-// read, because it is gone.
+// openTries bounds how often Submit opens a case that exists for the statement that opens it, and not for the
+// one that reads it. Only a failover that loses commits, or an owner of the tables without their triggers, removes a case.
 const openTries = 10
 
 // submitToExisting submits to a case that exists. write tries a batch, and then waits once for the transaction
@@ -92,7 +96,7 @@ func (j *Journal) submitToExisting(ctx context.Context, seen *Snapshot, s Submis
 		if seen, err = snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject); err != nil {
 			return seen, pg.Wrap(err)
 		}
-		if seen.Run.ID == s.Run {
+		if seen.Run.ID == s.Run { // database/sql executed the statement twice
 			return seen, nil
 		}
 	}

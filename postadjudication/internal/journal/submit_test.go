@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/uuid"
@@ -203,5 +204,56 @@ func TestOneOfManyOpensACase(t *testing.T) {
 		if won != 1 || sums != 1 {
 			t.Fatalf("round %d: case opened %d times, committed %d: %v", round, won, sums, errs)
 		}
+	}
+}
+
+// A submission whose answer was lost is executed again by database/sql if the connection was closed, and finds the
+// run that it has made. If the connection was reset the outcome is unknown. A submission of the same subject
+// with another run finds the case in either way.
+func TestASubmissionWhoseAnswerWasLostIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	p, through := testkit.NewLossyPostgres(t, testkit.Migrated(t))
+	j := journaltest.Open(t, through)
+	for resets, want := range map[bool]error{false: nil, true: syscall.ECONNRESET} {
+		run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+		s := submissionOf(run, journaltest.Submitted(run))
+		s.Decide = func(*journal.Snapshot) (journal.Change, error) { return journal.Change{}, errThere }
+		p.LoseAnswerTo(string(run.Case[:]), resets)
+		snap, err := j.Submit(t.Context(), s)
+		if !errors.Is(err, want) || err == nil && snap.Run.ID != run.ID {
+			t.Errorf("reset: %t: run %s, %v", resets, snap.Run.ID, err)
+		}
+		next := s
+		next.Run = background.RunID(uuid.New())
+		if seen, err := j.Submit(t.Context(), next); !errors.Is(err, errThere) || seen.Run.ID != run.ID {
+			t.Errorf("reset: %t, again: run %s, %v", resets, seen.Run.ID, err)
+		}
+	}
+	if n := p.Lost(); n != 2 {
+		t.Errorf("%d answers were lost", n)
+	}
+}
+
+// A run of an existing case whose answer was lost is found as that of the submission.
+func TestARunOfAnExistingCaseWhoseAnswerWasLostIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	p, through := testkit.NewLossyPostgres(t, testkit.Migrated(t))
+	j := journaltest.Open(t, through)
+	first := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
+	if _, err := j.Submit(t.Context(), submissionOf(first, journaltest.Submitted(first))); err != nil {
+		t.Fatal(err)
+	}
+	next := journaltest.PlainRun(first.Case, "acme")
+	s := submissionOf(next, journaltest.Submitted(next))
+	s.Open = nil
+	s.Decide = func(seen *journal.Snapshot) (journal.Change, error) {
+		after := *seen
+		after.Run.State, after.Case.ActiveRun = background.Succeeded, next.ID
+		return journal.Change{Before: seen, After: &after, NewRun: &next, Drafts: []receipts.Draft{journaltest.Submitted(next)}}, nil
+	}
+	p.LoseAnswerTo(next.ID.String(), false)
+	snap, err := j.Submit(t.Context(), s)
+	if err != nil || snap.Run.ID != next.ID || p.Lost() != 1 {
+		t.Errorf("%d answers were lost: run %s, want %s: %v", p.Lost(), snap.Run.ID, next.ID, err)
 	}
 }
