@@ -182,18 +182,19 @@ func (o *opener) recreateEscrow(ctx context.Context, ch *chainedChange) (created
 	return o.ensureEscrows(ctx, []*chainedChange{ch})
 }
 
-// correctEscrowSQL changes the sum and currency of an escrow that no case has used: a
+// correctUnusedEscrowSQL changes the sum and currency of an escrow that no case has used: a
 // submission that never became a case created it.
-const correctEscrowSQL = `
+const correctUnusedEscrowSQL = `
 UPDATE recourse.escrows SET held = $3, currency = $4 WHERE id IN (
   SELECT id FROM recourse.escrows e WHERE tenant = $1 AND reference = $2 AND committed = 0 AND breached = 0
     AND NOT EXISTS (SELECT FROM recourse.escrow_deltas d WHERE d.escrow_id = e.id)
     AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = e.id) FOR NO KEY UPDATE SKIP LOCKED)`
 
-// correctEscrow sets the sum and currency of an escrow to those with which a case is opened, in a
-// transaction of its own or in the caller's. It reports whether it could.
-func correctEscrow(ctx context.Context, q pg.Execer, tenant string, escrow OpeningEscrow) (bool, error) {
-	done, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctEscrowSQL, tenant, escrow.Reference, escrow.Held, escrow.Currency)
+// correctUnusedEscrow sets the sum and currency of an escrow that no case has used to those with which a case is
+// opened, in a transaction of its own or in the caller's. It reports false if a case uses the escrow, or if
+// another transaction has locked it.
+func correctUnusedEscrow(ctx context.Context, q pg.Execer, tenant string, escrow OpeningEscrow) (bool, error) {
+	done, err := pg.Exec(ctx, q, failpoint.CorrectEscrow, correctUnusedEscrowSQL, tenant, escrow.Reference, escrow.Held, escrow.Currency)
 	if err != nil {
 		return false, pg.Wrap(err)
 	}

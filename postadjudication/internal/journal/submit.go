@@ -142,7 +142,7 @@ func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error)
 	}
 	if err == nil && opened.result == escrowMismatch {
 		var corrected bool
-		if corrected, err = correctEscrow(ctx, o.batchDB, change.After.Case.Tenant, change.OpeningEscrow); err == nil && corrected {
+		if corrected, err = correctUnusedEscrow(ctx, o.batchDB, change.After.Case.Tenant, change.OpeningEscrow); err == nil && corrected {
 			opened, err = o.openWithRetry(ctx, ch, openResult{result: deferred})
 		}
 	}
@@ -313,7 +313,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 	case opened.result == escrowMismatch:
 		// The opening statement has locked the escrow for this transaction, so only this
 		// transaction can correct it now.
-		retry, err = correctEscrow(ctx, tx, change.After.Case.Tenant, change.OpeningEscrow)
+		retry, err = correctUnusedEscrow(ctx, tx, change.After.Case.Tenant, change.OpeningEscrow)
 	case opened.result == conflict:
 		retry, err = o.recreateEscrow(ctx, ch)
 	}
