@@ -62,7 +62,7 @@ func (c *Change) isClaim() bool {
 	return c.After.Run.State == background.Running && c.Before.Run.State != background.Running
 }
 
-// isOpening reports whether the change opens its case.
+// isOpening reports whether the change opens its case. chain replaces a nil Before by an empty one.
 func (c *Change) isOpening() bool { return c.Before == nil || c.Before.Case.Head.Seq == 0 }
 
 // batchable reports whether a change shares its commit with others: one without a side effect does,

@@ -14,11 +14,12 @@
 // Concurrent callers share statements (pg.Batcher). Batches and callers' transactions
 // skip rows that another transaction has locked. Of the skipped rows, one per case or
 // escrow waits for the lock, for two seconds at most, on a connection of a slow path
-// (pg.WaitForLock), and none waits for a free connection there. A transaction of more than one
-// statement does wait for a connection, for two seconds at most (pg.SlowPath). Statements that wait
-// lock in one order: session, cases, runs, escrows, each by id. A row of settings is locked before the
-// case of its receipts. The narrow statements wait for no lock of a row; only an INSERT of a new
-// escrow waits for another of the same, for the length of that statement.
+// (pg.WaitForLock), and none waits for a free connection there. An opening with a payload that is too large for a
+// batch and a transaction of more than one statement do wait for a connection, for two seconds at most
+// (pg.SlowPath). Statements that wait lock in one order: cases, runs, escrows, each by id. A claim also locks its
+// session, at any place in that order: whoever removes a session holds nothing else. A row of settings is locked
+// before the case of its receipts. The narrow statements wait for no lock of a row; only an INSERT of a new escrow
+// waits for another of the same, for the length of that statement.
 //
 // Of transitions, only a reservation locks an escrow. Every other one inserts what it adds to or
 // frees from the committed sum as a delta. Whoever locks the escrow's row folds the deltas,
@@ -60,14 +61,14 @@
 // handlers it writes all with the wide one. Two more batchers read runs, by findBatch (snapshot.go), and claim runs
 // for remote workers, by LeaseStore.flush (leaseclaims.go). What becomes of a row:
 //
-//	a guard fails, or it is locked  the others are written; CommitTransition reads and decides again, and
-//	                                may wait
-//	Postgres refuses a value        the batch is written row by row; the caller of this row gets
-//	                                background.ErrUnrecordable, for good
-//	the connection is lost          the outcome of every row is unknown; the caller repeats the same
-//	                                transition, and the run's last transition tells whether it was written
-//	the process dies                the statement is committed whole or not at all; the claims of the
-//	                                process are recovered by its session
+//	a guard fails, or a row of    the others are written; CommitTransition reads and decides again, and
+//	its case is locked            may wait
+//	Postgres refuses a value      the batch is written row by row; the caller of this row gets
+//	                              background.ErrUnrecordable, for good
+//	the connection is lost        the outcome of every row is unknown; the caller repeats the same
+//	                              transition, and the run's last transition tells whether it was written
+//	the process dies              the statement is committed whole or not at all; the claims of the
+//	                              process are recovered by its session
 //
 // Of an opening, openWithRetry opens a row again that is locked or did not fit into its escrow after others. `Submit`
 // repeats nothing after any other error: it returns it, and after a lost connection the outcome is unknown. A

@@ -50,7 +50,7 @@ type Journal struct {
 	finds                pg.Batcher[background.RunID, Snapshot]
 	wideTransitionStmt   *pg.Statement
 	narrowTransitionStmt *pg.Statement
-	aloneStmts           map[*pg.SlowPath]*pg.Statement // wideTransitionSQL on each slow path; only txPath's does not wait for locks
+	aloneStmts           map[*pg.SlowPath]*pg.Statement // wideTransitionSQL on each slow path; that of txPath skips locked rows, since write waits on another path
 	findStmt             *pg.Statement
 
 	cache snapshotCache
@@ -72,8 +72,8 @@ type shared struct {
 
 	batchDB *sql.DB  // batches: one statement at a time per kind, generic plans that use indexes
 	readDB  *sqlx.DB // reads for people and callers, which may take long
-	// Transactions of more than one statement: side effects, settings, receipts of refusals. They
-	// may wait for a case, LockTimeout at most.
+	// Transactions of more than one statement. A change that is written alone does not wait for its case here; settings,
+	// receipts of refusals and submissions of unique jobs may, LockTimeout at most for each lock.
 	txPath          *pg.SlowPath
 	IdleTimeout     *pg.IdleTimeout // of all connections of this process to the database
 	receiptsWritten chan struct{}   // signalled when this process has written receipts

@@ -11,8 +11,9 @@ import (
 // Transitions, ends of remote attempts and openings have a narrow statement each. It has parameters for the most
 // frequent kind of change only, and writes a row or leaves it out. A wide statement has parameters for every
 // kind, and returns what became of each row. Transitions and ends of remote attempts share one, and openings
-// have another. A batch is written with the narrow statement. Rows that do not fit it are written with the wide
-// one, and so are rows that were left out and that only the wide one can decide.
+// have another. A batch is written with the narrow statement. Rows that do not fit it are written with the wide one.
+// Of the rows that the narrow statement left out, the wide one also writes all openings and, of transitions, the claims,
+// since a circuit breaker may be open. Other transitions and ends of remote attempts stay conflicts.
 
 // narrowThenWide writes the eligible rows with the narrow statement, and all other rows with
 // the wide one. An eligible row is written with the wide one as well if retryWide is true for
@@ -61,8 +62,8 @@ func selectChanges(changes []*chainedChange, at []int) []*chainedChange {
 	return out
 }
 
-// splitOnDataError runs a batch. If the server refuses a value or a constraint is violated, it runs each row
-// alone.
+// splitOnDataError executes a batch. If the server refuses a value or a constraint is violated, it executes one
+// statement per row.
 func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
 	out := make([]pg.Answer[R], len(changes))
 	values, err := run(changes)

@@ -49,7 +49,7 @@ func (j *Journal) Submit(ctx context.Context, s Submission) (*Snapshot, error) {
 	}
 	for range openTries {
 		snap, err := j.opener.openCase(ctx, change)
-		if err == nil && !snap.Run.Remote { // a remote run is claimed as it is picked
+		if err == nil && !snap.Run.Remote { // remote runs are claimed from the database, not from this cache
 			j.cacheSnapshot(snap.Run.ID, snap, true)
 		}
 		if !errors.Is(err, errCaseExists) {
@@ -143,16 +143,15 @@ func (o *opener) openCase(ctx context.Context, change Change) (*Snapshot, error)
 	if err == nil && opened.result == escrowMismatch {
 		var corrected bool
 		if corrected, err = correctUnusedEscrow(ctx, o.batchDB, change.After.Case.Tenant, change.OpeningEscrow); err == nil && corrected {
-			opened, err = o.openWithRetry(ctx, ch, openResult{result: deferred})
+			opened, err = o.openWithRetry(ctx, ch, openResult{result: deferred}) // deferred: it opens it again in a batch, and waits for no lock
 		}
 	}
 	if err != nil {
 		return new(Snapshot), err
 	}
 	if opened.result == exceedsHeld || opened.result == escrowMismatch {
-		// A commit during this statement's wait for the subject's lock is visible in the
-		// escrow, which is read after the wait, but not in the snapshot in which the
-		// subject was searched.
+		// The subject is searched in the statement's snapshot, but the escrow is read as it is when it is
+		// locked. A case that was committed between counts in the escrow and is not found.
 		if err := o.checkAbsent(ctx, o.batchDB, change.After.Case); err != nil {
 			return new(Snapshot), err
 		}
@@ -193,7 +192,7 @@ func openOutcome(ch *chainedChange, opened openResult) (*Snapshot, error) {
 // LockTimeout at most, and begins no round once LockTimeout is over. One row per escrow waits at a time. It
 // also opens a deferred row again, which did not fit into its escrow after others of its batch.
 func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened openResult) (openResult, error) {
-	if _, err := o.recreateEscrow(ctx, ch); err != nil {
+	if _, err := o.recreateEscrow(ctx, ch); err != nil { // the conflict may be an escrow that is missing
 		return openResult{}, pg.Wrap(err)
 	}
 	reopen := func() (res result, err error) {
@@ -205,7 +204,7 @@ func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened op
 		if opened.result == deferred {
 			_, err = reopen()
 		} else {
-			// The first waiter for a lock waits alone. The others call reopen, which shares a batch, once it has got the lock.
+			// The first waiter for a lock waits alone. Once that one has the lock, the others call reopen, which shares a batch.
 			_, err = pg.WaitForLock(ctx, o.submitPath, lockName(&ch.After.Case), reopen, func() (res result, err error) {
 				if opened, err = o.openWaiting(ctx, ch); err == nil && opened.result == exceedsHeld {
 					return reopen() // its snapshot does not show what was freed while it waited

@@ -17,9 +17,9 @@ import (
 // error of decide is returned together with the run as it is now.
 //
 // Nothing was written after an error of decide, nor after ErrBusy, ErrExceedsHeld, ErrHandlerExists,
-// ErrFingerprintHeld, pg.ErrClosed, background.ErrSessionLost, ErrBreakerOpen and ErrUnrecordable. After any
-// other error the outcome is unknown, also after that of a context: a statement may have returned it. Then the
-// same transition may be committed again.
+// ErrFingerprintHeld, pg.ErrClosed, background.ErrSessionLost, background.ErrBreakerOpen and
+// background.ErrUnrecordable. After any other error the outcome is unknown, also after that of a context: a
+// statement may have returned it. Then the same transition may be committed again.
 func (j *Journal) CommitTransition(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
 	current, cached := j.cache.Get(id)
 	for {
@@ -169,7 +169,7 @@ func (j *Journal) writeAlone(ctx context.Context, path *pg.SlowPath, ch *chained
 	defer cancel()
 	defer j.SignalCommitted()
 	if ch.SideEffect == nil && !ch.forksRemoteRun() {
-		return applyWideTransition(ctx, j.aloneStmts[path], "", ch)
+		return applyWideTransition(ctx, j.aloneStmts[path], "", ch) // a Statement ignores the text
 	}
 	statement, err := j.aloneStmts[path].Prepare(ctx)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 // wideTransitionSQL writes transitions of existing cases: the case, its runs, a new run, the
 // receipts, and the committed sum of the escrow, all or nothing per case.
 //
-// The guards are in locked_cases and locked_runs. These lock the newest rows: sessions of claims first, then
-// cases, runs and escrows, each by id. ok has the cases that are as they were read. The only further condition is
-// room in the escrow for a reservation. It is decided in fit, on the locked row. After fit nothing can fail
-// for a single row, and all parts that follow write. A reservation that would fit alone, but not after earlier
-// rows of the batch, is not returned, just as a row whose guard failed. Only a reservation locks the escrow, and
-// folds its deltas. Every other change of the committed sum is inserted as a delta.
+// The guards are in locked_cases and locked_runs, which read the newest rows. The statement locks cases, then runs,
+// then escrows, each by id. ok has the cases that are as they were read. The only further condition is room in
+// the escrow for a reservation. It is decided in fit, on the locked row. After fit nothing can fail for a single
+// row, and all parts that follow write. A reservation that would fit alone, but not after earlier rows of the
+// batch, is not returned, just as a row whose guard failed. Only a reservation locks the escrow, and folds its
+// deltas. Every other change of the committed sum is inserted as a delta.
 //
-// A claim also needs a session that is not lost. The session is locked, so that it is not removed before the
-// claim is committed. It may be marked lost meanwhile: a lost session is searched until nothing runs under it.
+// A claim also needs a session that is not lost. The session is locked (alive) when Postgres checks the guard of its
+// run, which is after the case is locked, so that it is not removed before the claim is committed. It may be marked lost meanwhile: a lost session is searched until nothing runs under it.
 // A claim is not written if a circuit breaker blocks the run, in the snapshot of the statement.
 //
 // With SKIP LOCKED the statement waits for no row. Without it, a row that is written alone waits for its locks.
@@ -160,7 +160,7 @@ func wideTransitionArgs(changes []*chainedChange) []any {
 
 func addCase(c *pg.TextColumns, ch *chainedChange) {
 	before, after := &ch.Before.Case, &ch.After.Case
-	acting := &ch.After.Run
+	acting := &ch.After.Run // the run whose unknown calls and first call the case shows: the new one, if any
 	if ch.NewRun != nil {
 		acting = ch.NewRun
 	}
@@ -308,7 +308,8 @@ WITH alive AS MATERIALIZED (
 // one receipt and no reservation. What a transition adds to or frees from the escrow, computed
 // from the sums of the case before and after, is inserted as a delta. All guards are in ok,
 // which locks the newest case and run of each row and never waits; after it nothing can
-// fail for a single row.
+// fail for a single row. The statements return the number of each row that was written, and its seq, which nobody
+// reads: scanRowNumbers reads two columns, because narrowOpenSQL has a value in the second.
 type narrowTransition struct {
 	parameters parameters // beginning with narrowTransitionParameters
 	first      int        // the number of the first one
@@ -468,6 +469,6 @@ func (j *Journal) flushTransitions(changes []*chainedChange) []pg.Answer[result]
 		func(changes []*chainedChange) ([]result, error) { return j.applyNarrowTransitions(ctx, changes) },
 		func(ch *chainedChange, res result) bool { return res == conflict && ch.isClaim() },
 		func(changes []*chainedChange) ([]result, error) {
-			return applyWideTransitions(ctx, j.wideTransitionStmt, "", changes)
+			return applyWideTransitions(ctx, j.wideTransitionStmt, "", changes) // a Statement ignores the text
 		})
 }
