@@ -59,7 +59,7 @@ func (j *Journal) applyLeaseEnds(ctx context.Context, changes []*chainedChange) 
 }
 
 // flushLeaseEnds writes a batch of ends of remote attempts, as flushTransitions writes others.
-func (j *Journal) flushLeaseEnds(changes []*chainedChange) []pg.Answer[result] {
+func (j *Journal) flushLeaseEnds(changes []*chainedChange) []pg.Outcome[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()

@@ -74,7 +74,7 @@ func (l *LeaseStore) ClaimDue(ctx context.Context, c *Claim) ([]background.Claim
 	if !c.isKeyed() {
 		return l.claims.Do(c)
 	}
-	var a pg.Answer[[]background.Claimed]
+	var a pg.Outcome[[]background.Claimed]
 	err := l.keyed.do(ctx, c.Want, func() { a = l.flushOnce([]*Claim{c})[0] })
 	return a.Value, cmp.Or(a.Err, err)
 }
@@ -107,8 +107,8 @@ const (
 func (c *Claim) isKeyed() bool { return c.Want.Key != lease.FetchKey{} }
 
 // flush answers requests without a key in order, in as many transactions as their runs need.
-func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] {
-	var out []pg.Answer[[]background.Claimed]
+func (l *LeaseStore) flush(requests []*Claim) []pg.Outcome[[]background.Claimed] {
+	var out []pg.Outcome[[]background.Claimed]
 	for len(requests) > 0 {
 		n, wanted := 0, 0
 		for n < len(requests) && (n == 0 || wanted+requests[n].Want.Count <= maxPicked) {
@@ -123,9 +123,9 @@ func (l *LeaseStore) flush(requests []*Claim) []pg.Answer[[]background.Claimed] 
 
 // flushOnce answers requests without a key, or one with a key, and repeats the transaction for those that got
 // nothing because others had taken its bytes.
-func (l *LeaseStore) flushOnce(requests []*Claim) []pg.Answer[[]background.Claimed] {
+func (l *LeaseStore) flushOnce(requests []*Claim) []pg.Outcome[[]background.Claimed] {
 	defer l.j.SignalCommitted()
-	out := make([]pg.Answer[[]background.Claimed], len(requests))
+	out := make([]pg.Outcome[[]background.Claimed], len(requests))
 	left := make([]int, len(requests)) // places of the requests that have no answer yet
 	for i := range left {
 		left[i] = i

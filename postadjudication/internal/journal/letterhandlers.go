@@ -63,11 +63,11 @@ func (l *Letters) Handlers(ctx context.Context, tenant string, letters []backgro
 
 // flushHandledDeaths writes a batch of deaths with their handlers, in one commit. A batch that
 // can't be written as a whole is split, so that only rows that can't be written alone fail.
-func (j *Journal) flushHandledDeaths(changes []*chainedChange) []pg.Answer[result] {
+func (j *Journal) flushHandledDeaths(changes []*chainedChange) []pg.Outcome[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()
-	out := make([]pg.Answer[result], len(changes))
+	out := make([]pg.Outcome[result], len(changes))
 	results, err := j.applyDeathBatch(ctx, changes)
 	for i := range changes {
 		switch {

@@ -18,8 +18,8 @@ import (
 // narrowThenWide writes the eligible rows with the narrow statement, and all other rows with
 // the wide one. An eligible row is written with the wide one as well if retryWide is true for
 // its result, or if the narrow statement failed.
-func narrowThenWide[R any](changes []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
-	out := make([]pg.Answer[R], len(changes))
+func narrowThenWide[R any](changes []*chainedChange, eligible func(*chainedChange) bool, narrow func([]*chainedChange) ([]R, error), retryWide func(*chainedChange, R) bool, wide func([]*chainedChange) ([]R, error)) []pg.Outcome[R] {
+	out := make([]pg.Outcome[R], len(changes))
 	var first, rest []int
 	for i, ch := range changes {
 		if eligible(ch) {
@@ -64,8 +64,8 @@ func selectChanges(changes []*chainedChange, at []int) []*chainedChange {
 
 // splitOnDataError executes a batch. If the server refuses a value or a constraint is violated, it executes one
 // statement per row.
-func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange) ([]R, error)) []pg.Answer[R] {
-	out := make([]pg.Answer[R], len(changes))
+func splitOnDataError[R any](changes []*chainedChange, run func([]*chainedChange) ([]R, error)) []pg.Outcome[R] {
+	out := make([]pg.Outcome[R], len(changes))
 	values, err := run(changes)
 	switch {
 	case err == nil:

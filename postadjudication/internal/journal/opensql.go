@@ -327,7 +327,7 @@ func hitOpenPoints(m failpoint.Moment, changes []*chainedChange) {
 // flushOpens writes a batch of new cases. Rows that do not fit the narrow statement, and those that it
 // skips, are written with the wide one. The wide statement can't update a row that it inserts itself, so
 // ensureEscrows first inserts the escrows that do not exist.
-func (o *opener) flushOpens(changes []*chainedChange) []pg.Answer[openResult] {
+func (o *opener) flushOpens(changes []*chainedChange) []pg.Outcome[openResult] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer o.SignalCommitted()

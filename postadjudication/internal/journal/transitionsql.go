@@ -461,7 +461,7 @@ func (j *Journal) applyNarrowTransitions(ctx context.Context, changes []*chained
 
 // flushTransitions writes a batch of transitions. A batch that the server refuses for the values
 // of one row is split, so that only that row fails.
-func (j *Journal) flushTransitions(changes []*chainedChange) []pg.Answer[result] {
+func (j *Journal) flushTransitions(changes []*chainedChange) []pg.Outcome[result] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	defer j.SignalCommitted()

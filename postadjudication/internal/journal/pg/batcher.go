@@ -32,7 +32,7 @@ type Batcher[T, R any] interface {
 // batcher implements Batcher; K is the key of a row.
 type batcher[T any, K comparable, R any] struct {
 	key   func(T) K
-	flush func([]T) []Answer[R]
+	flush func([]T) []Outcome[R]
 
 	mu           sync.Mutex
 	queue        []waiter[T, R]
@@ -47,15 +47,15 @@ type batcher[T any, K comparable, R any] struct {
 	peakRows float64 // rows of the fullest recent batch, decayed
 }
 
-// Answer is the outcome of a row.
-type Answer[R any] struct {
+// Outcome is what becomes of a row: the value that the flush returned for it, or an error.
+type Outcome[R any] struct {
 	Value R
 	Err   error
 }
 
 type waiter[T, R any] struct {
 	row   T
-	reply chan Answer[R]
+	reply chan Outcome[R]
 }
 
 const (
@@ -67,15 +67,15 @@ const (
 )
 
 // NewBatcher returns a batcher that writes rows by flush. No batch has two rows of one key. flush is called
-// by one goroutine, returns one answer for each row, in their order, and must not panic.
-func NewBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []Answer[R]) Batcher[T, R] {
+// by one goroutine, returns one outcome for each row, in their order, and must not panic.
+func NewBatcher[T any, K comparable, R any](key func(T) K, flush func([]T) []Outcome[R]) Batcher[T, R] {
 	b := &batcher[T, K, R]{key: key, flush: flush, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	go b.run()
 	return b
 }
 
 func (b *batcher[T, K, R]) Do(row T) (R, error) {
-	w := waiter[T, R]{row, make(chan Answer[R], 1)}
+	w := waiter[T, R]{row, make(chan Outcome[R], 1)}
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()

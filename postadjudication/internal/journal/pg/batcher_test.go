@@ -18,12 +18,12 @@ func TestEveryRowIsAnsweredAndNoKeyTwiceInABatch(t *testing.T) {
 	type row struct{ key, n int }
 	var flushed int
 	var full bool
-	b := NewBatcher(func(r row) int { return r.key }, func(rows []row) []Answer[int] {
+	b := NewBatcher(func(r row) int { return r.key }, func(rows []row) []Outcome[int] {
 		if flushed += len(rows); len(rows) > maxBatch {
 			t.Errorf("batch of %d rows", len(rows))
 		}
 		seen := map[int]bool{}
-		out := make([]Answer[int], len(rows))
+		out := make([]Outcome[int], len(rows))
 		for i, r := range rows {
 			full = full || len(rows) == maxBatch
 			if seen[r.key] {
@@ -116,7 +116,7 @@ func TestTheLastOfEnoughRowsEndsTheLingering(t *testing.T) {
 			t.Errorf("lingered for %s, the last row came after %s", lingered, late)
 		}
 		for _, w := range b.queue {
-			w.reply <- Answer[int]{}
+			w.reply <- Outcome[int]{}
 		}
 		all.Wait()
 	})
@@ -127,13 +127,13 @@ func TestAClosedBatcherHasWrittenWhatItWasGiven(t *testing.T) {
 	t.Parallel()
 	begun, let := make(chan struct{}), make(chan struct{})
 	var flushed []int
-	b := NewBatcher(func(n int) int { return n }, func(rows []int) []Answer[int] {
+	b := NewBatcher(func(n int) int { return n }, func(rows []int) []Outcome[int] {
 		if len(flushed) == 0 {
 			close(begun)
 			<-let
 		}
 		flushed = append(flushed, rows...)
-		return make([]Answer[int], len(rows))
+		return make([]Outcome[int], len(rows))
 	})
 	var all sync.WaitGroup
 	all.Go(func() {
