@@ -47,7 +47,7 @@ type Journal struct {
 	transitions          pg.Batcher[*chainedChange, result]
 	handledDeaths        pg.Batcher[*chainedChange, result] // deaths that start a letter handler; other deaths are in transitions
 	leaseEnds            pg.Batcher[*chainedChange, result] // ends of attempts of remote workers
-	finds                pg.Batcher[background.RunID, Snapshot]
+	snapshotReads        pg.Batcher[background.RunID, Snapshot]
 	wideTransitionStmt   *pg.Statement
 	narrowTransitionStmt *pg.Statement
 	aloneStmts           map[*pg.SlowPath]*pg.Statement // wideTransitionSQL on each slow path; that of txPath skips locked rows, since write waits on another path
@@ -127,8 +127,8 @@ func Open(ctx context.Context, databaseURL string) (*Journal, error) {
 	j.opener.opens = pg.NewBatcher(func(ch *chainedChange) subjectKey {
 		return subjectKey{ch.After.Case.Tenant, ch.After.Case.Kind, ch.After.Case.Subject}
 	}, j.opener.flushOpens)
-	j.finds = pg.NewBatcher(func(id background.RunID) background.RunID { return id }, j.findBatch)
-	j.Cases.finds = j.finds
+	j.snapshotReads = pg.NewBatcher(func(id background.RunID) background.RunID { return id }, j.findBatch)
+	j.Cases.snapshotReads = j.snapshotReads
 	return j, nil
 }
 
@@ -239,7 +239,7 @@ func (j *Journal) Close() {
 	j.handledDeaths.Close()
 	j.leaseEnds.Close()
 	j.Leases.claims.Close()
-	j.finds.Close()
+	j.snapshotReads.Close()
 	j.closePools()
 }
 

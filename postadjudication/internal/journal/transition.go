@@ -24,7 +24,7 @@ func (j *Journal) CommitTransition(ctx context.Context, id background.RunID, tra
 	current, cached := j.cache.Get(id)
 	for {
 		if !cached {
-			found, err := j.finds.Do(id)
+			found, err := j.snapshotReads.Do(id)
 			if current = &found; err != nil {
 				return current, err
 			}
