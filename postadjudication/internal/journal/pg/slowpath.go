@@ -61,8 +61,9 @@ const noSlotPause = 20 * time.Millisecond
 // WaitForLock writes a row whose lock another transaction holds. The first row for a lock calls wait, which
 // waits for the lock. Rows that arrive meanwhile wait for the first one: they call try once it has got the lock,
 // and return errBusy if it does not get it within busyAfter. Unlike Acquire, WaitForLock does not wait for a
-// slot. If none is free, the first row calls try after a pause, so that an open transaction delays no
-// row but those that need its lock.
+// slot. If none is free, the first row calls try after a pause, and the others call it after that, whether or not
+// the first one was written: nobody waits for the lock then. So an open transaction delays no row but those that
+// need its lock.
 func WaitForLock[R any](ctx context.Context, path *SlowPath, lock string, try, wait func() (R, error)) (v R, err error) {
 	w, first := path.waiters.join(lock)
 	if !first {
@@ -97,7 +98,7 @@ type lockWaiter struct {
 	lock      string
 	startedAt time.Time
 	done      chan struct{}
-	succeeded bool // the first waiter got the lock; set before done is closed
+	mayTry    bool // the first waiter got the lock, or had no slot and did not wait for it; set before done is closed
 }
 
 // join returns the waiter for a lock, and reports true if the caller is the first and has to
@@ -116,22 +117,22 @@ func (t *lockWaiters) join(lock string) (*lockWaiter, bool) {
 	return w, true
 }
 
-func (t *lockWaiters) finish(w *lockWaiter, succeeded bool) {
+func (t *lockWaiters) finish(w *lockWaiter, mayTry bool) {
 	t.mu.Lock()
 	delete(t.byLock, w.lock)
 	t.mu.Unlock()
-	w.succeeded = succeeded
+	w.mayTry = mayTry
 	close(w.done)
 }
 
-// await blocks until limit after the first waiter started, and reports whether that one got
-// the lock.
+// await blocks until the first waiter has finished, until limit after it started at most. It reports whether the
+// caller may try to write its row.
 func (t *lockWaiter) await(ctx context.Context, limit time.Duration) bool {
 	timer := time.NewTimer(time.Until(t.startedAt.Add(limit)))
 	defer timer.Stop()
 	select {
 	case <-t.done:
-		return t.succeeded
+		return t.mayTry
 	case <-timer.C:
 		return false
 	case <-ctx.Done():
