@@ -167,10 +167,10 @@ func (s *submissions) outcomeOf(snap *journal.Snapshot, err error) (Submitted, e
 	return out, nil
 }
 
-// answerUnaccepted answers an adjudication that is no longer acceptable: this process does not know
-// its target, or it is unsafe. If the same adjudication was accepted before, the reply is that of
-// a repetition; else it is refused.
-func (s *submissions) answerUnaccepted(ctx context.Context, a *admission, wait bool) (Submitted, error) {
+// answerIfKnown answers an adjudication that is refused if it is new, for its refusalIfNew. If the same
+// adjudication was accepted before, the reply is that of a repetition: what was accepted is never refused later.
+// With wait, it waits for a transaction that holds the case: see completeReply.
+func (s *submissions) answerIfKnown(ctx context.Context, a *admission, wait bool) (Submitted, error) {
 	seen, err := s.journal.Cases.SubjectSnapshot(ctx, a.Tenant, journal.KindSettlement, a.TransactionReceiptID)
 	switch {
 	case errors.Is(err, refusal.ErrNotFound):

@@ -47,7 +47,7 @@ func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, er
 		return Submitted{}, err
 	}
 	if ad.refusalIfNew != nil {
-		return s.answerUnaccepted(ctx, &ad, true)
+		return s.answerIfKnown(ctx, &ad, true)
 	}
 	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) {
 		return s.completeReply(ctx, &ad, out, true)
@@ -99,7 +99,7 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 		return Submitted{}, err
 	}
 	if ad.refusalIfNew != nil {
-		return s.answerUnaccepted(ctx, &ad, false)
+		return s.answerIfKnown(ctx, &ad, false)
 	}
 	out, err := s.outcomeOf(s.journal.SubmitTx(ctx, tx, ad.submission()))
 	if err != nil {
