@@ -26,9 +26,10 @@ type submissions struct {
 
 // Submit hands over an adjudication. When it returns Created, the run is committed and will
 // execute, whatever happens to this process or to Redis. ctx bounds the wait for a turn to validate a
-// long payload, and the reads. While another transaction holds the case or its escrow, Submit tries again
-// for 2 s. A try waits for the lock of each for 2 s at most, so that all tries end after some 6 s. While
-// others change the case, Submit decides again until ctx ends. Once the run is queued for a commit, Submit
+// long payload, and the reads. While another transaction holds the case or its escrow, Submit tries again. A try
+// waits 2 s at most for the case and 2 s for its escrow; none begins later than 2 s after the first. So Busy comes
+// after 6 s at most, unless others open the case meanwhile or its escrow is corrected: then the tries begin anew.
+// While others change the case, Submit decides again until ctx ends. Once the run is queued for a commit, Submit
 // returns only with its outcome.
 // The notification is sent in the background; while 512 are being sent, Submit sends it itself, for 5 s
 // and until ctx ends at most.
