@@ -80,6 +80,8 @@ const (
 )
 
 var table = map[Fact]rule{
+	// Recourse records adjudicated only of a new case, at None; a later decision is readjudicated. The other statuses
+	// are those of a case without a live run: a decision is permitted there, and no receipt of Recourse needs it.
 	Adjudicated: {
 		from: []Status{None, Pending, ReviewNeeded, PartiallySettled},
 		to:   ApprovedForSettlement, code: Approve, lifecycle: hold, money: reserve,
