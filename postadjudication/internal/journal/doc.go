@@ -70,7 +70,7 @@
 //	the process dies              the statement is committed whole or not at all; the claims of the
 //	                              process are recovered by its session
 //
-// Of an opening, openWithRetry opens a row again that is locked or did not fit into its escrow after others. `Submit`
+// Of an opening, openWithRetry opens a row again that is locked or did not fit into its escrow after others. Submit
 // repeats nothing after any other error: it returns it, and after a lost connection the outcome is unknown. A
 // submission that its sender repeats has a new run id; it finds the case if the first one was written.
 //
