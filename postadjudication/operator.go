@@ -1,9 +1,6 @@
 package postadjudication
 
 import (
-	"context"
-
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -77,18 +74,3 @@ type TenantKeys struct{ operator }
 // TenantOperationLogs reads the operation logs of a tenant: the receipts about keys, webhooks, plans, the index of
 // dead letters, and refusals that name no case.
 type TenantOperationLogs struct{ operator }
-
-// Cancel cancels a waiting run that has moved no money, at once. For a running run it records a
-// request: when the attempt ends and certainly paid nothing, the run is cancelled, otherwise
-// the request has no effect. The returned status shows which: State is cancelled, or
-// CancelRequested is set. The actor of As and a reason are required; the receipt records them.
-//
-// Cancelling frees the run's reservation. The reservation of a fork stays, as it did for its
-// dead letter: PlanFree frees it, or a higher generation takes it over.
-func (t TenantCases) Cancel(ctx context.Context, id background.RunID, reason string) (casestatus.Status, error) {
-	run, err := t.operator.s.applier.Cancel(ctx, t.operator.tenant, id, t.actor, reason)
-	if run.ID.IsZero() {
-		return casestatus.Status{}, err
-	}
-	return casestatus.StatusOf(run), err
-}

@@ -175,9 +175,6 @@ type Service struct {
 	withoutRedis  bool  // Config.Redis was nil
 }
 
-// ErrSchema means that the database's schema is missing, older or newer.
-var ErrSchema = schema.ErrSchema
-
 // Open connects to Postgres, checks the schema and its triggers, and prepares the connection to
 // Redis. It starts no work; Run does. Errors: ErrSchema, ErrUnsuitable and, with an
 // Executor, ErrRedis. A Redis that can't be reached is no error.

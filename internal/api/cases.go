@@ -242,3 +242,11 @@ func (a caseAPI) verify(ctx context.Context, c door.Caller, id background.CaseID
 	head := report.Heads[id]
 	return &Verification{OK: report.OK(), Receipts: report.Receipts, Head: hex.EncodeToString(head.Link[:]), Sequence: head.Seq, Broken: report.Broken, Breaks: report.Breaks, NotChecked: report.NotChecked}, nil
 }
+
+func parseCaseID(text string) (background.CaseID, error) {
+	id, err := receipts.ParseCaseID(text)
+	if err != nil {
+		return id, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a case is named by its id").WithField("case", "is no UUID")
+	}
+	return id, nil
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -139,4 +140,10 @@ func (a letterAPI) countLetters(ctx context.Context, c door.Caller, in *countInp
 	}
 	count, err := a.service.As(c.Tenant, "").DeadLetters.Count(ctx, filter)
 	return &countOutput{count}, err
+}
+
+// memberName returns the JSON name of a member.
+func memberName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }

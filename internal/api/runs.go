@@ -7,10 +7,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 type runInput struct {
@@ -58,4 +60,12 @@ func (a runAPI) cancelRun(ctx context.Context, c door.Caller, in *cancelInput) (
 		return nil, door.NewRefusal(http.StatusConflict, "ended", "the run has ended: it is %s", s.State).WithCause(&runError{run: s.Run})
 	}
 	return &runOutput{s}, err
+}
+
+func parseRunID(text string) (background.RunID, error) {
+	id, err := receipts.ParseRunID(text)
+	if err != nil {
+		return id, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a run is named by its id").WithField("run", "is no UUID")
+	}
+	return id, nil
 }

@@ -14,7 +14,7 @@ var apiGuards = []Guard{
 	},
 	{
 		Name:     "a database is for demonstrations or for money",
-		Edits:    []Edit{{"postadjudication/databasemonitor.go", "case c.Executor == nil || c.Demonstration == of.Demonstration:", "case c.Executor != nil || !of.Demonstration:"}},
+		Edits:    []Edit{{"postadjudication/opendatabase.go", "case c.Executor == nil || c.Demonstration == of.Demonstration:", "case c.Executor != nil || !of.Demonstration:"}},
 		CaughtBy: Detector{Package: "./internal/app", Test: "TestADatabaseIsForDemonstrationsOrForMoneyForEver"},
 	},
 	{

@@ -3,9 +3,18 @@ package postadjudication
 import (
 	"context"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/trail"
+	"github.com/recourse-dev/recourse/receipts"
 )
+
+// Receipts returns at most limit receipts of a tenant's case in order, beginning after the
+// sequence number after (0 for the first).
+func (s *Service) Receipts(ctx context.Context, tenant string, caseID background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
+	return s.journal.Receipts.Trail(ctx, tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
+}
 
 // AuditReader returns a reader of the service's database for package audit, on the connections
 // of the service. It is valid until Close. An auditor without a Service uses audit.Open.

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 const (
@@ -80,26 +77,4 @@ func (n *nullFinder) currentPath() string {
 		names = append(names, fmt.Sprintf("(%d names deeper)", deeper))
 	}
 	return strings.Join(names, ".")
-}
-
-// memberName returns the JSON name of a member.
-func memberName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
-
-func parseRunID(text string) (background.RunID, error) {
-	id, err := receipts.ParseRunID(text)
-	if err != nil {
-		return id, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a run is named by its id").WithField("run", "is no UUID")
-	}
-	return id, nil
-}
-
-func parseCaseID(text string) (background.CaseID, error) {
-	id, err := receipts.ParseCaseID(text)
-	if err != nil {
-		return id, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "a case is named by its id").WithField("case", "is no UUID")
-	}
-	return id, nil
 }
