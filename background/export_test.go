@@ -7,6 +7,11 @@ import (
 	"time"
 )
 
+var (
+	NotificationNumberOf = notificationNumberOf
+	TaskID               = taskID
+)
+
 // InterruptsCall makes a call as an attempt does and reports whether it was interrupted.
 func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bool {
 	c := &handlerCaller{graceOver: make(chan struct{}), workers: newWorkerPool()}

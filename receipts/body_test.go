@@ -1,4 +1,4 @@
-package receipts
+package receipts_test
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gowebpki/jcs"
 	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestBodyIsCanonicalJSONAndReadsBack(t *testing.T) {
@@ -27,11 +29,11 @@ func TestBodyIsCanonicalJSONAndReadsBack(t *testing.T) {
 		if err != nil || string(canonical) != string(body) {
 			t.Fatalf("RFC 8785 (%v):\n%s\nours:\n%s", err, canonical, body)
 		}
-		got, err := Parse(body)
+		got, err := receipts.Parse(body)
 		if err != nil {
 			t.Fatalf("%v: %s", err, body)
 		}
-		if diff := cmp.Diff(Entry{Case: testCase, Tenant: "acme", Draft: d}, got); diff != "" {
+		if diff := cmp.Diff(receipts.Entry{Case: testCase, Tenant: "acme", Draft: d}, got); diff != "" {
 			t.Fatal(diff)
 		}
 	})
@@ -39,16 +41,16 @@ func TestBodyIsCanonicalJSONAndReadsBack(t *testing.T) {
 
 func TestABodyThatIsParsedOnceIsNotParsedAgain(t *testing.T) { // not parallel: it counts allocations
 	rs, head := chained(t, testCase, sampleDrafts()...)
-	plain := make([]Entry, len(rs))
+	plain := make([]receipts.Entry, len(rs))
 	for i, r := range rs {
 		var err error
 		if plain[i], err = r.Entry(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unreadable := Receipt{Body: []byte("{}")}
-	all := append(slices.Clone(rs), unreadable, Receipt{})
-	ParseEach(all)
+	unreadable := receipts.Receipt{Body: []byte("{}")}
+	all := append(slices.Clone(rs), unreadable, receipts.Receipt{})
+	receipts.ParseEach(all)
 	for i, r := range all[:len(rs)] {
 		got, err := r.Entry()
 		if diff := cmp.Diff(plain[i], got); err != nil || diff != "" {
@@ -67,14 +69,14 @@ func TestABodyThatIsParsedOnceIsNotParsedAgain(t *testing.T) { // not parallel: 
 		}
 	}
 	parsed := all[:len(rs)]
-	if end, err := (Verifier{}).Verify(testCase, parsed); err != nil || end != head {
+	if end, err := (receipts.Verifier{}).Verify(testCase, parsed); err != nil || end != head {
 		t.Errorf("verified: %v, %v, want %v", end, err, head)
 	}
 
 	// A receipt that gets another body says what that body says.
 	changed := parsed[0]
 	changed.Body = slices.Clone(rs[1].Body)
-	if got, err := changed.Entry(); err != nil || got.Subtype != AttemptStarted {
+	if got, err := changed.Entry(); err != nil || got.Subtype != receipts.AttemptStarted {
 		t.Errorf("another body: %+v, %v", got, err)
 	}
 	changed.Body = nil
@@ -86,7 +88,7 @@ func TestABodyThatIsParsedOnceIsNotParsedAgain(t *testing.T) { // not parallel: 
 func TestReceiptsThatDifferAnywhereAreNotEqual(t *testing.T) {
 	t.Parallel()
 	rs, _ := chained(t, testCase, sampleDrafts()...)
-	fields := reflect.TypeFor[Receipt]()
+	fields := reflect.TypeFor[receipts.Receipt]()
 	for i := range fields.NumField() {
 		if !fields.Field(i).IsExported() {
 			continue
@@ -104,16 +106,14 @@ func TestPayloadTagsAndEncoderAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawDraft(t)
-		c := canon{buf: []byte{'{'}}
-		c.payload(&d.Payload)
-		c.close()
+		written := receipts.EncodePayload(&d.Payload)
 		plain, err := json.Marshal(d.Payload)
 		if err != nil {
 			t.Fatal(err)
 		}
 		canonical, err := jcs.Transform(plain)
-		if err != nil || string(canonical) != string(c.buf) {
-			t.Fatalf("tags (%v):\n%s\nencoder:\n%s", err, canonical, c.buf)
+		if err != nil || string(canonical) != string(written) {
+			t.Fatalf("tags (%v):\n%s\nencoder:\n%s", err, canonical, written)
 		}
 	})
 }
@@ -138,9 +138,8 @@ func TestBodyAppendsAndLeavesWhatWasThere(t *testing.T) {
 
 func TestTimesAreUTCMicrosecondsCutNotRounded(t *testing.T) {
 	t.Parallel()
-	c := canon{buf: []byte{'{'}}
-	c.time("at", time.Date(2026, 3, 1, 0, 30, 9, 999_999_999, time.FixedZone("CET", 3600)))
-	if got, want := string(c.buf), `{"at":"2026-02-28T23:30:09.999999Z"`; got != want {
+	got := string(receipts.EncodeTime("at", time.Date(2026, 3, 1, 0, 30, 9, 999_999_999, time.FixedZone("CET", 3600))))
+	if want := `{"at":"2026-02-28T23:30:09.999999Z"`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -149,35 +148,43 @@ func TestWhatABodyCannotHoldIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		field  string
-		change func(c *CaseID, tenant *string, d *Draft)
+		change func(c *receipts.CaseID, tenant *string, d *receipts.Draft)
 	}{
-		"no case":          {"case", func(c *CaseID, _ *string, _ *Draft) { *c = CaseID{} }},
-		"no tenant":        {"tenant", func(_ *CaseID, t *string, _ *Draft) { *t = "" }},
-		"NUL in tenant":    {"tenant", func(_ *CaseID, t *string, _ *Draft) { *t = "a\x00" }},
-		"no actor":         {"actor", func(_ *CaseID, _ *string, d *Draft) { d.Actor = "" }},
-		"no time":          {"at", func(_ *CaseID, _ *string, d *Draft) { d.At = time.Time{} }},
-		"time cut to zero": {"at", func(_ *CaseID, _ *string, d *Draft) { d.At = time.Time{}.Add(999) }},
-		"year 10000":       {"at", func(_ *CaseID, _ *string, d *Draft) { d.At = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }},
-		"year 0":           {"next_retry_at", func(_ *CaseID, _ *string, d *Draft) { d.Payload.NextRetryAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }},
-		"no subtype":       {"subtype", func(_ *CaseID, _ *string, d *Draft) { d.Subtype = "" }},
-		"unknown subtype":  {"subtype", func(_ *CaseID, _ *string, d *Draft) { d.Subtype = "attempt_started" }},
-		"2^53":             {"amount", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Amount = MaxInteger + 1 }},
-		"-2^53":            {"excess", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Excess = -MaxInteger - 1 }},
-		"2^53 inside": {"settlement.moved", func(_ *CaseID, _ *string, d *Draft) {
-			d.Payload.Settlement = &SettlementSnapshot{Moved: MaxInteger + 1}
+		"no case":          {"case", func(c *receipts.CaseID, _ *string, _ *receipts.Draft) { *c = receipts.CaseID{} }},
+		"no tenant":        {"tenant", func(_ *receipts.CaseID, t *string, _ *receipts.Draft) { *t = "" }},
+		"NUL in tenant":    {"tenant", func(_ *receipts.CaseID, t *string, _ *receipts.Draft) { *t = "a\x00" }},
+		"no actor":         {"actor", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Actor = "" }},
+		"no time":          {"at", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.At = time.Time{} }},
+		"time cut to zero": {"at", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.At = time.Time{}.Add(999) }},
+		"year 10000": {"at", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) {
+			d.At = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 		}},
-		"broken UTF-8":      {"error.message", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Error.Message = "\xff" }},
-		"surrogate half":    {"reason", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Reason = "\xed\xa0\x80" }},
-		"NUL":               {"error.stack", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Error.Stack = "a\x00b" }},
-		"first of two":      {"amount", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Amount, d.Payload.Worker = 1<<60, "\xff" }},
-		"after nested part": {"worker", func(_ *CaseID, _ *string, d *Draft) { d.Payload.Error.Code, d.Payload.Worker = "x", "\xff" }},
+		"year 0": {"next_retry_at", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) {
+			d.Payload.NextRetryAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+		}},
+		"no subtype":      {"subtype", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Subtype = "" }},
+		"unknown subtype": {"subtype", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Subtype = "attempt_started" }},
+		"2^53":            {"amount", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Payload.Amount = receipts.MaxInteger + 1 }},
+		"-2^53":           {"excess", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Payload.Excess = -receipts.MaxInteger - 1 }},
+		"2^53 inside": {"settlement.moved", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) {
+			d.Payload.Settlement = &receipts.SettlementSnapshot{Moved: receipts.MaxInteger + 1}
+		}},
+		"broken UTF-8":   {"error.message", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Payload.Error.Message = "\xff" }},
+		"surrogate half": {"reason", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Payload.Reason = "\xed\xa0\x80" }},
+		"NUL":            {"error.stack", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) { d.Payload.Error.Stack = "a\x00b" }},
+		"first of two": {"amount", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) {
+			d.Payload.Amount, d.Payload.Worker = 1<<60, "\xff"
+		}},
+		"after nested part": {"worker", func(_ *receipts.CaseID, _ *string, d *receipts.Draft) {
+			d.Payload.Error.Code, d.Payload.Worker = "x", "\xff"
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, tenant, d := testCase, "acme", sampleDrafts()[0]
 			test.change(&c, &tenant, &d)
 			_, err := d.AppendBody(nil, c, tenant)
-			var field *FieldError
+			var field *receipts.FieldError
 			if !errors.As(err, &field) || field.Field != test.field {
 				t.Fatalf("error = %v, want a FieldError of %s", err, test.field)
 			}
@@ -193,7 +200,7 @@ func TestCleanTextIsAlwaysWritableAndLeavesGoodTextAlone(t *testing.T) {
 		"a\x00b":                 "a\uFFFDb",
 		"a\xffb":                 "a\uFFFDb",
 	} {
-		got := CleanText(in)
+		got := receipts.CleanText(in)
 		if got != want {
 			t.Errorf("CleanText(%q) = %q, want %q", in, got, want)
 		}
@@ -208,19 +215,19 @@ func TestCleanTextIsAlwaysWritableAndLeavesGoodTextAlone(t *testing.T) {
 // A field that the encoder omits would be lost evidence.
 func TestEachFieldOfAPayloadIsWritten(t *testing.T) {
 	t.Parallel()
-	empty, err := (&Draft{Subtype: Submitted, Actor: "a", At: testAt}).AppendBody(nil, testCase, "acme")
+	empty, err := (&receipts.Draft{Subtype: receipts.Submitted, Actor: "a", At: testAt}).AppendBody(nil, testCase, "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range reflect.TypeFor[Payload]().NumField() {
-		d := Draft{Subtype: Submitted, Actor: "a", At: testAt}
+	for i := range reflect.TypeFor[receipts.Payload]().NumField() {
+		d := receipts.Draft{Subtype: receipts.Submitted, Actor: "a", At: testAt}
 		setNonZero(t, reflect.ValueOf(&d.Payload).Elem().Field(i))
 		body, err := d.AppendBody(nil, testCase, "acme")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if string(body) == string(empty) {
-			t.Errorf("%s is not written", reflect.TypeFor[Payload]().Field(i).Name)
+			t.Errorf("%s is not written", reflect.TypeFor[receipts.Payload]().Field(i).Name)
 		}
 	}
 }
@@ -236,14 +243,14 @@ func setNonZero(t *testing.T, v reflect.Value) {
 		*p = true
 	case *time.Time:
 		*p = testAt
-	case *RunID:
+	case *receipts.RunID:
 		*p = runB
-	case *Failure:
+	case *receipts.Failure:
 		p.Code = "x"
-	case **SettlementSnapshot:
-		*p = new(SettlementSnapshot)
-	case **WebhookPosition:
-		*p = new(WebhookPosition)
+	case **receipts.SettlementSnapshot:
+		*p = new(receipts.SettlementSnapshot)
+	case **receipts.WebhookPosition:
+		*p = new(receipts.WebhookPosition)
 	default:
 		t.Fatalf("no value for %s", v.Type())
 	}
@@ -251,7 +258,7 @@ func setNonZero(t *testing.T, v reflect.Value) {
 
 func BenchmarkAppendBody(b *testing.B) {
 	drafts := sampleDrafts()
-	for name, d := range map[string]*Draft{"submitted": &drafts[0], "attempt-started": &drafts[1], "retry-scheduled": &drafts[2]} {
+	for name, d := range map[string]*receipts.Draft{"submitted": &drafts[0], "attempt-started": &drafts[1], "retry-scheduled": &drafts[2]} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			buf := make([]byte, 0, 2048)
@@ -268,7 +275,7 @@ func BenchmarkChain(b *testing.B) {
 	drafts := sampleDrafts()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := Chain(testCase, "acme", Genesis(testCase), drafts...); err != nil {
+		if _, _, err := receipts.Chain(testCase, "acme", receipts.Genesis(testCase), drafts...); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -278,7 +285,7 @@ func BenchmarkVerify(b *testing.B) {
 	rs, _ := chained(b, testCase, sampleDrafts()...)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (Verifier{}).Verify(testCase, rs); err != nil {
+		if _, err := (receipts.Verifier{}).Verify(testCase, rs); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -289,11 +296,11 @@ const plainBody = `{"actor":"a","at":"2026-03-01T11:00:00.000000Z","case":"01934
 
 func TestParseReadsAPlainBody(t *testing.T) {
 	t.Parallel()
-	e, err := Parse([]byte(plainBody))
+	e, err := receipts.Parse([]byte(plainBody))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Case != testCase || e.Tenant != "t" || !e.Run.IsZero() || e.Subtype != Refused || e.Payload.Amount != 5 || e.Payload.Error.Code != "é" {
+	if e.Case != testCase || e.Tenant != "t" || !e.Run.IsZero() || e.Subtype != receipts.Refused || e.Payload.Amount != 5 || e.Payload.Error.Code != "é" {
 		t.Errorf("%+v", e)
 	}
 }
@@ -348,13 +355,13 @@ func TestParseRefusesEveryOtherSpelling(t *testing.T) {
 			if body == plainBody {
 				t.Fatal("nothing was changed")
 			}
-			if e, err := Parse([]byte(body)); err == nil {
+			if e, err := receipts.Parse([]byte(body)); err == nil {
 				t.Errorf("accepted %s as %+v", body, e)
 			}
 		})
 	}
 	for _, body := range []string{"", "null", "[]", "{}", `""`} {
-		if _, err := Parse([]byte(body)); err == nil {
+		if _, err := receipts.Parse([]byte(body)); err == nil {
 			t.Errorf("accepted %q", body)
 		}
 	}
@@ -362,15 +369,15 @@ func TestParseRefusesEveryOtherSpelling(t *testing.T) {
 
 func TestParseNamesTheReasonWhenOnlyTheFormIsWrong(t *testing.T) {
 	t.Parallel()
-	_, err := Parse([]byte(" " + plainBody))
-	if !errors.Is(err, errNotCanonical) {
+	_, err := receipts.Parse([]byte(" " + plainBody))
+	if !errors.Is(err, receipts.ErrNotCanonical) {
 		t.Errorf("error = %v", err)
 	}
 }
 
 func FuzzParseAcceptsOnlyWhatAppendBodyWrites(f *testing.F) {
 	f.Add([]byte(plainBody))
-	rs, _, err := Chain(testCase, "acme", Genesis(testCase), sampleDrafts()...)
+	rs, _, err := receipts.Chain(testCase, "acme", receipts.Genesis(testCase), sampleDrafts()...)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -378,7 +385,7 @@ func FuzzParseAcceptsOnlyWhatAppendBodyWrites(f *testing.F) {
 		f.Add(r.Body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		e, err := Parse(body)
+		e, err := receipts.Parse(body)
 		if err != nil {
 			return
 		}

@@ -1,10 +1,12 @@
-package receipts
+package receipts_test
 
 import (
 	"encoding/hex"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // These links were computed apart from this package, from the bodies and the rule in the package comment.
@@ -21,7 +23,7 @@ func TestGoldenChainNeverChanges(t *testing.T) {
 		"630bc6fc1c516c07710987debcaca8cbcda5c39f9c1466105deb62f71ee229a4",
 		"186f6a9448eb3ac32365874504b1d9a93203e77f983c334b6e5e016c950e00d6",
 	}
-	g := Genesis(testCase)
+	g := receipts.Genesis(testCase)
 	if got := hex.EncodeToString(g.Link[:]); got != "7e804babb09ed625faed4e0fb35a9895886851da03630e2c5359a8205c6f19f7" || g.Seq != 0 {
 		t.Errorf("genesis = %d %s", g.Seq, got)
 	}
@@ -55,9 +57,9 @@ func TestGoldenBody(t *testing.T) {
 func TestChainContinuesAsOneCallWould(t *testing.T) {
 	t.Parallel()
 	all, want := chained(t, testCase, sampleDrafts()...)
-	head := Genesis(testCase)
+	head := receipts.Genesis(testCase)
 	for i, d := range sampleDrafts() {
-		rs, next, err := Chain(testCase, "acme", head, d)
+		rs, next, err := receipts.Chain(testCase, "acme", head, d)
 		if err != nil || rs[0].Link != all[i].Link || rs[0].Seq != int64(i+1) {
 			t.Fatalf("receipt %d: %v, %v", i+1, rs, err)
 		}
@@ -73,7 +75,7 @@ func TestChainGivesColumnsAsTheBodySaysThem(t *testing.T) {
 	rs, _ := chained(t, testCase, sampleDrafts()...)
 	r := rs[0]
 	at := time.Date(2026, 3, 1, 11, 0, 0, 123456000, time.UTC)
-	if r.At != at || r.Source != SourceExecution || r.Subtype != Submitted || r.Tenant != "acme" || r.Run != runA || r.Actor != "escrow-desk" {
+	if r.At != at || r.Source != receipts.SourceExecution || r.Subtype != receipts.Submitted || r.Tenant != "acme" || r.Run != runA || r.Actor != "escrow-desk" {
 		t.Errorf("columns %+v", r)
 	}
 	if got, want := r.ID(), "01934b2e-7c00-7abc-8def-0123456789ab.1"; got != want {
@@ -89,9 +91,9 @@ func TestChainRefusesAllOrNothing(t *testing.T) {
 	t.Parallel()
 	drafts := sampleDrafts()
 	drafts[3].Actor = ""
-	head := Genesis(testCase).Next([]byte("x"))
-	rs, next, err := Chain(testCase, "acme", head, drafts...)
-	var field *FieldError
+	head := receipts.Genesis(testCase).Next([]byte("x"))
+	rs, next, err := receipts.Chain(testCase, "acme", head, drafts...)
+	var field *receipts.FieldError
 	if rs != nil || next != head || !errors.As(err, &field) || field.Field != "actor" {
 		t.Fatalf("%v, %v, %v", rs, next, err)
 	}
@@ -100,7 +102,7 @@ func TestChainRefusesAllOrNothing(t *testing.T) {
 
 func TestCasesBeginApart(t *testing.T) {
 	t.Parallel()
-	if Genesis(numberedCase(1)) == Genesis(numberedCase(2)) {
+	if receipts.Genesis(numberedCase(1)) == receipts.Genesis(numberedCase(2)) {
 		t.Error("two cases share a beginning: a chain could be moved from one to the other")
 	}
 }

@@ -1,10 +1,12 @@
-package receipts
+package receipts_test
 
 import (
 	"reflect"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 var (
@@ -12,7 +14,7 @@ var (
 		rapid.SampledFrom([]string{"", "\u2028\u2029", "\U0001F4B8", "\"\\/", "\b\t\n\f\r\x01\x1f\x7f", "<&>", "\uFEFF\uFFFD"}),
 		rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r != 0 })),
 	)
-	drawInteger = rapid.OneOf(rapid.SampledFrom([]int64{0, MaxInteger, -MaxInteger}), rapid.Int64Range(-MaxInteger, MaxInteger))
+	drawInteger = rapid.OneOf(rapid.SampledFrom([]int64{0, receipts.MaxInteger, -receipts.MaxInteger}), rapid.Int64Range(-receipts.MaxInteger, receipts.MaxInteger))
 	// The last digit is never 0, so that encoding/json prints six digits too.
 	drawTime = rapid.Custom(func(t *rapid.T) time.Time {
 		us := rapid.Int64Range(-62_135_596_800, 253_402_300_799).Draw(t, "s")*1_000_000 +
@@ -37,15 +39,15 @@ func fill(t *rapid.T, v reflect.Value, always bool) {
 			*p = rapid.Bool().Draw(t, name)
 		case *time.Time:
 			*p = drawTime.Draw(t, name)
-		case *RunID:
+		case *receipts.RunID:
 			copy(p[:], rapid.SliceOfN(rapid.Byte(), len(p), len(p)).Draw(t, name))
-		case *Failure:
+		case *receipts.Failure:
 			fill(t, f, false)
-		case **SettlementSnapshot:
-			*p = new(SettlementSnapshot)
+		case **receipts.SettlementSnapshot:
+			*p = new(receipts.SettlementSnapshot)
 			fill(t, f.Elem(), true)
-		case **WebhookPosition:
-			*p = new(WebhookPosition)
+		case **receipts.WebhookPosition:
+			*p = new(receipts.WebhookPosition)
 			fill(t, f.Elem(), true)
 		default:
 			t.Fatalf("no way to draw %s", f.Type())
@@ -53,13 +55,13 @@ func fill(t *rapid.T, v reflect.Value, always bool) {
 	}
 }
 
-func drawDraft(t *rapid.T) Draft {
+func drawDraft(t *rapid.T) receipts.Draft {
 	nonEmpty := drawText.Filter(func(s string) bool { return s != "" })
-	d := Draft{
-		Subtype: rapid.SampledFrom(KnownSubtypes()).Draw(t, "subtype"),
+	d := receipts.Draft{
+		Subtype: rapid.SampledFrom(receipts.KnownSubtypes()).Draw(t, "subtype"),
 		Actor:   nonEmpty.Draw(t, "actor"),
 		At:      drawTime.Draw(t, "at"),
-		Run:     rapid.SampledFrom([]RunID{{}, runA, runB}).Draw(t, "run"),
+		Run:     rapid.SampledFrom([]receipts.RunID{{}, runA, runB}).Draw(t, "run"),
 	}
 	fill(t, reflect.ValueOf(&d.Payload).Elem(), false)
 	return d

@@ -1,4 +1,4 @@
-package receipts
+package receipts_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 var (
@@ -15,16 +17,16 @@ var (
 	testAt   = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone("CET", 3600))
 )
 
-func mustCase(s string) CaseID {
-	c, err := ParseCaseID(s)
+func mustCase(s string) receipts.CaseID {
+	c, err := receipts.ParseCaseID(s)
 	if err != nil {
 		panic(err)
 	}
 	return c
 }
 
-func mustRun(s string) RunID {
-	r, err := ParseRunID(s)
+func mustRun(s string) receipts.RunID {
+	r, err := receipts.ParseRunID(s)
 	if err != nil {
 		panic(err)
 	}
@@ -32,45 +34,45 @@ func mustRun(s string) RunID {
 }
 
 // numberedCase returns cases that sort by n.
-func numberedCase(n int) CaseID {
+func numberedCase(n int) receipts.CaseID {
 	return mustCase(fmt.Sprintf("01934b2e-7c00-7abc-8def-%012x", n))
 }
 
 // sampleDrafts is a case in which every part of a payload is used: a death, its fork, and a late success.
-func sampleDrafts() []Draft {
+func sampleDrafts() []receipts.Draft {
 	after := func(d time.Duration) time.Time { return testAt.Add(d) }
-	return []Draft{
-		{Run: runA, Subtype: Submitted, Actor: "escrow-desk", At: testAt, Payload: Payload{
+	return []receipts.Draft{
+		{Run: runA, Subtype: receipts.Submitted, Actor: "escrow-desk", At: testAt, Payload: receipts.Payload{
 			TransactionReceiptID: "txr_1", Outcome: "release", Generation: 1, Amount: 125_00, Held: 125_00,
 			Currency: "EUR", RetryKey: "txr_1:release", Family: "post_adjudication", Queue: "settlement:3",
-			Settlement: &SettlementSnapshot{Asked: 125_00, Generation: 1, Reserved: 125_00,
+			Settlement: &receipts.SettlementSnapshot{Asked: 125_00, Generation: 1, Reserved: 125_00,
 				DisputeLifecycleStatus: "hold-active", EscrowAdjudication: "release",
 				ProgressionReasonCode: "approve", ProgressionStatus: "approved-for-settlement"},
 		}},
-		{Run: runA, Subtype: AttemptStarted, Actor: "worker-1", At: after(time.Second), Payload: Payload{Attempt: 1}},
-		{Run: runA, Subtype: RetryScheduled, Actor: "worker-1", At: after(2 * time.Second), Payload: Payload{
-			Attempt: 1, BudgetSpent: 1, OutcomeClass: ClassUnknown, AttemptClass: ClassUnknown, UnknownOpen: 1,
+		{Run: runA, Subtype: receipts.AttemptStarted, Actor: "worker-1", At: after(time.Second), Payload: receipts.Payload{Attempt: 1}},
+		{Run: runA, Subtype: receipts.RetryScheduled, Actor: "worker-1", At: after(2 * time.Second), Payload: receipts.Payload{
+			Attempt: 1, BudgetSpent: 1, OutcomeClass: receipts.ClassUnknown, AttemptClass: receipts.ClassUnknown, UnknownOpen: 1,
 			NextRetryAt: after(3 * time.Second), DurationUS: 1_000_000,
-			Error: Failure{Type: "timeout", Message: "no answer \"at all\"\u2028— \U0001F4B8", Code: "deadline"},
+			Error: receipts.Failure{Type: "timeout", Message: "no answer \"at all\"\u2028— \U0001F4B8", Code: "deadline"},
 		}},
-		{Run: runA, Subtype: AttemptStarted, Actor: "worker-2", At: after(3 * time.Second), Payload: Payload{Attempt: 2}},
-		{Run: runA, Subtype: DeadLettered, Actor: "worker-2", At: after(4 * time.Second), Payload: Payload{
-			Attempt: 2, Attempts: 2, BudgetSpent: 2, OutcomeClass: ClassUnknown, AttemptClass: ClassNotExecuted,
+		{Run: runA, Subtype: receipts.AttemptStarted, Actor: "worker-2", At: after(3 * time.Second), Payload: receipts.Payload{Attempt: 2}},
+		{Run: runA, Subtype: receipts.DeadLettered, Actor: "worker-2", At: after(4 * time.Second), Payload: receipts.Payload{
+			Attempt: 2, Attempts: 2, BudgetSpent: 2, OutcomeClass: receipts.ClassUnknown, AttemptClass: receipts.ClassNotExecuted,
 			UnknownOpen: 1, DeadLetteredAt: after(4 * time.Second), ReasonCode: "budget_spent",
 		}},
-		{Run: runA, Subtype: ManualRetryRequested, Actor: "ana", At: after(time.Hour),
-			Payload: Payload{NewRun: runB, Reason: "service mended"}},
-		{Run: runB, Subtype: Submitted, Actor: "ana", At: after(time.Hour),
-			Payload: Payload{ParentRun: runA, RetryKey: "txr_1:release", Family: "post_adjudication"}},
-		{Run: runB, Subtype: Reconciled, Actor: "lookup", At: after(2 * time.Hour),
-			Payload: Payload{Finding: ClassExecuted, OutcomeClass: ClassExecuted, FindingReference: "esc-77"}},
+		{Run: runA, Subtype: receipts.ManualRetryRequested, Actor: "ana", At: after(time.Hour),
+			Payload: receipts.Payload{NewRun: runB, Reason: "service mended"}},
+		{Run: runB, Subtype: receipts.Submitted, Actor: "ana", At: after(time.Hour),
+			Payload: receipts.Payload{ParentRun: runA, RetryKey: "txr_1:release", Family: "post_adjudication"}},
+		{Run: runB, Subtype: receipts.Reconciled, Actor: "lookup", At: after(2 * time.Hour),
+			Payload: receipts.Payload{Finding: receipts.ClassExecuted, OutcomeClass: receipts.ClassExecuted, FindingReference: "esc-77"}},
 	}
 }
 
 // chained chains drafts from the beginning of a case.
-func chained(t testing.TB, c CaseID, drafts ...Draft) ([]Receipt, Head) {
+func chained(t testing.TB, c receipts.CaseID, drafts ...receipts.Draft) ([]receipts.Receipt, receipts.Head) {
 	t.Helper()
-	rs, head, err := Chain(c, "acme", Genesis(c), drafts...)
+	rs, head, err := receipts.Chain(c, "acme", receipts.Genesis(c), drafts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +80,8 @@ func chained(t testing.TB, c CaseID, drafts ...Draft) ([]Receipt, Head) {
 }
 
 // each streams receipts without an error.
-func each(rs ...Receipt) iter.Seq2[Receipt, error] {
-	return func(yield func(Receipt, error) bool) {
+func each(rs ...receipts.Receipt) iter.Seq2[receipts.Receipt, error] {
+	return func(yield func(receipts.Receipt, error) bool) {
 		for _, r := range rs {
 			if !yield(r, nil) {
 				return

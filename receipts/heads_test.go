@@ -1,16 +1,18 @@
-package receipts
+package receipts_test
 
 import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
-func headsOfTwo(t testing.TB) Heads {
+func headsOfTwo(t testing.TB) receipts.Heads {
 	t.Helper()
 	_, head1 := chained(t, numberedCase(1), sampleDrafts()...)
 	_, head2 := chained(t, numberedCase(2), sampleDrafts()[:2]...)
-	return Heads{numberedCase(1): head1, numberedCase(2): head2}
+	return receipts.Heads{numberedCase(1): head1, numberedCase(2): head2}
 }
 
 const oneHead = "recourse heads 1\n01934b2e-7c00-7abc-8def-0123456789ab 8 GG9qlEjrOsMjZYdFBLHZqTID53+YPDNLbl4BbJUOANY=\n"
@@ -18,7 +20,7 @@ const oneHead = "recourse heads 1\n01934b2e-7c00-7abc-8def-0123456789ab 8 GG9qlE
 func TestHeadsTextIsGolden(t *testing.T) {
 	t.Parallel()
 	_, head := chained(t, testCase, sampleDrafts()...)
-	got, err := Heads{testCase: head}.MarshalText()
+	got, err := receipts.Heads{testCase: head}.MarshalText()
 	if err != nil || string(got) != oneHead {
 		t.Errorf("%v\n%swant\n%s", err, got, oneHead)
 	}
@@ -26,12 +28,12 @@ func TestHeadsTextIsGolden(t *testing.T) {
 
 func TestHeadsReadBack(t *testing.T) {
 	t.Parallel()
-	for _, heads := range []Heads{{}, headsOfTwo(t)} {
+	for _, heads := range []receipts.Heads{{}, headsOfTwo(t)} {
 		text, err := heads.MarshalText()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got Heads
+		var got receipts.Heads
 		err = got.UnmarshalText(text)
 		if err != nil || !reflect.DeepEqual(got, heads) {
 			t.Errorf("%s reads back as %v, %v", text, got, err)
@@ -41,8 +43,8 @@ func TestHeadsReadBack(t *testing.T) {
 
 func TestAHeadWithoutReceiptsIsNotWritten(t *testing.T) {
 	t.Parallel()
-	for _, seq := range []int64{0, -1, MaxInteger + 1} {
-		if text, err := (Heads{testCase: {Seq: seq}}).MarshalText(); err == nil {
+	for _, seq := range []int64{0, -1, receipts.MaxInteger + 1} {
+		if text, err := (receipts.Heads{testCase: {Seq: seq}}).MarshalText(); err == nil {
 			t.Errorf("sequence %d: %s", seq, text)
 		}
 	}
@@ -77,7 +79,7 @@ func TestOtherHeadsTextsAreRefusedNamingTheLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var heads Heads
+			var heads receipts.Heads
 			err := heads.UnmarshalText([]byte(test.text))
 			if heads != nil {
 				t.Errorf("heads %v", heads)
@@ -96,7 +98,7 @@ func FuzzUnmarshalTextAcceptsOnlyWhatMarshalTextWrites(f *testing.F) {
 	}
 	f.Add(two)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var heads Heads
+		var heads receipts.Heads
 		err := heads.UnmarshalText(text)
 		if err != nil {
 			return

@@ -1,20 +1,22 @@
-package receipts
+package receipts_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestIDTextIsCanonicalAndReadsBack(t *testing.T) {
 	t.Parallel()
 	const text = "01934b2e-7c00-7abc-8def-0123456789ab"
 	for _, in := range []string{text, strings.ToUpper(text)} {
-		c, err := ParseCaseID(in)
+		c, err := receipts.ParseCaseID(in)
 		if err != nil || c.String() != text {
 			t.Errorf("ParseCaseID(%q) = %s, %v", in, c, err)
 		}
-		r, err := ParseRunID(in)
+		r, err := receipts.ParseRunID(in)
 		if err != nil || r.String() != text {
 			t.Errorf("ParseRunID(%q) = %s, %v", in, r, err)
 		}
@@ -29,10 +31,10 @@ func TestOtherSpellingsOfAUUIDAreRefused(t *testing.T) {
 		"01934b2e-7c00-7abc-8def-0123456789ag", "01934b2e-7c00-7abc-8def-0123456789ab ",
 		"01934b2e_7c00_7abc_8def_0123456789ab", "01934b2-e7c00-7abc-8def-0123456789ab", "ſ1934b2e-7c00-7abc-8def-0123456789a",
 	} {
-		if c, err := ParseCaseID(in); err == nil || !c.IsZero() {
+		if c, err := receipts.ParseCaseID(in); err == nil || !c.IsZero() {
 			t.Errorf("ParseCaseID(%q) = %s, %v", in, c, err)
 		}
-		if r, err := ParseRunID(in); err == nil || !r.IsZero() {
+		if r, err := receipts.ParseRunID(in); err == nil || !r.IsZero() {
 			t.Errorf("ParseRunID(%q) = %s, %v", in, r, err)
 		}
 	}
@@ -41,8 +43,8 @@ func TestOtherSpellingsOfAUUIDAreRefused(t *testing.T) {
 func TestIDsTravelInJSONAndSurviveABadOne(t *testing.T) {
 	t.Parallel()
 	type ids struct {
-		C CaseID
-		R RunID
+		C receipts.CaseID
+		R receipts.RunID
 	}
 	in := ids{testCase, runA}
 	b, err := json.Marshal(in)

@@ -1,13 +1,17 @@
-package receipts
+package receipts_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/recourse-dev/recourse/receipts"
+)
 
 func TestEverySubtypeHasItsOneSource(t *testing.T) {
 	t.Parallel()
-	want := map[Source]int{SourceRetry: 4, SourceExecution: 12, SourceDeadLetter: 8, SourceOperations: 13}
-	got := map[Source]int{}
-	seen := map[Subtype]bool{}
-	for _, s := range KnownSubtypes() {
+	want := map[receipts.Source]int{receipts.SourceRetry: 4, receipts.SourceExecution: 12, receipts.SourceDeadLetter: 8, receipts.SourceOperations: 13}
+	got := map[receipts.Source]int{}
+	seen := map[receipts.Subtype]bool{}
+	for _, s := range receipts.KnownSubtypes() {
 		if seen[s] {
 			t.Errorf("%s is listed twice", s)
 		}
@@ -26,7 +30,7 @@ func TestEverySubtypeHasItsOneSource(t *testing.T) {
 
 func TestUnknownSubtypeHasNoSource(t *testing.T) {
 	t.Parallel()
-	for _, s := range []Subtype{"", "Submitted", "submitted ", "attempt_started"} {
+	for _, s := range []receipts.Subtype{"", "Submitted", "submitted ", "attempt_started"} {
 		if s.Source() != "" {
 			t.Errorf("%q has the source %q", s, s.Source())
 		}
@@ -35,8 +39,8 @@ func TestUnknownSubtypeHasNoSource(t *testing.T) {
 
 func TestKnownSubtypesBelongToTheCaller(t *testing.T) {
 	t.Parallel()
-	KnownSubtypes()[0] = "scribbled"
-	if KnownSubtypes()[0] != RetryScheduled {
+	receipts.KnownSubtypes()[0] = "scribbled"
+	if receipts.KnownSubtypes()[0] != receipts.RetryScheduled {
 		t.Error("a caller's change is seen by the next")
 	}
 }

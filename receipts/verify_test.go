@@ -1,4 +1,4 @@
-package receipts
+package receipts_test
 
 import (
 	"errors"
@@ -7,27 +7,29 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestUntouchedChainVerifies(t *testing.T) {
 	t.Parallel()
 	rs, head := chained(t, testCase, sampleDrafts()...)
-	for _, v := range []Verifier{{}, {Expected: Heads{testCase: head}}} {
+	for _, v := range []receipts.Verifier{{}, {Expected: receipts.Heads{testCase: head}}} {
 		got, err := v.Verify(testCase, rs)
 		if err != nil || got != head {
 			t.Errorf("head %v, %v", got, err)
 		}
 	}
-	if got, err := (Verifier{}).Verify(testCase, nil); err != nil || got != Genesis(testCase) {
+	if got, err := (receipts.Verifier{}).Verify(testCase, nil); err != nil || got != receipts.Genesis(testCase) {
 		t.Errorf("without receipts: %v, %v", got, err)
 	}
 }
 
 // wantBroken checks that rs does not verify and that the error names the changed sequence.
-func wantBroken(t *testing.T, rs []Receipt, seq int64, what string) {
+func wantBroken(t *testing.T, rs []receipts.Receipt, seq int64, what string) {
 	t.Helper()
-	_, err := (Verifier{}).Verify(testCase, rs)
-	var b *Broken
+	_, err := (receipts.Verifier{}).Verify(testCase, rs)
+	var b *receipts.Broken
 	if !errors.As(err, &b) || b.Case != testCase || b.Seq != seq {
 		t.Errorf("%s of %d: error = %v, want a Broken there", what, seq, err)
 	}
@@ -37,16 +39,16 @@ func TestEveryFieldOfEveryReceiptIsGuarded(t *testing.T) {
 	t.Parallel()
 	good, _ := chained(t, testCase, sampleDrafts()...)
 	testEachField(t, good)
-	ParseEach(good) // before the tampering
+	receipts.ParseEach(good) // before the tampering
 	testEachField(t, good)
 }
 
 // testEachField changes one field of one receipt at a time.
-func testEachField(t *testing.T, good []Receipt) {
+func testEachField(t *testing.T, good []receipts.Receipt) {
 	t.Helper()
 	for i := range good {
-		for f := range reflect.TypeFor[Receipt]().NumField() {
-			if !reflect.TypeFor[Receipt]().Field(f).IsExported() {
+		for f := range reflect.TypeFor[receipts.Receipt]().NumField() {
+			if !reflect.TypeFor[receipts.Receipt]().Field(f).IsExported() {
 				continue
 			}
 			rs := slices.Clone(good)
@@ -54,17 +56,17 @@ func testEachField(t *testing.T, good []Receipt) {
 			switch p := field.Addr().Interface().(type) {
 			case *string:
 				*p += "x"
-			case *Source:
+			case *receipts.Source:
 				*p += "x"
-			case *Subtype:
-				*p = HoldPlaced
+			case *receipts.Subtype:
+				*p = receipts.HoldPlaced
 			case *int64:
 				*p++
 			case *time.Time:
 				*p = p.Add(time.Microsecond)
-			case *CaseID:
+			case *receipts.CaseID:
 				p[15]++
-			case *RunID:
+			case *receipts.RunID:
 				p[15]++
 			case *[32]byte:
 				p[0] ^= 1
@@ -73,7 +75,7 @@ func testEachField(t *testing.T, good []Receipt) {
 			default:
 				t.Fatalf("no way to tamper with %s", field.Type())
 			}
-			wantBroken(t, rs, int64(i+1), reflect.TypeFor[Receipt]().Field(f).Name)
+			wantBroken(t, rs, int64(i+1), reflect.TypeFor[receipts.Receipt]().Field(f).Name)
 		}
 	}
 }
@@ -114,10 +116,10 @@ func TestReorderingRemovalAndInsertionAreNoticed(t *testing.T) {
 func TestForgedBodiesWithRightLinksAreNoticed(t *testing.T) {
 	t.Parallel()
 	good, _ := chained(t, testCase, sampleDrafts()[:1]...)
-	forge := func(body []byte) []Receipt {
+	forge := func(body []byte) []receipts.Receipt {
 		r := good[0]
-		r.Body, r.Link = body, Genesis(testCase).Next(body).Link
-		return []Receipt{r}
+		r.Body, r.Link = body, receipts.Genesis(testCase).Next(body).Link
+		return []receipts.Receipt{r}
 	}
 	wantBroken(t, forge(append([]byte(" "), good[0].Body...)), 1, "spelling")
 	wantBroken(t, forge([]byte("{}")), 1, "nonsense")
@@ -133,7 +135,7 @@ func TestForgedBodiesWithRightLinksAreNoticed(t *testing.T) {
 func TestACaseHasOneTenant(t *testing.T) {
 	t.Parallel()
 	rs, head := chained(t, testCase, sampleDrafts()[0])
-	more, _, err := Chain(testCase, "other", head, sampleDrafts()[1])
+	more, _, err := receipts.Chain(testCase, "other", head, sampleDrafts()[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,11 +148,11 @@ func TestExpectedHeadsNoticeWhatTheChainAloneCannot(t *testing.T) {
 	forged := sampleDrafts()
 	forged[0].Payload.Amount = 1
 	rewritten, _ := chained(t, testCase, forged...)
-	early, _ := Verifier{}.Verify(testCase, rs[:4])
+	early, _ := receipts.Verifier{}.Verify(testCase, rs[:4])
 
 	for name, test := range map[string]struct {
-		expected Head
-		rs       []Receipt
+		expected receipts.Head
+		rs       []receipts.Receipt
 		seq      int64 // -1: nothing to notice
 	}{
 		"whole":                      {head, rs, -1},
@@ -159,13 +161,13 @@ func TestExpectedHeadsNoticeWhatTheChainAloneCannot(t *testing.T) {
 		"all cut":                    {head, nil, 1},
 		"rewritten":                  {head, rewritten, 8},
 		"rewritten and grown since":  {early, rewritten, 4},
-		"head of nothing":            {Genesis(testCase), rs, -1},
-		"head of nothing, but wrong": {Head{}, nil, 0},
+		"head of nothing":            {receipts.Genesis(testCase), rs, -1},
+		"head of nothing, but wrong": {receipts.Head{}, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Verifier{Expected: Heads{testCase: test.expected}}.Verify(testCase, test.rs)
-			var b *Broken
+			_, err := receipts.Verifier{Expected: receipts.Heads{testCase: test.expected}}.Verify(testCase, test.rs)
+			var b *receipts.Broken
 			if test.seq < 0 && err != nil {
 				t.Error(err)
 			}
@@ -183,16 +185,16 @@ func TestStreamGivesEachHeadAndGoesOnAfterABrokenCase(t *testing.T) {
 	three, head3 := chained(t, numberedCase(3), sampleDrafts()[:2]...)
 	two[4].Actor = "mallory"
 
-	heads, broken := Heads{}, []CaseID{}
-	for h, err := range (Verifier{}).Stream(each(slices.Concat(one, two, three)...)) {
+	heads, broken := receipts.Heads{}, []receipts.CaseID{}
+	for h, err := range (receipts.Verifier{}).Stream(each(slices.Concat(one, two, three)...)) {
 		if err != nil {
 			broken = append(broken, h.Case)
 			continue
 		}
 		heads[h.Case] = h.Head
 	}
-	want := Heads{numberedCase(1): head1, numberedCase(3): head3}
-	if !reflect.DeepEqual(heads, want) || !slices.Equal(broken, []CaseID{numberedCase(2)}) {
+	want := receipts.Heads{numberedCase(1): head1, numberedCase(3): head3}
+	if !reflect.DeepEqual(heads, want) || !slices.Equal(broken, []receipts.CaseID{numberedCase(2)}) {
 		t.Errorf("heads %v, broken %v", heads, broken)
 	}
 }
@@ -208,12 +210,12 @@ func TestStreamEndsOnAReadErrorAndOnDisorder(t *testing.T) {
 		t.Error("a case in two pieces passes")
 	}
 	lost := errors.New("connection lost")
-	failing := func(yield func(Receipt, error) bool) {
-		_ = yield(one[0], nil) && yield(Receipt{}, lost)
+	failing := func(yield func(receipts.Receipt, error) bool) {
+		_ = yield(one[0], nil) && yield(receipts.Receipt{}, lost)
 	}
-	heads := Heads{numberedCase(9): {Seq: 1}}
+	heads := receipts.Heads{numberedCase(9): {Seq: 1}}
 	err := verifyHeads(heads, failing)
-	var b *Broken
+	var b *receipts.Broken
 	if !errors.Is(err, lost) || errors.As(err, &b) {
 		t.Errorf("error = %v, want only that the connection was lost", err)
 	}
@@ -223,7 +225,7 @@ func TestStreamStopsWhenItsReaderDoes(t *testing.T) {
 	t.Parallel()
 	one, _ := chained(t, numberedCase(1), sampleDrafts()...)
 	two, _ := chained(t, numberedCase(2), sampleDrafts()...)
-	next, stop := iter.Pull2((Verifier{}).Stream(each(slices.Concat(one, two)...)))
+	next, stop := iter.Pull2((receipts.Verifier{}).Stream(each(slices.Concat(one, two)...)))
 	h, err, ok := next()
 	stop()
 	if h.Case != numberedCase(1) || err != nil || !ok {
@@ -232,9 +234,9 @@ func TestStreamStopsWhenItsReaderDoes(t *testing.T) {
 }
 
 // verifyHeads returns every error of Stream, joined.
-func verifyHeads(expected Heads, got iter.Seq2[Receipt, error]) error {
+func verifyHeads(expected receipts.Heads, got iter.Seq2[receipts.Receipt, error]) error {
 	var errs []error
-	for _, err := range (Verifier{Expected: expected}).Stream(got) {
+	for _, err := range (receipts.Verifier{Expected: expected}).Stream(got) {
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -247,7 +249,7 @@ func TestAVerifierWithHeadsNoticesMissingTailsAndCases(t *testing.T) {
 	one, head1 := chained(t, numberedCase(1), sampleDrafts()...)
 	two, head2 := chained(t, numberedCase(2), sampleDrafts()...)
 	three, _ := chained(t, numberedCase(3), sampleDrafts()...)
-	expected := Heads{numberedCase(1): head1, numberedCase(2): head2}
+	expected := receipts.Heads{numberedCase(1): head1, numberedCase(2): head2}
 
 	if err := verifyHeads(expected, each(slices.Concat(one, two, three)...)); err != nil {
 		t.Errorf("all there, one new: %v", err)

@@ -1,4 +1,4 @@
-package retrypolicy
+package retrypolicy_test
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 123456789, time.FixedZone("", 7200))
@@ -13,29 +15,29 @@ var noon = time.Date(2026, 5, 4, 12, 0, 0, 123456789, time.FixedZone("", 7200))
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	at := func(d time.Duration) time.Time { return time.Date(2026, 5, 4, 10, 0, 0, 123457000, time.UTC).Add(d) }
-	types := Policy{NonRetryable: []string{"auth.*", "card_stolen"}}
+	types := retrypolicy.Policy{NonRetryable: []string{"auth.*", "card_stolen"}}
 	for _, c := range []struct {
 		name string
-		p    Policy
-		q    Question
-		want Verdict
+		p    retrypolicy.Policy
+		q    retrypolicy.Question
+		want retrypolicy.Verdict
 	}{
-		{"first of three", Policy{}, Question{BudgetSpent: 1, Retryable: true}, Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, Retry}},
-		{"second of three", Policy{}, Question{BudgetSpent: 2, Retryable: true}, Verdict{true, at(50 * time.Millisecond), 50 * time.Millisecond, Retry}},
-		{"third of three", Policy{}, Question{BudgetSpent: 3, Retryable: true}, Verdict{Reason: RetryExhausted}},
-		{"over the budget", Policy{}, Question{BudgetSpent: math.MaxInt, Retryable: true}, Verdict{Reason: RetryExhausted}},
-		{"nothing spent", Policy{}, Question{Retryable: true}, Verdict{Reason: RetryExhausted}},
-		{"final", Policy{}, Question{BudgetSpent: 1}, Verdict{Reason: Final}},
-		{"final with the last attempt", Policy{}, Question{BudgetSpent: 3}, Verdict{Reason: Final}},
-		{"named type", types, Question{BudgetSpent: 1, Retryable: true, ErrorType: "card_stolen"}, Verdict{Reason: NonRetryableType}},
-		{"type by prefix", types, Question{BudgetSpent: 1, Retryable: true, ErrorType: "auth.expired"}, Verdict{Reason: NonRetryableType}},
-		{"prefix alone is another type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "auth"}, Verdict{Reason: RetryExhausted}},
-		{"longer than a named type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "card_stolen.x"}, Verdict{Reason: RetryExhausted}},
-		{"other case is another type", types, Question{BudgetSpent: 3, Retryable: true, ErrorType: "Auth.expired"}, Verdict{Reason: RetryExhausted}},
-		{"asked to wait longer", Policy{}, Question{BudgetSpent: 1, Retryable: true, RetryAfter: time.Second}, Verdict{true, at(time.Second), time.Second, Retry}},
-		{"asked to wait shorter", Policy{}, Question{BudgetSpent: 1, Retryable: true, RetryAfter: time.Millisecond}, Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, Retry}},
-		{"asked to wait too long", Policy{}, Question{BudgetSpent: 1, Retryable: true, RetryAfter: math.MaxInt64}, Verdict{true, at(5 * time.Minute), 5 * time.Minute, Retry}},
-		{"asked to wait a negative time", Policy{}, Question{BudgetSpent: 1, Retryable: true, RetryAfter: math.MinInt64}, Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, Retry}},
+		{"first of three", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 1, Retryable: true}, retrypolicy.Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, retrypolicy.Retry}},
+		{"second of three", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 2, Retryable: true}, retrypolicy.Verdict{true, at(50 * time.Millisecond), 50 * time.Millisecond, retrypolicy.Retry}},
+		{"third of three", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 3, Retryable: true}, retrypolicy.Verdict{Reason: retrypolicy.RetryExhausted}},
+		{"over the budget", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: math.MaxInt, Retryable: true}, retrypolicy.Verdict{Reason: retrypolicy.RetryExhausted}},
+		{"nothing spent", retrypolicy.Policy{}, retrypolicy.Question{Retryable: true}, retrypolicy.Verdict{Reason: retrypolicy.RetryExhausted}},
+		{"final", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 1}, retrypolicy.Verdict{Reason: retrypolicy.Final}},
+		{"final with the last attempt", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 3}, retrypolicy.Verdict{Reason: retrypolicy.Final}},
+		{"named type", types, retrypolicy.Question{BudgetSpent: 1, Retryable: true, ErrorType: "card_stolen"}, retrypolicy.Verdict{Reason: retrypolicy.NonRetryableType}},
+		{"type by prefix", types, retrypolicy.Question{BudgetSpent: 1, Retryable: true, ErrorType: "auth.expired"}, retrypolicy.Verdict{Reason: retrypolicy.NonRetryableType}},
+		{"prefix alone is another type", types, retrypolicy.Question{BudgetSpent: 3, Retryable: true, ErrorType: "auth"}, retrypolicy.Verdict{Reason: retrypolicy.RetryExhausted}},
+		{"longer than a named type", types, retrypolicy.Question{BudgetSpent: 3, Retryable: true, ErrorType: "card_stolen.x"}, retrypolicy.Verdict{Reason: retrypolicy.RetryExhausted}},
+		{"other case is another type", types, retrypolicy.Question{BudgetSpent: 3, Retryable: true, ErrorType: "Auth.expired"}, retrypolicy.Verdict{Reason: retrypolicy.RetryExhausted}},
+		{"asked to wait longer", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 1, Retryable: true, RetryAfter: time.Second}, retrypolicy.Verdict{true, at(time.Second), time.Second, retrypolicy.Retry}},
+		{"asked to wait shorter", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 1, Retryable: true, RetryAfter: time.Millisecond}, retrypolicy.Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, retrypolicy.Retry}},
+		{"asked to wait too long", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 1, Retryable: true, RetryAfter: math.MaxInt64}, retrypolicy.Verdict{true, at(5 * time.Minute), 5 * time.Minute, retrypolicy.Retry}},
+		{"asked to wait a negative time", retrypolicy.Policy{}, retrypolicy.Question{BudgetSpent: 1, Retryable: true, RetryAfter: math.MinInt64}, retrypolicy.Verdict{true, at(25 * time.Millisecond), 25 * time.Millisecond, retrypolicy.Retry}},
 	} {
 		c.q.Now = noon
 		if got := c.p.Decide(c.q); got != c.want {
@@ -47,7 +49,7 @@ func TestDecide(t *testing.T) {
 func TestAnAttemptIsNeverDueEarlyAndAtMostAMicrosecondLate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		q := Question{
+		q := retrypolicy.Question{
 			BudgetSpent: rapid.IntRange(-1, 15).Draw(t, "spent"),
 			Retryable:   true,
 			RetryAfter:  time.Duration(rapid.Int64().Draw(t, "after")),
@@ -55,11 +57,11 @@ func TestAnAttemptIsNeverDueEarlyAndAtMostAMicrosecondLate(t *testing.T) {
 		}
 		p := anyPolicy(t)
 		v := p.Decide(q)
-		if v.Retry != p.ShouldScheduleRetry(q.BudgetSpent) || v.Retry != (v.Reason == Retry) {
+		if v.Retry != p.ShouldScheduleRetry(q.BudgetSpent) || v.Retry != (v.Reason == retrypolicy.Retry) {
 			t.Fatalf("%+v for %d spent", v, q.BudgetSpent)
 		}
 		if !v.Retry {
-			if v != (Verdict{Reason: RetryExhausted}) {
+			if v != (retrypolicy.Verdict{Reason: retrypolicy.RetryExhausted}) {
 				t.Fatalf("%+v says more than the end", v)
 			}
 			return
@@ -78,8 +80,8 @@ func TestAnAttemptIsNeverDueEarlyAndAtMostAMicrosecondLate(t *testing.T) {
 }
 
 func TestDecidingWithTheDefaultPolicyAllocatesNothing(t *testing.T) {
-	q := Question{BudgetSpent: 1, Retryable: true, ErrorType: "http.refused", Now: noon}
-	p := Policy{NonRetryable: []string{"a", "b.*"}}.Normalize()
+	q := retrypolicy.Question{BudgetSpent: 1, Retryable: true, ErrorType: "http.refused", Now: noon}
+	p := retrypolicy.Policy{NonRetryable: []string{"a", "b.*"}}.Normalize()
 	if n := testing.AllocsPerRun(100, func() { p.Decide(q) }); n != 0 {
 		t.Errorf("%g allocations", n)
 	}

@@ -1,4 +1,4 @@
-package retrypolicy
+package retrypolicy_test
 
 import (
 	"math"
@@ -6,19 +6,21 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 func TestThreeAttemptsMeanTwoRetries(t *testing.T) {
 	t.Parallel()
 	for n := -1; n <= 100; n++ {
 		want := n == 1 || n == 2
-		for name, p := range map[string]Policy{"zero": {}, "normalized": Policy{}.Normalize(), "negative": {MaxRetryAttempts: -7}} {
+		for name, p := range map[string]retrypolicy.Policy{"zero": {}, "normalized": retrypolicy.Policy{}.Normalize(), "negative": {MaxRetryAttempts: -7}} {
 			if got := p.ShouldScheduleRetry(n); got != want {
 				t.Errorf("%s policy: ShouldScheduleRetry(%d) = %v, want %v", name, n, got, want)
 			}
 		}
 	}
-	for n, p := range map[int]Policy{math.MinInt: {}, math.MaxInt: {}, 1: {MaxRetryAttempts: 1}, MaxAttempts: {MaxRetryAttempts: math.MaxInt}} {
+	for n, p := range map[int]retrypolicy.Policy{math.MinInt: {}, math.MaxInt: {}, 1: {MaxRetryAttempts: 1}, retrypolicy.MaxAttempts: {MaxRetryAttempts: math.MaxInt}} {
 		if p.ShouldScheduleRetry(n) {
 			t.Errorf("ShouldScheduleRetry(%d) with %d attempts in all is true", n, p.MaxRetryAttempts)
 		}
@@ -40,10 +42,10 @@ func TestDelaysDoubleFrom25msUpTo5m(t *testing.T) {
 		case n <= len(first):
 			want = first[n-1]
 		}
-		if got := (Policy{}).DelayForAttempt(n); got != want {
+		if got := (retrypolicy.Policy{}).DelayForAttempt(n); got != want {
 			t.Errorf("DelayForAttempt(%d) = %s, want %s", n, got, want)
 		}
-		if got := (Policy{}).JitteredDelay([16]byte{byte(n)}, n); got != want {
+		if got := (retrypolicy.Policy{}).JitteredDelay([16]byte{byte(n)}, n); got != want {
 			t.Errorf("JitteredDelay(%d) without jitter = %s, want %s", n, got, want)
 		}
 	}
@@ -54,30 +56,30 @@ func TestDelaysDoNotOverflow(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
 	for _, c := range []struct {
 		name string
-		p    Policy
+		p    retrypolicy.Policy
 		n    int
 		want time.Duration
 	}{
-		{"huge attempt", Policy{}, math.MaxInt, 5 * time.Minute},
-		{"least attempt", Policy{}, math.MinInt, 25 * time.Millisecond},
-		{"huge base, default cap", Policy{BaseDelay: longest}, 1, 5 * time.Minute},
-		{"huge base and cap", Policy{BaseDelay: longest, MaxDelay: longest}, 1, longest},
-		{"huge base and cap, later", Policy{BaseDelay: longest, MaxDelay: longest}, 9, longest},
-		{"base just under the cap", Policy{BaseDelay: longest - 1, MaxDelay: longest}, 2, longest},
-		{"huge cap, huge attempt", Policy{MaxDelay: longest}, math.MaxInt, longest},
-		{"huge coefficient", Policy{Coefficient: math.MaxFloat64}, 2, 5 * time.Minute},
-		{"huge coefficient, first attempt", Policy{Coefficient: math.MaxFloat64}, 1, 25 * time.Millisecond},
-		{"infinite coefficient is the default", Policy{Coefficient: math.Inf(1)}, 2, 50 * time.Millisecond},
-		{"no coefficient at all is the default", Policy{Coefficient: math.NaN()}, 2, 50 * time.Millisecond},
-		{"shrinking coefficient is the default", Policy{Coefficient: 0.5}, 2, 50 * time.Millisecond},
-		{"constant", Policy{Coefficient: 1}, math.MaxInt, 25 * time.Millisecond},
-		{"linear", Policy{BaseDelay: 100, Backoff: Linear}, 1, 100},
-		{"linear, later", Policy{BaseDelay: 100, Backoff: Linear}, 7, 700},
-		{"linear, just at the cap", Policy{BaseDelay: 100, MaxDelay: 700, Backoff: Linear}, 7, 700},
-		{"linear, over the cap", Policy{BaseDelay: 100, MaxDelay: 750, Backoff: Linear}, 8, 750},
-		{"linear, huge base and cap", Policy{BaseDelay: longest, MaxDelay: longest, Backoff: Linear}, 2, longest},
-		{"linear, huge attempt", Policy{BaseDelay: 1, MaxDelay: longest, Backoff: Linear}, math.MaxInt, MaxAttempts},
-		{"three halves", Policy{BaseDelay: 100, Coefficient: 1.5}, 3, 225},
+		{"huge attempt", retrypolicy.Policy{}, math.MaxInt, 5 * time.Minute},
+		{"least attempt", retrypolicy.Policy{}, math.MinInt, 25 * time.Millisecond},
+		{"huge base, default cap", retrypolicy.Policy{BaseDelay: longest}, 1, 5 * time.Minute},
+		{"huge base and cap", retrypolicy.Policy{BaseDelay: longest, MaxDelay: longest}, 1, longest},
+		{"huge base and cap, later", retrypolicy.Policy{BaseDelay: longest, MaxDelay: longest}, 9, longest},
+		{"base just under the cap", retrypolicy.Policy{BaseDelay: longest - 1, MaxDelay: longest}, 2, longest},
+		{"huge cap, huge attempt", retrypolicy.Policy{MaxDelay: longest}, math.MaxInt, longest},
+		{"huge coefficient", retrypolicy.Policy{Coefficient: math.MaxFloat64}, 2, 5 * time.Minute},
+		{"huge coefficient, first attempt", retrypolicy.Policy{Coefficient: math.MaxFloat64}, 1, 25 * time.Millisecond},
+		{"infinite coefficient is the default", retrypolicy.Policy{Coefficient: math.Inf(1)}, 2, 50 * time.Millisecond},
+		{"no coefficient at all is the default", retrypolicy.Policy{Coefficient: math.NaN()}, 2, 50 * time.Millisecond},
+		{"shrinking coefficient is the default", retrypolicy.Policy{Coefficient: 0.5}, 2, 50 * time.Millisecond},
+		{"constant", retrypolicy.Policy{Coefficient: 1}, math.MaxInt, 25 * time.Millisecond},
+		{"linear", retrypolicy.Policy{BaseDelay: 100, Backoff: retrypolicy.Linear}, 1, 100},
+		{"linear, later", retrypolicy.Policy{BaseDelay: 100, Backoff: retrypolicy.Linear}, 7, 700},
+		{"linear, just at the cap", retrypolicy.Policy{BaseDelay: 100, MaxDelay: 700, Backoff: retrypolicy.Linear}, 7, 700},
+		{"linear, over the cap", retrypolicy.Policy{BaseDelay: 100, MaxDelay: 750, Backoff: retrypolicy.Linear}, 8, 750},
+		{"linear, huge base and cap", retrypolicy.Policy{BaseDelay: longest, MaxDelay: longest, Backoff: retrypolicy.Linear}, 2, longest},
+		{"linear, huge attempt", retrypolicy.Policy{BaseDelay: 1, MaxDelay: longest, Backoff: retrypolicy.Linear}, math.MaxInt, retrypolicy.MaxAttempts},
+		{"three halves", retrypolicy.Policy{BaseDelay: 100, Coefficient: 1.5}, 3, 225},
 	} {
 		if got := c.p.DelayForAttempt(c.n); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
@@ -86,16 +88,16 @@ func TestDelaysDoNotOverflow(t *testing.T) {
 }
 
 // anyPolicy has no field in range except by luck.
-func anyPolicy(t *rapid.T) Policy {
-	return Policy{
+func anyPolicy(t *rapid.T) retrypolicy.Policy {
+	return retrypolicy.Policy{
 		MaxRetryAttempts: rapid.OneOf(rapid.Int(), rapid.IntRange(-2, 12)).Draw(t, "attempts"),
 		BaseDelay:        time.Duration(rapid.OneOf(rapid.Int64(), rapid.Int64Range(-1, 1e9)).Draw(t, "base")),
 		MaxDelay:         time.Duration(rapid.OneOf(rapid.Int64(), rapid.Int64Range(-1, 1e11)).Draw(t, "max")),
-		Backoff:          rapid.SampledFrom([]Backoff{"", Exponential, Linear, "sideways"}).Draw(t, "backoff"),
+		Backoff:          rapid.SampledFrom([]retrypolicy.Backoff{"", retrypolicy.Exponential, retrypolicy.Linear, "sideways"}).Draw(t, "backoff"),
 		Coefficient:      rapid.OneOf(rapid.Float64(), rapid.Float64Range(0.9, 4), rapid.Just(math.Nextafter(1, 2))).Draw(t, "coefficient"),
 		Jitter:           rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1)).Draw(t, "jitter"),
 		NonRetryable:     rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b.*", "b", "c.d"}), 0, 5).Draw(t, "types"),
-		OnExhaustion:     rapid.SampledFrom([]Exhaustion{"", DeadLetter, Discard, "explode"}).Draw(t, "exhaustion"),
+		OnExhaustion:     rapid.SampledFrom([]retrypolicy.Exhaustion{"", retrypolicy.DeadLetter, retrypolicy.Discard, "explode"}).Draw(t, "exhaustion"),
 	}
 }
 
@@ -132,7 +134,7 @@ func TestDelaysStayInBoundsAndNeverFall(t *testing.T) {
 
 func TestJitterSpreadsRunsOverItsWholeShare(t *testing.T) {
 	t.Parallel()
-	p := Policy{BaseDelay: time.Second, Jitter: 0.5}
+	p := retrypolicy.Policy{BaseDelay: time.Second, Jitter: 0.5}
 	var tenths [10]int
 	for i := range 2000 {
 		d := p.JitteredDelay([16]byte{byte(i), byte(i >> 8)}, 1)
@@ -149,7 +151,7 @@ func TestJitterSpreadsRunsOverItsWholeShare(t *testing.T) {
 // formula must not change unnoticed.
 func TestJitterIsTheSameInEveryVersion(t *testing.T) {
 	t.Parallel()
-	p := Policy{BaseDelay: time.Second, Jitter: 0.5}
+	p := retrypolicy.Policy{BaseDelay: time.Second, Jitter: 0.5}
 	for n, want := range map[int]time.Duration{0: 1240120069, 1: 1240120069, 2: 2313631173} {
 		if got := p.JitteredDelay([16]byte{1, 2, 3}, n); got != want {
 			t.Errorf("JitteredDelay(%d) = %d, want %d", n, got, want)

@@ -1,4 +1,4 @@
-package retrypolicy
+package retrypolicy_test
 
 import (
 	"encoding/json"
@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
 func TestTheZeroPolicyIsTheDefault(t *testing.T) {
 	t.Parallel()
-	want := Policy{
-		MaxRetryAttempts: 3, BaseDelay: 25 * time.Millisecond, MaxDelay: 5 * time.Minute, Backoff: Exponential, Coefficient: 2, OnExhaustion: DeadLetter,
+	want := retrypolicy.Policy{
+		MaxRetryAttempts: 3, BaseDelay: 25 * time.Millisecond, MaxDelay: 5 * time.Minute, Backoff: retrypolicy.Exponential, Coefficient: 2, OnExhaustion: retrypolicy.DeadLetter,
 	}
-	for _, p := range []Policy{
+	for _, p := range []retrypolicy.Policy{
 		{},
 		{MaxRetryAttempts: -1, BaseDelay: -1, MaxDelay: -1, Backoff: "?", Coefficient: -1, Jitter: -1, NonRetryable: []string{}, OnExhaustion: "?"},
 		{Coefficient: math.Inf(-1), Jitter: math.NaN()},
@@ -32,11 +34,11 @@ func TestTheZeroPolicyIsTheDefault(t *testing.T) {
 func TestNormalizeBringsEveryFieldIntoRange(t *testing.T) {
 	t.Parallel()
 	given := []string{"b", "a.*", "b"}
-	got := Policy{
-		MaxRetryAttempts: math.MaxInt, BaseDelay: time.Hour, MaxDelay: time.Second, Backoff: Linear, Coefficient: 1, Jitter: 7, NonRetryable: given, OnExhaustion: Discard,
+	got := retrypolicy.Policy{
+		MaxRetryAttempts: math.MaxInt, BaseDelay: time.Hour, MaxDelay: time.Second, Backoff: retrypolicy.Linear, Coefficient: 1, Jitter: 7, NonRetryable: given, OnExhaustion: retrypolicy.Discard,
 	}.Normalize()
-	want := Policy{
-		MaxRetryAttempts: MaxAttempts, BaseDelay: time.Second, MaxDelay: time.Second, Backoff: Linear, Coefficient: 1, Jitter: 1, NonRetryable: []string{"a.*", "b"}, OnExhaustion: Discard,
+	want := retrypolicy.Policy{
+		MaxRetryAttempts: retrypolicy.MaxAttempts, BaseDelay: time.Second, MaxDelay: time.Second, Backoff: retrypolicy.Linear, Coefficient: 1, Jitter: 1, NonRetryable: []string{"a.*", "b"}, OnExhaustion: retrypolicy.Discard,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -50,41 +52,41 @@ func TestValidateNamesTheField(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		field string
-		p     Policy
+		p     retrypolicy.Policy
 	}{
-		{"max_retry_attempts", Policy{MaxRetryAttempts: -1}},
-		{"max_retry_attempts", Policy{MaxRetryAttempts: MaxAttempts + 1}},
-		{"base_delay", Policy{BaseDelay: -1}},
-		{"base_delay", Policy{BaseDelay: 6 * time.Minute}},
-		{"base_delay", Policy{BaseDelay: 2, MaxDelay: 1}},
-		{"max_delay", Policy{MaxDelay: -1}},
-		{"max_delay", Policy{MaxDelay: time.Millisecond}},
-		{"backoff", Policy{Backoff: "constant"}},
-		{"coefficient", Policy{Coefficient: 0.99}},
-		{"coefficient", Policy{Coefficient: -2}},
-		{"coefficient", Policy{Coefficient: math.NaN()}},
-		{"coefficient", Policy{Coefficient: math.Inf(1)}},
-		{"jitter", Policy{Jitter: -0.1}},
-		{"jitter", Policy{Jitter: 1.1}},
-		{"jitter", Policy{Jitter: math.NaN()}},
-		{"non_retryable", Policy{NonRetryable: slices.Repeat([]string{"a"}, MaxNonRetryable+1)}},
-		{"non_retryable[1]", Policy{NonRetryable: []string{"a", ""}}},
-		{"non_retryable[0]", Policy{NonRetryable: []string{".*"}}},
-		{"non_retryable[0]", Policy{NonRetryable: []string{"http*"}}},
-		{"non_retryable[0]", Policy{NonRetryable: []string{"a.*.*"}}},
-		{"non_retryable[0]", Policy{NonRetryable: []string{"*"}}},
-		{"non_retryable[0]", Policy{NonRetryable: []string{"a\nb"}}},
-		{"non_retryable[0]", Policy{NonRetryable: []string{"\xff"}}},
-		{"non_retryable[0]", Policy{NonRetryable: []string{strings.Repeat("a", MaxNonRetryableBytes+1)}}},
-		{"on_exhaustion", Policy{OnExhaustion: "retry"}},
+		{"max_retry_attempts", retrypolicy.Policy{MaxRetryAttempts: -1}},
+		{"max_retry_attempts", retrypolicy.Policy{MaxRetryAttempts: retrypolicy.MaxAttempts + 1}},
+		{"base_delay", retrypolicy.Policy{BaseDelay: -1}},
+		{"base_delay", retrypolicy.Policy{BaseDelay: 6 * time.Minute}},
+		{"base_delay", retrypolicy.Policy{BaseDelay: 2, MaxDelay: 1}},
+		{"max_delay", retrypolicy.Policy{MaxDelay: -1}},
+		{"max_delay", retrypolicy.Policy{MaxDelay: time.Millisecond}},
+		{"backoff", retrypolicy.Policy{Backoff: "constant"}},
+		{"coefficient", retrypolicy.Policy{Coefficient: 0.99}},
+		{"coefficient", retrypolicy.Policy{Coefficient: -2}},
+		{"coefficient", retrypolicy.Policy{Coefficient: math.NaN()}},
+		{"coefficient", retrypolicy.Policy{Coefficient: math.Inf(1)}},
+		{"jitter", retrypolicy.Policy{Jitter: -0.1}},
+		{"jitter", retrypolicy.Policy{Jitter: 1.1}},
+		{"jitter", retrypolicy.Policy{Jitter: math.NaN()}},
+		{"non_retryable", retrypolicy.Policy{NonRetryable: slices.Repeat([]string{"a"}, retrypolicy.MaxNonRetryable+1)}},
+		{"non_retryable[1]", retrypolicy.Policy{NonRetryable: []string{"a", ""}}},
+		{"non_retryable[0]", retrypolicy.Policy{NonRetryable: []string{".*"}}},
+		{"non_retryable[0]", retrypolicy.Policy{NonRetryable: []string{"http*"}}},
+		{"non_retryable[0]", retrypolicy.Policy{NonRetryable: []string{"a.*.*"}}},
+		{"non_retryable[0]", retrypolicy.Policy{NonRetryable: []string{"*"}}},
+		{"non_retryable[0]", retrypolicy.Policy{NonRetryable: []string{"a\nb"}}},
+		{"non_retryable[0]", retrypolicy.Policy{NonRetryable: []string{"\xff"}}},
+		{"non_retryable[0]", retrypolicy.Policy{NonRetryable: []string{strings.Repeat("a", retrypolicy.MaxNonRetryableBytes+1)}}},
+		{"on_exhaustion", retrypolicy.Policy{OnExhaustion: "retry"}},
 	} {
 		err := c.p.Validate()
-		var f *FieldError
+		var f *retrypolicy.FieldError
 		if !errors.As(err, &f) || f.Field != c.field || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Validate(%+v) = %v, want exactly one error, about %s", c.p, err, c.field)
 		}
 	}
-	bad := Policy{MaxRetryAttempts: -1, BaseDelay: -1, MaxDelay: -1, Coefficient: -1, Jitter: -1, NonRetryable: []string{""}, OnExhaustion: "?"}
+	bad := retrypolicy.Policy{MaxRetryAttempts: -1, BaseDelay: -1, MaxDelay: -1, Coefficient: -1, Jitter: -1, NonRetryable: []string{""}, OnExhaustion: "?"}
 	for _, field := range []string{"max_retry_attempts", "base_delay", "max_delay", "coefficient", "jitter", "non_retryable[0]", "on_exhaustion"} {
 		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), field+" ") {
 			t.Errorf("%v does not name %s", err, field)
@@ -109,7 +111,7 @@ func TestAPolicySurvivesItsText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPolicy(t)
-		got, err := Parse(p.Encode())
+		got, err := retrypolicy.Parse(p.Encode())
 		if err != nil || !reflect.DeepEqual(got, p.Normalize()) {
 			t.Fatalf("%s gives %+v, %v; want %+v", p.Encode(), got, err, p.Normalize())
 		}
@@ -117,7 +119,7 @@ func TestAPolicySurvivesItsText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again Policy
+		var again retrypolicy.Policy
 		if err := json.Unmarshal(text, &again); err != nil || !reflect.DeepEqual(again, got) {
 			t.Fatalf("%s gives %+v, %v", text, again, err)
 		}
@@ -127,14 +129,14 @@ func TestAPolicySurvivesItsText(t *testing.T) {
 func TestEncodeIsCanonical(t *testing.T) {
 	t.Parallel()
 	const want = `{"max_retry_attempts":3,"base_delay":"25ms","max_delay":"5m0s","coefficient":2,"jitter":0,"non_retryable":[],"on_exhaustion":"dead_letter"}`
-	if got := (Policy{}).Encode(); got != want {
+	if got := (retrypolicy.Policy{}).Encode(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	a, b := Policy{NonRetryable: []string{"<b>", "a.*"}}, Policy{NonRetryable: []string{"a.*", "<b>", "a.*"}}
-	if got := (Policy{Backoff: Exponential}).Encode(); got != want {
+	a, b := retrypolicy.Policy{NonRetryable: []string{"<b>", "a.*"}}, retrypolicy.Policy{NonRetryable: []string{"a.*", "<b>", "a.*"}}
+	if got := (retrypolicy.Policy{Backoff: retrypolicy.Exponential}).Encode(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := (Policy{Backoff: Linear}).Encode(); !strings.Contains(got, `"max_delay":"5m0s","backoff":"linear","coefficient":2`) {
+	if got := (retrypolicy.Policy{Backoff: retrypolicy.Linear}).Encode(); !strings.Contains(got, `"max_delay":"5m0s","backoff":"linear","coefficient":2`) {
 		t.Errorf("%s does not state its backoff", got)
 	}
 	if a.Encode() != b.Encode() || !strings.Contains(a.Encode(), `["<b>","a.*"]`) {
@@ -144,17 +146,17 @@ func TestEncodeIsCanonical(t *testing.T) {
 
 func TestParseTakesWhatIsLeftOutAsTheDefault(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]Policy{
+	for text, want := range map[string]retrypolicy.Policy{
 		`{}`:                                    {},
 		" {\n\"max_retry_attempts\": 5 } \n":    {MaxRetryAttempts: 5},
 		`{"base_delay":"1h","max_delay":"48h"}`: {BaseDelay: time.Hour, MaxDelay: 48 * time.Hour},
 		`{"jitter":0,"non_retryable":[]}`:       {},
 		`{"backoff":"exponential"}`:             {},
-		`{"backoff":"linear"}`:                  {Backoff: Linear},
-		`{"on_exhaustion":"discard","non_retryable":["a","a"]}`:  {OnExhaustion: Discard, NonRetryable: []string{"a"}},
+		`{"backoff":"linear"}`:                  {Backoff: retrypolicy.Linear},
+		`{"on_exhaustion":"discard","non_retryable":["a","a"]}`:  {OnExhaustion: retrypolicy.Discard, NonRetryable: []string{"a"}},
 		`{"max_delay":"2562047h47m16.854775807s","jitter":0.25}`: {MaxDelay: math.MaxInt64, Jitter: 0.25},
 	} {
-		if got, err := Parse(text); err != nil || !reflect.DeepEqual(got, want.Normalize()) {
+		if got, err := retrypolicy.Parse(text); err != nil || !reflect.DeepEqual(got, want.Normalize()) {
 			t.Errorf("%s gives %+v, %v; want %+v", text, got, err, want.Normalize())
 		}
 	}
@@ -195,42 +197,42 @@ func TestParseIsStrict(t *testing.T) {
 		"{\"on_exhaustion\":\"\xff\"}":         "not UTF-8",
 		`{` + strings.Repeat(" ", 1<<17) + `}`: "longer than",
 	} {
-		if p, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) || !reflect.DeepEqual(p, Policy{}) {
+		if p, err := retrypolicy.Parse(text); err == nil || !strings.Contains(err.Error(), want) || !reflect.DeepEqual(p, retrypolicy.Policy{}) {
 			t.Errorf("%.60q gives %+v, %v; want an error with %q", text, p, err, want)
 		}
 	}
-	var p Policy
+	var p retrypolicy.Policy
 	if err := json.Unmarshal([]byte(`{"x":1}`), &p); err == nil {
 		t.Error("UnmarshalJSON takes an unknown field")
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(Policy{}.Encode())
-	f.Add(Policy{NonRetryable: []string{"a.*"}, OnExhaustion: Discard, Jitter: 0.1, Coefficient: 1.5}.Encode())
+	f.Add(retrypolicy.Policy{}.Encode())
+	f.Add(retrypolicy.Policy{NonRetryable: []string{"a.*"}, OnExhaustion: retrypolicy.Discard, Jitter: 0.1, Coefficient: 1.5}.Encode())
 	f.Add(`{"base_delay":"1h","max_delay":"2562047h47m16.854775807s"}`)
 	f.Add(`{"non_retryable":["\ud800","\u003c"]}`)
 	f.Add(`{"jitter":1e-400}`)
 	f.Add(`{} `)
 	f.Add(`{"a":{"b":[`)
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := Parse(text)
+		p, err := retrypolicy.Parse(text)
 		if err != nil {
 			return
 		}
 		if err := p.Validate(); err != nil {
 			t.Errorf("%q gives a policy that is not valid: %v", text, err)
 		}
-		if again, err := Parse(p.Encode()); err != nil || !reflect.DeepEqual(again, p) || !reflect.DeepEqual(p, p.Normalize()) {
+		if again, err := retrypolicy.Parse(p.Encode()); err != nil || !reflect.DeepEqual(again, p) || !reflect.DeepEqual(p, p.Normalize()) {
 			t.Errorf("%q gives %+v, its text gives %+v, %v", text, p, again, err)
 		}
 	})
 }
 
 func BenchmarkParse(b *testing.B) {
-	text := Policy{MaxRetryAttempts: 5}.Encode()
+	text := retrypolicy.Policy{MaxRetryAttempts: 5}.Encode()
 	for b.Loop() {
-		if _, err := Parse(text); err != nil {
+		if _, err := retrypolicy.Parse(text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package settlement
+package settlement_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func TestPayments(t *testing.T) {
@@ -14,28 +16,28 @@ func TestPayments(t *testing.T) {
 	for _, c := range []struct {
 		name                         string
 		asked, moved, reserved, paid int64
-		outcome                      Outcome
-		to                           Status
-		effect                       Effect
+		outcome                      settlement.Outcome
+		to                           settlement.Status
+		effect                       settlement.Effect
 	}{
-		{"all of a release", 100, 0, 100, 100, Release, Settled, Effect{0, 0}},
-		{"all of a refund", 100, 0, 100, 100, Refund, Refunded, Effect{0, 0}},
-		{"a part frees the rest", 100, 0, 100, 30, Release, PartiallySettled, Effect{-70, 0}},
-		{"more than asked is an excess", 100, 0, 100, 130, Release, Settled, Effect{30, 30}},
-		{"the rest of a part, nothing reserved", 100, 60, 0, 40, Release, Settled, Effect{40, 0}},
-		{"still a part", 100, 60, 0, 39, Refund, PartiallySettled, Effect{39, 0}},
-		{"more than the rest of a part", 100, 60, 0, 50, Release, Settled, Effect{50, 10}},
-		{"all of what was freed", 100, 0, 0, 100, Release, Settled, Effect{100, 0}},
-		{"a part of what was freed", 100, 0, 0, 30, Release, PartiallySettled, Effect{30, 0}},
-		{"more than was freed", 100, 0, 0, 130, Release, Settled, Effect{130, 30}},
-		{"more reserved than asked is left", 100, 60, 100, 40, Release, Settled, Effect{-60, 0}},
+		{"all of a release", 100, 0, 100, 100, settlement.Release, settlement.Settled, settlement.Effect{0, 0}},
+		{"all of a refund", 100, 0, 100, 100, settlement.Refund, settlement.Refunded, settlement.Effect{0, 0}},
+		{"a part frees the rest", 100, 0, 100, 30, settlement.Release, settlement.PartiallySettled, settlement.Effect{-70, 0}},
+		{"more than asked is an excess", 100, 0, 100, 130, settlement.Release, settlement.Settled, settlement.Effect{30, 30}},
+		{"the rest of a part, nothing reserved", 100, 60, 0, 40, settlement.Release, settlement.Settled, settlement.Effect{40, 0}},
+		{"still a part", 100, 60, 0, 39, settlement.Refund, settlement.PartiallySettled, settlement.Effect{39, 0}},
+		{"more than the rest of a part", 100, 60, 0, 50, settlement.Release, settlement.Settled, settlement.Effect{50, 10}},
+		{"all of what was freed", 100, 0, 0, 100, settlement.Release, settlement.Settled, settlement.Effect{100, 0}},
+		{"a part of what was freed", 100, 0, 0, 30, settlement.Release, settlement.PartiallySettled, settlement.Effect{30, 0}},
+		{"more than was freed", 100, 0, 0, 130, settlement.Release, settlement.Settled, settlement.Effect{130, 30}},
+		{"more reserved than asked is left", 100, 60, 100, 40, settlement.Release, settlement.Settled, settlement.Effect{-60, 0}},
 	} {
-		s := State{Outcome: Release, Progression: InProgress, Lifecycle: HoldActive, Generation: 1, Asked: c.asked, Moved: c.moved, Reserved: c.reserved}
-		got, effect, err := Apply(s, Event{Fact: Executed, Outcome: c.outcome, Paid: c.paid})
-		if err != nil || effect != c.effect || got.Progression != c.to || got.Moved != c.moved+c.paid || got.Reserved != 0 || got.Lifecycle != NoDispute || got.Outcome != Release {
+		s := settlement.State{Outcome: settlement.Release, Progression: settlement.InProgress, Lifecycle: settlement.HoldActive, Generation: 1, Asked: c.asked, Moved: c.moved, Reserved: c.reserved}
+		got, effect, err := settlement.Apply(s, settlement.Event{Fact: settlement.Executed, Outcome: c.outcome, Paid: c.paid})
+		if err != nil || effect != c.effect || got.Progression != c.to || got.Moved != c.moved+c.paid || got.Reserved != 0 || got.Lifecycle != settlement.NoDispute || got.Outcome != settlement.Release {
 			t.Errorf("%s: %+v, %+v, %v; want %s, %+v", c.name, got, effect, err, c.to, c.effect)
 		}
-		paid := map[Outcome]int64{Release: got.Released, Refund: got.Refunded}
+		paid := map[settlement.Outcome]int64{settlement.Release: got.Released, settlement.Refund: got.Refunded}
 		if paid[c.outcome] != c.paid || got.Released+got.Refunded != c.paid {
 			t.Errorf("%s: released %d, refunded %d", c.name, got.Released, got.Refunded)
 		}
@@ -62,9 +64,9 @@ func TestPaymentsUnderAnOlderKey(t *testing.T) {
 		{"nothing is reserved", 0, 300, 0, 500, 1000, 0, true},
 		{"nothing is reserved, and there is no room", 0, 300, 0, 1000, 1000, 300, true},
 	} {
-		for _, from := range Statuses[1:] {
-			s := State{Outcome: Refund, Progression: from, Reason: "before", Lifecycle: ReEscalated, Generation: 2, Asked: 1000, Reserved: c.reserved, Refunded: 5}
-			got, effect, err := Apply(s, Event{Fact: ExecutedOlder, Outcome: Release, Paid: c.paid})
+		for _, from := range settlement.Statuses[1:] {
+			s := settlement.State{Outcome: settlement.Refund, Progression: from, Reason: "before", Lifecycle: settlement.ReEscalated, Generation: 2, Asked: 1000, Reserved: c.reserved, Refunded: 5}
+			got, effect, err := settlement.Apply(s, settlement.Event{Fact: settlement.ExecutedOlder, Outcome: settlement.Release, Paid: c.paid})
 			want := s
 			want.Reserved, want.Released = c.left, c.paid
 			beyond := c.paid - (c.reserved - c.left) // what is reserved
@@ -72,10 +74,10 @@ func TestPaymentsUnderAnOlderKey(t *testing.T) {
 			if c.reserved == 0 && !from.Ended() {
 				excess = 0 // it is no more than was decided
 			}
-			if err != nil || got != want || effect != (Effect{Committed: beyond, Excess: excess}) {
+			if err != nil || got != want || effect != (settlement.Effect{Committed: beyond, Excess: excess}) {
 				t.Errorf("%s, at %q: %+v, %+v, %v", c.name, from, got, effect, err)
 			}
-			if escrow := (Escrow{Held: c.held, Committed: c.committed}).Record(effect.Committed); escrow.Breached != c.breach {
+			if escrow := (settlement.Escrow{Held: c.held, Committed: c.committed}).Record(effect.Committed); escrow.Breached != c.breach {
 				t.Errorf("%s: breached by %d, want %d", c.name, escrow.Breached, c.breach)
 			}
 			if got.Underfunded() != (c.undercut && !from.Ended()) {
@@ -91,28 +93,28 @@ func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name                  string
-		fact                  Fact
+		fact                  settlement.Fact
 		released, older, paid int64
 		needs                 bool
 		excess                int64
 	}{
-		{"nothing was paid before", Executed, 0, 0, 1000, false, 0},
-		{"an earlier generation had its part", Executed, 400, 0, 1000, true, 0},
-		{"an older key took from it", Executed, 400, 400, 1000, true, 400},
-		{"both", Executed, 700, 400, 600, true, 0},
-		{"an older key took all of it", Executed, 1000, 1000, 1000, true, 1000},
-		{"another older key", ExecutedOlder, 400, 400, 700, true, 100},
+		{"nothing was paid before", settlement.Executed, 0, 0, 1000, false, 0},
+		{"an earlier generation had its part", settlement.Executed, 400, 0, 1000, true, 0},
+		{"an older key took from it", settlement.Executed, 400, 400, 1000, true, 400},
+		{"both", settlement.Executed, 700, 400, 600, true, 0},
+		{"an older key took all of it", settlement.Executed, 1000, 1000, 1000, true, 1000},
+		{"another older key", settlement.ExecutedOlder, 400, 400, 700, true, 100},
 	} {
-		s := State{Outcome: Release, Progression: ReviewNeeded, Generation: 2, Asked: 1000, Released: c.released}
-		_, effect, err := Apply(s, Event{Fact: c.fact, Outcome: Release, Paid: c.paid, OlderPaid: c.older})
+		s := settlement.State{Outcome: settlement.Release, Progression: settlement.ReviewNeeded, Generation: 2, Asked: 1000, Released: c.released}
+		_, effect, err := settlement.Apply(s, settlement.Event{Fact: c.fact, Outcome: settlement.Release, Paid: c.paid, OlderPaid: c.older})
 		if err != nil || effect.Committed != c.paid || effect.Excess != c.excess || s.NeedsOlderPaid() != c.needs {
 			t.Errorf("%s: %+v, %v, needs %v", c.name, effect, err, s.NeedsOlderPaid())
 		}
 	}
-	for name, s := range map[string]State{
-		"reserved": {Progression: InProgress, Asked: 1000, Reserved: 600, Released: 400},
-		"settled":  {Progression: Settled, Asked: 1000, Moved: 1000, Released: 1400},
-		"a part":   {Progression: PartiallySettled, Asked: 1000, Moved: 400, Released: 400},
+	for name, s := range map[string]settlement.State{
+		"reserved": {Progression: settlement.InProgress, Asked: 1000, Reserved: 600, Released: 400},
+		"settled":  {Progression: settlement.Settled, Asked: 1000, Moved: 1000, Released: 1400},
+		"a part":   {Progression: settlement.PartiallySettled, Asked: 1000, Moved: 400, Released: 400},
 	} {
 		if s.NeedsOlderPaid() {
 			t.Errorf("%s: %+v", name, s)
@@ -122,11 +124,11 @@ func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
 
 func TestARepeatedPaymentChangesNothing(t *testing.T) {
 	t.Parallel()
-	for _, fact := range []Fact{Executed, ExecutedOlder} {
-		for _, from := range Statuses[1:] {
-			s := State{Progression: from, Asked: 100, Moved: 100, Released: 100}
-			got, effect, err := Apply(s, Event{Fact: fact, Outcome: Release, Paid: 100, Repeated: true})
-			if err != nil || got != s || effect != (Effect{}) {
+	for _, fact := range []settlement.Fact{settlement.Executed, settlement.ExecutedOlder} {
+		for _, from := range settlement.Statuses[1:] {
+			s := settlement.State{Progression: from, Asked: 100, Moved: 100, Released: 100}
+			got, effect, err := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Paid: 100, Repeated: true})
+			if err != nil || got != s || effect != (settlement.Effect{}) {
 				t.Errorf("%s at %q: %+v, %+v, %v", fact, from, got, effect, err)
 			}
 		}
@@ -135,38 +137,38 @@ func TestARepeatedPaymentChangesNothing(t *testing.T) {
 
 func TestParticularsThatNoFactCanHave(t *testing.T) {
 	t.Parallel()
-	fresh := State{}
-	partial := State{Progression: PartiallySettled, Generation: 4, Asked: 100, Moved: 30, Released: 30}
-	running := State{Progression: InProgress, Generation: 1, Asked: 100, Reserved: 100}
-	full := State{Progression: InProgress, Generation: 1, Refunded: MaxMinor - 5}
+	fresh := settlement.State{}
+	partial := settlement.State{Progression: settlement.PartiallySettled, Generation: 4, Asked: 100, Moved: 30, Released: 30}
+	running := settlement.State{Progression: settlement.InProgress, Generation: 1, Asked: 100, Reserved: 100}
+	full := settlement.State{Progression: settlement.InProgress, Generation: 1, Refunded: settlement.MaxMinor - 5}
 	for _, c := range []struct {
 		name, field string
-		s           State
-		e           Event
+		s           settlement.State
+		e           settlement.Event
 	}{
-		{"no outcome", "outcome", fresh, Event{Fact: Adjudicated, Generation: 1, Amount: 1}},
-		{"no generation", "generation", fresh, Event{Fact: Adjudicated, Outcome: Refund, Amount: 1}},
-		{"generation too high", "generation", fresh, Event{Fact: Adjudicated, Outcome: Refund, Amount: 1, Generation: MaxGeneration + 1}},
-		{"no amount", "amount", fresh, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1}},
-		{"negative amount", "amount", fresh, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1, Amount: -1}},
-		{"amount too high", "amount", fresh, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1, Amount: MaxMinor + 1}},
-		{"lower generation", "generation", partial, Event{Fact: Adjudicated, Outcome: Release, Generation: 3, Amount: 70}},
-		{"a generation that paid, again", "generation", partial, Event{Fact: Adjudicated, Outcome: Release, Generation: 4, Amount: 70}},
-		{"re-adjudicated in the same generation", "generation", partial, Event{Fact: Readjudicated, Outcome: Release, Generation: 4, Amount: 70}},
-		{"nothing paid", "paid", running, Event{Fact: Executed, Outcome: Release}},
-		{"a negative payment", "paid", running, Event{Fact: Executed, Outcome: Release, Paid: -1}},
-		{"a payment too high", "paid", running, Event{Fact: Executed, Outcome: Release, Paid: MaxMinor + 1}},
-		{"a sum too high", "paid", full, Event{Fact: Executed, Outcome: Refund, Paid: 6}},
-		{"paid for nothing", "outcome", running, Event{Fact: Executed, Paid: 1}},
-		{"paid at an end, nothing", "paid", State{Progression: Settled}, Event{Fact: Executed, Outcome: Release}},
+		{"no outcome", "outcome", fresh, settlement.Event{Fact: settlement.Adjudicated, Generation: 1, Amount: 1}},
+		{"no generation", "generation", fresh, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Refund, Amount: 1}},
+		{"generation too high", "generation", fresh, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Refund, Amount: 1, Generation: settlement.MaxGeneration + 1}},
+		{"no amount", "amount", fresh, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Refund, Generation: 1}},
+		{"negative amount", "amount", fresh, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Refund, Generation: 1, Amount: -1}},
+		{"amount too high", "amount", fresh, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Refund, Generation: 1, Amount: settlement.MaxMinor + 1}},
+		{"lower generation", "generation", partial, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Release, Generation: 3, Amount: 70}},
+		{"a generation that paid, again", "generation", partial, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Release, Generation: 4, Amount: 70}},
+		{"re-adjudicated in the same generation", "generation", partial, settlement.Event{Fact: settlement.Readjudicated, Outcome: settlement.Release, Generation: 4, Amount: 70}},
+		{"nothing paid", "paid", running, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Release}},
+		{"a negative payment", "paid", running, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Release, Paid: -1}},
+		{"a payment too high", "paid", running, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Release, Paid: settlement.MaxMinor + 1}},
+		{"a sum too high", "paid", full, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Refund, Paid: 6}},
+		{"paid for nothing", "outcome", running, settlement.Event{Fact: settlement.Executed, Paid: 1}},
+		{"paid at an end, nothing", "paid", settlement.State{Progression: settlement.Settled}, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Release}},
 	} {
-		got, effect, err := Apply(c.s, c.e)
-		var f *FieldError
-		if !errors.As(err, &f) || f.Field != c.field || got != c.s || effect != (Effect{}) {
+		got, effect, err := settlement.Apply(c.s, c.e)
+		var f *settlement.FieldError
+		if !errors.As(err, &f) || f.Field != c.field || got != c.s || effect != (settlement.Effect{}) {
 			t.Errorf("%s: %+v, %+v, %v; want an error about %s", c.name, got, effect, err, c.field)
 		}
 	}
-	if _, _, err := Apply(full, Event{Fact: Executed, Outcome: Refund, Paid: 5}); err != nil {
+	if _, _, err := settlement.Apply(full, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Refund, Paid: 5}); err != nil {
 		t.Error("the highest sum:", err)
 	}
 }
@@ -174,27 +176,27 @@ func TestParticularsThatNoFactCanHave(t *testing.T) {
 // No code begins a cancelled generation again, but stored receipts have such cases.
 func TestACancelledGenerationCanBeginAgain(t *testing.T) {
 	t.Parallel()
-	s := play(t, State{}, Event{Fact: Adjudicated, Outcome: Release, Generation: 1, Amount: 10}, Event{Fact: Cancelled},
-		Event{Fact: Adjudicated, Outcome: Release, Generation: 1, Amount: 10})
-	if s.Progression != ApprovedForSettlement || s.Reserved != 10 {
+	s := play(t, settlement.State{}, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Release, Generation: 1, Amount: 10}, settlement.Event{Fact: settlement.Cancelled},
+		settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Release, Generation: 1, Amount: 10})
+	if s.Progression != settlement.ApprovedForSettlement || s.Reserved != 10 {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestAForkOfADeadLetterCanExecute(t *testing.T) {
 	t.Parallel()
-	s := play(t, State{}, Event{Fact: Adjudicated, Outcome: Refund, Generation: 1, Amount: 10}, Event{Fact: AttemptStarted}, Event{Fact: RetryScheduled},
-		Event{Fact: AttemptStarted}, Event{Fact: DeadLettered})
-	want := State{
-		Outcome: Refund, Progression: DisputeReady, ReasonCode: Escalate, Reason: "post-adjudication execution dead-lettered",
-		Lifecycle: ReEscalated, Generation: 1, Asked: 10, Reserved: 10,
+	s := play(t, settlement.State{}, settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Refund, Generation: 1, Amount: 10}, settlement.Event{Fact: settlement.AttemptStarted}, settlement.Event{Fact: settlement.RetryScheduled},
+		settlement.Event{Fact: settlement.AttemptStarted}, settlement.Event{Fact: settlement.DeadLettered})
+	want := settlement.State{
+		Outcome: settlement.Refund, Progression: settlement.DisputeReady, ReasonCode: settlement.Escalate, Reason: "post-adjudication execution dead-lettered",
+		Lifecycle: settlement.ReEscalated, Generation: 1, Asked: 10, Reserved: 10,
 	}
 	if s != want {
 		t.Errorf("the letter: %+v, want %+v", s, want)
 	}
-	s = play(t, s, Event{Fact: Reconciled}, Event{Fact: Forked}, Event{Fact: AttemptStarted}, Event{Fact: Executed, Outcome: Refund, Paid: 10})
-	want = State{
-		Outcome: Refund, Progression: Refunded, ReasonCode: Approve, Reason: "post-adjudication execution completed",
+	s = play(t, s, settlement.Event{Fact: settlement.Reconciled}, settlement.Event{Fact: settlement.Forked}, settlement.Event{Fact: settlement.AttemptStarted}, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Refund, Paid: 10})
+	want = settlement.State{
+		Outcome: settlement.Refund, Progression: settlement.Refunded, ReasonCode: settlement.Approve, Reason: "post-adjudication execution completed",
 		Generation: 1, Asked: 10, Moved: 10, Refunded: 10,
 	}
 	if s != want {
@@ -202,10 +204,10 @@ func TestAForkOfADeadLetterCanExecute(t *testing.T) {
 	}
 }
 
-func play(t *testing.T, s State, events ...Event) State {
+func play(t *testing.T, s settlement.State, events ...settlement.Event) settlement.State {
 	t.Helper()
 	for _, e := range events {
-		next, _, err := Apply(s, e)
+		next, _, err := settlement.Apply(s, e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,13 +216,13 @@ func play(t *testing.T, s State, events ...Event) State {
 	return s
 }
 
-func anyEvent(t *rapid.T, s State) Event {
-	return Event{
-		Fact:         rapid.SampledFrom(Facts).Draw(t, "fact"),
-		Outcome:      rapid.SampledFrom([]Outcome{Release, Refund, Release, Refund, ""}).Draw(t, "outcome"),
+func anyEvent(t *rapid.T, s settlement.State) settlement.Event {
+	return settlement.Event{
+		Fact:         rapid.SampledFrom(settlement.Facts).Draw(t, "fact"),
+		Outcome:      rapid.SampledFrom([]settlement.Outcome{settlement.Release, settlement.Refund, settlement.Release, settlement.Refund, ""}).Draw(t, "outcome"),
 		Generation:   s.Generation + rapid.IntRange(-1, 2).Draw(t, "generation"),
-		Amount:       rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "amount"),
-		Paid:         rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(MaxMinor-1, MaxMinor+1), rapid.Int64()).Draw(t, "paid"),
+		Amount:       rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(settlement.MaxMinor-1, settlement.MaxMinor+1), rapid.Int64()).Draw(t, "amount"),
+		Paid:         rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(settlement.MaxMinor-1, settlement.MaxMinor+1), rapid.Int64()).Draw(t, "paid"),
 		Repeated:     rapid.IntRange(0, 4).Draw(t, "repeated") == 0,
 		KeepReserved: rapid.Bool().Draw(t, "kept"),
 	}
@@ -229,17 +231,17 @@ func anyEvent(t *rapid.T, s State) Event {
 func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		escrow := Escrow{Held: rapid.Int64Range(1, 500).Draw(t, "held")}
-		cases := make([]State, 3)
+		escrow := settlement.Escrow{Held: rapid.Int64Range(1, 500).Draw(t, "held")}
+		cases := make([]settlement.State, 3)
 		began, older := make([]int64, len(cases)), make([]int64, len(cases)) // paid before the present generation, and under older keys since
 		for range rapid.IntRange(1, 40).Draw(t, "events") {
 			i := rapid.IntRange(0, len(cases)-1).Draw(t, "case")
 			before := cases[i]
 			e := anyEvent(t, before)
 			e.OlderPaid = older[i]
-			next, effect, err := Apply(before, e)
+			next, effect, err := settlement.Apply(before, e)
 			if err != nil {
-				if next != before || effect != (Effect{}) {
+				if next != before || effect != (settlement.Effect{}) {
 					t.Fatalf("an error changes %+v to %+v, %+v", before, next, effect)
 				}
 				continue
@@ -247,7 +249,7 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 			if change := sum(next) - sum(before); change != effect.Committed {
 				t.Fatalf("%+v changes the sum of %+v by %d, its effect is %+v", e, before, change, effect)
 			}
-			if e.Fact == Executed || e.Fact == ExecutedOlder {
+			if e.Fact == settlement.Executed || e.Fact == settlement.ExecutedOlder {
 				escrow = escrow.Record(effect.Committed)
 			} else if escrow, err = escrow.Add(effect.Committed); err != nil {
 				continue
@@ -257,9 +259,9 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 				t.Fatalf("%+v at %+v, which began with %d paid, has an excess of %d: %d", e, before, began[i], excess, effect.Excess)
 			}
 			switch e.Fact {
-			case Adjudicated, Readjudicated:
+			case settlement.Adjudicated, settlement.Readjudicated:
 				began[i], older[i] = paidIn(next), 0
-			case ExecutedOlder:
+			case settlement.ExecutedOlder:
 				older[i] += paidIn(next) - paidIn(before)
 			}
 			cases[i] = next
@@ -268,11 +270,11 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 	})
 }
 
-func paidIn(s State) int64 { return s.Released + s.Refunded }
+func paidIn(s settlement.State) int64 { return s.Released + s.Refunded }
 
-func sum(s State) int64 { return s.Reserved + s.Released + s.Refunded }
+func sum(s settlement.State) int64 { return s.Reserved + s.Released + s.Refunded }
 
-func checkState(t *rapid.T, before, next State, effect Effect) {
+func checkState(t *rapid.T, before, next settlement.State, effect settlement.Effect) {
 	if min(next.Asked, next.Moved, next.Reserved, next.Released, next.Refunded, effect.Excess) < 0 {
 		t.Fatalf("an amount below zero: %+v, %+v", next, effect)
 	}
@@ -287,7 +289,7 @@ func checkState(t *rapid.T, before, next State, effect Effect) {
 	}
 }
 
-func checkEscrow(t *rapid.T, e Escrow, cases []State) {
+func checkEscrow(t *rapid.T, e settlement.Escrow, cases []settlement.State) {
 	var total int64
 	for _, s := range cases {
 		total += sum(s)
@@ -299,7 +301,7 @@ func checkEscrow(t *rapid.T, e Escrow, cases []State) {
 
 func TestStateHasTheSpecifiedJSONNames(t *testing.T) {
 	t.Parallel()
-	s := State{Release, InProgress, Approve, "why", HoldActive, 1, 2, 3, 4, 5, 6}
+	s := settlement.State{settlement.Release, settlement.InProgress, settlement.Approve, "why", settlement.HoldActive, 1, 2, 3, 4, 5, 6}
 	text, err := json.Marshal(s)
 	const want = `{"escrow_adjudication":"release","settlement_progression_status":"in-progress","settlement_progression_reason_code":"approve",` +
 		`"settlement_progression_reason":"why","dispute_lifecycle_status":"hold-active","generation":1,"asked":2,"moved":3,"reserved":4,"released":5,"refunded":6}`
@@ -310,13 +312,13 @@ func TestStateHasTheSpecifiedJSONNames(t *testing.T) {
 
 func FuzzApply(f *testing.F) {
 	f.Add("in-progress", "executed", "release", int64(100), int64(0), int64(100), int64(100), false)
-	f.Add("settled", "executed", "refund", int64(1), int64(1), int64(0), int64(MaxMinor), false)
+	f.Add("settled", "executed", "refund", int64(1), int64(1), int64(0), int64(settlement.MaxMinor), false)
 	f.Add("", "adjudicated", "refund", int64(0), int64(0), int64(0), int64(5), true)
 	f.Fuzz(func(t *testing.T, from, fact, outcome string, asked, moved, reserved, amount int64, repeated bool) {
-		s := State{Progression: Status(from), Generation: 1, Asked: asked, Moved: moved, Reserved: reserved}
-		e := Event{Fact: Fact(fact), Outcome: Outcome(outcome), Generation: 2, Amount: amount, Paid: amount, Repeated: repeated}
-		next, effect, err := Apply(s, e)
-		if err != nil && (next != s || effect != Effect{}) {
+		s := settlement.State{Progression: settlement.Status(from), Generation: 1, Asked: asked, Moved: moved, Reserved: reserved}
+		e := settlement.Event{Fact: settlement.Fact(fact), Outcome: settlement.Outcome(outcome), Generation: 2, Amount: amount, Paid: amount, Repeated: repeated}
+		next, effect, err := settlement.Apply(s, e)
+		if err != nil && (next != s || effect != settlement.Effect{}) {
 			t.Errorf("an error changes %+v to %+v, %+v", s, next, effect)
 		}
 		if err == nil && sum(next)-sum(s) != effect.Committed {
@@ -329,23 +331,23 @@ func TestAReservationIsWithinHeldOrRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		e     Escrow
+		e     settlement.Escrow
 		delta int64
 		want  int64
 		err   error
 	}{
-		{"all of it", Escrow{Held: 100}, 100, 100, nil},
-		{"one too many", Escrow{Held: 100}, 101, 0, ErrExceedsHeld},
-		{"what is left", Escrow{Held: 100, Committed: 60}, 40, 100, nil},
-		{"more than is left", Escrow{Held: 100, Committed: 60}, 41, 60, ErrExceedsHeld},
-		{"no overflow", Escrow{Held: MaxMinor, Committed: MaxMinor}, math.MaxInt64, MaxMinor, ErrExceedsHeld},
-		{"nothing into a breached escrow", Escrow{Held: 100, Committed: 130, Breached: 30}, 1, 130, ErrExceedsHeld},
-		{"freeing in a breached escrow", Escrow{Held: 100, Committed: 130, Breached: 30}, -10, 120, nil},
-		{"freeing all", Escrow{Held: 100, Committed: 60}, -60, 0, nil},
-		{"nothing", Escrow{Held: 100, Committed: 100}, 0, 100, nil},
+		{"all of it", settlement.Escrow{Held: 100}, 100, 100, nil},
+		{"one too many", settlement.Escrow{Held: 100}, 101, 0, settlement.ErrExceedsHeld},
+		{"what is left", settlement.Escrow{Held: 100, Committed: 60}, 40, 100, nil},
+		{"more than is left", settlement.Escrow{Held: 100, Committed: 60}, 41, 60, settlement.ErrExceedsHeld},
+		{"no overflow", settlement.Escrow{Held: settlement.MaxMinor, Committed: settlement.MaxMinor}, math.MaxInt64, settlement.MaxMinor, settlement.ErrExceedsHeld},
+		{"nothing into a breached escrow", settlement.Escrow{Held: 100, Committed: 130, Breached: 30}, 1, 130, settlement.ErrExceedsHeld},
+		{"freeing in a breached escrow", settlement.Escrow{Held: 100, Committed: 130, Breached: 30}, -10, 120, nil},
+		{"freeing all", settlement.Escrow{Held: 100, Committed: 60}, -60, 0, nil},
+		{"nothing", settlement.Escrow{Held: 100, Committed: 100}, 0, 100, nil},
 	} {
 		got, err := c.e.Add(c.delta)
-		if !errors.Is(err, c.err) || got != (Escrow{c.e.Held, c.want, c.e.Breached}) {
+		if !errors.Is(err, c.err) || got != (settlement.Escrow{c.e.Held, c.want, c.e.Breached}) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -353,11 +355,11 @@ func TestAReservationIsWithinHeldOrRefused(t *testing.T) {
 
 func TestAPaymentOverWhatIsHeldRaisesBreachedAndNothingLowersIt(t *testing.T) {
 	t.Parallel()
-	e := Escrow{Held: 100, Committed: 90}
+	e := settlement.Escrow{Held: 100, Committed: 90}
 	for _, c := range []struct{ delta, committed, breached int64 }{
 		{10, 100, 0}, {1, 101, 1}, {-50, 51, 1}, {60, 111, 11}, {-111, 0, 11},
 	} {
-		if e = e.Record(c.delta); e != (Escrow{100, c.committed, c.breached}) {
+		if e = e.Record(c.delta); e != (settlement.Escrow{100, c.committed, c.breached}) {
 			t.Errorf("after %+d: %+v", c.delta, e)
 		}
 	}

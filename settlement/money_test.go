@@ -1,4 +1,4 @@
-package settlement
+package settlement_test
 
 import (
 	"errors"
@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func TestMoneyIsWrittenInMajorUnits(t *testing.T) {
 	t.Parallel()
-	for want, m := range map[string]Money{
+	for want, m := range map[string]settlement.Money{
 		"1,234.50 EUR":                   {123450, "EUR"},
 		"0.05 EUR":                       {5, "EUR"},
 		"0.00 EUR":                       {0, "EUR"},
@@ -23,7 +25,7 @@ func TestMoneyIsWrittenInMajorUnits(t *testing.T) {
 		"0 JPY":                          {0, "JPY"},
 		"1.234 KWD":                      {1234, "KWD"},
 		"0.0001 CLF":                     {1, "CLF"},
-		"90,071,992,547,409.91 EUR":      {MaxMinor, "EUR"},
+		"90,071,992,547,409.91 EUR":      {settlement.MaxMinor, "EUR"},
 		"-92,233,720,368,547,758.08 EUR": {math.MinInt64, "EUR"},
 		`100 minor units of "XXX"`:       {100, "XXX"},
 		`7 minor units of ""`:            {7, ""},
@@ -36,34 +38,34 @@ func TestMoneyIsWrittenInMajorUnits(t *testing.T) {
 
 func TestMoneyToMoveIsPositiveAndOfAnActiveCurrency(t *testing.T) {
 	t.Parallel()
-	for _, m := range []Money{{1, "EUR"}, {MaxMinor, "XOF"}, {5, "XCG"}, {5, "ZWG"}, {5, "XAD"}, {5, "SLE"}} {
+	for _, m := range []settlement.Money{{1, "EUR"}, {settlement.MaxMinor, "XOF"}, {5, "XCG"}, {5, "ZWG"}, {5, "XAD"}, {5, "SLE"}} {
 		if err := m.Validate("amount"); err != nil {
 			t.Errorf("%+v: %v", m, err)
 		}
 	}
 	for _, c := range []struct {
-		m     Money
+		m     settlement.Money
 		field string
 	}{
-		{Money{0, "EUR"}, "held.minor"},
-		{Money{-1, "EUR"}, "held.minor"},
-		{Money{MaxMinor + 1, "EUR"}, "held.minor"},
-		{Money{1, ""}, "held.currency"},
-		{Money{1, "eur"}, "held.currency"},
-		{Money{1, "EUR "}, "held.currency"},
-		{Money{1, "EURO"}, "held.currency"},
-		{Money{1, "HRK"}, "held.currency"},
-		{Money{1, "BGN"}, "held.currency"},
-		{Money{1, "ANG"}, "held.currency"},
-		{Money{1, "XAU"}, "held.currency"},
-		{Money{1, "XXX"}, "held.currency"},
-		{Money{1, "XTS"}, "held.currency"},
+		{settlement.Money{0, "EUR"}, "held.minor"},
+		{settlement.Money{-1, "EUR"}, "held.minor"},
+		{settlement.Money{settlement.MaxMinor + 1, "EUR"}, "held.minor"},
+		{settlement.Money{1, ""}, "held.currency"},
+		{settlement.Money{1, "eur"}, "held.currency"},
+		{settlement.Money{1, "EUR "}, "held.currency"},
+		{settlement.Money{1, "EURO"}, "held.currency"},
+		{settlement.Money{1, "HRK"}, "held.currency"},
+		{settlement.Money{1, "BGN"}, "held.currency"},
+		{settlement.Money{1, "ANG"}, "held.currency"},
+		{settlement.Money{1, "XAU"}, "held.currency"},
+		{settlement.Money{1, "XXX"}, "held.currency"},
+		{settlement.Money{1, "XTS"}, "held.currency"},
 	} {
 		if got := fields(c.m.Validate("held")); !slices.Equal(got, []string{c.field}) {
 			t.Errorf("%+v: errors about %q, want %s", c.m, got, c.field)
 		}
 	}
-	if got := fields(Money{}.Validate("a")); !slices.Equal(got, []string{"a.minor", "a.currency"}) {
+	if got := fields(settlement.Money{}.Validate("a")); !slices.Equal(got, []string{"a.minor", "a.currency"}) {
 		t.Errorf("the zero amount: errors about %q", got)
 	}
 }
@@ -73,7 +75,7 @@ func fields(err error) []string {
 	var all []string
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
-			var f *FieldError
+			var f *settlement.FieldError
 			if !errors.As(e, &f) || f.Problem == "" {
 				return []string{"not a field error: " + e.Error()}
 			}
@@ -86,11 +88,11 @@ func fields(err error) []string {
 func TestEveryCurrencyIsListedOnce(t *testing.T) {
 	t.Parallel()
 	// 178 active codes, less the 13 without a minor unit.
-	if len(exponents) != 165 {
-		t.Errorf("%d currencies", len(exponents))
+	if len(settlement.Exponents) != 165 {
+		t.Errorf("%d currencies", len(settlement.Exponents))
 	}
 	byDigits := map[int]int{}
-	for code, digits := range exponents {
+	for code, digits := range settlement.Exponents {
 		byDigits[digits]++
 		if len(code) != 3 || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 			t.Errorf("%q is no code", code)
@@ -103,14 +105,14 @@ func TestEveryCurrencyIsListedOnce(t *testing.T) {
 
 func TestParseOutcome(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]Outcome{"release": Release, "refund": Refund} {
-		if got, err := ParseOutcome(text); err != nil || got != want {
+	for text, want := range map[string]settlement.Outcome{"release": settlement.Release, "refund": settlement.Refund} {
+		if got, err := settlement.ParseOutcome(text); err != nil || got != want {
 			t.Errorf("%q gives %q, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "Release", "refund ", "refunded", "release\x00"} {
-		var f *FieldError
-		if got, err := ParseOutcome(text); got != "" || !errors.As(err, &f) || f.Field != "outcome" {
+		var f *settlement.FieldError
+		if got, err := settlement.ParseOutcome(text); got != "" || !errors.As(err, &f) || f.Field != "outcome" {
 			t.Errorf("%q gives %q, %v", text, got, err)
 		}
 	}
@@ -121,7 +123,7 @@ func FuzzParseOutcome(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := ParseOutcome(text)
+		got, err := settlement.ParseOutcome(text)
 		if known := text == "release" || text == "refund"; known != (err == nil) || known && string(got) != text || !known && got != "" {
 			t.Errorf("%q gives %q, %v", text, got, err)
 		}
@@ -134,12 +136,12 @@ func FuzzMoney(f *testing.F) {
 	f.Add(int64(-5), "JPY")
 	f.Add(int64(0), "\xff")
 	f.Fuzz(func(t *testing.T, minor int64, currency string) {
-		m := Money{minor, currency}
+		m := settlement.Money{minor, currency}
 		if text := m.String(); !utf8.ValidString(text) {
 			t.Errorf("%+v is written %q", m, text)
 		}
-		_, known := exponents[currency]
-		if valid := m.Validate("m") == nil; valid != (known && minor >= 1 && minor <= MaxMinor) {
+		_, known := settlement.Exponents[currency]
+		if valid := m.Validate("m") == nil; valid != (known && minor >= 1 && minor <= settlement.MaxMinor) {
 			t.Errorf("%+v: valid is %v", m, valid)
 		}
 	})

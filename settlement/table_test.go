@@ -1,9 +1,11 @@
-package settlement
+package settlement_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // The status after each fact at each status: "=" for accepted without a change, "x"
@@ -21,70 +23,70 @@ dispute       x           approved       x               x               x      
 refunded      x           x              x               =               =                   =        =                        =             x        =          =         x        x
 `
 
-var byWord = map[string]Status{
+var byWord = map[string]settlement.Status{
 	"none": "", "pending": "pending", "in-progress": "in-progress", "progress": "in-progress", "review-needed": "review-needed",
 	"review": "review-needed", "approved": "approved-for-settlement", "partial": "partially-settled", "settled": "settled",
 	"dispute": "dispute-ready", "refunded": "refunded",
 }
 
 // written is the reason, code and lifecycle that a change of status writes, by fact.
-var written = map[Fact]struct {
-	code      ReasonCode
+var written = map[settlement.Fact]struct {
+	code      settlement.ReasonCode
 	reason    string
-	lifecycle map[Lifecycle]Lifecycle
+	lifecycle map[settlement.Lifecycle]settlement.Lifecycle
 }{
-	"adjudicated":         {"approve", "escrow adjudicated for release", map[Lifecycle]Lifecycle{"": "hold-active", "hold-active": "hold-active", "re-escalated": "re-escalated"}},
+	"adjudicated":         {"approve", "escrow adjudicated for release", map[settlement.Lifecycle]settlement.Lifecycle{"": "hold-active", "hold-active": "hold-active", "re-escalated": "re-escalated"}},
 	"re-adjudicated":      {"approve", "escrow re-adjudicated for release", escalated},
 	"attempt-started":     {"approve", "post-adjudication execution in progress", unchanged},
 	"retry-scheduled":     {"approve", "post-adjudication execution in progress", unchanged},
 	"attempt-interrupted": {"approve", "post-adjudication execution in progress", unchanged},
-	"executed":            {"approve", "post-adjudication execution completed in part", map[Lifecycle]Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
+	"executed":            {"approve", "post-adjudication execution completed in part", map[settlement.Lifecycle]settlement.Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
 	"dead-lettered":       {"escalate", "post-adjudication execution dead-lettered", escalated},
 	"forked":              {"approve", "post-adjudication execution forked", escalated},
 	"cancelled":           {"request-revision", "post-adjudication execution cancelled", unchanged},
 	"freed":               {"request-revision", "reservation freed by hand", unchanged},
-	"closed":              {"approve", "paid under the operation key of an older generation", map[Lifecycle]Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
+	"closed":              {"approve", "paid under the operation key of an older generation", map[settlement.Lifecycle]settlement.Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
 }
 
 var (
-	escalated = map[Lifecycle]Lifecycle{"": "re-escalated", "hold-active": "re-escalated", "re-escalated": "re-escalated"}
-	unchanged = map[Lifecycle]Lifecycle{"": "", "hold-active": "hold-active", "re-escalated": "re-escalated"}
+	escalated = map[settlement.Lifecycle]settlement.Lifecycle{"": "re-escalated", "hold-active": "re-escalated", "re-escalated": "re-escalated"}
+	unchanged = map[settlement.Lifecycle]settlement.Lifecycle{"": "", "hold-active": "hold-active", "re-escalated": "re-escalated"}
 )
 
 func TestEveryPairOfStatusAndFact(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(strings.TrimSpace(transitionTable), "\n")
 	facts := strings.Fields(lines[0])[1:]
-	if len(facts) != len(Facts) || len(lines)-1 != len(Statuses) || len(table) != len(Facts) {
-		t.Fatalf("%d facts and %d statuses are expected, there are %d (%d in the table) and %d", len(facts), len(lines)-1, len(Facts), len(table), len(Statuses))
+	if len(facts) != len(settlement.Facts) || len(lines)-1 != len(settlement.Statuses) || settlement.FactsInTable() != len(settlement.Facts) {
+		t.Fatalf("%d facts and %d statuses are expected, there are %d (%d in the table) and %d", len(facts), len(lines)-1, len(settlement.Facts), settlement.FactsInTable(), len(settlement.Statuses))
 	}
 	for _, line := range lines[1:] {
 		words := strings.Fields(line)
 		for i, fact := range facts {
 			for lifecycle := range unchanged {
-				checkPair(t, byWord[words[0]], Fact(fact), lifecycle, words[i+1], false)
-				checkPair(t, byWord[words[0]], Fact(fact), lifecycle, words[i+1], true)
+				checkPair(t, byWord[words[0]], settlement.Fact(fact), lifecycle, words[i+1], false)
+				checkPair(t, byWord[words[0]], settlement.Fact(fact), lifecycle, words[i+1], true)
 			}
 		}
 	}
 }
 
 // mayKeepReserved are the facts that free the reservation unless the event keeps it.
-var mayKeepReserved = map[Fact]bool{"cancelled": true, "closed": true}
+var mayKeepReserved = map[settlement.Fact]bool{"cancelled": true, "closed": true}
 
-func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want string, kept bool) {
+func checkPair(t *testing.T, from settlement.Status, fact settlement.Fact, lifecycle settlement.Lifecycle, want string, kept bool) {
 	t.Helper()
-	s := State{
-		Outcome: Release, Progression: from, ReasonCode: "reject", Reason: "before", Lifecycle: lifecycle,
+	s := settlement.State{
+		Outcome: settlement.Release, Progression: from, ReasonCode: "reject", Reason: "before", Lifecycle: lifecycle,
 		Generation: 3, Asked: 100, Reserved: 100, Released: 7, Refunded: 5,
 	}
-	if from.Ended() || from == None {
+	if from.Ended() || from == settlement.None {
 		s.Reserved = 0
 	}
-	got, effect, err := Apply(s, Event{Fact: fact, Outcome: Release, Generation: 4, Amount: 60, Paid: 40, KeepReserved: kept})
+	got, effect, err := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Generation: 4, Amount: 60, Paid: 40, KeepReserved: kept})
 	if want == "x" {
-		var r *Refused
-		if !errors.As(err, &r) || *r != (Refused{From: from, Fact: fact}) || got != s || effect != (Effect{}) {
+		var r *settlement.Refused
+		if !errors.As(err, &r) || *r != (settlement.Refused{From: from, Fact: fact}) || got != s || effect != (settlement.Effect{}) {
 			t.Errorf("%s at %q gives %+v, %+v, %v; want it refused", fact, from, got, effect, err)
 		}
 		return
@@ -98,7 +100,7 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 		w := written[fact]
 		expected.Progression, expected.ReasonCode, expected.Reason, expected.Lifecycle = byWord[want], w.code, w.reason, w.lifecycle[lifecycle]
 	}
-	var money Effect
+	var money settlement.Effect
 	switch {
 	case fact == "adjudicated", fact == "re-adjudicated":
 		money.Committed = 60 - s.Reserved
@@ -125,26 +127,26 @@ func checkPair(t *testing.T, from Status, fact Fact, lifecycle Lifecycle, want s
 
 func TestWhatIsNotInTheTableIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, s := range append([]Status{"closed", "Settled"}, Statuses...) {
-		for _, f := range append([]Fact{"", "paid", "Executed"}, Facts...) {
+	for _, s := range append([]settlement.Status{"closed", "Settled"}, settlement.Statuses...) {
+		for _, f := range append([]settlement.Fact{"", "paid", "Executed"}, settlement.Facts...) {
 			_, knownStatus := statusSet()[s]
-			if _, knownFact := table[f]; knownStatus && knownFact {
+			if knownStatus && settlement.InTable(f) {
 				continue
 			}
-			var r *Refused
-			if _, _, err := Apply(State{Progression: s}, Event{Fact: f, Repeated: true}); !errors.As(err, &r) {
+			var r *settlement.Refused
+			if _, _, err := settlement.Apply(settlement.State{Progression: s}, settlement.Event{Fact: f, Repeated: true}); !errors.As(err, &r) {
 				t.Errorf("%q at %q: %v, want it refused", f, s, err)
 			}
 		}
 	}
-	if text := (&Refused{Fact: Forked}).Error(); text != "settlement: forked is refused at status none" {
+	if text := (&settlement.Refused{Fact: settlement.Forked}).Error(); text != "settlement: forked is refused at status none" {
 		t.Error(text)
 	}
 }
 
-func statusSet() map[Status]bool {
-	set := map[Status]bool{}
-	for _, s := range Statuses {
+func statusSet() map[settlement.Status]bool {
+	set := map[settlement.Status]bool{}
+	for _, s := range settlement.Statuses {
 		set[s] = true
 	}
 	return set
@@ -152,7 +154,7 @@ func statusSet() map[Status]bool {
 
 func TestOnlySettledAndRefundedAreEnds(t *testing.T) {
 	t.Parallel()
-	for _, s := range Statuses {
+	for _, s := range settlement.Statuses {
 		if want := s == "settled" || s == "refunded"; s.Ended() != want {
 			t.Errorf("%q.Ended() = %v", s, !want)
 		}

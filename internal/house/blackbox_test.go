@@ -11,19 +11,13 @@ import (
 // only ever taken off: a new test uses what a user of the package can use, and an export_test.go
 // gives it the rest.
 var whiteBox = map[string][]string{
-	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow", "notificationnumber",
+	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow",
 		"sweeper", "tampering", "trace", "transition"},
-	"postadjudication":                   {"adjudication", "fuzz", "unready"},
-	"postadjudication/bulk":              {"runner"},
-	"postadjudication/retention":         {"prunerpages", "rules"},
-	"postadjudication/audit":             {"audit", "file"},
-	"postadjudication/deadletter":        {"condition", "fuzz", "limiter"},
-	"postadjudication/deadletter/report": {"fuzz"},
-	"postadjudication/escrowhttp":        {"answer", "execute", "fuzz", "gatedbody", "hostileservice", "main"},
-	"receipts":                           {"body", "chain", "draw", "fixture", "fold", "heads", "id", "subtype", "terms", "verify"},
-	"receipts/receiptstest":              {"memory", "suite"},
-	"retrypolicy":                        {"decide", "delay", "policy"},
-	"settlement":                         {"apply", "instruction", "money", "table"},
+	"postadjudication":           {"adjudication", "fuzz", "unready"},
+	"postadjudication/bulk":      {"runner"},
+	"postadjudication/retention": {"prunerpages", "rules"},
+	"postadjudication/audit":     {"audit", "file"},
+	"receipts/receiptstest":      {"suite"},
 }
 
 // A package is public unless it is a program or below a folder named internal.

@@ -1,4 +1,4 @@
-package deadletter
+package deadletter_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -25,7 +26,7 @@ import (
 func TestExpressionsKnowEveryMemberOfALetter(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	full := Letter{Amount: &settlement.Money{}, AtRisk: &settlement.Money{}, Error: &background.Failure{Type: "t", Code: "c", Message: "m"}, ExpiresAt: &at}
+	full := deadletter.Letter{Amount: &settlement.Money{}, AtRisk: &settlement.Money{}, Error: &background.Failure{Type: "t", Code: "c", Message: "m"}, ExpiresAt: &at}
 	fillTexts(reflect.ValueOf(&full).Elem())
 	text, err := json.Marshal(full)
 	if err != nil {
@@ -47,7 +48,7 @@ func TestExpressionsKnowEveryMemberOfALetter(t *testing.T) {
 			}
 		}
 	}
-	if got, want := slices.Sorted(maps.Keys(exprMembers)), slices.Sorted(maps.Keys(names)); !slices.Equal(got, want) {
+	if got, want := slices.Sorted(deadletter.ConditionMembers()), slices.Sorted(maps.Keys(names)); !slices.Equal(got, want) {
 		t.Errorf("expressions know %v\nletters have %v", got, want)
 	}
 }
@@ -61,11 +62,11 @@ func fillTexts(v reflect.Value) {
 	}
 }
 
-func exampleLetter() Letter {
+func exampleLetter() deadletter.Letter {
 	died := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
-	return Letter{
+	return deadletter.Letter{
 		Run: background.RunID{1}, Family: casework.Family, Queue: "settlement:0", Outcome: settlement.Release, Amount: &settlement.Money{Minor: 250_000, Currency: "EUR"},
-		Status: background.LetterOpen, DeadAt: died, Age: Duration(36 * time.Hour), ReasonCode: background.ReasonFinal, Class: escrow.NotExecuted, Attempts: 3, Replays: 1,
+		Status: background.LetterOpen, DeadAt: died, Age: deadletter.Duration(36 * time.Hour), ReasonCode: background.ReasonFinal, Class: escrow.NotExecuted, Attempts: 3, Replays: 1,
 		Error: &background.Failure{Type: "ConnRefused", Code: "111", Message: "dial tcp 10.0.0.1: refused"}, Held: true, LastSeenAt: died, CanFork: true,
 	}
 }
@@ -86,7 +87,7 @@ func TestExpressionsSelectWhatTheySay(t *testing.T) {
 		`size(error.code) == 3 || expires_at > dead_lettered_at`: true,
 		`family == "mailer" && expires_at > dead_lettered_at`:    false,
 	} {
-		e, err := ParseCondition(source)
+		e, err := deadletter.ParseCondition(source)
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 			continue
@@ -105,7 +106,7 @@ func TestExpressionsThatCantBeToldSelectNothing(t *testing.T) {
 		`expires_at > dead_lettered_at`, `at_risk.minor < 1`, `!(at_risk.minor < 1)`, `attempts / (replay_count - 1) > 0`, `int(error.type) == 0`,
 		many + `.all(a, ` + many + `.all(b, a == b))`,
 	} {
-		e, err := ParseCondition(source)
+		e, err := deadletter.ParseCondition(source)
 		if err != nil {
 			t.Errorf("%.60s: %v", source, err)
 			continue
@@ -131,7 +132,7 @@ func TestExpressionsThatMakeNoSenseAreRefusedWithTheirPlace(t *testing.T) {
 		strings.Repeat(" ", 5000) + "held": "must be at most 4096 bytes",
 		`error.message.matches("(")`:       "missing closing )",
 	} {
-		_, err := ParseCondition(source)
+		_, err := deadletter.ParseCondition(source)
 		var field *refusal.FieldError
 		if !errors.As(err, &field) || field.Field != "where" || !strings.Contains(field.Problem, problem) {
 			t.Errorf("%.60q: %v, want %q", source, err, problem)
@@ -158,7 +159,7 @@ func TestPatternsThatAreTooLargeAreRefusedBeforeTheyAreCompiled(t *testing.T) {
 		`error.message.matches("` + strings.Repeat("a", 1025) + `")`:                                           "at most 1024 bytes together",
 		`error.message.matches("(")`:                                                                           "is invalid: error parsing regexp: missing closing )",
 	} {
-		_, err := ParseCondition(source)
+		_, err := deadletter.ParseCondition(source)
 		var field *refusal.FieldError
 		if !errors.As(err, &field) || field.Field != "where" || !strings.Contains(field.Problem, problem) {
 			t.Errorf("%.60q: %v, want %q", source, err, problem)
@@ -172,7 +173,7 @@ func TestPatternsOfEverydayUseAreTaken(t *testing.T) {
 		`10\\.0\\.0\\.[0-9]+`, `^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, `(?i)time(d)? ?out|deadline (was )?exceeded`,
 		`\\bHTTP/[12]\\.[01]\\b .{1,200} 50[0-9]`, `\\p{Lu}\\p{Ll}+`, `^.{0,500}$`,
 	} {
-		if _, err := ParseCondition(`error.message.matches("` + pattern + `")`); err != nil {
+		if _, err := deadletter.ParseCondition(`error.message.matches("` + pattern + `")`); err != nil {
 			t.Errorf("%s: %v", pattern, err)
 		}
 	}
@@ -185,14 +186,14 @@ func TestMatchingCostsWhatThePatternIs(t *testing.T) {
 	l := exampleLetter()
 	l.Error.Message = strings.Repeat("a", 512)
 	many := "[" + strings.TrimSuffix(strings.Repeat("1,", 100), ",") + "]"
-	e, err := ParseCondition(many + `.all(x, error.message.matches("(a|b){300}c") || x == 1)`)
+	e, err := deadletter.ParseCondition(many + `.all(x, error.message.matches("(a|b){300}c") || x == 1)`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if met, err := e.Matches(context.Background(), l); err == nil || met || !strings.Contains(err.Error(), "cost") {
 		t.Errorf("%v, %v", met, err)
 	}
-	e, err = ParseCondition(`error.message.matches("(a|b){100}") && !error.message.matches("c$")`)
+	e, err = deadletter.ParseCondition(`error.message.matches("(a|b){100}") && !error.message.matches("c$")`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestMatchingCostsWhatThePatternIs(t *testing.T) {
 // Compiling a pattern of 900 instructions takes some thousand allocations.
 func TestAPatternIsCompiledOnceForAllLetters(t *testing.T) {
 	l := exampleLetter()
-	e, err := ParseCondition(`error.message.matches("x(?:abcdefghi){90}")`)
+	e, err := deadletter.ParseCondition(`error.message.matches("x(?:abcdefghi){90}")`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,21 +218,21 @@ func TestAPatternIsCompiledOnceForAllLetters(t *testing.T) {
 	}
 }
 
-// programSize is an upper bound of the compiled size, unless it is clipped.
+// ProgramSize is an upper bound of the compiled size, unless it is clipped.
 func FuzzAProgramIsNeverLargerThanItsEstimate(f *testing.F) {
 	for _, seed := range []string{"", "a", "abc", "a|b|cd", "(a)(b)", "a*b+?c?", "a{3}", "a{2,5}", "a{2,}", "(a{2}){3,4}", "(?i)kS", "[a-z0-9]", `\pL`, "^$", `\b.`, "(?s).", "(?:){7}", "(|a)*", "(a?){9}", "()", "[^a]{0}", "(?i)ab|ac"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, pattern string) {
-		if len(pattern) > maxPatterns {
+		if len(pattern) > deadletter.MaxPatterns {
 			return
 		}
 		parsed, err := syntax.Parse(pattern, syntax.Perl)
 		if err != nil {
 			return
 		}
-		estimate := programSize(parsed)
-		if estimate > maxPatternProgram {
+		estimate := deadletter.ProgramSize(parsed)
+		if estimate > deadletter.MaxPatternProgram {
 			return
 		}
 		compiled, err := syntax.Compile(parsed.Simplify())
@@ -252,7 +253,7 @@ func BenchmarkEstimatePattern(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := ParseCondition(fmt.Sprintf("error.message.matches(%q)", pattern))
+				_, err := deadletter.ParseCondition(fmt.Sprintf("error.message.matches(%q)", pattern))
 				if err == nil {
 					b.Fatal("taken")
 				}

@@ -1,4 +1,4 @@
-package deadletter
+package deadletter_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
@@ -16,11 +17,11 @@ func FuzzParseDurationReadsWhatItWrites(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		span, err := ParseDuration(text)
+		span, err := deadletter.ParseDuration(text)
 		if err != nil {
 			return
 		}
-		if again, err := ParseDuration(span.String()); span < 0 || err != nil || again != span {
+		if again, err := deadletter.ParseDuration(span.String()); span < 0 || err != nil || again != span {
 			t.Errorf("%q is %v, then %v, %v", text, span, again, err)
 		}
 	})
@@ -31,7 +32,7 @@ func FuzzALetterFilterIsReadAsItIsEncoded(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		filter, err := ParseFilter(text)
+		filter, err := deadletter.ParseFilter(text)
 		if err != nil {
 			return
 		}
@@ -39,7 +40,7 @@ func FuzzALetterFilterIsReadAsItIsEncoded(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ParseFilter(encoded)
+		again, err := deadletter.ParseFilter(encoded)
 		if err != nil {
 			t.Fatalf("%s: %v", encoded, err)
 		}
@@ -55,7 +56,7 @@ func FuzzAConditionIsRefusedOrEvaluated(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
-		e, err := ParseCondition(source)
+		e, err := deadletter.ParseCondition(source)
 		var refused *refusal.FieldError
 		if err != nil {
 			if !errors.As(err, &refused) || refused.Field != "where" {
@@ -70,12 +71,12 @@ func FuzzAConditionIsRefusedOrEvaluated(f *testing.F) {
 }
 
 func FuzzACursorIsOfItsListOnly(f *testing.F) {
-	at := letterCursor{place: search.Position{Value: 7, Run: background.RunID{1}}, asOf: time.UnixMicro(1).UTC()}
-	f.Add(at.encode([]byte("list")), []byte("list"))
+	at := deadletter.NewLetterCursor(search.Position{Value: 7, Run: background.RunID{1}}, time.UnixMicro(1).UTC())
+	f.Add(at.Encode([]byte("list")), []byte("list"))
 	f.Add("", []byte(nil))
 	f.Add("////", []byte("x"))
 	f.Fuzz(func(t *testing.T, text string, of []byte) {
-		if c, err := decodeLetterCursor(text, of); err == nil && c.encode(of) != text {
+		if c, err := deadletter.DecodeLetterCursor(text, of); err == nil && c.Encode(of) != text {
 			t.Errorf("letters: %q reads as %+v", text, c)
 		}
 	})

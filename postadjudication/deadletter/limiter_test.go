@@ -1,4 +1,4 @@
-package deadletter
+package deadletter_test
 
 import (
 	"context"
@@ -6,40 +6,40 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/recourse-dev/recourse/internal/tenantlimit"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 )
 
 func TestAProcessHasConditionsOfFewTenantsAtOnce(t *testing.T) {
 	t.Parallel()
-	l := NewLimiter()
+	l := deadletter.NewLimiter()
 	var releases []func()
-	for i := range maxConditionsPerProcess {
-		release, err := l.acquire(fmt.Sprint(i))
+	for i := range deadletter.MaxConditionsPerProcess {
+		release, err := l.Acquire(fmt.Sprint(i))
 		if err != nil {
 			t.Fatal(i, err)
 		}
 		releases = append(releases, release)
 	}
-	if _, err := l.acquire("one more"); !errors.Is(err, ErrTooManyConditions) {
+	if _, err := l.Acquire("one more"); !errors.Is(err, deadletter.ErrTooManyConditions) {
 		t.Errorf("%v", err)
 	}
 	releases[0]()
-	if _, err := l.acquire("one more"); err != nil {
+	if _, err := l.Acquire("one more"); err != nil {
 		t.Errorf("when one has ended: %v", err)
 	}
 }
 
 func TestEvaluationsTakeTurns(t *testing.T) {
 	t.Parallel()
-	l := NewLimiter()
+	l := deadletter.NewLimiter()
 	c, err := l.Condition(t.Context(), "acme", "attempts == 3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Done()
-	l.cpu = tenantlimit.New(1, 1)
+	turns := l.OneProcessor()
 	ctx, leave := context.WithCancel(context.Background())
-	if err := l.cpu.Do(ctx, "other", func() {
+	if err := turns.Do(ctx, "other", func() {
 		leave()
 		if _, err := c.Matches(ctx, exampleLetter()); !errors.Is(err, context.Canceled) {
 			t.Errorf("without a free processor: %v", err)

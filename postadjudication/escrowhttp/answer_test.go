@@ -1,4 +1,4 @@
-package escrowhttp
+package escrowhttp_test
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 // A card number anywhere in the text of a refusal is removed as a whole, also where evidence
@@ -24,7 +25,7 @@ func TestAnErrorTextIsNotCutBeforeItIsRedacted(t *testing.T) {
 	for _, form := range []string{`%s`, `{"error":"declined","detail":"%s"}`, `{"error":{"message":"%s"}}`} {
 		for _, at := range []int{490, 500, 505, 511, 1020, 2040, 2047, 8000} {
 			text := strings.Repeat("x ", at/2) + "card " + card + " " + strings.Repeat("y ", 500)
-			kept := redact.Text(errorText([]byte(fmt.Sprintf(form, text))))
+			kept := redact.Text(escrowhttp.ErrorText([]byte(fmt.Sprintf(form, text))))
 			if found := digits.FindString(kept); found != "" || !strings.Contains(kept, "y y") {
 				t.Errorf("%s at %d: %q is left of the card, in %d bytes", form, at, found, len(kept))
 			}
@@ -44,7 +45,7 @@ func TestATruncatedErrorTextKeepsNoHalfOfASecret(t *testing.T) {
 			fmt.Fprintf(c, "HTTP/1.1 422 Unprocessable\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(text), text[:len(text)-1])
 		}),
 	} {
-		a := newExecutor(t, Config{BaseURL: from, MaxBody: int64(len(text) - 1)}).Execute(withLimit(t), newCall())
+		a := newExecutor(t, escrowhttp.Config{BaseURL: from, MaxBody: int64(len(text) - 1)}).Execute(withLimit(t), newCall())
 		if kept := redact.Text(a.Message); a.Class != escrow.NotExecuted || strings.Contains(kept, "4111") || !strings.Contains(kept, "declined by the issuer") {
 			t.Errorf("%s: %+v", name, a)
 		}
@@ -85,8 +86,8 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 			t.Parallel()
 			url := serveAnswer(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
 			// Config.Table applies to executions only: it can't turn a lookup into proof.
-			table := map[int]Verdict{tc.status: {Class: escrow.NotExecuted}}
-			a := newExecutor(t, Config{BaseURL: url, Table: table, InFlight: -1}).Lookup(withLimit(t), c)
+			table := map[int]escrowhttp.Verdict{tc.status: {Class: escrow.NotExecuted}}
+			a := newExecutor(t, escrowhttp.Config{BaseURL: url, Table: table, InFlight: -1}).Lookup(withLimit(t), c)
 			if a.Class != tc.class || a.Retry != (tc.class != escrow.Executed) {
 				t.Errorf("%+v, want %s", a, tc.class)
 			}
@@ -100,29 +101,29 @@ func TestALookupProvesOnlyWhatTheWireDefines(t *testing.T) {
 func TestTheExecutorStatesHowLongALookupProvesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ life, recalls, inFlight, remembers, onItsWay time.Duration }{
-		{0, 0, 0, 0, DefaultInFlight}, {time.Hour, 0, time.Second, time.Hour, time.Second}, {0, time.Hour, -1, time.Hour, -1},
-		{escrow.Forever, time.Hour, 0, escrow.Forever, DefaultInFlight},
+		{0, 0, 0, 0, escrowhttp.DefaultInFlight}, {time.Hour, 0, time.Second, time.Hour, time.Second}, {0, time.Hour, -1, time.Hour, -1},
+		{escrow.Forever, time.Hour, 0, escrow.Forever, escrowhttp.DefaultInFlight},
 	} {
-		e := newExecutor(t, Config{BaseURL: "http://127.0.0.1:1", KeyLifetime: tc.life, LookupLifetime: tc.recalls, InFlight: tc.inFlight})
+		e := newExecutor(t, escrowhttp.Config{BaseURL: "http://127.0.0.1:1", KeyLifetime: tc.life, LookupLifetime: tc.recalls, InFlight: tc.inFlight})
 		if e.KeyLifetime() != tc.life || e.LookupLifetime() != tc.remembers || e.InFlight() != tc.onItsWay {
 			t.Errorf("%+v: states %s, %s and %s", tc, e.KeyLifetime(), e.LookupLifetime(), e.InFlight())
 		}
 	}
-	if _, err := New(Config{BaseURL: "http://127.0.0.1:1", LookupLifetime: -1}); err == nil {
+	if _, err := escrowhttp.New(escrowhttp.Config{BaseURL: "http://127.0.0.1:1", LookupLifetime: -1}); err == nil {
 		t.Error("a negative lookup lifetime is accepted")
 	}
 }
 
 func TestAnOwnTableOverridesSingleStatuses(t *testing.T) {
 	t.Parallel()
-	table := map[int]Verdict{
+	table := map[int]escrowhttp.Verdict{
 		409: {Class: escrow.Executed},
 		503: {Class: escrow.NotExecuted, Retry: true, Type: "http.maintenance"},
 		500: {Class: escrow.NotExecuted},
 	}
 	run := func(status int, body string) escrow.Answer {
 		url := serveAnswer(t, status, nil, body)
-		return newExecutor(t, Config{BaseURL: url, Table: table}).Execute(withLimit(t), newCall())
+		return newExecutor(t, escrowhttp.Config{BaseURL: url, Table: table}).Execute(withLimit(t), newCall())
 	}
 	if a := run(409, proofBody(newCall(), "already_executed", 12500, "USD")); a.Class != escrow.Executed || a.Moved != 12500 {
 		t.Errorf("409 with proof: %+v", a)
@@ -162,12 +163,12 @@ func TestRetryAfterIsKeptAndBounded(t *testing.T) {
 		h := http.Header{}
 		h.Set("Retry-After", tc.after)
 		h.Set("Date", tc.date)
-		if got := retryAfter(h, now); got != tc.want {
+		if got := escrowhttp.RetryAfter(h, now); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
 	url := serveAnswer(t, 429, map[string]string{"Retry-After": "3"}, "")
-	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall()); a.RetryAfter != 3*time.Second {
+	if a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), newCall()); a.RetryAfter != 3*time.Second {
 		t.Errorf("429 with Retry-After: %+v", a)
 	}
 }
@@ -185,13 +186,13 @@ func TestTheMessageIsTheErrorTextOfTheService(t *testing.T) {
 		"plain\r\ntext\x00":                  "plain  text",
 		"\xff":                               "\uFFFD",
 	} {
-		if got := errorText([]byte(body)); got != want {
+		if got := escrowhttp.ErrorText([]byte(body)); got != want {
 			t.Errorf("remark(%q) = %q, want %q", body, got, want)
 		}
 	}
 	for _, unit := range []string{"a", "é", "\U0001F4B8", "\xff", "\n"} {
-		got := errorText([]byte("x" + strings.Repeat(unit, 40_000)))
-		if len(got) > 3*(defaultMaxBody+1) || !utf8.ValidString(got) {
+		got := escrowhttp.ErrorText([]byte("x" + strings.Repeat(unit, 40_000)))
+		if len(got) > 3*(escrowhttp.DefaultMaxBody+1) || !utf8.ValidString(got) {
 			t.Errorf("%q: %d bytes, valid %v", unit, len(got), utf8.ValidString(got))
 		}
 	}
@@ -201,7 +202,7 @@ func TestAReferenceIsKeptWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]int{255: 255, 256: 0} {
 		body := strings.Replace(proofBody(newCall(), "executed", 1, "USD"), "eff_1", strings.Repeat("r", n), 1)
-		a := newExecutor(t, Config{BaseURL: serveAnswer(t, 200, nil, body)}).Execute(withLimit(t), newCall())
+		a := newExecutor(t, escrowhttp.Config{BaseURL: serveAnswer(t, 200, nil, body)}).Execute(withLimit(t), newCall())
 		if a.Class != escrow.Executed || len(a.Reference) != want {
 			t.Errorf("%d: %s with a reference of %d", n, a.Class, len(a.Reference))
 		}
@@ -210,32 +211,32 @@ func TestAReferenceIsKeptWholeOrNotAtAll(t *testing.T) {
 
 func TestNewRefusesWhatCouldOnlyFailLater(t *testing.T) {
 	t.Parallel()
-	ok := Config{BaseURL: "https://escrow.example"}
-	for name, change := range map[string]func(*Config){
-		"no URL":            func(c *Config) { c.BaseURL = "" },
-		"no host":           func(c *Config) { c.BaseURL = "http://:80" },
-		"other scheme":      func(c *Config) { c.BaseURL = "ftp://escrow.example" },
-		"password":          func(c *Config) { c.BaseURL = "https://u:hunter2@escrow.example" },
-		"broken password":   func(c *Config) { c.BaseURL = "https://u:hunter2@escrow.example/%zz" },
-		"query":             func(c *Config) { c.BaseURL += "?a=b" },
-		"own key":           func(c *Config) { c.Header = http.Header{"idempotency-key": {"x"}} },
-		"bad header name":   func(c *Config) { c.Header = http.Header{"a b": {"x"}} },
-		"bad header value":  func(c *Config) { c.Header = http.Header{"Authorization": {"hunter2\r\nX: y"}} },
-		"negative lifetime": func(c *Config) { c.KeyLifetime = -1 },
-		"negative body":     func(c *Config) { c.MaxBody = -1 },
-		"no such status":    func(c *Config) { c.Table = map[int]Verdict{99: {Class: escrow.Unknown}} },
-		"no such class":     func(c *Config) { c.Table = map[int]Verdict{409: {}} },
+	ok := escrowhttp.Config{BaseURL: "https://escrow.example"}
+	for name, change := range map[string]func(*escrowhttp.Config){
+		"no URL":            func(c *escrowhttp.Config) { c.BaseURL = "" },
+		"no host":           func(c *escrowhttp.Config) { c.BaseURL = "http://:80" },
+		"other scheme":      func(c *escrowhttp.Config) { c.BaseURL = "ftp://escrow.example" },
+		"password":          func(c *escrowhttp.Config) { c.BaseURL = "https://u:hunter2@escrow.example" },
+		"broken password":   func(c *escrowhttp.Config) { c.BaseURL = "https://u:hunter2@escrow.example/%zz" },
+		"query":             func(c *escrowhttp.Config) { c.BaseURL += "?a=b" },
+		"own key":           func(c *escrowhttp.Config) { c.Header = http.Header{"idempotency-key": {"x"}} },
+		"bad header name":   func(c *escrowhttp.Config) { c.Header = http.Header{"a b": {"x"}} },
+		"bad header value":  func(c *escrowhttp.Config) { c.Header = http.Header{"Authorization": {"hunter2\r\nX: y"}} },
+		"negative lifetime": func(c *escrowhttp.Config) { c.KeyLifetime = -1 },
+		"negative body":     func(c *escrowhttp.Config) { c.MaxBody = -1 },
+		"no such status":    func(c *escrowhttp.Config) { c.Table = map[int]escrowhttp.Verdict{99: {Class: escrow.Unknown}} },
+		"no such class":     func(c *escrowhttp.Config) { c.Table = map[int]escrowhttp.Verdict{409: {}} },
 	} {
 		c := ok
 		change(&c)
-		_, err := New(c)
+		_, err := escrowhttp.New(c)
 		if err == nil {
 			t.Errorf("%s: accepted", name)
 		} else if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: the error contains the secret: %v", name, err)
 		}
 	}
-	e, err := New(Config{BaseURL: "https://escrow.example", KeyLifetime: escrow.Forever})
+	e, err := escrowhttp.New(escrowhttp.Config{BaseURL: "https://escrow.example", KeyLifetime: escrow.Forever})
 	if err != nil || e.KeyLifetime() != escrow.Forever {
 		t.Errorf("%v, lifetime %v", err, e.KeyLifetime())
 	}
@@ -248,8 +249,7 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 	f.Add([]byte(`{"operation_key":"","status":"executed","moved":{"minor":1,"currency":"USD"}}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		x := exchange{call: c, maxBody: 1 << 10}
-		a := x.execution(t.Context(), response(200, raw))
+		a := escrowhttp.AnswerTo(t.Context(), c, 1<<10, response(200, raw))
 		if a.Class == escrow.Executed {
 			if !strings.Contains(string(raw), c.OperationKey.String()) && !strings.Contains(string(raw), `\u`) {
 				t.Errorf("executed by %q", raw)
@@ -259,7 +259,7 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 			}
 			return
 		}
-		if a.Class != escrow.Unknown || !a.Retry || a.Message == "" || len(a.Message) > 3*(defaultMaxBody+1) {
+		if a.Class != escrow.Unknown || !a.Retry || a.Message == "" || len(a.Message) > 3*(escrowhttp.DefaultMaxBody+1) {
 			t.Errorf("%+v", a)
 		}
 	})
@@ -267,7 +267,7 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 
 func TestAnErrorTextHasNoControlCharacters(t *testing.T) {
 	t.Parallel()
-	if got, want := errorText([]byte("{\"error\":\"a\u202eb\u200b\u009bc\\u001b[31m\"}")), "ab c [31m"; got != want {
+	if got, want := escrowhttp.ErrorText([]byte("{\"error\":\"a\u202eb\u200b\u009bc\\u001b[31m\"}")), "ab c [31m"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package escrowhttp
+package escrowhttp_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
@@ -35,7 +36,7 @@ func TestTheRequestGoesOutUnchangedUnderItsOperationKey(t *testing.T) {
 		io.WriteString(w, proofBody(c, "executed", 12500, "USD"))
 	}))
 	defer s.Close()
-	e := newExecutor(t, Config{BaseURL: s.URL + "/pay/", Header: http.Header{"authorization": {"Bearer x"}}})
+	e := newExecutor(t, escrowhttp.Config{BaseURL: s.URL + "/pay/", Header: http.Header{"authorization": {"Bearer x"}}})
 	want := escrow.Answer{Class: escrow.Executed, Moved: 12500, Reference: "eff_1", Code: "200"}
 	if d := cmp.Diff(want, e.Execute(withLimit(t), c)); d != "" {
 		t.Errorf("answer (-want +got):\n%s", d)
@@ -83,7 +84,7 @@ func TestEveryStatusMeansWhatTheTableSays(t *testing.T) {
 			t.Parallel()
 			// A body that would be a success under 200 changes nothing.
 			url := serveAnswer(t, status, nil, proofBody(newCall(), "executed", 12500, "USD"))
-			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall())
+			a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), newCall())
 			if got := (row{a.Class, a.Retry, a.Type}); got != want {
 				t.Errorf("%d: %+v, want %+v", status, got, want)
 			}
@@ -133,7 +134,7 @@ func TestASuccessIsOnlyWhatItsBodyProves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := serveAnswer(t, tc.status, map[string]string{"Content-Type": tc.media}, tc.body)
-			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c)
+			a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), c)
 			if tc.moved > 0 {
 				if a.Class != escrow.Executed || a.Moved != tc.moved || a.Reference != "eff_1" || a.Type != "" {
 					t.Errorf("%+v, want executed with %d", a, tc.moved)
@@ -175,7 +176,7 @@ func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 	} {
 		for _, status := range []int{200, 404} {
 			url := serveAnswer(t, status, map[string]string{"Content-Type": "application/json"}, tc.body)
-			e := newExecutor(t, Config{BaseURL: url, KeyLifetime: escrow.Forever})
+			e := newExecutor(t, escrowhttp.Config{BaseURL: url, KeyLifetime: escrow.Forever})
 			answers := map[string]escrow.Answer{"lookup": e.Lookup(withLimit(t), c)}
 			if status == 200 {
 				answers["execution"] = e.Execute(withLimit(t), c)
@@ -189,7 +190,7 @@ func TestAnAmbiguousAnswerIsUnknown(t *testing.T) {
 	}
 	more := instead(good, `"status":`, `"details":{"Status":"x","moved":1},"fee":3,"status":`)
 	url := serveAnswer(t, 200, map[string]string{"Content-Type": "application/json"}, more)
-	if a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), c); a.Class != escrow.Executed || a.Moved != 12500 {
+	if a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), c); a.Class != escrow.Executed || a.Moved != 12500 {
 		t.Errorf("unknown members: %+v", a)
 	}
 }
@@ -202,7 +203,7 @@ func TestARedirectIsNeverFollowed(t *testing.T) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		url := serveAnswer(t, status, map[string]string{"Location": to.URL}, "")
 		for _, client := range []*http.Client{nil, to.Client()} {
-			a := newExecutor(t, Config{BaseURL: url, Client: client}).Execute(withLimit(t), newCall())
+			a := newExecutor(t, escrowhttp.Config{BaseURL: url, Client: client}).Execute(withLimit(t), newCall())
 			if a.Type != "http.redirect" || a.Class != escrow.Unknown {
 				t.Errorf("%d: %+v", status, a)
 			}
@@ -224,9 +225,9 @@ func TestNoConnectionIsProofThatNothingWasSent(t *testing.T) {
 	nobody := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "escrow.invalid"}}
 	}}}
-	for name, e := range map[string]*Executor{
-		"refused": newExecutor(t, Config{BaseURL: refused}),
-		"no host": newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: nobody}),
+	for name, e := range map[string]*escrowhttp.Executor{
+		"refused": newExecutor(t, escrowhttp.Config{BaseURL: refused}),
+		"no host": newExecutor(t, escrowhttp.Config{BaseURL: "http://escrow.invalid", Client: nobody}),
 	} {
 		a := e.Execute(withLimit(t), newCall())
 		if a.Class != escrow.NotExecuted || !a.Retry || a.Type != "http.connection_refused" {
@@ -255,7 +256,7 @@ func (l dialErrorTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestADialErrorAfterAConnectionProvesNothing(t *testing.T) {
 	t.Parallel()
-	e := newExecutor(t, Config{BaseURL: "http://escrow.invalid", Client: &http.Client{Transport: dialErrorTransport{connected: true}}})
+	e := newExecutor(t, escrowhttp.Config{BaseURL: "http://escrow.invalid", Client: &http.Client{Transport: dialErrorTransport{connected: true}}})
 	if a := e.Execute(withLimit(t), newCall()); a.Class != escrow.Unknown || a.Type != "http.no_answer" {
 		t.Errorf("%+v", a)
 	}
@@ -264,7 +265,7 @@ func TestADialErrorAfterAConnectionProvesNothing(t *testing.T) {
 func TestAnEndedContextIsUnknown(t *testing.T) {
 	t.Parallel()
 	url := serveConn(t, func(c net.Conn) { io.Copy(io.Discard, c) })
-	e := newExecutor(t, Config{BaseURL: url})
+	e := newExecutor(t, escrowhttp.Config{BaseURL: url})
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -276,7 +277,7 @@ func TestAnEndedContextIsUnknown(t *testing.T) {
 	if a := e.Execute(ended, newCall()); a.Class != escrow.Unknown || !a.Retry || a.Type != "http.no_answer" {
 		t.Errorf("cancelled: %+v", a)
 	}
-	hasty := newExecutor(t, Config{BaseURL: url, Client: &http.Client{Timeout: 20 * time.Millisecond}})
+	hasty := newExecutor(t, escrowhttp.Config{BaseURL: url, Client: &http.Client{Timeout: 20 * time.Millisecond}})
 	if a := hasty.Execute(withLimit(t), newCall()); a.Class != escrow.Unknown || !a.Retry || a.Type != "http.timeout" {
 		t.Errorf("the client's own limit: %+v", a)
 	}

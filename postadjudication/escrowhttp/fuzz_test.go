@@ -1,4 +1,4 @@
-package escrowhttp
+package escrowhttp_test
 
 import (
 	"net/http"
@@ -6,6 +6,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 func FuzzRetryAfterIsBounded(f *testing.F) {
@@ -15,7 +17,7 @@ func FuzzRetryAfterIsBounded(f *testing.F) {
 	}
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, after, date string) {
-		if got := retryAfter(http.Header{"Retry-After": {after}, "Date": {date}}, now); got < 0 || got > maxRetryAfter {
+		if got := escrowhttp.RetryAfter(http.Header{"Retry-After": {after}, "Date": {date}}, now); got < 0 || got > escrowhttp.MaxRetryAfter {
 			t.Errorf("%q at %q: %v", after, date, got)
 		}
 	})
@@ -26,7 +28,7 @@ func FuzzAnErrorTextIsOneLine(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		said := errorText(raw)
+		said := escrowhttp.ErrorText(raw)
 		if len(said) > len("\uFFFD")*len(raw) || !utf8.ValidString(said) { // truncated later, after redaction
 			t.Errorf("%d bytes, %q", len(said), said)
 		}

@@ -1,4 +1,4 @@
-package escrowhttp
+package escrowhttp_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 var errStaleClaim = errors.New("the claim was sent 5s ago")
@@ -48,11 +49,11 @@ func TestTheLastByteLeavesOnlyWhileTheClaimIsFresh(t *testing.T) {
 					s.Start()
 				}
 				defer s.Close()
-				e := newExecutor(t, Config{BaseURL: s.URL, Client: s.Client()})
+				e := newExecutor(t, escrowhttp.Config{BaseURL: s.URL, Client: s.Client()})
 				const rounds = 20
 				for range rounds {
 					c.Fresh = func() error { return errStaleClaim }
-					if a := e.Execute(withLimit(t), c); a.Class != escrow.NotExecuted || !a.Retry || a.Type != TypeUnsent || a.Message != errStaleClaim.Error() {
+					if a := e.Execute(withLimit(t), c); a.Class != escrow.NotExecuted || !a.Retry || a.Type != escrowhttp.TypeUnsent || a.Message != errStaleClaim.Error() {
 						t.Fatalf("kept back: %+v", a)
 					}
 					asked := 0
@@ -75,7 +76,7 @@ func TestTheClaimIsCheckedAfterTheDial(t *testing.T) {
 	c := newCall()
 	base := serveAnswer(t, http.StatusOK, nil, proofBody(c, "executed", 12500, "USD"))
 	var dialled atomic.Bool
-	e := newExecutor(t, Config{BaseURL: base, Client: &http.Client{Transport: &http.Transport{
+	e := newExecutor(t, escrowhttp.Config{BaseURL: base, Client: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			dialled.Store(true)
@@ -113,7 +114,7 @@ func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 		sent <- len(body)
 	})
 	c.Request = bytes.Repeat([]byte("x"), 1<<20) // more than any buffer, so that its beginning is sent at once
-	e := newExecutor(t, Config{BaseURL: base})
+	e := newExecutor(t, escrowhttp.Config{BaseURL: base})
 	c.Fresh = func() error { <-returned; return nil }
 	a := e.Execute(withLimit(t), c)
 	close(returned)
@@ -129,14 +130,14 @@ func TestAnAnswerThatCameBeforeTheLastByteIsTakenByTheTable(t *testing.T) {
 // Nothing is sent after the call has returned, whatever the transport still reads.
 func TestNothingLeavesAfterTheCall(t *testing.T) {
 	t.Parallel()
-	b := newGatedBody([]byte("request"), func() error { return nil })
+	b := escrowhttp.NewGatedBody([]byte("request"), func() error { return nil })
 	if _, err := b.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
-	if stale := b.end(); stale != nil {
+	if stale := b.End(); stale != nil {
 		t.Errorf("Fresh was not called: %v", stale)
 	}
-	if n, err := b.Read(make([]byte, 10)); n != 0 || !errors.Is(err, errCallEnded) {
+	if n, err := b.Read(make([]byte, 10)); n != 0 || !errors.Is(err, escrowhttp.ErrCallEnded) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
@@ -152,7 +153,7 @@ func TestARequestCarriesItsFenceHeaders(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer s.Close()
-	e := newExecutor(t, Config{BaseURL: s.URL})
+	e := newExecutor(t, escrowhttp.Config{BaseURL: s.URL})
 	e.Execute(withLimit(t), c)
 	if got.Get("Recourse-Generation") != "7" || got.Get("Recourse-Not-After") != "2026-03-01T11:00:00.123456Z" {
 		t.Errorf("an execution: %v", got)
@@ -162,7 +163,7 @@ func TestARequestCarriesItsFenceHeaders(t *testing.T) {
 		t.Errorf("a lookup: %v", got)
 	}
 	for _, name := range []string{"Recourse-Generation", "recourse-not-after"} {
-		if _, err := New(Config{BaseURL: s.URL, Header: http.Header{name: {"1"}}}); err == nil {
+		if _, err := escrowhttp.New(escrowhttp.Config{BaseURL: s.URL, Header: http.Header{name: {"1"}}}); err == nil {
 			t.Errorf("%s was taken from the configuration", name)
 		}
 	}

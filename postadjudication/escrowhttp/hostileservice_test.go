@@ -1,4 +1,4 @@
-package escrowhttp
+package escrowhttp_test
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 )
 
 func traceOf(r *http.Request) func() {
@@ -52,7 +53,7 @@ func TestABrokenConnectionIsUnknown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newExecutor(t, Config{BaseURL: serveConn(t, tc.serve)}).Execute(withLimit(t), newCall())
+			a := newExecutor(t, escrowhttp.Config{BaseURL: serveConn(t, tc.serve)}).Execute(withLimit(t), newCall())
 			if a.Class != escrow.Unknown || !a.Retry || a.Type != tc.kind || a.Message == "" && tc.kind != "http.unexpected" {
 				t.Errorf("%+v, want unknown, retry, %s", a, tc.kind)
 			}
@@ -76,7 +77,7 @@ func TestNetHTTPDoesNotReplayARequest(t *testing.T) {
 			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(proof), proof)
 		}
 	})
-	e := newExecutor(t, Config{BaseURL: url})
+	e := newExecutor(t, escrowhttp.Config{BaseURL: url})
 	if a := e.Execute(withLimit(t), newCall()); a.Class != escrow.Executed {
 		t.Fatalf("first: %+v", a)
 	}
@@ -108,8 +109,8 @@ func TestAHostileServiceIsBoundedInMemory(t *testing.T) {
 				io.WriteString(c, tc.head)
 				poured <- writeRepeatedly(c, tc.filler, most)
 			})
-			a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall())
-			if a.Type != tc.kind || len(a.Message) > 3*(defaultMaxBody+1) {
+			a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), newCall())
+			if a.Type != tc.kind || len(a.Message) > 3*(escrowhttp.DefaultMaxBody+1) {
 				t.Errorf("%+v, want %s and a message within bounds", a, tc.kind)
 			}
 			if n := <-poured; n >= most {
@@ -136,7 +137,7 @@ func TestASlowErrorTextDoesNotDelayADecidedAnswer(t *testing.T) {
 	t.Parallel()
 	url := serveConn(t, slowBody("HTTP/1.1 422 No\r\nContent-Type: text/plain\r\n\r\ninsufficient funds"))
 	began := time.Now()
-	a := newExecutor(t, Config{BaseURL: url}).Execute(withLimit(t), newCall())
+	a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), newCall())
 	if a.Class != escrow.NotExecuted || a.Retry || a.Type != "http.refused" || a.Message != "insufficient funds" {
 		t.Errorf("%+v, want a refusal with what was read of its text", a)
 	}
@@ -148,7 +149,7 @@ func TestASlowErrorTextDoesNotDelayADecidedAnswer(t *testing.T) {
 func TestASlowSuccessEndsWithTheTimeLimit(t *testing.T) {
 	t.Parallel()
 	url := serveConn(t, slowBody("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"))
-	e := newExecutor(t, Config{BaseURL: url, Client: &http.Client{Timeout: time.Second}}) // the head comes well within it
+	e := newExecutor(t, escrowhttp.Config{BaseURL: url, Client: &http.Client{Timeout: time.Second}}) // the head comes well within it
 	a := e.Execute(withLimit(t), newCall())
 	if a.Class != escrow.Unknown || !a.Retry || a.Type != "http.unreadable" {
 		t.Errorf("%+v, want unknown", a)
@@ -165,8 +166,8 @@ func TestAServiceThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
 		c.SetReadDeadline(time.Now().Add(2 * limit)) // ends a failing test
 		io.Copy(io.Discard, c)
 	})
-	plain := newExecutor(t, Config{BaseURL: url})
-	trusting := newExecutor(t, Config{BaseURL: url, Table: map[int]Verdict{http.StatusSwitchingProtocols: {Class: escrow.Executed}}})
+	plain := newExecutor(t, escrowhttp.Config{BaseURL: url})
+	trusting := newExecutor(t, escrowhttp.Config{BaseURL: url, Table: map[int]escrowhttp.Verdict{http.StatusSwitchingProtocols: {Class: escrow.Executed}}})
 	for name, ask := range map[string]func(context.Context, escrow.Call) escrow.Answer{
 		"call": plain.Execute, "lookup": plain.Lookup, "call with a table": trusting.Execute,
 	} {

@@ -1,4 +1,4 @@
-package escrowhttp
+package escrowhttp_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -37,9 +38,9 @@ func proofBody(c escrow.Call, status string, minor int64, currency string) strin
 		c.OperationKey, status, minor, currency)
 }
 
-func newExecutor(t *testing.T, c Config) *Executor {
+func newExecutor(t *testing.T, c escrowhttp.Config) *escrowhttp.Executor {
 	t.Helper()
-	e, err := New(c)
+	e, err := escrowhttp.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

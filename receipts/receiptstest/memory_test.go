@@ -1,14 +1,18 @@
-package receiptstest
+package receiptstest_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/recourse-dev/recourse/receipts/receiptstest"
+)
 
 func TestMemoryKeepsWhatALogPromises(t *testing.T) {
 	t.Parallel()
-	TestLog(t, func(*testing.T) Log { return NewMemory() })
+	receiptstest.TestLog(t, func(*testing.T) receiptstest.Log { return receiptstest.NewMemory() })
 }
 
 func TestMemoryKeepsItWhenShared(t *testing.T) {
 	t.Parallel()
-	shared := NewMemory()
-	TestLog(t, func(*testing.T) Log { return shared })
+	shared := receiptstest.NewMemory()
+	receiptstest.TestLog(t, func(*testing.T) receiptstest.Log { return shared })
 }
