@@ -31,6 +31,10 @@ const (
 var (
 	ErrJournalUnavailable = casework.ErrJournalUnavailable
 	ErrLetterChanged      = casework.ErrLetterChanged
+
+	CanonicalPayload   = canonicalPayload
+	HoldsInexactNumber = holdsInexactNumber
+	InexactNumberIn    = inexactNumberIn
 )
 
 func (s *Service) Journal() *journal.Journal { return s.journal }

@@ -13,7 +13,7 @@ import (
 var whiteBox = map[string][]string{
 	"background": {"breaker", "breakermodel", "claimbackoff", "clockfilter", "decide", "failurewindow",
 		"sweeper", "tampering", "trace", "transition"},
-	"postadjudication":           {"adjudication", "fuzz", "unready"},
+	"postadjudication":           {"unready"},
 	"postadjudication/bulk":      {"runner"},
 	"postadjudication/retention": {"prunerpages", "rules"},
 	"postadjudication/audit":     {"audit", "file"},

@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"testing"
@@ -60,4 +61,23 @@ func TestADelayIsReadInBothForms(t *testing.T) {
 			t.Errorf("%q: %s", text, got)
 		}
 	}
+}
+
+func FuzzARuleIsReadAsItIsWritten(f *testing.F) {
+	for _, seed := range []string{`{"name":"again","filter":{"error_type":"http.refused"},"after":"1h","max_replays":3}`, `{"name":"a","filter":null}`, `{"name":"a","filter":{}}`, `{}`, `7`, `{"Name":"a"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		rule, err := replay.Parse(text)
+		if err != nil {
+			return
+		}
+		written, err := json.Marshal(rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := replay.Parse(written); err != nil || !reflect.DeepEqual(again, rule) {
+			t.Errorf("%s reads as %+v, then as %+v, %v", written, rule, again, err)
+		}
+	})
 }
