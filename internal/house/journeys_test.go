@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// longestJourney is how many files a reader may have to open to follow a journey.
+// longestJourney is how many files a reader may have to open to follow a journey: all that its steps name.
 const longestJourney = 14
 
 // journeys are the sections of the contributors' guide that list files, one a step:
@@ -20,11 +20,12 @@ const longestJourney = 14
 var journeys = []string{
 	"How an adjudication flows", "How an attempt ends", "How a transition is committed", "How a death becomes events", "How a row gets into a batch",
 	"How a person's request flows", "How receipts verify flows",
-	"How a job is enqueued", "How a job is fetched", "How a nack kills a job", "How a dead job is retried",
+	"How a job is enqueued", "How a job is fetched", "How a nack kills a job", "How a dead job is retried", "How a fork over OpenWOP flows",
 }
 
 var (
 	numberedLine = regexp.MustCompile(`(?m)^\d+\. .*$`)
+	wholeStep    = regexp.MustCompile(`(?m)^\d+\. .*(?:\n +.*)*`)
 	journeyStep  = regexp.MustCompile("^(\\d+)\\. `([^`]+\\.go)` \\(((?:`\\w+`(?:, )?)+)\\): ")
 	fileInGuide  = regexp.MustCompile("`([\\w./-]+\\.go)`")
 )
@@ -80,8 +81,8 @@ func namesByFile(files []source) map[string][]string {
 // many.
 func journeyProblems(title, text string, declares map[string][]string) (problems []string) {
 	steps := numberedLine.FindAllString(text, -1)
-	if len(steps) == 0 || len(steps) > longestJourney {
-		problems = append(problems, fmt.Sprintf("%s: %d steps, 1 to %d", title, len(steps), longestJourney))
+	if files := filesOfSteps(text); len(files) == 0 || len(files) > longestJourney {
+		problems = append(problems, fmt.Sprintf("%s: %d files, 1 to %d: %s", title, len(files), longestJourney, strings.Join(files, " ")))
 	}
 	for i, line := range steps {
 		step := journeyStep.FindStringSubmatch(line)
@@ -103,17 +104,45 @@ func journeyProblems(title, text string, declares map[string][]string) (problems
 	return problems
 }
 
+// filesOfSteps returns the files that the steps name, each once. A name without its folder is that of a file
+// which another step names with it, if there is one.
+func filesOfSteps(text string) (files []string) {
+	for _, step := range wholeStep.FindAllString(text, -1) {
+		for _, named := range fileInGuide.FindAllStringSubmatch(step, -1) {
+			files = append(files, named[1])
+		}
+	}
+	slices.SortStableFunc(files, func(a, b string) int { return len(b) - len(a) })
+	var out []string
+	for _, file := range files {
+		if !slices.ContainsFunc(out, func(longer string) bool { return strings.HasSuffix("/"+longer, "/"+file) }) {
+			out = append(out, file)
+		}
+	}
+	return out
+}
+
 func TestStepsThatLeadNowhereAreFound(t *testing.T) {
 	t.Parallel()
 	declares := map[string][]string{"a/b.go": {"Do", "flush"}}
+	for n := range 14 {
+		declares[fmt.Sprintf("a/%d.go", n)] = []string{"Do"}
+	}
+	stepsOf := func(n int) (steps string) {
+		for i := range n {
+			steps += fmt.Sprintf("%d. `a/%d.go` (`Do`): reads.\n", i+1, i)
+		}
+		return steps
+	}
 	for _, c := range []struct{ text, want string }{
 		{"1. `a/b.go` (`Do`): reads.\n2. `a/b.go` (`Do`, `flush`): writes\n   all.", ""},
 		{"1. `a/c.go` (`Do`): reads.", "J: there is no file a/c.go"},
 		{"1. `a/b.go` (`Do`, `gone`): reads.", "J: a/b.go declares no gone"},
 		{"1. `a/b.go` reads.", "J: step 1 names no file with what to read there: 1. `a/b.go` reads."},
 		{"2. `a/b.go` (`Do`): reads.", "J: step 1 names no file with what to read there: 2. `a/b.go` (`Do`): reads."},
-		{"Nothing.", "J: 0 steps, 1 to 14"},
-		{strings.Repeat("1. `a/b.go` (`Do`): reads.\n", 15), "J: 15 steps, 1 to 14"},
+		{"Nothing.", "J: 0 files, 1 to 14: "},
+		{stepsOf(14) + "15. `a/0.go` (`Do`): writes\n   as `0.go` reads.\n\nAlso `a/15.go`.", ""},
+		{stepsOf(13) + "14. `a/13.go` (`Do`): writes\n    beside `a/14.go`.", "J: 15 files, 1 to 14: a/10.go a/11.go a/12.go a/13.go a/14.go a/0.go a/1.go a/2.go a/3.go a/4.go a/5.go a/6.go a/7.go a/8.go a/9.go"},
 	} {
 		if got := journeyProblems("J", section("# Guide\n\n### J\n\n"+c.text+"\n\n### K\n\n1. x\n", "J"), declares); strings.Join(got[:min(1, len(got))], "") != c.want {
 			t.Errorf("%s\nfound %q, want %q", c.text, got, c.want)
