@@ -46,7 +46,7 @@ func (e *Executor) verdict(status int) Verdict {
 func defaultVerdict(status int) Verdict {
 	switch status {
 	case http.StatusOK, http.StatusCreated:
-		return Verdict{escrow.Executed, false, TypeUnreadable}
+		return Verdict{escrow.Executed, false, TypeUnreadable} // the type: for an override of the status without one
 	case http.StatusAccepted:
 		return Verdict{escrow.Unknown, true, TypeAccepted}
 	case http.StatusRequestTimeout:

@@ -87,7 +87,8 @@ func resultOf(a escrow.Answer, asked int64) background.Result {
 	return r
 }
 
-// Record commits a transition of a run with its case, escrow and receipts.
+// Record commits a transition of a run with its case, escrow and receipts. It has no guard: only plans and
+// lookups narrow their decisions.
 func (f *SettlementFamily) Record(ctx context.Context, tr background.Transition) (background.Run, error) {
 	return f.record(ctx, tr, Guard{})
 }
@@ -97,6 +98,8 @@ func (f *SettlementFamily) record(ctx context.Context, tr background.Transition,
 	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, tr)
 	}
+	// The runs of the case are read only when a decision asks for them: it then returns errCaseRunsStale, also
+	// if the head has moved since, and is made again.
 	var runs *caseRuns
 	for {
 		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, guard.wrap(func(s *journal.Snapshot) (ch journal.Change, err error) {
@@ -167,6 +170,7 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 		run.Letter, p.LetterClosed = background.LetterReconciled, true
 	}
 	p.ReservationKept = keepsReservation(&tr, s) || p.LetterClosed && state.Reserved > 0
+	// The run ended, and the case had ended before.
 	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
 	after := &journal.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state

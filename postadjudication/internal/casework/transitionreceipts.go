@@ -110,7 +110,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 	return p
 }
 
-// callState returns whether the call of an interrupted attempt is still out, for its receipt.
+// callState returns whether the call of an attempt that ended without an answer is still out, for its receipt.
 func callState(tr *background.Transition) string {
 	f := tr.Result.Failure
 	switch {
