@@ -53,7 +53,7 @@ type LetterJournal interface {
 // LettersOf is a journal as the LetterJournal of an Applier.
 type LettersOf struct{ *journal.Journal }
 
-// LetterRowsByID reads dead letters with their annotations.
+// LetterRowsByID reads runs with their annotations. They need not be dead letters.
 func (j LettersOf) LetterRowsByID(ctx context.Context, ids ...background.RunID) ([]journal.LetterRow, error) {
 	return j.Letters.ByID(ctx, ids...)
 }
@@ -116,17 +116,12 @@ func ownedBy(tenant string, seen journal.Snapshot, err error) error {
 }
 
 // Apply reads an open letter of a tenant, calls decide, and writes the change. If the letter changes
-// meanwhile, Apply does so again. Unlike another LetterDecision, decide may read what it needs besides
-// the letter; it must not write. Apply returns the letter as it was decided on, and the change that
+// meanwhile, Apply does so again. A LetterDecision must be pure; here decide may also read what it needs
+// besides the letter. Apply returns the letter as it was decided on, and the change that
 // was written. Errors are those of OpenLetter, of the decision and of the journal.
 func (c *Applier) Apply(ctx context.Context, tenant string, id background.RunID, decide LetterDecision) (f journal.LetterRow, ch journal.Change, err error) {
 	for transition := NewID(); ; {
-		present, err := c.OpenLetter(ctx, tenant, id)
-		if present.Run.LastTransition == transition { // an earlier try is written, and may have closed the letter
-			c.reportReceipts(f, ch)
-			return f, ch, nil
-		}
-		if f = present; err != nil {
+		if f, err = c.OpenLetter(ctx, tenant, id); err != nil {
 			return f, ch, err
 		}
 		if ch, err = decide(f); err != nil {

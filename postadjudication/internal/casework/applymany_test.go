@@ -13,7 +13,6 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
-	"github.com/recourse-dev/recourse/receipts"
 )
 
 // memoryJournal keeps the heads of letters, and writes changes of letters whose heads are as
@@ -32,7 +31,6 @@ type journalFaults struct {
 	poison string // letters that fail every commit
 	lost   int    // how many of the next commits of several letters are written, and return an error
 	down   bool   // no commit works
-	unsaid bool   // the next letter that is written alone is reported as changed
 }
 
 var (
@@ -68,10 +66,6 @@ func (j *memoryJournal) CommitTransition(_ context.Context, id background.RunID,
 		return &now, errPoison
 	}
 	j.write(ch)
-	if j.unsaid {
-		j.unsaid = false
-		return ch.After, errCaseChanged
-	}
 	return ch.After, nil
 }
 
@@ -276,26 +270,5 @@ func TestApplyDecidesAgainUnlessTheLetterWasPlanned(t *testing.T) {
 	}
 	if _, _, err := cs.Apply(context.Background(), "other", id, change); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("of another tenant: %v", err)
-	}
-}
-
-// A decision that was written is not made again though its answer said otherwise, also if it closed the letter.
-func TestADecisionThatIsWrittenIsNotRefusedAfterwards(t *testing.T) {
-	t.Parallel()
-	cs, j, letters := memoryCases("a")
-	j.unsaid = true
-	reported := 0
-	cs.OnReceipt = func(background.Run, receipts.Subtype, string) { reported++ }
-	f, ch, err := cs.Apply(t.Context(), "acme", letters[0].Run.ID, func(f journal.LetterRow) (journal.Change, error) {
-		ch, err := leaves(f)
-		ch.After.Run.Letter = background.LetterForked
-		ch.Drafts = []receipts.Draft{{Run: f.Run.ID, Subtype: receipts.ManualRetryRequested}}
-		return ch, err
-	})
-	if err != nil || ch.After == nil || j.written != "a" || f.Run.Letter != background.LetterOpen {
-		t.Errorf("written %q, decided on a letter that is %s: %v", j.written, f.Run.Letter, err)
-	}
-	if reported != 1 {
-		t.Errorf("%d receipts were reported, not 1", reported)
 	}
 }
