@@ -100,8 +100,8 @@ func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error 
 	return r.journal.Requests.Answer(ctx, r.entry, journal.StoredRequest{Status: a.Status, Headers: a.Headers, Body: a.Body})
 }
 
-// Interrupt leaves the request without a response, as if this process had died: what it did is not known. The
-// same request can be carried out again at once, and knows that by FirstBegan.
+// Interrupt leaves the request without a response, since what it did is not known. Unlike after a death, the
+// same request can be carried out again at once. It knows by FirstBegan that it is.
 func (r *IdempotentRequest) Interrupt(ctx context.Context) error {
 	return r.journal.Requests.Interrupt(ctx, r.entry, requestTimeout)
 }

@@ -62,7 +62,7 @@ func (d *Door) authenticate(r *http.Request) (Caller, error) {
 	}
 	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, ExpiresAt: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
-		err := d.RecordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Code: "tenant_mismatch"})
+		err := d.RecordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Code: "tenant_mismatch"}) // the route is not known yet
 		if err == nil {
 			err = NewRefusal(http.StatusForbidden, "tenant_mismatch", "the access key belongs to another tenant; leave %s out", TenantHeader)
 		}

@@ -33,12 +33,12 @@ type Idempotency struct {
 // storedHeaders are the headers that are stored with an answer and repeated with it.
 var storedHeaders = []string{"Content-Type", "Location"}
 
-// doOnce handles a request once per Idempotency-Key and repeats the stored answer. A refusal
-// changed nothing, so it frees the key, unless the door stores it or an earlier handler of the request was interrupted: that
-// one may have changed something. After a failure it is not known
-// what was done: the caller is told so, and can send the request again at once, under the same key.
-// If the process dies during the request, the request can be sent again after two minutes. Then the
-// guard of the action keeps it from acting twice; a fork that was made is returned by its RequestID.
+// doOnce handles a request once per Idempotency-Key and repeats the stored answer. A refusal changed nothing,
+// so it frees the key. Two do not: one that the door stores, and one after an earlier, interrupted try of the
+// request, which may have changed something. After a failure it is not known what was done: the caller is
+// told so, and can send the request again at once, under the same key. If the process dies during the
+// request, it can be sent again after two minutes. Then the guard of the action keeps it from acting twice; a
+// fork that was made is returned by its RequestID.
 func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys []string, body []byte, do Handler) error {
 	if len(keys) != 1 {
 		return NewRefusal(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").WithField("Idempotency-Key", "is given twice")

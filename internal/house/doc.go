@@ -40,7 +40,7 @@
 //	death                the transition by which a run becomes a dead letter
 //	fork                 a new run of a dead letter, with a new budget
 //	replay               a fork or mark by a rule, without a person; the receipt "replayed" and the counts of
-//	                     that name are also of forks by a plan
+//	                     that name are also of forks by a plan; of a lineage: all its forks
 //	lineage              a run with its forks and ancestors
 //	operation key        the idempotency key of the escrow service, the same on all attempts of a decision
 //	epoch                which operation key of a generation it is, from 0; a fork with a new key raises it

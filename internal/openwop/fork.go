@@ -60,7 +60,8 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 			return background.RunID{}, err
 		}
 		newest := lineage.Runs[len(lineage.Runs)-1]
-		// It is read first, and that run is forked: a fork of it that this request made is found, or in the way.
+		// The lineage is read before the search for a run by this request. A run made in between is found, or makes
+		// Fork and RunAgain refuse, or answer with it.
 		if made, err := s.runOfRequest(q, source.of); err != nil || !made.IsZero() {
 			return made, err
 		}
