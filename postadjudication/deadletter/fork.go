@@ -63,9 +63,12 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 		return Forked{}, err
 	}
 	forked, err := l.commitFork(ctx, id, q)
+	if err == nil {
+		return forked, nil
+	}
 	var refused *refusal.RefusedError
 	if q.RequestID == "" || !errors.As(err, &refused) {
-		return forked, l.recordForkRefusal(ctx, id, q, err)
+		return Forked{}, l.recordForkRefusal(ctx, id, q, err)
 	}
 	seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
 	if err != nil {
@@ -77,8 +80,8 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 	return Forked{}, l.recordForkRefusal(ctx, id, q, refused)
 }
 
-// recordForkRefusal records the refusal of a fork by a gate, and returns its error. nil and errors that are no
-// gate's pass through.
+// recordForkRefusal records the refusal of a fork by a gate, and returns its error. Errors that are no gate's
+// pass through.
 func (l Letters) recordForkRefusal(ctx context.Context, id background.RunID, q Fork, err error) error {
 	return l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "fork", Run: id, Actor: l.actor, Reason: q.Reason}, err)
 }
