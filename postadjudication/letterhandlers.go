@@ -137,7 +137,7 @@ type DeadLetter struct {
 // configured as handlers of others.
 func ReadDeadLetter(a background.Attempt) (DeadLetter, error) {
 	var l DeadLetter
-	if _, is := casework.HandledRun(a.Run); !is {
+	if _, is := casework.LetterHandledBy(a.Run); !is {
 		return l, fmt.Errorf("postadjudication: run %s handles no dead letter", a.Run.ID)
 	}
 	err := json.Unmarshal(a.Run.Payload, &l)

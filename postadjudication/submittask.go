@@ -166,7 +166,7 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 
 // submittedTask returns the receipt of a run of a task that was submitted.
 func submittedTask(run background.Run, actor, request string, at time.Time) receipts.Draft {
-	letter, _ := casework.HandledRun(run)
+	letter, _ := casework.LetterHandledBy(run)
 	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: actor, At: at, Payload: receipts.Payload{
 		Family: run.Family, RetryKey: run.RetryKey, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), LetterOf: letter,
 		RequestDigest: binding.RequestDigest(run.Payload), Request: request,

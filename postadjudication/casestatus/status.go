@@ -143,7 +143,7 @@ func StatusOf(r background.Run) Status {
 	if !r.DeadAt.IsZero() {
 		out.DeadAt = &r.DeadAt
 	}
-	out.LetterOf, _ = casework.HandledRun(r)
+	out.LetterOf, _ = casework.LetterHandledBy(r)
 	return out
 }
 

@@ -58,15 +58,15 @@ type otherCall struct {
 // be read, whatever the letters. A letter whose own receipts are unreadable is refused by Decide,
 // with background.ErrUnreadable.
 func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, letters ...journal.LetterRow) (ForkFacts, error) {
-	k := ForkFacts{family: f, at: at, served: map[string]bool{}, calls: map[background.RunID]otherCall{}}
+	facts := ForkFacts{family: f, at: at, served: map[string]bool{}, calls: map[background.RunID]otherCall{}}
 	for i := range letters {
 		r := &letters[i].Run
-		if _, known := k.served[r.Family]; !known && !r.Remote {
+		if _, known := facts.served[r.Family]; !known && !r.Remote {
 			served, err := f.Served.served(ctx, r.Family)
 			if err != nil {
-				return k, err
+				return facts, err
 			}
-			k.served[r.Family] = served
+			facts.served[r.Family] = served
 		}
 		wanted := false
 		err := RecoverPanic(func() error { wanted = f.wantsNewKey(&letters[i].Snapshot, at); return nil })
@@ -75,11 +75,11 @@ func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, lett
 		}
 		outstanding, err := f.otherCallOutstanding(ctx, *r)
 		if err != nil && !errors.Is(err, background.ErrUnreadable) {
-			return k, err
+			return facts, err
 		}
-		k.calls[r.ID] = otherCall{outstanding, err}
+		facts.calls[r.ID] = otherCall{outstanding, err}
 	}
-	return k, nil
+	return facts, nil
 }
 
 // AddForkQueue makes the queue of a fork, unless it is empty, one of those that remote workers are told of. It
@@ -129,7 +129,7 @@ func (k Forking) Decide(letter journal.LetterRow) (journal.Change, error) {
 		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
 		OutcomeClass: string(next.Class), Request: k.RequestID, Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
 	}
-	submitted.LetterOf, _ = HandledRun(next)
+	submitted.LetterOf, _ = LetterHandledBy(next)
 	if k.Fingerprint != nil {
 		submitted.UniqueBy = hex.EncodeToString(k.Fingerprint[:])
 	}
@@ -266,11 +266,11 @@ func (f *SettlementFamily) wantsNewKey(s *journal.Snapshot, at time.Time) bool {
 
 // newKey reports whether a fork gets a new operation key: it needs one, and nothing can be executed
 // under the old one by calls of other runs.
-func (k ForkFacts) newKey(s *journal.Snapshot) (bool, error) {
-	if !k.family.wantsNewKey(s, k.at) {
+func (facts ForkFacts) newKey(s *journal.Snapshot) (bool, error) {
+	if !facts.family.wantsNewKey(s, facts.at) {
 		return false, nil
 	}
-	other, read := k.calls[s.Run.ID]
+	other, read := facts.calls[s.Run.ID]
 	if !read {
 		return false, ErrLetterChanged // it needed none when the facts were read
 	}

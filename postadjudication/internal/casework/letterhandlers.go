@@ -13,8 +13,8 @@ import (
 // run follows. No other task may have such a key.
 const HandlerKeyPrefix = "dlq:"
 
-// HandledRun returns the run whose letter r handles. Forks of r handle it too.
-func HandledRun(r background.Run) (letter background.RunID, ok bool) {
+// LetterHandledBy returns the run whose letter r handles. Forks of r handle it too.
+func LetterHandledBy(r background.Run) (letter background.RunID, ok bool) {
 	text, found := strings.CutPrefix(r.RetryKey, HandlerKeyPrefix)
 	if !found || r.Family == Family {
 		return letter, false
@@ -46,7 +46,7 @@ type LetterHandlers struct {
 // without one. A run that handles a letter gets no handler itself, so that there is no loop.
 func (h *LetterHandlers) attachHandler(ctx context.Context, ch journal.Change, dead background.Run) (journal.Change, *background.Run, error) {
 	name := h.FamilyFor[dead.Family]
-	if _, is := HandledRun(dead); is || name == "" {
+	if _, is := LetterHandledBy(dead); is || name == "" {
 		return ch, nil, nil
 	}
 	family := h.Applier.PlainFamilies[name]
