@@ -199,6 +199,6 @@ func (a admission) submittedReceipt(run background.Run, c journal.Case, readjudi
 		EscrowReference: a.EscrowReference, Outcome: string(a.Outcome), Generation: a.Generation, Amount: a.Amount.Minor,
 		Held: a.Held.Minor, Currency: a.Amount.Currency, RetryKey: run.RetryKey, OperationKey: escrow.OperationKey(run.Operation).String(),
 		Family: casework.Family, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), ContentDigest: hex.EncodeToString(a.digest[:]), RequestDigest: binding.RequestDigest(a.request),
-		Epoch: c.Epoch, Readjudicated: readjudicated, Remote: run.Remote, Request: a.Request, Settlement: binding.SettlementSnapshot(c.State),
+		Epoch: c.Epoch, Readjudicated: readjudicated, Remote: run.Remote, RequestID: a.Request, Settlement: binding.SettlementSnapshot(c.State),
 	}}
 }

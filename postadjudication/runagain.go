@@ -27,8 +27,8 @@ func (s *submissions) Task(ctx context.Context, tenant string, run background.Ru
 
 // Repetition asks for a new run of a task that has ended.
 type Repetition struct {
-	Reason  string // required
-	Request string // identifies the request that asks for it, for the receipt, in at most 128 bytes of plain text without a secret; empty: none
+	Reason    string // required
+	RequestID string // identifies the request that asks for it, for the receipt, in at most 128 bytes of plain text without a secret; empty: none
 }
 
 // RunAgain commits a new run of a plain family's task. The run that is named must be the newest of its case,
@@ -44,7 +44,7 @@ func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, q Repet
 		return Submitted{}, ErrClosed
 	}
 	defer s.calls.end()
-	if err := errors.Join(validate.Actor(t.actor, q.Reason), checkRequest(q.Request)); err != nil {
+	if err := errors.Join(validate.Actor(t.actor, q.Reason), checkRequest(q.RequestID)); err != nil {
 		return Submitted{}, err
 	}
 	if _, err := s.Task(ctx, t.operator.tenant, run); err != nil {
@@ -75,7 +75,7 @@ func (s *submissions) repetition(of journal.Snapshot, actor string, q Repetition
 			ID: id, Case: last.Case, Tenant: last.Tenant, Family: last.Family, RetryKey: last.RetryKey, Queue: last.Queue, Target: last.Target,
 			Parent: last.ID, Policy: last.Policy, Payload: last.Payload, State: background.Pending, DueAt: now, NotificationNumber: 1, LastTransition: casework.NewID(),
 		}
-		accepted := submittedTask(next, actor, q.Request, now)
+		accepted := submittedTask(next, actor, q.RequestID, now)
 		accepted.Payload.ParentRun, accepted.Payload.Reason = last.ID, validate.Clean(q.Reason, 1024)
 		return nextTaskRun(seen, next, accepted), nil
 	}

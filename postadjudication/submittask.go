@@ -169,7 +169,7 @@ func submittedTask(run background.Run, actor, request string, at time.Time) rece
 	letter, _ := casework.LetterHandledBy(run)
 	return receipts.Draft{Run: run.ID, Subtype: receipts.Submitted, Actor: actor, At: at, Payload: receipts.Payload{
 		Family: run.Family, RetryKey: run.RetryKey, Queue: run.Queue, Target: run.Target, Policy: run.Policy.Encode(), LetterOf: letter,
-		RequestDigest: binding.RequestDigest(run.Payload), Request: request,
+		RequestDigest: binding.RequestDigest(run.Payload), RequestID: request,
 	}}
 }
 

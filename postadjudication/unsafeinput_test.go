@@ -244,7 +244,7 @@ func TestARequestThatNoReceiptCanHaveIsRefused(t *testing.T) {
 		a.Request, task.Request = request, request
 		_, submitErr := r.Submit(ctx, a)
 		_, taskErr := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "echo", Request: request})
-		_, againErr := r.As("acme", "user:ada").Cases.RunAgain(ctx, ended.Run, postadjudication.Repetition{Reason: "again", Request: request})
+		_, againErr := r.As("acme", "user:ada").Cases.RunAgain(ctx, ended.Run, postadjudication.Repetition{Reason: "again", RequestID: request})
 		for by, err := range map[string]error{"Submit": submitErr, "SubmitTask": taskErr, "RunAgain": againErr} {
 			var bad *refusal.FieldError
 			if !errors.As(err, &bad) || bad.Field != "request" || strings.Contains(err.Error(), "4111") {

@@ -125,7 +125,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optText("reference", p.Reference)
 	c.optText("refused_by", p.RefusedBy)
 	c.optTrue("remote", p.Remote)
-	c.optText("request", p.Request)
+	c.optText("request", p.RequestID)
 	c.optText("request_digest", p.RequestDigest)
 	c.optTrue("reservation_kept", p.ReservationKept)
 	c.optText("retry_key", p.RetryKey)

@@ -25,7 +25,7 @@ type Payload struct {
 	Target               string `json:"target,omitempty"`                 // the endpoint that executes it
 	Policy               string `json:"policy,omitempty"`                 // the retry policy the run keeps for life
 	ContentDigest        string `json:"content_digest,omitempty"`         // hex; digest of the submitted content, of what was refused, of a webhook's secret as it is stored, which is encrypted, or of the digest that is stored of a key's secret
-	Request              string `json:"request,omitempty"`                // identifies the request with an Idempotency-Key that asked for the run; empty: without one
+	RequestID            string `json:"request,omitempty"`                // identifies the request with an Idempotency-Key that asked for the run; empty: without one
 	RequestDigest        string `json:"request_digest,omitempty"`         // hex; SHA-256 of the bytes that every attempt sends
 	ParentRun            RunID  `json:"parent_run,omitzero"`              // of a fork: the run it was forked from, in this case
 	LetterOf             RunID  `json:"letter_of,omitzero"`               // of a dead-letter handler's run: the run that died, in any case

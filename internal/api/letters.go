@@ -155,7 +155,7 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 		return &caseOutput{status}, err
 	}
 	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, deadletter.Finding{
-		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, OtherAmount: b.OtherAmount, CallOutstanding: b.CallOutstanding, Reference: b.Reference, Request: door.RequestID(ctx),
+		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, OtherAmount: b.OtherAmount, CallOutstanding: b.CallOutstanding, Reference: b.Reference, RequestID: door.RequestID(ctx),
 	})
 	return &caseOutput{status}, err
 }

@@ -72,7 +72,7 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 			forked, err := q.operator.DeadLetters.Fork(q.Context(), newest.Run, deadletter.Fork{Reason: reason, RequestID: door.RequestID(q.Context())})
 			return forked.Run, s.forkRefusal(q.Context(), newest, err)
 		}
-		again, err := q.operator.Cases.RunAgain(q.Context(), newest.Run, postadjudication.Repetition{Reason: reason, Request: door.RequestID(q.Context())})
+		again, err := q.operator.Cases.RunAgain(q.Context(), newest.Run, postadjudication.Repetition{Reason: reason, RequestID: door.RequestID(q.Context())})
 		switch {
 		case err != nil:
 			return background.RunID{}, err

@@ -42,7 +42,7 @@ func (s *Server) runOfRequest(q request, of background.CaseID) (run background.R
 				return nil
 			}
 			p, err := r.Known()
-			if err == nil && p.Request == asked {
+			if err == nil && p.RequestID == asked {
 				run = r.Run
 			}
 			return err

@@ -316,7 +316,7 @@ func (p Plans) PlanFinding(ctx context.Context, id background.RunID, f casework.
 // planFinding is PlanFinding for a person's finding, or for the lookup answer of the escrow
 // service that the person named.
 func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id background.RunID, f casework.Finding, asked casework.LookupSource) (Plan, error) {
-	if before, made, err := p.madeFor(ctx, tenant, f.Request); made || err != nil {
+	if before, made, err := p.madeFor(ctx, tenant, f.RequestID); made || err != nil {
 		return before, err
 	}
 	seen, err := p.applier.FindingRun(ctx, tenant, id, f, asked)
@@ -327,7 +327,7 @@ func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id back
 	if asked.Class != "" {
 		found.Lookup, found.LookupURL, found.OtherAmount = true, asked.URL, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
 	}
-	return p.storePlan(ctx, plans.Plan{MadeFor: f.Request, Tenant: tenant, Action: string(Finding), Actor: actor, Reason: f.Reason},
+	return p.storePlan(ctx, plans.Plan{MadeFor: f.RequestID, Tenant: tenant, Action: string(Finding), Actor: actor, Reason: f.Reason},
 		Spec{Finding: found},
 		[]plans.Item{itemFor(1, seen, "")})
 }

@@ -456,7 +456,7 @@ func TestARequestMakesOnePlan(t *testing.T) {
 	free := rig.FreeRequest("txr_1")
 	free.Request = "request 2"
 	paid := rig.PaidFinding
-	paid.Request = "request 3"
+	paid.RequestID = "request 3"
 	by := r.As("acme", "user:ada").Bulk
 	for name, plan := range map[string]func() (bulk.Plan, error){
 		"letters": func() (bulk.Plan, error) { return by.Plan(ctx, q) },

@@ -14,7 +14,7 @@ import (
 type Lineage struct {
 	Root    background.RunID `json:"root_run_id"`
 	Newest  background.RunID `json:"newest_run_id"`
-	Replays int              `json:"replay_count"` // number of forks
+	Replays int              `json:"replay_count"` // number of forks, whoever made them
 	Runs    []Status         `json:"runs"`         // oldest first
 }
 
@@ -55,7 +55,7 @@ func (s *Reader) RunOfRequest(ctx context.Context, tenant string, of background.
 		if err != nil {
 			return background.RunID{}, err
 		}
-		if p.Request == request {
+		if p.RequestID == request {
 			return r.Run, nil
 		}
 	}

@@ -102,7 +102,7 @@ func (job *Job) run(tenant string, id background.RunID, now time.Time) (backgrou
 	}
 	submitted := receipts.Payload{
 		Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type, Policy: run.Policy.Encode(), RequestDigest: binding.RequestDigest(job.Payload),
-		Remote: true, Priority: job.Priority, Pending: job.Pending, ExpiresAt: run.ExpiresAt, Request: job.Request,
+		Remote: true, Priority: job.Priority, Pending: job.Pending, ExpiresAt: run.ExpiresAt, RequestID: job.Request,
 	}
 	if job.Unique != nil {
 		submitted.UniqueBy, submitted.UniqueUntil = hex.EncodeToString(job.Unique.Fingerprint[:]), wholeMicroseconds(job.Unique.Until)

@@ -110,7 +110,7 @@ var apiGuards = []Guard{
 	},
 	{
 		Name:     "a request plans a finding once under its key",
-		Edits:    []Edit{{"internal/api/letters.go", "Reference: b.Reference, Request: door.RequestID(ctx),", "Reference: b.Reference,"}},
+		Edits:    []Edit{{"internal/api/letters.go", "Reference: b.Reference, RequestID: door.RequestID(ctx),", "Reference: b.Reference,"}},
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestWhatAnInterruptedRequestMadeIsNotMadeAgain"},
 	},
 }

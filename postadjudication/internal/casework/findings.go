@@ -34,9 +34,9 @@ type Finding struct {
 	// knows that the call will not be executed. Such a finding is refused without it.
 	CallOutstanding bool
 
-	// Request is the request that gives the finding. It plans the finding once, even if it is sent
+	// RequestID identifies the request that gives the finding. It plans the finding once, even if it is sent
 	// again. Empty: none.
-	Request string
+	RequestID string
 }
 
 // Validate returns what is wrong with a finding of an actor.

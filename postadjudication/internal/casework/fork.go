@@ -127,7 +127,7 @@ func (k Forking) Decide(letter journal.LetterRow) (journal.Change, error) {
 	changes := k.applyOverrides(&next)
 	submitted := receipts.Payload{
 		RetryKey: next.RetryKey, Family: next.Family, Queue: next.Queue, Target: next.Target, Policy: next.Policy.Encode(), ParentRun: s.Run.ID, RequestDigest: binding.RequestDigest(next.Payload),
-		OutcomeClass: string(next.Class), Request: k.RequestID, Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
+		OutcomeClass: string(next.Class), RequestID: k.RequestID, Remote: next.Remote, Priority: next.Priority, ExpiresAt: next.ExpiresAt,
 	}
 	submitted.LetterOf, _ = LetterHandledBy(next)
 	if k.Fingerprint != nil {
