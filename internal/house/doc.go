@@ -50,6 +50,9 @@
 //	reservation          what of an escrow is kept for a case, so that no other case gets it
 //	delta                what one commit adds to the sums of an escrow, stored until it is folded into them
 //	committed            of an escrow: reserved, released and refunded together; of a change: written for good
+//	uncovered            what the payments of a case took of its escrow beyond what was reserved for them
+//	excess               what a payment moved beyond what was decided
+//	breached             of an escrow: by how much the sum that it has committed was ever more than it holds
 //	outstanding call     a call that was given up and may still be executed
 //	slot                 the right to begin one handler call; a process has a fixed number of them, and a call gives its
 //	                     own back when it ends, or after a second unless three times as many calls are on without one;

@@ -12,8 +12,8 @@ import (
 type Settlement struct {
 	State              settlement.State
 	PaidUnderOlderKeys int64 // paid under older keys since the current generation began, in minor units
-	// Uncovered is what all payments took beyond what was reserved for them, in minor units. No sum that
-	// an escrow has committed beyond what it holds is greater than that of its cases together: a
+	// Uncovered is what all payments took beyond what was reserved for them, in minor units. An escrow is
+	// never breached by more than its cases' Uncovered together: only payments can breach it, since a
 	// reservation is refused unless the escrow holds it.
 	Uncovered int64
 
@@ -52,7 +52,7 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
-		f.addExcess(r.Run, e, effect)
+		f.addExcess(r.Run, e.Fact, effect)
 		f.State = next
 		switch {
 		case e.Fact == settlement.Adjudicated, e.Fact == settlement.Readjudicated:
@@ -73,13 +73,11 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 	return f, nil
 }
 
-// addExcess notes what a payment took beyond what was reserved and decided.
-func (f *Settlement) addExcess(run receipts.RunID, e settlement.Event, effect settlement.Effect) {
-	if e.Repeated || e.Fact != settlement.Executed && e.Fact != settlement.ExecutedOlder {
-		return
-	}
-	f.Uncovered += max(0, effect.Committed)
-	if beyond := e.Paid - f.State.Reserved; beyond > 0 {
+// addExcess notes what a payment took beyond what was reserved and decided: what it added to the sum that the
+// escrow has committed. A repeated payment has no effect.
+func (f *Settlement) addExcess(run receipts.RunID, fact settlement.Fact, effect settlement.Effect) {
+	if beyond := effect.Committed; beyond > 0 && (fact == settlement.Executed || fact == settlement.ExecutedOlder) {
+		f.Uncovered += beyond
 		f.excess = &excess{run: run, beyondDecided: effect.Excess, beyondReserved: beyond}
 	}
 }
