@@ -291,3 +291,16 @@ func TestEveryDifferenceShowsWhatDiffers(t *testing.T) {
 		}
 	}
 }
+
+// What an escrow may have committed is what it holds and by how much it is breached, which rises only when
+// deltas are folded.
+func TestAnEscrowMayHaveCommittedWhatItHoldsAndItsBreach(t *testing.T) {
+	t.Parallel()
+	for folded, want := range map[int64]string{1500: "", 1501: "escrow esc_1 of acme: committed 1501 of 1000 held, and stored as breached by 500"} {
+		a := emptyReport()
+		e := Escrow{Reference: "esc_1", Held: 1000, Committed: folded + 100, OpenDeltas: 100, Breached: 500}
+		if err := newAuditor(nil, Query{}).auditEscrow(t.Context(), a, "acme", e, e.Committed); err != nil || a.Broken[InvariantEscrows] != want {
+			t.Errorf("committed %d: %v, %q", folded, err, a.Broken)
+		}
+	}
+}
