@@ -423,7 +423,7 @@ const (
 )
 
 // legacyCallWindow is the distance between attempts that versions before Payload.Call could not distinguish:
-// they kept the outstanding calls in as many bits.
+// they kept the outstanding calls in as many bits, and bit n stood for the attempts n, n+63 and so on.
 const legacyCallWindow = 63
 
 // OutstandingCalls returns the attempts whose call was out when they ended and has not come back,

@@ -139,24 +139,24 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 	nextCase, stop := iter.Pull2(groupByCase(s.receipts.Receipts(ctx, tenant)))
 	defer stop()
 	annotations := s.newAnnotationAudit(tenant)
-	rs, err, ok := nextCase()
+	rs, receiptsErr, ok := nextCase() // an error ends the audit once the case that was read before it is checked
 	for c, caseErr := range s.rows.Cases(ctx, tenant) {
-		if err := errors.Join(caseErr, err); err != nil {
+		if err := errors.Join(caseErr, receiptsErr); err != nil {
 			return err
 		}
 		caseID := c.ID
 		for ok && bytes.Compare(rs[0].Case[:], caseID[:]) < 0 {
-			if err := s.auditOrphanedReceipts(ctx, a, tenant, rs[0].Case); err != nil {
+			if err := s.auditReceiptsWithoutRuns(ctx, a, tenant, rs[0].Case); err != nil {
 				return err
 			}
-			if rs, err, ok = nextCase(); err != nil {
-				return err
+			if rs, receiptsErr, ok = nextCase(); receiptsErr != nil {
+				return receiptsErr
 			}
 		}
 		var caseReceipts []receipts.Receipt
 		if ok && rs[0].Case == caseID {
 			caseReceipts = rs
-			rs, err, ok = nextCase()
+			rs, receiptsErr, ok = nextCase()
 		}
 		found, last, err := s.auditCaseRechecked(ctx, tenant, c, caseReceipts)
 		if err != nil {
@@ -171,13 +171,13 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 		}
 		escrows.add(&last, found)
 	}
-	for ; ok && err == nil; rs, err, ok = nextCase() {
-		if err := s.auditOrphanedReceipts(ctx, a, tenant, rs[0].Case); err != nil {
+	for ; ok && receiptsErr == nil; rs, receiptsErr, ok = nextCase() {
+		if err := s.auditReceiptsWithoutRuns(ctx, a, tenant, rs[0].Case); err != nil {
 			return err
 		}
 	}
-	if err != nil {
-		return err
+	if receiptsErr != nil {
+		return receiptsErr
 	}
 	s.progress("keys, policies and lists", a.Cases)
 	if err := errors.Join(annotations.compare(ctx, a), s.checkTenant(ctx, a, tenant)); err != nil {
@@ -186,9 +186,9 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 	return escrows.compare(ctx, a)
 }
 
-// auditOrphanedReceipts reports receipts of a case that is not stored. The case may be stored meanwhile. If its row
-// is of another tenant, trail.CheckOrphans finds its runs.
-func (s *auditor) auditOrphanedReceipts(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
+// auditReceiptsWithoutRuns audits receipts of a case without runs. They are of operation logs, of a case stored
+// since it was listed, or a break. If its row is of another tenant, trail.CheckOrphans finds its runs.
+func (s *auditor) auditReceiptsWithoutRuns(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
 	c, rs, err := s.rows.Case(ctx, tenant, caseID)
 	if err != nil || len(c.Runs) > 0 {
 		return err

@@ -68,7 +68,7 @@ func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report 
 	a, at := emptyReport(), breakSubject{tenant: c.Tenant, caseID: c.ID}
 	a.Cases, a.Runs, a.Receipts, a.settlementUnknown = 1, len(c.Runs), int64(len(rs)), true
 	a.auditChain(at, c.Head, rs)
-	history, at, ok := a.foldCase(at, rs)
+	history, ok := a.foldCase(at, rs)
 	if !ok {
 		return a
 	}
@@ -87,8 +87,8 @@ func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report 
 }
 
 // foldCase derives the history of a case from its receipts, and counts early attempts. If a receipt
-// can't follow those before it, foldCase adds a break and returns its subject, and ok is false.
-func (a *Report) foldCase(at breakSubject, rs []receipts.Receipt) (_ receipts.History, _ breakSubject, ok bool) {
+// can't follow those before it, foldCase adds a break and returns false.
+func (a *Report) foldCase(at breakSubject, rs []receipts.Receipt) (receipts.History, bool) {
 	a.EarlyAttempts += earlyAttempts(rs)
 	history, err := receipts.Fold(rs)
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *Report) foldCase(at breakSubject, rs []receipts.Receipt) (_ receipts.Hi
 		}
 		a.fail(invariant, at, "%v", err)
 	}
-	return history, at, err == nil
+	return history, err == nil
 }
 
 // auditChain verifies every receipt in the chain of a case, and that the chain ends at the
@@ -120,6 +120,7 @@ func (a *Report) auditChain(at breakSubject, storedHead receipts.Head, rs []rece
 // if it is broken. It parses each body, once for this check and those after it.
 func (a *Report) verifyChain(at breakSubject, rs []receipts.Receipt) (end receipts.Head, whole bool) {
 	receipts.ParseEach(rs)
+	// Without expected heads: saved heads are compared later, by CompareHeads.
 	head, end, broken := receipts.Verifier{}.VerifyAll(at.caseID, rs)
 	for _, b := range broken {
 		a.failDiffering(InvariantChains, at.withReceipt(b.Seq), b.Stored, b.Expected, "%v", b)

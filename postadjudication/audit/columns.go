@@ -11,10 +11,10 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// recordedCase holds what the receipts of a case say about its columns, besides what receipts.Fold
-// returns.
-type recordedCase struct {
-	runs  map[receipts.RunID]*recordedRun
+// columnsOfCase holds what the receipts of a case say about its columns. It is derived besides receipts.Fold: that is
+// public and returns how the runs have progressed, not every column of the schema.
+type columnsOfCase struct {
+	runs  map[receipts.RunID]*columnsOfRun
 	order []receipts.RunID // in order of submission
 	first receipts.Terms   // of the first run
 	// Of the last submission other than a fork.
@@ -24,8 +24,8 @@ type recordedCase struct {
 	uniqueUntil time.Time
 }
 
-// recordedRun holds what the receipts say about one run.
-type recordedRun struct {
+// columnsOfRun holds what the receipts say about the columns of one run.
+type columnsOfRun struct {
 	submitted       receipts.Payload
 	submittedAt     time.Time
 	activatedAt     time.Time // zero: it was not, or need not be
@@ -39,7 +39,7 @@ type recordedRun struct {
 }
 
 // dueAt returns from when on the first attempt may start.
-func (t *recordedRun) dueAt() time.Time {
+func (t *columnsOfRun) dueAt() time.Time {
 	switch p := &t.submitted; {
 	case p.Pending && t.activatedAt.IsZero():
 		return neverDue
@@ -54,9 +54,9 @@ func (t *recordedRun) dueAt() time.Time {
 // neverDue is the stored due time of a run that waits to be activated.
 var neverDue = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// readRecorded returns what the receipts of a case say about its columns.
-func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
-	t := &recordedCase{runs: map[receipts.RunID]*recordedRun{}}
+// readColumns returns what the receipts of a case say about its columns.
+func readColumns(rs []receipts.Receipt) (*columnsOfCase, error) {
+	t := &columnsOfCase{runs: map[receipts.RunID]*columnsOfRun{}}
 	for _, r := range rs {
 		run := t.runs[r.Run]
 		switch {
@@ -97,8 +97,8 @@ func readRecorded(rs []receipts.Receipt) (*recordedCase, error) {
 	return t, nil
 }
 
-func (t *recordedCase) submitted(e receipts.Entry) {
-	run := &recordedRun{submitted: e.Payload, submittedAt: e.At, terms: e.Terms(e.Case, e.Tenant)}
+func (t *columnsOfCase) submitted(e receipts.Entry) {
+	run := &columnsOfRun{submitted: e.Payload, submittedAt: e.At, terms: e.Terms(e.Case, e.Tenant)}
 	if len(t.order) == 0 {
 		t.first = run.terms
 	}
@@ -117,7 +117,7 @@ func (t *recordedCase) submitted(e receipts.Entry) {
 // auditColumns compares columns of a case and its runs with the receipts: those by which something is
 // decided, and those that a list shows. A column that the receipts don't mention is not compared.
 func auditColumns(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt) {
-	t, err := readRecorded(rs)
+	t, err := readColumns(rs)
 	if err != nil {
 		a.fail(InvariantFold, at, "case %s: %v", c.ID, err)
 		return
@@ -138,7 +138,7 @@ func auditColumns(a *Report, at breakSubject, c *StoredCase, rs []receipts.Recei
 
 // auditHeld compares the sum that a case's escrow holds with the submissions. All cases of an
 // escrow share that sum, so a difference is reported once.
-func (t *recordedCase) auditHeld(a *Report, at breakSubject, c *StoredCase) {
+func (t *columnsOfCase) auditHeld(a *Report, at breakSubject, c *StoredCase) {
 	for _, id := range t.order {
 		p := &t.runs[id].submitted
 		if !p.ParentRun.IsZero() || p.Held == c.Held {
@@ -167,7 +167,7 @@ func compareSettlement(row, recorded settlement.State) (d differences) {
 }
 
 // compare compares a stored run with its receipts.
-func (t *recordedRun) compare(c *StoredCase, r *StoredRun) (d differences) {
+func (t *columnsOfRun) compare(c *StoredCase, r *StoredRun) (d differences) {
 	p := &t.submitted
 	d.compare("family", r.Family, p.Family)
 	d.compare("retry key", r.RetryKey, p.RetryKey)
@@ -199,7 +199,7 @@ func (t *recordedRun) compare(c *StoredCase, r *StoredRun) (d differences) {
 
 // compareRequest compares a run's request with its receipts. The payload of a plain task is
 // deleted with its letter.
-func (t *recordedRun) compareRequest(c *StoredCase, r *StoredRun) (d differences) {
+func (t *columnsOfRun) compareRequest(c *StoredCase, r *StoredRun) (d differences) {
 	if r.Letter == receipts.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Request) == 0 {
 		return nil
 	}
@@ -224,7 +224,7 @@ func (t *recordedRun) compareRequest(c *StoredCase, r *StoredRun) (d differences
 }
 
 // compare compares a stored case with its receipts.
-func (t *recordedCase) compare(c *StoredCase) (d differences) {
+func (t *columnsOfCase) compare(c *StoredCase) (d differences) {
 	if len(t.order) == 0 {
 		return nil
 	}

@@ -43,7 +43,7 @@ func (a *Report) auditTrail(at breakSubject, rs []receipts.Receipt) {
 		return // an operation log: it has no runs
 	}
 	a.Cases++
-	history, at, ok := a.foldCase(at, rs)
+	history, ok := a.foldCase(at, rs)
 	if !ok {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 // request and its operation key, and never changes. Columns can be changed: they are sent only
 // if the receipt agrees.
 //
-//	submitted receipt ─▶ Terms ─▶ Check: key and digest, before each claim, call and lookup
+//	submitted receipt ─▶ Terms ─▶ Check: key and digest, before each claim, call and lookup, and by the audit
 
 // Stored is what the rows of a run say about its request.
 type Stored struct {
