@@ -239,7 +239,7 @@ func TestReceiptsOfWebhooksThatMayNotFollowAreFoundInAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer file.Close()
-			for name, reader := range map[string]audit.Reader{"file": file, "database": r.AuditReader()} {
+			for name, reader := range map[string]audit.ReceiptReader{"file": file, "database": r.AuditReader()} {
 				a, err := audit.Run(ctx, reader, audit.Query{})
 				if err != nil {
 					t.Fatal(err)

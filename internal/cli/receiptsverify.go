@@ -120,7 +120,7 @@ func (a *verifyFlags) check() error {
 }
 
 // open opens the database or the file to verify. db is nil for a file.
-func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.Reader, db *audit.Database, end func() error, err error) {
+func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.ReceiptReader, db *audit.Database, end func() error, err error) {
 	if a.file != "" {
 		f, err := audit.OpenFile(a.file)
 		if err != nil {
@@ -183,7 +183,7 @@ func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
 }
 
 // answer returns what was found, and the names of the invariants in the order to show them.
-func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit.Database, report *audit.Report, saved receipts.Heads) (v verifyAnswer, names []string, err error) {
+func (a *verifyFlags) answer(ctx context.Context, source audit.ReceiptReader, db *audit.Database, report *audit.Report, saved receipts.Heads) (v verifyAnswer, names []string, err error) {
 	v = verifyAnswer{OK: report.OK(), Cases: report.Cases, Runs: report.Runs, Receipts: report.Receipts, Chains: report.Chains,
 		Invariants: map[string]string{}, Breaks: report.Breaks, TotalBreaks: report.TotalBreaks, Archive: report.Archive}
 	if db != nil {
@@ -216,7 +216,7 @@ func (a *verifyFlags) answer(ctx context.Context, source audit.Reader, db *audit
 }
 
 // runAudit checks what the flags select. For one case it removes all other cases from saved.
-func runAudit(ctx context.Context, sh *shell.Shell, source audit.Reader, db *audit.Database, a verifyFlags, saved receipts.Heads) (_ *audit.Report, err error) {
+func runAudit(ctx context.Context, sh *shell.Shell, source audit.ReceiptReader, db *audit.Database, a verifyFlags, saved receipts.Heads) (_ *audit.Report, err error) {
 	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: int(a.maxRecoveries)}
 	if a.archive != "" {
 		if q.Archive, err = audit.OpenArchive(a.archive); err != nil {

@@ -70,7 +70,7 @@ func loadHeads(name string) (receipts.Heads, error) {
 // checkHeads returns an error if heads belong to another tenant than the verified one: each
 // would look like a truncated chain. It does not skip them, because a case moved to another
 // tenant must be reported, which a comparison of all tenants does.
-func checkHeads(ctx context.Context, source audit.Reader, name, tenant string, heads receipts.Heads) error {
+func checkHeads(ctx context.Context, source audit.ReceiptReader, name, tenant string, heads receipts.Heads) error {
 	cases, tenants, err := audit.HeadsOfOtherTenants(ctx, source, tenant, heads)
 	if err != nil || cases == 0 {
 		return err

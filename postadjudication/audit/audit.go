@@ -33,14 +33,14 @@ var ErrNotFound = errors.New("audit: not found")
 
 // auditor audits what a reader returns.
 type auditor struct {
-	receipts      Reader
+	receipts      ReceiptReader
 	rows          RowReader // nil: there are receipts only
 	maxRecoveries int       // as in Query
 	files         *archiveCheck
 	progress      func(part string, done int)
 }
 
-func newAuditor(r Reader, q Query) *auditor {
+func newAuditor(r ReceiptReader, q Query) *auditor {
 	rows, _ := r.(RowReader)
 	return &auditor{receipts: r, rows: rows, maxRecoveries: q.MaxRecoveries, files: newArchiveCheck(q.Archive), progress: func(string, int) {}}
 }
@@ -71,7 +71,7 @@ func (s *auditor) newCaseReport() *Report {
 // state. It reads case by case, and keeps the head of each. It may run while others write: a case that
 // seems wrong is read again in one transaction before it is reported broken. The report that comes with
 // an error has what was found until then; it is nil if the audit could not begin.
-func Run(ctx context.Context, r Reader, q Query) (*Report, error) {
+func Run(ctx context.Context, r ReceiptReader, q Query) (*Report, error) {
 	s, tenants := newAuditor(r, q), q.Tenants
 	if !q.Case.IsZero() {
 		if len(tenants) != 1 {

@@ -16,7 +16,7 @@ import (
 // letters, requests to cancel, handlers, the items of bulk plans, and the sums of its escrow. Its positions in the order of events are not checked,
 // and Report.NotChecked says so. ErrNotFound if the tenant has no such case. Query.Tenants and
 // Query.Case are ignored.
-func Case(ctx context.Context, r Reader, tenant string, id receipts.CaseID, q Query) (*Report, error) {
+func Case(ctx context.Context, r ReceiptReader, tenant string, id receipts.CaseID, q Query) (*Report, error) {
 	return newAuditor(r, q).auditSingleCase(ctx, tenant, id)
 }
 

@@ -44,7 +44,7 @@ func (l *fileLine) receipt() receipts.Receipt {
 // WriteFile writes the receipts of tenants, or of all tenants if none is given, as OpenFile reads
 // them: by tenant, case and sequence, each tenant once. It returns how many it wrote. Receipts that are
 // written to the database meanwhile may be missing. What was written before an error is no file to keep.
-func WriteFile(ctx context.Context, r Reader, tenants []string, to io.Writer) (n int64, err error) {
+func WriteFile(ctx context.Context, r ReceiptReader, tenants []string, to io.Writer) (n int64, err error) {
 	if len(tenants) == 0 {
 		if tenants, err = r.Tenants(ctx); err != nil {
 			return 0, err
@@ -67,7 +67,7 @@ func WriteFile(ctx context.Context, r Reader, tenants []string, to io.Writer) (n
 	return n, out.Flush()
 }
 
-// File is a Reader of a file that WriteFile wrote. It has receipts and no rows. It is safe for
+// File is a ReceiptReader of a file that WriteFile wrote. It has receipts and no rows. It is safe for
 // concurrent use.
 type File struct {
 	file    *os.File
@@ -188,7 +188,7 @@ func (l *fileLine) read(text []byte) error {
 	return nil
 }
 
-// Tenants implements Reader.
+// Tenants implements ReceiptReader.
 func (f *File) Tenants(context.Context) (out []string, _ error) {
 	for _, t := range f.tenants {
 		out = append(out, t.tenant)
@@ -196,7 +196,7 @@ func (f *File) Tenants(context.Context) (out []string, _ error) {
 	return out, nil
 }
 
-// Owners implements Reader.
+// Owners implements ReceiptReader.
 func (f *File) Owners(_ context.Context, cases []receipts.CaseID) (map[receipts.CaseID][]string, error) {
 	out := map[receipts.CaseID][]string{}
 	for _, id := range cases {
@@ -207,7 +207,7 @@ func (f *File) Owners(_ context.Context, cases []receipts.CaseID) (map[receipts.
 	return out, nil
 }
 
-// CountCases implements Reader.
+// CountCases implements ReceiptReader.
 func (f *File) CountCases(_ context.Context, tenants []string) (n int, _ error) {
 	for _, t := range f.tenants {
 		if slices.Contains(tenants, t.tenant) {
@@ -217,7 +217,7 @@ func (f *File) CountCases(_ context.Context, tenants []string) (n int, _ error) 
 	return n, nil
 }
 
-// Receipts implements Reader.
+// Receipts implements ReceiptReader.
 func (f *File) Receipts(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error] {
 	return func(yield func(receipts.Receipt, error) bool) {
 		for _, t := range f.tenants {
@@ -233,7 +233,7 @@ func (f *File) Receipts(ctx context.Context, tenant string) iter.Seq2[receipts.R
 	}
 }
 
-// Trail implements Reader.
+// Trail implements ReceiptReader.
 func (f *File) Trail(ctx context.Context, tenant string, id receipts.CaseID, after int64, limit int) (out []receipts.Receipt, err error) {
 	for _, c := range f.cases[id] {
 		if c.tenant != tenant {

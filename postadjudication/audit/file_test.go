@@ -16,7 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// memory is a Reader of receipts in memory.
+// memory is a ReceiptReader of receipts in memory.
 type memory map[string][]receipts.Receipt // by tenant
 
 func (m memory) Tenants(context.Context) (out []string, _ error) {

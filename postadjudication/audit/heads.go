@@ -19,7 +19,7 @@ const InvariantHeads = "no trail is cut off or rewritten before its expected hea
 // the given one, and the names of these tenants. It returns zero unless at least one head was saved for
 // another tenant: cases that were only moved to another tenant since are for CompareHeads to report,
 // as are missing cases.
-func HeadsOfOtherTenants(ctx context.Context, r Reader, tenant string, saved receipts.Heads) (cases int, tenants []string, err error) {
+func HeadsOfOtherTenants(ctx context.Context, r ReceiptReader, tenant string, saved receipts.Heads) (cases int, tenants []string, err error) {
 	of, err := r.Owners(ctx, slices.Collect(maps.Keys(saved)))
 	if err != nil {
 		return 0, nil, err
@@ -49,7 +49,7 @@ func HeadsOfOtherTenants(ctx context.Context, r Reader, tenant string, saved rec
 // headSavedForAnother reports whether the receipt of a saved head names another tenant. The
 // link of the head proves the receipt's body: moving a case to another tenant does not change
 // it.
-func headSavedForAnother(ctx context.Context, r Reader, tenant, owner string, caseID receipts.CaseID, saved receipts.Head) (bool, error) {
+func headSavedForAnother(ctx context.Context, r ReceiptReader, tenant, owner string, caseID receipts.CaseID, saved receipts.Head) (bool, error) {
 	before := receipts.Genesis(caseID)
 	trail, err := r.Trail(ctx, owner, caseID, max(0, saved.Seq-2), 2)
 	if err != nil {
@@ -73,7 +73,7 @@ func headText(h receipts.Head) string {
 // CompareHeads compares saved heads with the trails that an audit has verified and returns a
 // Break for each mismatch, also for cases of tenants that were not audited. A trail may have
 // grown since, but must contain its saved head.
-func CompareHeads(ctx context.Context, r Reader, saved receipts.Heads, report *Report) (broken []Break, err error) {
+func CompareHeads(ctx context.Context, r ReceiptReader, saved receipts.Heads, report *Report) (broken []Break, err error) {
 	order := slices.SortedFunc(maps.Keys(saved), func(a, b receipts.CaseID) int { return bytes.Compare(a[:], b[:]) })
 	missing := slices.DeleteFunc(slices.Clone(order), func(caseID receipts.CaseID) bool { return report.tenants[caseID] != "" })
 	owners, err := r.Owners(ctx, missing)
@@ -97,7 +97,7 @@ func CompareHeads(ctx context.Context, r Reader, saved receipts.Heads, report *R
 
 // headAt returns the head of a verified trail at a sequence, or the last head of a shorter
 // trail.
-func headAt(ctx context.Context, r Reader, report *Report, caseID receipts.CaseID, seq int64) (receipts.Head, error) {
+func headAt(ctx context.Context, r ReceiptReader, report *Report, caseID receipts.CaseID, seq int64) (receipts.Head, error) {
 	have := report.Heads[caseID]
 	if have.Seq <= seq {
 		return have, nil

@@ -17,9 +17,9 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Reader reads receipts. Its methods return what is stored, also if it was tampered with, and an
+// ReceiptReader reads receipts. Its methods return what is stored, also if it was tampered with, and an
 // error only if it can't be read.
-type Reader interface {
+type ReceiptReader interface {
 	// Tenants lists all tenants that have anything, in order.
 	Tenants(ctx context.Context) ([]string, error)
 	// Owners returns by case the tenants that have the case or its first receipt. Unknown cases
@@ -33,11 +33,11 @@ type Reader interface {
 	Trail(ctx context.Context, tenant string, id receipts.CaseID, after int64, limit int) ([]receipts.Receipt, error)
 }
 
-// RowReader is a Reader that also has the rows which the receipts are about. Without it only
+// RowReader is a ReceiptReader that also has the rows which the receipts are about. Without it only
 // what receipts alone can show is checked: see Report.NotChecked. What one method returns is of
 // one moment, except where it streams.
 type RowReader interface {
-	Reader
+	ReceiptReader
 	// Cases streams the cases of a tenant that have runs, by id.
 	Cases(ctx context.Context, tenant string) iter.Seq2[StoredCase, error]
 	// Case reads a case with its runs and its receipts. Runs are empty if it is not stored or

@@ -171,7 +171,7 @@ func (a *Report) add(b *Report) {
 }
 
 // Empty returns the report of one case that a reader lacks. Saved heads are compared with it.
-func Empty(r Reader) *Report { return newAuditor(r, Query{}).newCaseReport() }
+func Empty(r ReceiptReader) *Report { return newAuditor(r, Query{}).newCaseReport() }
 
 func emptyReport() *Report {
 	return &Report{Broken: map[string]string{}, Breaks: []Break{}, Heads: receipts.Heads{}, BrokenAt: map[receipts.CaseID]int64{}, tenants: map[receipts.CaseID]string{}, reported: map[string]bool{}}
