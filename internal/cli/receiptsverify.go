@@ -38,6 +38,12 @@ type verifyAnswer struct {
 	TriggersOff []string `json:"triggers_off,omitempty"`
 
 	Archive *audit.Archived `json:"archive,omitempty"` // with --archive
+
+	// EndedEarly is the error that ended the verification, if one did. Then only what was found until then is here.
+	EndedEarly string `json:"ended_early,omitempty"`
+
+	names      []string // of the invariants, in the order to show them
+	notChecked []string // those of them that were not checked
 }
 
 // verifyFlags select what is checked.
@@ -53,7 +59,7 @@ type verifyFlags struct {
 }
 
 func receiptsVerify(sh *shell.Shell) *cobra.Command {
-	var a verifyFlags
+	var flags verifyFlags
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Verify every chain, and the stored state against the receipts", Args: shell.Exactly(),
 		Long: `Verify every chain of receipts, compare the stored state with the receipts, and list all
@@ -62,73 +68,74 @@ with --save-heads, and compare later with --heads. Heads saved for all tenants m
 compared with --all-tenants. --case and --transaction verify one case: its chain, its
 state, its escrow's sums and its row in the list of dead letters, but not the order of
 events. Exit code 1 means that something is broken, or that a disabled trigger kept
---save-heads from writing its file.
+--save-heads from writing its file. If an error ends the verification, what it found until
+then is listed.
 
 The role of the database URL needs USAGE on the schema recourse and SELECT on its tables, and
 nothing else; a standby will do. --file verifies a file that receipts export wrote, without a
 database: each chain, and that each receipt may follow those before it. What only a comparison
 with the stored state can show is listed as not checked.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.check(); err != nil {
+			if err := flags.check(); err != nil {
 				return shell.Usage(cmd, err)
 			}
-			return verify(cmd.Context(), sh, a)
+			return verify(cmd.Context(), sh, flags)
 		},
 	}
 	f := cmd.Flags()
-	a.options.BindReadOnly(f)
-	f.StringVar(&a.tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
-	f.BoolVar(&a.all, "all-tenants", false, "all tenants, instead of --tenant")
-	f.StringVar(&a.caseID, "case", "", "only this case, by its id")
-	f.StringVar(&a.transaction, "transaction", "", "only the case of this transaction receipt id")
-	f.StringVar(&a.heads, "heads", "", "file written by --save-heads, for the same tenant or for all: reports chains whose end is missing")
-	f.StringVar(&a.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
-	f.StringVar(&a.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
-	f.StringVar(&a.file, "file", "", "verify this file of receipts export instead of a database")
-	f.Var(&a.maxRecoveries, "max-recoveries", `how many lost workers a run may have, as serve --max-recoveries says: a number, or "unlimited"`)
+	flags.options.BindReadOnly(f)
+	f.StringVar(&flags.tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
+	f.BoolVar(&flags.all, "all-tenants", false, "all tenants, instead of --tenant")
+	f.StringVar(&flags.caseID, "case", "", "only this case, by its id")
+	f.StringVar(&flags.transaction, "transaction", "", "only the case of this transaction receipt id")
+	f.StringVar(&flags.heads, "heads", "", "file written by --save-heads, for the same tenant or for all: reports chains whose end is missing")
+	f.StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
+	f.StringVar(&flags.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
+	f.StringVar(&flags.file, "file", "", "verify this file of receipts export instead of a database")
+	f.Var(&flags.maxRecoveries, "max-recoveries", `how many lost workers a run may have, as serve --max-recoveries says: a number, or "unlimited"`)
 	return cmd
 }
 
 // tenants returns the tenants to check; nil means all.
-func (a *verifyFlags) tenants() []string {
-	if a.all {
+func (flags *verifyFlags) tenants() []string {
+	if flags.all {
 		return nil
 	}
-	return []string{a.tenant}
+	return []string{flags.tenant}
 }
 
 // singleCase reports whether a single case is to be checked.
-func (a *verifyFlags) singleCase() bool { return a.caseID != "" || a.transaction != "" }
+func (flags *verifyFlags) singleCase() bool { return flags.caseID != "" || flags.transaction != "" }
 
 // check returns an error for flags that exclude or lack each other.
-func (a *verifyFlags) check() error {
+func (flags *verifyFlags) check() error {
 	switch {
-	case a.tenant == "" && !a.all:
+	case flags.tenant == "" && !flags.all:
 		return errors.New("--tenant is missing (or say --all-tenants)")
-	case a.tenant != "" && a.all:
+	case flags.tenant != "" && flags.all:
 		return errors.New("--tenant and --all-tenants exclude each other")
-	case a.caseID != "" && a.transaction != "":
+	case flags.caseID != "" && flags.transaction != "":
 		return errors.New("name the case by one of --case and --transaction")
-	case a.singleCase() && a.all:
+	case flags.singleCase() && flags.all:
 		return errors.New("--case and --transaction need --tenant, not --all-tenants")
-	case a.file != "" && a.transaction != "":
+	case flags.file != "" && flags.transaction != "":
 		return errors.New("--transaction needs a database: with --file, name the case by --case")
-	case a.singleCase() && a.saveHeads != "":
+	case flags.singleCase() && flags.saveHeads != "":
 		return errors.New("--save-heads saves the heads of all cases: leave out --case and --transaction")
 	}
 	return nil
 }
 
 // open opens the database or the file to verify. db is nil for a file.
-func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.ReceiptReader, db *audit.Database, end func() error, err error) {
-	if a.file != "" {
-		f, err := audit.OpenFile(a.file)
+func (flags *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.ReceiptReader, db *audit.Database, end func() error, err error) {
+	if flags.file != "" {
+		f, err := audit.OpenFile(flags.file)
 		if err != nil {
 			return nil, nil, nil, shell.WithCode(shell.ExitUsage, err)
 		}
 		return f, nil, f.Close, nil
 	}
-	if db, err = openAudit(ctx, sh, a.options); err != nil {
+	if db, err = openAudit(ctx, sh, flags.options); err != nil {
 		return nil, nil, nil, err
 	}
 	return db, db, db.Close, nil
@@ -136,100 +143,126 @@ func (a *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source audit.R
 
 // verify audits what the flags select, compares saved heads, and writes the answer. It returns an
 // error if anything is broken, or if there are no receipts.
-func verify(ctx context.Context, sh *shell.Shell, a verifyFlags) (err error) {
-	saved, err := loadHeads(a.heads)
+func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error) {
+	saved, err := loadHeads(flags.heads)
 	if err != nil {
 		return err
 	}
-	source, db, end, err := a.open(ctx, sh)
+	source, db, end, err := flags.open(ctx, sh)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	if a.heads != "" && !a.all && !a.singleCase() {
-		if err := checkHeads(ctx, source, a.heads, a.tenant, saved); err != nil {
+	if flags.heads != "" && !flags.all && !flags.singleCase() {
+		if err := checkHeads(ctx, source, flags.heads, flags.tenant, saved); err != nil {
 			return err
 		}
 	}
-	report, err := runAudit(ctx, sh, source, db, a, saved)
+	report, err := runAudit(ctx, sh, source, db, flags, saved)
+	if err != nil {
+		return flags.endEarly(sh, report, err)
+	}
+	v, err := flags.answer(ctx, source, db, report, saved)
 	if err != nil {
 		return err
 	}
-	v, names, err := a.answer(ctx, source, db, report, saved)
-	if err != nil {
-		return err
-	}
-	nothing := report.Receipts == 0 && (!a.all || a.file != "") && v.OK
+	nothing := report.Receipts == 0 && (!flags.all || flags.file != "") && v.OK
 	v.OK = v.OK && !nothing // a tenant whose rows were all removed has no receipts, either
-	if err := saveHeads(sh, a.saveHeads, v, report); err != nil {
+	if err := saveHeads(sh, flags.saveHeads, v, report); err != nil {
 		return err
 	}
-	if sh.JSON {
-		err = sh.Answer(v)
-	} else {
-		err = v.show(sh.Screen(), names)
-	}
+	err = v.write(sh)
 	switch {
-	case err == nil && v.OK && a.saveHeads != "" && len(v.TriggersOff) > 0:
-		return fmt.Errorf("%s was not written: triggers are disabled", a.saveHeads)
+	case err == nil && v.OK && flags.saveHeads != "" && len(v.TriggersOff) > 0:
+		return fmt.Errorf("%s was not written: triggers are disabled", flags.saveHeads)
 	case err != nil || v.OK:
 		return err
-	case nothing && a.file != "":
-		return fmt.Errorf("%s has no receipts: it is empty, or has none of that tenant", a.file)
+	case nothing && flags.file != "":
+		return fmt.Errorf("%s has no receipts: it is empty, or has none of that tenant", flags.file)
 	case nothing:
-		return fmt.Errorf("tenant %s has no receipts: check its name", a.tenant)
+		return fmt.Errorf("tenant %s has no receipts: check its name", flags.tenant)
 	}
 	return errInvariantBroken
 }
 
-// answer returns what was found, and the names of the invariants in the order to show them.
-func (a *verifyFlags) answer(ctx context.Context, source audit.ReceiptReader, db *audit.Database, report *audit.Report, saved receipts.Heads) (v verifyAnswer, names []string, err error) {
-	v = verifyAnswer{OK: report.OK(), Cases: report.Cases, Runs: report.Runs, Receipts: report.Receipts, Chains: report.Chains,
-		Invariants: map[string]string{}, Breaks: report.Breaks, TotalBreaks: report.TotalBreaks, Archive: report.Archive}
-	if db != nil {
-		if v.OnePerson, err = onePerson(ctx, db, a.tenants()); err != nil {
-			return v, nil, err
-		}
-		if v.TriggersOff, err = db.TriggersOff(ctx); err != nil {
-			return v, nil, err
+// endEarly writes what an audit found before an error ended it, if it found anything, and returns the error.
+// Heads are neither compared nor saved: of the cases that were not read there are none.
+func (flags *verifyFlags) endEarly(sh *shell.Shell, report *audit.Report, cause error) error {
+	if report == nil || report.Cases == 0 && report.OK() {
+		return cause
+	}
+	v := answerOf(report)
+	v.OK, v.EndedEarly = false, cause.Error()
+	for _, name := range v.names {
+		if v.Invariants[name] == "ok" {
+			v.Invariants[name], v.notChecked = "not checked to the end", append(v.notChecked, name)
 		}
 	}
-	names = slices.Clone(audit.Invariants)
-	if v.Archive != nil {
-		names = append(names, audit.InvariantArchive)
+	if flags.saveHeads != "" {
+		sh.Note(flags.saveHeads + " was not written: the verification ended early.")
 	}
-	for _, name := range names {
-		v.Invariants[name] = report.Verdict(name)
+	if !report.OK() {
+		cause = shell.WithCode(shell.ExitFailed, fmt.Errorf("%w, and the verification ended early: %w", errInvariantBroken, cause))
 	}
-	if a.heads != "" {
-		broken, err := audit.CompareHeads(ctx, source, saved, report)
-		if err != nil {
-			return v, nil, err
-		}
-		for i := range broken {
-			broken[i].Tenant = cmp.Or(broken[i].Tenant, a.tenant)
-		}
-		v.addHeadBreaks(saved, report.Heads, broken)
-		names = append(names, audit.InvariantHeads)
-	}
-	return v, names, nil
+	return errors.Join(cause, v.write(sh))
 }
 
-// runAudit checks what the flags select. For one case it removes all other cases from saved.
-func runAudit(ctx context.Context, sh *shell.Shell, source audit.ReceiptReader, db *audit.Database, a verifyFlags, saved receipts.Heads) (_ *audit.Report, err error) {
-	q := audit.Query{Tenants: a.tenants(), MaxRecoveries: int(a.maxRecoveries)}
-	if a.archive != "" {
-		if q.Archive, err = audit.OpenArchive(a.archive); err != nil {
+// answerOf returns what an audit found.
+func answerOf(report *audit.Report) verifyAnswer {
+	v := verifyAnswer{OK: report.OK(), Cases: report.Cases, Runs: report.Runs, Receipts: report.Receipts, Chains: report.Chains,
+		Invariants: map[string]string{}, Breaks: report.Breaks, TotalBreaks: report.TotalBreaks, Archive: report.Archive, names: slices.Clone(audit.Invariants)}
+	if v.Archive != nil {
+		v.names = append(v.names, audit.InvariantArchive)
+	}
+	for _, name := range v.names {
+		v.Invariants[name] = report.Verdict(name)
+		if _, broken := report.Broken[name]; !broken && slices.Contains(report.NotChecked, name) {
+			v.notChecked = append(v.notChecked, name)
+		}
+	}
+	return v
+}
+
+// answer returns what was found, and the result of a comparison with saved heads.
+func (flags *verifyFlags) answer(ctx context.Context, source audit.ReceiptReader, db *audit.Database, report *audit.Report, saved receipts.Heads) (v verifyAnswer, err error) {
+	v = answerOf(report)
+	if db != nil {
+		if v.OnePerson, err = onePerson(ctx, db, flags.tenants()); err != nil {
+			return v, err
+		}
+		if v.TriggersOff, err = db.TriggersOff(ctx); err != nil {
+			return v, err
+		}
+	}
+	if flags.heads != "" {
+		broken, err := audit.CompareHeads(ctx, source, saved, report)
+		if err != nil {
+			return v, err
+		}
+		for i := range broken {
+			broken[i].Tenant = cmp.Or(broken[i].Tenant, flags.tenant)
+		}
+		v.addHeadBreaks(saved, report.Heads, broken)
+	}
+	return v, nil
+}
+
+// runAudit checks what the flags select. For one case it removes all other cases from saved. The report that
+// comes with an error, if any, has what was found until then.
+func runAudit(ctx context.Context, sh *shell.Shell, source audit.ReceiptReader, db *audit.Database, flags verifyFlags, saved receipts.Heads) (_ *audit.Report, err error) {
+	q := audit.Query{Tenants: flags.tenants(), MaxRecoveries: int(flags.maxRecoveries)}
+	if flags.archive != "" {
+		if q.Archive, err = audit.OpenArchive(flags.archive); err != nil {
 			return nil, shell.WithCode(shell.ExitUsage, err)
 		}
 	}
-	if a.singleCase() {
-		if q.Case, err = a.selectedCase(ctx, db); err != nil {
+	if flags.singleCase() {
+		if q.Case, err = flags.selectedCase(ctx, db); err != nil {
 			return nil, err
 		}
-		if head, ok := saved[q.Case]; a.heads != "" {
+		if head, ok := saved[q.Case]; flags.heads != "" {
 			if !ok {
-				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no head of case %s to compare with", a.heads, q.Case))
+				return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has no head of case %s to compare with", flags.heads, q.Case))
 			}
 			clear(saved)
 			saved[q.Case] = head
@@ -238,10 +271,10 @@ func runAudit(ctx context.Context, sh *shell.Shell, source audit.ReceiptReader, 
 		switch {
 		case !errors.Is(err, audit.ErrNotFound):
 			return report, err
-		case a.heads != "": // the head was saved: CompareHeads reports the missing case
+		case flags.heads != "": // the head was saved: CompareHeads reports the missing case
 			return audit.Empty(source), nil
 		}
-		return nil, a.caseNotFound()
+		return nil, flags.caseNotFound()
 	}
 	bar := &screen.Stages{}
 	if !sh.JSON {
@@ -253,28 +286,25 @@ func runAudit(ctx context.Context, sh *shell.Shell, source audit.ReceiptReader, 
 }
 
 // selectedCase returns the case that the flags name.
-func (a *verifyFlags) selectedCase(ctx context.Context, db *audit.Database) (receipts.CaseID, error) {
-	if a.caseID != "" {
-		id, err := receipts.ParseCaseID(a.caseID)
+func (flags *verifyFlags) selectedCase(ctx context.Context, db *audit.Database) (receipts.CaseID, error) {
+	if flags.caseID != "" {
+		id, err := receipts.ParseCaseID(flags.caseID)
 		if err != nil {
-			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is not a case id", a.caseID))
+			err = shell.WithCode(shell.ExitUsage, fmt.Errorf("--case %s is not a case id", flags.caseID))
 		}
 		return id, err
 	}
-	id, found, err := db.CaseOf(ctx, a.tenant, a.transaction)
+	id, found, err := db.CaseOf(ctx, flags.tenant, flags.transaction)
 	if err == nil && !found {
-		err = a.caseNotFound()
+		err = flags.caseNotFound()
 	}
 	return id, err
 }
 
 // caseNotFound returns the error for a case that the tenant does not have.
-func (a *verifyFlags) caseNotFound() error {
-	return shell.NotFound(refusal.ErrNotFound, a.tenant, shell.CaseName(a.caseID, "", a.transaction))
+func (flags *verifyFlags) caseNotFound() error {
+	return shell.NotFound(refusal.ErrNotFound, flags.tenant, shell.CaseName(flags.caseID, "", flags.transaction))
 }
-
-// notChecked begins the verdicts on invariants that were not checked.
-const notChecked = "not checked"
 
 // onePerson returns the tenants with people: 1 among some tenants, or among all if none is given.
 func onePerson(ctx context.Context, db *audit.Database, tenants []string) (out []string, err error) {
@@ -287,8 +317,16 @@ func onePerson(ctx context.Context, db *audit.Database, tenants []string) (out [
 	return out, err
 }
 
-// show writes the answer for people. names are the invariants in order.
-func (v verifyAnswer) show(s *screen.Screen, names []string) error {
+// write writes the answer.
+func (v verifyAnswer) write(sh *shell.Shell) error {
+	if sh.JSON {
+		return sh.Answer(v)
+	}
+	return v.show(sh.Screen())
+}
+
+// show writes the answer for people.
+func (v verifyAnswer) show(s *screen.Screen) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
 	if v.Receipts == 0 {
@@ -304,25 +342,28 @@ func (v verifyAnswer) show(s *screen.Screen, names []string) error {
 		s.Text("Warning: %s disabled (%s): evidence can be changed. A data-only restore disables triggers, and so does an attacker. Find out which before you run recourse migrate, which enables them again.",
 			shell.Plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
-	if v.TrailsWithoutHead != nil {
+	switch {
+	case v.EndedEarly != "":
+		s.Text("The verification ended early. What it found until then is listed. No heads were compared.")
+	case v.TrailsWithoutHead != nil:
 		s.Text("Heads: %s compared, %s without a saved head.", shell.Plural(v.Compared, "saved head"), shell.Plural(*v.TrailsWithoutHead, "trail"))
-	} else {
+	default:
 		s.Text("No heads were compared. Only saved heads (--heads) reveal a recomputed chain, or a removed end of a chain whose case was reset to match.")
 	}
 	s.Title("Invariants")
 	var rows [][]string
-	for _, name := range names {
+	for _, name := range v.names {
 		switch verdict := v.Invariants[name]; {
 		case verdict == "ok":
 			rows = append(rows, []string{s.Good("ok"), name})
-		case strings.HasPrefix(verdict, notChecked):
+		case slices.Contains(v.notChecked, name):
 			rows = append(rows, []string{"-", name + ": " + verdict})
 		default:
 			rows = append(rows, []string{s.Bad("BROKEN"), name})
 		}
 	}
 	s.Table([]screen.Column{{Name: ""}, {Name: "Invariant", Wraps: true}}, rows)
-	for _, name := range names {
+	for _, name := range v.names {
 		v.showBreaks(s, name)
 	}
 	if more := v.TotalBreaks - len(v.Breaks); more > 0 {

@@ -133,3 +133,44 @@ func TestVerifyClaimsNothingOfWhatIsNotThere(t *testing.T) {
 		}
 	}
 }
+
+// What was found before an error ended a verification is listed, and claims nothing of the rest.
+func TestVerifyListsWhatItFoundBeforeAnError(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	p.Run(clitest.Line+clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 0, "")
+	auditorOf(t, p)
+	p.Exec(`REVOKE SELECT ON recourse.people FROM auditor_testverifylistswhatitfoundbeforeanerror`) // it is read after the cases
+	heads := filepath.Join(t.TempDir(), "heads")
+	verify := func(what string) map[string]any {
+		t.Helper()
+		got := p.Run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads, "--json")
+		got.Check(t, what, 1, "permission denied")
+		v := got.Object(t)
+		if v["ok"] != false || v["cases"] != 2.0 || !strings.Contains(v["ended_early"].(string), "people") || !strings.Contains(got.Err, "heads was not written") {
+			t.Errorf("%s: %v, %s", what, v, got.Err)
+		}
+		for name, verdict := range v["invariants"].(map[string]any) {
+			if verdict == "ok" {
+				t.Errorf("%s: %s is said to be ok", what, name)
+			}
+		}
+		if _, err := os.Stat(heads); !errors.Is(err, fs.ErrNotExist) || strings.Contains(got.Err, "an invariant is broken") != (v["breaks_in_all"] != 0.0) {
+			t.Errorf("%s: %v, %s", what, err, got.Err)
+		}
+		return v
+	}
+	if v := verify("nothing was found"); v["breaks_in_all"] != 0.0 {
+		t.Errorf("%v", v)
+	}
+	p.Exec(`UPDATE recourse.runs SET due_at = due_at + interval '1 day' WHERE id = '` + p.RunOf("txr_2") + `'`)
+	v := verify("a break was found")
+	if b := v["breaks"].([]any); len(b) != 1 || !strings.Contains(b[0].(map[string]any)["what"].(string), "due time") {
+		t.Errorf("%v", b)
+	}
+	people := p.Run("", "receipts", "verify", "--tenant", "acme")
+	people.Check(t, "for people", 1, "permission denied")
+	if !strings.Contains(people.Out, "ended early") || !strings.Contains(people.Out, "BROKEN") || !strings.Contains(people.Out, "due time") || strings.Count(people.Out, "not checked to the end") != len(audit.Invariants)-1 {
+		t.Errorf("%s", people.Out)
+	}
+}

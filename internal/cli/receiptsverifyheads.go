@@ -32,7 +32,7 @@ func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Repor
 
 // addHeadBreaks adds the breaks that a comparison of saved heads with those that are there now has found.
 func (v *verifyAnswer) addHeadBreaks(saved, there receipts.Heads, broken []audit.Break) {
-	v.Compared, v.Invariants[audit.InvariantHeads] = len(saved), "ok"
+	v.Compared, v.Invariants[audit.InvariantHeads], v.names = len(saved), "ok", append(v.names, audit.InvariantHeads)
 	unsaved := 0
 	for caseID := range there {
 		if _, ok := saved[caseID]; !ok {
@@ -67,9 +67,8 @@ func loadHeads(name string) (receipts.Heads, error) {
 	return heads, nil
 }
 
-// checkHeads returns an error if heads belong to another tenant than the verified one: each
-// would look like a truncated chain. It does not skip them, because a case moved to another
-// tenant must be reported, which a comparison of all tenants does.
+// checkHeads returns an error if at least one head was saved for another tenant than the verified one: its chain
+// would look like a truncated one. Cases that were only moved since are left to CompareHeads.
 func checkHeads(ctx context.Context, source audit.ReceiptReader, name, tenant string, heads receipts.Heads) error {
 	cases, tenants, err := audit.HeadsOfOtherTenants(ctx, source, tenant, heads)
 	if err != nil || cases == 0 {
@@ -78,7 +77,7 @@ func checkHeads(ctx context.Context, source audit.ReceiptReader, name, tenant st
 	return shell.WithCode(shell.ExitUsage, fmt.Errorf("%s has heads of %s of other tenants (%s): use --all-tenants", name, shell.Plural(cases, "case"), strings.Join(tenants, ", ")))
 }
 
-// writeHeads writes heads to a file.
+// writeHeads writes heads to a file, atomically (shell.WriteFile).
 func writeHeads(name string, heads receipts.Heads) error {
 	text, err := heads.MarshalText()
 	if err != nil {
