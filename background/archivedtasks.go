@@ -12,6 +12,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/every"
 )
 
 const (
@@ -38,7 +40,6 @@ type taskArchive struct {
 
 	// Used by the goroutine of run only:
 	snapshots map[string]archiveSnapshot // by queue
-	failing   bool
 }
 
 // archiveSnapshot is the content of one queue's archive at one scan.
@@ -58,23 +59,8 @@ func newTaskArchive(m *Manager) *taskArchive {
 }
 
 func (k *taskArchive) run(ctx context.Context) {
-	tick := time.NewTicker(sweepsPerArchiveScan * k.m.cfg.SweepEvery)
-	defer tick.Stop()
-	for {
-		err := k.scan(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !k.failing:
-			k.m.log.Error("archive scan failed", zap.Error(err))
-		}
-		k.failing = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	failures := every.Failures{Log: k.m.log, Failed: "archive scan failed", Again: "archive scan succeeded again"}
+	every.Loop{Interval: sweepsPerArchiveScan * k.m.cfg.SweepEvery, Failures: failures}.Run(ctx, k.scan)
 }
 
 func (k *taskArchive) scan(ctx context.Context) error {

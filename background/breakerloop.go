@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background/circuit"
+	"github.com/recourse-dev/recourse/internal/every"
 )
 
 const (
@@ -63,26 +64,24 @@ func (k *breakerLoop) requestLead(b circuit.Breaker) {
 // run reads the breakers until ctx ends, and returns when the probes of its leaders have ended.
 func (k *breakerLoop) run(ctx context.Context) {
 	defer k.work.Wait()
-	every := k.m.cfg.Breaker.LeaderTimeout
-	for failing := false; ; {
+	interval := k.m.cfg.Breaker.LeaderTimeout
+	failures := every.Failures{Log: k.m.log, Failed: "circuit breakers cannot be read", Again: "circuit breakers are read again"}
+	for {
 		err := k.m.breakers.refresh(ctx, 0)
-		if err == nil && time.Since(k.closedRecordedAt) >= every {
+		if err == nil && time.Since(k.closedRecordedAt) >= interval {
 			k.closedRecordedAt = time.Now()
 			_, err = k.m.cfg.Store.RecordClosed(ctx, k.m.now(), maxClosedRecords)
 		}
-		if ctx.Err() != nil {
+		if !failures.Note(ctx, err) {
 			return
 		}
-		if err != nil && !failing {
-			k.m.log.Error("circuit breakers cannot be read", zap.Error(err))
-		}
-		if failing = err != nil; !failing {
+		if err == nil {
 			k.check(ctx)
 		}
 		k.m.breakers.expire(time.Now())
-		pause := time.NewTimer(every)
+		pause := time.NewTimer(interval)
 		if len(*k.m.breakers.current.Load()) > 0 {
-			pause.Reset(every / 5)
+			pause.Reset(interval / 5)
 		}
 		select {
 		case <-pause.C:

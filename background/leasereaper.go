@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/internal/every"
 )
 
 const (
@@ -100,25 +101,12 @@ func (r *leaseReaper) claimedHere(id RunID) (Run, lease.Lease, bool) {
 
 // run watches leases and expiry times until ctx ends.
 func (r *leaseReaper) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for failing := false; ; {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
+	failures := every.Failures{Log: r.m.log, Failed: "leases cannot be watched, retrying", Again: "leases are watched again"}
+	for {
 		watched, err := r.scan(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if !failures.Note(ctx, err) || !sleep(ctx, leaseScanEvery*time.Duration(1+watched/leasesPerScan)) {
 			return
-		case err != nil && !failing:
-			r.m.log.Error("leases cannot be watched, retrying", zap.Error(err))
-		case err == nil && failing:
-			r.m.log.Info("leases are watched again")
 		}
-		failing = err != nil
-		timer.Reset(leaseScanEvery * time.Duration(1+watched/leasesPerScan))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/internal/every"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -46,23 +47,8 @@ func newRecoverer(m *Manager) *recoverer {
 }
 
 func (o *recoverer) run(ctx context.Context) {
-	tick := time.NewTicker(o.m.cfg.BeatEvery)
-	defer tick.Stop()
-	for failing := false; ; {
-		err := o.scan(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil && !failing {
-			o.m.log.Error("sessions cannot be checked", zap.Error(err))
-		}
-		failing = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	failures := every.Failures{Log: o.m.log, Failed: "sessions cannot be checked", Again: "sessions are checked again"}
+	every.Loop{Interval: o.m.cfg.BeatEvery, Failures: failures}.Run(ctx, o.scan)
 }
 
 func (o *recoverer) scan(ctx context.Context) error {

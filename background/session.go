@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/every"
 )
 
 // SessionID identifies the session of one process.
@@ -65,20 +67,15 @@ func (s *session) current() (id SessionID, callCtx context.Context, ok bool) {
 
 // run sends heartbeats until ctx ends. It closes ready when the first session is registered.
 func (s *session) run(ctx context.Context, ready chan<- struct{}) {
-	tick := time.NewTicker(s.m.cfg.BeatEvery)
-	defer tick.Stop()
-	for registered := false; ; {
-		s.beat(ctx)
+	registered := false
+	every.Loop{Interval: s.m.cfg.BeatEvery}.Run(ctx, func(ctx context.Context) error {
+		s.beat(ctx) // it logs its failures
 		if _, _, ok := s.current(); ok && !registered {
 			registered = true
 			close(ready)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return nil
+	})
 }
 
 func (s *session) beat(ctx context.Context) {

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/internal/every"
 )
 
 const (
@@ -38,7 +39,6 @@ type sweeper struct {
 	lostDeliveries   lostDeliveries
 	checkOrphans     bool      // until the end of the list, orphaned tasks are looked up too
 	orphansCheckedAt time.Time // when the last such pass began
-	failing          bool      // the last sweep failed
 	observations     taskObservations
 
 	lostLocallyAt atomic.Pointer[time.Time] // when this process last lost a delivery
@@ -67,28 +67,17 @@ func (s *sweeper) mayHaveLost() bool {
 
 // run sweeps until ctx ends.
 func (s *sweeper) run(ctx context.Context) {
-	tick := time.NewTicker(s.m.cfg.SweepEvery)
-	defer tick.Stop()
-	for {
+	failures := every.Failures{Log: s.m.log, Failed: "sweep failed", Again: "sweep succeeded again"}
+	every.Loop{Interval: s.m.cfg.SweepEvery, Failures: failures}.Run(ctx, func(ctx context.Context) error {
 		err := s.sweep(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !s.failing:
-			s.m.log.Error("sweep failed", zap.Error(err))
-		case err == nil && s.failing:
-			s.m.log.Info("sweep succeeded again")
+		if ctx.Err() == nil {
+			s.m.liveness.onSweep(err)
 		}
-		s.m.liveness.onSweep(err)
-		if s.failing = err != nil; s.failing {
+		if err != nil {
 			s.requestFullScan()
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return err
+	})
 }
 
 // sweep reads some pages of due runs, from where the last sweep stopped. It skips runs that
