@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/every"
 	"github.com/recourse-dev/recourse/internal/schema"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -107,16 +108,11 @@ func (c *databaseMonitor) failover() *Failover {
 // run checks the database until ctx is done. It calls outdated once if the schema is newer or
 // the database is another one.
 func (c *databaseMonitor) run(ctx context.Context, outdated func()) {
-	tick := time.NewTicker(monitorEvery)
-	defer tick.Stop()
-	for c.poolerCheckedAt = time.Now(); ; {
-		c.check(ctx, outdated)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	c.poolerCheckedAt = time.Now()
+	every.Loop{Interval: monitorEvery}.Run(ctx, func(ctx context.Context) error {
+		c.check(ctx, outdated) // it logs what it finds
+		return nil
+	})
 }
 
 func (c *databaseMonitor) check(ctx context.Context, outdated func()) {

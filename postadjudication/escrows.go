@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/every"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
@@ -48,7 +49,8 @@ func newEscrowMaintainer(j *journal.Journal, log *zap.Logger) *escrowMaintainer 
 // run folds every second, or less often if folds take long, until ctx is done.
 func (k *escrowMaintainer) run(ctx context.Context) {
 	var nextCheck time.Time // for breaches
-	for failing := false; ; {
+	failures := every.Failures{Log: k.log, Failed: "could not fold the deltas of escrows, retrying", Again: "the deltas of escrows are folded again"}
+	for {
 		began := time.Now()
 		_, err := k.journal.Escrows.FoldDeltas(ctx)
 		took := time.Since(began)
@@ -56,14 +58,7 @@ func (k *escrowMaintainer) run(ctx context.Context) {
 			err = k.logBreaches(ctx)
 			nextCheck = time.Now().Add(min(foldMaxPause, foldCostFactor*time.Since(began)))
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil && !failing {
-			k.log.Error("could not fold the deltas of escrows, retrying", zap.Error(err))
-		}
-		failing = err != nil
-		if !casework.Sleep(ctx, min(foldMaxPause, max(foldEvery, foldCostFactor*took)), nil) {
+		if !failures.Note(ctx, err) || !casework.Sleep(ctx, min(foldMaxPause, max(foldEvery, foldCostFactor*took)), nil) {
 			return
 		}
 	}

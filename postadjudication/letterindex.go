@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/internal/every"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -82,17 +83,13 @@ type projector struct {
 
 // run works until ctx ends.
 func (p projector) run(ctx context.Context) {
-	failing := false
+	failures := every.Failures{Log: p.log, Failed: "can't update the index of dead letters, retrying", Again: "the index of dead letters is updated again"}
 	for pause := projectPause; casework.Sleep(ctx, pause, nil); {
 		begin := time.Now()
 		step, err := p.index.Project(ctx)
-		if ctx.Err() != nil {
+		if !failures.Note(ctx, err) {
 			return
 		}
-		if err != nil && !failing {
-			p.log.Error("can't update the index of dead letters, retrying", zap.Error(err))
-		}
-		failing = err != nil
 		if pause = max(projectPause, projectCostFactor*time.Since(begin)); step.More {
 			pause = projectCostFactor * time.Since(begin)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/internal/every"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
@@ -69,14 +70,13 @@ func (r *runner) changes() <-chan struct{} {
 func (r *runner) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	failing := false
+	failures := every.Failures{Log: r.plans.log, Failed: "could not search for bulk plans, retrying", Again: "bulk plans are searched for again"}
 	for {
 		changed := r.changes()
 		due, err := r.plans.stored.Unfinished(ctx)
-		if err != nil && !failing && ctx.Err() == nil {
-			r.plans.log.Error("could not search for bulk plans, retrying", zap.Error(err))
+		if !failures.Note(ctx, err) {
+			return
 		}
-		failing = err != nil
 		for _, b := range r.ordered(due) {
 			if r.acquire(b.ID) {
 				wg.Go(func() {

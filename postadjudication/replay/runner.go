@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/internal/every"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -87,16 +88,11 @@ func (s *Replayer) Stats() Stats {
 
 // Run applies rules until ctx ends.
 func (s *Replayer) Run(ctx context.Context) {
-	failing := false
+	failures := every.Failures{Log: s.log, Failed: "can't apply rules, retrying", Again: "rules are applied again"}
 	for casework.Sleep(ctx, s.every, nil) {
-		_, err := s.Apply(ctx)
-		if ctx.Err() != nil {
+		if _, err := s.Apply(ctx); !failures.Note(ctx, err) {
 			return
 		}
-		if err != nil && !failing {
-			s.log.Error("can't apply rules, retrying", zap.Error(err))
-		}
-		failing = err != nil
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/every"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -121,25 +122,12 @@ func (k *Keeper) Run(ctx context.Context) {
 	if !casework.Sleep(ctx, first, nil) {
 		return
 	}
-	tick := time.NewTicker(k.every)
-	defer tick.Stop()
-	failing := false
-	for {
+	failures := every.Failures{Log: k.log, Failed: "can't prune letters, retrying", Again: "letters are pruned again"}
+	every.Loop{Interval: k.every, Failures: failures}.Run(ctx, func(ctx context.Context) error {
 		k.next.Store(k.now().Add(k.every).UnixNano())
 		_, err := k.Prune(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !failing:
-			k.log.Error("can't prune letters, retrying", zap.Error(err))
-		}
-		failing = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return err
+	})
 }
 
 // Prune runs one round of retention, as Run does at intervals. It announces the expiry of
