@@ -21,13 +21,6 @@ const (
 	sweepsPerArchiveScan = 10 // sweeps between two archive scans
 )
 
-// ArchiveStore reads the runs of archived tasks.
-type ArchiveStore interface {
-	// RunStatuses reads id, family, queue, state, letter, attempt and notification number of
-	// runs. Runs that do not exist are left out.
-	RunStatuses(ctx context.Context, ids []RunID) ([]Run, error)
-}
-
 // taskArchive keeps asynq's archive equal to the newest open dead letters: it removes archived
 // tasks that are too old, too many, or no longer of an open dead letter. No decision depends on
 // the archive, so several processes may prune it at once, and removed tasks are not created

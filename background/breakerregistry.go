@@ -404,3 +404,13 @@ func (m *Manager) Breakers() (open []circuit.Breaker, stalled []StalledBreaker) 
 	}
 	return open, m.breakerLoop.stalledBreakers()
 }
+
+// BreakerOpen reports whether an open or half-open breaker applies to a run, as last read by
+// this process.
+func (m *Manager) BreakerOpen(r Run) bool {
+	known := *m.breakers.current.Load()
+	own, all := m.targets.breakerScopes(r)
+	_, ownBlocks := known[own]
+	_, allBlocks := known[all]
+	return ownBlocks || allBlocks
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/background/lease"
 )
 
@@ -51,6 +52,57 @@ type SessionStore interface {
 	// Remove deletes a session if nothing runs under it, not even a run whose claim is being
 	// committed.
 	Remove(ctx context.Context, id SessionID) error
+}
+
+// PausedQuery selects waiting runs of a target that are due and that no breaker of their own
+// tenant blocks.
+type PausedQuery struct {
+	circuit.Scope
+	Called        []string // only runs of these targets; nil: of any
+	Others        bool     // only runs of targets that are not in Called and that another process calls
+	NeverClaimed  bool     // only runs never claimed; else only runs claimed before
+	NewestFirst   bool     // in descending order of due time; else ascending
+	StartFraction float64  // with NeverClaimed, ascending: start between the oldest (0) and the newest (1)
+	After         Cursor   // for runs claimed before: strictly after
+	Due           time.Time
+	Limit         int
+}
+
+// BreakerStore stores circuit breakers for all processes.
+type BreakerStore interface {
+	// Breakers lists the breakers that are not closed.
+	Breakers(ctx context.Context) ([]circuit.Breaker, error)
+	// BreakerChangedAt returns when a breaker of a target last changed, of its tenant alone or
+	// over all tenants, as that change recorded it; zero when none ever changed.
+	BreakerChangedAt(ctx context.Context, t circuit.Scope) (time.Time, error)
+	// UpdateBreaker changes a breaker and writes a receipt, in one commit. It calls decide with
+	// the newest state, which is a closed breaker of version 0 when there is none. When decide
+	// returns false nothing is written, and changed is false. now is the breaker as it is then.
+	UpdateBreaker(ctx context.Context, t circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) (now circuit.Breaker, changed bool, err error)
+	// RecordProbes writes Probes, NewCasesProbed, Paused and FewSince of a breaker, without a receipt, if
+	// its version is still the one before next's and its state is next's. It reports whether it
+	// did.
+	RecordProbes(ctx context.Context, next circuit.Breaker) (bool, error)
+	// PausedRuns lists waiting runs that a target's breaker applies to, with the fields that
+	// DueRuns reads.
+	PausedRuns(ctx context.Context, q PausedQuery) ([]Run, error)
+	// CountPausedRuns counts the waiting runs that a target's breaker applies to, due or not, up
+	// to most: all of them, and those of the targets in called. A nil called means all.
+	CountPausedRuns(ctx context.Context, t circuit.Scope, called []string, most int) (all, named int, err error)
+	// RecordPaused writes the receipt, in the tenant's own trail, that the breaker of a target
+	// over all tenants pauses its runs. It does so once per opening, and not when the breaker is
+	// closed.
+	RecordPaused(ctx context.Context, tenant string, t circuit.Scope, at time.Time) error
+	// RecordClosed writes the receipts, in the trails of paused tenants, that an opening is
+	// over, up to limit. It returns how many it wrote.
+	RecordClosed(ctx context.Context, at time.Time, limit int) (int, error)
+}
+
+// ArchiveStore reads the runs of archived tasks.
+type ArchiveStore interface {
+	// RunStatuses reads id, family, queue, state, letter, attempt and notification number of
+	// runs. Runs that do not exist are left out.
+	RunStatuses(ctx context.Context, ids []RunID) ([]Run, error)
 }
 
 // Cursor is a position in the order of DueRuns. The zero cursor is before all runs.

@@ -54,7 +54,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name: "a panic is an unknown outcome",
-		Edits: []Edit{{"background/attempt.go", "			res = unknownResult(FailurePanic, fmt.Sprint(p))\n",
+		Edits: []Edit{{"background/handlercall.go", "			res = unknownResult(FailurePanic, fmt.Sprint(p))\n",
 			"			res = unknownResult(FailurePanic, fmt.Sprint(p))\n			res.Class = NotExecuted\n"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPanicIsAnAttemptOfUnknownOutcome"},
 	},
@@ -80,13 +80,13 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:  "no call is made under a claim that is too old",
-		Edits: []Edit{{"background/attempt.go", "age >= bound {", "age >= bound && false {"}},
+		Edits: []Edit{{"background/handlercall.go", "age >= bound {", "age >= bound && false {"}},
 		// A worker that wakes often finds that it was declared lost before it calls.
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
 		Name:     "the age of a claim counts from when it was sent",
-		Edits:    []Edit{{"background/attempt.go", "age := f.claim.sent.until(f.caller.clocks())", "age := f.caller.clocks().until(f.caller.clocks())"}},
+		Edits:    []Edit{{"background/handlercall.go", "age := f.claim.sent.until(f.caller.clocks())", "age := f.caller.clocks().until(f.caller.clocks())"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
@@ -116,12 +116,12 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "the age of a claim is checked before the handler is called",
-		Edits:    []Edit{{"background/attempt.go", "if err := fresh.check(); err != nil {", "if err := fresh.check(); err != nil && run.ID.IsZero() {"}},
+		Edits:    []Edit{{"background/handlercall.go", "if err := fresh.check(); err != nil {", "if err := fresh.check(); err != nil && run.ID.IsZero() {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAStaleClaimIsNotCalled"},
 	},
 	{
 		Name:     "nothing is sent for an attempt that has ended",
-		Edits:    []Edit{{"background/attempt.go", "	if f.ctx.Err() != nil {", "	if false {"}},
+		Edits:    []Edit{{"background/handlercall.go", "	if f.ctx.Err() != nil {", "	if false {"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAnEndedAttemptSendsNothing"},
 	},
 	{
