@@ -2,227 +2,363 @@ package postadjudication_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/postadjudication/casestatus"
-	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts/events"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// servers are a migrated database and a Redis of one example, which has no testing.T.
-type servers struct {
-	testing.TB  // nil: testkit calls the methods below, and no other
-	databaseURL string
-	redis       asynq.RedisConnOpt
-	stops       []func()
-}
+// bank is an escrow service that pays every call, and knows its operation keys for ever.
+type bank struct{}
 
-func (s *servers) Helper()                        {}
-func (s *servers) Name() string                   { return "Example" }
-func (s *servers) Context() context.Context       { return context.Background() }
-func (s *servers) Cleanup(f func())               { s.stops = append(s.stops, f) }
-func (s *servers) Errorf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
-func (s *servers) Error(a ...any)                 { panic(fmt.Sprint(a...)) }
-func (s *servers) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
-func (s *servers) Fatal(a ...any)                 { panic(fmt.Sprint(a...)) }
+func (bank) KeyLifetime() time.Duration { return escrow.Forever }
 
-func startServers() *servers {
-	s := &servers{}
-	s.databaseURL = testkit.Migrated(s)
-	_, s.redis = testkit.Redis(s)
-	return s
-}
-
-// stop is what t.Cleanup does: the last first.
-func (s *servers) stop() {
-	for len(s.stops) > 0 {
-		last := s.stops[len(s.stops)-1]
-		s.stops = s.stops[:len(s.stops)-1]
-		last()
-	}
-}
-
-// bank is an escrow service that pays, but for accounts that are closed.
-type bank struct{ closed atomic.Bool }
-
-func (b *bank) KeyLifetime() time.Duration { return escrow.Forever }
-
-func (b *bank) Execute(_ context.Context, c escrow.Call) escrow.Answer {
-	if b.closed.Load() {
-		return escrow.Answer{Class: escrow.NotExecuted, Type: "bank.refused", Message: "account closed"}
-	}
+func (bank) Execute(_ context.Context, c escrow.Call) escrow.Answer {
 	return escrow.Answer{Class: escrow.Executed, Moved: c.Amount.Minor, Reference: "pay_1"}
 }
 
-func adjudication() postadjudication.Adjudication {
-	return postadjudication.Adjudication{Instruction: settlement.Instruction{
+// A program opens a service, executes what it or any other process submits, and follows what becomes of it.
+func Example() {
+	t := testkit.NewExample() // your program has a Postgres and a Redis of its own
+	defer t.Stop()
+	_, redis := testkit.Redis(t)
+	ctx, cancel := context.WithCancel(context.Background())
+
+	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: testkit.Migrated(t), Redis: redis, Executor: bank{}})
+	if err != nil {
+		panic(err)
+	}
+	defer svc.Close()
+	ended := make(chan error)
+	go func() { ended <- svc.Run(ctx) }()
+
+	submitted, err := svc.Submit(ctx, postadjudication.Adjudication{Instruction: settlement.Instruction{
 		Tenant: "acme", TransactionReceiptID: "txr_1", SubmissionReceiptID: "sub_1", AdjudicationID: "adj_1",
 		EscrowReference: "esc_1", Outcome: settlement.Release, Generation: 1,
 		Amount: settlement.Money{Minor: 125_00, Currency: "EUR"}, Held: settlement.Money{Minor: 200_00, Currency: "EUR"},
-	}}
-}
+	}})
+	fmt.Println(submitted.Reply, err)
 
-// work runs the workers of a service. It returns what stops them.
-func work(svc *postadjudication.Service) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- svc.Run(ctx) }()
-	return func() {
-		cancel()
-		if err := <-done; err != nil {
+	after, over := postadjudication.Position(0), false
+	for !over {
+		var page []postadjudication.Event
+		if page, after, err = svc.WaitEvents(ctx, "acme", after, 10); err != nil {
 			panic(err)
 		}
+		for _, e := range page {
+			fmt.Println(e.Type)
+			over = over || e.Type == events.RunCompleted
+		}
 	}
-}
+	c, err := svc.Case(ctx, "acme", "txr_1")
+	fmt.Println(c.Progression, c.Released, err)
 
-// await polls a case until its settlement has a status.
-func await(svc *postadjudication.Service, want settlement.Status) casestatus.Case {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for {
-		c, err := svc.Case(ctx, "acme", "txr_1")
-		if err != nil {
-			panic(err)
-		}
-		if c.Progression == want {
-			return c
-		}
-		select {
-		case <-ctx.Done():
-			panic(fmt.Sprintf("the case is %s, not %s", c.Progression, want))
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	cancel() // the runs that are not done are left to other processes
+	fmt.Println(<-ended)
+	// Output:
+	// created <nil>
+	// run.created
+	// run.started
+	// node.started
+	// node.completed
+	// run.completed
+	// settled 12500 <nil>
+	// <nil>
 }
 
 // The same adjudication may be handed over again: it is executed once.
 func ExampleService_Submit() {
-	s := startServers()
-	defer s.stop()
+	svc, stop := rig.Example() // a service that runs, on servers of its own
+	defer stop()
 	ctx := context.Background()
 
-	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: s.databaseURL, Redis: s.redis, Executor: &bank{}})
-	if err != nil {
-		panic(err)
-	}
-	defer svc.Close()
-
-	first, err := svc.Submit(ctx, adjudication())
+	adjudication := rig.Release(1) // releases 10.00 EUR for transaction txr_1 of tenant acme
+	first, err := svc.Submit(ctx, adjudication)
 	fmt.Println(first.Reply, err)
-	again, err := svc.Submit(ctx, adjudication())
-	fmt.Println(again.Reply, again.Run == first.Run, err)
+	svc.WaitSettled(1)
+	again, err := svc.Submit(ctx, adjudication)
+	fmt.Println(again.Reply, again.Reply.Accepted(), again.Run == first.Run, err)
 
-	defer work(svc)() // in any process with the same servers
-	settled := await(svc, settlement.Settled)
-	fmt.Println(settled.Progression, settled.Released)
+	adjudication.Amount.Minor-- // with another amount it is another adjudication
+	other, err := svc.Submit(ctx, adjudication)
+	fmt.Println(other.Reply, other.Reply.Accepted(), err)
 	// Output:
 	// created <nil>
-	// deduplicated true <nil>
-	// settled 12500
+	// already_executed true true <nil>
+	// case_ended false <nil>
 }
 
-// Every step of a case is a receipt.
+// Each adjudication of a batch has a result and an error of its own.
+func ExampleService_SubmitBatch() {
+	svc, stop := rig.Example()
+	defer stop()
+	ctx := context.Background()
+
+	malformed := rig.Release(2)
+	malformed.Amount.Currency = "euro"
+	submitted, errs := svc.SubmitBatch(ctx, []postadjudication.Adjudication{rig.Release(1), malformed, rig.Release(3)})
+	for i, s := range submitted {
+		fmt.Printf("%q %v\n", s.Reply, errs[i])
+	}
+	svc.WaitSettled(2)
+	status, err := svc.Status(ctx, "acme", submitted[2].Run)
+	fmt.Println(status.RetryKey, status.State, err)
+	// Output:
+	// "created" <nil>
+	// "" amount.currency is not an active ISO 4217 currency
+	// "created" <nil>
+	// txr_3:release succeeded <nil>
+}
+
+// The adjudication exists if and only if the caller's transaction commits.
+func ExampleService_SubmitTx() {
+	svc, stop := rig.Example()
+	defer stop()
+	ctx := context.Background()
+
+	tx, err := svc.DB.BeginTx(ctx, nil) // in the database of the service, READ COMMITTED
+	if err != nil {
+		panic(err)
+	}
+	defer tx.Rollback()
+	submitted, err := svc.SubmitTx(ctx, tx, rig.Release(1))
+	fmt.Println(submitted.Reply, err)
+	// Here the caller writes tables of its own.
+	_, err = svc.Case(ctx, "acme", "txr_1")
+	fmt.Println("before the commit:", errors.Is(err, refusal.ErrNotFound))
+	if err := tx.Commit(); err != nil {
+		panic(err)
+	}
+	fmt.Println("notified:", submitted.Notify(ctx)) // optional: a worker begins at once, and not with the next sweep
+
+	svc.WaitSettled(1)
+	c, err := svc.CaseByID(ctx, "acme", submitted.Case)
+	fmt.Println(c.Progression, err)
+	// Output:
+	// created <nil>
+	// before the commit: true
+	// notified: <nil>
+	// settled <nil>
+}
+
+// A task that moves no money has a family of the caller's own, with the same promises.
+func ExampleService_SubmitTask() {
+	sent := make(chan string, 1)
+	mail := postadjudication.PlainFamily{Name: "mail", Handle: func(_ context.Context, a background.Attempt) background.Result {
+		sent <- string(a.Run.Payload)
+		return background.Result{Class: background.Executed}
+	}}
+	svc, stop := rig.Example(func(c *postadjudication.Config) { c.Families = []postadjudication.PlainFamily{mail} })
+	defer stop()
+	ctx := context.Background()
+
+	task := postadjudication.Task{Tenant: "acme", Family: "mail", RetryKey: "txr_1:decided", Payload: json.RawMessage(`{"to":"ada"}`), Once: true}
+	first, err := svc.SubmitTask(ctx, task)
+	fmt.Println(first.Reply, <-sent, err)
+	svc.WaitState(first.Run, background.Succeeded)
+	again, err := svc.SubmitTask(ctx, task)
+	fmt.Println(again.Reply, err)
+
+	// A person has it done once more.
+	repeated, err := svc.As("acme", "user:ada").Cases.RunAgain(ctx, first.Run, postadjudication.Repetition{Reason: "it went to spam"})
+	fmt.Println(repeated.Reply, <-sent, err)
+	done, err := svc.Task(ctx, "acme", repeated.Run)
+	fmt.Println(done.RetryKey, err)
+	// Output:
+	// created {"to":"ada"} <nil>
+	// already_executed <nil>
+	// created {"to":"ada"} <nil>
+	// txr_1:decided <nil>
+}
+
+// Every step of a case is a receipt, and some receipts are public events.
 func ExampleService_Receipts() {
-	s := startServers()
-	defer s.stop()
+	svc, stop := rig.Example()
+	defer stop()
 	ctx := context.Background()
 
-	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: s.databaseURL, Redis: s.redis, Executor: &bank{}})
+	submitted, err := svc.Submit(ctx, rig.Release(1))
 	if err != nil {
 		panic(err)
 	}
-	defer svc.Close()
-	defer work(svc)()
+	svc.WaitSettled(1)
+	chain, err := svc.Receipts(ctx, "acme", submitted.Case, 0, 100)
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range chain {
+		public, err := events.Of(r)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Print(r.Seq, " ", r.Subtype, ":")
+		for _, e := range public {
+			fmt.Print(" ", e.Type)
+		}
+		fmt.Println()
+	}
 
-	if _, err := svc.Submit(ctx, adjudication()); err != nil {
+	// Receipts get their places in the order of events after their commit.
+	if err := svc.DrainEvents(ctx); err != nil {
 		panic(err)
 	}
-	settled := await(svc, settlement.Settled)
-	receipts, err := svc.Receipts(ctx, "acme", settled.Case, 0, 100)
-	if err != nil {
-		panic(err)
-	}
-	for _, r := range receipts {
-		fmt.Println(r.Seq, r.Subtype)
-	}
+	all, _, err := svc.Events(ctx, "acme", 0, postadjudication.MaxEvents)
+	fmt.Println(len(all), err)
+	tenants, err := svc.Tenants(ctx)
+	fmt.Println(tenants, err)
 	// Output:
-	// 1 submitted
-	// 2 attempt-started
-	// 3 attempt-succeeded
-}
-
-// An account is closed: the run dies. Its dead letter is forked once the account is open again.
-func ExampleLetters_Fork() {
-	s := startServers()
-	defer s.stop()
-	ctx := context.Background()
-
-	escrow := &bank{}
-	escrow.closed.Store(true)
-	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: s.databaseURL, Redis: s.redis, Executor: escrow})
-	if err != nil {
-		panic(err)
-	}
-	defer svc.Close()
-	defer work(svc)()
-
-	submitted, err := svc.Submit(ctx, adjudication())
-	if err != nil {
-		panic(err)
-	}
-	dead := await(svc, settlement.DisputeReady)
-	fmt.Println(dead.Runs[0].State, dead.Runs[0].Letter)
-
-	escrow.closed.Store(false)
-	letters := svc.As("acme", "user:ada").DeadLetters
-	fork := deadletter.Fork{Reason: "the account is open again"}
-	forked, err := letters.Fork(ctx, submitted.Run, fork)
-	fmt.Println(forked.State, err)
-	await(svc, settlement.Settled)
-
-	_, err = letters.Fork(ctx, submitted.Run, fork) // a dead letter has one fork at most
-	var refused *refusal.RefusedError
-	fmt.Println(errors.As(err, &refused), refused.Letter)
-	// Output:
-	// dead_lettered open
-	// pending <nil>
-	// true forked
+	// 1 submitted: run.created
+	// 2 attempt-started: run.started node.started
+	// 3 attempt-succeeded: node.completed run.completed
+	// 5 <nil>
+	// [acme] <nil>
 }
 
 // A process is called for every dead letter of any process from now on.
 func ExampleService_OnDeadLetter() {
-	s := startServers()
-	defer s.stop()
+	svc, stop := rig.Example()
+	defer stop()
 	ctx := context.Background()
-
-	escrow := &bank{}
-	escrow.closed.Store(true)
-	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: s.databaseURL, Redis: s.redis, Executor: escrow})
-	if err != nil {
-		panic(err)
-	}
-	defer svc.Close()
 
 	letters := make(chan postadjudication.DeadLetter, 1)
 	unsubscribe := svc.OnDeadLetter(func(_ context.Context, l postadjudication.DeadLetter) { letters <- l })
 	defer unsubscribe()
-	defer work(svc)()
 
-	if _, err := svc.Submit(ctx, adjudication()); err != nil {
+	svc.Escrow.Answer(rig.Refuses) // the account is closed
+	if _, err := svc.Submit(ctx, rig.Release(1)); err != nil {
 		panic(err)
 	}
 	l := <-letters
 	fmt.Println(l.RetryKey, l.Attempts, l.Error.Message)
 	// Output:
 	// txr_1:release 1 account closed
+}
+
+// What must be done about every death, whatever happens to this process, is a task of its own: it is committed
+// with the death. It may also be of a family that handles more than letters.
+func ExampleLetterHandler() {
+	paged := make(chan string, 1)
+	page := postadjudication.PlainFamily{Name: "page", Handle: func(_ context.Context, a background.Attempt) background.Result {
+		l, err := postadjudication.ReadDeadLetter(a)
+		if err != nil {
+			return background.Result{Class: background.NotExecuted, Failure: &background.Failure{Type: "no_letter", Message: err.Error()}}
+		}
+		paged <- l.Transaction + ": " + l.Error.Message
+		return background.Result{Class: background.Executed}
+	}}
+	svc, stop := rig.Example(func(c *postadjudication.Config) {
+		c.Families, c.OnDeath = []postadjudication.PlainFamily{page}, postadjudication.LetterHandler{Family: "page"}
+	})
+	defer stop()
+
+	svc.Escrow.Answer(rig.Refuses)
+	if _, err := svc.Submit(context.Background(), rig.Release(1)); err != nil {
+		panic(err)
+	}
+	fmt.Println(<-paged)
+	// Output:
+	// txr_1: account closed
+}
+
+// An HTTP API answers a repeated request with the stored response. ID makes each effect of the request exist once.
+func ExampleService_BeginRequest() {
+	svc, stop := rig.Example()
+	defer stop()
+	ctx := context.Background()
+	digest := sha256.Sum256([]byte(`POST /orders {"n":1}`))
+
+	begin := func() *postadjudication.IdempotentRequest {
+		stored, request, err := svc.BeginRequest(ctx, "acme", "key-1", digest)
+		if err != nil {
+			panic(err)
+		}
+		if stored != nil {
+			fmt.Println(stored.Status, string(stored.Body))
+		}
+		return request
+	}
+	first := begin()
+	_, _, err := svc.BeginRequest(ctx, "acme", "key-1", digest)
+	fmt.Println("meanwhile:", errors.Is(err, postadjudication.ErrRequestBusy))
+	if err := first.Interrupt(ctx); err != nil { // the outcome is not known
+		panic(err)
+	}
+	second := begin()
+	fmt.Println("repeated:", second.ID() == first.ID(), !second.FirstBegan().IsZero())
+	if err := second.Answer(ctx, postadjudication.StoredResponse{Status: 201, Body: []byte("order 1")}); err != nil {
+		panic(err)
+	}
+	begin()
+	_, _, err = svc.BeginRequest(ctx, "acme", "key-1", sha256.Sum256([]byte("another request")))
+	fmt.Println("another request:", errors.Is(err, postadjudication.ErrRequestMismatch))
+
+	_, refused, err := svc.BeginRequest(ctx, "acme", "key-2", digest)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("dropped:", refused.Drop(ctx)) // it changed nothing, and may be sent again
+	// Output:
+	// meanwhile: true
+	// repeated: true true
+	// 201 order 1
+	// another request: true
+	// dropped: <nil>
+}
+
+// An empty database is migrated once, by its owner. Afterwards any process can open it.
+func ExampleMigrate() {
+	t := testkit.NewExample()
+	defer t.Stop()
+	ctx := context.Background()
+	url := testkit.Database(t)
+
+	_, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: url})
+	fmt.Println("before:", errors.Is(err, postadjudication.ErrSchema))
+	from, to, err := postadjudication.Migrate(ctx, url)
+	fmt.Println(from, to > from, err)
+
+	// Without an Executor and a Redis a process submits and reads, and leaves the work to others.
+	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: url})
+	if err != nil {
+		panic(err)
+	}
+	defer svc.Close()
+	fmt.Println("after:", errors.Is(svc.Run(ctx), refusal.ErrNoExecutor))
+	// Output:
+	// before: true
+	// 0 true <nil>
+	// after: true
+}
+
+// A page of a process's health says whether it works, and what waits in all processes.
+func ExampleHealth() {
+	svc, stop := rig.Example()
+	defer stop()
+	ctx := context.Background()
+	svc.DeadLetter(1, rig.Refuses) // its account is closed
+
+	health := svc.Health()
+	svc.Wait("the process works", func() bool { return health.Check(ctx) == nil })
+	levels, err := health.Levels(ctx)
+	fmt.Println(levels.Runs[background.DeadLettered], levels.AtRisk, err)
+	unserved, err := health.Unserved(ctx)
+	fmt.Println(unserved, err)
+	uncalled, err := health.Uncalled(ctx)
+	fmt.Println(uncalled, err)
+	fmt.Println(health.MayRun(), health.Failover(), health.Breaches())
+	// Output:
+	// 1 map[EUR:1000] <nil>
+	// [] <nil>
+	// [] <nil>
+	// <nil> <nil> {0 0 0}
 }
