@@ -12,6 +12,8 @@
 //   - Every package has a comment that says what it promises.
 //   - Things are called by the words of the field. Words that once had a sense of their own here
 //     stand in no identifier, comment or text, of Go or of the schema.
+//   - Each public verb, a function or method that users call, is called in an example that go doc shows
+//     with its package or with postadjudication. A list names the few that need none, with the reason.
 //   - Go in the guides compiles. The journeys of the contributors' guide name files, and what to read in
 //     them, that exist: 14 files at most.
 //

@@ -47,7 +47,7 @@ func TestGoInGuidesCompiles(t *testing.T) {
 	if len(all) < 5 {
 		t.Fatalf("found %d blocks of Go in the guides", len(all))
 	}
-	exports := exportData(t)
+	exports := exportData(t, slices.Sorted(maps.Values(imported)))
 	for _, s := range all {
 		for _, problem := range compile(s, exports) {
 			t.Error(problem)
@@ -57,7 +57,7 @@ func TestGoInGuidesCompiles(t *testing.T) {
 
 func TestGoThatDoesNotCompileIsFound(t *testing.T) {
 	t.Parallel()
-	exports := exportData(t)
+	exports := exportData(t, slices.Sorted(maps.Values(imported)))
 	for _, c := range []struct{ text, want string }{
 		{"got, err := svc.Submit(ctx, adjudication)\n// got.Reply", ""},
 		{"postadjudication.Config{Executor: executor}", ""},
@@ -120,10 +120,11 @@ func blocks(file, text string) (out []snippet) {
 	return out
 }
 
-// exportData returns the files in which go keeps what packages export. It compiles what changed.
-func exportData(t *testing.T) map[string]string {
+// exportData returns the files in which go keeps what packages and those that they import export. It compiles
+// what changed.
+func exportData(t *testing.T, packages []string) map[string]string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export"}, slices.Sorted(maps.Values(imported))...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export"}, packages...)...)
 	cmd.Dir = filepath.Join("..", "..")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -141,6 +142,11 @@ func exportData(t *testing.T) map[string]string {
 		}
 		exports[p.ImportPath] = p.Export
 	}
+}
+
+// importerOf returns what imports packages from export data.
+func importerOf(set *token.FileSet, exports map[string]string) types.Importer {
+	return importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 }
 
 // compile reports what the compiler has to say of a snippet, but that it declares what it does not use.
@@ -179,7 +185,7 @@ func compile(s snippet, exports map[string]string) (problems []string) {
 		return true
 	})
 	config := types.Config{
-		Importer: importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }),
+		Importer: importerOf(set, exports),
 		Error: func(err error) {
 			if e := new(types.Error); errors.As(err, e) && !e.Soft {
 				report(set.Position(e.Pos), e.Msg)
