@@ -225,8 +225,7 @@ func (s *scenario) submitNext(act, answer string) {
 	got := s.MustSubmit(a)
 	accepted := got.Reply == postadjudication.Created
 	if act == "lost answer" {
-		accepted = s.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'submitted' AND body::json->'payload'->>'transaction_receipt_id' = $1
-			AND body::json->'payload'->>'generation' = $2`, a.TransactionReceiptID, fmt.Sprint(a.Generation)) > 0
+		accepted = s.CountReceipts(rig.Receipts{Subtype: receipts.Submitted, Payload: map[string]any{"transaction_receipt_id": a.TransactionReceiptID, "generation": a.Generation}}) > 0
 	}
 	if accepted {
 		s.accepted = append(s.accepted, a)
@@ -243,8 +242,10 @@ func (s *scenario) activeRun() (background.Run, bool) {
 
 // waitUntilIdle waits until nothing of the case can change without a new action.
 func (s *scenario) waitUntilIdle() {
-	s.WaitQuery(fmt.Sprintf("%q is at rest", s.steps), `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
-		s.target(), s.breakerOpen, s.isLate)
+	s.Wait(fmt.Sprintf("%q is at rest", s.steps), func() bool {
+		return s.QueryBool(`SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE target = $1 AND (state = 'running' OR live AND NOT $2 OR $3 AND outstanding_calls IS NOT NULL))`,
+			s.target(), s.breakerOpen, s.isLate)
+	})
 	if s.isLate { // also answers that a finding declared as not awaited
 		s.Wait("every late answer has arrived", func() bool { return s.Health().Stats().Abandoned == 0 })
 	}
@@ -283,6 +284,6 @@ func (s *scenario) countEffects() [3]int {
 	defer s.mu.Unlock()
 	return [3]int{
 		s.Count(`SELECT count(*) FROM recourse.receipts WHERE case_id IN (SELECT case_id FROM recourse.runs WHERE target = $1) AND subtype <> $2`, s.target(), string(receipts.OutOfBandChangeDetected)),
-		s.Count(`SELECT count(*) FROM recourse.runs WHERE target = $1`, s.target()), s.calls,
+		s.CountRuns(rig.Runs{Target: s.target()}), s.calls,
 	}
 }

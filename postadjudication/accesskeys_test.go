@@ -157,7 +157,7 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	if _, _, err := r.As("acme", "user:root").Keys.Rotate(ctx, rotation); !errors.As(err, &bad) || bad.Field != "prefix" {
 		t.Errorf("the successor of a revoked key: %v", err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.keys`); n != 2 {
+	if n := r.CountRows("keys"); n != 2 {
 		t.Errorf("%d keys", n)
 	}
 	r.MustAudit()
@@ -199,7 +199,7 @@ func TestAKeyThatNamesTooLittleIsRefusedNamingTheField(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.keys`); n != 0 {
+	if n := r.CountRows("keys"); n != 0 {
 		t.Errorf("%d keys", n)
 	}
 }
@@ -265,14 +265,14 @@ func TestARefusalIsToldInTheCaseIfTheTenantHasIt(t *testing.T) {
 		a := refused
 		tc.change(&a)
 		before := map[string]int{
-			"case": r.Count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
+			"case": r.CountReceipts(rig.Receipts{Case: s.Case, Subtype: receipts.Refused}),
 			"acme": len(operationLog(r, "acme", "refusals")), "other": len(operationLog(r, "other", "refusals")),
 		}
 		if err := r.RecordRefusal(ctx, a); err != nil {
 			t.Fatal(err)
 		}
 		after := map[string]int{
-			"case": r.Count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = 'refused'`, s.Case.String()),
+			"case": r.CountReceipts(rig.Receipts{Case: s.Case, Subtype: receipts.Refused}),
 			"acme": len(operationLog(r, "acme", "refusals")), "other": len(operationLog(r, "other", "refusals")),
 		}
 		before[tc.in]++
@@ -354,7 +354,7 @@ func TestARequestIsWorkedOnOnceAndItsAnswerRepeated(t *testing.T) {
 	if err := fresh.Drop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.requests`); n != 0 {
+	if n := r.CountRows("requests"); n != 0 {
 		t.Errorf("%d requests are stored", n)
 	}
 	if _, _, err := r.BeginRequest(ctx, "", "k", same); err == nil {

@@ -101,7 +101,7 @@ func TestAHoldNeedsSomebodyAReasonAndAnOpenLetter(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, paid.Run, holdReason); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
 		t.Errorf("hold of a run that succeeded: %v", err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
+	if n := r.CountRows("annotations"); n != 0 {
 		t.Errorf("%d rows of annotations", n)
 	}
 	r.MustAudit()

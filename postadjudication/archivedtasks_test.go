@@ -45,7 +45,7 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	dieTogether(r, deaths)
 	taskinspector.WaitArchived(r, d, kept, rig.OnlyQueue)
 	r.Wait("the archived tasks of the letters are kept", func() bool { return archivedSince(t, d, time.Now().Add(-30*time.Minute)) == deaths })
-	if open := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != deaths {
+	if open := r.CountLetters(background.LetterOpen); open != deaths {
 		t.Errorf("%d open letters of %d deaths", open, deaths)
 	}
 	if found := tamperingReceipts(r); found != 0 {

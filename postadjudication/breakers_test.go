@@ -16,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 var (
@@ -100,7 +101,7 @@ func untilBreaker(r *rig.Rig, state circuit.State) {
 // untilClosed waits until no circuit breaker is open.
 func untilClosed(r *rig.Rig) {
 	r.T.Helper()
-	r.WaitQuery("the circuit breakers are closed", `SELECT NOT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
+	r.WaitBreakersClosed()
 }
 
 // breakerReceipts returns the changes in the receipts of a tenant's only circuit breaker,
@@ -134,7 +135,7 @@ func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	o, n := newOutage(r), *outageOf
 	r.StartWorkers()
 	submitAll(r, 0, n/3)
-	r.WaitQuery("the work is in full swing", `SELECT count(*) >= $1 FROM recourse.cases WHERE progression = 'settled'`, n/6)
+	r.Wait("the work is in full swing", func() bool { return r.CountCases(rig.Cases{Progression: settlement.Settled}) >= n/6 })
 	o.down.Store(true)
 	over := time.AfterFunc(*outageFor, func() { o.down.Store(false) })
 	defer over.Stop()
@@ -142,8 +143,8 @@ func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	submitAll(r, n/3, n)
 	r.WaitNoneLive()
 	took := time.Since(began)
-	dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`)
-	settled := r.Count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`)
+	dead := r.CountRuns(rig.Runs{State: background.DeadLettered})
+	settled := r.CountCases(rig.Cases{Progression: settlement.Settled})
 	t.Logf("%d adjudications, down for %s: %d dead letters, %d settled, at rest after %s, %d calls while down", n, *outageFor, dead, settled, took, len(o.callsWhileDown()))
 	// Runs that are called while the breaker opens may spend their budget, on a busy machine a few more.
 	if dead > n/50 || dead+settled != n || r.Escrow.Payments() != settled {
@@ -154,7 +155,7 @@ func TestOutagePausesTheWorkAndLosesNearlyNothing(t *testing.T) {
 	if len(subtypes) < 2 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased || int(moves.Load()) != len(subtypes) {
 		t.Errorf("receipts %v, %d notified", subtypes, moves.Load())
 	}
-	r.WaitQuery("the tenant's trail records opening and closing", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE tenant = 'acme' AND recorded_opening > 0 AND recorded_closing = recorded_opening)`)
+	r.WaitBreakerRecorded(1)
 	if subtypes, causes := breakerReceipts(r, "acme"); len(subtypes)%2 != 0 || subtypes[0] != receipts.BreakerOpened || subtypes[len(subtypes)-1] != receipts.BreakerReleased {
 		t.Errorf("receipts %v %v", subtypes, causes)
 	}
@@ -172,8 +173,8 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 	r.StartWorkers()
 	submitAll(r, 0, 60)
 	untilBreaker(r, circuit.Open)
-	r.WaitQuery("every new case was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'pending') AND NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
-	before, notified := len(o.callsWhileDown()), r.Count(`SELECT sum(notification_number) FROM recourse.runs`)
+	r.WaitAllCalled()
+	before, notified := len(o.callsWhileDown()), r.TotalNotifications()
 	r.Wait("three probes without a new case", func() bool { return len(o.callsWhileDown()) >= before+3 })
 	probes := o.callsWhileDown()[before:]
 	for i := 1; i < len(probes); i++ { // without a single leader two processes would probe at the same time
@@ -181,11 +182,11 @@ func TestOneProcessProbesAnOpenBreaker(t *testing.T) {
 			t.Errorf("%s between two probes", gap)
 		}
 	}
-	if sent := r.Count(`SELECT sum(notification_number) FROM recourse.runs`) - notified; sent != 0 {
+	if sent := r.TotalNotifications() - notified; sent != 0 {
 		t.Errorf("%d notifications for paused runs", sent)
 	}
 	// Runs in flight when the breaker opens may spend their budget.
-	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'dead_lettered'`); dead > 60/10 {
+	if dead := r.CountRuns(rig.Runs{State: background.DeadLettered}); dead > 60/10 {
 		t.Errorf("%d of 60 are dead letters", dead)
 	}
 	r.Wait("both know", func() bool { return r.Health().Stats().BreakersNotClosed+other.Health().Stats().BreakersNotClosed == 2 })
@@ -233,16 +234,16 @@ func TestGoodCasesSettleBesideMoreThatAlwaysFail(t *testing.T) {
 		s := r.MustSubmit(a)
 		r.WaitState(s.Run, background.Succeeded)
 		if n == 0 {
-			if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead == bad {
+			if dead := r.CountLetters(background.LetterOpen); dead == bad {
 				t.Error("the first good one waited until the last bad one was dead")
 			}
 		}
 	}
 	r.WaitNoneLive()
-	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != bad {
+	if dead := r.CountRuns(rig.Runs{Letter: background.LetterOpen, Spent: 3}); dead != bad {
 		t.Errorf("%d letters of %d", dead, bad)
 	}
-	if settled := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); settled != good {
+	if settled := r.CountRuns(rig.Runs{State: background.Succeeded}); settled != good {
 		t.Errorf("%d settled of %d", settled, good)
 	}
 	r.MustAudit()
@@ -263,7 +264,7 @@ func TestManyThatFailWithNothingBesideWaitAndSaySo(t *testing.T) {
 	if s := r.Health().Stats(); s.StalledBreakers != 1 || s.StalledRuns != 20 {
 		t.Errorf("%+v", s)
 	}
-	r.WaitQuery("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	r.WaitNoneRunning()
 	c := r.CaseOf(rig.Release(1))
 	by := c.Runs[0].PausedBy
 	if len(by) != 1 || by[0].Tenant != postadjudication.AllTenants || by[0].Target != escrow.DefaultTarget || by[0].State != circuit.Open || by[0].Since == nil || by[0].Reason == "" || c.Runs[0].WaitsFor != casestatus.WaitsForBreaker {
@@ -290,7 +291,7 @@ func TestFewThatFailWithNothingBesideEnd(t *testing.T) {
 	r.StartWorkers()
 	submitAll(r, 0, 9)
 	r.WaitNoneLive()
-	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 9 {
+	if dead := r.CountRuns(rig.Runs{Letter: background.LetterOpen, Spent: 3}); dead != 9 {
 		t.Errorf("%d letters", dead)
 	}
 	if n := r.Count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND few_since >= opened_at - interval '1 s' AND opening > 0`); n != 1 {
@@ -320,7 +321,7 @@ func TestAFewRunsThatAlwaysHangEndBehindTheBreaker(t *testing.T) {
 		r.MustSubmit(rig.Release(n))
 	}
 	r.WaitNoneLive()
-	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND budget_spent = 3`); dead != 3 {
+	if dead := r.CountRuns(rig.Runs{Letter: background.LetterOpen, Spent: 3}); dead != 3 {
 		t.Errorf("%d open letters", dead)
 	}
 	good := rig.Release(3)
@@ -405,7 +406,7 @@ func TestPausedRunsThatCanNeitherBeCalledNorAskedAboutEnd(t *testing.T) {
 	r.StartWorkers()
 	untilBreaker(r, circuit.Open)
 	r.WaitNoneLive()
-	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open' AND reason = 'outcome_unknown'`); dead != 40 {
+	if dead := r.CountRuns(rig.Runs{Letter: background.LetterOpen, Reason: background.ReasonOutcomeUnknown}); dead != 40 {
 		t.Errorf("%d letters", dead)
 	}
 	down.Store(false)
@@ -442,14 +443,14 @@ func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	r.StartWorkers()
 	submitAll(r, 0, 30)
 	untilBreaker(r, circuit.Open)
-	r.WaitQuery("every one was called", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state IN ('pending', 'running'))`)
+	r.WaitAllCalled()
 	before := asked.Load()
 	r.Wait("lookups fail", func() bool { return asked.Load() >= before+5 })
-	dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`)
+	dead := r.CountLetters(background.LetterOpen)
 	down.Store(false)
 	r.WaitNoneLive()
 	untilClosed(r)
-	if settled := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'succeeded'`); dead > 5 || settled != 30-dead {
+	if settled := r.CountRuns(rig.Runs{State: background.Succeeded}); dead > 5 || settled != 30-dead {
 		t.Errorf("%d dead letters, %d settled of 30", dead, settled)
 	}
 }

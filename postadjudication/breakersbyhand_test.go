@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // After a release by hand, a breaker over all tenants closes by probes.
@@ -55,7 +56,7 @@ func TestABreakerOverAllTenantsIsMovedByHand(t *testing.T) {
 	}
 	r.WaitNoneLive()
 	untilClosed(r)
-	r.WaitQuery("both trails have it", `SELECT count(*) = 2 FROM recourse.circuit_breakers WHERE tenant <> '' AND recorded_opening = 1 AND recorded_closing = 1`)
+	r.WaitBreakerRecorded(2)
 	for _, tenant := range []string{"acme", "other"} {
 		if subtypes, _ := breakerReceipts(r, tenant); len(subtypes) != 2 || subtypes[1] != receipts.BreakerReleased {
 			t.Errorf("%s: %v", tenant, subtypes)
@@ -91,7 +92,7 @@ func TestABreakerOpenedByHandStaysOpenUntilAPersonReleasesIt(t *testing.T) {
 	foreign := rig.Release(99)
 	foreign.Tenant = "other"
 	r.MustSubmit(foreign)
-	r.WaitQuery("another tenant's run is executed", `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = 'other' AND progression = 'settled')`)
+	r.WaitCases(1, rig.Cases{Tenant: "other", Progression: settlement.Settled})
 	r.StopWorkers()
 	next := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
 	next.Wait("the next process knows", func() bool { return next.Health().Stats().BreakersNotClosed == 1 })

@@ -61,7 +61,7 @@ func TestWhatIsCancelledStaysCancelled(t *testing.T) {
 			t.Errorf("%+v", again)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs`) + r.Escrow.TotalCalls(); n != 1 {
+	if n := r.CountRows("runs") + r.Escrow.TotalCalls(); n != 1 {
 		t.Errorf("%d runs and calls", n)
 	}
 	other := rig.Release(1)
@@ -138,22 +138,21 @@ func TestCancelOfARunningRunIsHonouredWhenNothingMayHaveBeenPaid(t *testing.T) {
 			}
 			close(answer)
 			r.WaitNoneLive()
-			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested'`); n != 1 {
+			if n := r.CountReceipts(rig.Receipts{Subtype: receipts.CancelRequested}); n != 1 {
 				t.Errorf("%d receipts of a request to cancel", n)
 			}
-			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada' AND body::json->'payload'->>'reason' = 'the parties agreed'
-				AND run_id = $1`, s.Run.String()); n != 1 {
+			if n := r.CountReceipts(rig.Receipts{Run: s.Run, Subtype: receipts.CancelRequested, Actor: "user:ada", Payload: map[string]any{"reason": "the parties agreed"}}); n != 1 {
 				t.Errorf("%d receipts have who requested the cancel, and why", n)
 			}
 			st, err := r.Status(context.Background(), "acme", s.Run)
 			if err != nil || st.State != c.want {
 				t.Errorf("%+v, %v", st, err)
 			}
-			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancelled' AND actor = 'user:ada'`); (n == 1) != (c.want == background.Cancelled) {
+			if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Cancelled, Actor: "user:ada"}); (n == 1) != (c.want == background.Cancelled) {
 				t.Errorf("%d receipts name who cancelled", n)
 			}
 			r.MustAudit()
-			if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'cancel-requested' AND actor = 'user:ada'`); n != 1 {
+			if n := r.CountReceipts(rig.Receipts{Subtype: receipts.CancelRequested, Actor: "user:ada"}); n != 1 {
 				t.Errorf("%d receipts name who requested it", n)
 			}
 			rig.CheckAuditDetects(r, "who asked to cancel", `UPDATE recourse.runs SET cancel_by = 'user:eve'`, `UPDATE recourse.runs SET cancel_by = 'user:ada'`, "stored who asked to cancel user:eve")

@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // withClockAhead returns a machine whose clock is wrong.
@@ -88,7 +89,7 @@ func TestAClockThatIsAheadStartsNothingEarly(t *testing.T) {
 func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
-	r.WaitQuery("it has measured its clock", `SELECT count(*) = 1 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
+	r.WaitClocksMeasured(1)
 	off := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withClockAhead(-3*time.Second), func(c *postadjudication.Config) { c.Worker = "off" }).StartWorkers()
 	off.Wait("it says so", func() bool {
 		err := off.Health().Check(context.Background())
@@ -98,7 +99,7 @@ func TestAProcessWhoseClockIsOffLeavesTheWorkToOthers(t *testing.T) {
 		off.MustSubmit(rig.Release(n))
 	}
 	r.WaitNoneLive()
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'worker:off' AND subtype = 'attempt-started'`); n != 0 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.AttemptStarted, Actor: "worker:off"}); n != 0 {
 		t.Errorf("%d claims by a clock that is off", n)
 	}
 	if err := r.Health().Check(context.Background()); err != nil {

@@ -27,7 +27,7 @@ func TestCloseWaitsForSubmissions(t *testing.T) {
 		got, err = r.Submit(ctx, sharedEscrow(2))
 		submitted <- err
 	}()
-	r.WaitQuery("the submission waits", `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	r.WaitBlocked(1)
 	go func() { closed <- r.Close() }()
 	r.Wait("no submission begins", func() bool {
 		_, err := r.SubmitTask(ctx, postadjudication.Task{Tenant: "acme", Family: "none"})

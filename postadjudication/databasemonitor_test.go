@@ -39,8 +39,8 @@ func TestAWorkerThatIsOlderThanTheSchemaClaimsNothing(t *testing.T) {
 	})
 	s := r.MustSubmit(rig.Release(2))
 	r.MustNotify(s)
-	beats := r.Count(`SELECT max(beat) FROM recourse.sessions`)
-	r.Wait("it continues to beat", func() bool { return r.Count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	beats := r.Beat()
+	r.Wait("it continues to beat", func() bool { return r.Beat() > beats+3 })
 	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.State != background.Pending || st.Attempts != 0 || r.Escrow.TotalCalls() != 1 {
 		t.Errorf("%+v after %d calls, %v", st, r.Escrow.TotalCalls(), err)
 	}
@@ -60,8 +60,8 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	})
 	s := r.MustSubmit(rig.Release(1))
 	r.MustNotify(s)
-	beats := r.Count(`SELECT max(beat) FROM recourse.sessions`)
-	r.Wait("it continues to beat", func() bool { return r.Count(`SELECT max(beat) FROM recourse.sessions`) > beats+3 })
+	beats := r.Beat()
+	r.Wait("it continues to beat", func() bool { return r.Beat() > beats+3 })
 	if st := r.StatusOf(s.Run); st.State != background.Pending || st.Attempts != 0 || r.Escrow.TotalCalls() != 0 {
 		t.Errorf("%+v after %d calls", st, r.Escrow.TotalCalls())
 	}
@@ -111,7 +111,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			other.Escrow.ScriptLookups(func(c escrow.Call) escrow.Answer { answered.Store(true); return rig.NoAnswer() })
 			other.StartWorkers()
 			other.MustNotify(other.MustSubmit(rig.Release(3)))
-			other.WaitQuery("a process that opens it now executes", `SELECT EXISTS (SELECT FROM recourse.runs WHERE retry_key = 'txr_3:release' AND state = 'succeeded')`)
+			other.WaitRuns(1, rig.Runs{RetryKey: "txr_3:release", State: background.Succeeded})
 			other.Wait("it looks up unknown outcomes", answered.Load)
 			if r.Escrow.TotalCalls() != calls || asked.Load() > lookups+1 { // one may have been in flight
 				t.Errorf("%d calls and %d lookups, were %d and %d", r.Escrow.TotalCalls(), asked.Load(), calls, lookups)
@@ -152,7 +152,7 @@ func TestAStandbyIsRefusedAndAFailoverIsReported(t *testing.T) {
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	r.DeadLetters(1, 2, rig.GivesNoAnswer)
-	r.WaitQuery("it is a letter of unknown outcome", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open' AND class = 'unknown')`)
+	r.WaitRuns(1, rig.Runs{Letter: background.LetterOpen, Class: escrow.Unknown})
 	r.Wait("the timeline is recorded", func() bool { return r.Count(`SELECT timeline FROM recourse.installation`) == 1 })
 	if over := r.Health().Failover(); over != nil {
 		t.Errorf("reported without a failover: %+v", over)

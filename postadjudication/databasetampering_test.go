@@ -100,7 +100,7 @@ func (s *tamperedDatabase) drain() {
 	if err := s.Index().CatchUp(ctx); err != nil {
 		s.T.Fatal(err)
 	}
-	s.WaitQuery("all is projected", `SELECT (SELECT max(last) FROM recourse.event_log) = last FROM recourse.projected WHERE name = 'letters'`)
+	s.WaitProjected()
 }
 
 func (s *tamperedDatabase) tables() (names []string) {

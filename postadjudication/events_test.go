@@ -240,8 +240,10 @@ func TestAnotherProcessTakesOverTheSequence(t *testing.T) {
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); n != 1 {
 		t.Fatalf("%d holders", n)
 	}
-	r.WaitQuery("the lock is free", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+	r.Wait("the lock is free", func() bool {
+		return r.QueryBool(`SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	})
 	if step, err := follower.Step(ctx); err != nil || !step.Holds || step.Rows != 1 {
 		t.Fatalf("%+v, %v", step, err)
 	}

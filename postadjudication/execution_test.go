@@ -235,10 +235,10 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer { return r.Escrow.Pay(c, 1500) })
 	r.StartWorkers().MustSubmit(rig.Release(1))
 	r.WaitNoneLive()
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.ConservationBreach}); n != 1 {
 		t.Errorf("%d breach receipts", n)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.escrow_sums WHERE committed = 1500 AND held = 1000`); n != 1 {
+	if sums := r.EscrowSums("acme", rig.Release(1).EscrowReference); sums.Committed != 1500 || sums.Held != 1000 {
 		t.Error("the escrow does not show what was paid")
 	}
 	if c := r.CaseOf(rig.Release(1)); c.Excess != 500 || c.Committed != 1500 || c.Breached != 500 {
@@ -247,7 +247,7 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	if logs.FilterMessage("more was paid than was adjudicated").Len() != 1 {
 		t.Errorf("the log: %v", logs.All())
 	}
-	r.WaitQuery("the breach is recorded", `SELECT EXISTS (SELECT FROM recourse.escrows WHERE committed = 1500 AND breached = 500)`)
+	r.WaitBreached(500)
 	r.Wait("the alarm is raised", func() bool {
 		return r.Health().Breaches() == postadjudication.Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
 	})

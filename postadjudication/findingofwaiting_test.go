@@ -104,7 +104,7 @@ func TestARunPausedByABreakerTakesAFinding(t *testing.T) {
 		return rig.NoAnswer()
 	})
 	s := r.StartWorkers().MustSubmit(rig.Release(1))
-	r.WaitQuery("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
+	r.WaitPaused()
 	found := deadletter.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
 	if status, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil || status.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", status, err)

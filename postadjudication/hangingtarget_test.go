@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Few calls are lost to an escrow service that never answers, even with an executor that
@@ -30,7 +32,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	r.StartWorkers()
 	submitAll(r, 0, 100)
 	untilBreaker(r, circuit.Open)
-	r.WaitQuery("nothing runs", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE state = 'running')`)
+	r.WaitNoneRunning()
 	if b := breaker(r); b.Cause != circuit.CauseHanging || calls.Load() > 2*64+1 {
 		t.Errorf("%+v after %d calls", b, calls.Load())
 	}
@@ -41,7 +43,7 @@ func TestHangingTargetOpensTheBreaker(t *testing.T) {
 	submitAll(r, 100, 120) // probes: the other runs may all have been called before the breaker opened
 	r.WaitNoneLive()
 	untilClosed(r)
-	if dead := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); dead != 0 {
+	if dead := r.CountLetters(background.LetterOpen); dead != 0 {
 		t.Errorf("%d open letters", dead)
 	}
 	r.Wait("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
@@ -80,7 +82,7 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	r.Wait("far more hang than may", func() bool { return hung.Load() >= 3*17 && r.Health().Stats().Abandoned >= 2*17 })
 	stop()
 	feeding.Wait()
-	if opened := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'breaker-opened'`); opened != 0 {
+	if opened := r.CountReceipts(rig.Receipts{Subtype: receipts.BreakerOpened}); opened != 0 {
 		t.Errorf("%d circuit breakers opened: %+v", opened, breaker(r))
 	}
 	close(hang)

@@ -122,7 +122,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", freed.Run, rig.PaidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
 		t.Errorf("known already: %v", err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.ConservationBreach}); n != 0 {
 		t.Errorf("no more was paid than was decided, and %d receipts report a breach", n)
 	}
 	rig.CheckNoBreach(r)
@@ -146,7 +146,7 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		if c, err := r.Reconcile(context.Background(), "acme", letter.Run, much); err != nil || c.Excess != 300 || c.Released != 1300 {
 			t.Errorf("%+v, %v", c, err)
 		}
-		r.WaitQuery("the escrow is breached", `SELECT breached = 300 FROM recourse.escrows`)
+		r.WaitBreached(300)
 		r.MustAudit()
 	})
 	t.Run("an older key had reduced the reservation", func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestAPaymentAfterItsReservationWasFreedIsABreachWhenItIsTooMuch(t *testing.
 		if c, err := o.Reconcile(context.Background(), "acme", dead.Run, rig.PaidFinding); err != nil || c.Released != 1400 || c.Excess != lateMinor {
 			t.Errorf("%+v, %v", c, err)
 		}
-		o.WaitQuery("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
+		o.WaitBreached(400)
 		o.MustAudit()
 	})
 	t.Run("an earlier generation was paid in part", func(t *testing.T) {

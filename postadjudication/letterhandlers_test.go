@@ -170,7 +170,7 @@ func TestAHandlerThatFailsIsALetterAndMakesNoLoop(t *testing.T) {
 			t.Errorf("the fork of the handler: %+v", st)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 6 {
+	if n := r.CountRows("runs"); n != 6 {
 		t.Errorf("%d runs", n)
 	}
 	r.MustAudit()

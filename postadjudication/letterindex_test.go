@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // damagedList returns a letter index with missing, differing and superfluous rows.
@@ -59,7 +60,7 @@ func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	r.MustAudit()
-	r.WaitQuery("its receipts add up to what was done", `SELECT count(*) = $1 FROM recourse.letters WHERE tenant = 'acme'`, letters+20)
+	r.Wait("all letters are listed", func() bool { return r.CountRows("letters") == letters+20 })
 	report := ""
 	if err := r.DB.QueryRow(`SELECT string_agg(actor || ' ' || body, '; ') FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt' AND tenant = 'acme'`).Scan(&report); err != nil {
 		t.Fatal(err)
@@ -69,11 +70,11 @@ func TestAListThatLostRowsIsMadeAnew(t *testing.T) {
 			t.Errorf("no receipt says %q: %s", words, report)
 		}
 	}
-	receipts := r.Count(`SELECT count(*) FROM recourse.receipts`)
+	receipts := r.CountRows("receipts")
 	if done, err := rebuild(r, ctx, nil); err != nil || done.Inserted+done.Updated+done.Removed+done.FacetGroups != 0 || done.Scanned < letters {
 		t.Errorf("again: %+v, %v", done, err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts`); n != receipts {
+	if n := r.CountRows("receipts"); n != receipts {
 		t.Errorf("%d receipts although nothing changed", n-receipts)
 	}
 }
@@ -107,7 +108,7 @@ func TestARebuildThatIsStoppedIsCarriedOn(t *testing.T) {
 		}
 	}
 	r.MustAudit()
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'dead-letters-rebuilt'`); n < 2 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.DeadLettersRebuilt}); n < 2 {
 		t.Errorf("%d receipts", n)
 	}
 }

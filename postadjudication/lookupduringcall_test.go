@@ -49,7 +49,7 @@ func TestALookupSaysNothingOfACallThatWasMadeMeanwhile(t *testing.T) {
 		return a
 	})
 	s := r.StartWorkers().MustSubmit(rig.Release(1))
-	r.WaitQuery("it is paused", `SELECT state = 'scheduled' AND due_at < now() FROM recourse.runs`)
+	r.WaitPaused()
 	e.duringLookup = func() {
 		if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "found out"); err != nil {
 			t.Error(err)

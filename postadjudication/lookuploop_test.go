@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // withLookups turns the lookup loop on, at a pace that a test can wait for.
@@ -72,23 +73,21 @@ func unknownLetter(t *testing.T, change ...func(*postadjudication.Config)) (*rig
 	return r, l, s
 }
 
-func caseHead(r *rig.Rig) int { return r.Count(`SELECT last_seq FROM recourse.cases`) }
-
 // A lookup finds a payment whose answers were all lost, and closes its letter.
 func TestAPaymentIsFoundByAnotherLookup(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
-	head := caseHead(r)
-	r.WaitQuery("asked twice", `SELECT coalesce((SELECT asked >= 2 FROM recourse.lookups), false)`)
-	if now := caseHead(r); now != head {
+	head := r.Head(s.Case)
+	r.WaitAsked(2)
+	if now := r.Head(s.Case); now != head {
 		t.Errorf("answers without new information moved the head from %d to %d", head, now)
 	}
 	l.setAnswers(answerExecuted(1000))
 	r.WaitSettled(1)
-	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || caseHead(r) != head+1 {
-		t.Errorf("head %d, %+v, %v", caseHead(r), st, err)
+	if st, err := r.Status(context.Background(), "acme", s.Run); err != nil || st.Letter != background.LetterReconciled || r.Head(s.Case) != head+1 {
+		t.Errorf("head %d, %+v, %v", r.Head(s.Case), st, err)
 	}
-	r.WaitQuery("nothing is remembered of it", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
+	r.WaitLookups(0)
 	r.Wait("its lookups are counted", func() bool { return r.Health().Stats().Lookups.Closed == 1 })
 	if st := r.Health().Stats().Lookups; st.Cleared != 0 || st.Asked < 3 {
 		t.Errorf("%+v", st)
@@ -123,7 +122,7 @@ func TestALookupThatLiesOnceIsNotBelieved(t *testing.T) {
 	if st := r.Health().Stats().Lookups; st.Cleared != 0 {
 		t.Errorf("%+v", st)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Reconciled}); n != 1 {
 		t.Errorf("%d findings", n)
 	}
 }
@@ -155,13 +154,13 @@ func TestALetterIsClearedWhenItIsSaidTwice(t *testing.T) {
 func TestAnotherSumIsForAPerson(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t)
-	head := caseHead(r)
+	head := r.Head(s.Case)
 	l.setAnswers(answerExecuted(400))
-	r.WaitQuery("it waits for a person", `SELECT coalesce((SELECT waits_for = 'other_amount' FROM recourse.lookups), false)`)
+	r.WaitLookupWaits(deadletter.LookupOtherAmount)
 	asked := l.count()
 	i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run)
-	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != deadletter.LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || caseHead(r) != head {
-		t.Errorf("head %d, %+v, %v", caseHead(r), i.Lookups, err)
+	if err != nil || i.Lookups == nil || i.Lookups.WaitsFor != deadletter.LookupOtherAmount || i.Lookups.Moved != 400 || i.Lookups.NextAt != nil || r.Head(s.Case) != head {
+		t.Errorf("head %d, %+v, %v", r.Head(s.Case), i.Lookups, err)
 	}
 	if levels, err := r.Health().Levels(context.Background()); err != nil || levels.Unknown.ForPerson != 1 || levels.Unknown.ForLookup != 0 {
 		t.Errorf("%+v, %v", levels.Unknown, err)
@@ -176,8 +175,8 @@ func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 	t.Parallel()
 	r, l, s := unknownLetter(t, func(c *postadjudication.Config) { c.Executor.(*rig.Escrow).KeyLife = 0 })
 	l.setAnswers(answerAbsent)
-	r.WaitQuery("it waits for a person", `SELECT coalesce((SELECT waits_for = 'forgotten' FROM recourse.lookups), false)`)
-	if n := r.Count(`SELECT asked FROM recourse.lookups`); n != 1 {
+	r.WaitLookupWaits("forgotten")
+	if n := r.TimesAsked(); n != 1 {
 		t.Errorf("looked up %d times; a single answer of executed is believed", n)
 	}
 	if i, err := r.As("acme", "").DeadLetters.Inspect(context.Background(), s.Run); err != nil || i.Lookups == nil || i.Lookups.WaitsFor != deadletter.LookupKeyForgotten || i.Case.UnknownOpen != 1 {
@@ -209,8 +208,8 @@ func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, runs[1].Run, "in court"); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("the other is asked about thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
-	if n := r.Count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
+	r.WaitAsked(3)
+	if n := r.CountRows("lookups"); n != 1 {
 		t.Errorf("%d letters looked up", n)
 	}
 	close(answer)
@@ -235,8 +234,8 @@ func TestAFindingBeforeTheAnswerStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers <- answerExecuted(1000)
-	r.WaitQuery("it is not asked about any more", `SELECT NOT EXISTS (SELECT FROM recourse.lookups)`)
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+	r.WaitLookups(0)
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Reconciled}); n != 1 {
 		t.Errorf("%d findings", n)
 	}
 }
@@ -247,12 +246,12 @@ func TestTwoProcessesLookUpOnce(t *testing.T) {
 	slow := func(c *postadjudication.Config) { c.Lookups.FirstPause, c.Lookups.MaxPause = time.Hour, time.Hour }
 	r, l, _ := unknownLetter(t, slow, func(c *postadjudication.Config) { c.Worker = "first" })
 	second := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withLookups, slow, func(c *postadjudication.Config) { c.Worker = "second" }).StartWorkers()
-	r.WaitQuery("asked", `SELECT coalesce((SELECT asked = 1 FROM recourse.lookups), false)`)
+	r.WaitAsked(1)
 	r.StopWorkers()
 	if _, err := r.DB.Exec(`UPDATE recourse.lookups SET next_at = now()`); err != nil {
 		t.Fatal(err)
 	}
-	second.WaitQuery("the other goes on", `SELECT coalesce((SELECT asked = 2 FROM recourse.lookups), false)`)
+	second.WaitAsked(2)
 	if n := l.count() - 1; n != 2 { // and once before it became a letter
 		t.Errorf("looked up %d times", n)
 	}
@@ -274,14 +273,14 @@ func TestNothingIsLookedUpWhileTheBreakerIsOpen(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("one is asked thrice", `SELECT coalesce((SELECT max(asked) >= 3 FROM recourse.lookups), false)`)
-	if n := r.Count(`SELECT count(*) FROM recourse.lookups`); n != 1 {
+	r.WaitAsked(3)
+	if n := r.CountRows("lookups"); n != 1 {
 		t.Errorf("%d letters looked up", n)
 	}
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, "other", "over"); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("both are asked", `SELECT count(*) = 2 FROM recourse.lookups`)
+	r.WaitLookups(2)
 }
 
 // A letter whose answer can't be recorded is skipped for a while: it is not looked up in every
@@ -349,10 +348,11 @@ func manyUnknownLetters(t *testing.T, call func() escrow.Answer) *rig.Rig {
 }
 
 // untilOtherLetterLookedUp waits until one more letter, of another escrow service, is looked up.
-func untilOtherLetterLookedUp(r *rig.Rig) {
+func untilOtherLetterLookedUp(r *rig.Rig) postadjudication.Submitted {
 	r.T.Helper()
 	s := r.MustSubmit(rig.Release(1000))
-	r.WaitQuery("another letter has its turn", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, s.Run.String())
+	r.WaitAskedAbout(s.Run, 1)
+	return s
 }
 
 // Letters of an escrow service whose breaker is open, however many and however old, do not block
@@ -364,22 +364,18 @@ func TestLettersBehindAnOpenBreakerKeepNoOtherFromItsTurn(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
-	untilOtherLetterLookedUp(r)
+	s := untilOtherLetterLookedUp(r)
 	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, "other", "over"); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("all were asked about", `SELECT count(*) = $1 FROM recourse.lookups`, lettersARound+2)
+	r.WaitLookups(lettersARound + 2)
 	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, "other", "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.DB.Exec(`UPDATE recourse.lookups l SET next_at = now() - interval '1 hour' FROM recourse.runs r WHERE r.id = l.run_id AND r.target = 'other'`); err != nil {
 		t.Fatal(err)
 	}
-	var asked int
-	if err := r.DB.QueryRow(`SELECT l.asked FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`).Scan(&asked); err != nil {
-		t.Fatal(err)
-	}
-	r.WaitQuery("it is asked about again", `SELECT l.asked > $1 + 1 FROM recourse.lookups l JOIN recourse.runs r ON r.id = l.run_id WHERE r.target <> 'other'`, asked)
+	r.WaitAskedAbout(s.Run, r.TimesAskedAbout(s.Run)+2)
 }
 
 // Nor do letters whose calls have not returned.
@@ -403,5 +399,5 @@ func TestAProcessInThePlaceOfAnotherHasNoneOfItsCalls(t *testing.T) {
 	r.WaitLetter(s.Run)
 	r.StopWorkers()
 	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withLookups).StartWorkers()
-	r.WaitQuery("it is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups)`)
+	r.WaitAskedAbout(s.Run, 1)
 }

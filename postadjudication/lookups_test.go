@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -113,11 +114,10 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, b.ID, b.Hash); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("the plan is done", `SELECT state = 'done' FROM recourse.bulks`)
-	if n := r.Count(`SELECT count(*) FROM recourse.bulk_items WHERE outcome = 'refused:reconcile_first'`); n != 1 {
-		t.Errorf("lookup by a plan: %d refused", n)
+	if refused := r.WaitPlan(b.ID).Progress.Refused; refused != 1 {
+		t.Errorf("lookup by a plan: %d refused", refused)
 	}
-	if n := r.Count(`SELECT unknown_open FROM recourse.cases`); n != 1 {
+	if n := r.CaseOf(rig.Release(1)).UnknownOpen; n != 1 {
 		t.Errorf("%d unknown", n)
 	}
 	// A service whose lookups know keys for longer than it accepts them is believed.
@@ -246,7 +246,7 @@ func TestAFindingWhileACallIsOutstandingSaysThatItKnows(t *testing.T) {
 	if c, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled' AND body LIKE '%"call_outstanding":true%'`); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Reconciled, Payload: map[string]any{"call_outstanding": true}}); n != 1 {
 		t.Errorf("%d receipts confirm the outstanding call", n)
 	}
 	close(answer) // an empty answer: unknown, which the finding resolved

@@ -197,7 +197,7 @@ func TestAPaymentUnderAnOlderKeyLeavesARunThatRunsToItsWorker(t *testing.T) {
 	<-called
 	o.payOlderKey()
 	o.OtherProcess(rig.OneQueue).StartWorkers()
-	o.WaitQuery("both processes have a session", `SELECT count(*) = 2 FROM recourse.sessions WHERE abs(clock_offset_us) < 500000`)
+	o.WaitClocksMeasured(2)
 	for notification := 2; notification < 300; notification++ { // shared by the two processes
 		run := runs.AsWritten()
 		run.NotificationNumber = notification
@@ -236,7 +236,7 @@ func TestBothGenerationsPay(t *testing.T) {
 	if payloads := o.Payloads(runs, receipts.ConservationBreach); len(payloads) != 1 || payloads[0].Excess != lateMinor {
 		t.Errorf("%+v", payloads)
 	}
-	o.WaitQuery("the escrow is breached", `SELECT breached = 400 FROM recourse.escrows`)
+	o.WaitBreached(400)
 	o.MustAudit()
 }
 
@@ -261,7 +261,7 @@ func TestAnOlderGenerationThatPaysAllIsNoBreach(t *testing.T) {
 		}
 	}
 	rig.CheckNoBreach(r)
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'`); n != 0 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.ConservationBreach}); n != 0 {
 		t.Errorf("1000 of 1000 was paid, and %d receipts report a breach", n)
 	}
 	if st := r.StatusOf(waits.Run); st.Letter != background.LetterOpen || st.ReasonCode != "paid_under_older_key" {

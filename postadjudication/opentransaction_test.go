@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // inTransaction opens a caller's transaction that submits an adjudication and stays open.
@@ -87,9 +88,9 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 			t.Errorf("another tenant's submission: %s", s.Reply)
 		}
 	}
-	r.WaitQuery("the parts ended and the other tenant's settled", `SELECT count(*) FILTER (WHERE progression = 'partially-settled') = $1
-		AND count(*) FILTER (WHERE tenant = 'other' AND progression = 'settled') = $2 FROM recourse.cases`, parts, 2*others)
-	r.WaitQuery("the other tenant's letter", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'open')`)
+	r.WaitCases(parts, rig.Cases{Progression: settlement.PartiallySettled})
+	r.WaitCases(2*others, rig.Cases{Tenant: "other", Progression: settlement.Settled})
+	r.WaitRuns(1, rig.Runs{Tenant: "other", Letter: background.LetterOpen})
 	for range 10 {
 		if _, err := r.As("other", "user:ada").DeadLetters.Hold(ctx, letter.Run, "court"); err != nil {
 			t.Errorf("hold: %v", err)
@@ -102,13 +103,13 @@ func TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting(t *testing.T) 
 		t.Error(err)
 	}
 	waiting.Wait()
-	if n := r.Count(`SELECT open FROM recourse.escrow_sums WHERE reference = 'esc_shared' AND tenant = 'acme'`); n != -600*parts {
+	if n := r.EscrowSums("acme", "esc_shared").Open; n != -600*parts {
 		t.Errorf("%d is open of the held escrow, want %d", n, -600*parts)
 	}
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("the deltas are folded", `SELECT NOT EXISTS (SELECT FROM recourse.escrow_deltas)`)
+	r.WaitDeltasFolded()
 	r.WaitNoneLive()
 	r.MustAudit()
 }
@@ -131,7 +132,7 @@ func TestOneSubmissionOfAnEscrowWaitsForAnOpenTransaction(t *testing.T) {
 	go func() { all.Wait(); close(done) }()
 	most := 0
 	r.Wait("all were answered", func() bool {
-		most = max(most, r.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`))
+		most = max(most, r.Blocked())
 		select {
 		case <-done:
 			return true
@@ -163,7 +164,7 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 	}
 	free := r.MustSubmit(withTenant("other", rig.Release(100)))
 	r.StartWorkers()
-	r.WaitQuery("all are letters", `SELECT count(*) = 7 FROM recourse.runs WHERE letter = 'open'`)
+	r.WaitRuns(7, rig.Runs{Letter: background.LetterOpen})
 	tx, err := r.DB.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +187,7 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 			}
 		})
 	}
-	r.WaitQuery("the slow path is full", `SELECT count(*) >= 4 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	r.WaitBlocked(4) // the slow path is full
 	for range 10 {
 		if _, err := r.As("other", "user:ada").DeadLetters.Hold(ctx, free.Run, "court"); err != nil {
 			t.Errorf("hold: %v", err)

@@ -332,7 +332,8 @@ func TestAHeldEscrowDoesNotStopTheProcess(t *testing.T) {
 		all.Go(func() { r.MustSubmit(rig.Release(n)) })
 	}
 	all.Wait()
-	r.WaitQuery("the others settled, and the part ended", `SELECT count(*) FILTER (WHERE progression = 'settled') = 10 AND count(*) FILTER (WHERE progression = 'partially-settled') = 1 FROM recourse.cases`)
+	r.WaitCases(10, rig.Cases{Progression: settlement.Settled})
+	r.WaitCases(1, rig.Cases{Progression: settlement.PartiallySettled})
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +423,7 @@ func TestCallsOfAttemptsFarApartAreToldFromEachOther(t *testing.T) {
 	r.WaitCase("the payment is recorded", rig.Release(1), func(c casestatus.Case) bool {
 		return c.Progression == settlement.Settled && c.Released == 1000
 	})
-	r.WaitQuery("nothing is out", `SELECT outstanding_calls IS NULL FROM recourse.runs`)
+	r.WaitNoCallOut()
 	r.MustAudit()
 }
 

@@ -178,7 +178,7 @@ func TestOfManyWhoSetAPolicyOnOneVersionOneDoes(t *testing.T) {
 	if list, err := r.As("acme", "").Policies.List(context.Background()); err != nil || list[0].Policy.MaxRetryAttempts != <-won || list[0].Version != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = $1`, string(receipts.PolicyChanged)); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.PolicyChanged}); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
 	r.MustAudit()
@@ -214,7 +214,7 @@ func TestAPolicyThatMakesNoSenseIsRefused(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Policies.Set(ctx, unknown); !errors.Is(err, background.ErrUnknownFamily) {
 		t.Errorf("a family that is none: %v", err)
 	}
-	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.policies) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
+	if n := r.CountRows("policies", "receipts"); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
 	known := policyChange(4)

@@ -80,7 +80,8 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 	r.OtherProcess().StartWorkers()
 	r.WaitNoneLive()
 	for run, what := range altered {
-		if k := r.Count(`SELECT count(*) FROM recourse.runs WHERE id = $1 AND letter = 'open' AND reason = 'request_altered' AND error_type = 'request_altered' AND class = '' AND attempt_count = 0`, run.String()); k != 1 {
+		uncalled := rig.Runs{ID: run, Letter: background.LetterOpen, Reason: "request_altered", ErrorType: "request_altered"}
+		if called := (rig.Runs{ID: run, Called: true}); r.CountRuns(uncalled) != 1 || r.CountRuns(called) != 0 {
 			t.Errorf("%s: the run is not a letter with reason request_altered", what)
 		}
 	}

@@ -119,7 +119,7 @@ func TestManyRetriesAndForksAtOnceMakeOne(t *testing.T) {
 		t.Fatalf("%d forks", len(won))
 	}
 	r.WaitNoneLive()
-	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 3 {
+	if n := r.CountRows("runs"); n != 3 {
 		t.Errorf("%d runs", n)
 	}
 	r.MustAudit()

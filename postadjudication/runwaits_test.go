@@ -192,7 +192,7 @@ func TestALetterOfAFamilyThatNobodyRunsIsNotForked(t *testing.T) {
 	if _, err := other.As("acme", "user:ada").DeadLetters.Fork(ctx, s.Run, rig.ForkRequest); err != nil {
 		t.Error(err)
 	}
-	third.WaitQuery("the fork died", `SELECT count(*) = 2 FROM recourse.runs WHERE state = 'dead_lettered'`)
+	third.WaitRuns(2, rig.Runs{State: background.DeadLettered})
 	r.MustAudit()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // stallUntilClaimsAreStale starts workers while evidence can't be written, until a claim is too
@@ -19,7 +20,7 @@ func stallUntilClaimsAreStale(r *rig.Rig, lostAfter time.Duration) {
 	r.T.Helper()
 	unlock := testkit.LockTables(r.T, r.DB, `recourse.receipts IN EXCLUSIVE MODE`)
 	r.StartWorkers()
-	r.WaitQuery("a claim waits for the lock", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.receipts'::regclass AND NOT granted)`)
+	r.WaitBlockedOn("receipts")
 	<-time.After(background.MaxClaimAge(lostAfter)) // which the test is about
 	unlock()
 }
@@ -38,18 +39,18 @@ func TestAStallOfPostgresSpendsNothingAndOpensNoBreaker(t *testing.T) {
 	}
 	stallUntilClaimsAreStale(r, lostAfter)
 	r.WaitSettled(40)
-	stale := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-interrupted'`)
+	stale := r.CountReceipts(rig.Receipts{Subtype: receipts.AttemptInterrupted})
 	if stale == 0 {
 		t.Error("no claim grew old: the stall was none")
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-interrupted' AND
-		(body::json->'payload'->'error'->>'type' IS DISTINCT FROM $1 OR body::json->'payload'->>'attempt_class' IS DISTINCT FROM 'not_executed')`, background.FailureStaleClaim); n > 0 {
-		t.Errorf("%d interrupted attempts say something else", n)
+	say := map[string]any{"error": map[string]string{"type": background.FailureStaleClaim}, "attempt_class": escrow.NotExecuted}
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.AttemptInterrupted, Payload: say}); n != stale {
+		t.Errorf("%d interrupted attempts say something else", stale-n)
 	}
 	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE budget_spent > 0 OR recoveries > 0 OR letter <> ''`); n > 0 {
 		t.Errorf("%d runs spent a budget", n)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.circuit_breakers`); n > 0 {
+	if n := r.CountRows("circuit_breakers"); n > 0 {
 		t.Errorf("%d circuit breakers were opened", n)
 	}
 	if n := r.Escrow.TotalCalls(); n != runs {

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func TestFiftySubmittersMakeOneRun(t *testing.T) {
@@ -132,7 +133,7 @@ func TestAReversalOfAnEndedCaseIsRefusedWithAReceipt(t *testing.T) {
 	if found := refusals(); len(found) != 2 {
 		t.Errorf("%d refusals", len(found))
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 1 {
+	if n := r.CountRows("runs"); n != 1 {
 		t.Errorf("%d runs", n)
 	}
 	if s, err := r.RefuseLater(ctx, other, settled.Case, 24*time.Hour); err != nil || s.Reply != postadjudication.CaseEnded || len(refusals()) != 3 {
@@ -179,7 +180,7 @@ func TestARefusalInACallersTransactionIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	inTx(postadjudication.CaseEnded)
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused'`); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Refused}); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
 	r.MustAudit()
@@ -276,7 +277,7 @@ func TestSubmitTxIsWrittenIfAndOnlyIfTheCallerCommits(t *testing.T) {
 		}
 	}
 	r.WaitSettled(1)
-	if n := r.Count(`SELECT count(*) FROM recourse.cases`); n != 1 {
+	if n := r.CountRows("cases"); n != 1 {
 		t.Errorf("%d cases", n)
 	}
 	r.MustAudit()
@@ -366,7 +367,7 @@ func TestSubmitTxAnswersIsolationAsAValue(t *testing.T) {
 			t.Errorf("%s: the caller's transaction is poisoned: %v", level, err)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 0 {
+	if n := r.CountRows("runs"); n != 0 {
 		t.Errorf("%d runs", n)
 	}
 }
@@ -405,8 +406,8 @@ func TestShuffledBatchesFromFourProcessesDoNotDeadlock(t *testing.T) {
 	}
 	all.Wait()
 	first.WaitNoneLive()
-	cases := first.Count(`SELECT count(*) FROM recourse.cases`)
-	if settled := first.Count(`SELECT count(*) FROM recourse.cases WHERE progression = 'settled'`); settled != cases || cases == 0 {
+	cases := first.CountRows("cases")
+	if settled := first.CountCases(rig.Cases{Progression: settlement.Settled}); settled != cases || cases == 0 {
 		t.Errorf("%d of %d settled", settled, cases)
 	}
 	if d := first.Count(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); d != 0 {

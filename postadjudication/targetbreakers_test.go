@@ -40,13 +40,13 @@ func runRefusedByTargets(r *rig.Rig) string {
 func TestOnlyAProcessThatRunsRecordsTheBreakersOfItsTargets(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, withAliases("gold"))
-	if n := r.Count(`SELECT count(*) FROM recourse.targets`); n != 0 {
+	if n := r.CountRows("targets"); n != 0 {
 		t.Errorf("%d targets are recorded by a process that was only opened", n)
 	}
 	if b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(context.Background(), "gold", "as configured here"); err != nil || b.Target != escrow.DefaultTarget {
 		t.Errorf("%+v, %v", b, err)
 	}
-	r.StartWorkers().WaitQuery("they are recorded", `SELECT count(*) = 2 FROM recourse.targets`)
+	r.StartWorkers().Wait("they are recorded", func() bool { return r.CountRows("targets") == 2 })
 }
 
 // A process can't change the circuit breaker of targets that running processes use.
@@ -56,7 +56,7 @@ func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 	_, opt := testkit.Redis(t)
 	e := rig.NewEscrow()
 	r := rig.Join(t, url, opt, e, withTargets("gold"), func(c *postadjudication.Config) { c.Worker = "first" }).StartWorkers()
-	r.WaitQuery("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
+	r.WaitSessionCalls("gold")
 	if why := runRefusedByTargets(rig.Join(t, url, opt, e, withAliases("gold"))); !strings.Contains(why, "first") || !strings.Contains(why, "gold") {
 		t.Error(why)
 	}
@@ -75,12 +75,12 @@ func TestTheBreakerOfATargetThatIsCalledIsNotChanged(t *testing.T) {
 func TestAProcessWhoseTargetsGoByOtherBreakersClaimsNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, withTargets("gold")).StartWorkers()
-	r.WaitQuery("it shows what it calls", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE 'gold' = ANY (targets))`)
+	r.WaitSessionCalls("gold")
 	for _, to := range []string{escrow.DefaultTarget, "gold"} {
 		if _, err := r.DB.Exec(`UPDATE recourse.targets SET breaker = $1 WHERE name = 'gold'`, to); err != nil {
 			t.Fatal(err)
 		}
-		r.WaitQuery("it says whether it claims", `SELECT EXISTS (SELECT FROM recourse.sessions WHERE (barred = $1) = $2)`, background.BlockedByServers, to != "gold")
+		r.WaitBarredByServers(to != "gold")
 	}
 	r.MustSubmit(withTarget("gold", rig.Release(1)))
 	r.WaitNoneLive()
@@ -192,10 +192,10 @@ func TestABreakerIsLeftByALeaderThatProbesRunsOfItsOwn(t *testing.T) {
 		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 5 * time.Millisecond, FallbackIntervalMax: 20 * time.Millisecond, LeaderTimeout: 500 * time.Millisecond}
 	}
 	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, often).StartWorkers()
-	r.WaitQuery("it has probed all of its own", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND attempt_count > 0`)
+	r.WaitRuns(20, rig.Runs{Target: "escrow", Called: true})
 	r.MustSubmit(withTarget("gold", rig.Release(20)))
 	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withAliases("gold"), often).StartWorkers()
-	other.WaitQuery("the new case is executed", `SELECT count(*) = 1 FROM recourse.runs WHERE target = 'gold' AND state = 'succeeded'`)
+	other.WaitRuns(1, rig.Runs{Target: "gold", State: background.Succeeded})
 }
 
 // Runs that no process calls block no process, however many are before its own.
@@ -214,7 +214,7 @@ func TestABreakerIsProbedBehindRunsThatNobodyCalls(t *testing.T) {
 	o.down.Store(false)
 	rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, withBreakers).StartWorkers()
 	untilClosed(r)
-	r.WaitQuery("its own are executed", `SELECT count(*) = 20 FROM recourse.runs WHERE target = 'escrow' AND state = 'succeeded'`)
+	r.WaitRuns(20, rig.Runs{Target: "escrow", State: background.Succeeded})
 }
 
 // A breaker opened by hand by one alias of an escrow service stays open when that alias becomes
@@ -276,7 +276,7 @@ func TestABreakerPulledWhileItsTargetChangesHoldsAfterwards(t *testing.T) {
 		b, err := r.As(postadjudication.AllTenants, "ops:kim").Breakers.Open(ctx, "gold", "stop gold")
 		opened <- answer{b, err}
 	}()
-	r.WaitQuery("it waits for the change", `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'recourse.targets'::regclass AND NOT granted)`)
+	r.WaitBlockedOn("targets")
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestATargetThatIsNotConfiguredIsRefused(t *testing.T) {
 			t.Errorf("adjudication %d of a batch: %v", i, err)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`); n != 4 {
+	if n := r.CountCases(rig.Cases{Kind: "settlement"}); n != 4 {
 		t.Errorf("%d cases", n)
 	}
 	r.StartWorkers().WaitNoneLive()
@@ -152,7 +152,7 @@ func TestABreakerOpensForEveryNameOfAnEscrowServiceAtOnce(t *testing.T) {
 		r.MustSubmit(withTarget(name, rig.Release(n)))
 	}
 	r.StartWorkers()
-	r.WaitQuery("the breaker is open", `SELECT EXISTS (SELECT FROM recourse.circuit_breakers WHERE state <> 'closed')`)
+	r.WaitBreakerOpens()
 	if n := r.Count(`SELECT count(*) FROM recourse.circuit_breakers WHERE tenant = '' AND target <> $1`, escrow.DefaultTarget); n != 0 {
 		t.Errorf("%d breakers of other names", n)
 	}
@@ -225,8 +225,8 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	before.StopWorkers()
 	r := rig.Join(t, url, opt, e, withLookups).StartWorkers()
 	other := r.MustSubmit(rig.Release(2))
-	r.WaitQuery("the other letter is asked about", `SELECT EXISTS (SELECT FROM recourse.lookups WHERE run_id = $1)`, other.Run.String())
-	if n := r.Count(`SELECT count(*) FROM recourse.lookups WHERE run_id = $1`, s.Run.String()); n != 0 {
+	r.WaitAskedAbout(other.Run, 1)
+	if n := r.TimesAskedAbout(s.Run); n != 0 {
 		t.Error("it was looked up")
 	}
 	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, s.Run); !errors.Is(err, refusal.ErrTargetUnknown) {

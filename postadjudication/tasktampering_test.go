@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -11,18 +12,19 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig/taskinspector"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 func tamperingReceipts(r *rig.Rig) int {
 	r.T.Helper()
-	return r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'out-of-band-change-detected'`)
+	return r.CountReceipts(rig.Receipts{Subtype: receipts.OutOfBandChangeDetected})
 }
 
 // untilTamperingRecorded waits for the receipt that names the change of a run's task.
 func untilTamperingRecorded(r *rig.Rig, run background.RunID, what string) {
 	r.T.Helper()
-	r.WaitQuery("a receipt of "+what, `SELECT EXISTS (SELECT FROM recourse.receipts WHERE run_id = $1 AND source = 'operations'
-		AND subtype = 'out-of-band-change-detected' AND body::json -> 'payload' ->> 'reason_code' = $2)`, run.String(), what)
+	recorded := rig.Receipts{Run: run, Source: "operations", Subtype: receipts.OutOfBandChangeDetected, Payload: map[string]any{"reason_code": what}}
+	r.Wait("a receipt of "+what, func() bool { return r.CountReceipts(recorded) > 0 })
 }
 
 // archivedTask waits for a run's death and its archived task, whichever delivery that is of.
@@ -146,13 +148,13 @@ func TestDeletingTheNotificationOfADueRunIsDetectedAndItIsSentAgain(t *testing.T
 	}
 	r.StartWorkers()
 	s := r.MustNotify(r.MustSubmit(rig.Release(1)))
-	r.WaitQuery("the run is due for several sweeps", `SELECT clock_timestamp() > due_at + interval '2 s' FROM recourse.runs WHERE id = $1`, s.Run.String())
-	notification := r.Count(`SELECT notification_number FROM recourse.runs WHERE id = $1`, s.Run.String())
+	r.WaitDueSince(s.Run, 2*time.Second) // several sweeps
+	notification := r.Notifications(s.Run)
 	if err := d.DeleteTask(rig.OnlyQueue, fmt.Sprint(s.Run, ".", notification)); err != nil {
 		t.Fatal(err)
 	}
 	untilTamperingRecorded(r, s.Run, background.TaskRemoved)
-	r.WaitQuery("it is notified again", `SELECT notification_number > $2 FROM recourse.runs WHERE id = $1`, s.Run.String(), notification)
+	r.Wait("it is notified again", func() bool { return r.Notifications(s.Run) > notification })
 	if err := d.UnpauseQueue(rig.OnlyQueue); err != nil {
 		t.Fatal(err)
 	}

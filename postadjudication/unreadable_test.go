@@ -93,7 +93,7 @@ func TestTheRecoveryOfOthersSkipsAnUnreadableRun(t *testing.T) {
 	makeUnreadable(r, runs[0].Run)
 	other := rig.Join(t, r.DatabaseURL, r.Redis, r.Escrow, func(c *postadjudication.Config) { c.LostAfter = 3 * time.Second }).StartWorkers()
 	other.WaitSettled(4)
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE state = 'running'`); n != 1 || other.Health().Stats().Unreadable != 1 || other.Engine().Healthy() != nil {
+	if n := r.CountRuns(rig.Runs{State: background.Running}); n != 1 || other.Health().Stats().Unreadable != 1 || other.Engine().Healthy() != nil {
 		t.Errorf("%d still running, %d can't be read, %v", n, other.Health().Stats().Unreadable, other.Engine().Healthy())
 	}
 	makeReadable(r, runs[0].Run)

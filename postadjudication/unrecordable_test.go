@@ -24,7 +24,7 @@ func untilOthersSettle(r *rig.Rig) {
 	for n := 100; n < 110; n++ {
 		r.MustSubmit(rig.Release(n))
 	}
-	r.WaitQuery("all others settle", `SELECT count(*) = 10 FROM recourse.cases WHERE progression = 'settled' AND subject LIKE 'txr_1__'`)
+	r.WaitCases(10, rig.Cases{SubjectPrefix: "txr_10", Progression: settlement.Settled})
 	if err := r.Engine().Healthy(); err != nil || r.Health().Stats().Unrecordable == 0 {
 		r.T.Errorf("healthy %v, %d unrecordable", err, r.Health().Stats().Unrecordable)
 	}

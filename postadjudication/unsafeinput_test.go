@@ -92,7 +92,7 @@ func TestAnAdjudicationAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 	answered(postadjudication.Deduplicated)
 	r.StartWorkers().WaitNoneLive()
 	answered(postadjudication.AlreadyExecuted)
-	before := r.Count(`SELECT (SELECT count(*) FROM recourse.receipts) + (SELECT count(*) FROM recourse.runs)`)
+	before := r.CountRows("receipts", "runs")
 	for field, set := range unsafe {
 		other, higher, unknown := rig.Release(0), rig.Release(0), rig.Release(1000)
 		for _, a := range []*postadjudication.Adjudication{&other, &higher, &unknown} {
@@ -105,7 +105,7 @@ func TestAnAdjudicationAcceptedWithASecretIsNotRefusedLater(t *testing.T) {
 			checkFieldRefused(r, err, field)
 		}
 	}
-	if after := r.Count(`SELECT (SELECT count(*) FROM recourse.receipts) + (SELECT count(*) FROM recourse.runs)`); after != before {
+	if after := r.CountRows("receipts", "runs"); after != before {
 		t.Errorf("%d receipts and runs become %d", before, after)
 	}
 	malformed := sent[0]
@@ -252,7 +252,7 @@ func TestARequestThatNoReceiptCanHaveIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs`); n != 1 {
+	if n := r.CountRows("runs"); n != 1 {
 		t.Errorf("%d runs", n)
 	}
 	r.MustAudit()

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -46,7 +47,7 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 	if plan.State != bulk.Planned || plan.Items != n || plan.Ready != n || !maps.Equal(plan.Money, map[string]int64{"EUR": n * 1000}) || len(plan.Refused) != 0 || plan.Progress.Pending != n {
 		t.Errorf("%+v", plan)
 	}
-	if forked := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); forked != 0 {
+	if forked := r.CountLetters(background.LetterForked); forked != 0 {
 		t.Errorf("the plan forked %d letters", forked)
 	}
 	b := r.RunPlan(plan)
@@ -79,8 +80,7 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 // actor, names the plan.
 func checkReceiptNamesPlan(r *rig.Rig, l postadjudication.Submitted, b bulk.Plan, s receipts.Subtype) {
 	r.T.Helper()
-	n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE case_id = $1 AND subtype = $2 AND actor = 'user:bob' AND body::json->'payload'->>'bulk' = $3`,
-		l.Case.String(), string(s), b.ID)
+	n := r.CountReceipts(rig.Receipts{Case: l.Case, Subtype: s, Actor: "user:bob", Payload: map[string]any{"bulk": b.ID}})
 	if n != 1 {
 		r.T.Errorf("%d receipts %s of %s name the plan", n, s, l.Run)
 	}
@@ -145,7 +145,7 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	}
-	if left := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); left != 4 {
+	if left := r.CountLetters(background.LetterOpen); left != 4 {
 		t.Errorf("%d letters are open", left)
 	}
 	r.WaitNoneLive()
@@ -163,16 +163,16 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 	for _, step := range []struct {
 		q       bulk.Request
 		subtype receipts.Subtype
-		holds   string
+		holds   func() bool
 	}{
-		{rig.AllLetters(bulk.Hold), receipts.HoldPlaced, `SELECT count(*) = 3 FROM recourse.annotations WHERE held`},
-		{rig.AllLetters(bulk.Release), receipts.HoldReleased, `SELECT count(*) = 0 FROM recourse.annotations WHERE held`},
+		{rig.AllLetters(bulk.Hold), receipts.HoldPlaced, func() bool { return len(r.Letters(deadletter.Filter{Held: &yes})) == 3 }},
+		{rig.AllLetters(bulk.Release), receipts.HoldReleased, func() bool { return len(r.Letters(deadletter.Filter{Held: &yes})) == 0 }},
 		{func() bulk.Request {
 			q := rig.AllLetters(bulk.Mark)
 			q.Review = &yes
 			return q
-		}(), receipts.Marked, `SELECT count(*) = 3 FROM recourse.annotations WHERE manual_review_required`},
-		{rig.AllLetters(bulk.Reconcile), receipts.Reconciled, `SELECT count(*) = 3 FROM recourse.cases WHERE progression = 'settled'`},
+		}(), receipts.Marked, func() bool { return len(r.Letters(deadletter.Filter{Review: &yes})) == 3 }},
+		{rig.AllLetters(bulk.Reconcile), receipts.Reconciled, func() bool { return r.CountCases(rig.Cases{Progression: settlement.Settled}) == 3 }},
 	} {
 		b := r.RunPlan(r.MustPlan(step.q))
 		if b.Progress.Done != 3 {
@@ -181,8 +181,8 @@ func TestEveryBulkActionDoesWhatTheOneOfALetterDoes(t *testing.T) {
 		for _, l := range lost {
 			checkReceiptNamesPlan(r, l, b, step.subtype)
 		}
-		if !r.QueryBool(step.holds) {
-			t.Errorf("%s: not %s", step.q.Action, step.holds)
+		if !step.holds() {
+			t.Errorf("%s did not do it", step.q.Action)
 		}
 	}
 	gone := r.DeadLetters(3, 6, rig.Refuses)
@@ -237,7 +237,7 @@ func TestABulkPlanIsRefusedForWhatItDoesNotSay(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
+	if n := r.CountRows("bulks"); n != 0 {
 		t.Errorf("%d plans", n)
 	}
 	r.DeadLetter(1, rig.Refuses)

@@ -43,7 +43,7 @@ func TestAPlanThatIsForgottenDuringAnAuditIsNoBreak(t *testing.T) {
 	if err != nil || !a.OK() {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 0 {
+	if n := r.RowsOfPlan(idle.ID); n != 0 {
 		t.Error("the plan was not forgotten")
 	}
 	r.MustAudit()

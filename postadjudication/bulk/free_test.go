@@ -107,7 +107,7 @@ func TestReservedMoneyIsNotFreedWhileItMayMove(t *testing.T) {
 	if plan, err := r.As("acme", "user:ada").Bulk.PlanFree(ctx, rig.FreeRequest("txr_4")); !errors.As(err, &refused) || refused.Gate != refusal.GateNothingReserved {
 		t.Errorf("settled: %+v, %v", plan, err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reservation-freed'`); n != 0 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.ReservationFreed}); n != 0 {
 		t.Errorf("%d were freed", n)
 	}
 	r.WaitNoneLive()
@@ -131,7 +131,7 @@ func TestAFreeTakesALimitAndItsRefusalLeavesAReceipt(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:ada' AND body::json->'payload'->>'refused_by' = 'second_person_required'`); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.AccessRefused, Actor: "user:ada", Payload: map[string]any{"refused_by": "second_person_required"}}); n != 1 {
 		t.Errorf("%d receipts", n)
 	}
 	if b := r.RunPlan(plan); b.Progress.Done != 2 {
@@ -207,7 +207,7 @@ func TestAFreeOfATransactionThatIsNotThereSaysSo(t *testing.T) {
 	if b, err := r.As("acme", "user:ada").Bulk.PlanFree(context.Background(), rig.FreeRequest("txr_2")); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
+	if n := r.CountRows("bulks"); n != 0 {
 		t.Errorf("%d plans were stored", n)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // A plan with a condition holds the letters that a search with it finds, in order of death, and
@@ -133,7 +134,7 @@ func TestAPlanThatCouldNotScanAllLettersIsRefused(t *testing.T) {
 			t.Errorf("%+v: %v", most, err)
 		}
 	}
-	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks) + (SELECT count(*) FROM recourse.bulk_items) + (SELECT count(*) FROM recourse.bulk_counts)`); n != 0 {
+	if n := r.CountRows("bulks", "bulk_items", "bulk_counts"); n != 0 {
 		t.Errorf("%d rows are left of plans that were refused", n)
 	}
 	if plan, err := plans.PlanWithin(ctx, rig.LettersWhere(bulk.Fork, "held || can_fork"), 8, time.Hour); err != nil || plan.Items != 8 {
@@ -340,15 +341,14 @@ func TestPlansThatNobodyStartsAreForgotten(t *testing.T) {
 	r.StopWorkers()
 	ahead.Store(int64(bulk.PlanRetention - time.Minute))
 	plansNothing(r, rig.AllLetters(bulk.Fork))
-	if n := r.Count(`SELECT count(*) FROM recourse.bulks WHERE id = $1`, idle.ID); n != 1 {
+	if r.RowsOfPlan(idle.ID) == 0 {
 		t.Error("a plan was deleted too early")
 	}
 	ahead.Store(int64(bulk.PlanRetention + time.Minute))
 	if _, err := r.As("acme", "user:ada").Bulk.Plan(context.Background(), rig.AllLetters(bulk.Fork)); err == nil {
 		t.Error("a plan of nothing")
 	}
-	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks WHERE id = $1) + (SELECT count(*) FROM recourse.bulk_items WHERE bulk_id = $1)
-		+ (SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1)`, idle.ID); n != 0 {
+	if n := r.RowsOfPlan(idle.ID); n != 0 {
 		t.Errorf("%d rows are left of a plan that nobody started", n)
 	}
 	if b, err := r.As("acme", "").Bulk.Get(context.Background(), used.ID); err != nil || b.Progress.Done != 2 {
@@ -486,7 +486,7 @@ func TestARequestMakesOnePlan(t *testing.T) {
 	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.bulks) * 100 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_items) * 10 + (SELECT count(DISTINCT bulk_id) FROM recourse.bulk_counts WHERE bulk_id <> $1)`, others); n != 333 {
 		t.Errorf("plans, and plans with items and with counts: %d", n)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'bulk-changed'`); n != 3 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.BulkChanged}); n != 3 {
 		t.Errorf("%d receipts", n)
 	}
 	if n := r.Count(`SELECT count(*) FROM recourse.bulk_counts WHERE bulk_id = $1`, others); n != 1 {

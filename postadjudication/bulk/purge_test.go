@@ -183,7 +183,7 @@ func TestAPurgeOfAFamilyOfOneTenantGoesOnWhereItStopped(t *testing.T) {
 		t.Errorf("%+v, %v", b, err)
 	}
 	checkPlanReceipts(r, b, "user:ada none to planned", "user:ada planned to running", "system:bulk running to paused", "user:ada paused to running", "system:bulk running to done")
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 3 {
+	if n := r.CountRuns(rig.Runs{Tenant: "other", Letter: background.LetterOpen}); n != 3 {
 		t.Errorf("%d letters of another tenant are left", n)
 	}
 	if got := r.LetterStatus(letter); got != background.LetterOpen {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -52,7 +53,7 @@ func TestAPurgeIntoAnArchiveThatHangsIsPaused(t *testing.T) {
 	if b.Progress.Pending != 8 || !strings.Contains(b.ChangedReason, context.DeadlineExceeded.Error()) || len(away.begun) > 2 {
 		t.Errorf("%+v after %d files", b, len(away.begun))
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); n != 8 {
+	if n := r.CountLetters(background.LetterOpen); n != 8 {
 		t.Errorf("%d letters are open", n)
 	}
 	r.MustAudit()

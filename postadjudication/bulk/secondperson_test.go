@@ -33,7 +33,7 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
 	letter := r.DeadLetter(1, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() })
-	before := r.Count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String())
+	before := r.Head(letter.Case)
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, rig.PaidFinding)
 	plan := rig.PlanForSecondPerson(r, err)
 	if f := plan.Spec.Finding; plan.Action != bulk.Finding || f == nil || *f != (bulk.PlannedFinding{Class: escrow.Executed, Moved: 1000, Reference: "stmt-7", Transaction: rig.Release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != 1000 {
@@ -43,7 +43,7 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) || second.Because == "" {
 		t.Errorf("the author starts it: %v", err)
 	}
-	if now := r.Count(`SELECT last_seq FROM recourse.cases WHERE id = $1`, letter.Case.String()); now != before {
+	if now := r.Head(letter.Case); now != before {
 		t.Errorf("the case has %d receipts, and had %d", now, before)
 	}
 	if b := r.RunPlan(plan); b.Progress.Done != 1 || b.People != 2 || !b.SelfDeclared {
@@ -99,7 +99,7 @@ func TestAFindingThatMakesNoSenseIsNotPlanned(t *testing.T) {
 	if _, err := r.As("other", "user:ada").Bulk.PlanFinding(ctx, letter.Run, rig.PaidFinding); !errors.Is(err, refusal.ErrNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.bulks`); n != 0 {
+	if n := r.CountRows("bulks"); n != 0 {
 		t.Errorf("%d plans", n)
 	}
 }
@@ -162,10 +162,10 @@ func TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner(t *testing.T) {
 	close(start)
 	all.Wait()
 	r.WaitPlan(plan.ID)
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'reconciled'`); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Reconciled}); n != 1 {
 		t.Errorf("%d findings are recorded", n)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'bulk-changed' AND body::json->'payload'->>'changes' = 'planned to running'`); n != 1 {
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.BulkChanged, Payload: map[string]any{"changes": "planned to running"}}); n != 1 {
 		t.Errorf("it was started %d times", n)
 	}
 	r.MustAudit()

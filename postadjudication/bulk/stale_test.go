@@ -289,7 +289,7 @@ func TestAFindingWaitsForTheEndOfACall(t *testing.T) {
 		}
 		plans = append(plans, plan)
 	}
-	r.WaitQuery("all are called", `SELECT count(*) = $1 FROM recourse.runs WHERE state = 'running'`, len(plans))
+	r.WaitRuns(len(plans), rig.Runs{State: background.Running})
 	for _, plan := range plans {
 		if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 			t.Fatal(err)

@@ -33,8 +33,10 @@ func checkBulkState(r *rig.Rig, b bulk.Plan, err error, state bulk.State) bulk.P
 // untilNoPlanLocked waits until no process holds the lock of a plan.
 func untilNoPlanLocked(r *rig.Rig) {
 	r.T.Helper()
-	r.WaitQuery("nobody works on a plan", `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988
+	r.Wait("nobody works on a plan", func() bool {
+		return r.QueryBool(`SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1919119988
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	})
 }
 
 func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
@@ -51,7 +53,7 @@ func TestAPausedPlanStandsStillAndGoesOnWhereItStopped(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	r.WaitPlanned("something is done", plan.ID, func(b bulk.Plan) bool { return b.Progress.Done > 0 })
 	b, err := r.As("acme", "user:cem").Bulk.Pause(ctx, plan.ID, "the bank asks")
 	checkBulkState(r, b, err, bulk.Paused)
 	if b.ChangedBy != "user:cem" || b.ChangedReason != "the bank asks" || b.ChangedAt == nil || b.EndedAt != nil {
@@ -95,16 +97,16 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil {
 		t.Fatal(err)
 	}
-	r.WaitQuery("something is done", `SELECT EXISTS (SELECT FROM recourse.bulk_items WHERE outcome = 'done')`)
+	r.WaitPlanned("something is done", plan.ID, func(b bulk.Plan) bool { return b.Progress.Done > 0 })
 	b, err := r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "not these")
 	if checkBulkState(r, b, err, bulk.Cancelled); b.EndedAt == nil {
 		t.Errorf("%+v", b)
 	}
-	r.WaitQuery("it is settled", `SELECT bool_and(settled) FROM recourse.bulks`)
+	r.WaitPlansSettled()
 	untilNoPlanLocked(r)
 	b, err = r.As("acme", "user:cem").Bulk.Cancel(ctx, plan.ID, "again")
 	p := checkBulkState(r, b, err, bulk.Cancelled).Progress
-	forks := r.Count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`)
+	forks := r.CountForks()
 	if p.Done != int64(forks) || p.Pending != int64(n-forks) || p.Pending == 0 {
 		t.Errorf("%+v of %d forks", p, forks)
 	}
@@ -174,7 +176,7 @@ func TestAPlanThatWasTamperedWithIsStale(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, other.Hash); plan.Hash == other.Hash || !errors.As(err, &wrong) {
 		t.Errorf("by the hash of another plan: %v", err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'forked'`); n != 1 {
+	if n := r.CountLetters(background.LetterForked); n != 1 {
 		t.Errorf("%d letters were forked", n)
 	}
 }
@@ -197,7 +199,7 @@ func TestTheForkOfAPlanHasAlwaysTheSameID(t *testing.T) {
 			t.Errorf("%s is of %s, not %s", id, at, b.StartedAt)
 		}
 	}
-	if one == other || r.Count(`SELECT count(*) FROM recourse.runs WHERE id IN ($1, $2) AND parent_id IS NOT NULL`, one.String(), other.String()) != 2 {
+	if one == other || r.CountRuns(rig.Runs{ID: one, Forks: true})+r.CountRuns(rig.Runs{ID: other, Forks: true}) != 2 {
 		t.Error("the forks are not those of plan and letter")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // startedPlan is a running plan while no process runs plans.
@@ -50,8 +51,11 @@ func TestManyWhoWorkOnOnePlanDoEverythingOnce(t *testing.T) {
 			if b.Progress.Done != n {
 				t.Errorf("%+v", b.Progress)
 			}
-			if got := r.Count(`SELECT count(*) FROM recourse.receipts WHERE actor = 'user:bob' AND body::json->'payload'->>'bulk' = $1
-				AND subtype IN ('manual-retry-requested', 'purged', 'hold-placed')`, plan.ID); got != n {
+			got := 0
+			for _, subtype := range []receipts.Subtype{receipts.ManualRetryRequested, receipts.Purged, receipts.HoldPlaced} {
+				got += r.CountReceipts(rig.Receipts{Actor: "user:bob", Subtype: subtype, Payload: map[string]any{"bulk": plan.ID}})
+			}
+			if got != n {
 				t.Errorf("%d receipts of %d letters", got, n)
 			}
 			checkPlanReceipts(r, plan, "user:ada none to planned", "user:bob planned to running", "system:bulk running to done")

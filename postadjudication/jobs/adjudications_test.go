@@ -161,7 +161,7 @@ func TestAQueueThatCannotBeIsRefused(t *testing.T) {
 	if _, err := postadjudication.Open(context.Background(), postadjudication.Config{DatabaseURL: f.DatabaseURL, Executor: f.Escrow, Targets: []postadjudication.Target{{Name: "queue:a"}}}); err == nil {
 		t.Error("a target that begins with queue: could be configured")
 	}
-	if n := f.Count(`SELECT count(*) FROM recourse.runs`); n != 0 {
+	if n := f.CountRows("runs"); n != 0 {
 		t.Errorf("%d runs", n)
 	}
 }

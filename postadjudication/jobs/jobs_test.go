@@ -239,7 +239,7 @@ func TestAJobIsCancelledWhereverItIs(t *testing.T) {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}
-	if n := f.Count(`SELECT count(*) FROM recourse.leases`); n != 0 {
+	if n := f.CountRows("leases"); n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
 	f.MustAudit()
@@ -330,7 +330,7 @@ func TestALeaseEndsByTheEnvelopeOfItsJob(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	f.mustFetch(slow)
-	f.Wait("the leases end", func() bool { return f.Count(`SELECT count(*) FROM recourse.leases`) == 0 })
+	f.Wait("the leases end", func() bool { return f.CountRows("leases") == 0 })
 	for id, failure := range map[string]string{silent.ID: "visibility_timeout", slow.ID: "timeout"} {
 		s := f.mustFind(id)
 		if s.State != background.Scheduled || len(s.Failures) != 1 || s.Failures[0].Type != failure || s.Attempt != 1 {
@@ -413,7 +413,7 @@ func TestABadJobIsRefused(t *testing.T) {
 	if _, err := f.Enqueue(context.Background(), secret); err == nil {
 		t.Error("a secret is taken")
 	}
-	if n := f.Count(`SELECT count(*) FROM recourse.runs`); n != 0 {
+	if n := f.CountRows("runs"); n != 0 {
 		t.Errorf("%d runs", n)
 	}
 }

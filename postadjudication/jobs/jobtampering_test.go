@@ -103,7 +103,7 @@ func TestARetryWaitsForTheLockOfItsFingerprint(t *testing.T) {
 		_, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, again)
 		retried <- err
 	}()
-	f.WaitQuery("the retry waits for the lock", `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`)
+	f.WaitBlockedOnAdvisory()
 	select {
 	case err := <-retried:
 		t.Errorf("the retry did not wait: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -326,7 +327,7 @@ func TestARepeatedFetchGetsTheSameLeases(t *testing.T) {
 	if left := fetch(f, 1); len(left) != 1 || left[0] != first[1] {
 		t.Errorf("after an ack: %v", left)
 	}
-	if n := f.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'attempt-started'`); n != 3 {
+	if n := f.CountReceipts(rig.Receipts{Subtype: receipts.AttemptStarted}); n != 3 {
 		t.Errorf("%d attempts", n)
 	}
 }

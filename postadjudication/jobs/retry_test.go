@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -181,7 +182,7 @@ func TestADeletedJobIsNotFoundAndItsIdStaysTaken(t *testing.T) {
 	if _, err := f.Enqueue(ctx, newJob(func(j *jobs.Job) { j.ID = dead.ID })); !errors.As(err, &duplicate) {
 		t.Error(err)
 	}
-	if n := f.Count(`SELECT count(*) FROM recourse.runs WHERE payload IS NOT NULL`); n != 0 {
+	if n := f.CountRuns(rig.Runs{WithPayload: true}); n != 0 {
 		t.Error("the envelope is kept")
 	}
 	f.wantSubtypes(dead, receipts.Submitted, receipts.AttemptStarted, receipts.DeadLettered, receipts.Purged)

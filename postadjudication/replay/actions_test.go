@@ -7,8 +7,10 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // pageFor reads letters as a rule does before it changes them.
@@ -33,12 +35,10 @@ func TestTheReplaysOfAPageShareACommit(t *testing.T) {
 	r.DeadLetters(0, n, rig.Refuses)
 	r.MustSetRule(rig.ReplayRule(1))
 	r.MustApplyRules(replay.Report{Rules: 1, Replayed: n})
-	if commits := r.Count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'replayed'`); commits != 1 {
+	if commits := commitsOf(r, receipts.Replayed); commits != 1 {
 		t.Errorf("%d commits", commits)
 	}
-	if !r.QueryBool(countedOnceSQL) {
-		t.Error("the counts are not what the receipts say")
-	}
+	checkCountedOnce(r)
 	r.WaitNoneLive()
 	if calls := r.Escrow.TotalCalls(); calls != 2*n {
 		t.Errorf("%d calls of %d letters, each tried again", calls, n)
@@ -57,10 +57,10 @@ func TestTheMarksOfAPageShareACommit(t *testing.T) {
 	q.Rule.MaxReplays, q.Rule.Mark = 0, &replay.Mark{Review: &yes, Reason: "a person looks at refusals"}
 	r.MustSetRule(q)
 	r.MustApplyRules(replay.Report{Rules: 1, Marked: n})
-	if commits := r.Count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = 'marked'`); commits != 1 {
+	if commits := commitsOf(r, receipts.Marked); commits != 1 {
 		t.Errorf("%d commits", commits)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.annotations WHERE manual_review_required`); n != 12 {
+	if n := len(r.Letters(deadletter.Filter{Review: &yes})); n != 12 {
 		t.Errorf("%d letters are marked", n)
 	}
 	r.MustAudit()
@@ -113,7 +113,7 @@ func TestAChangedRuleMovesNoPage(t *testing.T) {
 	if replayed, marked, err := page.Apply(context.Background(), page.Letters); err != nil || replayed != 0 || marked != 0 {
 		t.Errorf("%d replayed, %d marked, %v", replayed, marked, err)
 	}
-	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.rule_replays) + (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL)`); n != 0 {
+	if n := r.CountRows("rule_replays") + r.CountForks(); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
 	r.MustAudit()
@@ -140,7 +140,7 @@ func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 	if replayed, _, err := page.Apply(ctx, page.Letters); err == nil || replayed != 0 {
 		t.Errorf("all fail: %d, %v", replayed, err)
 	}
-	if forks := r.Count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != 0 {
+	if forks := r.CountForks(); forks != 0 {
 		t.Errorf("%d forks are left", forks)
 	}
 	bad := page.Letters[7].Run.ID
@@ -152,9 +152,7 @@ func TestALetterThatCannotBeReplayedHindersNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.MustApplyRules(replay.Report{Rules: 1, Replayed: 1})
-	if !r.QueryBool(countedOnceSQL) {
-		t.Error("the counts are not what the receipts say")
-	}
+	checkCountedOnce(r)
 	r.WaitNoneLive()
 	r.MustAudit()
 }

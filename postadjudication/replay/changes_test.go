@@ -29,7 +29,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	if _, err := r.As("acme", "user:bob").DeadLetters.Hold(ctx, letters[0].Run, "a court asks"); err != nil {
 		t.Fatal(err)
 	}
-	before := r.Count(`SELECT count(*) FROM recourse.receipts`)
+	before := r.CountRows("receipts")
 	rule := rig.ReplayRule(1).Rule
 	rule.Enabled = false
 	trial, err := r.As("acme", "").Rules.Try(ctx, rule)
@@ -46,7 +46,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	if trial, err = r.As("other", "").Rules.Try(ctx, rule); err != nil || trial.Matched != 0 || trial.Ready != 0 {
 		t.Errorf("%+v, %v", trial, err)
 	}
-	if after := r.Count(`SELECT count(*) FROM recourse.receipts`); after != before || r.Count(`SELECT count(*) FROM recourse.rules`) != 0 {
+	if after := r.CountRows("receipts"); after != before || r.CountRows("rules") != 0 {
 		t.Errorf("%d receipts, %d before", after, before)
 	}
 	r.MustSetRule(rig.ReplayRule(1))
@@ -162,7 +162,7 @@ func TestOfManyWhoSetARuleAtOnceOneDoes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.rules`); ok != 1 || n != journal.MaxRules {
+	if n := r.CountRows("rules"); ok != 1 || n != journal.MaxRules {
 		t.Errorf("%d were made, there are %d", ok, n)
 	}
 	r.MustSetRule(rig.ReplayRule(7)) // an existing rule can be changed

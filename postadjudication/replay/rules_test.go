@@ -64,7 +64,7 @@ func TestARuleThatMakesNoSenseIsRefused(t *testing.T) {
 			t.Errorf("a trial, %s: %v", field, err)
 		}
 	}
-	if n := r.Count(`SELECT (SELECT count(*) FROM recourse.rules) + (SELECT count(*) FROM recourse.receipts)`); n != 0 {
+	if n := r.CountRows("rules", "receipts"); n != 0 {
 		t.Errorf("%d rows were left", n)
 	}
 	var wrong *refusal.FieldError

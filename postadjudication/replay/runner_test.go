@@ -18,6 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -65,9 +66,11 @@ func TestARuleReplaysWhatItIsForAndNothingElse(t *testing.T) {
 				t.Errorf("%+v", st.RuleReplays)
 			}
 		}
-		if n := r.Count(`SELECT count(*) FROM recourse.receipts WHERE run_id = $1 AND actor = 'rule:refused-later' AND subtype IN ('replayed', 'manual-retry-requested')
-			AND body::json->'payload'->>'new_run' = $2 AND body::json->'payload'->>'reason' = 'replay 1 of 3 by rule refused-later, version 2: the bank is slow on mondays'`, l.Run.String(), line.Newest.String()); n != 2 {
-			t.Errorf("%d receipts name the rule and the fork", n)
+		named := map[string]any{"new_run": line.Newest.String(), "reason": "replay 1 of 3 by rule refused-later, version 2: the bank is slow on mondays"}
+		for _, subtype := range []receipts.Subtype{receipts.Replayed, receipts.ManualRetryRequested} {
+			if n := r.CountReceipts(rig.Receipts{Run: l.Run, Actor: "rule:refused-later", Subtype: subtype, Payload: named}); n != 1 {
+				t.Errorf("%d receipts %s name the rule and the fork", n, subtype)
+			}
 		}
 	}
 	for _, l := range kept {
@@ -190,12 +193,10 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 	if total != n {
 		t.Errorf("%d replays are reported", total)
 	}
-	if forks := r.Count(`SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL`); forks != n {
+	if forks := r.CountForks(); forks != n {
 		t.Errorf("%d forks of %d letters", forks, n)
 	}
-	if !r.QueryBool(countedOnceSQL) {
-		t.Error("the counts are not what the receipts say")
-	}
+	checkCountedOnce(r)
 	r.MustAudit()
 }
 
@@ -203,6 +204,20 @@ func TestManyProcessesAtOnceReplayALetterOnce(t *testing.T) {
 const countedOnceSQL = `SELECT NOT EXISTS (SELECT FROM recourse.rule_replays c JOIN recourse.runs r ON r.id = c.root
 	WHERE c.replays <> (SELECT count(*) FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.subtype = 'replayed' AND e.actor = 'rule:' || c.rule))
 	AND (SELECT coalesce(sum(replays), 0) FROM recourse.rule_replays) = (SELECT count(*) FROM recourse.receipts WHERE subtype = 'replayed')`
+
+// checkCountedOnce checks that the counts of replays are what the receipts say.
+func checkCountedOnce(r *rig.Rig) {
+	r.T.Helper()
+	if !r.QueryBool(countedOnceSQL) {
+		r.T.Error("the counts are not what the receipts say")
+	}
+}
+
+// commitsOf returns in how many commits the receipts of a subtype were written.
+func commitsOf(r *rig.Rig, s receipts.Subtype) int {
+	r.T.Helper()
+	return r.Count(`SELECT count(DISTINCT xmin::text) FROM recourse.receipts WHERE subtype = $1`, string(s))
+}
 
 // A change between the decision and the commit makes the commit fail, and nothing of it
 // remains.
@@ -225,7 +240,7 @@ func TestWhatChangesMeanwhileKeepsARuleFromALetter(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if n := r.Count(`SELECT (SELECT count(*) FROM recourse.runs WHERE parent_id IS NOT NULL) + (SELECT count(*) FROM recourse.receipts WHERE actor LIKE 'rule:%')`); n != 0 {
+		if n := r.CountForks() + r.CountReceipts(rig.Receipts{ActorPrefix: "rule:"}); n != 0 {
 			t.Errorf("%s: %d rows were left", what, n)
 		}
 	}
@@ -283,18 +298,16 @@ func TestARuleThatWasSwitchedOffIsStillAtOnce(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
-	r.WaitQuery("it has begun", `SELECT count(*) > 5 FROM recourse.rule_replays`)
+	r.Wait("it has begun", func() bool { return r.CountRows("rule_replays") > 5 })
 	off := rig.ReplayRule(1)
 	off.Rule.Enabled = false
 	r.MustSetRule(off)
-	then := r.Count(`SELECT count(*) FROM recourse.rule_replays`)
+	then := r.CountRows("rule_replays")
 	all.Wait()
-	if now := r.Count(`SELECT count(*) FROM recourse.rule_replays`); now != then {
+	if now := r.CountRows("rule_replays"); now != then {
 		t.Errorf("%d replays when the rule was off, %d later", then, now)
 	}
-	if !r.QueryBool(countedOnceSQL) {
-		t.Error("the counts are not what the receipts say")
-	}
+	checkCountedOnce(r)
 	r.WaitNoneLive()
 	r.MustAudit()
 }
@@ -422,8 +435,9 @@ func TestRunAppliesRulesByItself(t *testing.T) {
 		r.MustSubmit(rig.Release(i))
 	}
 	r.WaitSettled(n)
-	if !r.QueryBool(countedOnceSQL) || r.Count(`SELECT sum(replays) FROM recourse.rule_replays`) != 2*n {
-		t.Error("the counts are not what the receipts say")
+	checkCountedOnce(r)
+	if counted := r.CountReceipts(rig.Receipts{Subtype: receipts.Replayed}); counted != 2*n {
+		t.Errorf("%d replays are counted", counted)
 	}
 	r.MustAudit()
 }

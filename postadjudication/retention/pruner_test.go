@@ -68,7 +68,7 @@ func TestALetterIsAnnouncedArchivedAndPurged(t *testing.T) {
 		info, err := taskinspector.New(r).GetTaskInfo(rig.OnlyQueue, letter.Run.String()+".1")
 		return errors.Is(err, asynq.ErrTaskNotFound) || err == nil && info.State != asynq.TaskStateArchived
 	})
-	if n := r.Count(`SELECT count(*) FROM recourse.annotations`); n != 0 {
+	if n := r.CountRows("annotations"); n != 0 {
 		t.Errorf("%d rows of annotations", n)
 	}
 	r.MustAudit()
@@ -153,7 +153,7 @@ func TestWithoutAnArchiveMoneyStaysAndTasksGo(t *testing.T) {
 	if d, err := r.As("acme", "").DeadLetters.Annotations(context.Background(), letter.Run); err != nil || d.ExpiresAt == nil {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE payload IS NULL AND id = $1`, task.Run.String()); n != 1 {
+	if r.CountRuns(rig.Runs{ID: task.Run}) != 1 || r.CountRuns(rig.Runs{ID: task.Run, WithPayload: true}) != 0 {
 		t.Error("the payload of a purged task was not removed")
 	}
 	if payloads := r.Payloads(task, receipts.RetentionExpired); len(payloads) != 1 || payloads[0].Archive != "" {
@@ -198,7 +198,7 @@ func TestTheNewestOfEachTenantAreKeptByCount(t *testing.T) {
 			t.Errorf("letter %d is %s, %v", i, st.Letter, err)
 		}
 	}
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE tenant = 'other' AND letter = 'open'`); n != 2 {
+	if n := r.CountRuns(rig.Runs{Tenant: "other", Letter: background.LetterOpen}); n != 2 {
 		t.Errorf("%d letters of another tenant are left", n)
 	}
 	if payloads := r.Payloads(mine[0], receipts.RetentionExpired); len(payloads) != 1 || payloads[0].ReasonCode != "max_count" {
@@ -253,7 +253,7 @@ func TestLettersRetriedDuringARoundLeaveOthersWithinTheCount(t *testing.T) {
 		}
 	})
 	p.MustPrune(retention.Report{Pruned: page})
-	if n := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); n != letters-page-kept {
+	if n := r.CountLetters(background.LetterOpen); n != letters-page-kept {
 		t.Errorf("%d letters are kept", n)
 	}
 	r.MustAudit()
@@ -292,7 +292,7 @@ func TestADeathBetweenArchiveAndJournalLosesNothing(t *testing.T) {
 		if _, err := k.Prune(context.Background()); !errors.Is(err, errCrashed) {
 			t.Fatalf("%v", err)
 		}
-		if open := r.Count(`SELECT count(*) FROM recourse.runs WHERE letter = 'open'`); open != n {
+		if open := r.CountLetters(background.LetterOpen); open != n {
 			t.Fatalf("%d letters are open", open)
 		}
 	}
@@ -350,10 +350,10 @@ func TestPrunersThatMeetTakeEachLetterOnce(t *testing.T) {
 	if err != nil || sum+rest.Pruned != n {
 		t.Errorf("%d and %+v, %v", sum, rest, err)
 	}
-	if found := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-expired'`); found != n {
+	if found := r.CountReceipts(rig.Receipts{Subtype: receipts.RetentionExpired}); found != n {
 		t.Errorf("%d receipts", found)
 	}
-	if found := r.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'retention-ending'`); found != n {
+	if found := r.CountReceipts(rig.Receipts{Subtype: receipts.RetentionEnding}); found != n {
 		t.Errorf("%d announcements", found)
 	}
 	if kept := a.ArchivedLetters("acme", postadjudication.Family); len(kept) != n {
@@ -387,9 +387,9 @@ func TestRunPrunesByItself(t *testing.T) {
 		c.Sweep = 50 * time.Millisecond
 	}).At(181 * day)
 	k.StartWorkers()
-	r.WaitQuery("the end is announced", `SELECT EXISTS (SELECT FROM recourse.annotations WHERE ends_at IS NOT NULL)`)
+	r.WaitRetentionEnds()
 	k.At(189 * day)
-	r.WaitQuery("the letter is purged", `SELECT EXISTS (SELECT FROM recourse.runs WHERE letter = 'purged')`)
+	r.WaitRuns(1, rig.Runs{Letter: background.LetterPurged})
 	k.StopWorkers()
 	r.MustAudit()
 }
@@ -402,7 +402,7 @@ func TestTheFirstRoundDoesNotWaitForTheInterval(t *testing.T) {
 	r.DeadLetter(1, rig.Refuses)
 	k := r.NewPruner(rig.WithArchive(t), func(c *postadjudication.Config) { c.PruneEvery = 24 * time.Hour }).At(181 * day)
 	k.StartWorkers()
-	r.WaitQuery("the end is announced", `SELECT EXISTS (SELECT FROM recourse.annotations WHERE ends_at IS NOT NULL)`)
+	r.WaitRetentionEnds()
 	k.StopWorkers()
 	r.MustAudit()
 }

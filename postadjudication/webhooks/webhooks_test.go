@@ -21,6 +21,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/receipts/events"
 )
 
@@ -69,7 +70,7 @@ func TestBadWebhooksAreRefused(t *testing.T) {
 	if all, err := f.List(context.Background()); err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if n := f.Count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'webhook-changed'`); n != 0 {
+	if n := f.CountReceipts(rig.Receipts{Subtype: receipts.WebhookChanged}); n != 0 {
 		t.Errorf("%d receipts", n)
 	}
 }

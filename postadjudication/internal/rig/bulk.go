@@ -32,7 +32,7 @@ func (r *Rig) RunPlan(b bulk.Plan) bulk.Plan {
 // WaitPlan waits until a plan is done, checks its counts against its items, and returns it.
 func (r *Rig) WaitPlan(id uuid.UUID) bulk.Plan {
 	r.T.Helper()
-	r.WaitQuery("the plan is done", `SELECT state = 'done' FROM recourse.bulks WHERE id = $1`, id)
+	r.WaitPlanned("the plan is done", id, func(b bulk.Plan) bool { return b.State == bulk.Done })
 	b, err := r.As("acme", "").Bulk.Get(context.Background(), id)
 	if err != nil {
 		r.T.Fatal(err)

@@ -19,8 +19,9 @@
 //
 // # Waiting
 //
-// A test waits by the Wait methods: each names a condition, asks the service until it holds, and
-// fails the test after two minutes. WaitQuery is for what only the database tells.
+// A test waits by the Wait methods: each names a condition, asks the service or the database until
+// it holds, and fails the test after two minutes. The Count methods say how much the database has of
+// all tenants. SQL in a test is for tampering, locks and what one test only asks.
 //
 // # The end
 //

@@ -56,7 +56,7 @@ func Join(t testing.TB, url string, redis asynq.RedisConnOpt, e *Escrow, change 
 	if r.DB, err = sql.Open("postgres", testkit.Owner(t, url)); err != nil {
 		t.Fatal(err)
 	}
-	r.Waits = Waits{t, r.Service, r.DB}
+	r.Waits = Waits{StoredWaits{Stored{t, r.DB}}, r.Service}
 	t.Cleanup(func() {
 		r.StopWorkers()
 		if err := r.Close(); err != nil {
@@ -163,22 +163,4 @@ func (r *Rig) Payloads(of postadjudication.Submitted, subtype receipts.Subtype) 
 		out = append(out, p)
 	}
 	return out
-}
-
-// Count returns the number that a query returns.
-func (r *Rig) Count(query string, args ...any) (n int) {
-	r.T.Helper()
-	if err := r.DB.QueryRow(query, args...).Scan(&n); err != nil {
-		r.T.Fatal(err)
-	}
-	return n
-}
-
-// QueryBool returns the answer of a query whose answer is a boolean.
-func (r *Rig) QueryBool(query string) (so bool) {
-	r.T.Helper()
-	if err := r.DB.QueryRow(query).Scan(&so); err != nil {
-		r.T.Fatal(err)
-	}
-	return so
 }

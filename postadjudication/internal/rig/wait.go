@@ -2,13 +2,13 @@ package rig
 
 import (
 	"context"
-	"database/sql"
 	"slices"
-	"testing"
+
+	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/receipts"
@@ -18,9 +18,8 @@ import (
 // Waits waits for conditions: each method returns once its condition holds, and fails the test
 // after two minutes. Runs, cases and letters are those of the tenant acme, as Release makes them.
 type Waits struct {
-	t       testing.TB
+	StoredWaits
 	service *postadjudication.Service
-	db      *sql.DB
 }
 
 // WaitLetter waits until a run is an open dead letter.
@@ -96,25 +95,14 @@ func (w Waits) WaitSettled(n int) {
 	})
 }
 
-// WaitNoneLive waits until no run of any tenant will be executed again by itself.
-func (w Waits) WaitNoneLive() {
+// WaitPlanned waits for a condition of a plan of acme.
+func (w Waits) WaitPlanned(what string, id uuid.UUID, ok func(bulk.Plan) bool) {
 	w.t.Helper()
-	w.WaitQuery("no run is live", `SELECT NOT EXISTS (SELECT FROM recourse.runs WHERE live)`)
-}
-
-// WaitQuery waits for what the service does not tell, until a query returns true.
-func (w Waits) WaitQuery(what, query string, args ...any) {
-	w.t.Helper()
-	w.Wait(what, func() (ok bool) {
-		if err := w.db.QueryRow(query, args...).Scan(&ok); err != nil {
+	w.Wait(what, func() bool {
+		b, err := w.service.As("acme", "").Bulk.Get(context.Background(), id)
+		if err != nil {
 			w.t.Fatal(err)
 		}
-		return ok
+		return ok(b)
 	})
-}
-
-// Wait waits for a condition that the test names.
-func (w Waits) Wait(what string, ok func() bool) {
-	w.t.Helper()
-	poll.Until(w.t, what, ok)
 }
