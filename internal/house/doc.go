@@ -8,7 +8,7 @@
 //   - A file has at most 500 lines, a function 70, a package 35 files and 110 exported names, a type
 //     30 methods, each at most.
 //   - Tests of public packages are black-box. A list names those that are not, and can only get
-//     shorter.
+//     shorter, and so can the number of those that query the database.
 //   - Every package has a comment that says what it promises.
 //   - Things are called by the words of the field. Words that once had a sense of their own here
 //     stand in no identifier, comment or text, of Go or of the schema.
