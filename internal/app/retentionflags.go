@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 )
 
@@ -20,7 +21,7 @@ type Retention struct {
 // BindRetention defines --retain and --archive.
 func (o *Options) BindRetention(f *pflag.FlagSet) {
 	f.StringVar(&o.Retention.Archive, "archive", "", "directory that expired and purged dead letters are written to; without it dead letters of settlements never expire")
-	f.StringArrayVar(&o.Retention.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:SHARD]=AGE[/COUNT], such as settlement=P180D or chores:0=P30D/10000; repeatable (default "+retention.DefaultMaxAge+")")
+	f.StringArrayVar(&o.Retention.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:QUEUE]=AGE[/COUNT], such as settlement=P180D, chores:0=P30D/10000 (the queue chores:0) or ojs:mail=P7D (the queue mail of jobs); repeatable (default "+retention.DefaultMaxAge+")")
 }
 
 // BindArchive defines --archive for commands that remove dead letters.
@@ -45,8 +46,14 @@ func retentionRule(text string) (rule retention.Rule, err error) {
 	if !found || where == "" || keep == "" {
 		return rule, fmt.Errorf("it must look like settlement=P180D")
 	}
-	if rule.Family, _, found = strings.Cut(where, ":"); found {
-		rule.Queue = where
+	var queue string
+	if rule.Family, queue, found = strings.Cut(where, ":"); found {
+		if rule.Queue = where; rule.Family == jobs.Family { // the queues of the others begin with the family
+			rule.Queue = queue
+		}
+		if queue == "" {
+			return rule, fmt.Errorf("the queue after %q is missing", where)
+		}
 	}
 	var count string
 	if rule.MaxAge, count, found = strings.Cut(keep, "/"); !found {
