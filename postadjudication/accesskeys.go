@@ -21,7 +21,7 @@ type AccessRole = access.Role
 
 // NewKey describes an access key to create.
 type NewKey struct {
-	Principal string       // holder of the key and actor of its requests, valid by access.CheckPrincipal; required
+	Principal string       // owner of the key and actor of its requests, valid by access.CheckPrincipal; required
 	Roles     []AccessRole // at least one
 	ExpiresAt time.Time    // at most access.MaxLifetime ahead; zero: access.DefaultLifetime ahead
 	// NeverExpires is the reason why the key has no expiry; empty: it has one. The receipt

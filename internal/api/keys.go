@@ -24,7 +24,7 @@ type keysOutput struct {
 
 type keyInput struct {
 	Body struct {
-		Principal string        `json:"principal" minLength:"1" maxLength:"128" pattern:"^[a-z]+:[A-Za-z0-9._@+-]{1,100}$" patternDescription:"a kind and a name, such as user:ada or service:desk" doc:"The holder of the key and actor of its actions: a kind and a name. user: is a person; system: and rule: are reserved" example:"user:ada"`
+		Principal string        `json:"principal" minLength:"1" maxLength:"128" pattern:"^[a-z]+:[A-Za-z0-9._@+-]{1,100}$" patternDescription:"a kind and a name, such as user:ada or service:desk" doc:"The owner of the key and actor of its actions: a kind and a name. user: is a person; system: and rule: are reserved" example:"user:ada"`
 		Roles     []access.Role `json:"roles" minItems:"1" enum:"submitter,worker,operator,approver,auditor,admin"`
 		Reason    string        `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 		KeyExpiry
