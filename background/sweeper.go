@@ -37,7 +37,7 @@ type sweeper struct {
 	cursor           Cursor // where the last sweep stopped
 	fullScan         bool   // until the end of the list
 	lostDeliveries   lostDeliveries
-	checkOrphans     bool      // until the end of the list, orphaned tasks are looked up too
+	checkOrphans     bool      // until the end of the list, orphaned tasks are searched too
 	orphansCheckedAt time.Time // when the last such pass began
 	observations     taskObservations
 
@@ -141,7 +141,7 @@ func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.T
 		states[i] = pipe.HGet(ctx, taskKey(r.Queue, taskID(r)), "state")
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("background: look up tasks: %w", err)
+		return nil, fmt.Errorf("background: read tasks: %w", err)
 	}
 	var orphaned map[int]bool
 	if s.checkOrphans {
@@ -156,7 +156,7 @@ func (s *sweeper) withoutNotification(ctx context.Context, due []Run, now time.T
 		s.m.queues.serve(r)
 		state, err := states[i].Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, fmt.Errorf("background: look up the task of run %s: %w", r.ID, err)
+			return nil, fmt.Errorf("background: read the task of run %s: %w", r.ID, err)
 		}
 		if kind := s.observations.record(r, state, now.Sub(r.DueAt)); kind != "" && r.State.Waiting() {
 			tampered = append(tampered, tampering{r, kind})
@@ -278,7 +278,7 @@ func (s *sweeper) orphanedTasks(ctx context.Context, due []Run, states []*redis.
 		}
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("background: look up orphaned tasks: %w", err)
+		return nil, fmt.Errorf("background: read orphaned tasks: %w", err)
 	}
 	orphaned := map[int]bool{}
 	for i, r := range due {

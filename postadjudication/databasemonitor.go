@@ -202,7 +202,7 @@ func (c *databaseMonitor) setProblem(err error) {
 	default:
 		c.problem.Store(&err)
 		if was == nil {
-			c.log.Error("nothing is claimed", zap.Error(err))
+			c.log.Error("claiming is paused: the database can't be used", zap.Error(err))
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (c *Config) openJournal(ctx context.Context) (_ *journal.Journal, _ *search
 	if err != nil {
 		return nil, nil, installed, err
 	}
-	journal.Warn = func(err error) { c.Logger.Warn("skipped unreadable data", zap.Error(err)) }
+	journal.Warn = func(err error) { c.Logger.Warn("the journal met an error that failed no call", zap.Error(err)) }
 	installed, err = journal.Database.Installation(ctx)
 	if err == nil && !c.AllowUnsuitable {
 		if err = installed.CheckUsable(); err == nil {

@@ -40,7 +40,7 @@ func TestWhoFailsToShowAKeyIsLoggedOnceAndThenCounted(t *testing.T) {
 	if err := r.main.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if more := r.logLines("more requests"); len(more) != 1 || more[0]["count"] != int64(30) || more[0]["in_all"] != int64(31) {
+	if more := r.logLines("more requests"); len(more) != 1 || more[0]["count"] != int64(30) || more[0]["total"] != int64(31) {
 		t.Errorf("%v", more)
 	}
 	for _, l := range r.logs.All() {

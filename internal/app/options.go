@@ -107,10 +107,10 @@ func (o *Options) BindReadOnly(f *pflag.FlagSet) {
 func (o *Options) BindEscrowTimes(f *pflag.FlagSet) {
 	f.Var(&o.KeyLifetime, "key-lifetime", `how long the escrow service recognises an operation key: a duration such as 24h, "unlimited", or "none" (no repeated call after an unknown outcome)`)
 	f.Var(&o.LookupLifetime, "lookup-lifetime", "how long after the first call a lookup that finds nothing proves that nothing was executed (minimum and default: --key-lifetime)")
-	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "how long an abandoned call may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: never executed)")
+	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "how long an abandoned call may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: an abandoned call is never executed)")
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "time limit of one call of the escrow service")
 	f.Var(&o.WorkerKeyLifetime, "worker-key-lifetime", `how long the payment services of remote workers recognise an operation key: a duration, "unlimited" or "none" (default none: a person decides after an unknown outcome, and a repeated fetch is given no adjudication again)`)
-	f.DurationVar(&o.WorkerInFlight, "worker-in-flight", 0, "how long after the end of its lease a remote worker may still pay; 0: nobody can say, and a finding of not executed has to confirm that no call is on its way")
+	f.DurationVar(&o.WorkerInFlight, "worker-in-flight", 0, "how long after the end of its lease a remote worker may still pay; 0: unknown; a finding of not_executed then needs --call-outstanding")
 }
 
 // RemoteWorkers returns what is stated about the payment services of remote workers.

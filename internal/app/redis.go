@@ -213,7 +213,7 @@ func (r *redisLogger) Printf(_ context.Context, format string, values ...any) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if r.log != nil {
-		r.log.Warn("redis client", zap.String("said", strings.TrimSpace(fmt.Sprintf(format, values...))))
+		r.log.Warn("message of the Redis client", zap.String("text", strings.TrimSpace(fmt.Sprintf(format, values...))))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // BindWebhooks defines the flag that opens addresses to webhooks.
 func (o *Options) BindWebhooks(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.WebhooksAllow, "webhooks-allow", nil, "`network` that webhooks may be sent to, also by http, though it is private or of this machine: such as 10.0.0.0/8; repeatable")
+	f.StringArrayVar(&o.WebhooksAllow, "webhooks-allow", nil, "private or loopback `network` that webhooks may also be sent to, also over plain http, such as 10.0.0.0/8; repeatable")
 }
 
 // WebhookConfig returns the configuration of webhooks. Its errors are ErrOptions, and never contain a

@@ -38,7 +38,7 @@ of all tenants. Such a key can be created only on the database, not with --serve
 
 By default the key of a person (user:...) expires after 90 days and any other key after
 400 days. The maximum is 2 years; a key without expiry needs a reason. In its last 30 days
-each response to the key states its expiry. Rotating a key creates a successor; both are
+each response to a request with the key states its expiry. Rotating a key creates a successor; both are
 valid until the old key expires or is revoked.
 
 --server uses a server, with the key of an admin in $` + backend.KeyVariable + `. A key cannot create a
@@ -96,7 +96,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	}
 	k.Bind(cmd)
 	f := cmd.Flags()
-	f.StringVar(&principal, "principal", "", "holder of the key, such as user:ada (required)")
+	f.StringVar(&principal, "principal", "", "owner of the key, such as user:ada (required)")
 	f.StringVar(&roles, "roles", "", "submitter, worker, operator, approver, auditor or admin, comma-separated (required without --platform)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	local.BoolVar(&platform, "platform", false, "give access to asynqmon and /metrics, which show all tenants; alone it needs no --tenant (not with --server: no tenant's admin may grant it)")

@@ -18,7 +18,7 @@ func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
 	log := newLogger(&out, zapcore.InfoLevel)
 	for range 500 {
 		log.Debug("filtered")
-		log.Warn("redis client", zap.String("said", "refused"))
+		log.Warn("message of the Redis client", zap.String("text", "refused"))
 		log.Error("a breach")
 		log.Named(door.AccessLogger).Info("request")
 	}
@@ -34,7 +34,7 @@ func TestRepeatedLinesAreSampledAndErrorsNever(t *testing.T) {
 	if counts["error a breach"] != 500 || counts["info request"] != 500 || counts["info another"] != 1 || counts["debug filtered"] != 0 {
 		t.Errorf("%v", counts)
 	}
-	if n := counts["warn redis client"]; n < sampledFirst || n > 5*sampledFirst {
+	if n := counts["warn message of the Redis client"]; n < sampledFirst || n > 5*sampledFirst {
 		t.Errorf("%d of 500 lines that say the same", n)
 	}
 }

@@ -21,7 +21,7 @@ cannot be executed becomes a dead letter, which a person handles. None is lost.
   RECOURSE_OWNER_DATABASE_URL     Postgres URL of the role that owns the schema, for migrate and demo
   RECOURSE_REDIS_URL              Redis URL: rediss://host:6379/0
   RECOURSE_ESCROW_URL             https base URL of the escrow service
-  RECOURSE_ESCROW_AUTHORIZATION   Authorization header sent to it; add _NAME, in capitals, for the target NAME
+  RECOURSE_ESCROW_AUTHORIZATION   Authorization header for --escrow; for target NAME: RECOURSE_ESCROW_AUTHORIZATION_NAME, in capitals
   RECOURSE_TARGETS                more escrow services, as serve --target takes them, separated by spaces
   RECOURSE_INSECURE_SERVERS       servers beyond this machine allowed without verified TLS: postgres, redis, escrow
   RECOURSE_PROXY_FROM_ENVIRONMENT true: use HTTP_PROXY and HTTPS_PROXY (default: ignore them)

@@ -63,11 +63,12 @@ func submitCommand(sh *shell.Shell) *cobra.Command {
    "held":{"minor":50000,"currency":"USD"}}
 
 generation (default 1), target, payload and simulate are optional. A target is escrow, or
-a name given by --target as for recourse serve. A bad line is reported with its line and
-field, and the other lines are still submitted. It is safe to submit the same file again:
-accepted lines are answered deduplicated, already_executed or superseded, or, where a
-person has to act or has acted, dead_lettered or cancelled. The exit code is 1 if a line
-was bad or not accepted.`,
+a name given by --target as for recourse serve. simulate is for the demonstration's escrow
+service: what each call does, such as "retryable,ok". A bad line is reported with its line
+and field, and the other lines are still submitted. It is safe to submit the same file
+again. Accepted lines are answered deduplicated, already_executed or superseded.
+dead_lettered and cancelled: a person has to act, or has acted. The exit code is 1 if a
+line was bad or not accepted.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			from, err := sh.Open(args[0])
 			if err != nil {

@@ -74,7 +74,7 @@ func (l *accessLog) logCounts() {
 			delete(l.byAddress, from)
 			continue
 		}
-		l.log.Warn("more requests without a valid key", zap.String("address", from), zap.Int("count", f.sinceLogged), zap.Int("in_all", f.total))
+		l.log.Warn("more requests without a valid key", zap.String("address", from), zap.Int("count", f.sinceLogged), zap.Int("total", f.total))
 		f.sinceLogged = 0
 	}
 }

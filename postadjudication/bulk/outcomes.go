@@ -137,7 +137,7 @@ func (w *planWork) attemptsWithinReach(ctx context.Context, family string, p *re
 	if p.Normalize().MaxRetryAttempts <= most {
 		return nil
 	}
-	return &refusal.FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be at most %d now: neither the planner nor the starter may set policies", most)}
+	return &refusal.FieldError{Field: "policy.max_retry_attempts", Problem: fmt.Sprintf("must be at most %d: more needs a planner or starter who may set policies", most)}
 }
 
 // setsPolicies reports whether the key of the planner or of the starter may set policies.

@@ -67,7 +67,7 @@ func idOf(request string) string {
 }
 
 // errDuplicate refuses a job whose id is taken, or that conflicts with another one by its Unique.
-var errDuplicate = errors.New("jobs: another job is in the way")
+var errDuplicate = errors.New("jobs: another job has the same id, or a live one the same fingerprint")
 
 // duplicate returns the error of a submission, with the job that exists.
 func duplicate(seen *journal.Snapshot, err error, unique bool) error {

@@ -81,7 +81,7 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 	b.bind(f)
 	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	f.StringVar(&b.q.Queue, "to-queue", "", "for fork: another queue of the family, such as settlement:1")
-	f.IntVar(&p.attempts, "max-retries", 0, "for fork: maximum attempts of each new run (0: as the dead letter had)")
+	f.IntVar(&p.attempts, "max-retries", 0, "for fork: maximum attempts of each new run, including the first (0: as the dead letter had)")
 	triStateFlag(f, &eligible, "set-eligible", "for mark: as eligible for a retry", "as not eligible")
 	triStateFlag(f, &review, "set-review", "for mark: as needing review by a person", "as needing none")
 	return cmd

@@ -55,7 +55,7 @@ func bulkRun(sh *shell.Shell) *cobra.Command {
 	cmd.Flags().StringVar(&start.hash, "hash", "", "hash of the plan, as the plan shows it (required)")
 	detachFlag(cmd.Flags(), &start.detach)
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
-	local.BoolVar(&start.here, "here", false, "for purge: this program does the work, also where no recourse serve runs, or continues a plan whose program died")
+	local.BoolVar(&start.here, "here", false, "for purge: do the work in this program; needs no recourse serve, and continues a plan whose program died")
 	o.BindArchive(local)
 	o.BindLocal(cmd.Flags(), local)
 	shell.YesFlag(cmd.Flags(), &yes)
@@ -169,7 +169,7 @@ func incompleteError(o *backend.Flags, b bulk.Plan) error {
 	case p.Pending > 0 && b.State != bulk.Planned:
 		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d %ss not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, view.PlanItem(b), items)
 	case p.Done < b.Ready:
-		return fmt.Errorf("%d of %d %ss that were ready were not done: %s", b.Ready-p.Done, b.Ready, view.PlanItem(b), items)
+		return fmt.Errorf("of %d ready %ss, %d were not done: %s", b.Ready, view.PlanItem(b), b.Ready-p.Done, items)
 	case b.Items > 0 && p.Done == 0:
 		return fmt.Errorf("nothing was done: %s refused: %s", shell.Plural(int(b.Items), view.PlanItem(b)), items)
 	}

@@ -64,7 +64,7 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	f.StringVar(&l.filter.Transaction, "transaction", "", "only the letters of this transaction receipt id")
 	f.StringVar(&l.filter.Submission, "submission", "", "only the letters of this submission receipt id")
 	f.StringVar(&l.filter.Escrow, "escrow", "", "only letters of this escrow reference")
-	f.StringVar(&l.filter.Dispatch, "dispatch", "", "only the letter of this dispatch reference, as receipts show it")
+	f.StringVar(&l.filter.Dispatch, "dispatch", "", "only the letter with this asynq task id (RUN.N), dispatch_reference in receipts")
 	f.StringVar(&l.filter.ReplayedBy, "replayed-by", "", "only letters last replayed by this actor")
 	triStateFlag(f, &l.held, "held", "only held letters", others)
 	triStateFlag(f, &l.eligible, "eligible", "only letters eligible for a retry, by their mark or else by their cause of death", others)

@@ -69,7 +69,7 @@ policy for new runs of the family; letters of several families need --family.`,
 	l.bind(cmd)
 	p.Bind(cmd)
 	m.bind(cmd, "min-attempts", "max-attempts") // --max-attempts is a policy flag here; --filter can select by attempts
-	forceFlag(cmd, &force)
+	cmd.Flags().BoolVar(&force, "force", false, "ignore the marks of letters; does not override the checks that protect money")
 	cmd.Flags().StringVar(&queue, "queue", "", "queue of the fork: another queue of the family, such as settlement:1")
 	return cmd
 }
@@ -110,10 +110,6 @@ func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.
 		q.Policy = &changed
 		return err
 	})
-}
-
-func forceFlag(cmd *cobra.Command, to *bool) {
-	cmd.Flags().BoolVar(to, "force", false, "ignore the marks of letters; does not override the checks that protect money")
 }
 
 // checkMarks returns an error if somebody marked the letter as not eligible for a retry, or as

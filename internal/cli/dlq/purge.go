@@ -63,8 +63,8 @@ With --server, or with --detach, a running recourse serve executes the plan, wit
 archive. Otherwise this program does, and writes the letters to --archive: Ctrl-C pauses the
 plan. If the program dies, a running recourse serve continues the plan with its own archive; one
 without an archive pauses a plan that was made with --archive. A plan that is paused, or on which
-nobody works, is continued by recourse dlq bulk run PLAN --hash HASH --here --archive DIR. To run
-this command again makes a new plan of the letters that are left.
+nobody works, is continued by recourse dlq bulk run PLAN --hash HASH --here --archive DIR.
+Running this command again makes a new plan of the letters that are left.
 
 A plan that removes letters of settlements must be run by another person, unless the tenant is
 set to one (recourse people): this command then prints the command for that person (exit code 5).`

@@ -105,7 +105,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	f.BoolVar(&lookup, "lookup", false, "look up the outcome at the escrow service")
 	f.StringVar(&finding, "finding", "", "finding to record: executed or not_executed (required without --lookup)")
 	f.Int64Var(&moved, "moved", 0, "amount that was moved, in minor units (with --finding executed)")
-	f.BoolVar(&outstanding, "call-outstanding", false, "with --finding not_executed: confirm that a call that may be in flight will not be executed")
+	f.BoolVar(&outstanding, "call-outstanding", false, "with --finding not_executed: confirm, although a call may be in flight, that it will not be executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	l.BindEscrowTimes(local)

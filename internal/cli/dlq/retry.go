@@ -31,8 +31,7 @@ of each run.
 
 Without RUN one plan retries all letters that a filter (or --all) selects and that are
 eligible for a retry; it is shown for confirmation first. --force includes letters that are
-not eligible by their marks or their cause of death. It does not override the checks that
-protect money.`,
+not eligible by mark or cause of death. It does not override the checks that protect money.`,
 		Args: shell.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -44,8 +43,8 @@ protect money.`,
 	r.letter.bind(cmd)
 	f := cmd.Flags()
 	r.batch.bind(cmd)
-	f.IntVar(&r.policy.attempts, "max-retries", 0, "maximum attempts of each new run (0: as the dead letter had); without RUN all letters must be of one family")
-	forceFlag(cmd, &r.force)
+	f.IntVar(&r.policy.attempts, "max-retries", 0, "maximum attempts of each new run, including the first (0: as the dead letter had); without RUN all letters must be of one family")
+	f.BoolVar(&r.force, "force", false, "include letters not eligible by mark or cause of death; does not override the checks that protect money")
 	return cmd
 }
 

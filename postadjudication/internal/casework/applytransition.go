@@ -36,7 +36,7 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 			continue
 		}
 		if mayBeWritten(err) && h.unanswered.keep(tr.ID, fx) {
-			h.Applier.Log.Error("too many transitions are without an answer: a death, or a payment beyond its adjudication, may not be reported")
+			h.Applier.Log.Error("too many transitions have an unknown result: the oldest is forgotten, and a death or excess payment in it may not be reported")
 		}
 		if err == nil && fx.handler != nil {
 			h.Applier.NotifyRuns(ctx, fx.handler)

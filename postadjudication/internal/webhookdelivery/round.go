@@ -114,7 +114,7 @@ func (r *round) start(ctx context.Context, w webhookstore.Webhook) {
 	if err != nil {
 		if r.logged[w.ID] != w.Version {
 			r.logged[w.ID] = w.Version
-			r.log.Error("can't send to a webhook", zap.Error(err))
+			r.log.Error("an active webhook is not sent to", zap.Error(err))
 		}
 		return
 	}
