@@ -42,7 +42,9 @@
 //	death                the transition by which a run becomes a dead letter
 //	fork                 a new run of a dead letter, with a new budget
 //	replay               a fork or mark by a rule, without a person; the receipt "replayed" and the counts of
-//	                     that name are also of forks by a plan; of a lineage: all its forks
+//	                     that name are also of forks by a plan; of a lineage: all its forks; of a webhook: to send
+//	                     its events again from an earlier position; of an escrow service: to answer a repeated
+//	                     operation key with the failure that it stored
 //	lineage              a run with its forks and ancestors
 //	operation key        the idempotency key of the escrow service, the same on all attempts of a decision
 //	epoch                which operation key of a generation it is, from 0; a fork with a new key raises it
@@ -55,6 +57,10 @@
 //	uncovered            what the payments of a case took of its escrow beyond what was reserved for them
 //	excess               what a payment moved beyond what was decided
 //	breached             of an escrow: by how much the sum that it has committed was ever more than it holds
+//	worker               a process that makes attempts; a remote worker is none
+//	in flight            of a run: an attempt of it is being made by this process; of a call: it was begun, and may
+//	                     still be executed
+//	shard                one of the queues of a family, numbered from 0; its name is FAMILY:N
 //	outstanding call     a call that was given up and may still be executed
 //	slot                 the right to begin one handler call; a process has a fixed number of them, and a call gives its
 //	                     own back when it ends, or after a second unless three times as many calls are on without one;
@@ -68,6 +74,8 @@
 //	guard                a condition that keeps a promise about money or evidence, in a statement or beside
 //	                     a decision
 //	gate                 a named reason for which something is refused, and nothing is changed
+//	plan                 what is to be done to many dead letters or cases, stored before it is started; its items are
+//	                     the letters or cases, and its hash is what whoever starts it confirms
 //	tenant               whose adjudications, cases and keys they are; tenants see nothing of each other
 //	actor                who a receipt says did something: a person, a program or a part of Recourse
 //	principal            whom an access key belongs to; the actor of what is done with the key
@@ -77,6 +85,8 @@
 //	notification         the asynq task that brings a run to a worker; it may repeat, come late or get lost
 //	delivery             what a worker does with a notification, from the claim to the answer to asynq; of a webhook: the
 //	                     sending of its events
+//	dispatch reference   the id of the asynq task that brought a run to its worker: the run and the number of the
+//	                     notification
 //	lost delivery        a notification that Redis handed out and no worker got
 //	orphaned task        a task that claims to be queued where no worker will take it
 //	archived task        the entry of a dead letter in asynq's archive, for asynqmon
@@ -113,6 +123,9 @@
 //	receiver             the program behind the URL of a webhook
 //	public event         what a tenant may know of a receipt: a type, data and an id, the same at every reading
 //	position             the place of a public event among those of its tenant; of a webhook: how far it is
+//	cursor               where the next page of a list begins
+//	signature            of an event that is sent: the proof that it comes from here; of a failure: its type and message
+//	                     without what differs from run to run, such as ids and amounts
 //	feed                 the reader of a tenant's public events that its webhooks share
 //	pending              of a webhook: read, and neither delivered nor skipped
 //	sender               the part of a process that sends to webhooks; one process holds its lock, and sends
@@ -120,7 +133,8 @@
 // HTTP:
 //
 //	door                 one HTTP API of a process: /api/v1, /ojs or /v1; package door has what all share
-//	caller               who makes a request: tenant, principal and roles of the key, or local
+//	caller               who makes a request: tenant, principal and roles of the key, or local; of a decision: how its
+//	                     actor was authenticated
 //	refusal              why a request is refused, before its door renders it: a status, a code, a detail
 //	outage               what is known of a request whose servers could not be reached
 //	test mode            of a process with private servers: resets, and a clock that tests move
@@ -132,7 +146,8 @@
 //	lookup               a question to the escrow service what became of an operation key
 //	finding              what a person states about a payment, with a reference
 //	circuit breaker      what stops the calls of one escrow service
-//	open                 of a circuit breaker: no call but probes
+//	open                 of a circuit breaker: no call but probes; of a dead letter: nothing was decided about it yet; of
+//	                     a delta: not folded
 //	half-open            of a circuit breaker: a growing number of calls
 //	probe                an attempt of a run that a circuit breaker pauses, to learn whether the service works
 //
@@ -140,6 +155,8 @@
 //
 //	annotation           what people and rules noted on a dead letter: hold and marks
 //	hold                 an annotation that keeps a dead letter from retention and from rules
+//	held                 of a dead letter: it has a hold; of an escrow: the money that it was opened with
+//	projector            the loop that keeps the index of dead letters up to date
 //	mark                 an annotation that a dead letter may be replayed, or needs a person
 //	facet                a property by which dead letters are filtered and counted, such as the reason
 //	facet group          the dead letters whose facets are all equal, counted in one row
