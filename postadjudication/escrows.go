@@ -27,11 +27,11 @@ const (
 // Breaches counts breaches of conservation.
 type Breaches = journal.Breaches
 
-// escrowMaintainer folds open deltas of escrows that no admission folds, and raises an alarm if
+// escrowMaintainer folds open deltas of escrows that no reservation folds, and raises an alarm if
 // an escrow has committed more than it holds. Every working process has one; it skips escrows
 // that another has locked.
 //
-//	transition ─same commit─▶ escrow_deltas ─▶ folded by an admission, or here within a second, ten where folds take long
+//	transition ─same commit─▶ escrow_deltas ─▶ folded by a reservation, or here within a second, ten where folds take long
 //	                                                └▶ breached ─▶ log, metric, readiness
 type escrowMaintainer struct {
 	journal *journal.Journal

@@ -179,7 +179,7 @@ func (t *recordedWebhook) compare(w Webhook) (d differences) {
 	d.compare("secret, by the digest of what is encrypted,", binding.EncryptedSecretDigest(w.Secret), t.secret)
 	d.compare("former secret, by the digest of what is encrypted,", binding.EncryptedSecretDigest(w.FormerSecret), t.formerSecret)
 	d.compare("rotation of the secret", binding.SecretRotation(w.FormerUntil), cmp.Or(t.rotation, binding.SecretRotation(time.Time{})))
-	if w.PositionVersion > 0 { // a webhook without a position is a finding of its own
+	if w.PositionVersion > 0 { // a webhook without a position is a break of its own
 		d.compare("version of its position", w.PositionVersion, t.PositionVersion)
 	}
 	return d

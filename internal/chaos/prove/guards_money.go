@@ -179,7 +179,7 @@ var moneyGuards = []Guard{
 // escrowGuards is what guards the sums of escrows, and those who do not wait for one.
 var escrowGuards = []Guard{
 	{
-		Name: "an admission counts only the deltas that it folded itself",
+		Name: "a reservation counts only the deltas that it folded itself",
 		Edits: []Edit{{"postadjudication/internal/journal/opensql.go", "(SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id)",
 			"(SELECT sum(y.delta) FROM recourse.escrow_deltas y WHERE y.escrow_id = e.id)"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestADeltaIsCountedOnceByWhoeverFoldsIt"},

@@ -152,9 +152,9 @@ func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	}
 }
 
-// An admission folds before it checks the room: freed amounts admit it, and payments beyond
+// A reservation folds before it checks the room: freed amounts let it in, and payments beyond
 // the escrow keep it out, without a fold in between.
-func TestAnAdmissionFoldsBeforeItLooksForRoom(t *testing.T) {
+func TestAReservationFoldsBeforeItLooksForRoom(t *testing.T) {
 	t.Parallel()
 	j := journaltest.Open(t, testkit.Migrated(t))
 	full := mustReserve(t, j, "esc", "full", 10)
@@ -164,14 +164,14 @@ func TestAnAdmissionFoldsBeforeItLooksForRoom(t *testing.T) {
 	applyState(t, j, full, func(s *settlement.State) { s.Reserved, s.Released = 0, 3 })
 	next := mustReserve(t, j, "esc", "next", 7)
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 10 || e.OpenDeltas != 0 || e.Breached != 0 {
-		t.Errorf("after the admission: %+v", e)
+		t.Errorf("after the reservation: %+v", e)
 	}
 	applyState(t, j, next, func(s *settlement.State) { s.Reserved, s.Released = 0, 8 })
 	if _, err := j.Submit(context.Background(), reservation("esc", "late", 1)); !errors.Is(err, journal.ErrExceedsHeld) {
 		t.Errorf("admitted to a breached escrow: %v", err)
 	}
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.Breached != 1 || e.OpenDeltas != 0 {
-		t.Errorf("after the refused admission: %+v", e)
+		t.Errorf("after the refused reservation: %+v", e)
 	}
 }
 
