@@ -47,7 +47,7 @@ func (d DeadLetters) Rebuild(ctx context.Context, reason string, progress func(R
 	}
 	var all Rebuilt
 	reason = validate.Clean(reason, 1024)
-	for place := (search.RebuildPosition{}); !place.Done(); {
+	for place := (search.RebuildCursor{}); !place.Done(); {
 		done, next, err := by.s.index.Rebuild(ctx, by.tenant, place, rebuildBatch, func(r search.RebuildResult) receipts.Draft {
 			return receipts.Draft{Actor: by.actor, At: by.s.now(), Payload: receipts.Payload{Reason: reason, Changes: rebuildText(r)}}
 		})

@@ -74,7 +74,7 @@ func (o operator) readOperationLog(ctx context.Context, subject string, after in
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, journal.TrailCursor{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (t TenantPeople) History(ctx context.Context, after int64, limit int) ([]Pe
 	if err != nil || !found {
 		return nil, err
 	}
-	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
+	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, caseID, journal.TrailCursor{Case: caseID, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

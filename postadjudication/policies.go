@@ -253,7 +253,7 @@ func (t TenantPolicies) History(ctx context.Context, family string, after int64,
 	if err != nil || at < 0 {
 		return nil, err
 	}
-	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, set[at].Case, journal.TrailPosition{Case: set[at].Case, Seq: after}, limit)
+	trail, err := t.s.journal.Receipts.Trail(ctx, t.tenant, set[at].Case, journal.TrailCursor{Case: set[at].Case, Seq: after}, limit)
 	if err != nil {
 		return nil, err
 	}

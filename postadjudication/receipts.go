@@ -13,7 +13,7 @@ import (
 // Receipts returns at most limit receipts of a tenant's case in order, beginning after the
 // sequence number after (0 for the first).
 func (s *Service) Receipts(ctx context.Context, tenant string, caseID background.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
-	return s.journal.Receipts.Trail(ctx, tenant, caseID, journal.TrailPosition{Case: caseID, Seq: after}, limit)
+	return s.journal.Receipts.Trail(ctx, tenant, caseID, journal.TrailCursor{Case: caseID, Seq: after}, limit)
 }
 
 // AuditReader returns a reader of the service's database for package audit, on the connections

@@ -38,7 +38,7 @@ func (w *planWork) guardFor(i *plans.Item) casework.Guard {
 // of them, and the error is errContended.
 func (w *planWork) doneByPlan(ctx context.Context, i *plans.Item) (made background.RunID, err error) {
 	for head := i.Head; ; {
-		since, err := w.journal.Receipts.Trail(ctx, w.plan.Tenant, i.Case, journal.TrailPosition{Case: i.Case, Seq: head.Seq}, receiptsPerRead)
+		since, err := w.journal.Receipts.Trail(ctx, w.plan.Tenant, i.Case, journal.TrailCursor{Case: i.Case, Seq: head.Seq}, receiptsPerRead)
 		if err != nil {
 			return made, err
 		}

@@ -144,7 +144,7 @@ const historyPage = 1000
 func (j Jobs) addHistory(ctx context.Context, s *Status, of []background.RunID) error {
 	h := newHistory()
 	for after := int64(0); ; {
-		page, err := j.s.journal.Receipts.Trail(ctx, j.tenant, s.Case, journal.TrailPosition{Case: s.Case, Seq: after}, historyPage)
+		page, err := j.s.journal.Receipts.Trail(ctx, j.tenant, s.Case, journal.TrailCursor{Case: s.Case, Seq: after}, historyPage)
 		if err != nil {
 			return err
 		}

@@ -224,7 +224,7 @@ func (o Rules) History(ctx context.Context, name string, after int64, limit int)
 	}
 	var out []Version
 	version := int64(0)
-	for place := (journal.TrailPosition{Case: caseID}); ; {
+	for place := (journal.TrailCursor{Case: caseID}); ; {
 		trail, err := o.s.journal.Receipts.Trail(ctx, o.tenant, caseID, place, historyPage)
 		if err != nil || len(trail) == 0 {
 			return out, err

@@ -170,7 +170,7 @@ func (p *pruneRound) applyRule(ctx context.Context, rule parsedRule) error {
 		}
 		return nil
 	}
-	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
+	err := p.eachPage(ctx, func(after journal.LetterRowCursor) ([]journal.LetterRow, journal.LetterRowCursor, error) {
 		return p.journal.Letters.Unannounced(ctx, rule.RetentionScope, rule.announceBefore(at), after, pruneBatch)
 	}, func(f []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return p.announce(ctx, rule, f, tried)
@@ -191,7 +191,7 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule parsedRule, at time.
 		p.report.Unarchived += n
 		return err
 	}
-	err := p.eachPage(ctx, func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
+	err := p.eachPage(ctx, func(after journal.LetterRowCursor) ([]journal.LetterRow, journal.LetterRowCursor, error) {
 		if rule.unannounced() {
 			return p.journal.Letters.Older(ctx, rule.RetentionScope, rule.expiredBefore(at), after, pruneBatch)
 		}
@@ -204,7 +204,7 @@ func (p *pruneRound) pruneExpired(ctx context.Context, rule parsedRule, at time.
 	}
 	var bounds []journal.CountBound
 	left := 0 // pages for which the bounds still count
-	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowPosition) (page []journal.LetterRow, last journal.LetterRowPosition, err error) {
+	return errors.Join(err, p.eachPage(ctx, func(after journal.LetterRowCursor) (page []journal.LetterRow, last journal.LetterRowCursor, err error) {
 		if left == 0 {
 			if bounds, err = p.journal.Letters.CountBounds(ctx, rule.RetentionScope, rule.unannounced(), rule.maxCount); err != nil {
 				return nil, after, err
@@ -435,8 +435,8 @@ func (p *pruneRound) countFailed(letters int) {
 // eachPage calls do with the letters of each page of a list. The next page begins after the last
 // letter, whether do succeeded or not. It stops only at the end, if the list can't be read,
 // if the journal is unavailable, or if ctx ends.
-func (p *pruneRound) eachPage(ctx context.Context, list func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error), do pageFunc) error {
-	var after journal.LetterRowPosition
+func (p *pruneRound) eachPage(ctx context.Context, list func(after journal.LetterRowCursor) ([]journal.LetterRow, journal.LetterRowCursor, error), do pageFunc) error {
+	var after journal.LetterRowCursor
 	w := pruneScan{pruneRound: p, apply: do, skippedPages: map[string]int{}}
 	for {
 		page, last, err := list(after)

@@ -52,14 +52,14 @@ func (s *letterList) scanBy(decide casework.LetterDecision) (Report, error) {
 	s.done = map[string]int{}
 	p := pruneRound{Keeper: &Keeper{log: zap.NewNop()}}
 	at := 0
-	err := p.eachPage(context.Background(), func(after journal.LetterRowPosition) ([]journal.LetterRow, journal.LetterRowPosition, error) {
+	err := p.eachPage(context.Background(), func(after journal.LetterRowCursor) ([]journal.LetterRow, journal.LetterRowCursor, error) {
 		page := s.letters[at:min(at+pruneBatch, len(s.letters))]
 		if len(page) == 0 {
 			return nil, after, nil
 		}
 		s.pages++
 		at += len(page)
-		return page, journal.LetterRowPosition{Run: page[len(page)-1].Run.ID}, nil
+		return page, journal.LetterRowCursor{Run: page[len(page)-1].Run.ID}, nil
 	}, func(letters []journal.LetterRow, tried func(int, error) bool) ([]casework.Result, error) {
 		return (&casework.Applier{Letters: s}).ApplyMany(context.Background(), letters, decide, casework.Batch{Tried: tried})
 	})

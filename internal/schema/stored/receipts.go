@@ -42,8 +42,8 @@ func (r *ReceiptRow) Receipt() receipts.Receipt {
 	return out
 }
 
-// TrailPosition is a position in a trail: by case, then sequence.
-type TrailPosition struct {
+// TrailCursor is where the next page begins in a trail: by case, then sequence.
+type TrailCursor struct {
 	Case receipts.CaseID
 	Seq  int64
 }
@@ -53,7 +53,7 @@ WHERE tenant = $1 AND (case_id, seq) > ($2, $3) AND ($4::uuid IS NULL OR case_id
 
 // Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero
 // case selects all of the tenant's cases.
-func Trail(ctx context.Context, q Querier, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
+func Trail(ctx context.Context, q Querier, tenant string, caseID receipts.CaseID, after TrailCursor, limit int) ([]receipts.Receipt, error) {
 	return selectReceipts(ctx, q, trailSQL, tenant, after.Case.String(), after.Seq, OptionalCase(caseID), limit)
 }
 

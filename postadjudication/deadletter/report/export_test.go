@@ -11,7 +11,7 @@ import (
 var DecodeGroupCursor = decodeGroupCursor
 
 // NewGroupCursor returns the cursor of a place in a list of groups.
-func NewGroupCursor(place search.GroupPosition, asOf time.Time) groupCursor {
+func NewGroupCursor(place search.GroupCursor, asOf time.Time) groupCursor {
 	return groupCursor{place: place, asOf: asOf}
 }
 

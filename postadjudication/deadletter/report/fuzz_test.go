@@ -9,7 +9,7 @@ import (
 )
 
 func FuzzACursorOfGroupsIsOfItsListOnly(f *testing.F) {
-	group := report.NewGroupCursor(search.GroupPosition{Value: 7, Signature: "a|b", Set: true}, time.UnixMicro(1).UTC())
+	group := report.NewGroupCursor(search.GroupCursor{Value: 7, Signature: "a|b", Set: true}, time.UnixMicro(1).UTC())
 	f.Add(group.Encode([]byte("list")), []byte("list"))
 	f.Add("", []byte(nil))
 	f.Add("////", []byte("x"))

@@ -99,7 +99,7 @@ func (r Reports) Groups(ctx context.Context, q GroupQuery) (GroupPage, error) {
 
 type groupResult struct {
 	GroupPage
-	last search.GroupPosition
+	last search.GroupCursor
 }
 
 func (r Reports) groups(ctx context.Context, q GroupQuery, at groupCursor) (out groupResult, err error) {
@@ -132,7 +132,7 @@ func groupsOf(found []search.Group) ([]Group, error) {
 // groupCursor is a position in a list of groups, with the time at which the first page's
 // filter was evaluated.
 type groupCursor struct {
-	place search.GroupPosition
+	place search.GroupCursor
 	asOf  time.Time
 }
 
@@ -159,6 +159,6 @@ func decodeGroupCursor(text string, scope []byte) (groupCursor, error) {
 	}
 	return groupCursor{
 		asOf:  time.UnixMicro(int64(binary.BigEndian.Uint64(body))).UTC(),
-		place: search.GroupPosition{Value: int64(binary.BigEndian.Uint64(body[8:])), Signature: string(body[16:]), Set: true},
+		place: search.GroupCursor{Value: int64(binary.BigEndian.Uint64(body[8:])), Signature: string(body[16:]), Set: true},
 	}, nil
 }

@@ -136,7 +136,7 @@ func onlyTrail(t *testing.T, j *journal.Journal, tenant string) []receipts.Recei
 	if err != nil {
 		t.Fatal(err)
 	}
-	trail, err := j.Receipts.Trail(context.Background(), tenant, caseID, journal.TrailPosition{Case: caseID}, 1000)
+	trail, err := j.Receipts.Trail(context.Background(), tenant, caseID, journal.TrailCursor{Case: caseID}, 1000)
 	if err != nil || int(head) != len(trail) {
 		t.Fatalf("%s, %d, %v, %v", id, head, trail, err)
 	}

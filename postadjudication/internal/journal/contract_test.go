@@ -42,7 +42,7 @@ func (l *trailLog) Append(ctx context.Context, c receipts.CaseID, tenant string,
 }
 
 func (l *trailLog) Read(ctx context.Context, tenant string, c receipts.CaseID) ([]receipts.Receipt, error) {
-	return l.Receipts.Trail(ctx, tenant, c, journal.TrailPosition{}, 10_000)
+	return l.Receipts.Trail(ctx, tenant, c, journal.TrailCursor{}, 10_000)
 }
 
 func (l *trailLog) TryRewrite(ctx context.Context, c receipts.CaseID, seq int64) error {

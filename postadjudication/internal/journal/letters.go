@@ -58,7 +58,7 @@ func (l *Letters) ByID(ctx context.Context, ids ...background.RunID) ([]LetterRo
 	for _, id := range ids {
 		c.ID(id)
 	}
-	found, _, err := l.selectLetterRows(ctx, LetterRowPosition{}, letterRowsByIDSQL, c.Args()...)
+	found, _, err := l.selectLetterRows(ctx, LetterRowCursor{}, letterRowsByIDSQL, c.Args()...)
 	return found, err
 }
 
@@ -107,7 +107,7 @@ func (l *Letters) ListedRuns(ctx context.Context, ids []background.RunID, maxByt
 
 // selectLetterRows reads dead letters after a position, and returns the position of the
 // last. Rows that this program can't read are skipped, unchanged, and passed to Warn.
-func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition, query string, args ...any) (out []LetterRow, last LetterRowPosition, err error) {
+func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowCursor, query string, args ...any) (out []LetterRow, last LetterRowCursor, err error) {
 	rows, err := l.readDB.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, after, pg.Wrap(err)
@@ -125,7 +125,7 @@ func (l *Letters) selectLetterRows(ctx context.Context, after LetterRowPosition,
 		if ends.Valid {
 			d.RetentionEndsAt = ends.Time.UTC()
 		}
-		last = LetterRowPosition{scanned.DeadAt.Time.UTC(), background.RunID(scanned.ID)}
+		last = LetterRowCursor{scanned.DeadAt.Time.UTC(), background.RunID(scanned.ID)}
 		if err != nil {
 			l.warnUnreadable(unreadable{{id: background.RunID(scanned.ID), err: err}})
 			continue
@@ -146,9 +146,9 @@ type RetentionScope struct {
 	Except []string // queues
 }
 
-// LetterRowPosition is a position in a list of dead letters: oldest death first. The zero
-// position is before all. A list that returns the position it was given is at its end.
-type LetterRowPosition struct {
+// LetterRowCursor is where the next page begins in a list of dead letters: oldest death first. The zero
+// cursor is before all. A list that returns the cursor it was given is at its end.
+type LetterRowCursor struct {
 	DeadAt time.Time
 	Run    background.RunID
 }
@@ -196,19 +196,19 @@ WHERE place = $4 + 1`
 
 // Expired lists the dead letters of a scope that died by a time, whose announced end has
 // passed, and which retention may purge, oldest first, after a position.
-func (l *Letters) Expired(ctx context.Context, s RetentionScope, diedBy, now time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+func (l *Letters) Expired(ctx context.Context, s RetentionScope, diedBy, now time.Time, after LetterRowCursor, limit int) ([]LetterRow, LetterRowCursor, error) {
 	return l.selectInScope(ctx, expiredSQL, s, after, limit, diedBy, now)
 }
 
 // Unannounced lists the dead letters of a scope that died by a time, that retention may
 // purge, and whose end was not announced yet.
-func (l *Letters) Unannounced(ctx context.Context, s RetentionScope, diedBy time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+func (l *Letters) Unannounced(ctx context.Context, s RetentionScope, diedBy time.Time, after LetterRowCursor, limit int) ([]LetterRow, LetterRowCursor, error) {
 	return l.selectInScope(ctx, unannouncedSQL, s, after, limit, diedBy)
 }
 
 // Older lists the dead letters of a scope that died before a time and that retention may purge, oldest
 // first, after a position.
-func (l *Letters) Older(ctx context.Context, s RetentionScope, diedBefore time.Time, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+func (l *Letters) Older(ctx context.Context, s RetentionScope, diedBefore time.Time, after LetterRowCursor, limit int) ([]LetterRow, LetterRowCursor, error) {
 	return l.selectInScope(ctx, olderSQL, s, after, limit, diedBefore)
 }
 
@@ -221,7 +221,7 @@ type CountBound struct {
 	Tenant string
 	Queue  string // empty: of all queues of the scope
 	Over   int64  // letters over the count
-	Last   LetterRowPosition
+	Last   LetterRowCursor
 }
 
 // CountBounds returns the bounds of the tenants, or of their queues, that have more open letters in a scope
@@ -244,7 +244,7 @@ func (l *Letters) CountBounds(ctx context.Context, s RetentionScope, perQueue bo
 		if err := rows.Scan(&b.Tenant, &b.Queue, &b.Over, &b.Last.DeadAt, &id); err != nil {
 			return nil, pg.Wrap(err)
 		}
-		b.Last = LetterRowPosition{b.Last.DeadAt.UTC(), background.RunID(id)}
+		b.Last = LetterRowCursor{b.Last.DeadAt.UTC(), background.RunID(id)}
 		out = append(out, b)
 	}
 	return out, pg.Wrap(rows.Err())
@@ -252,7 +252,7 @@ func (l *Letters) CountBounds(ctx context.Context, s RetentionScope, perQueue bo
 
 // OverCount lists the dead letters of a scope that retention may purge and that are over the count by
 // bounds, which CountBounds returned for the same tenants or queues; oldest first, after a position.
-func (l *Letters) OverCount(ctx context.Context, s RetentionScope, perQueue bool, bounds []CountBound, after LetterRowPosition, limit int) ([]LetterRow, LetterRowPosition, error) {
+func (l *Letters) OverCount(ctx context.Context, s RetentionScope, perQueue bool, bounds []CountBound, after LetterRowCursor, limit int) ([]LetterRow, LetterRowCursor, error) {
 	if len(bounds) == 0 {
 		return nil, after, nil
 	}
@@ -274,11 +274,11 @@ func (l *Letters) OverCount(ctx context.Context, s RetentionScope, perQueue bool
 }
 
 // before reports whether a position comes before another one.
-func (p LetterRowPosition) before(q LetterRowPosition) bool {
+func (p LetterRowCursor) before(q LetterRowCursor) bool {
 	return cmp.Or(p.DeadAt.Compare(q.DeadAt), bytes.Compare(p.Run[:], q.Run[:])) < 0
 }
 
-func (l *Letters) selectInScope(ctx context.Context, query string, s RetentionScope, after LetterRowPosition, limit int, bounds ...any) ([]LetterRow, LetterRowPosition, error) {
+func (l *Letters) selectInScope(ctx context.Context, query string, s RetentionScope, after LetterRowCursor, limit int, bounds ...any) ([]LetterRow, LetterRowCursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	args := []any{s.Family, s.Queue, pq.Array(pg.NonNil(s.Except)), after.DeadAt, after.Run.String(), limit}

@@ -11,8 +11,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// TrailPosition is a position in a trail: by case, then sequence.
-type TrailPosition = stored.TrailPosition
+// TrailCursor is where the next page begins in a trail: by case, then sequence.
+type TrailCursor = stored.TrailCursor
 
 // Receipts reads the receipt trail.
 type Receipts struct {
@@ -22,7 +22,7 @@ type Receipts struct {
 
 // Trail reads receipts of a tenant, by case and sequence, strictly after a position. A zero
 // case selects all of the tenant's cases.
-func (r *Receipts) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailPosition, limit int) ([]receipts.Receipt, error) {
+func (r *Receipts) Trail(ctx context.Context, tenant string, caseID receipts.CaseID, after TrailCursor, limit int) ([]receipts.Receipt, error) {
 	out, err := stored.Trail(ctx, r.readDB, tenant, caseID, after, limit)
 	return out, pg.Wrap(err)
 }

@@ -143,7 +143,7 @@ const trailPage = 2000
 
 // Trail reads receipts of a tenant's case in order, strictly after a sequence.
 func (r *Reader) Trail(ctx context.Context, tenant string, id receipts.CaseID, after int64, limit int) ([]receipts.Receipt, error) {
-	rs, err := stored.Trail(ctx, r.db, tenant, id, stored.TrailPosition{Case: id, Seq: after}, limit)
+	rs, err := stored.Trail(ctx, r.db, tenant, id, stored.TrailCursor{Case: id, Seq: after}, limit)
 	return rs, failed(err)
 }
 
@@ -151,7 +151,7 @@ func (r *Reader) Trail(ctx context.Context, tenant string, id receipts.CaseID, a
 // its own.
 func (r *Reader) Receipts(ctx context.Context, tenant string) iter.Seq2[receipts.Receipt, error] {
 	return func(yield func(receipts.Receipt, error) bool) {
-		var after stored.TrailPosition
+		var after stored.TrailCursor
 		for {
 			page, err := stored.Trail(ctx, r.db, tenant, receipts.CaseID{}, after, trailPage)
 			if err != nil {
@@ -162,7 +162,7 @@ func (r *Reader) Receipts(ctx context.Context, tenant string) iter.Seq2[receipts
 				if !yield(one, nil) {
 					return
 				}
-				after = stored.TrailPosition{Case: one.Case, Seq: one.Seq}
+				after = stored.TrailCursor{Case: one.Case, Seq: one.Seq}
 			}
 			if len(page) < trailPage {
 				return

@@ -98,7 +98,7 @@ func TestAnalysisAgreesWithAScan(t *testing.T) {
 func checkGroups(t *testing.T, index *search.Index, f search.Filter, o search.GroupOrder, want map[string][]testLetter, seed int64) int {
 	t.Helper()
 	var got []search.Group
-	for after := (search.GroupPosition{}); ; {
+	for after := (search.GroupCursor{}); ; {
 		page, all, last, more, err := index.Groups(context.Background(), "acme", f, o, after, 2)
 		if err != nil || all != len(want) {
 			t.Fatalf("seed %d, %s, %+v: %d groups, want %d, %v", seed, o, f, all, len(want), err)
@@ -143,7 +143,7 @@ func checkLargest(t *testing.T, index *search.Index, f search.Filter, all int) {
 	if err != nil || analysis.SignatureCount != all {
 		t.Fatalf("%+v: %d signatures, want %d, %v", f, analysis.SignatureCount, all, err)
 	}
-	listed, _, _, _, err := index.Groups(context.Background(), "acme", f, search.BySize, search.GroupPosition{}, 2)
+	listed, _, _, _, err := index.Groups(context.Background(), "acme", f, search.BySize, search.GroupCursor{}, 2)
 	if err != nil || len(listed) != len(analysis.Largest) {
 		t.Fatalf("%+v: %d groups, want %d, %v", f, len(analysis.Largest), len(listed), err)
 	}

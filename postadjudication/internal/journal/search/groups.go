@@ -36,23 +36,23 @@ const (
 	BySignature GroupOrder = "signature" // by signature alone
 )
 
-// GroupPosition is a position in an order of groups; the zero position is before all.
-type GroupPosition struct {
+// GroupCursor is where the next page begins in an order of groups; the zero cursor is before all.
+type GroupCursor struct {
 	Value     int64
 	Signature string
 	Set       bool // false: before all
 }
 
-func (g *Group) position() GroupPosition { return GroupPosition{g.orderValue, g.Signature, true} }
+func (g *Group) position() GroupCursor { return GroupCursor{g.orderValue, g.Signature, true} }
 
-func (p GroupPosition) compare(q GroupPosition) int {
+func (p GroupCursor) compare(q GroupCursor) int {
 	return cmp.Or(cmp.Compare(q.Value, p.Value), cmp.Compare(p.Signature, q.Signature))
 }
 
 // Groups groups the letters of a tenant that a filter selects by signature. It
 // returns the groups after a position, all as of one moment; the number of all groups; the
 // position of the last one; and whether more follow.
-func (i *Index) Groups(ctx context.Context, tenant string, f Filter, o GroupOrder, after GroupPosition, limit int) (found []Group, all int, last GroupPosition, more bool, err error) {
+func (i *Index) Groups(ctx context.Context, tenant string, f Filter, o GroupOrder, after GroupCursor, limit int) (found []Group, all int, last GroupCursor, more bool, err error) {
 	last = after
 	err = i.inReadSnapshot(ctx, tenant, func(ctx context.Context, tx *sql.Tx) error {
 		p, tallies, err := tallyGroups(ctx, tx, tenant, f)

@@ -40,14 +40,14 @@ const (
 	rebuildParts
 )
 
-// RebuildPosition is the progress of a rebuild. Its zero value is the beginning.
-type RebuildPosition struct {
+// RebuildCursor is the progress of a rebuild. Its zero value is the beginning.
+type RebuildCursor struct {
 	Part  RebuildPart
 	After Position // last one that was compared
 }
 
 // Done reports whether the rebuild is complete.
-func (p RebuildPosition) Done() bool { return p.Part == rebuildParts }
+func (p RebuildCursor) Done() bool { return p.Part == rebuildParts }
 
 // Letters of cases with receipts that are not indexed yet are skipped: the projection will
 // write them.
@@ -94,7 +94,7 @@ WHERE s.digest = u.digest AND (s.tenant, s.status, s.family, s.queue, s.job_type
 // and writes those that differ, with a receipt in the same commit. It writes nothing if
 // none differs. It holds the projection's lock meanwhile, so that both can run at once. A
 // repeated step changes nothing more.
-func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildPosition, limit int, receiptOf func(RebuildResult) receipts.Draft) (done RebuildResult, next RebuildPosition, err error) {
+func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildCursor, limit int, receiptOf func(RebuildResult) receipts.Draft) (done RebuildResult, next RebuildCursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	tx, err := i.projectionDB.BeginTx(ctx, nil)
@@ -123,7 +123,7 @@ func (i *Index) Rebuild(ctx context.Context, tenant string, from RebuildPosition
 	return done, next, nil
 }
 
-func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPosition, limit int) (done RebuildResult, next RebuildPosition, err error) {
+func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildCursor, limit int) (done RebuildResult, next RebuildCursor, err error) {
 	// Unlike the index, the receipt must survive a crash of the server.
 	if _, err := tx.ExecContext(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
 		return done, from, err
@@ -140,21 +140,21 @@ func rebuildStep(ctx context.Context, tx *sql.Tx, tenant string, from RebuildPos
 		}
 		groups, err := pg.RowsAffected(tx.ExecContext(ctx, recountGroupsSQL, tenant))
 		done.FacetGroups = groups + days
-		return done, RebuildPosition{Part: RebuildLetters}, err
+		return done, RebuildCursor{Part: RebuildLetters}, err
 	case RebuildLetters:
 		page, err := readRebuildPage(ctx, tx, deadPageSQL, tenant, from.After, limit)
 		if err != nil || len(page.rows) == 0 {
-			return done, RebuildPosition{Part: RebuildExtraRows}, err
+			return done, RebuildCursor{Part: RebuildExtraRows}, err
 		}
 		done, err = page.write(ctx, tx)
-		return done, RebuildPosition{RebuildLetters, page.last}, err
+		return done, RebuildCursor{RebuildLetters, page.last}, err
 	case RebuildExtraRows:
 		page, err := readRebuildPage(ctx, tx, extraPageSQL, tenant, from.After, limit)
 		if err != nil || len(page.rows) == 0 {
-			return done, RebuildPosition{Part: rebuildParts}, err
+			return done, RebuildCursor{Part: rebuildParts}, err
 		}
 		done.Removed, err = page.remove(ctx, tx)
-		return done, RebuildPosition{RebuildExtraRows, page.last}, err
+		return done, RebuildCursor{RebuildExtraRows, page.last}, err
 	}
 	return done, from, fmt.Errorf("the search index has no part %d", from.Part)
 }
