@@ -117,7 +117,7 @@ func ExampleLetters_Search() {
 
 	// The index of dead letters can be made again from the runs.
 	rebuilt, err := svc.As("acme", "user:ada").DeadLetters.Rebuild(ctx, "a restore", nil)
-	fmt.Println(rebuilt.Scanned, rebuilt.Updated, err)
+	fmt.Println(rebuilt.Inserted, rebuilt.Updated, rebuilt.Removed, err)
 	// Output:
 	// <nil>
 	// 1 txr_2 true <nil>
@@ -126,7 +126,7 @@ func ExampleLetters_Search() {
 	// 2 true
 	// 1 false
 	// 3 <nil>
-	// 3 0 <nil>
+	// 0 0 0 <nil>
 }
 
 // An operator reads why a run died and what may be done now, and notes what is known for others and for rules.
