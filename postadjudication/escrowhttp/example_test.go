@@ -59,14 +59,10 @@ func ExampleNew() {
 		answer := ask(ctx, call)
 		fmt.Printf("%s %d %q\n", answer.Class, answer.Moved, answer.Reference)
 	}
-	service.Close()
-	lost := executor.Execute(ctx, call)
-	fmt.Println(lost.Class, lost.Retry, lost.Type) // no connection was made, so nothing was sent
 	// Output:
 	// true 1m0s
 	// not_executed 0 ""
 	// executed 12500 "pay_1"
 	// executed 12500 "pay_1"
 	// executed 12500 "pay_1"
-	// unknown true http.no_answer
 }
