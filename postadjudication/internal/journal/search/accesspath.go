@@ -65,7 +65,7 @@ const (
 	scanSafetyFactor = 4  // safety factor: an ordered scan assumes that matches are spread evenly
 
 	maxScan         = 100_000 // most entries lost if they are not,
-	maxScanUnread   = 30_000  // if groups were not read, which may show a better path,
+	maxScanUnread   = 15_000  // if groups were not read, which may show a better path,
 	maxScanMessages = 1_000   // and most messages checked in a scan
 
 	// Matches of a range filter on another column may all be at the end of a group's order,
