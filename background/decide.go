@@ -127,7 +127,8 @@ func provenUnpaid(run Run, res Result) bool {
 	return res.Class == NotExecuted && run.Class != Unknown && run.UnknownOpen == 0
 }
 
-// resolve ends a run that may have moved money: no dead letter is opened before a lookup.
+// resolve ends a run that may have moved money, by what a lookup found: no dead letter is opened before
+// one.
 func resolve(run Run, deadLetter ending, lookup *Result) (end ending, needsLookup bool) {
 	switch {
 	case lookup == nil:

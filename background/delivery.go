@@ -280,7 +280,7 @@ type inFlightRun struct {
 	notificationNumber int           // of the task that brought the run
 
 	mu        sync.Mutex
-	handedOff bool // asynq no longer holds the delivery
+	handedOff bool // the delivery goes on, and asynq was told to deliver its task again later
 }
 
 func newInFlightRuns() *inFlightRuns { return &inFlightRuns{runs: make(map[RunID]*inFlightRun)} }

@@ -167,7 +167,8 @@ var (
 	ErrTargetUnknown           = errors.New("background: this process does not call the run's target")
 	ErrTooManyOutstandingCalls = errors.New("background: too many calls of the run are outstanding")
 	// ErrUnreadable: this program cannot read the run, as one written by a newer version.
-	// Nothing was written. A program that can read it continues the run.
+	// This call wrote nothing; an earlier try of the same transition may have. A program that can
+	// read it continues the run.
 	ErrUnreadable = errors.New("background: this program cannot read the run")
 	// ErrUnrecordable: the transition, or its consequences, have values that cannot be written.
 	// Nothing was written, and the same transition never can be.

@@ -235,7 +235,7 @@ const (
 	ReasonRetryExhausted   = "retry_exhausted"
 	ReasonFinal            = "final"
 	ReasonNonRetryableType = "non_retryable_type"
-	ReasonOutcomeUnknown   = "outcome_unknown"
+	ReasonOutcomeUnknown   = "outcome_unknown" // a waiting run may have paid, and may not be called again
 	ReasonPoisonPill       = "poison_pill"
 	ReasonUnrecordable     = "unrecordable" // the outcome cannot be written as it is; see the failure
 	ReasonRequestAltered   = "request_altered"

@@ -92,7 +92,7 @@ func (a admission) openingChange() (journal.Change, error) {
 	}
 	run := a.newRun(a.caseID)
 	return journal.Change{
-		Transition: a.transition, After: &journal.Snapshot{Case: newCase, Run: run}, Reserve: true,
+		Transition: a.transition, After: &journal.Snapshot{Case: newCase, Run: run},
 		OpeningEscrow: journal.OpeningEscrow{Reference: a.EscrowReference, Currency: a.Held.Currency, Held: a.Held.Minor},
 		Drafts:        []receipts.Draft{a.submittedReceipt(run, newCase, false)},
 	}, nil

@@ -109,7 +109,8 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 	return s.completeReply(ctx, &ad, out, false)
 }
 
-// maxConcurrent bounds the transactions whose adjudications a SubmitBatch submits concurrently.
+// maxConcurrent bounds the settled transactions (Adjudication.Transaction) whose adjudications a SubmitBatch
+// submits concurrently.
 const maxConcurrent = 512
 
 // SubmitBatch hands over many adjudications; they share commits with each other and with other calls. It

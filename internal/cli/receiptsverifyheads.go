@@ -30,7 +30,8 @@ func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Repor
 	return writeHeads(name, report.Heads)
 }
 
-// addHeadBreaks adds the breaks that a comparison of saved heads with those that are there now has found.
+// addHeadBreaks adds the breaks that a comparison of saved heads with those that are there now has found. With
+// any, the answer is not OK.
 func (v *verifyAnswer) addHeadBreaks(saved, there receipts.Heads, broken []audit.Break) {
 	v.Compared, v.Invariants[audit.InvariantHeads], v.names = len(saved), "ok", append(v.names, audit.InvariantHeads)
 	unsaved := 0

@@ -67,11 +67,11 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 	case stored != nil:
 		return m.writeStored(w, stored)
 	}
-	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) (final bool) {
+	m.doAndStore(w, r, route, begun, func(w http.ResponseWriter) (keepRefusal bool) {
 		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, begun.ID()))
 		err := do(w, r, c, body)
 		if err == nil {
-			return false // what it wrote says whether it is kept
+			return false // no refusal, or one that do wrote itself: the status of the answer decides
 		}
 		refused := m.door.RefusalOf(r.Context(), err)
 		m.Refuse(w, r, refused)

@@ -158,7 +158,7 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 			caseReceipts = rs
 			rs, receiptsErr, ok = nextCase()
 		}
-		found, last, err := s.auditCaseRechecked(ctx, tenant, c, caseReceipts)
+		found, audited, err := s.auditCaseRechecked(ctx, tenant, c, caseReceipts)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 		if err := errors.Join(annotations.add(ctx, a, caseReceipts), s.files.check(ctx, a, breakSubject{tenant: tenant, caseID: caseID}, caseReceipts)); err != nil {
 			return err
 		}
-		escrows.add(&last, found)
+		escrows.add(&audited, found)
 	}
 	for ; ok && receiptsErr == nil; rs, receiptsErr, ok = nextCase() {
 		if err := s.auditReceiptsWithoutRuns(ctx, a, tenant, rs[0].Case); err != nil {
@@ -187,7 +187,7 @@ func (s *auditor) auditRows(ctx context.Context, a *Report, tenant string) error
 }
 
 // auditReceiptsWithoutRuns audits receipts of a case without runs. They are of operation logs, of a case stored
-// since it was listed, or a break. If its row is of another tenant, trail.CheckOrphans finds its runs.
+// since cases were listed, which is left to the next audit, or a break. If its row is of another tenant, trail.CheckOrphans finds its runs.
 func (s *auditor) auditReceiptsWithoutRuns(ctx context.Context, a *Report, tenant string, caseID receipts.CaseID) error {
 	c, rs, err := s.rows.Case(ctx, tenant, caseID)
 	if err != nil || len(c.Runs) > 0 {

@@ -66,7 +66,8 @@ func (s *auditor) auditRelated(ctx context.Context, a *Report, tenant string, c 
 // auditCase checks chain, runs, columns and settlement of one case with its receipts.
 func auditCase(c *StoredCase, rs []receipts.Receipt, maxRecoveries int) *Report {
 	a, at := emptyReport(), breakSubject{tenant: c.Tenant, caseID: c.ID}
-	a.Cases, a.Runs, a.Receipts, a.settlementUnknown = 1, len(c.Runs), int64(len(rs)), true
+	a.Cases, a.Runs, a.Receipts = 1, len(c.Runs), int64(len(rs))
+	a.settlementUnknown = true // until the fold succeeds
 	a.auditChain(at, c.Head, rs)
 	history, ok := a.foldCase(at, rs)
 	if !ok {
@@ -121,14 +122,14 @@ func (a *Report) auditChain(at breakSubject, storedHead receipts.Head, rs []rece
 func (a *Report) verifyChain(at breakSubject, rs []receipts.Receipt) (end receipts.Head, whole bool) {
 	receipts.ParseEach(rs)
 	// Without expected heads: saved heads are compared later, by CompareHeads.
-	head, end, broken := receipts.Verifier{}.VerifyAll(at.caseID, rs)
+	sound, end, broken := receipts.Verifier{}.VerifyAll(at.caseID, rs)
 	for _, b := range broken {
 		a.failDiffering(InvariantChains, at.withReceipt(b.Seq), b.Stored, b.Expected, "%v", b)
 	}
 	if len(broken) > 0 {
 		a.BrokenAt[at.caseID] = broken[0].Seq
 	}
-	a.Heads[at.caseID], a.tenants[at.caseID] = head, at.tenant
+	a.Heads[at.caseID], a.tenants[at.caseID] = sound, at.tenant
 	return end, len(broken) == 0
 }
 

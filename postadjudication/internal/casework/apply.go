@@ -166,7 +166,7 @@ func lastTry(err error) error {
 // only the commit can decide.
 func (c *Applier) write(ctx context.Context, f journal.LetterRow, ch journal.Change) error {
 	_, err := c.Letters.CommitTransition(ctx, f.Run.ID, ch.Transition, func(now *journal.Snapshot) (journal.Change, error) {
-		if now.Case.Head != f.Case.Head {
+		if now.Case.Head != f.Case.Head { // an error of the decision ends CommitTransition
 			return journal.Change{}, errCaseChanged
 		}
 		return ch, nil

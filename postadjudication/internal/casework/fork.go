@@ -247,7 +247,7 @@ func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, served boo
 		return refusal.GatePaidUnderOlderKey
 	case s.Case.Kind == journal.KindSettlement && r.UnknownOpen > 0 && (f.ExecutorOf(r.Target) == nil || f.keyMayExpire(&r, at)):
 		return refusal.GateReconcileFirst
-	case r.Terms != nil && checkBinding(&r) != nil: // lists don't read terms
+	case r.Terms != nil && checkBinding(&r) != nil: // letters of lists have no terms: of these, Decide refuses the fork
 		return refusal.GateRequestAltered
 	case !served:
 		return refusal.GateFamilyNotServed

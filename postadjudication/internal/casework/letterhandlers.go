@@ -36,7 +36,7 @@ type LetterHandlers struct {
 	// policy that can't be read now: the last known one is used.
 	Open func(ctx context.Context, family *PlainFamily, dead journal.Snapshot) (journal.Change, error)
 	// OnDeath is called once for each death, after its commit, also if that was answered only at a later try. It
-	// may be nil, and must not block.
+	// is not called if the process dies after the commit. It may be nil, and must not block.
 	OnDeath func(dead background.Run)
 
 	unanswered unansweredEffects

@@ -102,7 +102,7 @@ func (f *SettlementFamily) record(ctx context.Context, tr background.Transition,
 	// if the head has moved since, and is made again.
 	var runs *caseRuns
 	for {
-		s, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, guard.wrap(func(s *journal.Snapshot) (ch journal.Change, err error) {
+		after, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, guard.wrap(func(s *journal.Snapshot) (ch journal.Change, err error) {
 			if tr.Subtype == receipts.AnsweredLate || tr.Subtype == receipts.Reconciled && s.Run.ClosedUnpaid() {
 				ch, err = lateChangeOf(tr, s, runs)
 			} else {
@@ -111,16 +111,16 @@ func (f *SettlementFamily) record(ctx context.Context, tr background.Transition,
 			return ch, unrecordableUnlessKnown(err)
 		}))
 		if err == nil && excess > 0 {
-			f.OnExcess(&s.Case, s.Run.ID, excess)
+			f.OnExcess(&after.Case, after.Run.ID, excess)
 		}
-		if err == nil && tr.Subtype == receipts.AttemptStarted && s.Run.State == background.DeadLettered {
+		if err == nil && tr.Subtype == receipts.AttemptStarted && after.Run.State == background.DeadLettered {
 			err = background.ErrDeadLettered // see onPaidUnderOlderKey
 		}
 		if !errors.Is(err, errCaseRunsStale) {
-			return s.Run, err
+			return after.Run, err
 		}
 		if runs, err = f.readCaseRuns(ctx, tr.Run); err != nil {
-			return s.Run, err
+			return after.Run, err
 		}
 	}
 }

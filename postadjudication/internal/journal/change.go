@@ -21,7 +21,7 @@ type Change struct {
 	Others        []RunChange
 	NewRun        *background.Run // a new run of the case that begins with this change
 	OpeningEscrow OpeningEscrow   // set if the change opens the case
-	Reserve       bool            // what it adds to the committed sum is a reservation, and must fit into what the escrow has left
+	Reserve       bool            // of a change of an existing case: what it adds to the committed sum must fit into what the escrow has left, as that of an opening always must
 	Drafts        []receipts.Draft
 	SideEffect    SideEffect // nil unless the change writes more than its case
 
@@ -181,12 +181,12 @@ func markSelfDeclared(ctx context.Context, drafts []receipts.Draft) {
 type result int
 
 const (
-	conflict       result = iota // a guard did not hold, or the row was locked by another transaction; the zero value, which narrowwide.go relies on
+	conflict       result = iota // a guard did not hold, or the row was locked by another transaction; the zero value, of rows that a statement leaves out
 	applied                      // committed, or part of the caller's transaction
 	exceedsHeld                  // it exceeds what the escrow has left; decided on the locked row
-	deferred                     // it does not fit into the escrow after others of its batch
-	escrowMismatch               // the escrow holds another sum or currency
-	caseExists                   // the case to be opened exists
+	deferred                     // of an opening: it does not fit into the escrow after others of its batch
+	escrowMismatch               // of an opening: the escrow holds another sum or currency
+	caseExists                   // of an opening: the case exists
 )
 
 var resultNames = [...]string{

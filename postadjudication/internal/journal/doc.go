@@ -65,8 +65,9 @@
 //	its case is locked            may wait
 //	Postgres refuses a value      the batch is written row by row; the caller of this row gets
 //	                              background.ErrUnrecordable, for good
-//	the connection is lost        the outcome of every row is unknown; the caller repeats the same
-//	                              transition, and the run's last transition tells whether it was written
+//	the connection is lost        the outcome of every row is unknown; the engine repeats the same
+//	                              transition, and the run's last transition tells whether it was written;
+//	                              a person's request gets the error, and may be repeated
 //	the process dies              the statement is committed whole or not at all; the claims of the
 //	                              process are recovered by its session
 //

@@ -21,7 +21,8 @@ import (
 // exceeds_held, and one that does not fit after the others deferred, to be tried again.
 //
 // The parameters are those of cases, of new runs and of receipts, one after the other. It returns the number
-// of each row, its result, and the id of its escrow or 0.
+// of each row, its result, and the id of its escrow or 0. Here /*lock*/ and /*skip*/ stand for the locks, which
+// withTryLock and withSubjectLock put in.
 var wideOpenSQL = `
 WITH given AS MATERIALIZED (
   SELECT b.*, ` + subjectLockSQL + ` AS lock FROM unnest(` + wideOpenParameters.arrays(1) + `) WITH ORDINALITY
@@ -296,7 +297,8 @@ func addNarrowOpenRun(c *pg.BinaryColumns, r *background.Run) {
 	c.ID(r.LastTransition)
 }
 
-// applyNarrowOpens executes narrowOpenSQL and returns the result of each row.
+// applyNarrowOpens executes narrowOpenSQL and returns the result of each row. That of a row that the
+// statement leaves out is conflict, the zero value.
 func (o *opener) applyNarrowOpens(ctx context.Context, changes []*chainedChange) ([]openResult, error) {
 	out := make([]openResult, len(changes))
 	c := narrowOpenColumns.Get()
