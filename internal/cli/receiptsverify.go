@@ -164,7 +164,7 @@ func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error)
 	}
 	v, err := flags.answer(ctx, source, db, report, saved)
 	if err != nil {
-		return err
+		return flags.endEarly(sh, report, err)
 	}
 	nothing := report.Receipts == 0 && (!flags.all || flags.file != "") && v.OK
 	v.OK = v.OK && !nothing // a tenant whose rows were all removed has no receipts, either
@@ -185,7 +185,7 @@ func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error)
 	return errInvariantBroken
 }
 
-// endEarly writes what an audit found before an error ended it, if it found anything, and returns the error.
+// endEarly writes what an audit found before an error ended it or what follows it, if it found anything, and returns the error.
 // Heads are neither compared nor saved: of the cases that were not read there are none.
 func (flags *verifyFlags) endEarly(sh *shell.Shell, report *audit.Report, cause error) error {
 	if report == nil || report.Cases == 0 && report.OK() {
@@ -329,7 +329,7 @@ func (v verifyAnswer) write(sh *shell.Shell) error {
 func (v verifyAnswer) show(s *screen.Screen) error {
 	s.Table([]screen.Column{{Name: "Cases", Right: true}, {Name: "Runs", Right: true}, {Name: "Receipts", Right: true}, {Name: "Chains verified", Right: true}},
 		[][]string{{strconv.Itoa(v.Cases), strconv.Itoa(v.Runs), strconv.FormatInt(v.Receipts, 10), strconv.Itoa(v.Chains)}})
-	if v.Receipts == 0 {
+	if v.Receipts == 0 && v.EndedEarly == "" {
 		s.Text("There are no receipts.")
 	}
 	if f := v.Archive; f != nil {

@@ -121,10 +121,7 @@ func TestVerifyClaimsNothingOfWhatIsNotThere(t *testing.T) {
 	p.Run("", "receipts", "export", "--all-tenants", file).Check(t, "export", 0, "")
 	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 0, "")
 	p.Run("", "receipts", "verify", "--all-tenants", "--save-heads", heads).Check(t, "save", 0, "")
-	var missing string
-	if err := testkit.OpenAsOwner(t, p.URL).QueryRow(`SELECT id FROM recourse.cases WHERE subject = 'txr_2'`).Scan(&missing); err != nil {
-		t.Fatal(err)
-	}
+	missing := caseOf(t, p, "txr_2")
 	got := p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file, "--case", missing, "--heads", heads, "--json")
 	got.Check(t, "a case that is not in the file", 1, "broken")
 	for name, verdict := range got.Object(t)["invariants"].(map[string]any) {
@@ -132,6 +129,15 @@ func TestVerifyClaimsNothingOfWhatIsNotThere(t *testing.T) {
 			t.Errorf("%s is said to be ok", name)
 		}
 	}
+}
+
+// caseOf returns the case of a transaction.
+func caseOf(t *testing.T, p *clitest.Environment, transaction string) (id string) {
+	t.Helper()
+	if err := testkit.OpenAsOwner(t, p.URL).QueryRow(`SELECT id FROM recourse.cases WHERE subject = $1`, transaction).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // What was found before an error ended a verification is listed, and claims nothing of the rest.
@@ -167,6 +173,11 @@ func TestVerifyListsWhatItFoundBeforeAnError(t *testing.T) {
 	v := verify("a break was found")
 	if b := v["breaks"].([]any); len(b) != 1 || !strings.Contains(b[0].(map[string]any)["what"].(string), "due time") {
 		t.Errorf("%v", b)
+	}
+	one := p.Run("", "receipts", "verify", "--tenant", "acme", "--case", caseOf(t, p, "txr_2"), "--json") // reads people only after the audit
+	one.Check(t, "one case", 1, "permission denied")
+	if b, _ := one.Object(t)["breaks"].([]any); len(b) != 1 {
+		t.Errorf("one case: %s", one.Out)
 	}
 	people := p.Run("", "receipts", "verify", "--tenant", "acme")
 	people.Check(t, "for people", 1, "permission denied")

@@ -89,7 +89,7 @@ func Run(ctx context.Context, r ReceiptReader, q Query) (*Report, error) {
 		if s.rows != nil {
 			// An operation without a case has no known tenant.
 			if err := s.addDiscrepancies(ctx, a, InvariantAccounted, trail.CheckOperationKeys, Scope{}); err != nil {
-				return nil, err
+				return a, err
 			}
 		}
 	}
