@@ -114,8 +114,8 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, b.ID, b.Hash); err != nil {
 		t.Fatal(err)
 	}
-	if refused := r.WaitPlan(b.ID).Progress.Refused; refused != 1 {
-		t.Errorf("lookup by a plan: %d refused", refused)
+	if refused := r.WaitPlan(b.ID).Progress.ByGate; refused[refusal.GateReconcileFirst] != 1 {
+		t.Errorf("lookup by a plan: refused by %v", refused)
 	}
 	if n := r.CaseOf(rig.Release(1)).UnknownOpen; n != 1 {
 		t.Errorf("%d unknown", n)

@@ -84,6 +84,11 @@ func TestAnAlteredRequestIsNeverSent(t *testing.T) {
 		if called := (rig.Runs{ID: run, Called: true}); r.CountRuns(uncalled) != 1 || r.CountRuns(called) != 0 {
 			t.Errorf("%s: the run is not a letter with reason request_altered", what)
 		}
+		for _, class := range []background.Class{escrow.Executed, escrow.NotExecuted, escrow.Unknown} {
+			if r.CountRuns(rig.Runs{ID: run, Class: class}) != 0 {
+				t.Errorf("%s: the run is said to be %s", what, class)
+			}
+		}
 	}
 	for _, c := range sent() {
 		if c.Run != whole.Run || !strings.Contains(string(c.Request), "honest") {
