@@ -57,18 +57,21 @@
 //	uncovered            what the payments of a case took of its escrow beyond what was reserved for them
 //	excess               what a payment moved beyond what was decided
 //	breached             of an escrow: by how much the sum that it has committed was ever more than it holds
-//	worker               a process that makes attempts; a remote worker is none
+//	worker               a process that makes attempts; a remote worker is none, but for the role worker of its key and
+//	                     the worker of a lease
 //	in flight            of a run: an attempt of it is being made by this process; of a call: it was begun, and may
 //	                     still be executed
 //	shard                one of the queues of a family, numbered from 0; its name is FAMILY:N
 //	outstanding call     a call that was given up and may still be executed
 //	slot                 the right to begin one handler call; a process has a fixed number of them, and a call gives its
 //	                     own back when it ends, or after a second unless three times as many calls are on without one;
-//	                     of a slow path: one of its connections; of a cache: the place of an entry
+//	                     of a slow path: one of its connections; of a cache: the place of an entry; of reads and
+//	                     lookups: the right to make one more at the same time
 //
 // Decisions:
 //
-//	snapshot             a run and its case as they were at one moment
+//	snapshot             a run and its case as they were at one moment; of Redis, of OpenWOP's log and of a page of
+//	                     Postgres: what those call one
 //	change               what a transition or a decision writes: a case, its runs and receipts, in one commit
 //	draft                a receipt of a change before it has its place in the chain
 //	guard                a condition that keeps a promise about money or evidence, in a statement or beside
@@ -90,8 +93,9 @@
 //	lost delivery        a notification that Redis handed out and no worker got
 //	orphaned task        a task that claims to be queued where no worker will take it
 //	archived task        the entry of a dead letter in asynq's archive, for asynqmon
-//	session              one running process, as the database knows it
-//	heartbeat            the periodic write by which a session shows that its process lives
+//	session              one running process, as the database knows it; of Postgres: one connection
+//	heartbeat            the periodic write by which a session shows that its process lives; of a lease: the request
+//	                     that extends it; of a stream: a line that says it is open
 //	sweep                a pass over runs that are due and have no notification; it notifies again
 //	recovery             what a live process does with the runs of a lost session
 //
@@ -113,7 +117,8 @@
 //	late answer          an answer for an attempt that has ended; recorded where it adds a fact about money
 //	discard              to end a run that failed for good without a dead letter; never a run that moves money
 //	activate             to let a job be fetched that was enqueued as pending
-//	expire               to end a waiting run because no attempt of it started in time
+//	expire               to end a waiting run because no attempt of it started in time; of a dead letter: to reach the
+//	                     end of its retention; of a key: to reach its end
 //	fingerprint          the digest of the parts of a job that make it unique
 //	queue                of asynq: where notifications wait; of remote runs: what remote workers fetch from
 //
@@ -127,7 +132,8 @@
 //	signature            of an event that is sent: the proof that it comes from here; of a failure: its type and message
 //	                     without what differs from run to run, such as ids and amounts
 //	feed                 the reader of a tenant's public events that its webhooks share
-//	pending              of a webhook: read, and neither delivered nor skipped
+//	pending              of an event of a webhook: read, and neither delivered nor skipped; of a run: its first attempt
+//	                     is due; of a job: to be activated first; of an item of a plan: not worked on yet
 //	sender               the part of a process that sends to webhooks; one process holds its lock, and sends
 //
 // HTTP:
@@ -136,7 +142,8 @@
 //	caller               who makes a request: tenant, principal and roles of the key, or local; of a decision: how its
 //	                     actor was authenticated
 //	refusal              why a request is refused, before its door renders it: a status, a code, a detail
-//	outage               what is known of a request whose servers could not be reached
+//	outage               what is known of a request whose servers could not be reached; of an escrow service or an
+//	                     archive: that it does not answer
 //	test mode            of a process with private servers: resets, and a clock that tests move
 //	workflow             of OpenWOP: a family whose runs can be created there
 //	log of a run         of OpenWOP: the events that follow from the receipts of one run
@@ -177,13 +184,15 @@
 //	                     only on the head that it was decided on
 //	store                what keeps data, behind an interface: of the engine's runs (background.Store), of leases
 //	                     (background.LeaseStore), of access keys, of plans, of archive files
-//	engine               package background, with background.Manager; a service holds it as engine.Engine
+//	engine               package background, with background.Manager; a service holds it as engine.Engine;
+//	                     journal.Engine is the journal as it is the engine's store
 //	journal              the engine's store on Postgres (postadjudication/internal/journal)
 //	row                  of a table; of a batch: what one caller queues, such as a change, until it is written
 //	narrow statement     writes the rows of a batch that are of the most frequent kind, with fewer columns
 //	wide statement       writes rows of every kind
 //	slow path            the few connections of statements that may wait for a lock, one at a time a lock
-//	operation            of HTTP: one method of one path; of the escrow service: what has an operation key
+//	operation            of HTTP: one method of one path; of the escrow service: what has an operation key; of an
+//	                     operation log: a change of a setting
 //	operation log        a chain of receipts about settings: policies, keys, rules, circuit breakers
 //	audit                the comparison of everything stored with what the receipts say
 package house

@@ -30,7 +30,7 @@ const DefaultPeople = stored.DefaultPeople
 
 const peopleSQL = `SELECT tenant, people, actor, reason, at FROM recourse.people `
 
-// PeopleStore keeps who may act for a tenant alone, and what needs a second person.
+// PeopleStore keeps how many people a decision about money by hand takes, for each tenant.
 type PeopleStore struct {
 	*shared
 }
