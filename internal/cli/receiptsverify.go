@@ -339,7 +339,7 @@ func (v verifyAnswer) show(s *screen.Screen) error {
 		s.Text("people: 1. In %s one person may decide about money by hand.", tenant)
 	}
 	if len(v.TriggersOff) > 0 {
-		s.Text("Warning: %s disabled (%s): evidence can be changed. A data-only restore disables triggers, and so does an attacker. Find out which before you run recourse migrate, which enables them again.",
+		s.Text("Warning: %s not in force (%s): evidence can be changed. A data-only restore disables triggers, and so does an attacker. Find out which before you run recourse migrate, which enables them again.",
 			shell.Plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
 	}
 	switch {

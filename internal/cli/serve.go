@@ -116,7 +116,7 @@ func showServerInfo(sh *shell.Shell, info serverInfo) error {
 		{"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"webhooks", info.webhooksText()}, {"access", info.accessText()},
 	}...))
 	if info.Database != "" {
-		s.Text("Postgres and Redis are private, and end with this process. Commands beside it need their URL:")
+		s.Text("Postgres and Redis are private, and end with this process. Commands that need Redis, too, take --server %s. Others need the URL of Postgres:", info.URL)
 		s.Command(app.DatabaseVariable + "='" + info.Database + "' recourse receipts verify --tenant " + cmp.Or(info.Tenant, "TENANT"))
 	}
 	return s.Err()

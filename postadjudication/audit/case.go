@@ -159,7 +159,7 @@ func earlyAttempts(rs []receipts.Receipt) (n int) {
 func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Receipt, history receipts.History) {
 	folded, err := binding.FoldSettlement(rs)
 	if first := c.FirstSentAt; !first.Equal(history.FirstSentAt) {
-		a.failDiffering(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, first, history.FirstSentAt)
+		a.failDiffering(InvariantFold, at, first.Format(time.RFC3339Nano), history.FirstSentAt.Format(time.RFC3339Nano), "case %s: first sent at %s under its operation key, the receipts say %s", c.ID, valueOrNothing(timeText(first)), valueOrNothing(timeText(history.FirstSentAt)))
 	}
 	a.uncovered = folded.Uncovered
 	if err != nil {

@@ -31,7 +31,7 @@ func compareRun(row *StoredRun, recorded receipts.RunHistory) (d differences) {
 // auditRuns compares each stored run with its receipts.
 func auditRuns(a *Report, at breakSubject, c *StoredCase, h receipts.History, maxRecoveries int) {
 	if len(h.Runs) != len(c.Runs) {
-		a.failDiffering(InvariantAccounted, at, strconv.Itoa(len(c.Runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts say %d", h.Case, len(c.Runs), len(h.Runs))
+		a.failDiffering(InvariantAccounted, at, strconv.Itoa(len(c.Runs)), strconv.Itoa(len(h.Runs)), "case %s: %d runs stored, the receipts say %d", c.ID, len(c.Runs), len(h.Runs))
 	}
 	for i := range c.Runs {
 		r := &c.Runs[i]
