@@ -200,7 +200,7 @@ func bulkProblem(err error) error {
 	case errors.As(err, &state):
 		return door.NewRefusal(http.StatusConflict, "bulk_state", "the plan is %s, and can't be %s", state.State, state.Requested)
 	case errors.As(err, &field) && field.Field == "hash" && strings.HasPrefix(field.Problem, string(bulk.OutcomePlanStale)):
-		return door.NewRefusal(http.StatusConflict, string(bulk.OutcomePlanStale), "the hash is not that of the stored plan: make a new plan and review it").WithField("hash", field.Problem)
+		return door.NewRefusal(http.StatusConflict, string(bulk.OutcomePlanStale), "the hash is not that of the stored plan: check it, or make a new plan and review it").WithField("hash", field.Problem)
 	case errors.As(err, &field) && field.Field == "cursor":
 		return &refusal.FieldError{Field: "after", Problem: field.Problem}
 	}

@@ -114,7 +114,7 @@ func (p *Planner) start(ctx context.Context, tenant string, id uuid.UUID, hash, 
 		return Plan{}, err
 	}
 	if subtle.ConstantTimeCompare(given, b.Hash[:]) == 0 || stored != b.Hash {
-		return Plan{}, &refusal.FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the hash of the plan; make a new plan and review it"}
+		return Plan{}, &refusal.FieldError{Field: "hash", Problem: string(OutcomePlanStale) + ": it is not the hash of the plan: check it, or make a new plan and review it"}
 	}
 	if !Action(b.Action).isKnown() {
 		return Plan{}, unknownAction(Action(b.Action))
