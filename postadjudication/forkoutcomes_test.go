@@ -100,7 +100,7 @@ func TestACallOfALostProcessKeepsNoForkAtItsKey(t *testing.T) {
 func TestAForkWhoseKeyWasPaidMeanwhileLeavesNoLetter(t *testing.T) {
 	t.Parallel()
 	pays, called, answer := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	r := rig.New(t, func(c *postadjudication.Config) { c.TimeLimit = 100 * time.Millisecond })
+	r := rig.New(t, func(c *postadjudication.Config) { c.TimeLimit = time.Second })
 	ctx := context.Background()
 	var forked atomic.Bool
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
