@@ -75,7 +75,7 @@ func (a letterAPI) operations(h huma.API) {
 	}, a.inspect)
 	register(a.API, h, operation{
 		id: "fork-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/fork", action: access.Fork, status: http.StatusCreated,
-		summary: "Fork a dead letter: start a new run of it", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key, request_altered, family_not_served, unique_job_live. " + forkAttemptsDoc,
+		summary: "Fork a dead letter: start a new run of it", description: "409 with the gate as code: not_a_letter, not_open, reconcile_first, case_ended, paid_under_older_key, request_altered, family_not_served, another_payer, unique_job_live. " + forkAttemptsDoc,
 	}, a.fork)
 	register(a.API, h, operation{
 		id: "retry-job", method: http.MethodPost, path: "/dead-letters/{run}/retry", action: access.Fork, status: http.StatusCreated,

@@ -203,7 +203,10 @@ func (t *columnsOfRun) compareRequest(c *StoredCase, r *StoredRun) (d difference
 	if r.Letter == receipts.LetterPurged && t.terms.OperationKey == [32]byte{} && len(r.Request) == 0 {
 		return nil
 	}
-	row := binding.Stored{Run: r.ID, Case: c.ID, Tenant: c.Tenant, Target: r.Target, OperationKey: r.OperationKey, Request: r.Request}
+	row := binding.Stored{
+		Run: r.ID, Case: c.ID, Tenant: c.Tenant, Target: r.Target, OperationKey: r.OperationKey, Request: r.Request, Queue: r.Queue, Remote: r.Remote,
+		Closed: !r.IsActive(), // an earlier version could fork it into another queue
+	}
 	if err := binding.Check(&row, &t.terms); err != nil {
 		return differences{{text: err.Error()}}
 	}

@@ -68,7 +68,7 @@ func (p Plans) PlanAgain(ctx context.Context, like Plan, f deadletter.Filter, sc
 	scope.GateOf = func(l *plans.Letter) string {
 		digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
 		judged()
-		return string(p.s.predictGate(Fork, l, like.PlannedAt))
+		return string(p.s.predictGate(Request{Action: Fork}, l, like.PlannedAt))
 	}
 	if b, err = p.s.stored.Create(ctx, b, scope); err != nil {
 		return Plan{}, err

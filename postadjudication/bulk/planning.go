@@ -105,7 +105,7 @@ func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan,
 		Filter: p.index.JournalFilter(f, at), Limit: q.Limit, BatchSize: planBatch, StaleBefore: at.Add(-PlanRetention), Hash: digest.Sum,
 		GateOf: func(l *plans.Letter) string {
 			digest.Add(l.Run.ID, l.Case.Head, l.Amount, l.Case.Currency)
-			return string(p.predictGate(q.Action, l, at))
+			return string(p.predictGate(q, l, at))
 		},
 	}))
 	switch {
@@ -146,11 +146,11 @@ func (e *NothingSelectedError) Error() string {
 
 // predictGate returns the gate that would refuse the action on a letter now, or empty. It is
 // informative: the letter's turn decides.
-func (p *Planner) predictGate(a Action, l *plans.Letter, at time.Time) refusal.Gate {
+func (p *Planner) predictGate(q Request, l *plans.Letter, at time.Time) refusal.Gate {
 	seen := journal.Snapshot{Run: l.Run, Case: l.Case}
-	switch {
+	switch a := q.Action; {
 	case a == Fork:
-		return p.forkGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}}, at)
+		return p.forkGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}}, at, q.Queue)
 	case a == Reconcile:
 		return casework.SettlementLetterGate(seen)
 	case a == Purge:
@@ -167,8 +167,8 @@ func (p *Planner) predictGate(a Action, l *plans.Letter, at time.Time) refusal.G
 
 // forkGate returns the gate of a fork that does not name the letter, as in a plan: it also
 // refuses held letters.
-func (p *Planner) forkGate(f journal.LetterRow, at time.Time) refusal.Gate {
-	if gate := p.applier.Settlements.ForkGate(f.Snapshot, at); gate != "" || !f.Annotations.Held {
+func (p *Planner) forkGate(f journal.LetterRow, at time.Time, queue string) refusal.Gate {
+	if gate := p.applier.Settlements.ForkGate(f.Snapshot, at, queue); gate != "" || !f.Annotations.Held {
 		return gate
 	}
 	return refusal.GateHeld

@@ -423,7 +423,9 @@ func (w *planWork) forkDecision(ctx context.Context, letters []journal.LetterRow
 	if err != nil {
 		return nil, err
 	}
-	if remote := slices.IndexFunc(letters, func(f journal.LetterRow) bool { return f.Run.Remote && casework.OpenGate(f.Snapshot) == "" }); remote >= 0 {
+	if remote := slices.IndexFunc(letters, func(f journal.LetterRow) bool {
+		return f.Run.Remote && f.Run.Family != casework.Family && casework.OpenGate(f.Snapshot) == ""
+	}); remote >= 0 {
 		if err := w.applier.AddForkQueue(ctx, &letters[remote].Snapshot, w.spec.Queue, at); err != nil {
 			return nil, err
 		}

@@ -21,7 +21,7 @@ type Fork struct {
 	Reason    string              // required
 	RequestID string              // identifies the request that asks for the fork, in its receipt; a request makes one fork at most; empty: none
 	Policy    *retrypolicy.Policy // nil: the letter's
-	Queue     string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's
+	Queue     string              // a queue of the family, "<family>:<shard>", or any of a job; empty: the letter's, which an adjudication for remote workers keeps
 	// Payload is another envelope of a job, JSON of at most MaxPayload bytes; nil: the letter's. That of other
 	// letters can't be changed.
 	Payload []byte

@@ -214,7 +214,7 @@ func (l *Repository) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []A
 		name ActionName
 		gate refusal.Gate
 	}{
-		{ActionFork, l.Applier.Settlements.ForkGate(f.Snapshot, at)}, {ActionRetry, l.Applier.Settlements.ForkGate(newest, at)}, {ActionReconcile, casework.SettlementLetterGate(f.Snapshot)}, {ActionLookup, lookup},
+		{ActionFork, l.Applier.Settlements.ForkGate(f.Snapshot, at, "")}, {ActionRetry, l.Applier.Settlements.ForkGate(newest, at, "")}, {ActionReconcile, casework.SettlementLetterGate(f.Snapshot)}, {ActionLookup, lookup},
 		{ActionHold, casework.HoldGate(f, refusal.GateHeld)}, {ActionRelease, casework.HoldGate(f, refusal.GateNotHeld)}, {ActionMark, casework.OpenGate(f.Snapshot)}, {ActionPurge, casework.PurgeGate(f)},
 	} {
 		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})

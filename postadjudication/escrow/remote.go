@@ -3,11 +3,13 @@ package escrow
 import (
 	"regexp"
 	"strings"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 )
 
 // RemotePrefix begins the name of a target whose calls remote workers make. The rest of the name
 // is the queue from which they fetch them: "queue:payouts".
-const RemotePrefix = "queue:"
+const RemotePrefix = binding.RemotePrefix
 
 // maxRemoteQueue is what MaxTarget leaves for the queue.
 const maxRemoteQueue = MaxTarget - len(RemotePrefix)

@@ -19,6 +19,7 @@ const (
 	GateLive              Gate = "live"                 // a run of the case is live
 	GateNothingReserved   Gate = "nothing_reserved"     // the case has nothing reserved
 	GateRunning           Gate = "running"              // an attempt is running; its outcome is not known yet
+	GateAnotherPayer      Gate = "another_payer"        // the queue of a fork is not that of the remote workers who pay under its operation key
 	GateUniqueJobLive     Gate = "unique_job_live"      // another job with the fingerprint of a unique job is live
 )
 
@@ -51,6 +52,8 @@ func (g Gate) Meaning() string {
 		return "a run of the case is live: wait until it has ended, or cancel it"
 	case GateNothingReserved:
 		return "nothing is reserved"
+	case GateAnotherPayer:
+		return "the workers of its queue pay under its operation key, which no other payer knows: fork it without a queue, or adjudicate again in a higher generation for the other target"
 	case GateUniqueJobLive:
 		return "another job that is unique in the same way is live: wait until it has ended, or cancel it"
 	case GateRunning:

@@ -235,7 +235,7 @@ func (s *Replayer) ruleGate(r *activeRule, f journal.LetterRow, replays int, at 
 	case replays >= r.MaxReplays:
 		return refusal.GateReplaysSpent
 	}
-	return s.applier.Settlements.ForkGate(f.Snapshot, at)
+	return s.applier.Settlements.ForkGate(f.Snapshot, at, "")
 }
 
 // missing returns the part of a mark to set: what no person has set, and is not already

@@ -4,6 +4,16 @@ package prove
 // money, whose it is, and when nobody may pay again.
 var remoteGuards = []Guard{
 	{
+		Name:     "no door forks an adjudication of remote workers to another payer",
+		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "r.Family == Family && r.Remote && queue != \"\" && queue != r.Queue {", "false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNoDoorForksAnOrderToAnotherPayer"},
+	},
+	{
+		Name:     "a queue that was changed in the database makes no other workers the payer",
+		Edits:    []Edit{{"postadjudication/internal/binding/terms.go", "case !s.Closed && !isOfPayer(s, t.Target):", "case false:"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnOrderOfAnotherQueueIsGivenToNobody"},
+	},
+	{
 		Name:     "the end of a lease is an unknown outcome",
 		Edits:    []Edit{{"background/decide.go", "	if run.MovesMoney() {\n		return lostPaymentEnding", "	if run.MovesMoney() {\n		res.Class = NotExecuted\n		return lostPaymentEnding"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestTheEndOfALeaseOfMoneyIsALostWorker"},

@@ -18,6 +18,9 @@ import (
 // DefaultTarget is the target of an instruction that names none.
 const DefaultTarget = "escrow"
 
+// RemotePrefix begins the name of a target whose calls remote workers make; the rest is their queue.
+const RemotePrefix = "queue:"
+
 // targetName returns the name of a target, which may be empty for DefaultTarget.
 func targetName(name string) string {
 	if name == "" {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -23,6 +24,9 @@ type Stored struct {
 	Target       string
 	OperationKey [32]byte // zero for a plain task
 	Request      []byte   // the bytes that are sent; the payload of a plain task
+	Queue        string
+	Remote       bool // remote workers fetch it from Queue
+	Closed       bool // it has ended and can't be forked: whoever fetches from Queue is not given it
 }
 
 // Altered is the error for a request that differs from the submitted one. Its text says in what.
@@ -37,7 +41,8 @@ const NotSubmitted Altered = "no receipt submits the run"
 
 // Check returns nil if a run's operation key and request match the terms of its submitted
 // receipt, else an Altered. For a plain task it compares the payload. Nil terms are those of a
-// run without such a receipt.
+// run without such a receipt. The workers of one queue are the payer of a remote target: no others may be
+// given its order, since their payment service does not know the operation key.
 func Check(s *Stored, t *receipts.Terms) error {
 	switch {
 	case t == nil || t.Run != s.Run || t.Case != s.Case || t.Tenant != s.Tenant:
@@ -51,10 +56,18 @@ func Check(s *Stored, t *receipts.Terms) error {
 		return nil
 	case t.OperationKey != operationKeyOf(t) || t.OperationKey != s.OperationKey:
 		return Altered("another operation key")
+	case !s.Closed && !isOfPayer(s, t.Target):
+		return Altered("the queue of another payer")
 	case sha256.Sum256(s.Request) != t.RequestDigest:
 		return Altered("another digest of the request")
 	}
 	return nil
+}
+
+// isOfPayer reports whether the queue of a run is that of a target, if remote workers make its calls.
+func isOfPayer(s *Stored, target string) bool {
+	queue, remote := strings.CutPrefix(target, RemotePrefix)
+	return s.Remote == remote && (!remote || s.Queue == queue)
 }
 
 // operationKeyOf derives the operation key from the terms of a run.

@@ -16,7 +16,7 @@ func (a alteredRequest) Is(target error) bool { return target == background.ErrR
 // checkBinding returns nil if a run's operation key and request match its submitted receipt,
 // else an alteredRequest. For a plain task it compares the payload.
 func checkBinding(r *background.Run) error {
-	stored := binding.Stored{Run: r.ID, Case: r.Case, Tenant: r.Tenant, Target: r.Target, OperationKey: r.Operation, Request: r.Payload}
+	stored := binding.Stored{Run: r.ID, Case: r.Case, Tenant: r.Tenant, Target: r.Target, OperationKey: r.Operation, Request: r.Payload, Queue: r.Queue, Remote: r.Remote}
 	if err := binding.Check(&stored, r.Terms); err != nil {
 		return alteredRequest{err}
 	}

@@ -2,6 +2,7 @@ package casework
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -86,7 +87,7 @@ func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, lett
 // is called before the fork is committed: a run in a queue that nobody is told of could be forgotten. A letter
 // that can't be forked into the queue adds none.
 func (c *Applier) AddForkQueue(ctx context.Context, s *journal.Snapshot, queue string, at time.Time) error {
-	if queue == "" || !s.Run.Remote || OpenGate(*s) != "" || (Forking{Queue: queue}).checkQueue(&s.Run) != nil {
+	if queue == "" || !s.Run.Remote || OpenGate(*s) != "" || payerGate(&s.Run, queue) != "" || (Forking{Queue: queue}).checkQueue(&s.Run) != nil {
 		return nil
 	}
 	return c.Journal.Cases.AddJobQueue(ctx, s.Run.Tenant, queue, at)
@@ -104,7 +105,7 @@ func (k Forking) Decide(letter journal.LetterRow) (journal.Change, error) {
 	if k.Policy != nil && k.Policy.OnExhaustion == retrypolicy.Discard && s.Case.Kind == journal.KindSettlement {
 		return journal.Change{}, validate.ErrDiscard
 	}
-	if gate := k.Facts.family.forkGate(*s, k.Facts.at, s.Run.Remote || k.Facts.served[s.Run.Family]); gate != "" {
+	if gate := k.Facts.family.forkGate(*s, k.Facts.at, k.Queue, s.Run.Remote || k.Facts.served[s.Run.Family]); gate != "" {
 		return journal.Change{}, RefusedBy(gate, *s)
 	}
 	if err := checkBinding(&s.Run); err != nil { // the fork's receipt has the digest of the same bytes
@@ -223,20 +224,29 @@ func (k Forking) applyOverrides(next *background.Run) string {
 	return strings.Join(all, "; ")
 }
 
-// ForkGate returns the gate that would refuse a fork of the run, or empty, for lists and plans.
-// It reads which families are served, at most once in servedFamiliesTTL. If that can't be read,
+// ForkGate returns the gate that would refuse a fork of the run into a queue (empty: its own), or empty, for lists
+// and plans. It reads which families are served, at most once in servedFamiliesTTL. If that can't be read,
 // the family counts as served: ReadForkFacts returns the error.
-func (f *SettlementFamily) ForkGate(s journal.Snapshot, at time.Time) refusal.Gate {
+func (f *SettlementFamily) ForkGate(s journal.Snapshot, at time.Time, queue string) refusal.Gate {
 	if s.Run.Remote {
-		return f.forkGate(s, at, true) // a worker of any program may fetch it
+		return f.forkGate(s, at, queue, true) // a worker of any program may fetch it
 	}
 	served, err := f.Served.served(context.Background(), s.Run.Family)
-	return f.forkGate(s, at, served || err != nil)
+	return f.forkGate(s, at, queue, served || err != nil)
+}
+
+// payerGate returns the gate that refuses a queue for the fork of an adjudication that remote workers execute, or
+// empty: the queue is the payer, and an operation key belongs to one. It refuses also what is proven unpaid.
+func payerGate(r *background.Run, queue string) refusal.Gate {
+	if r.Family == Family && r.Remote && queue != "" && queue != r.Queue {
+		return refusal.GateAnotherPayer
+	}
+	return ""
 }
 
 // forkGate returns the gate that refuses a fork of the run, or empty.
-func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, served bool) refusal.Gate {
-	if gate := OpenGate(s); gate != "" {
+func (f *SettlementFamily) forkGate(s journal.Snapshot, at time.Time, queue string, served bool) refusal.Gate {
+	if gate := cmp.Or(OpenGate(s), payerGate(&s.Run, queue)); gate != "" {
 		return gate
 	}
 	r := s.Run

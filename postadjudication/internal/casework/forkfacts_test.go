@@ -28,7 +28,7 @@ func TestAForkIsNotDecidedOnSessionsThatCanNotBeRead(t *testing.T) {
 	if _, err := f.ReadForkFacts(context.Background(), now, own, foreign); !errors.Is(err, unmeasured) {
 		t.Errorf("the facts of a family of other processes: %v", err)
 	}
-	if gate := f.ForkGate(foreign.Snapshot, now); gate != "" {
+	if gate := f.ForkGate(foreign.Snapshot, now, ""); gate != "" {
 		t.Errorf("the list shows %q", gate)
 	}
 	reads = 0

@@ -259,7 +259,7 @@ func insertBatchSQL(search string, n int) string {
 	return `WITH f AS MATERIALIZED (` + search + `), s AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY f.value, f.run_id) + ` + before + `::bigint AS position, f.value, r.id, c.id AS case_id,
     CASE WHEN ` + unprojected + ` THEN 0 ELSE c.last_seq END AS last_seq, CASE WHEN ` + unprojected + ` THEN decode(repeat('00', 32), 'hex') ELSE c.last_link END AS last_link,
-    c.reserved AS amount, coalesce(e.currency, '') AS currency, c.kind, r.family, r.state, r.letter, r.class, c.progression, c.asked, c.moved, c.reserved, c.unknown_open, c.first_sent_at, coalesce(k.held, false) AS held
+    c.reserved AS amount, coalesce(e.currency, '') AS currency, c.kind, r.family, r.target, r.queue, r.remote, r.state, r.letter, r.class, c.progression, c.asked, c.moved, c.reserved, c.unknown_open, c.first_sent_at, coalesce(k.held, false) AS held
   FROM f JOIN recourse.runs r ON r.id = f.run_id JOIN recourse.cases c ON c.id = r.case_id
     LEFT JOIN recourse.escrows e ON e.id = c.escrow_id LEFT JOIN recourse.annotations k ON k.run_id = r.id
 ), i AS (
@@ -312,7 +312,7 @@ func scanPlannedLetter(rows *sql.Rows) (l Letter, died time.Time, err error) {
 	var link []byte
 	var sent sql.NullTime
 	r, c := &l.Run, &l.Case
-	err = rows.Scan(&position, &died, &run, &caseID, &c.Head.Seq, &link, &l.Amount, &c.Currency, &c.Kind, &r.Family, &r.State, &r.Letter, &r.Class,
+	err = rows.Scan(&position, &died, &run, &caseID, &c.Head.Seq, &link, &l.Amount, &c.Currency, &c.Kind, &r.Family, &r.Target, &r.Queue, &r.Remote, &r.State, &r.Letter, &r.Class,
 		&c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &r.UnknownOpen, &sent, &l.Held)
 	r.ID, r.Case, c.ID, r.FirstSentAt = background.RunID(run), background.CaseID(caseID), receipts.CaseID(caseID), pg.UTCOrZero(sent)
 	copy(c.Head.Link[:], link)
