@@ -49,6 +49,9 @@ func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k Acces
 	if n.NeverExpires != "" {
 		reason += "; never expires: " + n.NeverExpires
 	}
+	if k.SuccessorOf != "" && !access.SamePrincipal(k.Principal, t.actor) {
+		reason += "; its token was given to " + t.actor + ", who is not its principal"
+	}
 	err = t.s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{
 		Reference: prefix, Reason: validate.Clean(reason, 2048), Changes: binding.KeyTerms(k), ContentDigest: binding.KeyDigest(k),
 	}})
@@ -80,13 +83,17 @@ type KeyRotation struct {
 }
 
 // Rotate creates a key with the principal and roles of another key and returns its token.
-// The old key stays valid until it expires or is revoked. Errors: ErrNotFound if the tenant has
-// no key of this prefix; *FieldError if that key is revoked, since a revoked key has no
-// successor.
+// The old key stays valid until it expires or is revoked. The receipt says so if the actor is not the
+// principal of the key. Errors: ErrNotFound if the tenant has no key of this prefix; *FieldError if that
+// key is revoked, since a revoked key has no successor; access.ErrOtherPrincipal if a key proves an actor
+// who is not its principal.
 func (t TenantKeys) Rotate(ctx context.Context, q KeyRotation) (token string, k AccessKey, err error) {
 	old, err := t.Get(ctx, q.Prefix)
 	if err != nil {
 		return "", k, err
+	}
+	if casework.CallerOf(ctx).Key != "" && !access.SamePrincipal(old.Principal, t.actor) {
+		return "", k, access.ErrOtherPrincipal
 	}
 	token, k, err = t.Create(ctx, NewKey{
 		Principal: old.Principal, Roles: old.Roles, ExpiresAt: q.ExpiresAt, NeverExpires: q.NeverExpires, Reason: q.Reason,

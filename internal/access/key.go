@@ -36,6 +36,9 @@ var (
 	ErrRevoked = errors.New("access: the key is revoked")
 )
 
+// ErrOtherPrincipal means that somebody asked for the successor of another principal's key.
+var ErrOtherPrincipal = errors.New("access: the key belongs to another principal")
+
 const (
 	tokenPrefix = "rck_"
 	prefixLen   = 12

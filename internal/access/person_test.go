@@ -19,6 +19,14 @@ func TestWhoIsTheSamePerson(t *testing.T) {
 		{Prefix: "zoe1", Principal: "zoe", CreatedBy: "ada"},
 		{Prefix: "dee1", Principal: "dee", CreatedBy: "eve"},
 		{Prefix: "eve1", Principal: "eve", CreatedBy: "dee"},
+		// zoe made the keys of gus and hal, and took successors of those that root made for ida and jon.
+		{Prefix: "gus1", Principal: "gus", CreatedBy: "zoe"},
+		{Prefix: "hal1", Principal: "hal", CreatedBy: "Zoe"},
+		{Prefix: "ida1", Principal: "ida", CreatedBy: "root"},
+		{Prefix: "jon1", Principal: "jon", CreatedBy: "root"},
+		{Prefix: "ida2", Principal: "ida", CreatedBy: "zoe", SuccessorOf: "ida1"},
+		{Prefix: "jon2", Principal: "jon", CreatedBy: "zoe", SuccessorOf: "jon1"},
+		{Prefix: "jon3", Principal: "jon", CreatedBy: "jon", SuccessorOf: "jon2"},
 	}
 	for _, c := range []struct {
 		name string
@@ -28,7 +36,15 @@ func TestWhoIsTheSamePerson(t *testing.T) {
 		{"one key", Person{"ada", "ada1"}, Person{"ada", "ada1"}, true},
 		{"two keys of one name", Person{"ada", "ada1"}, Person{"ada", "ada2"}, true},
 		{"one name without a key", Person{"ada", "ada1"}, Person{"ada", ""}, true},
-		{"keys that a third one made", Person{"ada", "ada1"}, Person{"ben", "ben1"}, false},
+		{"one name in two cases", Person{"Ada", "ada1"}, Person{"ada", "ada2"}, true},
+		{"keys that somebody without a key made", Person{"ada", "ada1"}, Person{"ben", "ben1"}, false},
+		{"keys that a third one made", Person{"gus", "gus1"}, Person{"hal", "hal1"}, true},
+		{"keys whose makers one made", Person{"ben", "ben2"}, Person{"gus", "gus1"}, true},
+		{"keys whose successors a third one took", Person{"ida", "ida2"}, Person{"jon", "jon2"}, true},
+		{"through the successor of a successor", Person{"ida", "ida2"}, Person{"jon", "jon3"}, true},
+		{"their own keys, though a third one took a successor of one", Person{"ida", "ida1"}, Person{"jon", "jon2"}, false},
+		{"their own keys, though a third one took successors of both", Person{"ida", "ida1"}, Person{"jon", "jon1"}, false},
+		{"who took the successor", Person{"zoe", "zoe1"}, Person{"jon", "jon2"}, true},
 		{"a key that the other made", Person{"ada", "ada1"}, Person{"ben", "ben2"}, true},
 		{"made by one whose key the other made", Person{"ada", "ada1"}, Person{"cem", "cem1"}, true},
 		{"the maker with the local command line", Person{"root", ""}, Person{"ben", "ben1"}, true},
@@ -66,7 +82,7 @@ func TestALongRowOfMakersIsReadFast(t *testing.T) {
 
 func TestProgramsAreNoPersons(t *testing.T) {
 	t.Parallel()
-	for principal, is := range map[string]bool{"service:escrow": true, "rule:nightly": true, "system:bulk": true, "user:ada": false, "ada": false, "services": false, "": false} {
+	for principal, is := range map[string]bool{"service:escrow": true, "rule:nightly": true, "system:bulk": true, "robot:ada": true, "bot:nightly": true, "app:desk": true, "user:ada": false, "ada": false, "services": false, "": false} {
 		if IsProgram(principal) != is {
 			t.Errorf("%q: %v", principal, !is)
 		}

@@ -45,48 +45,63 @@ func CheckActor(text string) error {
 type Person struct{ Principal, Key string }
 
 // SamePerson reports whether two actors must be treated as one person. keys are all keys that
-// their tenant ever had. They are one person if they have the same name, or if one of them
-// made the other's key, or the key with which that key was made, and so on: the maker of a key
-// has seen its secret. Two persons whose keys were made by a third are different.
+// their tenant ever had. They are one person if
+//   - they have the same name, whatever its case,
+//   - one of them made the other's key, or the key with which that key was made, and so on: the
+//     maker of a key has seen its secret,
+//   - a third one made the keys of both, likewise, or took the successors of both, and has a key.
+//
+// Two keys that a third one made who never had a key are those of two persons: they were made with direct access to the
+// database.
 func SamePerson(a, b Person, keys []Key) bool {
-	if a.Principal == b.Principal {
-		return true
-	}
+	nameA, nameB := strings.ToLower(a.Principal), strings.ToLower(b.Principal)
 	byPrefix, byName := map[string][]string{}, map[string][]string{}
 	for i := range keys {
 		k := &keys[i]
-		byPrefix[k.Prefix] = append(byPrefix[k.Prefix], k.CreatedBy)
-		byName[k.Principal] = append(byName[k.Principal], k.CreatedBy)
+		name, maker := strings.ToLower(k.Principal), strings.ToLower(k.CreatedBy)
+		byPrefix[k.Prefix] = append(byPrefix[k.Prefix], maker)
+		byName[name] = append(byName[name], maker)
 	}
-	madeBy := func(p Person, maker string) bool {
+	makersOf := func(p Person, name string) map[string]bool {
 		first := byPrefix[p.Key]
 		if len(first) == 0 {
-			first = byName[p.Principal]
+			first = byName[name]
 		}
-		return isAmongMakers(maker, first, byName)
+		return allMakers(first, byName)
 	}
-	return madeBy(a, b.Principal) || madeBy(b, a.Principal)
-}
-
-// isAmongMakers reports whether a principal is one of the makers of a key, or of their own keys, and so on. Every key
-// of a maker counts, since receipts do not record with which of them another key was made. makersOf has the makers of
-// the keys of each name.
-func isAmongMakers(maker string, makers []string, makersOf map[string][]string) bool {
-	seen := map[string]bool{}
-	for next := slices.Clone(makers); len(next) > 0; {
-		name := next[0]
-		if next = next[1:]; name == maker {
+	ofA, ofB := makersOf(a, nameA), makersOf(b, nameB)
+	if nameA == nameB || ofA[nameB] || ofB[nameA] {
+		return true
+	}
+	for maker := range ofA {
+		if ofB[maker] && len(byName[maker]) > 0 {
 			return true
-		}
-		if !seen[name] {
-			seen[name] = true
-			next = append(next, makersOf[name]...)
 		}
 	}
 	return false
 }
 
-// IsProgram reports whether a principal is a program: a service, a rule, or the system.
-func IsProgram(principal string) bool {
-	return slices.ContainsFunc([]string{"service:", "rule:", "system:"}, func(kind string) bool { return strings.HasPrefix(principal, kind) })
+// allMakers returns the makers of a key, the makers of their own keys, and so on. Every key
+// of a maker counts, since receipts do not record with which of them another key was made. makersOf has the makers of
+// the keys of each name.
+func allMakers(makers []string, makersOf map[string][]string) map[string]bool {
+	seen := map[string]bool{}
+	for next := slices.Clone(makers); len(next) > 0; {
+		name := next[0]
+		if next = next[1:]; !seen[name] {
+			seen[name] = true
+			next = append(next, makersOf[name]...)
+		}
+	}
+	return seen
 }
+
+// IsProgram reports whether a principal is a program: of any kind but user. A bare name is a person's on the local command
+// line.
+func IsProgram(principal string) bool {
+	kind, _, isKind := strings.Cut(principal, ":")
+	return isKind && kind != "user"
+}
+
+// SamePrincipal reports whether two names are of one principal: the case of letters tells nobody apart.
+func SamePrincipal(a, b string) bool { return strings.EqualFold(a, b) }

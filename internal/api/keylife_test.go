@@ -139,14 +139,15 @@ func TestTheExpiryOfAKeyInItsLastDaysIsInAnswersLogAndMetrics(t *testing.T) {
 	}
 }
 
-func TestAKeyIsRotatedOverHTTPByWhoMayMakeIt(t *testing.T) {
+// A successor's token goes to the principal of the key only.
+func TestAKeyIsRotatedOverHTTPByItsOwnPrincipal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	admin := r.keyOf("user:kim", time.Time{}, access.Admin, access.Operator)
+	own, other := r.keyOf("user:Ada", time.Time{}, access.Admin, access.Operator), r.keyOf("user:kim", time.Time{}, access.Admin, access.Operator)
 	old := r.keyOf("user:ada", time.Time{}, access.Operator)
 	prefix, _ := access.Prefix(old)
 	path := "/api/v1/keys/" + prefix + "/rotate"
-	made := r.ask(admin, http.MethodPost, path, `{"reason":"ends soon"}`).is(http.StatusCreated)
+	made := r.ask(own, http.MethodPost, path, `{"reason":"ends soon"}`).is(http.StatusCreated)
 	if made["successor_of"] != prefix || made["principal"] != "user:ada" || made["expires_at"] == nil {
 		t.Errorf("%v", made)
 	}
@@ -154,9 +155,13 @@ func TestAKeyIsRotatedOverHTTPByWhoMayMakeIt(t *testing.T) {
 		r.ask(token, http.MethodPost, "/api/v1/breakers/open", `{"reason":"test"}`).is(http.StatusOK)
 	}
 	r.ask(old, http.MethodPost, path, `{"reason":"mine"}`).refused(http.StatusForbidden, "role_missing", "")
-	r.ask(r.key("acme", access.Admin), http.MethodPost, path, `{"reason":"x"}`).refused(http.StatusForbidden, "beyond_reach", "roles")
+	r.ask(other, http.MethodPost, path, `{"reason":"hers"}`).refused(http.StatusForbidden, "other_principal", "")
+	r.ask(r.keyOf("user:ada", time.Time{}, access.Admin), http.MethodPost, path, `{"reason":"x"}`).refused(http.StatusForbidden, "beyond_reach", "roles")
 	r.ask(r.key("other", access.Admin), http.MethodPost, path, `{"reason":"x"}`).refused(http.StatusNotFound, "not_found", "")
-	r.ask(admin, http.MethodPost, path, `{"reason":"x","never_expires":"because"}`).refused(http.StatusForbidden, "beyond_reach", "expires_at")
+	r.ask(own, http.MethodPost, path, `{"reason":"x","never_expires":"because"}`).refused(http.StatusForbidden, "beyond_reach", "expires_at")
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND actor = 'user:kim' AND body LIKE '%"refused_by":"other_principal"%'`); n != 1 {
+		t.Errorf("%d receipts of the refusal", n)
+	}
 }
 
 // Platform can't be granted over HTTP, even with a key that has it.
@@ -164,7 +169,7 @@ func TestNobodyGivesThePlatformOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	admin := r.keyOf("user:kim", time.Time{}, append(access.Roles(), access.Platform)...)
-	platform := r.keyOf("user:ada", time.Time{}, access.Platform)
+	platform := r.keyOf("user:kim", time.Time{}, access.Platform)
 	prefix, _ := access.Prefix(platform)
 	r.ask(admin, http.MethodPost, "/api/v1/keys", `{"principal":"user:eve","roles":["platform"],"reason":"x"}`).refused(http.StatusUnprocessableEntity, "invalid", "roles[0]")
 	r.ask(admin, http.MethodPost, "/api/v1/keys/"+prefix+"/rotate", `{"reason":"x"}`).refused(http.StatusForbidden, "beyond_reach", "roles")
@@ -178,7 +183,7 @@ func TestNoAnswerWithATokenIsStored(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	admin := r.keyOf("user:kim", time.Time{}, access.Admin, access.Operator)
-	prefix, _ := access.Prefix(r.keyOf("user:ada", time.Time{}, access.Operator))
+	prefix, _ := access.Prefix(r.keyOf("user:kim", time.Time{}, access.Operator))
 	for path, body := range map[string]string{
 		"/api/v1/keys": `{"principal":"user:bob","roles":["operator"],"reason":"x"}`, "/api/v1/keys/" + prefix + "/rotate": `{"reason":"ends soon"}`,
 	} {

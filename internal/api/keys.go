@@ -70,7 +70,7 @@ func (a keyAPI) operations(h huma.API) {
 	}, a.createKey)
 	register(a.API, h, operation{
 		id: "rotate-key", method: http.MethodPost, path: "/keys/{prefix}/rotate", action: access.Keys, status: http.StatusCreated, secret: "token",
-		summary: "Make the successor of an access key", description: "The successor has the same principal and roles; the answer shows its token, once. The old key stays valid until it expires or is revoked. The limits of create-key apply (403 beyond_reach).",
+		summary: "Make the successor of an access key", description: "The successor has the same principal and roles; the answer shows its token, once. The old key stays valid until it expires or is revoked. Only a key of the same principal gets it (403 other_principal), and the limits of create-key apply (403 beyond_reach).",
 	}, a.rotateKey)
 	register(a.API, h, operation{
 		id: "revoke-key", method: http.MethodDelete, path: "/keys/{prefix}", action: access.Keys, summary: "Revoke an access key",
@@ -100,6 +100,9 @@ func (a keyAPI) rotateKey(ctx context.Context, c door.Caller, in *rotateInput) (
 	old, err := a.service.As(c.Tenant, "").Keys.Get(ctx, in.Prefix)
 	if err != nil {
 		return nil, err
+	}
+	if c.Key != "" && !access.SamePrincipal(old.Principal, c.Principal) {
+		return nil, a.refuseGrant(ctx, c, door.NewRefusal(http.StatusForbidden, "other_principal", "only %s gets the token of a successor of this key: ask with a key of %[1]s, or use recourse keys rotate with access to the database", old.Principal))
 	}
 	expiry := in.Body.cappedBy(c, old.Principal, time.Now())
 	if err := a.checkGrant(ctx, c, old.Roles, expiry); err != nil {
@@ -134,15 +137,20 @@ func (a keyAPI) checkGrant(ctx context.Context, c door.Caller, roles []access.Ro
 	if len(beyond) == 0 && !longer {
 		return nil
 	}
-	if err := a.door.RecordRefusal(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Code: "beyond_reach"}); err != nil {
-		return err
-	}
 	refused := door.NewRefusal(http.StatusForbidden, "beyond_reach", "an access key may not make one that allows more than itself")
 	if len(beyond) > 0 {
 		refused.WithField("roles", fmt.Sprintf("must not allow more than the access key: %v", beyond))
 	}
 	if longer {
 		refused.WithField("expires_at", "must not be after the expiry of the access key, which is "+c.ExpiresAt.Format(time.RFC3339))
+	}
+	return a.refuseGrant(ctx, c, refused)
+}
+
+// refuseGrant writes the receipt of a key that is not made, and returns the refusal.
+func (a keyAPI) refuseGrant(ctx context.Context, c door.Caller, refused *door.Refusal) error {
+	if err := a.door.RecordRefusal(ctx, c, postadjudication.AccessRefusal{Action: string(access.Keys), Code: refused.Code}); err != nil {
+		return err
 	}
 	return refused
 }

@@ -31,7 +31,8 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).work()
 	run := r.letter("acme", 1, `"refused"`)
-	ada := r.madeBy("user:root", "user:ada", access.Operator, access.Approver)
+	r.madeBy("root", "user:zoe", access.Admin)
+	ada := r.madeBy("user:zoe", "user:ada", access.Operator, access.Approver)
 	runners := []struct {
 		name, token string
 		two, one    string // code of the answer to run-bulk where two people are required, and where one is
@@ -41,6 +42,9 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 		{"another", r.madeBy("user:root", "user:ben", access.Approver), "bulk_state", "bulk_state"},
 		{"whose key they made", r.madeBy("user:ada", "user:cem", access.Approver), "second_person_required", "bulk_state"},
 		{"whose key one made whose key they made", r.madeBy("user:cem", "user:dee", access.Approver), "second_person_required", "bulk_state"},
+		{"whose key the maker of who planned it made", r.madeBy("user:zoe", "user:gus", access.Approver), "second_person_required", "bulk_state"},
+		{"one name in another case", r.madeBy("user:root", "user:Ada", access.Approver), "second_person_required", "bulk_state"},
+		{"a robot", r.madeBy("user:root", "robot:ada", access.Approver), "second_person_required", "second_person_required"},
 		{"a service", r.madeBy("user:root", "service:desk", access.Approver), "second_person_required", "second_person_required"},
 		{"an operator", r.key("acme", access.Operator), "role_missing", "role_missing"},
 		{"an admin", r.key("acme", access.Admin), "role_missing", "role_missing"},

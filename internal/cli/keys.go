@@ -39,7 +39,8 @@ of all tenants. Such a key can be created only on the database, not with --serve
 By default the key of a person (user:...) expires after 90 days and any other key after
 400 days. The maximum is 2 years; a key without expiry needs a reason. In its last 30 days
 each response to a request with the key states its expiry. Rotating a key creates a successor; both are
-valid until the old key expires or is revoked.
+valid until the old key expires or is revoked. With --server only the principal of a key
+rotates it.
 
 --server uses a server, with the key of an admin in $` + backend.KeyVariable + `. A key cannot create a
 key with more access than its own.`,
@@ -142,7 +143,9 @@ func keysRotate(sh *shell.Shell) *cobra.Command {
 		Use: "rotate PREFIX", Short: "Create the successor of an access key and print it; it is not shown again", Args: shell.Exactly("PREFIX"),
 		Long: `Create a key with the principal and the roles of an existing key. PREFIX is the 12
 characters of the existing key after rck_. Both keys are valid until the old one expires
-or is revoked; recourse keys list shows when each was last used.`,
+or is revoked; recourse keys list shows when each was last used. With --server only the
+principal of the key gets the token. With access to the database anybody gets it, and the
+receipt names them.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := k.Check(cmd); err != nil {
 				return err

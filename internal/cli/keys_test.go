@@ -56,6 +56,9 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 	if next := order("rotate", prefix); next.Code != 0 || !strings.HasPrefix(next.Out, "rck_") || !strings.Contains(next.Out, "The old key "+prefix+" stays valid") {
 		t.Errorf("%+v", next)
 	}
+	if history := p.Run("", "keys", "history", "--tenant", "acme", "--json"); !strings.Contains(history.Out, "its token was given to kim, who is not its principal") {
+		t.Errorf("%s", history.Out)
+	}
 	order("revoke", "aaaaaaaaaaaa").Check(t, "another key", 1, "aaaaaaaaaaaa")
 	if v := order("revoke", "rck_"+prefix, "--json").Object(t); v["revoked_by"] != "kim" || v["revoked_at"] == nil {
 		t.Errorf("%v", v)

@@ -107,7 +107,7 @@ func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
 		people = 1
 	case people == 1:
 	case access.SamePerson(planned, started, by.keys):
-		return "the plan's author, the maker of the author's key, and owners of keys that the author made count as the same person", nil
+		return "the plan's author, the maker of the author's key, and owners of keys that the author or that maker made count as the same person", nil
 	}
 	b.People = people
 	if by.breakGlass != nil {

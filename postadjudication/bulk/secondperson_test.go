@@ -190,13 +190,15 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	}
 	both := []access.Role{access.Operator, access.Approver}
 	who := map[string]postadjudication.Caller{
-		"user:ada":     {Key: key("user:ada", "user:root", both...)},
+		"user:zoe":     {Key: key("user:zoe", "root", access.Approver)},
+		"user:ada":     {Key: key("user:ada", "user:zoe", both...)},
 		"user:ben":     {Key: key("user:ben", "user:root", access.Approver)},
 		"user:cem":     {Key: key("user:cem", "user:ada", access.Approver)},
 		"user:dee":     {Key: key("user:dee", "user:cem", access.Approver)},
 		"user:eve":     {Key: key("user:eve", "user:root", access.Submitter)},
 		"service:desk": {Key: key("service:desk", "user:root", access.Approver)}, "rule:nightly": {}, "user:fay": {}, "local": {NoKeys: true},
-		"user:own": {Key: key("user:ada", "user:ada", both...)},
+		"user:own": {Key: key("user:ada", "user:ada", both...)}, "user:Ada": {Key: key("user:Ada", "user:root", both...)}, "robot:ada": {Key: key("robot:ada", "user:root", access.Approver)},
+		"user:gus": {Key: key("user:gus", "user:zoe", access.Approver)},
 	}
 	name := func(of string) string {
 		if of == "user:own" { // another key of ada's
@@ -230,9 +232,9 @@ func TestWhoMayRunWhatAnotherPlanned(t *testing.T) {
 	}
 	money := []string{"finding", "free", "fork " + postadjudication.Family, "purge " + postadjudication.Family}
 	const cells = `
-user:ada user:own user:ben user:cem user:dee user:eve service:desk rule:nightly user:fay local
-2        2        x        2        2        2        2            2            x        x
-x        x        x        x        x        2        2            2            x        x`
+user:ada user:own user:Ada user:zoe user:gus user:ben user:cem user:dee user:eve service:desk robot:ada rule:nightly user:fay local
+2        2        2        2        2        x        2        2        2        2            2         2            x        x
+x        x        x        x        x        x        x        x        2        2            2         2            x        x`
 	var table [][]string
 	for _, line := range strings.Split(strings.TrimSpace(cells), "\n") {
 		table = append(table, strings.Fields(line))

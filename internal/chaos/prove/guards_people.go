@@ -9,8 +9,31 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "whoever made the other's key counts as the same person",
-		Edits:    []Edit{{"internal/access/principal.go", "return madeBy(a, b.Principal) || madeBy(b, a.Principal)", "return false && madeBy(a, b.Principal)"}},
+		Edits:    []Edit{{"internal/access/principal.go", "if nameA == nameB || ofA[nameB] || ofB[nameA] {", "if nameA == nameB {"}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},
+	},
+	{
+		Name:     "two keys that one principal made are one person",
+		Edits:    []Edit{{"internal/access/principal.go", "if ofB[maker] && len(byName[maker]) > 0 {", "if ofB[maker] && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},
+	},
+	{
+		Name:     "the case of a name makes no second person",
+		Edits:    []Edit{{"internal/access/principal.go", "nameA, nameB := strings.ToLower(a.Principal), strings.ToLower(b.Principal)", "nameA, nameB := a.Principal, b.Principal"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},
+	},
+	{
+		Name:     "only principals of the kind user are persons",
+		Edits:    []Edit{{"internal/access/principal.go", "return isKind && kind != \"user\"", "return isKind && (kind == \"service\" || kind == \"rule\" || kind == \"system\")"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},
+	},
+	{
+		Name: "the token of a successor goes to its own principal only",
+		Edits: []Edit{
+			{"internal/api/keys.go", "if c.Key != \"\" && !access.SamePrincipal(old.Principal, c.Principal) {", "if false {"},
+			{"postadjudication/accesskeys.go", "if casework.CallerOf(ctx).Key != \"\" && !access.SamePrincipal(old.Principal, t.actor) {", "if false {"},
+		},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestAKeyIsRotatedOverHTTPByItsOwnPrincipal"},
 	},
 	{
 		Name:     "no program runs a plan that takes two people",
