@@ -24,6 +24,8 @@
 //
 //   - each effect that is one too many, by operation key, by decision, by case both ways,
 //     by escrow;
+//   - each sum that a case or an escrow has booked otherwise than the ledger has it, by case,
+//     operation key, way and currency;
 //   - each decision that was answered as accepted, with any reply, and left neither effect
 //     nor letter nor run; each that was cancelled and carried out all the same;
 //   - the cases whose outcome is still unknown, of which none may be left;

@@ -26,6 +26,7 @@ type verification struct {
 	Calls              int            `json:"calls_of_the_escrow_service"`
 	Effects            int            `json:"effects"`
 	Wrong              map[string]int `json:"wrong_effects"` // by why they must not be
+	WrongSums          int            `json:"wrong_sums"`    // of cases and escrows
 	Lost               int            `json:"lost_decisions"`
 	Unknown            int            `json:"cases_unknown_at_the_end"`
 	HiddenReservations int            `json:"reservations_that_no_list_shows"`
@@ -120,6 +121,7 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	v.Calls = w.escrow.Totals().Calls
 	v.checkEffects(w.escrow.Violations(), effects, cases)
 	v.compareLedger(effects, operations)
+	v.checkSums(effects, operations, cases)
 	v.checkUnknown(cases, w.maxUnknown)
 	return v, v.checkOtherRuns(ctx, w.service, a)
 }

@@ -92,4 +92,4 @@ var evidenceGuards = []Guard{
 }
 
 // Guards is the table.
-var Guards = slices.Concat(storeGuards, engineGuards, moneyGuards, peopleGuards, escrowGuards, evidenceGuards, apiGuards, jobGuards, remoteGuards, openwopGuards, webhookGuards)
+var Guards = slices.Concat(storeGuards, engineGuards, moneyGuards, bookingGuards, peopleGuards, escrowGuards, evidenceGuards, apiGuards, jobGuards, remoteGuards, openwopGuards, webhookGuards)

@@ -176,6 +176,26 @@ var moneyGuards = []Guard{
 	},
 }
 
+// bookingGuards is what cases book: the audit folds receipts by the same table, so that the ledger of the escrow
+// service alone shows a wrong sum.
+var bookingGuards = []Guard{
+	{
+		Name:     "a case books what was paid, as the runs of chaos see",
+		Edits:    []Edit{{"settlement/effect.go", "		s.Released += e.Paid", "		s.Released++"}},
+		CaughtBy: Detector{Package: "./internal/chaos", Test: "TestAShortRunLosesNothing"},
+	},
+	{
+		Name:     "a case books what was paid, as the demonstration sees",
+		Edits:    []Edit{{"settlement/effect.go", "		s.Refunded += e.Paid", "		s.Refunded++"}},
+		CaughtBy: Detector{Package: "./internal/cli/demo", Test: "TestTheDemonstrationHoldsEveryInvariantWithNothingConfigured"},
+	},
+	{
+		Name:     "an escrow commits what its cases book",
+		Edits:    []Edit{{"settlement/effect.go", "effect := Effect{Committed: e.Paid - s.Reserved, Excess: s.excess(e)}", "effect := Effect{Excess: s.excess(e)}"}},
+		CaughtBy: Detector{Package: "./internal/chaos", Test: "TestAShortRunLosesNothing"},
+	},
+}
+
 // escrowGuards is what guards the sums of escrows, and those who do not wait for one.
 var escrowGuards = []Guard{
 	{

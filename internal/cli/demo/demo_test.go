@@ -54,7 +54,7 @@ func TestTheDemonstrationHoldsEveryInvariantWithNothingConfigured(t *testing.T) 
 			t.Errorf("%s: %s", name, verdict)
 		}
 	}
-	if !r.OK() || len(r.Invariants) != 12 {
+	if !r.OK() || len(r.Invariants) != 13 {
 		t.Errorf("%d invariants: %v", len(r.Invariants), r.Invariants)
 	}
 	if r.Lines != r.Submitted+r.Deduplicated+r.Rejected || r.Submitted != r.Settled+r.Refunded+r.PartiallySettled+r.DeadLettered {

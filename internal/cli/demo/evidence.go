@@ -35,6 +35,7 @@ type runEvidence struct {
 // evidence is the state of everything that was submitted.
 type evidence struct {
 	runs        []runEvidence
+	cases       []casestatus.Case // without their runs
 	unknownOpen int
 	counts      map[receipts.Subtype]int
 	waits       []retryWait
@@ -82,6 +83,9 @@ func (d *Demo) readReceipts(ctx context.Context, tenant string, caseID backgroun
 
 func (e *evidence) add(t transaction, c casestatus.Case, trail []parsedReceipt) {
 	e.unknownOpen += c.UnknownOpen
+	booked := c
+	booked.Runs = nil
+	e.cases = append(e.cases, booked)
 	for _, r := range trail {
 		e.counts[r.Subtype]++
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // The invariants of a demonstration, in addition to those of an audit. The escrow service keeps its
@@ -18,6 +19,7 @@ const (
 	invariantOneEffect = "escrow service: at most one effect per operation key"
 	invariantOneWay    = "no case paid both ways"
 	invariantEffects   = "every settlement has its effect, every effect its settlement or open unknown"
+	invariantBooked    = "cases and escrows have booked what the escrow service moved"
 	invariantTasks     = "every live run has a task"
 	invariantSum       = "accepted = settled + refunded + partially settled + live + cancelled + letters"
 	verdictOK          = "ok"
@@ -57,6 +59,7 @@ func (d *Demo) checkInvariants(ctx context.Context, accepted int, e *evidence, a
 		Invariant{invariantOneEffect, count(d.main.EmbeddedEscrow.Totals().Keys, "key"), doubleEffects},
 		Invariant{invariantOneWay, count(len(effects), "effect"), checkOneWay(effects)},
 		Invariant{invariantEffects, count(len(effects), "effect"), checkEffects(effects, e)},
+		Invariant{invariantBooked, count(len(e.cases), "case"), checkBooked(effects, e)},
 		Invariant{invariantTasks, count(e.places()[placeLive], "live run"), tasks},
 		Invariant{invariantSum, count(accepted, "adjudication"), checkSum(accepted, e)},
 	), nil
@@ -78,13 +81,7 @@ func checkOneWay(effects []fakeescrow.Effect) string {
 // checkEffects compares the amount moved under each operation key in the receipts and in the
 // escrow service's ledger.
 func checkEffects(effects []fakeescrow.Effect, e *evidence) string {
-	said, open := map[string]int64{}, map[string]bool{}
-	for _, x := range e.runs {
-		said[x.operation] = max(said[x.operation], x.moved)
-		if x.Class == background.Unknown {
-			open[x.operation] = true
-		}
-	}
+	said, open := e.operations()
 	done := map[string]int64{}
 	for _, f := range effects {
 		done[f.OperationKey] += f.Moved.Minor
@@ -97,6 +94,51 @@ func checkEffects(effects []fakeescrow.Effect, e *evidence) string {
 	for key, moved := range said {
 		if _, paid := done[key]; !paid && moved > 0 {
 			return fmt.Sprintf("operation key %.12s…: receipts say %d moved, the escrow service has no payment for it", key, moved)
+		}
+	}
+	return verdictOK
+}
+
+// operations returns what the receipts say was moved under each operation key, and the keys of unknown runs.
+func (e *evidence) operations() (said map[string]int64, open map[string]bool) {
+	said, open = map[string]int64{}, map[string]bool{}
+	for _, x := range e.runs {
+		said[x.operation] = max(said[x.operation], x.moved)
+		if x.Class == background.Unknown {
+			open[x.operation] = true
+		}
+	}
+	return said, open
+}
+
+// checkBooked compares the sums of each case, by way and currency, and of each escrow with the escrow service's
+// ledger. A payment that is openly unknown is not booked yet.
+func checkBooked(effects []fakeescrow.Effect, e *evidence) string {
+	type way struct {
+		transaction
+		currency string
+		outcome  settlement.Outcome
+	}
+	type account struct{ tenant, reference string }
+	said, open := e.operations()
+	moved, committed := map[way]int64{}, map[account]int64{}
+	for _, f := range effects {
+		if !open[f.OperationKey] || said[f.OperationKey] > 0 {
+			moved[way{transaction{f.Tenant, f.TransactionReceiptID}, f.Moved.Currency, f.Outcome}] += f.Moved.Minor
+		}
+	}
+	for _, c := range e.cases {
+		t := transaction{c.Tenant, c.Transaction}
+		released, refunded := moved[way{t, c.Currency, settlement.Release}], moved[way{t, c.Currency, settlement.Refund}]
+		if c.Released != released || c.Refunded != refunded {
+			return fmt.Sprintf("%s of %s: the escrow service released %d and refunded %d %s, the case has booked %d and %d",
+				t.id, t.tenant, released, refunded, c.Currency, c.Released, c.Refunded)
+		}
+		committed[account{c.Tenant, c.Escrow}] += released + refunded + c.Reserved
+	}
+	for _, c := range e.cases {
+		if sum := committed[account{c.Tenant, c.Escrow}]; c.Committed != sum {
+			return fmt.Sprintf("escrow %s of %s: its cases were paid or have reserved %d %s, and it has committed %d", c.Escrow, c.Tenant, sum, c.Currency, c.Committed)
 		}
 	}
 	return verdictOK

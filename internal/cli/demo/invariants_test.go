@@ -44,6 +44,38 @@ func TestEffectsAndSettlementsMustMatch(t *testing.T) {
 	}
 }
 
+// The audit folds receipts as the product does. Only the ledger shows that both are wrong together.
+func TestWhatIsBookedMustMatchTheLedger(t *testing.T) {
+	t.Parallel()
+	booked := func(released, refunded, reserved, committed int64) casestatus.Case {
+		return casestatus.Case{Tenant: "t", Transaction: "1", Escrow: "e", Currency: "USD", Committed: committed,
+			State: settlement.State{Released: released, Refunded: refunded, Reserved: reserved}}
+	}
+	release, refund, euros := paid("k", "1", settlement.Release, 5), paid("l", "1", settlement.Refund, 2), paid("k", "1", settlement.Release, 5)
+	euros.Moved.Currency = "EUR"
+	for name, tc := range map[string]struct {
+		effects []fakeescrow.Effect
+		class   background.Class
+		said    int64
+		booked  casestatus.Case
+		holds   bool
+	}{
+		"as it was paid":         {[]fakeescrow.Effect{release}, "executed", 5, booked(5, 0, 0, 5), true},
+		"both ways, in parts":    {[]fakeescrow.Effect{release, refund}, "executed", 5, booked(5, 2, 0, 7), true},
+		"1 where 5 were paid":    {[]fakeescrow.Effect{release}, "executed", 5, booked(1, 0, 0, 5), false},
+		"the other way":          {[]fakeescrow.Effect{release}, "executed", 5, booked(0, 5, 0, 5), false},
+		"another currency":       {[]fakeescrow.Effect{euros}, "executed", 5, booked(5, 0, 0, 5), false},
+		"booked, and never paid": {nil, "executed", 5, booked(5, 0, 0, 5), false},
+		"reserved":               {nil, "not_executed", 0, booked(0, 0, 5, 5), true},
+		"committed too little":   {nil, "not_executed", 0, booked(0, 0, 5, 4), false},
+		"openly unknown":         {[]fakeescrow.Effect{release}, "unknown", 0, booked(0, 0, 5, 5), true},
+	} {
+		if got := checkBooked(tc.effects, &evidence{runs: []runEvidence{runThatMoved("k", tc.said, tc.class)}, cases: []casestatus.Case{tc.booked}}); (got == verdictOK) != tc.holds {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 func TestACasePaidBothWaysIsFound(t *testing.T) {
 	t.Parallel()
 	a, b := paid("k", "1", settlement.Release, 5), paid("l", "1", settlement.Refund, 5)
