@@ -3,6 +3,7 @@
 //
 //	go run ./internal/chaos --seed 7 --minutes 5
 //	go run ./internal/chaos --prove
+//	go run ./internal/chaos --mutate --package settlement
 //
 // It starts a private durable Postgres and a private Redis, puts a proxy before
 // each and before an escrow service with a ledger of its own, and submits adjudications

@@ -38,6 +38,9 @@ type options struct {
 
 	prove bool
 	guard string
+
+	mutate   bool
+	mutation prove.Mutation
 }
 
 // remoteKeyLifetime is what the workers are told about the payment services of remote workers: the key
@@ -64,6 +67,17 @@ func main() {
 	}
 	if o.prove {
 		ok, err := prove.Run(ctx, os.Stdout, os.Stderr, o.guard)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "chaos:", err)
+			os.Exit(3)
+		}
+		if !ok {
+			os.Exit(1)
+		}
+		return
+	}
+	if o.mutate {
+		ok, err := prove.Mutate(ctx, os.Stdout, os.Stderr, o.mutation)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "chaos:", err)
 			os.Exit(3)
@@ -101,6 +115,13 @@ func parse(args []string, progress io.Writer) (options, error) {
 	f.DurationVar(&o.lostAfter, "lost-after", 15*time.Second, "silence after which a worker counts as lost")
 	f.BoolVar(&o.prove, "prove", false, "remove the product's guards, one by one, and check that a test fails without each")
 	f.StringVar(&o.guard, "guard", "", "with prove: only guards whose name contains this, or one of several parts separated by |")
+	f.BoolVar(&o.mutate, "mutate", false, "change conditions on money, one by one, and check that a test fails with each; for -minutes at most")
+	f.Func("package", "with mutate: only this package, from the root of the module", func(name string) error {
+		o.mutation.Packages = append(o.mutation.Packages, name)
+		return nil
+	})
+	f.IntVar(&o.mutation.Count, "count", 0, "with mutate: so many changes of each package, drawn by the seed; 0: all")
+	f.StringVar(&o.mutation.Results, "results", "", "with mutate: file that keeps the results, so that a later run goes on")
 	f.DurationVar(&o.settleTimeout, "rest", 5*time.Minute, "how long all runs may take to end after the last fault")
 	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "how long an abandoned call may still be executed; longer than a fault delays one")
 	f.DurationVar(&o.keyLifetime, "key-lifetime", 24*time.Hour, "for how long the escrow service knows an operation key")
@@ -119,6 +140,7 @@ func parse(args []string, progress io.Writer) (options, error) {
 		fmt.Fprintln(progress, err)
 		return o, err
 	}
+	o.mutation.Seed, o.mutation.Limit = o.seed, time.Duration(o.minutes*float64(time.Minute))
 	o.oneAtATime = *only != ""
 	o.appendOnly = o.appendOnly || o.seed%2 == 1
 	return o, nil

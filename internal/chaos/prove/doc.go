@@ -13,6 +13,15 @@
 // A guard that another one doubles can't be caught alone: it is listed with its double,
 // and both are removed together.
 //
+// # Mutants
+//
+// The table has the guards that somebody thought of. Mutate changes every condition on money of a package (if
+// conditions, operands, cases, the AND of statements, assignments to fields of money), one at a time, and runs
+// the package's own tests, then those that the table names for the file. It reports each mutant that no test
+// notices, and the score. A mutant that does not compile does not count, nor one that equivalents.go lists as equal
+// to the product. The seed decides the order, so that a sample can be repeated, and a file of results lets a later
+// run go on.
+//
 // # House
 //
 // Only the chaos command imports it.

@@ -67,6 +67,12 @@ func (g Guard) overlay(root, dir string) (string, error) {
 		}
 		texts[e.File] = without
 	}
+	return writeOverlay(root, dir, texts)
+}
+
+// writeOverlay writes files by their names from the root of the module into a directory, and the JSON file that has go
+// build read them instead of the product's. It returns the name of that file.
+func writeOverlay(root, dir string, texts map[string]string) (string, error) {
 	replace := map[string]string{}
 	for file, text := range texts {
 		to := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), filepath.Base(file)))

@@ -154,26 +154,31 @@ type runResult struct {
 	output         string
 }
 
-// try builds a detector, with an overlay or without, and runs it.
-func (p *prover) try(ctx context.Context, c Detector, overlay string) (runResult, error) {
-	binary := filepath.Join(p.dir, detectorBinary)
-	args := []string{"test", "-c", "-o", binary}
+// build builds a detector, with an overlay or without. The verdict of its result is "" if it compiles.
+func (p *prover) build(ctx context.Context, c Detector, overlay, binary string) (runResult, error) {
+	args, target := []string{"test", "-c", "-o", binary}, c.Package
 	if c.Test == "" {
-		args = []string{"build", "-o", binary}
+		args, target = []string{"build", "-o", binary}, "./internal/chaos"
 	}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
+	_, output, err := p.command(ctx, buildTimeout, p.root, "go", append(args, target)...)
+	if errors.Is(err, errExit) {
+		return runResult{verdict: unbuilt, output: output}, nil
+	}
+	return runResult{}, err
+}
+
+// try builds a detector, with an overlay or without, and runs it.
+func (p *prover) try(ctx context.Context, c Detector, overlay string) (runResult, error) {
+	binary := filepath.Join(p.dir, detectorBinary)
+	if r, err := p.build(ctx, c, overlay, binary); err != nil || r.verdict != "" {
+		return r, err
+	}
 	target := c.Package
 	if c.Test == "" {
 		target = "./internal/chaos"
-	}
-	_, output, err := p.command(ctx, buildTimeout, p.root, "go", append(args, target)...)
-	switch {
-	case errors.Is(err, errExit):
-		return runResult{verdict: unbuilt, output: output}, nil
-	case err != nil:
-		return runResult{}, err
 	}
 	run := c.Seed
 	if c.Test != "" {
