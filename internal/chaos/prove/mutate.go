@@ -63,7 +63,7 @@ func Mutate(ctx context.Context, out, progress io.Writer, m Mutation) (ok bool, 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"))
+	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"), noFailFile)
 
 	known, keep, err := openResults(m.Results)
 	if err != nil {

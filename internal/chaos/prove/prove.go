@@ -25,6 +25,8 @@ const (
 	buildTimeout = 10 * time.Minute
 	// detectorBinary is the file name of a built detector.
 	detectorBinary = "catcher"
+	// noFailFile keeps tests that draw cases from writing those of a changed product beside the product's.
+	noFailFile = "RAPID_NOFAILFILE=true"
 )
 
 // verdict is the result for one guard.
@@ -65,7 +67,7 @@ func Run(ctx context.Context, out, progress io.Writer, only string) (ok bool, er
 		return false, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"))
+	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"), noFailFile)
 
 	began := time.Now()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
