@@ -51,16 +51,17 @@ func (s *submissions) admit(ctx context.Context, a Adjudication) (admission, err
 	if err := s.applier.Engine.MeasureClock(ctx); err != nil {
 		return admission{}, err
 	}
+	at := s.now()
 	return admission{
 		Adjudication: a,
-		run:          background.RunID(casework.NewID()),
-		caseID:       background.CaseID(casework.NewID()),
+		run:          background.RunID(casework.NewIDAt(at)),
+		caseID:       background.CaseID(casework.NewIDAt(at)),
 		transition:   casework.NewID(),
 		queue:        s.queueOf(&a),
 		policy:       s.policies.policyFor(ctx, a.Tenant, casework.Family, s.policies.base),
 		request:      binding.CanonicalRequest(a.Instruction, wrong.canonical),
 		digest:       a.contentDigest(wrong.canonical),
-		at:           s.now(),
+		at:           at,
 		refusalIfNew: refusalIfNew,
 	}, nil
 }

@@ -62,7 +62,7 @@ func (t TenantCases) RunAgain(ctx context.Context, run background.RunID, q Repet
 
 // repetition submits the task of a run once more.
 func (s *submissions) repetition(of journal.Snapshot, actor string, q Repetition) journal.Submission {
-	id := background.RunID(casework.NewID())
+	id := background.RunID(casework.NewIDAt(s.now()))
 	again := func(seen *journal.Snapshot) (journal.Change, error) {
 		if reply := replyToTask(seen, false); reply != Created {
 			return journal.Change{}, replyError(reply)

@@ -133,7 +133,8 @@ func replyToTask(seen *journal.Snapshot, once bool) Reply {
 
 // taskSubmission returns what the journal writes of a task.
 func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamily, t Task) journal.Submission {
-	now, id := s.now(), background.RunID(casework.NewID())
+	now := s.now()
+	id := background.RunID(casework.NewIDAt(now))
 	if t.RetryKey == "" {
 		t.RetryKey = id.String()
 	}
@@ -142,7 +143,7 @@ func (s *submissions) taskSubmission(ctx context.Context, f *casework.PlainFamil
 	}
 	subject := t.subject()
 	run := background.Run{
-		ID: id, Case: background.CaseID(casework.NewID()), Tenant: t.Tenant, Family: f.FamilyName, RetryKey: t.RetryKey,
+		ID: id, Case: background.CaseID(casework.NewIDAt(now)), Tenant: t.Tenant, Family: f.FamilyName, RetryKey: t.RetryKey,
 		Queue: s.applier.Engine.Queue(f.FamilyName, t.RetryKey), Target: f.FamilyName, Policy: s.policies.policyFor(ctx, t.Tenant, f.FamilyName, f.Policy.Normalize()), Payload: t.Payload,
 		State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
 	}

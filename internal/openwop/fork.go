@@ -59,7 +59,7 @@ func (s *Server) forkNewest(q request, source *runLog, fromSeq int) (background.
 		if err != nil {
 			return background.RunID{}, err
 		}
-		newest := lineage.Runs[len(lineage.Runs)-1]
+		newest := lineage.Runs[len(lineage.Runs)-1] // the last fork: Lineage follows the forks, not the ids
 		// The lineage is read before the search for a run by this request. A run made in between is found, or makes
 		// Fork and RunAgain refuse, or answer with it.
 		if made, err := s.runOfRequest(q, source.of); err != nil || !made.IsZero() {

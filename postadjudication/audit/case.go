@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/recourse-dev/recourse/internal/schema/stored"
@@ -183,19 +184,21 @@ func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Re
 	if activeRuns > 1 {
 		a.fail(InvariantAccounted, at, "case %s has %d active runs", c.ID, activeRuns)
 	}
-	if activeRuns == 0 && !caseAtRest(c) {
+	if activeRuns == 0 && !caseAtRest(c, history) {
 		a.fail(InvariantAccounted, at, "case %s is %q, but has no live run or open letter", c.ID, c.State.Progression)
 	}
 }
 
 // caseAtRest reports whether a case may be without a live run or open letter: it is settled in
-// full or in part, needs review, or its letter was purged.
-func caseAtRest(c *StoredCase) bool {
+// full or in part, needs review, or the letter of its newest run was purged. The receipts say which one that is: ids
+// are made by clocks, which can be set.
+func caseAtRest(c *StoredCase, history receipts.History) bool {
 	switch c.State.Progression {
 	case settlement.Settled, settlement.Refunded, settlement.PartiallySettled, settlement.ReviewNeeded:
 		return true
 	case settlement.DisputeReady:
-		return c.Runs[len(c.Runs)-1].Letter == receipts.LetterPurged
+		n := len(history.Order)
+		return n > 0 && slices.ContainsFunc(c.Runs, func(r StoredRun) bool { return r.ID == history.Order[n-1] && r.Letter == receipts.LetterPurged })
 	}
 	return false
 }

@@ -91,7 +91,7 @@ func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan,
 		return before, err
 	}
 	b := plans.Plan{
-		ID: casework.NewID(), MadeFor: q.Request, Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: casework.CallerOf(ctx).Key, Reason: validate.Clean(q.Reason, 1024),
+		ID: casework.NewIDAt(at), MadeFor: q.Request, Tenant: q.tenant, Action: string(q.Action), Request: string(text), Actor: q.actor, PlannedKey: casework.CallerOf(ctx).Key, Reason: validate.Clean(q.Reason, 1024),
 		Parallel: q.Parallel, Throttle: q.Throttle, PlannedAt: at,
 	}
 	if b.Parallel == 0 {
@@ -350,7 +350,7 @@ func (p *Planner) storePlan(ctx context.Context, b plans.Plan, spec Spec, items 
 		return Plan{}, err
 	}
 	at := p.now()
-	b.ID, b.Request, b.PlannedKey, b.Reason, b.Parallel, b.PlannedAt = casework.NewID(), string(text), casework.CallerOf(ctx).Key, validate.Clean(b.Reason, 1024), defaultParallel, at
+	b.ID, b.Request, b.PlannedKey, b.Reason, b.Parallel, b.PlannedAt = casework.NewIDAt(at), string(text), casework.CallerOf(ctx).Key, validate.Clean(b.Reason, 1024), defaultParallel, at
 	digest := newDigest(b)
 	for _, i := range items {
 		digest.Add(i.Run, i.Head, i.Amount, i.Currency)

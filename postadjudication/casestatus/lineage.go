@@ -15,7 +15,7 @@ type Lineage struct {
 	Root    background.RunID `json:"root_run_id"`
 	Newest  background.RunID `json:"newest_run_id"`
 	Replays int              `json:"replay_count"` // number of forks, whoever made them
-	Runs    []Status         `json:"runs"`         // oldest first
+	Runs    []Status         `json:"runs"`         // oldest first, each the fork of the one before
 }
 
 // Lineage returns the lineage that a run of a tenant belongs to. Errors: refusal.ErrNotFound if the
@@ -35,9 +35,9 @@ func (s *Reader) Lineage(ctx context.Context, tenant string, id background.RunID
 	}
 	ids := LineageOf(all, id)
 	out := Lineage{Root: ids[0], Newest: ids[len(ids)-1], Replays: len(ids) - 1}
-	for _, st := range statuses {
-		if slices.Contains(ids, st.Run) {
-			out.Runs = append(out.Runs, st)
+	for _, id := range ids {
+		if at := slices.IndexFunc(statuses, func(st Status) bool { return st.Run == id }); at >= 0 {
+			out.Runs = append(out.Runs, statuses[at])
 		}
 	}
 	return out, nil

@@ -101,7 +101,8 @@ func (l Letters) forkOfRequest(ctx context.Context, of background.CaseID, reques
 }
 
 func (l Letters) commitFork(ctx context.Context, id background.RunID, q Fork) (Forked, error) {
-	newRunID, at := background.RunID(casework.NewID()), l.s.Now()
+	at := l.s.Now()
+	newRunID := background.RunID(casework.NewIDAt(at))
 	if q.Queue != "" {
 		seen, err := l.s.Applier.OwnRun(ctx, l.tenant, id)
 		if err == nil {

@@ -79,7 +79,7 @@ func duplicate(seen *journal.Snapshot, err error, unique bool) error {
 
 // submission returns the submission of a job, whose case is new. The job is read when it is opened.
 func (j Jobs) submission(job *Job) journal.Submission {
-	id := background.RunID(casework.NewID())
+	id := background.RunID(casework.NewIDAt(j.s.now()))
 	return journal.Submission{
 		Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID), Run: id,
 		Open: func() (journal.Change, error) {
@@ -96,7 +96,7 @@ func (j Jobs) submission(job *Job) journal.Submission {
 // run returns the first run of a job, and what its receipt says.
 func (job *Job) run(tenant string, id background.RunID, now time.Time) (background.Run, receipts.Payload) {
 	run := background.Run{
-		ID: id, Case: background.CaseID(casework.NewID()), Tenant: tenant, Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type,
+		ID: id, Case: background.CaseID(casework.NewIDAt(now)), Tenant: tenant, Family: Family, RetryKey: job.ID, Queue: job.Queue, Target: job.Type,
 		Policy: job.Policy.Normalize(), Payload: job.Payload, State: background.Pending, LastTransition: casework.NewID(), DueAt: now, NotificationNumber: 1,
 		Remote: true, Priority: job.Priority, ExpiresAt: wholeMicroseconds(job.ExpiresAt),
 	}

@@ -139,7 +139,7 @@ func (w *action) decide(f journal.LetterRow) (journal.Change, error) {
 func (w *action) forkChange(f journal.LetterRow) (journal.Change, error) {
 	lineage := w.lineages[f.Run.ID]
 	reason := fmt.Sprintf("replay %d of %d by rule %s, version %d: %s", lineage.replaysBy(w.Name)+1, w.MaxReplays, w.Name, w.Version, w.Reason)
-	k := casework.Forking{Facts: w.facts, Actor: w.actor(), Reason: reason, Policy: w.Policy, Run: background.RunID(casework.NewID()), Replayed: true}
+	k := casework.Forking{Facts: w.facts, Actor: w.actor(), Reason: reason, Policy: w.Policy, Run: background.RunID(casework.NewIDAt(w.at)), Replayed: true}
 	ch, err := k.Decide(f)
 	if err != nil {
 		return ch, err

@@ -5,6 +5,21 @@ import "slices"
 // evidenceGuards is what guards what is kept.
 var evidenceGuards = []Guard{
 	{
+		Name:     "the newest run of a case is the last that was submitted, whatever the clocks said",
+		Edits:    []Edit{{"postadjudication/audit/case.go", "r.ID == history.Order[n-1] && r.Letter", "r.ID == c.Runs[len(c.Runs)-1].ID && r.Letter"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestHonestHistoriesAfterAClockWasSetRight"},
+	},
+	{
+		Name:     "the runs of a case are read in the order in which they were submitted",
+		Edits:    []Edit{{"postadjudication/internal/journal/cases.go", "ORDER BY made.seq, r.id", "ORDER BY r.id"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestHonestHistoriesAfterAClockWasSetRight"},
+	},
+	{
+		Name:     "a plan is not stored without its items",
+		Edits:    []Edit{{"postadjudication/internal/journal/plans/state.go", "err := lockItems(ctx, tx, b.ID); err != nil || !there {", "err := lockItems(ctx, tx, b.ID); err != nil || !there && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPlanThatIsTakenForAbandonedIsNotStoredWithoutItsItems"},
+	},
+	{
 		Name:     "free text is redacted before it is kept",
 		Edits:    []Edit{{"postadjudication/internal/validate/text.go", "	s = redact.Text(s)\n	if len(s) > limit {", "	_ = redact.Text\n	if len(s) > limit {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSecretsStayOutOfDatabaseAndLog"},

@@ -2,6 +2,7 @@ package casework
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -198,8 +199,19 @@ func refusedByCommit(f journal.LetterRow, err error) error {
 	return err
 }
 
-// NewID returns an id that is greater than those that this process made before.
+// NewID returns an id that nothing has.
 func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+
+// NewIDAt returns an id of what is stored, with the time at which it is made, by the clock that was measured. Rows that
+// are stored one after another lie side by side in indexes, also those of machines whose clocks differ. An id says
+// nothing of the order of things: any clock can be set.
+func NewIDAt(at time.Time) uuid.UUID {
+	id := NewID()
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(at.UnixMilli())<<16)
+	copy(id[:6], ms[:])
+	return id
+}
 
 // TimeOrNil returns nil for the zero time.
 func TimeOrNil(t time.Time) *time.Time {

@@ -1,11 +1,9 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/lib/pq"
@@ -79,9 +77,12 @@ func (c *Cases) ActiveRuns(ctx context.Context, tenant string, kind Kind, subjec
 	return out, pg.Wrap(rows.Err())
 }
 
-const byCaseSQL = snapshotWithoutTermsSQL + `WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY r.id`
+// byCaseSQL reads the runs of a case in the order of the receipts that submit them: ids are made by clocks, which
+// can be set.
+const byCaseSQL = snapshotWithoutTermsSQL + `LEFT JOIN LATERAL (SELECT x.seq FROM recourse.receipts x WHERE x.case_id = r.case_id AND x.run_id = r.id AND x.subtype = 'submitted' ORDER BY x.seq LIMIT 1) made ON true
+WHERE r.tenant = $1 AND r.case_id = $2 ORDER BY made.seq, r.id`
 
-// Runs reads all runs of a tenant's case, oldest first.
+// Runs reads all runs of a tenant's case, in the order in which they were submitted.
 func (c *Cases) Runs(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
@@ -89,7 +90,7 @@ func (c *Cases) Runs(ctx context.Context, tenant string, id receipts.CaseID) ([]
 }
 
 // ReadableRuns is Runs for decisions about another run of the case: it includes runs
-// whose policy can't be read, without the policy.
+// whose policy can't be read, without the policy, and has no order.
 func (c *Cases) ReadableRuns(ctx context.Context, tenant string, id receipts.CaseID) ([]Snapshot, error) {
 	out, err := c.Runs(ctx, tenant, id)
 	var unreadables unreadable
@@ -102,7 +103,6 @@ func (c *Cases) ReadableRuns(ctx context.Context, tenant string, id receipts.Cas
 		}
 		out = append(out, u.partial)
 	}
-	slices.SortFunc(out, func(a, b Snapshot) int { return bytes.Compare(a.Run.ID[:], b.Run.ID[:]) })
 	return out, nil
 }
 

@@ -33,7 +33,8 @@ const systemActor = "system:bulk"
 const insertPlanTries = 10
 
 // insertPlan stores a plan whose items are stored already, with its receipt. If its request has
-// made another plan meanwhile, it stores nothing, deletes the items, and b becomes that plan.
+// made another plan meanwhile, it stores nothing, deletes the items, and b becomes that plan. If the items were
+// taken for abandoned, it stores nothing and returns journal.ErrBusy.
 func (p *Store) insertPlan(ctx context.Context, b *Plan) error {
 	err := journal.ErrBusy
 	var made bool
@@ -49,6 +50,9 @@ func (p *Store) insertPlan(ctx context.Context, b *Plan) error {
 				return deleteItems(ctx, tx, b.ID)
 			case err != nil:
 				return err
+			}
+			if there, err := lockItems(ctx, tx, b.ID); err != nil || !there {
+				return errors.Join(err, journal.ErrBusy)
 			}
 			return journal.AppendOperation(ctx, tx, b.Tenant, Log, receiptOf(*b, b.Actor, b.PlannedAt, b.Reason, Unplanned+" to "+string(b.State)))
 		})
@@ -97,9 +101,15 @@ func deleteItems(ctx context.Context, tx *sql.Tx, id uuid.UUID) error {
 
 const abandonedPlanSQL = `SELECT c.bulk_id FROM recourse.bulk_counts c WHERE c.bulk_id < $1 AND NOT EXISTS (SELECT FROM recourse.bulks b WHERE b.id = c.bulk_id) LIMIT 1`
 
-// deleteAbandonedItems deletes the items of a plan that was never stored, because its
-// process died. The ids of plans contain the times at which they were made, by another clock
-// than that of the plan in a simulation: a plan is abandoned if its id is that much older.
+// lockItems reports whether the items of a plan are there, and keeps them from being deleted until the transaction ends.
+func lockItems(ctx context.Context, tx *sql.Tx, id uuid.UUID) (there bool, err error) {
+	n, err := pg.RowsAffected(tx.ExecContext(ctx, `SELECT FROM recourse.bulk_counts WHERE bulk_id = $1 FOR UPDATE`, id))
+	return n > 0, err
+}
+
+// deleteAbandonedItems deletes the items of a plan that was never stored, because its process died: its id, which
+// contains the time at which it was made, is that much older. If a clock was set, that may be a plan which is
+// being made; insertPlan then finds no items.
 func (p *Store) deleteAbandonedItems(ctx context.Context, planned *Plan, older time.Duration) error {
 	var before, id uuid.UUID
 	made := int64(binary.BigEndian.Uint64(planned.ID[:8]) >> 16)
@@ -110,7 +120,16 @@ func (p *Store) deleteAbandonedItems(ctx context.Context, planned *Plan, older t
 	case err != nil:
 		return pg.Wrap(err)
 	}
-	return p.journal.InSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error { return deleteItems(ctx, tx, id) })
+	return p.journal.InSlowPathTx(ctx, failpoint.BulkExpire, func(ctx context.Context, tx *sql.Tx) error {
+		if there, err := lockItems(ctx, tx, id); err != nil || !there {
+			return err
+		}
+		var stored bool // while the items were not locked
+		if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM recourse.bulks WHERE id = $1)`, id).Scan(&stored); err != nil || stored {
+			return err
+		}
+		return deleteItems(ctx, tx, id)
+	})
 }
 
 // Lock is held by the one process that works on a plan. It ends with its connection:
