@@ -132,8 +132,8 @@ func (a admission) reply(s *journal.Snapshot) Reply {
 // accepted whatever happened since, and it is not executed a second time.
 func replyToRepeat(s *journal.Snapshot) Reply {
 	switch state, active := &s.Case.State, &s.Run; {
-	case state.Moved > 0:
-		return AlreadyExecuted
+	case state.Moved > 0, state.Returned > 0 && active.Class == escrow.Executed:
+		return AlreadyExecuted // also if the payment came back: the same decision would be paid under the same key
 	case active.State.Live():
 		return Deduplicated
 	case active.State == background.DeadLettered && active.Letter != background.LetterReconciled && state.Progression != settlement.ReviewNeeded:

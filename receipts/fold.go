@@ -125,7 +125,7 @@ func (f *foldState) transition(run *RunHistory, e Entry) error {
 		return run.close(LetterPurged)
 	case ReservationFreed:
 		return f.freed(run)
-	case Replayed, HoldPlaced, HoldReleased, Marked, RetentionEnding, ConservationBreach:
+	case Returned, Replayed, HoldPlaced, HoldReleased, Marked, RetentionEnding, ConservationBreach:
 		return nil // they change no state
 	}
 	return errors.New("the fold does not know what it changes")

@@ -63,11 +63,13 @@ type Payload struct {
 	Lookup            string    `json:"lookup,omitempty"`             // what the escrow service answered when asked
 	LookupURL         string    `json:"lookup_url,omitempty"`         // of reconciled: where the service was asked, as a self-declared person said, without userinfo, query and fragment; not written by versions before
 	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
-	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference; of a key's change: the prefix of the key; of a webhook's change: the id of the webhook
+	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference; of returned: that of the return, which identifies it; of a key's change: the prefix of the key; of a webhook's change: the id of the webhook
 	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
 	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
 	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked
 	ReservationKept   bool      `json:"reservation_kept,omitempty"`   // of cancelled and reconciled: the run was a fork, or the letter was closed, and what the dead letter had reserved stays so; not written by older versions, which freed it
+	Returned          int64     `json:"returned,omitempty"`           // of returned: how much of the run's payment came back
+	ReturnedAt        time.Time `json:"returned_at,omitzero"`         // of returned: when, as the bank or escrow service says
 	Excess            int64     `json:"excess,omitempty"`             // of a breach: paid beyond what was decided; in receipts of older versions, beyond what was reserved then
 	Freed             int64     `json:"freed,omitempty"`              // reservation given back; of submitted: by a higher generation that asks for less than was kept reserved, which older versions did not write
 	Error             Failure   `json:"error,omitzero"`               // what went wrong
@@ -125,6 +127,7 @@ type SettlementSnapshot struct {
 	Generation             int    `json:"generation"`
 	Moved                  int64  `json:"moved"` // moved for this generation
 	Refunded               int64  `json:"refunded"`
+	Returned               int64  `json:"returned,omitempty"` // of what was released and refunded; not written by versions before
 	Released               int64  `json:"released"`
 	Reserved               int64  `json:"reserved"`
 	ProgressionReason      string `json:"settlement_progression_reason"`

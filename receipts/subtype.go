@@ -38,6 +38,7 @@ const (
 	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
 	ConservationBreach Subtype = "conservation-breach" // more was paid than was decided
 	ReservationFreed   Subtype = "reservation-freed"   // what was reserved was freed by hand; an open letter closed with it
+	Returned           Subtype = "returned"            // the payment of the run, or a part of it, came back
 )
 
 // Of SourceDeadLetter.
@@ -77,7 +78,7 @@ var subtypesOf = []struct {
 	{SourceRetry, []Subtype{RetryScheduled, DeadLettered, Discarded, ManualRetryRequested}},
 	{SourceExecution, []Subtype{
 		Submitted, Activated, AttemptStarted, AttemptInterrupted, AttemptSucceeded, AnsweredLate, CancelRequested, Cancelled, Reconciled,
-		Superseded, ConservationBreach, ReservationFreed,
+		Superseded, ConservationBreach, ReservationFreed, Returned,
 	}},
 	{SourceDeadLetter, []Subtype{Replayed, RetentionExpired, Purged, HoldPlaced, HoldReleased, Marked, RetentionEnding, Refused}},
 	{SourceOperations, []Subtype{

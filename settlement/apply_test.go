@@ -234,11 +234,12 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 		escrow := settlement.Escrow{Held: rapid.Int64Range(1, 500).Draw(t, "held")}
 		cases := make([]settlement.State, 3)
 		began, older := make([]int64, len(cases)), make([]int64, len(cases)) // paid before the present generation, and under older keys since
+		over := make([]int64, len(cases))                                    // paid beyond what was decided
 		for range rapid.IntRange(1, 40).Draw(t, "events") {
 			i := rapid.IntRange(0, len(cases)-1).Draw(t, "case")
 			before := cases[i]
 			e := anyEvent(t, before)
-			e.OlderPaid = older[i]
+			e.OlderPaid, e.Overpaid = older[i], over[i]
 			next, effect, err := settlement.Apply(before, e)
 			if err != nil {
 				if next != before || effect != (settlement.Effect{}) {
@@ -258,7 +259,13 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 			if excess := max(0, paidIn(next)-max(paidIn(before), began[i]+before.Asked)); effect.Excess != excess {
 				t.Fatalf("%+v at %+v, which began with %d paid, has an excess of %d: %d", e, before, began[i], excess, effect.Excess)
 			}
+			over[i] += effect.Excess
 			switch e.Fact {
+			case settlement.Returned:
+				over[i] -= min(over[i], e.Amount)
+				if e.Generation < before.Generation {
+					began[i] -= e.Amount
+				}
 			case settlement.Adjudicated, settlement.Readjudicated:
 				began[i], older[i] = paidIn(next), 0
 			case settlement.ExecutedOlder:
@@ -270,15 +277,16 @@ func TestMoneyIsConservedWhateverHappens(t *testing.T) {
 	})
 }
 
-func paidIn(s settlement.State) int64 { return s.Released + s.Refunded }
+// paidIn is what was paid and did not come back.
+func paidIn(s settlement.State) int64 { return s.Released + s.Refunded - s.Returned }
 
-func sum(s settlement.State) int64 { return s.Reserved + s.Released + s.Refunded }
+func sum(s settlement.State) int64 { return s.Reserved + s.Released + s.Refunded - s.Returned }
 
 func checkState(t *rapid.T, before, next settlement.State, effect settlement.Effect) {
-	if min(next.Asked, next.Moved, next.Reserved, next.Released, next.Refunded, effect.Excess) < 0 {
+	if min(next.Asked, next.Moved, next.Reserved, next.Released, next.Refunded, next.Returned, paidIn(next), effect.Excess) < 0 {
 		t.Fatalf("an amount below zero: %+v, %+v", next, effect)
 	}
-	if before.Progression.Ended() && next.Progression != before.Progression {
+	if before.Progression.Ended() && next.Progression != before.Progression && next.Returned == before.Returned {
 		t.Fatalf("an end at %q became %q", before.Progression, next.Progression)
 	}
 	if next.Progression.Ended() && next.Reserved != 0 {
@@ -301,12 +309,16 @@ func checkEscrow(t *rapid.T, e settlement.Escrow, cases []settlement.State) {
 
 func TestStateHasTheSpecifiedJSONNames(t *testing.T) {
 	t.Parallel()
-	s := settlement.State{settlement.Release, settlement.InProgress, settlement.Approve, "why", settlement.HoldActive, 1, 2, 3, 4, 5, 6}
+	s := settlement.State{settlement.Release, settlement.InProgress, settlement.Approve, "why", settlement.HoldActive, 1, 2, 3, 4, 5, 6, 0}
 	text, err := json.Marshal(s)
 	const want = `{"escrow_adjudication":"release","settlement_progression_status":"in-progress","settlement_progression_reason_code":"approve",` +
 		`"settlement_progression_reason":"why","dispute_lifecycle_status":"hold-active","generation":1,"asked":2,"moved":3,"reserved":4,"released":5,"refunded":6}`
 	if err != nil || string(text) != want {
 		t.Errorf("%s, %v; want %s", text, err, want)
+	}
+	s.Returned = 7
+	if text, err := json.Marshal(s); err != nil || string(text) != want[:len(want)-1]+`,"returned":7}` {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

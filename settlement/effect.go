@@ -91,12 +91,22 @@ func (s State) paid(e Event) State {
 	return s
 }
 
+// giveBack gives what came back to the escrow. It corrects what was paid beyond what was decided first. The rest
+// counts no more for the present generation, if that paid it: a payment that is found later may carry it out.
+func giveBack(s State, e Event) (State, Effect) {
+	s.Returned += e.Amount
+	if e.Generation == s.Generation {
+		s.Moved = max(0, min(s.Moved, s.Asked)-max(0, e.Amount-e.Overpaid))
+	}
+	return s, Effect{Committed: -e.Amount}
+}
+
 // ErrExceedsHeld says that a reservation is more than an escrow has left. The
 // escrow was not changed.
 var ErrExceedsHeld = errors.New("settlement: the amount exceeds what the escrow holds and has free")
 
 // Escrow is the model that the statements of a store must equal: what an escrow holds and what its
-// cases have committed of it, reserved, released and refunded together. Breached is by how much that
+// cases have committed of it: reserved, released and refunded together, less what came back. Breached is by how much that
 // was ever exceeded. All are minor units, never negative, and Committed <= Held + Breached.
 type Escrow struct{ Held, Committed, Breached int64 }
 

@@ -20,23 +20,25 @@ const (
 	Cancelled          Fact = "cancelled"  // between attempts
 	Closed             Fact = "closed"     // a finding ended a dead letter that can't be forked
 	Freed              Fact = "freed"      // the reservation was freed by hand, while nothing is live and nothing unknown
+	Returned           Fact = "returned"   // a payment, or a part of it, came back
 )
 
 // Facts lists all facts.
 var Facts = []Fact{
 	Adjudicated, Readjudicated, AttemptStarted, RetryScheduled, AttemptInterrupted, Executed, ExecutedOlder, DeadLettered, Forked, Reconciled,
-	Cancelled, Closed, Freed,
+	Cancelled, Closed, Freed, Returned,
 }
 
 // Event is a fact with its particulars.
 type Event struct {
 	Fact         Fact
 	Outcome      Outcome // (re-)adjudicated: what was decided; executed, under whatever key: what was paid
-	Generation   int     // (re-)adjudicated
-	Amount       int64   // (re-)adjudicated: minor units to move
+	Generation   int     // (re-)adjudicated; returned: of the payment that came back
+	Amount       int64   // (re-)adjudicated: minor units to move; returned: minor units that came back
 	Paid         int64   // executed, under whatever key: minor units that were moved; not read if Repeated
 	Repeated     bool    // executed, under whatever key: the payment of this operation key is recorded already, so that nothing changes
 	OlderPaid    int64   // executed, under whatever key: minor units that were paid under older keys since the present generation began; zero does unless State.NeedsOlderPaid
+	Overpaid     int64   // returned: minor units that were paid beyond what was decided, Effect.Excess, and did not come back before
 	KeepReserved bool    // cancelled, closed: the reservation stays
 }
 
@@ -48,6 +50,21 @@ func (e Event) check(s State) error {
 		return e.checkDecision(s)
 	case Executed, ExecutedOlder:
 		return e.checkPayment(s)
+	case Returned:
+		return e.checkReturn(s)
+	}
+	return nil
+}
+
+// checkReturn refuses a return of more than the case has paid and not got back.
+func (e Event) checkReturn(s State) error {
+	switch left := s.Released + s.Refunded - s.Returned; {
+	case e.Generation < 1 || e.Generation > s.Generation:
+		return &FieldError{Field: "generation", Problem: "is none of the case's"}
+	case e.Amount <= 0 || e.Amount > MaxMinor:
+		return &FieldError{Field: "amount", Problem: fmt.Sprintf("is not between 1 and %d", int64(MaxMinor))}
+	case e.Amount > left:
+		return &FieldError{Field: "amount", Problem: fmt.Sprintf("is more than the %d that were paid and did not come back", left)}
 	}
 	return nil
 }

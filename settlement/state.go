@@ -21,7 +21,7 @@ var Statuses = []Status{
 	None, Pending, InProgress, ReviewNeeded, ApprovedForSettlement, PartiallySettled, Settled, DisputeReady, Refunded,
 }
 
-// Ended reports whether the case is settled or refunded, which is final.
+// Ended reports whether the case is settled or refunded, which is final unless the payment comes back.
 func (s Status) Ended() bool { return s == Settled || s == Refunded }
 
 // ReasonCode classifies the reason of the last change of status.
@@ -48,7 +48,8 @@ const (
 
 // State is the settlement of one case. All amounts are minor units of the escrow's
 // currency and never negative. Asked and Moved are of the present generation;
-// Reserved, Released and Refunded are of the whole case.
+// Reserved, Released, Refunded and Returned are of the whole case. Released and Refunded are what was
+// paid, also if it came back; Returned is what came back of both. Moved falls by what came back.
 type State struct {
 	Outcome     Outcome    `json:"escrow_adjudication"`
 	Progression Status     `json:"settlement_progression_status"`
@@ -61,13 +62,19 @@ type State struct {
 	Reserved    int64      `json:"reserved"`
 	Released    int64      `json:"released"`
 	Refunded    int64      `json:"refunded"`
+	Returned    int64      `json:"returned,omitempty"`
 }
+
+// Committed returns what the case has committed of its escrow.
+func (s State) Committed() int64 { return s.Reserved + s.Released + s.Refunded - s.Returned }
 
 // Underfunded reports whether a payment under another key took from the reservation of
 // the present generation, so that the rest does not cover what is left to be moved:
-// Reserved < Asked - Moved. No attempt may begin then: it could pay a second time for the same
-// decision.
-func (s State) Underfunded() bool { return !s.Progression.Ended() && s.Reserved < s.Asked-s.Moved }
+// Reserved < Asked - Moved; or that nothing is reserved for a decision that was carried out before a payment came
+// back. No attempt may begin then: it could pay a second time for the same decision.
+func (s State) Underfunded() bool {
+	return !s.Progression.Ended() && (s.Reserved < s.Asked-s.Moved || s.Progression == DisputeReady && s.Reserved == 0)
+}
 
 // NeedsOlderPaid reports whether an executed event must have [Event.OlderPaid]: nothing is
 // reserved, and the case has paid sums that did not count for the present generation, before it

@@ -28,6 +28,9 @@ func Apply(s State, e Event) (State, Effect, error) {
 	if !changesStatus {
 		return next, effect, nil
 	}
+	if e.Fact == Returned && e.Amount <= e.Overpaid {
+		return next, effect, nil // what was decided stays paid
+	}
 	next.Progression, next.ReasonCode = r.to, r.code
 	next.Reason = strings.ReplaceAll(r.reason, "<outcome>", string(e.Outcome))
 	next.Lifecycle = r.lifecycle(s.Lifecycle)
@@ -61,8 +64,9 @@ type rule struct {
 }
 
 var (
-	endedStatuses    = []Status{Settled, Refunded}
-	paidStatuses     = []Status{Settled, Refunded, PartiallySettled}
+	endedStatuses = []Status{Settled, Refunded}
+	// The statuses at which a run may still end: a payment ended its case, which may have come back since.
+	paidOrReturned   = []Status{Settled, Refunded, PartiallySettled, DisputeReady}
 	existingStatuses = slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return s == None })
 	openStatuses     = slices.DeleteFunc(slices.Clone(existingStatuses), Status.Ended)
 )
@@ -77,6 +81,7 @@ const (
 	reasonCancelled     = "post-adjudication execution cancelled"
 	reasonFreed         = "reservation freed by hand"
 	reasonPaidOlder     = "paid under the operation key of an older generation"
+	reasonReturned      = "payment returned"
 )
 
 var table = map[Fact]rule{
@@ -99,11 +104,11 @@ var table = map[Fact]rule{
 		to: InProgress, code: Approve, lifecycle: keep, money: unchangedMoney, reason: reasonInProgress,
 	},
 	RetryScheduled: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: paidStatuses,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paidOrReturned,
 		to: InProgress, code: Approve, lifecycle: keep, money: unchangedMoney, reason: reasonInProgress,
 	},
 	AttemptInterrupted: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: paidStatuses,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paidOrReturned,
 		to: InProgress, code: Approve, lifecycle: keep, money: unchangedMoney, reason: reasonInProgress,
 	},
 	Executed: {
@@ -114,7 +119,7 @@ var table = map[Fact]rule{
 	// decision.
 	ExecutedOlder: {stays: existingStatuses, money: payOlder},
 	DeadLettered: {
-		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: endedStatuses,
+		from: []Status{ApprovedForSettlement, InProgress, PartiallySettled}, stays: []Status{Settled, Refunded, DisputeReady},
 		to: DisputeReady, code: Escalate, lifecycle: escalate, money: unchangedMoney, reason: reasonDeadLettered,
 	},
 	Forked: {
@@ -123,7 +128,7 @@ var table = map[Fact]rule{
 	},
 	Reconciled: {stays: existingStatuses, money: unchangedMoney},
 	Cancelled: {
-		from: []Status{ApprovedForSettlement, InProgress}, stays: paidStatuses,
+		from: []Status{ApprovedForSettlement, InProgress}, stays: paidOrReturned,
 		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: freeUnlessKept, reason: reasonCancelled,
 	},
 	Closed: {
@@ -135,6 +140,12 @@ var table = map[Fact]rule{
 	Freed: {
 		from: []Status{DisputeReady}, stays: []Status{ReviewNeeded, PartiallySettled},
 		to: ReviewNeeded, code: RequestRevision, lifecycle: keep, money: free, reason: reasonFreed,
+	},
+	// While a decision is carried out, what an older one paid can come back: the case stays with the present decision.
+	// A case with a dead letter waits for a person already.
+	Returned: {
+		from: []Status{Settled, Refunded, PartiallySettled, ReviewNeeded}, stays: []Status{Pending, ApprovedForSettlement, InProgress, DisputeReady},
+		to: DisputeReady, code: Escalate, lifecycle: escalate, money: giveBack, reason: reasonReturned,
 	},
 }
 

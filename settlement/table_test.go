@@ -11,16 +11,16 @@ import (
 // The status after each fact at each status: "=" for accepted without a change, "x"
 // for refused. The payment of an executed is less than the amount asked here.
 const transitionTable = `
-from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed executed-under-older-key dead-lettered forked   reconciled cancelled closed   freed
-none          approved    x              x               x               x                   x        x                        x             x        x          x         x        x
-pending       approved    x              x               x               x                   partial  =                        x             x        =          x         x        x
-in-progress   x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x        x
-review-needed approved    approved       x               x               x                   partial  =                        x             x        =          x         x        =
-approved      x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x        x
-partial       approved    approved       =               =               =                   partial  =                        dispute       x        =          =         x        =
-settled       x           x              x               =               =                   =        =                        =             x        =          =         x        x
-dispute       x           approved       x               x               x                   partial  =                        x             approved =          x         partial  review
-refunded      x           x              x               =               =                   =        =                        =             x        =          =         x        x
+from          adjudicated re-adjudicated attempt-started retry-scheduled attempt-interrupted executed executed-under-older-key dead-lettered forked   reconciled cancelled closed   freed    returned
+none          approved    x              x               x               x                   x        x                        x             x        x          x         x        x        x
+pending       approved    x              x               x               x                   partial  =                        x             x        =          x         x        x        =
+in-progress   x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x        x        =
+review-needed approved    approved       x               x               x                   partial  =                        x             x        =          x         x        =        dispute
+approved      x           x              progress        progress        progress            partial  =                        dispute       x        =          review    x        x        =
+partial       approved    approved       =               =               =                   partial  =                        dispute       x        =          =         x        =        dispute
+settled       x           x              x               =               =                   =        =                        =             x        =          =         x        x        dispute
+dispute       x           approved       x               =               =                   partial  =                        =             approved =          =         partial  review   =
+refunded      x           x              x               =               =                   =        =                        =             x        =          =         x        x        dispute
 `
 
 var byWord = map[string]settlement.Status{
@@ -45,6 +45,7 @@ var written = map[settlement.Fact]struct {
 	"forked":              {"approve", "post-adjudication execution forked", escalated},
 	"cancelled":           {"request-revision", "post-adjudication execution cancelled", unchanged},
 	"freed":               {"request-revision", "reservation freed by hand", unchanged},
+	"returned":            {"escalate", "payment returned", escalated},
 	"closed":              {"approve", "paid under the operation key of an older generation", map[settlement.Lifecycle]settlement.Lifecycle{"": "", "hold-active": "", "re-escalated": ""}},
 }
 
@@ -78,12 +79,16 @@ func checkPair(t *testing.T, from settlement.Status, fact settlement.Fact, lifec
 	t.Helper()
 	s := settlement.State{
 		Outcome: settlement.Release, Progression: from, ReasonCode: "reject", Reason: "before", Lifecycle: lifecycle,
-		Generation: 3, Asked: 100, Reserved: 100, Released: 7, Refunded: 5,
+		Generation: 3, Asked: 100, Reserved: 100, Released: 70, Refunded: 5,
 	}
 	if from.Ended() || from == settlement.None {
 		s.Reserved = 0
 	}
-	got, effect, err := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Generation: 4, Amount: 60, Paid: 40, KeepReserved: kept})
+	generation := 4
+	if fact == "returned" {
+		generation = 3
+	}
+	got, effect, err := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Generation: generation, Amount: 60, Paid: 40, KeepReserved: kept})
 	if want == "x" {
 		var r *settlement.Refused
 		if !errors.As(err, &r) || *r != (settlement.Refused{From: from, Fact: fact}) || got != s || effect != (settlement.Effect{}) {
@@ -107,14 +112,17 @@ func checkPair(t *testing.T, from settlement.Status, fact settlement.Fact, lifec
 		expected.Generation, expected.Asked, expected.Reserved = 4, 60, 60
 	case fact == "executed" && want == "=":
 		money.Committed, money.Excess = 40, 40
-		expected.Released = 47
+		expected.Released = 110
 	case fact == "executed":
 		money.Committed = -60
-		expected.Moved, expected.Reserved, expected.Released = 40, 0, 47
+		expected.Moved, expected.Reserved, expected.Released = 40, 0, 110
 	case fact == "executed-under-older-key":
 		cut := min(s.Reserved, 40)
 		money.Committed, money.Excess = 40-cut, 40-cut
-		expected.Reserved, expected.Released = s.Reserved-cut, 47
+		expected.Reserved, expected.Released = s.Reserved-cut, 110
+	case fact == "returned":
+		money.Committed = -60
+		expected.Returned = 60
 	case kept && mayKeepReserved[fact]:
 	case fact == "cancelled", fact == "closed", fact == "freed":
 		money.Committed = -s.Reserved

@@ -41,6 +41,7 @@ func (a *API) describe() error {
 	adjudicationAPI{a}.operations(h)
 	runAPI{a}.operations(h)
 	caseAPI{a}.operations(h)
+	returnAPI{a}.operations(h)
 	letterAPI{a}.operations(h)
 	annotationAPI{a}.operations(h)
 	analysisAPI{a}.operations(h)

@@ -265,6 +265,8 @@ var transitions = map[string]killCase{
 		drive: rebuild, again: rebuild, invariantSQL: listed,
 	},
 	string(receipts.ReservationFreed): {before: letter, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Free, "") }, resumes: true, settledSQL: freedOnce, invariantSQL: freedOnce},
+	string(receipts.Returned):         {before: paid, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Return, "") }, resumes: true, settledSQL: returnedOnce, invariantSQL: returnedOnce},
+	failpoint.ReturnedPayments:        {before: paid, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Return, "") }, resumes: true, settledSQL: returnedOnce, invariantSQL: returnedOnce},
 	failpoint.ApprovalsRequired:       {drive: func(s *fixture, h *workerProcess) { setPeople(s, h, 1) }},
 	string(receipts.PeopleChanged): { // the register is there already
 		before: func(s *fixture) { h := s.worker(""); setPeople(s, h, 1); s.terminate(h) },

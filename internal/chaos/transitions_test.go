@@ -256,3 +256,15 @@ func changesATable(text string) bool {
 	}
 	return false
 }
+
+const returnedOnce = `SELECT (SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'returned') AND (SELECT count(*) = 1 FROM recourse.returns)
+	AND (SELECT bool_and(returned = released + refunded AND moved = 0 AND progression = 'dispute-ready') FROM recourse.cases WHERE kind = 'settlement')
+	AND (SELECT bool_and(committed = 0) FROM recourse.escrow_sums) AND (SELECT bool_and(state = 'done') FROM recourse.bulks)`
+
+// paid leaves a settled case.
+func paid(s *fixture) {
+	h := s.worker("")
+	s.submit(h, adjudication(1, "ok", ""))
+	s.awaitNoneLive()
+	s.terminate(h)
+}

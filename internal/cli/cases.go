@@ -15,6 +15,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/settlement"
@@ -108,13 +109,13 @@ func showCases(s *screen.Screen, page casestatus.Page) error {
 		case waits == "":
 			waits = "-"
 		}
-		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded), waits, strings.Join(c.Actions, ", ")}
+		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded - c.Returned), waits, strings.Join(c.Actions, ", ")}
 	}
 	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "State"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for", Wraps: true}, {Name: "May", Wraps: true}}, rows)
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {
 		m := page.Money[currency]
 		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
-		s.Text("%s: %s reserved, %s released, %s refunded.", shell.Plural(int(m.Cases), "case"), money(m.Reserved), money(m.Released), money(m.Refunded))
+		s.Text("%s: %s reserved, %s released, %s refunded%s.", shell.Plural(int(m.Cases), "case"), money(m.Reserved), money(m.Released), money(m.Refunded), view.Returned(m.Returned, currency))
 	}
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)

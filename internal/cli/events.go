@@ -146,6 +146,7 @@ func eventSummary(e postadjudication.Event) string {
 	}
 	add("known: %s", d.OutcomeClass, d.OutcomeClass != "")
 	add("moved %d in minor units", d.Moved, d.Moved > 0)
+	add("returned %d in minor units", d.Returned, d.Returned > 0)
 	add("found %s", d.Finding, d.Finding != "")
 	add("fork %s", d.NewRunID, !d.NewRunID.IsZero())
 	add("excess %d in minor units", d.Excess, d.Excess > 0)

@@ -265,6 +265,8 @@ func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) str
 		return refusalText(p)
 	case r.Subtype == receipts.ReservationFreed:
 		return fmt.Sprintf("freed %s: %s", money(p.Freed), withReference(p))
+	case r.Subtype == receipts.Returned:
+		return returnedText(p, money(p.Returned))
 	case r.Subtype == receipts.Superseded:
 		return fmt.Sprintf("by run %s, generation %d", p.NewRun, p.Generation)
 	case r.Subtype == receipts.ConservationBreach:

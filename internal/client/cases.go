@@ -44,3 +44,12 @@ func (c Cases) PlanFree(ctx context.Context, q bulk.FreeRequest) (out bulk.Plan,
 	}{reasonBody{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
 	return out, err
 }
+
+// PlanReturns stores a plan that records payments that came back.
+func (c Cases) PlanReturns(ctx context.Context, q bulk.ReturnsRequest) (out bulk.PlannedReturns, err error) {
+	err = c.post(ctx, "/returns", struct {
+		reasonBody
+		Returns []bulk.ReturnedPayment `json:"returns"`
+	}{reasonBody{q.Reason}, q.Returns}, &out)
+	return out, err
+}

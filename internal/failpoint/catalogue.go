@@ -47,6 +47,7 @@ const (
 	Lookup               = "lookup"          // lookups of dead letters of unknown outcome
 	Request              = "request"         // a request with an idempotency key begins, is answered, or is dropped
 	Annotations          = "annotations"     // dead letters and their annotations: their transaction commits
+	ReturnedPayments     = "returns"         // payments that came back: their transaction commits
 	BulkItems            = "bulk-items"      // the items of a bulk plan that is being made: their transaction commits
 	BulkPlan             = "bulk-plan"       // a bulk plan, whose items are there: its transaction commits
 	BulkExpire           = "bulk-expire"     // a bulk plan that nobody started is deleted: its transaction commits

@@ -190,15 +190,15 @@ func auditSettlement(a *Report, at breakSubject, c *StoredCase, rs []receipts.Re
 }
 
 // caseAtRest reports whether a case may be without a live run or open letter: it is settled in
-// full or in part, needs review, or the letter of its newest run was purged. The receipts say which one that is: ids
-// are made by clocks, which can be set.
+// full or in part, needs review, a payment of it came back, or the letter of its newest run was purged. The
+// receipts say which one that is: ids are made by clocks, which can be set.
 func caseAtRest(c *StoredCase, history receipts.History) bool {
 	switch c.State.Progression {
 	case settlement.Settled, settlement.Refunded, settlement.PartiallySettled, settlement.ReviewNeeded:
 		return true
 	case settlement.DisputeReady:
 		n := len(history.Order)
-		return n > 0 && slices.ContainsFunc(c.Runs, func(r StoredRun) bool { return r.ID == history.Order[n-1] && r.Letter == receipts.LetterPurged })
+		return c.State.Returned > 0 || n > 0 && slices.ContainsFunc(c.Runs, func(r StoredRun) bool { return r.ID == history.Order[n-1] && r.Letter == receipts.LetterPurged })
 	}
 	return false
 }

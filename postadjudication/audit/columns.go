@@ -163,6 +163,7 @@ func compareSettlement(row, recorded settlement.State) (d differences) {
 	d.compare("reserved", row.Reserved, recorded.Reserved)
 	d.compare("released", row.Released, recorded.Released)
 	d.compare("refunded", row.Refunded, recorded.Refunded)
+	d.compare("returned", row.Returned, recorded.Returned)
 	return d
 }
 

@@ -42,7 +42,7 @@ func (x *escrowAudit) add(c *StoredCase, found *Report) {
 		return
 	}
 	sums := x.sums[c.Reference]
-	sums.committed += c.State.Reserved + c.State.Released + c.State.Refunded
+	sums.committed += c.State.Committed()
 	sums.uncovered += found.uncovered
 	sums.unknown = sums.unknown || found.settlementUnknown
 	x.sums[c.Reference] = sums

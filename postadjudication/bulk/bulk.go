@@ -76,13 +76,16 @@ const (
 const (
 	Finding Action = "finding" // records that money of one run was moved; see PlanFinding
 	Free    Action = "free"    // frees the reservations of cases; see PlanFree
+	Return  Action = "return"  // records payments that came back; see PlanReturns
 )
 
 // Actions are the actions that Plan accepts.
 var Actions = []Action{Fork, Reconcile, Purge, Mark, Hold, Release}
 
 // isKnown reports whether this version has the action. A newer version may have stored another one.
-func (a Action) isKnown() bool { return a == Finding || a == Free || slices.Contains(Actions, a) }
+func (a Action) isKnown() bool {
+	return a == Finding || a == Free || a == Return || slices.Contains(Actions, a)
+}
 
 // unknownAction is the error of a plan, or of an item of it, whose action this version does not have.
 func unknownAction(a Action) error {
@@ -182,6 +185,7 @@ type Spec struct {
 	Finding   *PlannedFinding    `json:"finding,omitempty"`
 	Cases     *casestatus.Filter `json:"cases,omitempty"`     // action free
 	Reference string             `json:"reference,omitempty"` // action free: reference to the evidence
+	Returns   []ReturnedPayment  `json:"returns,omitempty"`   // action return; lists of plans omit them
 }
 
 // PlannedFinding is what a plan of a finding states about the money of its run.
@@ -352,6 +356,7 @@ func (p Plans) List(ctx context.Context, cursor string) (Page, error) {
 		if err != nil {
 			return Page{}, err
 		}
+		plan.Spec.Returns = nil
 		page.Bulks = append(page.Bulks, plan)
 		page.Next = b.ID.String()
 	}

@@ -142,3 +142,30 @@ func ExamplePlans_PlanFree() {
 	// review-needed 0 reconciled <nil>
 	// done 1 <nil>
 }
+
+// A bank returned a payment days after it settled. The escrow has the sum again, and a higher generation may pay it.
+func ExamplePlans_PlanReturns() {
+	svc, stop := rig.Example()
+	defer stop()
+	ctx := context.Background()
+	ada, bob := svc.As("acme", "user:ada").Bulk, svc.As("acme", "user:bob").Bulk
+	svc.MustSubmit(rig.Release(1))
+	svc.WaitNoneLive()
+
+	line := bulk.ReturnedPayment{Transaction: "txr_1", Amount: rig.Euros(400), Reference: "R-2026-11-20-7"}
+	file := bulk.ReturnsRequest{Returns: []bulk.ReturnedPayment{line}, Reason: "account closed"}
+	planned, err := ada.PlanReturns(ctx, file)
+	fmt.Println(planned.Plan.Action, planned.Plan.Items, planned.Plan.Money, err)
+	if _, err := bob.Run(ctx, planned.Plan.ID, planned.Plan.Hash); err != nil {
+		panic(err)
+	}
+	svc.WaitPlan(planned.Plan.ID)
+	c, err := svc.Case(ctx, "acme", "txr_1")
+	fmt.Println(c.Progression, c.Released, c.Returned, c.Committed, err)
+	again, err := ada.PlanReturns(ctx, file)
+	fmt.Println(again.Plan == nil, again.Known, err)
+	// Output:
+	// return 1 map[EUR:400] <nil>
+	// dispute-ready 1000 400 600 <nil>
+	// true [R-2026-11-20-7] <nil>
+}

@@ -49,7 +49,7 @@ func (w *planWork) doneByPlan(ctx context.Context, i *plans.Item) (made backgrou
 				return made, err
 			case p.Bulk == w.plan.ID.String():
 				return p.NewRun, nil
-			case changesItem(r.Subtype, &p) && !w.concernsOtherRun(i, &r, &p) || head.Next(r.Body) != (receipts.Head{Seq: r.Seq, Link: r.Link}):
+			case w.changesItem(i, &r, &p) || head.Next(r.Body) != (receipts.Head{Seq: r.Seq, Link: r.Link}):
 				return made, casework.ErrLetterChanged
 			}
 			head = head.Next(r.Body)
@@ -66,6 +66,12 @@ func (w *planWork) doneByPlan(ctx context.Context, i *plans.Item) (made backgrou
 
 // receiptsPerRead is how many receipts since planning are read at once.
 const receiptsPerRead = 100
+
+// changesItem reports whether a receipt makes a planned item stale. What came back came back, whatever became of the
+// case since: the turn of the item decides whether that is more than was paid.
+func (w *planWork) changesItem(i *plans.Item, r *receipts.Receipt, p *receipts.Payload) bool {
+	return Action(w.plan.Action) != Return && changesItem(r.Subtype, p) && !w.concernsOtherRun(i, r, p)
+}
 
 // changesItem reports whether a receipt makes a planned item stale: it concerns the run, its
 // state or letter, its marks or holds, or money. A refusal changes nothing, whoever caused it.
@@ -112,7 +118,7 @@ func outcomeOf(err error) string {
 		return string(OutcomePlanStale)
 	case errors.As(err, &refused):
 		return string(OutcomeRefused) + ":" + string(refused.Gate)
-	case errors.As(err, &wrong), errors.Is(err, refusal.ErrNotFound), errors.Is(err, refusal.ErrNoExecutor), errors.Is(err, refusal.ErrTargetUnknown), errors.Is(err, refusal.ErrUnreadable), errors.Is(err, refusal.ErrUnrecordable),
+	case errors.As(err, &wrong), errors.Is(err, refusal.ErrNotFound), errors.Is(err, refusal.ErrNoExecutor), errors.Is(err, refusal.ErrTargetUnknown), errors.Is(err, refusal.ErrUnreadable), errors.Is(err, refusal.ErrUnrecordable), errors.Is(err, casework.ErrReceiptsDiffer),
 		errors.Is(err, casework.ErrPanicked):
 		return string(OutcomeFailed)
 	}

@@ -465,6 +465,8 @@ func (w *planWork) applyItem(ctx context.Context, i *plans.Item) (err error) {
 		err = w.recordFinding(ctx, i, by)
 	case Free:
 		err = w.freeReservation(ctx, i, by)
+	case Return:
+		err = w.recordReturns(ctx, i, by)
 	default:
 		err = unknownAction(Action(w.plan.Action))
 	}

@@ -64,6 +64,7 @@ type Money struct {
 	Reserved int64 `json:"reserved"`
 	Released int64 `json:"released"`
 	Refunded int64 `json:"refunded"`
+	Returned int64 `json:"returned,omitempty"` // of what was released and refunded
 }
 
 // Page is a page of cases, oldest first. Total and Money cover all cases that the filter
@@ -129,7 +130,7 @@ func (c Cases) List(ctx context.Context, f Filter, cursor string, limit int) (Pa
 	}
 	page := Page{Cases: []Row{}, Money: map[string]Money{}, More: len(found) > limit}
 	for _, sum := range sums {
-		page.Money[sum.Currency] = Money{Cases: sum.Cases, Reserved: sum.Reserved, Released: sum.Released, Refunded: sum.Refunded}
+		page.Money[sum.Currency] = Money{Cases: sum.Cases, Reserved: sum.Reserved, Released: sum.Released, Refunded: sum.Refunded, Returned: sum.Returned}
 		page.Total += sum.Cases
 	}
 	for i := range found[:min(len(found), limit)] {

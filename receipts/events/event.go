@@ -41,6 +41,7 @@ const (
 	EscrowBreached  Type = "escrow.breached"
 	LetterExpiring  Type = "letter.expiring"
 	RunFreed        Type = "run.reservation_freed"
+	Returned        Type = "settlement.returned"
 	PlanBrokeGlass  Type = "plan.break_glass"
 	WebhookPaused   Type = "webhook.paused"
 )
@@ -49,7 +50,7 @@ const (
 func Types() []Type {
 	return []Type{
 		RunCreated, RunStarted, NodeStarted, NodeRetried, NodeCompleted, NodeFailed, RunCompleted, RunFailed, RunCancelled, RunDeadLettered, RunAnsweredLate,
-		RunReconciled, RunForked, RunSuperseded, RunPurged, EscrowBreached, LetterExpiring, RunFreed, PlanBrokeGlass, WebhookPaused,
+		RunReconciled, RunForked, RunSuperseded, RunPurged, EscrowBreached, LetterExpiring, RunFreed, Returned, PlanBrokeGlass, WebhookPaused,
 	}
 }
 
@@ -92,6 +93,7 @@ type Data struct {
 	ExpiresAt time.Time `json:"expiresAt,omitzero"` // when the retention of the letter ends
 
 	Freed    int64  `json:"freed,omitempty"`    // in the minor unit of the case's currency
+	Returned int64  `json:"returned,omitempty"` // likewise: how much of the payment came back
 	PlanID   string `json:"planId,omitempty"`   // the bulk plan
 	Action   string `json:"action,omitempty"`   // what it does
 	Actor    string `json:"actor,omitempty"`    // who ran the plan, or paused the webhook
@@ -133,6 +135,7 @@ type Failure struct {
 //	retention-ending       letter.expiring   {runId, expiresAt}
 //	conservation-breach    escrow.breached   {runId?, excess}
 //	reservation-freed      run.reservation_freed {runId, freed, reason, reference, settlementStatus?}
+//	returned               settlement.returned {runId, returned, outcome, reason, reference, settlementStatus?}
 //	bulk-changed           plan.break_glass  {planId, action, actor, reason, incident}   when one person ran it without a second one
 //	webhook-changed        webhook.paused    {webhookId, actor, reason}   when it was paused, by a person or by itself
 //	all others             none: they are in the trail only
@@ -231,6 +234,8 @@ func (l *eventList) afterEnd(p receipts.Payload) {
 		l.add(RunPurged, Data{Reason: p.Reason})
 	case receipts.ReservationFreed:
 		l.add(RunFreed, Data{Freed: p.Freed, Reason: p.Reason, Reference: p.FindingReference, SettlementStatus: status(p)})
+	case receipts.Returned:
+		l.add(Returned, Data{Returned: p.Returned, Outcome: p.Outcome, Reason: p.Reason, Reference: p.Reference, SettlementStatus: status(p)})
 	case receipts.RetentionEnding:
 		l.add(LetterExpiring, Data{ExpiresAt: p.ExpiresAt})
 	}

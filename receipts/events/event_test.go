@@ -72,6 +72,7 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 		{receipts.RetentionEnding, receipts.Payload{ExpiresAt: testAt}, `letter.expiring {"runId":"A","expiresAt":"2026-11-21T10:00:00Z"}`},
 		{receipts.ConservationBreach, receipts.Payload{Excess: 7}, `escrow.breached {"runId":"A","excess":7}`},
 		{receipts.ReservationFreed, receipts.Payload{Freed: 7, Reason: "withdrawn", FindingReference: "stmt-7"}, `run.reservation_freed {"runId":"A","reason":"withdrawn","reference":"stmt-7","freed":7}`},
+		{receipts.Returned, receipts.Payload{Returned: 7, Outcome: "release", Reason: "account closed", Reference: "R-7"}, `settlement.returned {"runId":"A","reason":"account closed","outcome":"release","reference":"R-7","returned":7}`},
 		{receipts.BulkChanged, receipts.Payload{Bulk: "p1", AskedFor: "finding", Reason: "nobody else awake", BreakGlass: "INC-7"},
 			`plan.break_glass {"runId":"A","reason":"nobody else awake","planId":"p1","action":"finding","actor":"worker:1","incident":"INC-7"}`},
 		{receipts.BulkChanged, receipts.Payload{Bulk: "p1", AskedFor: "finding", Reason: "mended"}, ``}, {receipts.PeopleChanged, receipts.Payload{People: 1}, ``},

@@ -31,6 +31,7 @@ const (
 	Rebuild        = "rebuild"         // Tenant's list of dead letters
 	Bulk           = "bulk"            // all of Tenant's open letters are forked by a plan
 	CancelBulk     = "cancel-bulk"     // the same, slowly, and the plan is cancelled
+	Return         = "return"          // all that Tenant's settled cases have paid came back: recorded by a plan
 	Free           = "free"            // what all of Tenant's cases have reserved, by a plan
 	People         = "people"          // sets how many people Tenant's money takes to Attempts
 	Rule           = "rule"            // sets a rule that replays all of Tenant's open letters Attempts times
@@ -129,6 +130,8 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 		err = p.bulk(ctx, c)
 	case Free:
 		err = p.free(ctx, c)
+	case Return:
+		err = p.returned(ctx, c)
 	case People:
 		_, err = p.service.As(c.Tenant, actor).People.Set(ctx, postadjudication.PeopleChange{People: c.Attempts, Reason: reason})
 	case Rule:

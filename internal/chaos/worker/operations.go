@@ -9,11 +9,13 @@ import (
 
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // annotate holds, releases or marks a letter.
@@ -70,6 +72,25 @@ func (p *process) free(ctx context.Context, c Command) error {
 		return unlessNothing(err)
 	}
 	_, err = p.service.As(c.Tenant, secondActor).Bulk.Run(ctx, b.ID, b.Hash)
+	return err
+}
+
+// returned records that all payments of the tenant's settled cases came back, by a plan.
+func (p *process) returned(ctx context.Context, c Command) error {
+	as := p.service.As(c.Tenant, actor)
+	page, err := as.Cases.List(ctx, casestatus.Filter{States: []string{string(settlement.Settled)}}, "", 100)
+	if err != nil || len(page.Cases) == 0 {
+		return err
+	}
+	q := bulk.ReturnsRequest{Reason: reason}
+	for _, paid := range page.Cases {
+		q.Returns = append(q.Returns, bulk.ReturnedPayment{Transaction: paid.Transaction, Reference: "chaos " + paid.Transaction, Amount: settlement.Money{Minor: paid.Released + paid.Refunded - paid.Returned, Currency: paid.Currency}})
+	}
+	planned, err := as.Bulk.PlanReturns(ctx, q)
+	if err != nil || planned.Plan == nil {
+		return err
+	}
+	_, err = p.service.As(c.Tenant, secondActor).Bulk.Run(ctx, planned.Plan.ID, planned.Plan.Hash)
 	return err
 }
 

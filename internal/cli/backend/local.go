@@ -86,7 +86,7 @@ func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlas
 	return b.Plans.Run(ctx, id, hash)
 }
 
-// localCases reads runs besides cases, and plans to free their money.
+// localCases reads runs besides cases, and plans about their money.
 type localCases struct {
 	postadjudication.TenantCases
 	plans   bulk.Plans
@@ -100,4 +100,8 @@ func (c localCases) Run(ctx context.Context, run receipts.RunID) (casestatus.Sta
 
 func (c localCases) PlanFree(ctx context.Context, q bulk.FreeRequest) (bulk.Plan, error) {
 	return c.plans.PlanFree(ctx, q)
+}
+
+func (c localCases) PlanReturns(ctx context.Context, q bulk.ReturnsRequest) (bulk.PlannedReturns, error) {
+	return c.plans.PlanReturns(ctx, q)
 }

@@ -46,7 +46,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 	if a.Lifecycle != "" {
 		rows = append(rows, []string{"dispute", string(a.Lifecycle)})
 	}
-	rows = append(rows, []string{"money", fmt.Sprintf("reserved %s, released %s, refunded %s", money(a.Reserved), money(a.Released), money(a.Refunded))})
+	rows = append(rows, []string{"money", fmt.Sprintf("reserved %s, released %s, refunded %s%s", money(a.Reserved), money(a.Released), money(a.Refunded), Returned(a.Returned, a.Currency))})
 	if a.Excess > 0 {
 		rows = append(rows, []string{s.Bad("breach"), money(a.Excess) + " was paid beyond what was adjudicated"})
 	}
@@ -58,6 +58,14 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, append(rows, []string{"receipts", strconv.FormatInt(a.Receipts, 10)}))
 	return runsOfCase(s, a)
+}
+
+// Returned returns what came back of the sums before it, for people; empty if nothing did.
+func Returned(minor int64, currency string) string {
+	if minor == 0 {
+		return ""
+	}
+	return ", of which " + settlement.Money{Minor: minor, Currency: currency}.String() + " came back"
 }
 
 // runsOfCase writes the runs of a case, and their attempts.

@@ -14,9 +14,12 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
+// maxReturnsShown is how many returned payments of a plan are shown.
+const maxReturnsShown = 20
+
 // PlanItem returns the name of an item of a plan: case or letter.
 func PlanItem(b bulk.Plan) string {
-	if b.Action == bulk.Free {
+	if b.Action == bulk.Free || b.Action == bulk.Return {
 		return "case"
 	}
 	return "letter"
@@ -54,6 +57,13 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
 		}
 		rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
+	}
+	for i, r := range b.Spec.Returns {
+		if i == maxReturnsShown {
+			rows = append(rows, []string{"returned", fmt.Sprintf("and %d more, see --json", len(b.Spec.Returns)-i)})
+			break
+		}
+		rows = append(rows, []string{"returned", fmt.Sprintf("%s of transaction %s, %s", r.Amount, r.Transaction, r.Reference)})
 	}
 	if b.Spec.Reference != "" {
 		rows = append(rows, []string{"reference", b.Spec.Reference})

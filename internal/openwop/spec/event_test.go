@@ -63,7 +63,7 @@ func TestEachKindOfReceiptGivesItsEventsOfTheLog(t *testing.T) {
 
 		// They tell of the run's letter, of its case or of settings. None of them is in the log of a run.
 		receipts.ManualRetryRequested: {receipts.Payload{NewRun: runB}, ""}, receipts.CancelRequested: {receipts.Payload{Reason: "why"}, ""},
-		receipts.Superseded: {receipts.Payload{}, ""}, receipts.ReservationFreed: {receipts.Payload{Freed: 1}, ""}, receipts.Replayed: {receipts.Payload{NewRun: runB}, ""},
+		receipts.Superseded: {receipts.Payload{}, ""}, receipts.ReservationFreed: {receipts.Payload{Freed: 1}, ""}, receipts.Returned: {receipts.Payload{Returned: 1}, ""}, receipts.Replayed: {receipts.Payload{NewRun: runB}, ""},
 		receipts.RetentionExpired: {receipts.Payload{}, ""}, receipts.Purged: {receipts.Payload{}, ""}, receipts.HoldPlaced: {receipts.Payload{}, ""}, receipts.HoldReleased: {receipts.Payload{}, ""},
 		receipts.Marked: {receipts.Payload{}, ""}, receipts.RetentionEnding: {receipts.Payload{ExpiresAt: began}, ""}, receipts.Refused: {receipts.Payload{}, ""},
 		receipts.PolicyChanged: {receipts.Payload{}, ""}, receipts.BreakerOpened: {receipts.Payload{}, ""}, receipts.BreakerReleased: {receipts.Payload{}, ""},

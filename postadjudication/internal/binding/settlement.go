@@ -2,6 +2,7 @@ package binding
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -17,10 +18,53 @@ type Settlement struct {
 	// reservation is refused unless the escrow holds it.
 	Uncovered int64
 
+	overpaid int64                                 // beyond what was decided, and did not come back
 	keys     map[receipts.RunID]string             // operation key of each run
 	outcomes map[receipts.RunID]settlement.Outcome // what each run was submitted to do
 	paid     map[string]bool                       // operation keys whose payment is counted
+	terms    map[receipts.RunID]int                // generation of each run
+	payments []Payment                             // by operation key, in the order of the payments
 	excess   *excess                               // of the last receipt; nil: it was no payment beyond what was decided
+}
+
+// Payment is what was paid under an operation key, and what of it came back.
+type Payment struct {
+	Run        receipts.RunID // that paid first under the key
+	Outcome    settlement.Outcome
+	Generation int
+	Paid       int64
+	Returned   int64
+
+	key string
+}
+
+// Left returns what was paid and did not come back.
+func (p *Payment) Left() int64 { return p.Paid - p.Returned }
+
+// Payments returns the payments of the case. The caller may change the slice.
+func (f *Settlement) Payments() []Payment { return slices.Clone(f.payments) }
+
+// PaymentOf returns the payment under the operation key of a run; nil if the receipts state none.
+func (f *Settlement) PaymentOf(run receipts.RunID) *Payment {
+	key, known := f.keys[run]
+	i := slices.IndexFunc(f.payments, func(p Payment) bool { return p.key == key })
+	if !known || i < 0 {
+		return nil
+	}
+	return &f.payments[i]
+}
+
+// Return returns the settlement after a part of the payment of a run came back. It returns false if that is more than
+// is left of the payment.
+func (f Settlement) Return(run receipts.RunID, amount int64) (Settlement, bool, error) {
+	f.payments = slices.Clone(f.payments)
+	e := settlement.Event{Fact: settlement.Returned, Generation: f.terms[run], Amount: amount, Overpaid: f.overpaid}
+	if f.count(run, e) != nil {
+		return f, false, nil
+	}
+	next, _, err := settlement.Apply(f.State, e)
+	f.State, f.overpaid = next, f.overpaid-min(f.overpaid, amount)
+	return f, true, err
 }
 
 // excess is what a payment moved beyond what was decided. The receipt after that of the payment states it.
@@ -34,7 +78,7 @@ type excess struct {
 // error if a receipt states a settlement or an excess that does not follow from the receipts before
 // it, or if the receipt of an excess is missing; the result is then what followed until there.
 func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
-	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, paid: map[string]bool{}}
+	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, terms: map[receipts.RunID]int{}, paid: map[string]bool{}}
 	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
@@ -47,18 +91,25 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if !ok {
 			continue
 		}
-		e.OlderPaid = f.PaidUnderOlderKeys
+		e.OlderPaid, e.Overpaid = f.PaidUnderOlderKeys, f.overpaid
 		next, effect, err := settlement.Apply(f.State, e)
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
 		f.addExcess(r.Run, e.Fact, effect)
+		f.overpaid += effect.Excess
+		if e.Fact == settlement.Returned {
+			f.overpaid -= min(f.overpaid, e.Amount)
+		}
 		f.State = next
 		switch {
 		case e.Fact == settlement.Adjudicated, e.Fact == settlement.Readjudicated:
 			f.PaidUnderOlderKeys = 0
 		case e.Fact == settlement.ExecutedOlder && !e.Repeated:
 			f.PaidUnderOlderKeys += e.Paid
+		}
+		if err := f.count(r.Run, e); err != nil {
+			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
 		if p.Settlement != nil && *p.Settlement != *SettlementSnapshot(next) {
 			return f, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())
@@ -71,6 +122,29 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		return f, fmt.Errorf("%d was paid beyond what was decided, and no receipt says so", f.excess.beyondDecided)
 	}
 	return f, nil
+}
+
+// count counts a payment under its operation key, or what of it came back. It returns an error if more comes back
+// than was paid under the key.
+func (f *Settlement) count(run receipts.RunID, e settlement.Event) error {
+	switch e.Fact {
+	case settlement.Executed, settlement.ExecutedOlder:
+		if e.Repeated {
+			return nil
+		}
+		if p := f.PaymentOf(run); p != nil {
+			p.Paid += e.Paid
+			return nil
+		}
+		f.payments = append(f.payments, Payment{Run: run, Outcome: e.Outcome, Generation: f.terms[run], Paid: e.Paid, key: f.keys[run]})
+	case settlement.Returned:
+		p := f.PaymentOf(run)
+		if p == nil || e.Amount > p.Left() {
+			return fmt.Errorf("%d came back of a run, which is more than it has paid", e.Amount)
+		}
+		p.Returned += e.Amount
+	}
+	return nil
 }
 
 // addExcess notes what a payment took beyond what was reserved and decided: what it added to the sum that the
@@ -117,6 +191,8 @@ func (f *Settlement) event(r receipts.Receipt, p receipts.Payload) (settlement.E
 		return settlement.Event{Fact: settlement.Cancelled, KeepReserved: p.ReservationKept}, true
 	case receipts.ReservationFreed:
 		return settlement.Event{Fact: settlement.Freed}, true
+	case receipts.Returned:
+		return settlement.Event{Fact: settlement.Returned, Generation: f.terms[r.Run], Amount: p.Returned}, true
 	case receipts.Reconciled:
 		switch {
 		case p.Finding == receipts.ClassExecuted:
@@ -129,7 +205,7 @@ func (f *Settlement) event(r receipts.Receipt, p receipts.Payload) (settlement.E
 }
 
 func (f *Settlement) submitted(r receipts.Receipt, p receipts.Payload) (settlement.Event, bool) {
-	f.keys[r.Run], f.outcomes[r.Run] = p.OperationKey, settlement.Outcome(p.Outcome)
+	f.keys[r.Run], f.outcomes[r.Run], f.terms[r.Run] = p.OperationKey, settlement.Outcome(p.Outcome), p.Generation
 	e := settlement.Event{Fact: settlement.Adjudicated, Outcome: settlement.Outcome(p.Outcome), Generation: p.Generation, Amount: p.Amount}
 	switch {
 	case !p.ParentRun.IsZero():
@@ -183,7 +259,7 @@ func SettlementEvent(transition receipts.Subtype, executed bool, paid int64) (e 
 func SettlementSnapshot(s settlement.State) *receipts.SettlementSnapshot {
 	return &receipts.SettlementSnapshot{
 		Asked: s.Asked, DisputeLifecycleStatus: string(s.Lifecycle), EscrowAdjudication: string(s.Outcome), Generation: s.Generation,
-		Moved: s.Moved, Refunded: s.Refunded, Released: s.Released, Reserved: s.Reserved, ProgressionReason: s.Reason,
+		Moved: s.Moved, Refunded: s.Refunded, Released: s.Released, Reserved: s.Reserved, Returned: s.Returned, ProgressionReason: s.Reason,
 		ProgressionReasonCode: string(s.ReasonCode), ProgressionStatus: string(s.Progression),
 	}
 }

@@ -193,8 +193,11 @@ func (c *Applier) reportReceipts(f journal.LetterRow, ch journal.Change) {
 // refusedByCommit returns the error of a write of a change of f, with the gate of a guard that the
 // journal keeps.
 func refusedByCommit(f journal.LetterRow, err error) error {
-	if errors.Is(err, journal.ErrFingerprintHeld) {
+	switch {
+	case errors.Is(err, journal.ErrFingerprintHeld):
 		return RefusedBy(refusal.GateUniqueJobLive, f.Snapshot)
+	case errors.Is(err, journal.ErrReturnRecorded):
+		return RefusedBy(refusal.GateReferenceUsed, f.Snapshot)
 	}
 	return err
 }

@@ -130,17 +130,18 @@ type CaseSum struct {
 	Reserved int64  `db:"reserved"`
 	Released int64  `db:"released"`
 	Refunded int64  `db:"refunded"`
+	Returned int64  `db:"returned"`
 }
 
 const (
 	caseFilterSQL = `c.tenant = $1 AND c.kind = 'settlement' AND ($2::text[] = '{}' OR c.progression = ANY($2)) AND ($3 = false OR c.reserved > 0) AND ($4 = '' OR c.subject = $4)`
 
 	caseListSQL = `SELECT c.id, c.subject, e.reference, e.currency, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved,
-  c.reserved, c.released, c.refunded, c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
+  c.reserved, c.released, c.refunded, c.returned, c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.annotations k ON k.run_id = c.run_id
 WHERE c.id > $5 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $6`
 
-	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved)::bigint AS reserved, sum(c.released)::bigint AS released, sum(c.refunded)::bigint AS refunded
+	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved)::bigint AS reserved, sum(c.released)::bigint AS released, sum(c.refunded)::bigint AS refunded, sum(c.returned)::bigint AS returned
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE ` + caseFilterSQL + ` GROUP BY e.currency ORDER BY e.currency`
 )
 
@@ -173,7 +174,7 @@ func scanCase(rows *sql.Rows) (c CaseRow, err error) {
 	s := &c.State
 	var adjudication, progression, code, lifecycle string
 	err = rows.Scan(&id, &c.Subject, &c.Reference, &c.Currency, &progression, &code, &s.Reason, &lifecycle, &adjudication, &s.Generation, &s.Asked, &s.Moved,
-		&s.Reserved, &s.Released, &s.Refunded, &c.UnknownOpen, &run, &c.RunState, &c.Letter, &c.Class, &c.Held)
+		&s.Reserved, &s.Released, &s.Refunded, &s.Returned, &c.UnknownOpen, &run, &c.RunState, &c.Letter, &c.Class, &c.Held)
 	c.ID, c.ActiveRun = receipts.CaseID(id), background.RunID(run)
 	s.Progression, s.ReasonCode, s.Lifecycle, s.Outcome = settlement.Status(progression), settlement.ReasonCode(code), settlement.Lifecycle(lifecycle), settlement.Outcome(adjudication)
 	return c, err
@@ -190,7 +191,7 @@ func (c *Cases) Sums(ctx context.Context, tenant string, f CaseFilter) (out []Ca
 	defer rows.Close()
 	for rows.Next() {
 		var s CaseSum
-		if err := rows.Scan(&s.Currency, &s.Cases, &s.Reserved, &s.Released, &s.Refunded); err != nil {
+		if err := rows.Scan(&s.Currency, &s.Cases, &s.Reserved, &s.Released, &s.Refunded, &s.Returned); err != nil {
 			return nil, pg.Wrap(err)
 		}
 		out = append(out, s)

@@ -100,7 +100,7 @@ func (c *Change) committedDelta() int64 {
 	return after - committed(&c.Before.Case)
 }
 
-func committed(c *Case) int64 { return c.State.Reserved + c.State.Released + c.State.Refunded }
+func committed(c *Case) int64 { return c.State.Committed() }
 
 // chainedChange is a change with its receipts chained to the head it was decided on.
 type chainedChange struct {

@@ -18,6 +18,7 @@ var (
 	ErrBusy           = background.ErrBusy
 	ErrExceedsHeld    = errors.New("journal: the amount exceeds what the escrow has left")
 	ErrEscrowMismatch = errors.New("journal: the escrow holds another sum or currency")
+	ErrReturnRecorded = errors.New("journal: a return with this reference is recorded")
 	ErrIsolation      = errors.New("journal: the transaction is not READ COMMITTED")
 )
 

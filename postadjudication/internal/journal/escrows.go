@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // Escrow is what an escrow holds and what its cases have committed of it, at one moment.
@@ -232,3 +233,83 @@ func (c *escrowCache) forget(e escrowKey) {
 
 // hash never returns 0, the value of an empty slot.
 func (c *escrowCache) hash(e escrowKey) uint64 { return maphash.Comparable(c.seed, e) | 1<<63 }
+
+// ReturnedPayments is the SideEffect of a change that records payments of its case that came back. Their references
+// are those of the tenant's returns from then on: a change of which one is recorded is not written, and
+// CommitTransition returns ErrReturnRecorded.
+type ReturnedPayments struct {
+	Tenant  string
+	Case    receipts.CaseID
+	After   int64 // what has come back of the case after the change
+	Returns []ReturnedPayment
+}
+
+// ReturnedPayment is a payment, or a part of it, that came back.
+type ReturnedPayment struct {
+	Reference string // unique in its tenant
+	Seq       int64  // of its receipt
+	Run       background.RunID
+	Amount    int64
+}
+
+func (ReturnedPayments) failpointName() string { return failpoint.ReturnedPayments }
+
+const (
+	insertReturnsSQL = `INSERT INTO recourse.returns (tenant, reference, case_id, seq, run_id, amount)
+SELECT $1, t.reference, $2::uuid, t.seq, t.run_id, t.amount FROM unnest($3::text[], $4::bigint[], $5::uuid[], $6::bigint[]) AS t(reference, seq, run_id, amount)
+ORDER BY t.reference ON CONFLICT DO NOTHING`
+
+	setReturnedSQL = `UPDATE recourse.cases SET returned = $2 WHERE id = $1::uuid`
+)
+
+func (r ReturnedPayments) write(ctx context.Context, tx *sql.Tx) error {
+	c := pg.NewTextColumns(4, len(r.Returns))
+	for _, p := range r.Returns {
+		c.Str(p.Reference)
+		c.Int(p.Seq)
+		c.ID(p.Run)
+		c.Int(p.Amount)
+	}
+	done, err := tx.ExecContext(ctx, insertReturnsSQL, append([]any{r.Tenant, r.Case.String()}, c.Args()...)...)
+	if err != nil {
+		return err
+	}
+	switch n, err := done.RowsAffected(); {
+	case err != nil:
+		return err
+	case n != int64(len(r.Returns)):
+		return ErrReturnRecorded
+	}
+	_, err = tx.ExecContext(ctx, setReturnedSQL, r.Case.String(), r.After)
+	return err
+}
+
+// RecordedReturn is a return that is recorded.
+type RecordedReturn struct {
+	Subject string // of its case
+	Amount  int64
+}
+
+const returnsSQL = `SELECT r.reference, c.subject, r.amount FROM recourse.returns r JOIN recourse.cases c ON c.id = r.case_id
+WHERE r.tenant = $1 AND r.reference = ANY($2)`
+
+// Returns reads the recorded returns of a tenant by their references.
+func (c *Cases) Returns(ctx context.Context, tenant string, references []string) (map[string]RecordedReturn, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := c.readDB.QueryContext(ctx, returnsSQL, tenant, pq.StringArray(references))
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	out := map[string]RecordedReturn{}
+	for rows.Next() {
+		var reference string
+		var r RecordedReturn
+		if err := rows.Scan(&reference, &r.Subject, &r.Amount); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		out[reference] = r
+	}
+	return out, pg.Wrap(rows.Err())
+}

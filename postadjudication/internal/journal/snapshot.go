@@ -67,7 +67,7 @@ const snapshotColumns = `
   r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_transition, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.notification_number,
   r.reason AS death_reason, r.error_type, r.error_code, r.error_text, r.remote, r.priority, r.expires_at, r.handed_back,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
-  c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded,
+  c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded, c.returned,
   c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link`
 
 const snapshotTables = `
@@ -130,6 +130,7 @@ type snapshotRow struct {
 	Reserved           int64
 	Released           int64
 	Refunded           int64
+	Returned           int64
 	RunID              uuid.UUID
 	UnknownOpen        int
 	Epoch              int
@@ -152,7 +153,7 @@ func (r *snapshotRow) destinations() []any {
 		&r.SessionID, &r.OutstandingCalls, &r.LastTransition, &r.CancelRequested, &r.CancelBy, &r.CancelReason, &r.DueAt, &r.DeadAt, &r.NotificationNumber,
 		&r.DeathReason, &r.ErrorType, &r.ErrorCode, &r.ErrorText, &r.Remote, &r.Priority, &r.ExpiresAt, &r.HandedBack,
 		&r.Kind, &r.Subject, &r.EscrowID, &r.Reference, &r.Currency, &r.Held,
-		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded,
+		&r.Submission, &r.Content, &r.Progression, &r.ReasonCode, &r.Reason, &r.Lifecycle, &r.Adjudication, &r.Generation, &r.Asked, &r.Moved, &r.Reserved, &r.Released, &r.Refunded, &r.Returned,
 		&r.RunID, &r.UnknownOpen, &r.Epoch, &r.FirstSentAt, &r.LastSeq, &r.LastLink, &r.OwnReceipt,
 	}
 }
@@ -212,7 +213,7 @@ func (r *snapshotRow) snapshot() (Snapshot, error) {
 		State: settlement.State{
 			Outcome: settlement.Outcome(r.Adjudication), Progression: settlement.Status(r.Progression),
 			ReasonCode: settlement.ReasonCode(r.ReasonCode), Reason: r.Reason, Lifecycle: settlement.Lifecycle(r.Lifecycle),
-			Generation: r.Generation, Asked: r.Asked, Moved: r.Moved, Reserved: r.Reserved, Released: r.Released, Refunded: r.Refunded,
+			Generation: r.Generation, Asked: r.Asked, Moved: r.Moved, Reserved: r.Reserved, Released: r.Released, Refunded: r.Refunded, Returned: r.Returned,
 		},
 		Head: receipts.Head{Seq: r.LastSeq},
 	}

@@ -17,7 +17,7 @@ import (
 // error of decide is returned together with the run as it is now.
 //
 // Nothing was written after an error of decide, nor after ErrBusy, ErrExceedsHeld, ErrHandlerExists,
-// ErrFingerprintHeld, pg.ErrClosed, background.ErrSessionLost, background.ErrBreakerOpen and
+// ErrFingerprintHeld, ErrReturnRecorded, pg.ErrClosed, background.ErrSessionLost, background.ErrBreakerOpen and
 // background.ErrUnrecordable. After any other error the outcome is unknown, also after that of a context: a
 // statement may have returned it. Then the same transition may be committed again.
 func (j *Journal) CommitTransition(ctx context.Context, id background.RunID, transition background.TransitionID, decide Decision) (*Snapshot, error) {
@@ -109,7 +109,7 @@ func classifyAlone(res result, err error) (result, error) {
 	switch {
 	case pg.IsContention(err):
 		return conflict, ErrBusy
-	case errors.Is(err, ErrFingerprintHeld):
+	case errors.Is(err, ErrFingerprintHeld), errors.Is(err, ErrReturnRecorded):
 		return conflict, err
 	case err != nil:
 		return conflict, unrecordableOrWrapped(err)

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/recourse-dev/recourse/internal/cli/backend"
+	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/strictjson"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
+)
+
+// maxReturnLine is the maximum number of bytes in a line of a file of returns.
+const maxReturnLine = 64 << 10
+
+// oneReturn is a returned payment that is given by flags.
+type oneReturn struct{ transaction, minor, currency, reference, at, run string }
+
+func returnedCommand(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	var one oneReturn
+	var reason string
+	cmd := &cobra.Command{
+		Use: "returned [FILE|-]", Short: "Plan to record payments that came back", Args: cobra.MaximumNArgs(1),
+		Long: `Plan to record payments that a bank or an escrow service returned after they had settled.
+Another person runs the plan. Name one payment by flags, or a file of up to 1000, one JSON
+object a line:
+
+  {"transaction_receipt_id":"txr_1","reference":"R-2026-11-20-7",
+   "amount":{"minor":12500,"currency":"USD"},"returned_at":"2026-11-20T09:30:00Z"}
+
+The reference is the bank's own. It identifies the return: it is safe to hand over the same
+file again, and a payment that is returned in parts has one for each part. returned_at is
+optional. run_id names the run that paid, where several runs of the transaction have paid.
+Then the escrow has the sum again, and the case is dispute-ready: a higher generation may
+be decided. The exit code is 1 if a payment can't be recorded.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := shell.NeedReason(cmd, reason); err != nil {
+				return err
+			}
+			returns, err := one.orFile(sh, cmd, args)
+			if err != nil {
+				return err
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				planned, err := be.Cases.PlanReturns(ctx, bulk.ReturnsRequest{Returns: returns, Reason: reason})
+				if err != nil {
+					return err
+				}
+				return answerReturns(sh, &o, planned)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.BindActor(f)
+	f.StringVar(&one.transaction, "transaction", "", "transaction receipt id of the payment")
+	f.StringVar(&one.minor, "amount", "", "how much came back, in minor units")
+	f.StringVar(&one.currency, "currency", "", "currency of the amount, such as USD")
+	f.StringVar(&one.reference, "reference", "", "the bank's own reference of the return")
+	f.StringVar(&one.at, "returned-at", "", "when it came back, RFC 3339 or a date")
+	f.StringVar(&one.run, "run", "", "the run that paid, where several runs of the transaction have paid")
+	f.StringVar(&reason, "reason", "", "reason to record (required)")
+	return cmd
+}
+
+// orFile returns the payment that the flags name, or those of the file.
+func (r *oneReturn) orFile(sh *shell.Shell, cmd *cobra.Command, args []string) ([]bulk.ReturnedPayment, error) {
+	switch given := *r != (oneReturn{}); {
+	case given == (len(args) == 1):
+		return nil, shell.Usage(cmd, errors.New("name either one payment by --transaction, --amount, --currency and --reference, or a file"))
+	case given:
+		one, err := r.payment(cmd)
+		return []bulk.ReturnedPayment{one}, err
+	}
+	from, err := sh.Open(args[0])
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close() // only read from
+	return readReturns(from)
+}
+
+func (r *oneReturn) payment(cmd *cobra.Command) (bulk.ReturnedPayment, error) {
+	out := bulk.ReturnedPayment{Transaction: r.transaction, Reference: r.reference, Amount: settlement.Money{Currency: r.currency}}
+	var errs []error
+	minor, err := strconv.ParseInt(r.minor, 10, 64)
+	if err != nil || strings.Trim(r.minor, "0123456789") != "" || r.minor[0] == '0' {
+		errs = append(errs, errors.New("--amount must be a decimal number of minor units, without leading zeros"))
+	}
+	out.Amount.Minor = minor
+	if err := shell.ParseTime("returned-at", r.at, &out.ReturnedAt); err != nil {
+		errs = append(errs, err)
+	}
+	if r.run != "" {
+		if err := out.Run.UnmarshalText([]byte(r.run)); err != nil {
+			errs = append(errs, fmt.Errorf("--run: %w", err))
+		}
+	}
+	for flag, value := range map[string]string{"--transaction": r.transaction, "--reference": r.reference, "--currency": r.currency} {
+		if value == "" {
+			errs = append(errs, errors.New(flag+" is missing"))
+		}
+	}
+	if len(errs) > 0 {
+		return out, shell.Usage(cmd, errors.Join(errs...))
+	}
+	return out, nil
+}
+
+// readReturns reads returned payments, one JSON object a line.
+func readReturns(from io.Reader) (out []bulk.ReturnedPayment, err error) {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxReturnLine)
+	for n := 1; lines.Scan(); n++ {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		var r bulk.ReturnedPayment
+		if err := strictjson.Decode(line, &r); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if out = append(out, r); len(out) > bulk.MaxReturns {
+			return nil, fmt.Errorf("the file has more than %d lines: hand it over in parts", bulk.MaxReturns)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the file names no payment")
+	}
+	return out, nil
+}
+
+// answerReturns writes what became of returned payments: the plan, and those that it has not.
+func answerReturns(sh *shell.Shell, o *backend.Flags, planned bulk.PlannedReturns) error {
+	var refused error
+	if n := len(planned.Refused); n > 0 {
+		refused = fmt.Errorf("%s can't be recorded", shell.Plural(n, "returned payment"))
+	}
+	if sh.JSON {
+		return cmp.Or(sh.Answer(planned), refused)
+	}
+	s := sh.Screen()
+	for _, r := range planned.Refused {
+		s.Text("%s: %s", r.Reference, r.Why)
+	}
+	if n := len(planned.Known); n > 0 {
+		s.Text("%s recorded before.", shell.Plural(n, "returned payment"))
+	}
+	if err := s.Err(); err != nil {
+		return err
+	}
+	if planned.Plan == nil {
+		return refused
+	}
+	return cmp.Or(backend.AnswerPlan(sh, o, *planned.Plan), refused)
+}
+
+// returnedText returns what a receipt says of a payment that came back.
+func returnedText(p receipts.Payload, returned string) string {
+	return fmt.Sprintf("%s of the %s came back: %s (%s)", returned, p.Outcome, p.Reason, p.Reference)
+}
