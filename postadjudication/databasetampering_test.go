@@ -57,7 +57,11 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	}
 	yes := true
 	note("settled", r.MustSubmit(rig.Release(1)))
+	note("returned", r.MustSubmit(rig.Release(10)))
 	r.WaitNoneLive()
+	came, err := r.As("acme", "user:ada").Bulk.PlanReturns(ctx, bulk.ReturnsRequest{Reason: "account closed", Returns: []bulk.ReturnedPayment{{Transaction: "txr_10", Reference: "R-1", Amount: rig.Euros(400)}}})
+	must(came, err)
+	r.RunPlan(*came.Plan)
 	held := r.DeadLetter(2, rig.Refuses)
 	note("held", held)
 	must(r.As("acme", "user:ada").DeadLetters.Mark(ctx, held.Run, deadletter.Mark{Reason: "look first", ManualReviewRequired: &yes}))
@@ -297,6 +301,11 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"6d an escrow is said to be breached", []string{`UPDATE recourse.escrows SET breached = 500 WHERE reference = 'esc_1'`}, detectedByAudit, audit.InvariantEscrows, "stored as breached by 500, the receipts say that 0 was paid"},
 		{"6e a breach is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Run: settled, Subtype: receipts.ConservationBreach, Actor: "worker:w", At: at, Payload: receipts.Payload{Excess: 500}})),
 			detectedByAudit, audit.InvariantFold, "the receipt before it is of no such payment"},
+		{"6f what came back of a case is edited", []string{`UPDATE recourse.cases SET returned = 1 WHERE subject = 'txr_10'`}, detectedByAudit, audit.InvariantFold, "stored returned 1, the receipts say 400"},
+		{"6g a return is removed", []string{`DELETE FROM recourse.returns`}, detectedByAudit, audit.InvariantFold, "400 came back, and the returns that are recorded add up to 0"},
+		{"6h the reference of a return is edited", []string{`UPDATE recourse.returns SET reference = 'R-2'`}, detectedByAudit, audit.InvariantFold, "a return of 400 with reference R-2 is recorded, and no receipt says so"},
+		{"6i a return is appended and relinked", s.rewriteTrailSQL("settled", appended(receipts.Draft{Run: settled, Subtype: receipts.Returned, Actor: "user:bob", At: at, Payload: receipts.Payload{Returned: 500, Reference: "R-3", Outcome: "release"}})),
+			detectedByAudit, audit.InvariantFold, "stored returned 0, the receipts say 500"},
 		{"6c what a case has released is edited", []string{`UPDATE recourse.cases SET released = 1 WHERE subject = 'txr_1'`}, detectedByAudit, audit.InvariantFold, "stored released 1, the receipts say 1000"},
 		{"a key is said to be revoked at another time", []string{`UPDATE recourse.keys SET created_at = created_at - interval '1 day'`}, detectedByAudit, audit.InvariantFold, "stored time of creation"},
 		{"a number of people has another reason", []string{`UPDATE recourse.people SET reason = 'framed'`}, detectedByAudit, audit.InvariantFold, "stored reason framed"},

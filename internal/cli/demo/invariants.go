@@ -134,7 +134,7 @@ func checkBooked(effects []fakeescrow.Effect, e *evidence) string {
 			return fmt.Sprintf("%s of %s: the escrow service released %d and refunded %d %s, the case has booked %d and %d",
 				t.id, t.tenant, released, refunded, c.Currency, c.Released, c.Refunded)
 		}
-		committed[account{c.Tenant, c.Escrow}] += released + refunded + c.Reserved
+		committed[account{c.Tenant, c.Escrow}] += released + refunded - c.Returned + c.Reserved
 	}
 	for _, c := range e.cases {
 		if sum := committed[account{c.Tenant, c.Escrow}]; c.Committed != sum {

@@ -34,7 +34,7 @@ var casesTable = table{"cases", []column{
 	{"generation", oid.T_int4}, {"asked", oid.T_int8}, {"moved", oid.T_int8},
 	{"reserved", oid.T_int8}, {"released", oid.T_int8}, {"refunded", oid.T_int8},
 	{"run_id", oid.T_uuid}, {"unknown_open", oid.T_int4}, {"epoch", oid.T_int4}, {"first_sent_at", oid.T_timestamptz},
-	{"last_seq", oid.T_int8}, {"last_link", oid.T_bytea},
+	{"last_seq", oid.T_int8}, {"last_link", oid.T_bytea}, {"returned", oid.T_int8},
 }}
 
 var runsTable = table{"runs", []column{

@@ -70,8 +70,8 @@ FROM b JOIN i ON i.bulk_id = b.id, LATERAL (SELECT CASE b.action WHEN 'fork' THE
 WHERE i.outcome = 'done' AND i.new_run IS DISTINCT FROM m.made`
 
 // controlMismatchSQL checks rows of a tenant, or of one case of it, that control decisions: who requested a
-// cancel, who holds an attempt and since when, how often a rule has replayed a lineage, and the lookups of dead
-// letters. A lease of no attempt that runs is orphanSQL's.
+// cancel, who holds an attempt and since when, which payments came back, how often a rule has replayed a lineage, and the
+// lookups of dead letters. A lease of no attempt that runs is orphanSQL's.
 const controlMismatchSQL = `
 SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.cancel_by || ', and no receipt says so', NULL::text, NULL::text FROM recourse.runs r
 WHERE r.tenant = $1 AND r.cancel_requested AND ($2::uuid IS NULL OR r.case_id = $2)
@@ -81,6 +81,14 @@ SELECT r.case_id, l.run_id, 'attempt ' || l.attempt || ' of run ' || l.run_id ||
 FROM recourse.leases l JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant AND r.state = 'running' AND r.attempt_count = l.attempt
 WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype = 'attempt-started' AND e.at = l.at
   AND e.body::json -> 'payload' ->> 'attempt' = l.attempt::text AND e.body::json -> 'payload' ->> 'worker' = coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `'))
+UNION ALL
+SELECT t.case_id, t.run_id, 'a return of ' || t.amount || ' with reference ' || t.reference || ' is recorded, and no receipt says so', NULL, NULL FROM recourse.returns t
+WHERE t.tenant = $1 AND ($2::uuid IS NULL OR t.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = t.case_id AND e.seq = t.seq AND e.tenant = t.tenant AND e.run_id = t.run_id
+  AND e.subtype = 'returned' AND e.body::json -> 'payload' ->> 'returned' = t.amount::text AND e.body::json -> 'payload' ->> 'reference' = t.reference)
+UNION ALL
+SELECT c.id, NULL, 'of case ' || c.id || ' ' || c.returned || ' came back, and the returns that are recorded add up to ' || t.sum, t.sum::text, c.returned::text
+FROM recourse.cases c, LATERAL (SELECT coalesce(sum(t.amount), 0) AS sum FROM recourse.returns t WHERE t.case_id = c.id AND t.tenant = c.tenant) t
+WHERE c.tenant = $1 AND ($2::uuid IS NULL OR c.id = $2) AND c.returned > 0 AND c.returned <> t.sum
 UNION ALL
 SELECT r.case_id, l.run_id, 'the lookups of letter ' || l.run_id || ' of ' || $1 || ' are from before it died, or are not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
 WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
