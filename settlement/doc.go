@@ -24,12 +24,17 @@
 // A payment beyond what was decided ([Effect.Excess]) is a breach, whatever its source. A payment
 // that is found after its reservation was freed is no breach while it is no more than was decided.
 //
+// A payment can come back ([Returned]), in parts, and never more than was paid. It corrects what was paid beyond what
+// was decided first. Beyond that the case becomes dispute-ready, unless a run carries out a decision or a dead letter
+// waits already: no attempt begins for a decision that was carried out before ([State.Underfunded]), and a higher
+// generation may follow.
+//
 // All rules are one table in table.go, applied by [Apply]. A pair of status and fact
-// that the table does not list is [*Refused]. A settled or refunded case stays so. A
-// payment is recorded at every status, since refusing to record it would not undo it.
+// that the table does not list is [*Refused]. A settled or refunded case stays so, unless a payment comes
+// back. Payments and returns are recorded at every status, since refusing to record them would not undo them.
 //
 // Amounts are int64 minor units of one currency per escrow, at most 2^53-1, so that
-// they survive JSON. Reserved, released and refunded of a case change together by
+// they survive JSON. Reserved, released and refunded of a case, less what came back, change together by
 // exactly what [Effect] reports for its escrow: a sum kept per escrow from effects
 // alone equals the sum over its cases.
 //

@@ -53,7 +53,8 @@
 //	transition           one change of a run and its case, with its receipts, in one commit
 //	reservation          what of an escrow is kept for a case, so that no other case gets it
 //	delta                what one commit adds to the sums of an escrow, stored until it is folded into them
-//	committed            of an escrow: reserved, released and refunded together; of a change: written for good
+//	committed            of an escrow: reserved, released and refunded together, less what came back; of a change: written for good
+//	returned payment     a payment, or a part of it, that came back after it was made; identified by the bank's reference
 //	uncovered            what the payments of a case took of its escrow beyond what was reserved for them
 //	excess               what a payment moved beyond what was decided
 //	breached             of an escrow: by how much the sum that it has committed was ever more than it holds

@@ -231,4 +231,44 @@ var escrowGuards = []Guard{
 			"WHERE NOT EXISTS (SELECT FROM recourse.escrows e WHERE e.tenant = t.tenant AND e.reference = t.reference)\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOpenTransactionKeepsOnlySubmissionsForItsEscrowWaiting"},
 	},
+	{
+		Name:     "a return takes two people",
+		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case Reconcile, Mark, Hold, Release:", "case Reconcile, Mark, Hold, Release, Return:"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPaymentThatCameBackIsRecordedByTwoPeopleAndPaidAgain"},
+	},
+	{
+		Name:     "no more comes back of a payment than was paid under its key",
+		Edits:    []Edit{{"postadjudication/internal/binding/settlement.go", "if p == nil || e.Amount > p.Left() {", "if p == nil {"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/binding", Test: "TestWhatCameBackWasPaidUnderTheSameKey"},
+	},
+	{
+		Name:     "no more comes back of a case than it has paid",
+		Edits:    []Edit{{"settlement/event.go", "case e.Amount > left:", "case false:"}},
+		CaughtBy: Detector{Package: "./settlement", Test: "TestAReturnedPaymentIsDecidedAgain"},
+	},
+	{
+		Name:     "a return with a reference that is recorded is not recorded again",
+		Edits:    []Edit{{"postadjudication/internal/journal/escrows.go", "case n != int64(len(r.Returns)):", "case n < 0:"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAReturnIsRecordedOnce"},
+	},
+	{
+		Name:     "a return corrects what was paid beyond the decision first",
+		Edits:    []Edit{{"settlement/effect.go", "s.Moved = max(0, min(s.Moved, s.Asked)-max(0, e.Amount-e.Overpaid))", "s.Moved = max(0, s.Moved-e.Amount)"}},
+		CaughtBy: Detector{Package: "./settlement", Test: "TestAReturnCorrectsWhatWasPaidBeyondTheDecisionFirst"},
+	},
+	{
+		Name:     "no attempt begins for a decision that was carried out before a payment came back",
+		Edits:    []Edit{{"settlement/state.go", "s.Progression == DisputeReady && s.Reserved == 0)", "false)"}},
+		CaughtBy: Detector{Package: "./settlement", Test: "TestNoAttemptBeginsForADecisionThatWasCarriedOutBeforeAReturn"},
+	},
+	{
+		Name:     "a decision whose payment came back is not accepted again in its own generation",
+		Edits:    []Edit{{"postadjudication/admission.go", "case state.Moved > 0, state.Returned > 0 && active.Class == escrow.Executed:", "case state.Moved > 0:"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestAPaymentThatCameBackIsRecordedByTwoPeopleAndPaidAgain"},
+	},
+	{
+		Name:     "a recorded return has its receipt, and the audit says which one has none",
+		Edits:    []Edit{{"postadjudication/internal/trail/mismatches.go", "c.returned > 0 AND c.returned <> t.sum", "false"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTamperingAndWhatDetectsIt"},
+	},
 }

@@ -93,6 +93,9 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		}
 		e.OlderPaid, e.Overpaid = f.PaidUnderOlderKeys, f.overpaid
 		next, effect, err := settlement.Apply(f.State, e)
+		if err == nil {
+			err = f.count(r.Run, e)
+		}
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
@@ -107,9 +110,6 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 			f.PaidUnderOlderKeys = 0
 		case e.Fact == settlement.ExecutedOlder && !e.Repeated:
 			f.PaidUnderOlderKeys += e.Paid
-		}
-		if err := f.count(r.Run, e); err != nil {
-			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
 		if p.Settlement != nil && *p.Settlement != *SettlementSnapshot(next) {
 			return f, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())

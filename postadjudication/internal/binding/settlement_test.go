@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,49 @@ func TestTheReceiptOfABreachStatesWhatFollows(t *testing.T) {
 		f, err := FoldSettlement(rs)
 		if f.Uncovered != c.uncovered || (c.word == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %d uncovered, %v", what, f.Uncovered, err)
+		}
+	}
+}
+
+// What came back follows from what the same key has paid, and the settlement from both.
+func TestWhatCameBackWasPaidUnderTheSameKey(t *testing.T) {
+	t.Parallel()
+	id, first, second := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New()), receipts.RunID(uuid.New())
+	draft := func(run receipts.RunID, subtype receipts.Subtype, p receipts.Payload) receipts.Draft {
+		return receipts.Draft{Run: run, Subtype: subtype, Actor: "test", At: time.Unix(1_800_000_000, 0), Payload: p}
+	}
+	back := func(run receipts.RunID, sum int64) receipts.Draft {
+		return draft(run, receipts.Returned, receipts.Payload{Returned: sum, Reference: "R"})
+	}
+	paid := []receipts.Draft{
+		draft(first, receipts.Submitted, receipts.Payload{OperationKey: "k", Outcome: "release", Generation: 1, Amount: 100}),
+		draft(first, receipts.AttemptStarted, receipts.Payload{Attempt: 1}),
+		draft(first, receipts.AttemptSucceeded, receipts.Payload{Attempt: 1, Moved: 100}),
+	}
+	again := append(slices.Clone(paid), back(first, 60),
+		draft(second, receipts.Submitted, receipts.Payload{OperationKey: "l", Outcome: "refund", Generation: 2, Amount: 60, Readjudicated: true}),
+		draft(second, receipts.AttemptStarted, receipts.Payload{Attempt: 1}),
+		draft(second, receipts.AttemptSucceeded, receipts.Payload{Attempt: 1, Moved: 60}))
+	for what, c := range map[string]struct {
+		drafts []receipts.Draft
+		back   int64
+		word   string
+	}{
+		"in parts":                {append(slices.Clone(paid), back(first, 60), back(first, 40)), 100, ""},
+		"beyond":                  {append(slices.Clone(paid), back(first, 60), back(first, 41)), 60, "more than"},
+		"before it was paid":      {append(slices.Clone(paid[:2]), back(first, 1)), 0, "more than"},
+		"of both payments":        {append(slices.Clone(again), back(first, 40), back(second, 60)), 160, ""},
+		"beyond one of both":      {append(slices.Clone(again), back(second, 61)), 60, "more than it has paid"},
+		"of a run that never was": {append(slices.Clone(paid), back(second, 1)), 0, "is none of the case's"},
+		"another settlement":      {append(slices.Clone(paid), draft(first, receipts.Returned, receipts.Payload{Returned: 1, Settlement: &receipts.SettlementSnapshot{Returned: 2}})), 1, "does not follow"},
+	} {
+		rs, _, err := receipts.Chain(id, "acme", receipts.Genesis(id), c.drafts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := FoldSettlement(rs)
+		if f.State.Returned != c.back || (c.word == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %+v, %v", what, f.State, err)
 		}
 	}
 }
