@@ -31,7 +31,7 @@ type fault struct {
 }
 
 // faults are the failures of machines and the acts of people. The schedule draws by weight.
-var faults = slices.Concat(machines, people)
+var faults = slices.Concat(machines, people, services)
 
 // machines are the failures of machines.
 var machines = []fault{

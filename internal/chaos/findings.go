@@ -98,7 +98,7 @@ func isRefusal(err error) bool {
 // finding returns the state of an operation key in the escrow service's own ledger.
 func (a *testbed) finding(key string) deadletter.Finding {
 	f := deadletter.Finding{Reason: operatorReason, Reference: "the ledger", Class: background.NotExecuted, CallOutstanding: true}
-	for _, e := range a.escrow.Effects() {
+	for _, e := range a.ledgers().Effects() {
 		if e.OperationKey == key {
 			f.Class, f.OtherAmount, f.CallOutstanding = background.Executed, true, false
 			f.Moved += e.Moved.Minor

@@ -282,7 +282,7 @@ func (s *fixture) checkConsistent() {
 }
 
 func (s *fixture) verifyInput() verifyInput {
-	return verifyInput{service: s.service, escrow: s.escrow, accepted: s.accepted, tampering: s.tampering, maxUnknown: s.maxUnknown}
+	return verifyInput{service: s.service, escrows: ledgers{s.escrow}, accepted: s.accepted, tampering: s.tampering, maxUnknown: s.maxUnknown}
 }
 
 // adjudication returns one with its own escrow, which holds three times as much. Its calls simulate the words.

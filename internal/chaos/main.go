@@ -241,6 +241,7 @@ const maxWorkerClockSkew = 250 * time.Millisecond
 // then, and what remote workers left unknown, are resolved by findings.
 func (a *testbed) resolve(ctx context.Context, o options, s *schedule, r *report) (err error) {
 	a.escrow.Repair()
+	a.brief.Repair()
 	if r.LeftOpen, err = a.lookUp(ctx, o.inFlight+o.lostAfter+lookupTimeout); err != nil {
 		return err
 	}
@@ -263,7 +264,7 @@ func (a *testbed) stopAndVerify(ctx context.Context, l *load) (*verification, er
 		}
 	}
 	a.fleet.checkExits()
-	v, err := verify(ctx, verifyInput{service: a.operatorService, escrow: a.escrow, accepted: l.accepted, tampering: a.tampering, clockFaults: a.clockFaults, maxClockSkew: maxWorkerClockSkew})
+	v, err := verify(ctx, verifyInput{service: a.operatorService, escrows: a.ledgers(), accepted: l.accepted, tampering: a.tampering, clockFaults: a.clockFaults, maxClockSkew: maxWorkerClockSkew})
 	if err != nil {
 		return nil, err
 	}

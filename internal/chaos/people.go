@@ -128,7 +128,7 @@ func readjudicate(outcome func(settlement.Outcome) settlement.Outcome) func(cont
 		if err != nil || l == nil {
 			return "no letter", err
 		}
-		for _, e := range a.escrow.Effects() {
+		for _, e := range a.ledgers().Effects() {
 			if e.TransactionReceiptID == l.transaction {
 				return l.transaction + " was paid: nothing is decided", nil
 			}

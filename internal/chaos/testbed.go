@@ -26,6 +26,10 @@ const (
 	timeLimit  = time.Second
 	lateDelay  = 1600 * time.Millisecond // a late answer comes after the time limit
 	replicaLag = time.Second             // how far behind a replica is
+
+	briefLifetime = 12 * time.Second // of the keys of the service that soon forgets them
+	briefWait     = 15 * time.Second // that it asks to wait for: past that, and past briefInFlight
+	briefInFlight = 3 * time.Second
 )
 
 // testbed is everything that can be broken, with connections that bypass the proxies.
@@ -34,8 +38,9 @@ type testbed struct {
 	postgres         *localpg.Server
 	redis            *localredis.Server
 	escrow           *fakeescrow.Service
-	proxies          map[string]*proxy // postgres, redis, escrow, jobs
-	log              *os.File          // of the workers
+	brief            *fakeescrow.Service // soon forgets keys
+	proxies          map[string]*proxy   // postgres, redis, escrow, jobs
+	log              *os.File            // of the workers
 	fleet            *fleet
 	jobs             *remoteJobs // nil: there are none
 	tampering        *tamperLog
@@ -85,7 +90,7 @@ func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
 	}
 	a.closers = append(a.closers, a.operatorService.Close)
 	a.fleet, err = openFleet(o.workers, a.log, worker.Settings{
-		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.proxies["escrow"].addr(),
+		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.proxies["escrow"].addr(), Brief: briefSettings(a.brief),
 		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight, RemoteKeyLifetime: o.remoteKeyLifetime(),
 	})
 	if err != nil {
@@ -107,6 +112,10 @@ func (a *testbed) openServers(ctx context.Context, o options) (err error) {
 		return err
 	}
 	a.closers = append(a.closers, func() error { a.escrow.Close(); return nil })
+	if a.brief, err = fakeescrow.Start(fakeescrow.Config{Late: lateDelay, KeyLifetime: briefLifetime, LookupLifetime: time.Hour, Wait: briefWait, Lag: replicaLag}); err != nil {
+		return err
+	}
+	a.closers = append(a.closers, func() error { a.brief.Close(); return nil })
 	if _, err := (postadjudication.Migration{DatabaseURL: a.postgres.URL("postgres"), AppRole: localpg.AppRole}).Run(ctx); err != nil {
 		return err
 	}
@@ -143,7 +152,12 @@ func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadju
 	if err != nil {
 		return nil, err
 	}
+	targets, err := briefSettings(a.brief).Targets("operators")
+	if err != nil {
+		return nil, err
+	}
 	return postadjudication.Open(ctx, postadjudication.Config{
+		Targets:     targets,
 		DatabaseURL: a.postgres.AppURL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
 		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 		Remote: postadjudication.RemoteWorkers{KeyLifetime: o.remoteKeyLifetime()},

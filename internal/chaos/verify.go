@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -49,7 +48,7 @@ func (v *verification) fail(format string, args ...any) {
 // what was done outside of Recourse.
 type verifyInput struct {
 	service      *postadjudication.Service
-	escrow       *fakeescrow.Service
+	escrows      ledgers
 	accepted     *accepted
 	tampering    *tamperLog
 	clockFaults  []clockFault  // when a worker must call nobody
@@ -92,7 +91,7 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := w.escrow.AllCalls()
+	all := w.escrows.AllCalls()
 	calls := callsByAttempt(all)
 	v.checkClockFaults(all, w.clockFaults)
 	operations := map[string]*operation{}
@@ -116,10 +115,10 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 			v.fail("run %s of %s was accepted and does not exist", run, ad.TransactionReceiptID)
 		}
 	}
-	effects := w.escrow.Effects()
+	effects := w.escrows.Effects()
 	v.checkDecisions(a.decisions, cases, effects)
-	v.Calls = w.escrow.Totals().Calls
-	v.checkEffects(w.escrow.Violations(), effects, cases)
+	v.Calls = w.escrows.Calls()
+	v.checkEffects(w.escrows.Violations(), effects, cases)
 	v.compareLedger(effects, operations)
 	v.checkSums(effects, operations, cases)
 	v.checkUnknown(cases, w.maxUnknown)

@@ -22,18 +22,24 @@
 //	partial    200 with half of the amount, rounded up                    moved
 //	dark       as drop; lookups of the key answer 503 until the repair    moved
 //	lost       the same, before anything was moved                        -
+//	wait       503 with a Retry-After of Config.Wait                      moved
+//	legs       200 with two fifths of the amount, rounded up; the rest    moved
+//	           follows after half of Config.Late
+//	whole      no answer until other calls of the key have moved the      -
+//	           whole amount; then 200 with it
 //
 // A key that was paid answers already_executed at once to every later call, unless
-// the word is dark.
+// the word is dark or whole. Its sum is the total that was moved under the key so far.
 //
 // The outcomes of lookups of its key are in payload.lookup in the same form, or else
 // in Config.Lookup.
 //
 //	word  what happens
-//	ok    the state of the ledger
-//	lag   its state Config.Lag ago, as from a replica that lags
-//	lie   the opposite of its state
-//	fail  503
+//	ok      the state of the ledger
+//	lag     its state Config.Lag ago, as from a replica that lags
+//	lie     the opposite of its state
+//	absent  not executed, whatever its state, as from a replica that lags far
+//	fail    503
 //
 // After Repair every word means ok, for calls and for lookups.
 //
@@ -43,7 +49,7 @@
 // paid and counted, unless its word says otherwise. It is not refused because the escrow has too little, or
 // because the transaction was paid before: a second payment has to show. A known key is
 // paid once, and is refused (422) when it comes with another request. After Config.KeyLifetime, counted from its first call, a key is
-// forgotten: a lookup answers not executed, and another call pays again.
+// forgotten: a lookup answers not executed, and another call pays again. A lookup may know it for longer, by Config.LookupLifetime.
 //
 // Each call and each effect has its time by the service's own clock. Violations are
 // recomputed from the list of effects only.

@@ -12,6 +12,9 @@ import (
 
 const maxRequest = 1 << 20
 
+// pollWhole is how often a call that waits for the whole looks for it.
+const pollWhole = 5 * time.Millisecond
+
 func (s *Service) routes() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("POST /v1/executions", s.execute)
@@ -45,6 +48,12 @@ func (s *Service) execute(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // net/http then ends the connection without an answer
 	case answerLate:
 		s.wait(r, s.config.Late)
+	case answerWhole:
+		for whole := false; !whole; s.wait(r, pollWhole) {
+			if d.effect, whole = s.ledger.whole(key, s.config.Now()); r.Context().Err() != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}
 	}
 	s.ledger.noteAnswered(key, d.call, s.config.Now())
 	if d.retryAfter > 0 {

@@ -23,7 +23,8 @@ type Effect struct {
 	Moved                settlement.Money
 	Reference            string
 	At                   time.Time
-	Calls                int // POSTs of the key so far
+	Rest                 bool // it completes the payment before it under the same key
+	Calls                int  // POSTs of the key so far
 }
 
 // Call is one POST of an operation key.
@@ -46,9 +47,12 @@ type Caller struct {
 
 // ledger is the service's memory.
 type ledger struct {
-	lifetime time.Duration // of keys; 0 means for ever
-	lookup   string        // the default word of lookups
-	lag      time.Duration
+	lifetime       time.Duration // of keys; 0 means for ever
+	lookupLifetime time.Duration // of keys, for lookups
+	lookup         string        // the default word of lookups
+	lag            time.Duration
+	leg            time.Duration // how long after the first leg the second one is moved
+	wait           time.Duration
 
 	mu       sync.Mutex
 	repaired bool
@@ -66,7 +70,8 @@ type entry struct {
 
 	first      []byte    // the first request under the key
 	known      time.Time // since when
-	paid       int       // index of its effect plus 1
+	paid       []int     // indexes of its effects
+	rest       time.Time // when the rest of its payment is moved; zero when none is
 	unanswered bool      // lookups answer 503 until the repair
 }
 
@@ -79,7 +84,7 @@ type holding struct {
 }
 
 func newLedger(c Config) ledger {
-	return ledger{lifetime: c.KeyLifetime, lookup: c.Lookup, lag: c.Lag, keys: map[string]*entry{}, escrows: map[escrowID]*holding{}}
+	return ledger{lifetime: c.KeyLifetime, lookupLifetime: max(c.KeyLifetime, c.LookupLifetime), lookup: c.Lookup, lag: c.Lag, leg: c.Late / 2, wait: c.Wait, keys: map[string]*entry{}, escrows: map[escrowID]*holding{}}
 }
 
 // answerMode is how the answer of a decided call reaches its client, or does not.
@@ -90,6 +95,7 @@ const (
 	answerNever
 	answerDrop
 	answerLate
+	answerWhole
 )
 
 // decision is the outcome of a call.
@@ -112,8 +118,9 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 		e = &entry{words: r.lookups}
 		l.keys[key] = e
 	}
-	if l.expired(e, now) {
-		e.first, e.paid, e.unanswered = nil, 0, false
+	l.moveRest(e, now)
+	if l.expired(e, now, l.lifetime) {
+		e.first, e.paid, e.unanswered = nil, nil, false
 	}
 	if e.first == nil {
 		e.first, e.known = bytes.Clone(raw), now
@@ -137,9 +144,52 @@ func (l *ledger) call(key string, raw []byte, r request, by Caller, now time.Tim
 	return d
 }
 
-// expired reports whether a key is forgotten at a time.
-func (l *ledger) expired(e *entry, at time.Time) bool {
-	return l.lifetime > 0 && e.first != nil && !at.Before(e.known.Add(l.lifetime))
+// expired reports whether a key is forgotten at a time, by a lifetime.
+func (l *ledger) expired(e *entry, at time.Time, lifetime time.Duration) bool {
+	return l.lifetime > 0 && e.first != nil && !at.Before(e.known.Add(lifetime))
+}
+
+// total returns the effects of a key up to a time as one.
+func (l *ledger) total(e *entry, at time.Time) (sum Effect) {
+	for _, i := range e.paid {
+		switch {
+		case l.effects[i].At.After(at):
+		case sum.OperationKey == "":
+			sum = l.effects[i]
+		default:
+			sum.Moved.Minor += l.effects[i].Moved.Minor
+		}
+	}
+	return sum
+}
+
+// moveRest moves the second leg of a payment when its time has come.
+func (l *ledger) moveRest(e *entry, now time.Time) {
+	if e.rest.IsZero() || now.Before(e.rest) {
+		return
+	}
+	second := l.effects[e.paid[0]]
+	second.Moved.Minor, second.At, second.Rest = second.Asked.Minor-second.Moved.Minor, e.rest, true
+	e.rest = time.Time{}
+	l.escrows[escrowID{second.Tenant, second.EscrowReference}].moved += second.Moved.Minor
+	l.effects, e.paid = append(l.effects, second), append(e.paid, len(l.effects))
+}
+
+// moveRests moves what is to be moved by now, before the ledger is read.
+func (l *ledger) moveRests(now time.Time) {
+	for _, e := range l.keys {
+		l.moveRest(e, now)
+	}
+}
+
+// whole returns the total of a key for a call that waits for it, and whether that is the whole amount.
+func (l *ledger) whole(key string, now time.Time) (Effect, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.keys[key]
+	l.moveRest(e, now)
+	sum := l.total(e, now)
+	return sum, len(e.paid) > 0 && sum.Moved.Minor >= sum.Asked.Minor
 }
 
 func (l *ledger) decide(key string, e *entry, r request, word string, now time.Time) decision {
@@ -147,13 +197,16 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 		word = wordOK
 	}
 	if e.unanswered = word == wordDark || word == wordLost; e.unanswered {
-		if word == wordDark && e.paid == 0 {
+		if word == wordDark && len(e.paid) == 0 {
 			l.pay(key, e, r, word, now)
 		}
 		return decision{mode: answerDrop}
 	}
-	if e.paid > 0 {
-		return decision{status: http.StatusOK, effect: l.effects[e.paid-1], result: "already_executed"}
+	if word == wordWhole {
+		return decision{mode: answerWhole, status: http.StatusOK, result: "executed"}
+	}
+	if len(e.paid) > 0 {
+		return decision{status: http.StatusOK, effect: l.total(e, now), result: "already_executed"}
 	}
 	if refused := l.refuse(r, word); refused != nil {
 		return *refused
@@ -162,8 +215,10 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 		return decision{mode: answerNever}
 	}
 	l.pay(key, e, r, word, now)
-	d := decision{status: http.StatusOK, effect: l.effects[e.paid-1], result: "executed"}
+	d := decision{status: http.StatusOK, effect: l.total(e, now), result: "executed"}
 	switch word {
+	case wordWait:
+		return decision{status: http.StatusServiceUnavailable, refusal: "unavailable", detail: "the escrow service is busy", retryAfter: l.wait}
 	case wordDrop:
 		d.mode, d.status = answerDrop, 0
 	case wordLate:
@@ -212,8 +267,12 @@ func (l *ledger) checkFunds(r request) *decision {
 // pay appends the effect.
 func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time) {
 	moved := r.Amount
-	if word == wordPartial {
+	switch word {
+	case wordPartial:
 		moved.Minor -= moved.Minor / 2
+	case wordLegs:
+		moved.Minor = (2*moved.Minor + 4) / 5
+		e.rest = now.Add(l.leg)
 	}
 	l.escrows[escrowID{r.Tenant, r.EscrowReference}].moved += moved.Minor
 	l.effects = append(l.effects, Effect{
@@ -222,7 +281,7 @@ func (l *ledger) pay(key string, e *entry, r request, word string, now time.Time
 		Asked: r.Amount, Held: r.Held, Moved: moved, At: now,
 		Reference: fmt.Sprintf("eff_%08d_%s", len(l.effects)+1, key[:8]),
 	})
-	e.paid = len(l.effects)
+	e.paid = append(e.paid, len(l.effects)-1)
 }
 
 // noteAnswered records the time just before a call is answered.
@@ -252,11 +311,12 @@ func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bo
 	if word == wordLag {
 		as = now.Add(-l.lag)
 	}
+	l.moveRest(e, now)
 	effect, paid = l.effectAsOf(e, as)
 	switch {
-	case word == wordFail, e.unanswered && !l.repaired && !l.expired(e, as):
+	case word == wordFail, e.unanswered && !l.repaired && !l.expired(e, as, l.lookupLifetime):
 		return Effect{}, false, true
-	case word == wordLie && paid:
+	case word == wordLie && paid, word == wordAbsent:
 		return Effect{}, false, false
 	case word == wordLie:
 		return l.invented(key, e), true, false
@@ -266,10 +326,11 @@ func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bo
 
 // effectAsOf returns the effect of a key as of a time.
 func (l *ledger) effectAsOf(e *entry, at time.Time) (Effect, bool) {
-	if e.paid == 0 || l.expired(e, at) || l.effects[e.paid-1].At.After(at) {
+	sum := l.total(e, at)
+	if sum.OperationKey == "" || l.expired(e, at, l.lookupLifetime) {
 		return Effect{}, false
 	}
-	return l.effects[e.paid-1], true
+	return sum, true
 }
 
 // invented returns the effect in a false lookup answer: the whole amount of the request.

@@ -24,19 +24,23 @@ const (
 	wordLost      = "lost"
 	wordLater     = "later"
 	wordFunds     = "funds"
+	wordWait      = "wait"
+	wordLegs      = "legs"
+	wordWhole     = "whole"
 )
 
 // The words of payload.lookup, besides ok.
 const (
-	wordLag  = "lag"
-	wordLie  = "lie"
-	wordFail = "fail"
+	wordLag    = "lag"
+	wordLie    = "lie"
+	wordFail   = "fail"
+	wordAbsent = "absent"
 )
 
 var (
 	callWords = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial, wordDark, wordLost,
-		wordLater, wordFunds}
-	lookupWords = []string{wordOK, wordLag, wordLie, wordFail}
+		wordLater, wordFunds, wordWait, wordLegs, wordWhole}
+	lookupWords = []string{wordOK, wordLag, wordLie, wordFail, wordAbsent}
 )
 
 // request is the body of an execution. Members that only Recourse needs are not

@@ -20,13 +20,17 @@ type Config struct {
 	Now  func() time.Time // nil means time.Now
 
 	KeyLifetime time.Duration // how long after its first call a key is forgotten; 0 means never
-	Lookup      string        // the default word of lookups; "" means ok
-	Lag         time.Duration // how far behind a lagging lookup is; 0 means 1s
+	// LookupLifetime is for how long lookups know a key, if longer than KeyLifetime.
+	LookupLifetime time.Duration
+	Wait           time.Duration // Retry-After of the word wait, in whole seconds; 0 means 1s
+	Lookup         string        // the default word of lookups; "" means ok
+	Lag            time.Duration // how far behind a lagging lookup is; 0 means 1s
 }
 
 const (
 	defaultLate = 600 * time.Millisecond
 	defaultLag  = time.Second
+	defaultWait = time.Second
 	headerLimit = 10 * time.Second
 )
 
@@ -42,7 +46,7 @@ type Service struct {
 
 // Start listens. The service answers when Start returns.
 func Start(c Config) (*Service, error) {
-	if c.Late < 0 || c.Hang < 0 || c.KeyLifetime < 0 || c.Lag < 0 {
+	if c.Late < 0 || c.Hang < 0 || c.KeyLifetime < 0 || c.LookupLifetime < 0 || c.Wait < 0 || c.Lag < 0 {
 		return nil, errors.New("fakeescrow: a duration is negative")
 	}
 	if c.Lookup == "" {
@@ -53,6 +57,9 @@ func Start(c Config) (*Service, error) {
 	}
 	if c.Lag == 0 {
 		c.Lag = defaultLag
+	}
+	if c.Wait == 0 {
+		c.Wait = defaultWait
 	}
 	if c.Addr == "" {
 		c.Addr = "127.0.0.1:0"

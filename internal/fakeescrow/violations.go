@@ -11,6 +11,7 @@ func (s *Service) Effects() []Effect {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.moveRests(s.config.Now())
 	out := slices.Clone(l.effects)
 	for i := range out {
 		if e := l.keys[out[i].OperationKey]; e != nil {
@@ -57,6 +58,7 @@ func (s *Service) Totals() Totals {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.moveRests(s.config.Now())
 	t := Totals{
 		Keys: len(l.keys), Effects: len(l.effects),
 		Released: map[string]int64{}, Refunded: map[string]int64{},
@@ -99,6 +101,7 @@ func (s *Service) Violations() []Violation {
 	l := &s.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.moveRests(s.config.Now())
 	return violations(l.effects)
 }
 
@@ -118,7 +121,11 @@ func violations(effects []Effect) (out []Violation) {
 		h := escrows[from]
 		h.moved += e.Moved.Minor
 		why := ""
+		if e.Rest {
+			e = completed(before[t], e)
+		}
 		switch {
+		case e.Rest && e.Moved.Minor <= e.Asked.Minor:
 		case keys[e.OperationKey]:
 			why = SameKey
 		case e.Moved.Minor > e.Asked.Minor || e.Moved.Currency != e.Asked.Currency:
@@ -137,9 +144,23 @@ func violations(effects []Effect) (out []Violation) {
 			out = append(out, Violation{why, e})
 		}
 		keys[e.OperationKey] = true
-		before[t] = append(before[t], e)
+		if !e.Rest {
+			before[t] = append(before[t], e)
+		}
 	}
 	return out
+}
+
+// completed adds the rest of a payment to its first leg, and returns the whole.
+func completed(before []Effect, rest Effect) Effect {
+	for i := range slices.Backward(before) {
+		if before[i].OperationKey == rest.OperationKey {
+			before[i].Moved.Minor += rest.Moved.Minor
+			rest.Moved.Minor = before[i].Moved.Minor
+			break
+		}
+	}
+	return rest
 }
 
 // pairViolation returns why a later effect must not exist, given an earlier one of the same

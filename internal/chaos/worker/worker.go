@@ -134,6 +134,9 @@ func (p *process) open(ctx context.Context) error {
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
 		Families: []postadjudication.PlainFamily{PlainFamily()}, Jobs: true, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
 	}
+	if c.Targets, err = s.Brief.Targets(s.Name); err != nil {
+		return err
+	}
 	if s.NoPlainFamily {
 		c.Families = nil
 	}
@@ -187,6 +190,7 @@ type Settings struct {
 	DatabaseURL string
 	RedisURL    string
 	EscrowURL   string
+	Brief       Brief // another escrow service; none when its URL is empty
 
 	Failpoint   string        // none when empty
 	LostAfter   time.Duration // this and the next four as of postadjudication.Config
@@ -206,6 +210,28 @@ type Settings struct {
 	NoPlainFamily     bool          // without the plain family
 	Webhooks          bool          // webhooks can be created, and are sent to, on this machine
 	CommandsOnly      bool          // answer commands, execute nothing
+}
+
+// BriefTarget is the target of the escrow service that soon forgets keys.
+const BriefTarget = "brief"
+
+// Brief is an escrow service that forgets keys while a run lasts, and whose lookups know them for longer.
+type Brief struct {
+	URL            string
+	KeyLifetime    time.Duration
+	LookupLifetime time.Duration
+	InFlight       time.Duration
+}
+
+// Targets returns the target of the service; none without a URL.
+func (b Brief) Targets(worker string) ([]postadjudication.Target, error) {
+	if b.URL == "" {
+		return nil, nil
+	}
+	calls, err := escrowhttp.New(escrowhttp.Config{
+		BaseURL: b.URL, KeyLifetime: b.KeyLifetime, LookupLifetime: b.LookupLifetime, InFlight: b.InFlight, Client: taggedClient(worker),
+	})
+	return []postadjudication.Target{{Name: BriefTarget, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}}}, err
 }
 
 // Environment returns the variable that makes a program such a worker.
