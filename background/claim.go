@@ -47,7 +47,8 @@ type claimRecord struct {
 }
 
 // lookupBeforeClaim looks up a run that may not be called again because its operation key may
-// have expired, and records the result. It returns true when the run may be claimed after that.
+// have expired, and records the result. It returns true when the run may be claimed after that. The run waits where
+// the lookup proves nothing yet and states when to ask again.
 func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 	if d.lookedUp {
 		// Resolved a moment ago and unknown again: another run of the case is active.
@@ -59,6 +60,9 @@ func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 	lookup, interrupted := d.m.caller.lookup(d.family, d.run)
 	if interrupted {
 		return false, &redeliverAt{at: d.m.now()}
+	}
+	if lookup.Class == Unknown && lookup.RetryAfter > 0 {
+		return false, &redeliverAt{at: d.m.now().Add(lookup.RetryAfter)}
 	}
 	tr := d.m.recorder.newTransition(receipts.Reconciled, d.run)
 	tr.Result, tr.Lookup = lookup, lookup.Class

@@ -206,7 +206,8 @@ type Family interface {
 	// Handle does the work once. It may panic. It should honour ctx.
 	Handle(ctx context.Context, a Attempt) Result
 	// Lookup asks the called service for the outcome of the run. Class is Unknown when the
-	// service cannot answer or there is none to ask. NotExecuted is final: Lookup returns it
+	// service cannot answer or there is none to ask; a RetryAfter states when another lookup may
+	// tell. NotExecuted is final: Lookup returns it
 	// only when nothing was executed and no call can execute any more, including those of
 	// Run.OutstandingCalls.
 	Lookup(ctx context.Context, r Run) Result

@@ -423,6 +423,7 @@ func TestPausedRunsAreNotLostToAKeyThatExpires(t *testing.T) {
 	r := rig.New(t, func(c *postadjudication.Config) {
 		e := c.Executor.(*rig.Escrow)
 		e.KeyLife, e.LookupLife = time.Millisecond, escrow.Forever
+		c.Lookups.FirstPause = 100 * time.Millisecond
 		c.Breaker = postadjudication.BreakerRule{ProbeInterval: 5 * time.Millisecond, FallbackInterval: 50 * time.Millisecond}
 	})
 	var down atomic.Bool

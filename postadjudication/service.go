@@ -77,7 +77,7 @@ type Config struct {
 	RuleEvery  time.Duration       // how often rules for dead letters are applied; 3s when 0
 	Remote     RemoteWorkers       // of adjudications that remote workers execute
 	Webhooks   webhooks.Config     // with keys, webhooks can be created, and a process that runs may send them
-	Lookups    casework.LookupRule // how the lookup loop asks the escrow service about dead letters of unknown outcome; see its fields for the defaults
+	Lookups    casework.LookupRule // how the escrow service is asked about what has an unknown outcome; see its fields for the defaults
 
 	Logger *zap.Logger      // none when nil; every entry is redacted first
 	Now    func() time.Time // this machine's clock; time.Now when nil
@@ -230,7 +230,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	h := &casework.LetterHandlers{Applier: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler, OnDeath: s.deathHook(c.OnLetterOpened)}
 	s.settlements = &casework.SettlementFamily{
 		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), Remote: c.Remote, CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), DefaultInFlight: c.InFlight,
-		Now: s.now, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
+		Lookups: c.Lookups.WithDefaults(), Now: s.now, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
 	}
 	s.applier.Settlements = s.settlements
 	families := []background.Family{s.settlements}
@@ -260,7 +260,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	s.plans = bulk.NewPlanner(plans.New(s.journal, s.index), s.applier, index, s.policies.inForce)
 	s.letters = &deadletter.Repository{Searcher: index, Applier: s.applier, Statuses: statuses, Propose: s.plans.Proposer()}
 	s.rules = replay.NewReplayer(s.applier, index, c.RuleEvery, s.executes)
-	s.lookups = casework.NewLookupLoop(s.applier, c.Worker, c.Lookups)
+	s.lookups = casework.NewLookupLoop(s.applier, c.Worker)
 	if s.jobs, err = jobs.NewStore(s.letters, s.keeper); err != nil {
 		return err
 	}

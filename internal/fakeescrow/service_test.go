@@ -173,7 +173,7 @@ func TestAKeyIsNotTakenForAnotherRequest(t *testing.T) {
 	first, other := testCase{name: "a"}.call(), testCase{name: "a", amount: 9}.call()
 	e.Execute(t.Context(), first)
 	a := e.Execute(t.Context(), other)
-	if a.Class != "not_executed" || a.Retry || a.Code != "422" || !strings.Contains(a.Message, "reused with another request") {
+	if a.Class != "unknown" || a.Retry || a.Type != "http.key_reused" || !strings.Contains(a.Message, "reused with another request") {
 		t.Errorf("%+v", a)
 	}
 	if n := s.Totals(); n.Effects != 1 || n.Calls != 2 || n.Keys != 1 {

@@ -1,6 +1,7 @@
 package escrowhttp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,7 +126,9 @@ func (x *exchange) unreadableAnswer(ctx context.Context, resp *http.Response, er
 }
 
 // decidedByStatus returns the answer of a status that decides. Its body only adds text, for
-// which it waits at most errorTextTimeout.
+// which it waits at most errorTextTimeout. But a refusal whose body names the idempotency key proves nothing: the
+// key may have been used with another request, and paid. If its body can't be read whole, it may be such a refusal
+// where the status is one of those that services give for it.
 func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) escrow.Answer {
 	a := escrow.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: statusCode(resp)}
 	if v.Retry {
@@ -134,14 +137,31 @@ func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) escrow.Answer
 	timeout := time.AfterFunc(errorTextTimeout, x.cancel)
 	defer timeout.Stop()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, x.maxBody+1))
-	if err != nil || int64(len(raw)) > x.maxBody {
+	cut := err != nil || int64(len(raw)) > x.maxBody
+	if cut {
 		raw = []byte(redact.TrimPartial(string(raw)))
 	}
 	a.Message = errorText(raw)
 	if a.Message == "" && err != nil {
 		a.Message = oneLine("body: " + err.Error())
 	}
+	switch {
+	case v.Class != escrow.NotExecuted || v.Retry:
+	case aboutKey(raw):
+		a.Class, a.Type = escrow.Unknown, TypeKeyReused
+	case cut && mayBeAboutKey(resp.StatusCode):
+		a.Class = escrow.Unknown
+	}
 	return a
+}
+
+// aboutKey reports whether the body of a refusal names the idempotency key, as idempotency_key_reused and the
+// answers of the IETF draft do.
+func aboutKey(body []byte) bool { return bytes.Contains(bytes.ToLower(body), []byte("idempoten")) }
+
+// mayBeAboutKey reports whether services refuse with a status a key that was used with another request.
+func mayBeAboutKey(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusConflict || status == http.StatusUnprocessableEntity
 }
 
 // errorText returns the text of a refusal: error and detail of a JSON object that has them,

@@ -46,8 +46,40 @@ func TestATruncatedErrorTextKeepsNoHalfOfASecret(t *testing.T) {
 		}),
 	} {
 		a := newExecutor(t, escrowhttp.Config{BaseURL: from, MaxBody: int64(len(text) - 1)}).Execute(withLimit(t), newCall())
-		if kept := redact.Text(a.Message); a.Class != escrow.NotExecuted || strings.Contains(kept, "4111") || !strings.Contains(kept, "declined by the issuer") {
+		if kept := redact.Text(a.Message); a.Class != escrow.Unknown || a.Retry || strings.Contains(kept, "4111") || !strings.Contains(kept, "declined by the issuer") {
 			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
+// "This key was used with another request" says nothing of the money: that request may have been paid. It is unknown,
+// and so is a refusal that may say it and can't be read whole. Other refusals are final.
+func TestARefusalOfTheKeyProvesNothing(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		status int
+		body   string
+		table  escrowhttp.Verdict // of the status; zero: the default
+		class  escrow.Class
+		kind   string
+	}{
+		{422, `{"error":"idempotency_key_reused","detail":"idempotency key reused with another request"}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{422, `{"type":"https://developer.example.com/idempotency","title":"Idempotency-Key is already used"}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{400, `{"error":{"type":"idempotency_error","message":"Keys for IDEMPOTENT requests can only be used with the same parameters"}}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{403, `Idempotency-Key belongs to another request`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{409, `{"error":"idempotency_key_reused"}`, escrowhttp.Verdict{Class: escrow.NotExecuted}, "unknown", "http.key_reused"},
+		{409, `{"error":"idempotency_key_reused"}`, escrowhttp.Verdict{}, "unknown", "http.in_flight"},
+		{422, `{"error":"payee_blocked"}`, escrowhttp.Verdict{}, "not_executed", "http.refused"},
+		{400, ``, escrowhttp.Verdict{}, "not_executed", "http.refused"},
+		{422, strings.Repeat("x", 2048), escrowhttp.Verdict{}, "unknown", "http.refused"}, // longer than MaxBody
+		{403, strings.Repeat("x", 2048), escrowhttp.Verdict{}, "not_executed", "http.refused"},
+	} {
+		c := escrowhttp.Config{BaseURL: serveAnswer(t, tc.status, map[string]string{"Content-Type": "application/json"}, tc.body), MaxBody: 1024}
+		if tc.table != (escrowhttp.Verdict{}) {
+			c.Table = map[int]escrowhttp.Verdict{tc.status: tc.table}
+		}
+		if a := newExecutor(t, c).Execute(withLimit(t), newCall()); a.Class != tc.class || a.Type != tc.kind {
+			t.Errorf("%d %.80s: %s %s, want %s %s", tc.status, tc.body, a.Class, a.Type, tc.class, tc.kind)
 		}
 	}
 }

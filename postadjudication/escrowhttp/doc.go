@@ -45,8 +45,17 @@
 //	the last byte was kept back: the claim was too old         not_executed  yes, spending nothing
 //	no answer, reset, time-out, 408, 5xx, 202, 3xx, 409        unknown       yes
 //	any other 2xx, or one that can't be read as above          unknown       yes
+//	any other 4xx whose body names the idempotency key         unknown       no
+//	400, 422 whose body can't be read whole                    unknown       no
 //	any other 4xx                                              not_executed  no
 //	anything else                                              unknown       yes
+//
+// A refusal that says "this key was used with another request" proves nothing: that request may
+// have been paid, as after a restore that lost the tail, or where two deployments share a service.
+// The lookup of the key tells. So a service names the key in such a refusal: its body holds a word
+// that begins with "idempoten", in any case, such as {"error":"idempotency_key_reused"}, as the
+// answers of the IETF draft on the Idempotency-Key header do. An entry of Config.Table does not
+// change that.
 //
 // An amount below the requested one is a partial execution, whether new or repeated: a service
 // that moved a part and whose answer was lost can only repeat that part. "Already executed"
@@ -60,7 +69,7 @@
 //
 // Whatever the service does, a call reads one response header of at most 64 KiB and
 // [Config.MaxBody] bytes of body, ends with its context, and waits at most 100ms for the text
-// of an error whose status has already decided.
+// of an error.
 //
 // The trace of the context is sent to the service as traceparent.
 //

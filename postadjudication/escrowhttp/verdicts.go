@@ -9,6 +9,7 @@ import (
 // The types of failures. They are stable: policies match them, also as "http.*".
 const (
 	TypeRefused           = "http.refused"            // a 4xx that a retry would not change
+	TypeKeyReused         = "http.key_reused"         // a 4xx about the idempotency key: another request may have used it
 	TypeRateLimited       = "http.rate_limited"       // 429
 	TypeTooEarly          = "http.too_early"          // 425
 	TypeUnavailable       = "http.unavailable"        // 5xx

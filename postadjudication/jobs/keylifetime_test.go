@@ -118,3 +118,24 @@ func TestAnAttemptAfterOneThatDidNotExecuteEndsWhileItsKeyIsRecognised(t *testin
 		}
 	}
 }
+
+// Nobody is given an order while the payment service still knows its key from an earlier call and may forget it before
+// a call could end: a worker that repeats its call within its lease would pay twice.
+func TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten(t *testing.T) {
+	t.Parallel()
+	recognised := func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour }
+	f := newFixture(t, recognised)
+	later, clock := f.atClock(recognised)
+	for n, before := range []time.Duration{8 * time.Second, 5 * time.Second, 2 * time.Second} {
+		_, job := f.submitRemote(n)
+		clock.Set(0)
+		later.mustFetchOrder("w1")
+		if _, err := later.Nack(t.Context(), by(job), notExecuted, true, background.EndByPolicy); err != nil {
+			t.Fatal(err)
+		}
+		clock.Set(time.Hour - before)
+		if got, err := later.Fetch(t.Context(), jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1"}); err != nil || len(got) != 0 {
+			t.Errorf("%s before its key is forgotten a worker is given %+v, %v", before, got, err)
+		}
+	}
+}

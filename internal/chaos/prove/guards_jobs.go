@@ -14,7 +14,7 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "an attempt ends while its operation key is recognised",
-		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "		return min(MaxLease, recognised)\n", "		return MaxLease\n"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "		return min(MaxLease, recognised), nil\n", "		return MaxLease, nil\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnAttemptEndsWhileItsKeyIsRecognised"},
 	},
 	{

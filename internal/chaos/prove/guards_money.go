@@ -4,7 +4,7 @@ package prove
 var moneyGuards = []Guard{
 	{
 		Name: "no call after an unknown one past the key's lifetime",
-		Edits: []Edit{{"postadjudication/internal/casework/settlementfamily.go",
+		Edits: []Edit{{"postadjudication/internal/casework/keylifetime.go",
 			"case f.keyMayExpire(r, at):", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestUnknownIsNotRepeatedPastTheKeyLifetime"},
 	},
@@ -101,12 +101,52 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a letter is cleared only by two lookups",
-		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "case found.Class == escrow.NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:", "case found.Class == escrow.NotExecuted && minGap >= 0:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "	case found.Class == escrow.NotExecuted && next.NotExecutedAt.IsZero():", "	case found.Class == escrow.NotExecuted:\n		return next, true\n	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupThatLiesOnceIsNotBelieved"},
 	},
 	{
+		Name:     "a run is not called again after one lookup that finds nothing",
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "	if believed {\n		return found", "	if true || believed {\n		return found"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupThatLiesOnceBeforeAClaimIsNotBelieved"},
+	},
+	{
+		Name:     "an answer before another attempt is not the first of two",
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "if was.Attempt == run.Attempt && ", "if "}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhichAnswersAreBelieved"},
+	},
+	{
+		Name:     "not executed is not believed after executed",
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "case found.Class == escrow.NotExecuted && was.Answer == escrow.Executed:", "case false:"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhichAnswersAreBelieved"},
+	},
+	{
+		Name:     "a waiting run of unknown outcome is looked up",
+		Edits:    []Edit{{"postadjudication/internal/journal/lookups.go", "(r.letter = 'open' OR r.live AND r.state <> 'running')", "r.letter = 'open'"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWaitingRunOfUnknownOutcomeIsLookedUp"},
+	},
+	{
+		Name:     "a wait after an unknown outcome ends while the service knows the key",
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "	capRetry(f, &tr, &s.Run)\n", ""}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWaitEndsWhileTheServiceKnowsTheKey"},
+	},
+	{
+		Name:     "no order is leased while its key is about to be forgotten",
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	case at.Before(run.FirstSentAt.Add(", "	case at.IsZero() && at.Before(run.FirstSentAt.Add("}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten"},
+	},
+	{
+		Name:     "a refusal of the operation key proves nothing",
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case aboutKey(raw):", "	case false && aboutKey(raw):"}},
+		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestARefusalOfTheKeyProvesNothing"},
+	},
+	{
+		Name:     "a refusal that may be of the operation key and can't be read proves nothing",
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case cut && mayBeAboutKey(resp.StatusCode):", "	case false:"}},
+		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestARefusalOfTheKeyProvesNothing"},
+	},
+	{
 		Name:     "another sum than was left is for a person",
-		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "case found.Class == escrow.Executed && found.Moved == left:", "case found.Class == escrow.Executed && left >= 0:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "case found.Class == escrow.Executed && s.Run.Letter == background.LetterOpen && found.Moved != left:", "case left < 0:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnotherSumIsForAPerson"},
 	},
 	{

@@ -18,52 +18,11 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// LookupRule configures the lookup loop, which asks the escrow service about open letters of
-// unknown outcome. The zero rule is the default: on if the executor is a Lookuper.
-type LookupRule struct {
-	Off        bool
-	Every      time.Duration // interval between rounds; 5s
-	FirstPause time.Duration // between the first and second lookup of a letter; each further pause doubles; 1m
-	MaxPause   time.Duration // the longest pause; 6h
-	PerSecond  int           // lookups per second at one escrow service, by all processes; 5
-	Slots      int           // concurrent lookups; 4
-}
-
-func (r LookupRule) withDefaults() LookupRule {
-	for _, d := range []struct {
-		value *time.Duration
-		def   time.Duration
-	}{{&r.Every, 5 * time.Second}, {&r.FirstPause, time.Minute}, {&r.MaxPause, 6 * time.Hour}} {
-		if *d.value <= 0 {
-			*d.value = d.def
-		}
-	}
-	if r.PerSecond <= 0 {
-		r.PerSecond = 5
-	}
-	if r.Slots <= 0 {
-		r.Slots = 4
-	}
-	return r
-}
-
-// pause returns the pause after the nth lookup of a letter.
-func (r LookupRule) pause(asked int) time.Duration {
-	d := r.FirstPause
-	for range asked - 1 {
-		if d >= r.MaxPause/2 {
-			return r.MaxPause
-		}
-		d *= 2
-	}
-	return min(d, r.MaxPause)
-}
-
 // LookupStats counts the lookups of one process.
 type LookupStats struct {
 	Asked   uint64 // lookups at escrow services
-	Cleared uint64 // letters found not executed
-	Closed  uint64 // letters closed by a payment that was found
+	Cleared uint64 // letters and waiting runs found not executed
+	Closed  uint64 // letters and waiting runs ended by a payment that was found
 }
 
 // Reasons why a letter of unknown outcome waits for a person.
@@ -73,17 +32,18 @@ const (
 )
 
 const (
-	lookupPage    = 100    // letters per round
-	maxNeverAsked = 10_000 // letters tracked before their first lookup
+	lookupPage    = 100    // runs per round
+	maxNeverAsked = 10_000 // runs tracked before their first lookup
 )
 
-// LookupLoop asks the escrow service about open letters of unknown outcome, while no
+// LookupLoop asks the escrow service about open letters and waiting runs of unknown outcome, while no
 // other process does:
 //
-//	letter ─▶ no call can be in flight, by this process's own clock ─▶ lookup
+//	run ─▶ no call can be in flight, by this process's own clock ─▶ lookup
 //	  executed, exactly the amount left    the letter is closed, the case settled
-//	  executed, another amount             waits for a person
-//	  not executed, a second time          cleared: it can be forked, or adjudicated again
+//	  executed, another amount             the letter waits for a person
+//	  executed, any amount, while it waits the run ends succeeded
+//	  not executed, a second time          cleared: the letter can be forked, or adjudicated again
 //	  anything else                        looked up again, until the key may be forgotten
 //
 // An answer is recorded only if the case has not changed since the lookup. An answer without
@@ -91,12 +51,11 @@ const (
 type LookupLoop struct {
 	*Applier
 	worker string
-	rule   LookupRule
 
-	firstSeen map[background.RunID]time.Time // when this process first saw a letter that was never looked up, monotonic
-	limiters  map[string]*rate.Limiter       // by escrow service
-	targets   []string                       // targets with a lookup
-	slots     chan struct{}                  // one element per running lookup
+	firstSeen map[journal.UnknownRun]time.Time // when this process first saw a run that was not looked up since its last attempt, monotonic
+	limiters  map[string]*rate.Limiter         // by escrow service
+	targets   []string                         // targets with a lookup
+	slots     chan struct{}                    // one element per running lookup
 
 	asked, cleared, closed atomic.Uint64
 
@@ -125,9 +84,8 @@ func (l *LookupLoop) skippedNow() map[background.RunID]time.Time {
 }
 
 // NewLookupLoop returns a loop that records answers in the name of a worker. Run starts it.
-func NewLookupLoop(c *Applier, worker string, rule LookupRule) *LookupLoop {
-	rule = rule.withDefaults()
-	return &LookupLoop{Applier: c, worker: worker, rule: rule, firstSeen: map[background.RunID]time.Time{}, skippedUntil: map[background.RunID]time.Time{}, limiters: map[string]*rate.Limiter{}, slots: make(chan struct{}, rule.Slots)}
+func NewLookupLoop(c *Applier, worker string) *LookupLoop {
+	return &LookupLoop{Applier: c, worker: worker, firstSeen: map[journal.UnknownRun]time.Time{}, skippedUntil: map[background.RunID]time.Time{}, limiters: map[string]*rate.Limiter{}, slots: make(chan struct{}, c.Settlements.Lookups.Slots)}
 }
 
 // Stats returns the counters of this process.
@@ -137,17 +95,17 @@ func (l *LookupLoop) Stats() LookupStats {
 
 // Run looks letters up until ctx ends.
 func (l *LookupLoop) Run(ctx context.Context) {
-	if l.targets = l.Settlements.lookupTargets(); len(l.targets) == 0 || l.rule.Off {
+	if l.targets = l.Settlements.lookupTargets(); len(l.targets) == 0 || l.Settlements.Lookups.Off {
 		return
 	}
 	failing := false
-	for Sleep(ctx, l.rule.Every, nil) {
+	for Sleep(ctx, l.Settlements.Lookups.Every, nil) {
 		_, err := l.Journal.Lookups.Exclusive(ctx, func() error { return l.round(ctx) })
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && !failing {
-			l.Log.Error("can't look up letters of unknown outcome, retrying", zap.Error(err))
+			l.Log.Error("can't look up runs of unknown outcome, retrying", zap.Error(err))
 		}
 		failing = err != nil
 	}
@@ -167,29 +125,29 @@ func (l *LookupLoop) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	by := map[string][]background.RunID{}
+	by := map[string][]journal.UnknownRun{}
 	for _, u := range append(due, first...) {
 		if _, is := skipped[u.Run]; is {
 			continue
 		}
 		service := l.Settlements.Targets.breakerTarget(u.Target)
-		by[service] = append(by[service], u.Run)
+		by[service] = append(by[service], u)
 	}
 	var all sync.WaitGroup
-	for service, ids := range by {
+	for service, runs := range by {
 		limiter := l.limiters[service]
 		if limiter == nil {
-			limiter = rate.NewLimiter(rate.Limit(l.rule.PerSecond), 1)
+			limiter = rate.NewLimiter(rate.Limit(l.Settlements.Lookups.PerSecond), 1)
 			l.limiters[service] = limiter
 		}
 		all.Go(func() {
-			for _, id := range ids {
+			for _, u := range runs {
 				if !l.acquire(ctx, limiter) {
 					return
 				}
 				all.Go(func() {
 					defer func() { <-l.slots }()
-					l.tryLookup(ctx, id)
+					l.tryLookup(ctx, u)
 				})
 			}
 		})
@@ -211,20 +169,22 @@ func (l *LookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
 	}
 }
 
-// firstLookups returns letters that were never looked up, and that this process has known for
+// firstLookups returns runs that were not looked up since their last attempt, which this process has known for
 // so long that no call can be in flight. It uses only this process's clock.
-func (l *LookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []journal.UnknownLetter, err error) {
+func (l *LookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []journal.UnknownRun, err error) {
 	found, err := l.Journal.Lookups.NeverLookedUp(ctx, l.targets, maxNeverAsked)
 	if err != nil {
 		return nil, err
 	}
-	f, now, seen := l.Settlements, time.Now(), make(map[background.RunID]time.Time, len(found))
+	f, now, seen := l.Settlements, time.Now(), make(map[journal.UnknownRun]time.Time, len(found))
 	for _, u := range found {
-		since, known := l.firstSeen[u.Run]
+		call := u
+		call.Paused = false
+		since, known := l.firstSeen[call]
 		if !known {
 			since = now
 		}
-		seen[u.Run] = since
+		seen[call] = since
 		bound := f.CallBound + f.CallTimeLimit + max(0, f.inFlight(u.Target))
 		if _, is := skipped[u.Run]; !is && !u.Paused && now.Sub(since) >= bound && len(out) < lookupPage {
 			out = append(out, u)
@@ -234,21 +194,25 @@ func (l *LookupLoop) firstLookups(ctx context.Context, skipped map[background.Ru
 	return out, nil
 }
 
-// tryLookup looks a letter up. The next round retries after an error.
-func (l *LookupLoop) tryLookup(ctx context.Context, id background.RunID) {
-	err := RecoverPanic(func() error { return l.lookUpLetter(ctx, id) })
+// tryLookup looks a run up. The next round retries after an error.
+func (l *LookupLoop) tryLookup(ctx context.Context, u journal.UnknownRun) {
+	id := u.Run
+	err := RecoverPanic(func() error { return l.lookUpUnknown(ctx, u) })
 	if errors.Is(err, refusal.ErrUnreadable) || errors.Is(err, refusal.ErrUnrecordable) {
 		l.skip(id, lookupSkipFor)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, refusal.ErrNotFound) && !errors.Is(err, ErrLetterChanged) && !errors.Is(err, background.ErrConflict) {
-		l.Log.Warn("a letter of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
+		l.Log.Warn("a run of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
 	}
 }
 
-func (l *LookupLoop) lookUpLetter(ctx context.Context, id background.RunID) error {
-	s, was, err := l.Journal.Lookups.Letter(ctx, id)
+func (l *LookupLoop) lookUpUnknown(ctx context.Context, u journal.UnknownRun) error {
+	s, was, err := l.Journal.Lookups.Unknown(ctx, u.Run)
 	if err != nil {
 		return err
+	}
+	if s.Run.Attempt != u.Attempt { // a call was made since the run was listed, and may be in flight
+		return nil
 	}
 	if l.Engine.BreakerOpen(s.Run) {
 		return nil
@@ -257,8 +221,8 @@ func (l *LookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 	if err != nil {
 		return err
 	}
-	if q.outstanding { // until the call returns or its process is lost; the slot is for other letters
-		l.skip(id, l.rule.FirstPause)
+	if q.outstanding { // until the call returns or its process is lost; the slot is for other runs
+		l.skip(u.Run, l.Settlements.Lookups.FirstPause)
 		return nil
 	}
 	l.asked.Add(1)
@@ -266,34 +230,21 @@ func (l *LookupLoop) lookUpLetter(ctx context.Context, id background.RunID) erro
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	now := l.Now()
-	next := journal.LookupRecord{
-		Run: id, Tenant: s.Run.Tenant, Count: was.Count + 1, LookedUpAt: now, Answer: found.Class, Moved: found.Moved, NotExecutedAt: was.NotExecutedAt,
-		NextAt: now.Add(l.rule.pause(was.Count + 1)),
-	}
-	if found.Failure != nil {
-		next.FailureType = found.Failure.Type
-	}
-	minGap := max(l.rule.FirstPause, max(0, q.inFlight))
+	next, believed := weigh(l.Settlements, &was, &s.Run, found, l.Now())
 	switch left := s.Case.State.Asked - s.Case.State.Moved; {
-	case found.Class == escrow.Executed && found.Moved == left:
-		return l.recordAnswer(ctx, s, found, &l.closed)
-	case found.Class == escrow.Executed:
+	case found.Class == escrow.Executed && s.Run.Letter == background.LetterOpen && found.Moved != left:
 		next.NextAt, next.ManualReason = time.Time{}, LookupOtherAmount
-	case found.Class == escrow.NotExecuted && !was.NotExecutedAt.IsZero() && now.Sub(was.NotExecutedAt) >= minGap:
-		return l.recordAnswer(ctx, s, found, &l.cleared)
-	case found.Class == escrow.NotExecuted && was.NotExecutedAt.IsZero():
-		next.NotExecutedAt, next.NextAt = now, now.Add(minGap)
-	}
-	if !next.NextAt.IsZero() && q.keyRetention != escrow.Forever && next.NextAt.Sub(s.Run.FirstSentAt) >= q.keyRetention-q.margin {
-		next.NextAt, next.ManualReason = time.Time{}, LookupKeyForgotten
+	case believed && found.Class == escrow.Executed:
+		return l.recordAnswer(ctx, &s, found, &l.closed)
+	case believed:
+		return l.recordAnswer(ctx, &s, found, &l.cleared)
 	}
 	return l.Journal.Lookups.Record(ctx, next)
 }
 
 // recordAnswer records the answer of the escrow service, unless the case has changed since s was
 // read.
-func (l *LookupLoop) recordAnswer(ctx context.Context, s journal.Snapshot, found background.Result, count *atomic.Uint64) error {
+func (l *LookupLoop) recordAnswer(ctx context.Context, s *journal.Snapshot, found background.Result, count *atomic.Uint64) error {
 	tr := background.Transition{
 		ID: NewID(), Run: s.Run, Subtype: receipts.Reconciled, At: l.Now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
@@ -301,6 +252,7 @@ func (l *LookupLoop) recordAnswer(ctx context.Context, s journal.Snapshot, found
 	_, err := l.Settlements.record(ctx, tr, Guard{Head: &s.Case.Head})
 	if err == nil {
 		count.Add(1)
+		l.Engine.Wake(s.Run.ID)
 	}
 	return err
 }

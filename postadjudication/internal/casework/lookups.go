@@ -20,7 +20,8 @@ const (
 	lookupOutstanding = "lookup.call_outstanding" // a call has not returned
 	lookupPremature   = "lookup.premature"        // an abandoned call may be in flight
 	lookupForgotten   = "lookup.forgotten"        // the escrow service may have forgotten the key
-	lookupUnsure      = "lookup.unsure"           // the call history can't be read
+	lookupUnsure      = "lookup.unsure"           // the call history or the earlier answers can't be read
+	lookupSaidOnce    = "lookup.said_once"        // a replica may lag: the same answer is needed once more
 )
 
 // lookupUnsupported is the failure type of a lookup that nobody can answer.
@@ -77,24 +78,34 @@ func (q lookupEvidence) remainingFlight() time.Duration {
 	return max(0, left)
 }
 
-// trustedLifetime returns how long after its first call a key with the given lifetime is
-// relied on.
-func (f *SettlementFamily) trustedLifetime(life time.Duration) time.Duration {
-	return life - f.margin()
-}
-
-// margin is subtracted from the lifetime of an operation key, besides a call's own time
-// limit: a call is sent within the call bound of its claim, and the clocks of the process
-// that made the first call and of this one may each be off by MaxClockOffset.
-func (f *SettlementFamily) margin() time.Duration { return f.CallBound + 2*background.MaxClockOffset }
-
-// Lookup asks the escrow service about the run's operation key.
+// Lookup asks the escrow service about the run's operation key. It records the first answer NotExecuted, and returns
+// Unknown for it, with the time until the next one in RetryAfter: see weigh.
 func (f *SettlementFamily) Lookup(ctx context.Context, r background.Run) background.Result {
-	return f.lookUp(ctx, r, false)
+	found := f.lookUp(ctx, r, false)
+	if found.Class != escrow.NotExecuted {
+		return found
+	}
+	was, err := f.Journal.Lookups.Find(ctx, r.Tenant, r.ID)
+	if err != nil {
+		return unknownResult(lookupUnsure, err.Error())
+	}
+	now := f.Now()
+	next, believed := weigh(f, &was, &r, found, now)
+	if believed {
+		return found
+	}
+	if err := f.Journal.Lookups.Record(ctx, next); err != nil {
+		return unknownResult(lookupUnsure, err.Error())
+	}
+	once := unknownResult(lookupSaidOnce, "nothing was executed, the escrow service says for the first time: the same answer is needed again")
+	if next.ManualReason == "" {
+		once.Retry, once.RetryAfter = true, next.NextAt.Sub(now)
+	}
+	return once
 }
 
-// lookUp is Lookup. noCallInFlight means that the caller knows by its own clock that no call
-// can be in flight, unless one is outstanding.
+// lookUp asks the escrow service, and returns what the one answer proves. noCallInFlight means that the caller
+// knows by its own clock that no call can be in flight, unless one is outstanding.
 func (f *SettlementFamily) lookUp(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
 	executor := f.ExecutorOf(r.Target)
 	if executor == nil {

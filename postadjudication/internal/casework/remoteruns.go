@@ -75,9 +75,13 @@ func (r RemoteRuns) changeOf(tr background.Transition, s *journal.Snapshot) (jou
 // settlementChange returns the change that claims an adjudication for a worker.
 func (r RemoteRuns) settlementChange(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	f := r.Settlements
-	tr.Lease.Limit = r.leaseLimit(&s.Run, tr.At)
+	limit, tooLate := r.leaseLimit(&s.Run, tr.At)
+	tr.Lease.Limit = limit
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, DefaultLease), MaxLease)
 	ch, err := f.changeOf(tr, s, nil)
+	if err == nil && ch.After.Run.State == background.Running && tooLate != nil {
+		return journal.Change{}, tooLate
+	}
 	if err == nil && ch.After.Run.State != background.Running {
 		err = unclaimable(ch.After.Run.Reason) // see onPaidUnderOlderKey
 	}

@@ -39,20 +39,27 @@ func (e remoteExecutor) InFlight() time.Duration {
 	return e.RemoteWorkers.InFlight
 }
 
-// leaseLimit returns the time limit of a remote attempt that is claimed now. Heartbeats don't extend
-// it: whoever holds the attempt may pay more than once under its key, also by repeating its fetch, so it
-// has to end while the key is recognised, which counts from the first call. Only where nothing was executed
-// under a key that is too old for another call does it count anew; then, and where no key is recognised, the
-// attempt is given once: see ClaimDue.
-func (r RemoteRuns) leaseLimit(run *background.Run, at time.Time) time.Duration {
+// leaseLimit returns the time limit of a remote attempt that is claimed now, or background.ErrNotDue. Heartbeats
+// don't extend it: whoever holds the attempt may pay more than once under its key, also by repeating its fetch, so it
+// has to end while the key is recognised, which counts from the first call. Once so little is left that a call may
+// last longer, until the key is surely forgotten, nobody gets the attempt: the key could be forgotten during it. Where
+// nothing was executed under a key that is surely forgotten, the time counts anew; then, and where no key is
+// recognised, the attempt is given once: see ClaimDue.
+func (r RemoteRuns) leaseLimit(run *background.Run, at time.Time) (time.Duration, error) {
 	recognised := r.recognisedByWorkers()
 	switch {
 	case recognised == escrow.Forever || recognised == 0:
-		return MaxLease
-	case run.FirstSentAt.IsZero() || run.UnknownOpen == 0 && r.Settlements.keyMayExpire(run, at):
-		return min(MaxLease, recognised)
+		return MaxLease, nil
+	case run.FirstSentAt.IsZero():
+		return min(MaxLease, recognised), nil
+	case !r.Settlements.keyMayExpire(run, at):
+		return min(MaxLease, run.FirstSentAt.Add(recognised).Sub(at)), nil
+	case run.UnknownOpen > 0: // see checkKeyLifetime
+		return 0, background.ErrKeyExpired
+	case at.Before(run.FirstSentAt.Add(r.Settlements.Remote.KeyLifetime + r.Settlements.margin())):
+		return 0, background.ErrNotDue
 	}
-	return min(MaxLease, run.FirstSentAt.Add(recognised).Sub(at))
+	return min(MaxLease, recognised), nil
 }
 
 // recognisedByWorkers returns how long the services that remote workers call are relied on to recognise

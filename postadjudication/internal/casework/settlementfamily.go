@@ -31,6 +31,7 @@ type SettlementFamily struct {
 
 	CallBound       time.Duration // maximum age of a claim when its call is sent
 	DefaultInFlight time.Duration // how long a call may be in flight, unless its executor states it
+	Lookups         LookupRule    // with its defaults
 }
 
 // Name implements background.Family.
@@ -149,6 +150,7 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 		return journal.Change{}, err
 	}
 	onEndedCase(&tr, s)
+	capRetry(f, &tr, &s.Run)
 	run, err := tr.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
 	if err != nil {
 		return journal.Change{}, err
@@ -287,29 +289,6 @@ const (
 	ReasonCaseEnded         = "case_ended"
 	ReasonPaidUnderOlderKey = string(refusal.GatePaidUnderOlderKey)
 )
-
-// checkKeyLifetime refuses a call after an unknown one once the key may have expired: the escrow
-// service would take it for a new order and pay twice. If the clock is slightly before the
-// first call, the run waits; keyMayExpire covers a clock far before it.
-func (f *SettlementFamily) checkKeyLifetime(r *background.Run, at time.Time) error {
-	switch {
-	case r.UnknownOpen == 0 || r.FirstSentAt.IsZero() || !r.State.Waiting() || f.ExecutorOf(r.Target).KeyLifetime() == escrow.Forever:
-		return nil
-	case f.keyMayExpire(r, at):
-		return background.ErrKeyExpired
-	case at.Before(r.FirstSentAt):
-		return background.ErrBeforeFirstCall
-	}
-	return nil
-}
-
-// keyMayExpire reports whether the run's operation key may expire during a call made now. It
-// also returns true if at is before the first call by more than two clocks may differ, since the
-// key's age is then unknown.
-func (f *SettlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
-	life := f.ExecutorOf(r.Target).KeyLifetime()
-	return life != escrow.Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.CallTimeLimit)))
-}
 
 // applySettlement returns the settlement after a transition of the case's active run. The fact that it
 // applies has the name of the transition, as settlement.DeadLettered of receipts.DeadLettered; a payment

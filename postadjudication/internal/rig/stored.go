@@ -157,6 +157,12 @@ func (s Stored) TimesAsked() int {
 	return s.Count(`SELECT coalesce(max(asked), 0) FROM recourse.lookups`)
 }
 
+// SaidNotExecuted returns of how many runs the escrow service has said that nothing was executed.
+func (s Stored) SaidNotExecuted() int {
+	s.t.Helper()
+	return s.Count(`SELECT count(*) FROM recourse.lookups WHERE absent_at IS NOT NULL`)
+}
+
 // TimesAskedAbout returns how often the escrow service was asked about a run, as far as it is remembered.
 func (s Stored) TimesAskedAbout(run background.RunID) int {
 	s.t.Helper()

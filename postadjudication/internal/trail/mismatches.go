@@ -90,8 +90,8 @@ SELECT c.id, NULL, 'of case ' || c.id || ' ' || c.returned || ' came back, and t
 FROM recourse.cases c, LATERAL (SELECT coalesce(sum(t.amount), 0) AS sum FROM recourse.returns t WHERE t.case_id = c.id AND t.tenant = c.tenant) t
 WHERE c.tenant = $1 AND ($2::uuid IS NULL OR c.id = $2) AND c.returned > 0 AND c.returned <> t.sum
 UNION ALL
-SELECT r.case_id, l.run_id, 'the lookups of letter ' || l.run_id || ' of ' || $1 || ' are from before it died, or are not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
-WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND (r.id IS NULL OR r.dead_at IS NULL OR l.asked_at < r.dead_at - interval '5 s' OR l.absent_at < r.dead_at - interval '5 s' OR l.absent_at > l.asked_at)
+SELECT r.case_id, l.run_id, 'the lookups of run ' || l.run_id || ' of ' || $1 || ' are of an attempt that was not made, or are not in order', NULL, NULL FROM recourse.lookups l LEFT JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant
+WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND (r.id IS NULL OR l.attempt NOT BETWEEN 1 AND r.attempt_count OR l.absent_at > l.asked_at)
 UNION ALL
 SELECT coalesce(d.case_id, r.case_id), coalesce(d.root, c.root), 'rule ' || coalesce(d.rule, c.rule) || ' of ' || $1 || ' is counted to have replayed the lineage of run ' || coalesce(d.root, c.root) || ' ' || coalesce(c.replays, 0) || ' times, the receipts say ' || coalesce(d.n, 0), coalesce(c.replays, 0)::text, coalesce(d.n, 0)::text
 FROM (
