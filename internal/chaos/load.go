@@ -226,13 +226,14 @@ type accepted struct {
 	otherRuns map[string]bool                          // runs of forks and of plain tasks
 
 	decisions map[decision]postadjudication.Reply // accepted decisions, with the reply
+	returns   map[transaction]returned            // payments that came back
 }
 
 type transaction struct{ tenant, id string }
 
 func newAccepted() *accepted {
 	return &accepted{
-		runs: map[string]postadjudication.Adjudication{}, submitted: map[transaction]bool{}, otherRuns: map[string]bool{}, decisions: map[decision]postadjudication.Reply{},
+		runs: map[string]postadjudication.Adjudication{}, submitted: map[transaction]bool{}, otherRuns: map[string]bool{}, decisions: map[decision]postadjudication.Reply{}, returns: map[transaction]returned{},
 	}
 }
 

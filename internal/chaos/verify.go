@@ -121,6 +121,7 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	v.checkEffects(w.escrows.Violations(), effects, cases)
 	v.compareLedger(effects, operations)
 	v.checkSums(effects, operations, cases)
+	v.checkReturns(a.returns, cases)
 	v.checkUnknown(cases, w.maxUnknown)
 	return v, v.checkOtherRuns(ctx, w.service, a)
 }

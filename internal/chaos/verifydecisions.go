@@ -96,7 +96,7 @@ func (v *verification) checkCancelledRuns(c *caseTrail) {
 	for _, r := range c.receipts {
 		switch {
 		case r.Subtype != receipts.Cancelled:
-		case r.p.Reason == caseEnded && !c.Progression.Ended():
+		case r.p.Reason == caseEnded && !c.Progression.Ended() && c.Returned == 0: // a payment that came back opens the case again
 			v.fail("run %s of %s was cancelled because its case had ended, and that is %s", r.Run, c.Transaction, c.Progression)
 		case r.p.Reason != caseEnded && r.Actor != operatorActor && r.Actor != worker.Operator:
 			v.fail("run %s of %s was cancelled by %s, and nobody asked for that", r.Run, c.Transaction, r.Actor)

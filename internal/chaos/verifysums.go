@@ -36,7 +36,7 @@ func (v *verification) checkSums(effects []fakeescrow.Effect, operations map[str
 		}
 		v.checkReservedSum(c, keys[t])
 		a := account{c.Tenant, c.Escrow}
-		committed[a], one[a] = committed[a]+released+refunded+c.Reserved, c
+		committed[a], one[a] = committed[a]+released+refunded-c.Returned+c.Reserved, c
 	}
 	for a, sum := range committed {
 		if c := one[a]; c.Committed != sum {

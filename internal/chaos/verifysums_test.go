@@ -11,6 +11,34 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
+// cameBack is a case of which a part came back.
+func cameBack(c casestatus.Case, minor int64) casestatus.Case {
+	c.Returned = minor
+	return c
+}
+
+// What people say came back is what the case has booked.
+func TestVerifyComparesWhatCameBackWithWhatPeopleSaid(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		said   map[transaction]returned
+		booked int64
+		broken bool
+	}{
+		"as it was said": {map[transaction]returned{{"t", "x"}: {400, true}}, 400, false},
+		"lost":           {map[transaction]returned{{"t", "x"}: {400, true}}, 0, true},
+		"another sum":    {map[transaction]returned{{"t", "x"}: {400, true}}, 401, true},
+		"in doubt":       {map[transaction]returned{{"t", "x"}: {}}, 400, false},
+		"nobody said so": {nil, 400, true},
+	} {
+		var v verification
+		v.checkReturns(c.said, map[transaction]*caseTrail{{"t", "x"}: {Case: cameBack(casestatus.Case{}, c.booked)}})
+		if (len(v.Broken) > 0) != c.broken {
+			t.Errorf("%s: %v", what, v.Broken)
+		}
+	}
+}
+
 // What a case and an escrow have booked is compared with the ledger, each sum by itself.
 func TestVerifyComparesWhatIsBookedWithTheLedger(t *testing.T) {
 	t.Parallel()
@@ -41,6 +69,8 @@ func TestVerifyComparesWhatIsBookedWithTheLedger(t *testing.T) {
 		"the other way":                        {paid, known, booked(0, 1000, 0, 1000), false, "has booked 0 and 1000"},
 		"nothing was paid":                     {nil, operation{}, booked(1000, 0, 0, 1000), false, "released 0 and refunded 0"},
 		"another sum of the escrow":            {paid, known, booked(1000, 0, 0, 999), false, "its cases were paid or have reserved 1000 EUR, and it has committed 999"},
+		"a part came back":                     {paid, known, cameBack(booked(1000, 0, 0, 600), 400), false, ""},
+		"what came back is still committed":    {paid, known, cameBack(booked(1000, 0, 0, 1000), 400), false, "its cases were paid or have reserved 600 EUR, and it has committed 1000"},
 		"another currency":                     {[]fakeescrow.Effect{dollars(paid[0])}, known, booked(1000, 0, 0, 1000), false, "moved USD under operation"},
 		"a part of two ways":                   {[]fakeescrow.Effect{effect("a", settlement.Release, 1, 400), effect("b", settlement.Refund, 2, 600)}, operation{moved: 400}, booked(400, 600, 0, 1000), false, ""},
 		"the second way is not booked":         {[]fakeescrow.Effect{effect("a", settlement.Release, 1, 400), effect("b", settlement.Refund, 2, 600)}, operation{moved: 400}, booked(400, 0, 0, 400), false, "refunded 600"},
