@@ -48,14 +48,14 @@ func TestALookupThatLiesOnceBeforeAClaimIsNotBelieved(t *testing.T) {
 	l := &lookupScript{answers: []escrow.Answer{answerAbsent, answerExecuted(1000)}}
 	r.Escrow.ScriptLookups(l.answer)
 	s := r.StartWorkers().MustSubmit(rig.Release(1))
-	r.WaitAsked(1)
+	r.Wait("a lookup", func() bool { return l.count() > 0 })
 	if st := r.StatusOf(s.Run); st.Class != escrow.Unknown || st.State != background.Scheduled {
 		t.Errorf("after one answer: class %s, %s", st.Class, st.State)
 	}
 	auditIsClean(t, r)
 	r.WaitSettled(1)
-	if n := r.Escrow.TotalCalls(); n != 1 || l.count() != 2 {
-		t.Errorf("%d calls, %d lookups, want 1 and 2", n, l.count())
+	if n := r.Escrow.TotalCalls(); n != 1 || l.count() < 2 {
+		t.Errorf("%d calls, %d lookups, want 1 and at least 2", n, l.count())
 	}
 	auditIsClean(t, r)
 }
@@ -73,8 +73,8 @@ func TestALookupThatLiesOnceAtTheEndOfAnAttemptIsNotBelieved(t *testing.T) {
 		t.Errorf("after one answer: class %s", st.Class)
 	}
 	r.WaitSettled(1)
-	if n := r.Escrow.TotalCalls(); n != 1 || l.count() != 2 {
-		t.Errorf("%d calls, %d lookups, want 1 and 2", n, l.count())
+	if n := r.Escrow.TotalCalls(); n != 1 || l.count() < 2 {
+		t.Errorf("%d calls, %d lookups, want 1 and at least 2", n, l.count())
 	}
 	auditIsClean(t, r)
 }
@@ -127,6 +127,24 @@ func TestAWaitEndsWhileTheServiceKnowsTheKey(t *testing.T) {
 	r.WaitNoneLive()
 	if st := r.StatusOf(s.Run); st.State != background.Succeeded || r.Escrow.Payments() != 1 || r.Escrow.TotalCalls() != 2 {
 		t.Errorf("%s, %d payments, %d calls", st.State, r.Escrow.Payments(), r.Escrow.TotalCalls())
+	}
+	auditIsClean(t, r)
+}
+
+// What a waiting run has paid ends it before its next attempt.
+func TestAWaitingRunThatWasPaidIsNotCalledAgain(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withLookups, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 3 })
+	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
+		if a := r.Escrow.Pay(c, c.Amount.Minor); c.Attempt > 1 {
+			return a
+		}
+		return escrow.Answer{Class: escrow.Unknown, Retry: true, RetryAfter: 15 * time.Second, Type: "http.unavailable"}
+	})
+	s := r.StartWorkers().MustSubmit(rig.Release(1))
+	r.WaitState(s.Run, background.Succeeded)
+	if n := r.Escrow.TotalCalls(); n != 1 {
+		t.Errorf("%d calls, want 1", n)
 	}
 	auditIsClean(t, r)
 }

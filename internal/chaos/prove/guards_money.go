@@ -102,7 +102,7 @@ var moneyGuards = []Guard{
 	{
 		Name:     "a letter is cleared only by two lookups",
 		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "	case found.Class == escrow.NotExecuted && next.NotExecutedAt.IsZero():", "	case found.Class == escrow.NotExecuted:\n		return next, true\n	case false:"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupThatLiesOnceIsNotBelieved"},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhichAnswersAreBelieved"},
 	},
 	{
 		Name:     "a run is not called again after one lookup that finds nothing",
@@ -122,7 +122,7 @@ var moneyGuards = []Guard{
 	{
 		Name:     "a waiting run of unknown outcome is looked up",
 		Edits:    []Edit{{"postadjudication/internal/journal/lookups.go", "(r.letter = 'open' OR r.live AND r.state <> 'running')", "r.letter = 'open'"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWaitingRunOfUnknownOutcomeIsLookedUp"},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWaitingRunThatWasPaidIsNotCalledAgain"},
 	},
 	{
 		Name:     "a wait after an unknown outcome ends while the service knows the key",
