@@ -31,7 +31,7 @@ var people = []fault{
 	{name: "people-fork", weight: 4, byPeople: true, inject: forkOne},
 	{name: "people-bulk", weight: 2, byPeople: true, inject: bulkFork},
 	{name: "people-purge", weight: 1, byPeople: true, onlyByName: true, inject: purgeOne},
-	{name: "people-return", weight: 2, byPeople: true, onlyByName: true, inject: returnOne},
+	{name: "people-return", weight: 2, byPeople: true, inject: returnOne},
 	{name: "people-breaker", weight: 1, byPeople: true, inject: openBreaker, heal: releaseBreaker},
 	{name: "caller-transaction", weight: 4, byPeople: true, inject: openTransaction},
 }

@@ -58,8 +58,8 @@ func briefSettings(s *fakeescrow.Service) worker.Brief {
 
 // services are what escrow services do to decisions that are submitted beside the load.
 var services = []fault{
-	{name: "service-replica-behind", weight: 2, byPeople: true, onlyByName: true, inject: submitExtra(worker.BriefTarget, "wait,ok", "", "absent,ok")},
-	{name: "service-key-forgotten", weight: 2, byPeople: true, onlyByName: true, inject: submitExtra(worker.BriefTarget, "wait,ok", "", "ok")},
+	{name: "service-replica-behind", weight: 2, byPeople: true, inject: submitExtra(worker.BriefTarget, "wait,ok", "", "absent,ok")},
+	{name: "service-key-forgotten", weight: 2, byPeople: true, inject: submitExtra(worker.BriefTarget, "wait,ok", "", "ok")},
 	{name: "service-sum-corrected", weight: 2, byPeople: true, onlyByName: true, inject: submitExtra("", "whole,legs", worker.IgnoresCancel, "ok")},
 }
 
