@@ -148,6 +148,9 @@ const MaxOutstandingCalls = 16
 // may, nobody can prove that nothing will be paid.
 func (r Run) HasOutstandingCall() bool { return len(r.OutstandingCalls) > 0 }
 
+// IsOutstanding reports whether the call of an attempt, which ended without its answer, may still execute.
+func (r Run) IsOutstanding(attempt int) bool { return slices.Contains(r.OutstandingCalls, attempt) }
+
 // lastCallOutstanding reports whether the run can't be claimed again if the call of its attempt, too, is
 // outstanding. A call of a lost worker never returns.
 func (r Run) lastCallOutstanding() bool { return len(r.OutstandingCalls)+1 >= MaxOutstandingCalls }

@@ -90,10 +90,13 @@ func (tr Transition) activate(now Run) (Run, error) {
 
 // recordLateAnswer applies the answer of an attempt that ended without it. An answer that is
 // not outstanding and adds nothing is refused with ErrConflict. One that reports a payment is
-// recorded whether or not it is outstanding, because the payment is a fact.
+// recorded whether or not it is outstanding, because the payment is a fact. Of a run that has paid,
+// the family decides what an answer adds: it may state another sum.
 func (tr Transition) recordLateAnswer(now Run) (Run, error) {
 	answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)
-	if decisive := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable; !awaited && (!decisive || now.Class == Executed) {
+	paid := now.Class == Executed
+	decisive := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable
+	if !awaited && (!decisive || paid) && !(paid && now.MovesMoney() && tr.Result.Class != Unknown) {
 		return now, ErrConflict
 	}
 	return tr.mergeOutcome(answered), nil
@@ -108,7 +111,7 @@ func (tr Transition) cancelWaiting(now Run) (Run, error) {
 }
 
 func (tr Transition) reconcile(now Run) (Run, error) {
-	late := now.ClosedUnpaid() && tr.Result.Class == Executed // a payment is recorded whenever it is found
+	late := (now.ClosedUnpaid() || now.ClosedPaid()) && tr.Result.Class == Executed // a payment is recorded whenever it is found
 	switch {
 	case tr.Result.Class != Executed && tr.Result.Class != NotExecuted:
 		return now, fmt.Errorf("background: %q is no finding", tr.Result.Class)
@@ -134,6 +137,9 @@ func (tr Transition) reconcile(now Run) (Run, error) {
 func (r *Run) ClosedUnpaid() bool {
 	return r.Letter == LetterPurged || r.Class != Executed && (r.Letter == LetterReconciled || r.Letter == LetterForked || r.Letter == LetterSuperseded || r.State == Cancelled)
 }
+
+// ClosedPaid reports whether a run that paid has ended. A finding may state that it paid more.
+func (r *Run) ClosedPaid() bool { return r.MovesMoney() && r.Class == Executed && !r.IsActive() }
 
 // mergeOutcome adds an outcome to what the run and its case know of the money. All attempts of
 // a run use one operation key: once an execution is known it stays known, whatever a later call

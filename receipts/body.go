@@ -121,6 +121,8 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optTrue("readjudicated", p.Readjudicated)
 	c.optText("reason", p.Reason)
 	c.optText("reason_code", p.ReasonCode)
+	c.optInteger("recorded", p.Recorded)
+	c.optText("recorded_reference", p.RecordedReference)
 	c.optInteger("recoveries", int64(p.Recoveries))
 	c.optText("reference", p.Reference)
 	c.optText("refused_by", p.RefusedBy)

@@ -125,7 +125,7 @@ func (f *foldState) transition(run *RunHistory, e Entry) error {
 		return run.close(LetterPurged)
 	case ReservationFreed:
 		return f.freed(run)
-	case Returned, Replayed, HoldPlaced, HoldReleased, Marked, RetentionEnding, ConservationBreach:
+	case Returned, Replayed, HoldPlaced, HoldReleased, Marked, RetentionEnding, ConservationBreach, Contradicted:
 		return nil // they change no state
 	}
 	return errors.New("the fold does not know what it changes")
@@ -263,6 +263,7 @@ func (f *foldState) reconciled(run *RunHistory, e Entry) error {
 		}
 	case executed && run.Letter == LetterPurged: // a payment was found later; the letter stays closed
 	case executed && run.closedUnpaid(): // likewise
+	case executed && e.Payload.Recorded > 0: // corrects what is on record
 	default:
 		return errors.New("nothing to reconcile: " + run.describe())
 	}

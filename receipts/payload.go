@@ -64,6 +64,8 @@ type Payload struct {
 	LookupURL         string    `json:"lookup_url,omitempty"`         // of reconciled: where the service was asked, as a self-declared person said, without userinfo, query and fragment; not written by versions before
 	Moved             int64     `json:"moved,omitempty"`              // moved by this attempt
 	Reference         string    `json:"reference,omitempty"`          // the escrow service's own reference; of returned: that of the return, which identifies it; of a key's change: the prefix of the key; of a webhook's change: the id of the webhook
+	Recorded          int64     `json:"recorded,omitempty"`           // of a payment: how much of it was on record under its operation key before; of contradicted: how much is. A repeated payment without it changes nothing
+	RecordedReference string    `json:"recorded_reference,omitempty"` // of contradicted: the reference of what is on record
 	UnderOlderKey     bool      `json:"under_older_key,omitempty"`    // of a payment: it was made under the operation key of an older generation
 	CaseUnmoved       bool      `json:"case_unmoved,omitempty"`       // the run ended, and the case, which had ended before, stays
 	LetterClosed      bool      `json:"letter_closed,omitempty"`      // of reconciled, not executed: it closed the letter, which can't be forked

@@ -122,14 +122,34 @@ func TestPaymentsOfWhatWasFreedAfterOlderOnes(t *testing.T) {
 	}
 }
 
+// What is on record of an operation key is not paid again by saying it again, nor taken back by saying less.
 func TestARepeatedPaymentChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, fact := range []settlement.Fact{settlement.Executed, settlement.ExecutedOlder} {
 		for _, from := range settlement.Statuses[1:] {
-			s := settlement.State{Progression: from, Asked: 100, Moved: 100, Released: 100}
-			got, effect, err := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Paid: 100, Repeated: true})
-			if err != nil || got != s || effect != (settlement.Effect{}) {
-				t.Errorf("%s at %q: %+v, %+v, %v", fact, from, got, effect, err)
+			for _, paid := range []int64{100, 99, 1, 0, -1} {
+				s := settlement.State{Progression: from, Asked: 100, Moved: 100, Released: 100}
+				got, effect, err := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Paid: paid, Recorded: 100})
+				if err != nil || got != s || effect != (settlement.Effect{}) {
+					t.Errorf("%d, %s at %q: %+v, %+v, %v", paid, fact, from, got, effect, err)
+				}
+			}
+		}
+	}
+}
+
+// An answer that states more under a key that has paid is a payment of the difference, as if that were paid by itself.
+func TestAHigherSumUnderAKeyIsAPaymentOfTheDifference(t *testing.T) {
+	t.Parallel()
+	for _, fact := range []settlement.Fact{settlement.Executed, settlement.ExecutedOlder} {
+		for _, from := range settlement.Statuses[1:] {
+			for _, asked := range []int64{400, 700, 1000} {
+				s := settlement.State{Outcome: settlement.Release, Progression: from, Generation: 1, Asked: asked, Moved: 400, Released: 400}
+				want, wantEffect, wantErr := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Paid: 600})
+				got, effect, err := settlement.Apply(s, settlement.Event{Fact: fact, Outcome: settlement.Release, Paid: 1000, Recorded: 400})
+				if err != nil || wantErr != nil || got != want || effect != wantEffect || got.Released != 1000 || effect.Committed != 600 {
+					t.Errorf("%d asked, %s at %q: %+v, %+v, %v; want %+v, %+v, %v", asked, fact, from, got, effect, err, want, wantEffect, wantErr)
+				}
 			}
 		}
 	}
@@ -223,7 +243,7 @@ func anyEvent(t *rapid.T, s settlement.State) settlement.Event {
 		Generation:   s.Generation + rapid.IntRange(-1, 2).Draw(t, "generation"),
 		Amount:       rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(settlement.MaxMinor-1, settlement.MaxMinor+1), rapid.Int64()).Draw(t, "amount"),
 		Paid:         rapid.OneOf(rapid.Int64Range(-1, 200), rapid.Int64Range(settlement.MaxMinor-1, settlement.MaxMinor+1), rapid.Int64()).Draw(t, "paid"),
-		Repeated:     rapid.IntRange(0, 4).Draw(t, "repeated") == 0,
+		Recorded:     max(0, rapid.Int64Range(-400, 100).Draw(t, "recorded")),
 		KeepReserved: rapid.Bool().Draw(t, "kept"),
 	}
 }
@@ -323,12 +343,12 @@ func TestStateHasTheSpecifiedJSONNames(t *testing.T) {
 }
 
 func FuzzApply(f *testing.F) {
-	f.Add("in-progress", "executed", "release", int64(100), int64(0), int64(100), int64(100), false)
-	f.Add("settled", "executed", "refund", int64(1), int64(1), int64(0), int64(settlement.MaxMinor), false)
-	f.Add("", "adjudicated", "refund", int64(0), int64(0), int64(0), int64(5), true)
-	f.Fuzz(func(t *testing.T, from, fact, outcome string, asked, moved, reserved, amount int64, repeated bool) {
+	f.Add("in-progress", "executed", "release", int64(100), int64(0), int64(100), int64(100), int64(0))
+	f.Add("settled", "executed", "refund", int64(1), int64(1), int64(0), int64(settlement.MaxMinor), int64(0))
+	f.Add("", "adjudicated", "refund", int64(0), int64(0), int64(0), int64(5), int64(3))
+	f.Fuzz(func(t *testing.T, from, fact, outcome string, asked, moved, reserved, amount, recorded int64) {
 		s := settlement.State{Progression: settlement.Status(from), Generation: 1, Asked: asked, Moved: moved, Reserved: reserved}
-		e := settlement.Event{Fact: settlement.Fact(fact), Outcome: settlement.Outcome(outcome), Generation: 2, Amount: amount, Paid: amount, Repeated: repeated}
+		e := settlement.Event{Fact: settlement.Fact(fact), Outcome: settlement.Outcome(outcome), Generation: 2, Amount: amount, Paid: amount, Recorded: recorded}
 		next, effect, err := settlement.Apply(s, e)
 		if err != nil && (next != s || effect != settlement.Effect{}) {
 			t.Errorf("an error changes %+v to %+v, %+v", s, next, effect)

@@ -35,15 +35,18 @@ type Event struct {
 	Outcome      Outcome // (re-)adjudicated: what was decided; executed, under whatever key: what was paid
 	Generation   int     // (re-)adjudicated; returned: of the payment that came back
 	Amount       int64   // (re-)adjudicated: minor units to move; returned: minor units that came back
-	Paid         int64   // executed, under whatever key: minor units that were moved; not read if Repeated
-	Repeated     bool    // executed, under whatever key: the payment of this operation key is recorded already, so that nothing changes
+	Paid         int64   // executed, under whatever key: minor units that were moved under this operation key in all
+	Recorded     int64   // executed, under whatever key: how many of them are on record already; a Paid that is no higher changes nothing
 	OlderPaid    int64   // executed, under whatever key: minor units that were paid under older keys since the present generation began; zero does unless State.NeedsOlderPaid
 	Overpaid     int64   // returned: minor units that were paid beyond what was decided, Effect.Excess, and did not come back before
 	KeepReserved bool    // cancelled, closed: the reservation stays
 }
 
+// isPayment reports whether the fact states money that was moved.
+func (e Event) isPayment() bool { return e.Fact == Executed || e.Fact == ExecutedOlder }
+
 // check returns a *FieldError for particulars that no fact can have. It is called for
-// pairs that the table lists, but not for a repeated payment.
+// pairs that the table lists, with what of a payment is not on record yet.
 func (e Event) check(s State) error {
 	switch e.Fact {
 	case Adjudicated, Readjudicated:

@@ -45,11 +45,11 @@ func TestAPaymentThatIsTooHighSaysSo(t *testing.T) {
 	}
 }
 
-// Only a payment can be one that is on record: any other fact happens although an event says so.
+// Only a payment can be on record already: any other fact happens although an event says so.
 func TestOnlyAPaymentIsRepeated(t *testing.T) {
 	t.Parallel()
 	running := settlement.State{Outcome: settlement.Release, Progression: settlement.InProgress, Generation: 1, Asked: 100, Reserved: 100}
-	got, _, err := settlement.Apply(running, settlement.Event{Fact: settlement.DeadLettered, Repeated: true})
+	got, _, err := settlement.Apply(running, settlement.Event{Fact: settlement.DeadLettered, Recorded: 1})
 	if err != nil || got.Progression != settlement.DisputeReady {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -18,8 +18,11 @@ func Apply(s State, e Event) (State, Effect, error) {
 	if !changesStatus && !slices.Contains(r.stays, s.Progression) {
 		return s, Effect{}, &Refused{From: s.Progression, Fact: e.Fact}
 	}
-	if e.Repeated && (e.Fact == Executed || e.Fact == ExecutedOlder) {
-		return s, Effect{}, nil
+	if e.isPayment() && e.Recorded > 0 {
+		if e.Paid <= e.Recorded {
+			return s, Effect{}, nil
+		}
+		e.Paid -= e.Recorded
 	}
 	if err := e.check(s); err != nil {
 		return s, Effect{}, err

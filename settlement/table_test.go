@@ -142,7 +142,7 @@ func TestWhatIsNotInTheTableIsRefused(t *testing.T) {
 				continue
 			}
 			var r *settlement.Refused
-			if _, _, err := settlement.Apply(settlement.State{Progression: s}, settlement.Event{Fact: f, Repeated: true}); !errors.As(err, &r) {
+			if _, _, err := settlement.Apply(settlement.State{Progression: s}, settlement.Event{Fact: f, Recorded: 1}); !errors.As(err, &r) {
 				t.Errorf("%q at %q: %v, want it refused", f, s, err)
 			}
 		}

@@ -109,7 +109,7 @@ type storeCollector struct {
 	levels *levelCache
 	log    *zap.Logger
 
-	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, escrowsBreached, brokeGlass, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
+	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, contradictions, escrowsBreached, brokeGlass, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
 }
 
 func newStoreCollector(service measuredService, log *zap.Logger) *storeCollector {
@@ -124,6 +124,7 @@ func newStoreCollector(service measuredService, log *zap.Logger) *storeCollector
 		unserved:          newDesc("recourse_runs_unserved", "Live runs in queues that no running process serves. They are not executed."),
 		uncalled:          newDesc("recourse_runs_without_caller", "Live runs and open dead letters of settlements whose escrow service no running process calls. They are not executed or looked up."),
 		overpayments:      newDesc("recourse_conservation_breaches_total", "Payments beyond the adjudicated amount, of all processes."),
+		contradictions:    newDesc("recourse_contradictions_total", "Answers and findings that contradict a payment on record, of all processes."),
 		escrowsBreached:   newDesc("recourse_escrows_breached", "Escrows that have committed more than they hold."),
 		brokeGlass:        newDesc("recourse_break_glass_total", "Bulk plans that one person ran for an incident although they take two, of all processes."),
 		oldestEscrowDelta: newDesc("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that is not yet in its row; 0 if there is none."),
@@ -135,7 +136,7 @@ func newStoreCollector(service measuredService, log *zap.Logger) *storeCollector
 
 // Describe implements prometheus.Collector.
 func (j *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.escrowsBreached, j.brokeGlass, j.oldestEscrowDelta, j.webhooks, j.webhooksFailing, jobLettersTotal, jobLettersDepth} {
+	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.contradictions, j.escrowsBreached, j.brokeGlass, j.oldestEscrowDelta, j.webhooks, j.webhooksFailing, jobLettersTotal, jobLettersDepth} {
 		to <- d
 	}
 }
@@ -159,6 +160,7 @@ func (j *storeCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(j.oldestEscrowDelta, ageOf(l.OldestUnfolded))
 	gauge(j.escrowsBreached, float64(l.Breaches.Escrows))
 	to <- prometheus.MustNewConstMetric(j.overpayments, prometheus.CounterValue, float64(l.Excesses))
+	to <- prometheus.MustNewConstMetric(j.contradictions, prometheus.CounterValue, float64(l.Contradictions))
 	to <- prometheus.MustNewConstMetric(j.brokeGlass, prometheus.CounterValue, float64(l.BrokeGlass))
 	for currency, minor := range l.AtRisk {
 		gauge(j.atRisk, float64(minor), currency)

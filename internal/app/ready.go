@@ -117,8 +117,8 @@ func (h hints) jsonMembers(reason string) map[string]any {
 	if len(h.paused) > 0 {
 		answer["paused_queues"] = h.paused
 	}
-	if h.breaches.Excesses > 0 || h.breaches.Escrows > 0 {
-		answer["conservation_breaches"] = map[string]int64{"payments_beyond_adjudication": h.breaches.Excesses, "escrows_beyond_held": h.breaches.Escrows}
+	if h.breaches.Any() {
+		answer["conservation_breaches"] = map[string]int64{"payments_beyond_adjudication": h.breaches.Excesses, "escrows_beyond_held": h.breaches.Escrows, "contradictions": h.breaches.Contradictions}
 	}
 	if h.failover != nil {
 		answer["failover"] = h.failover
@@ -167,6 +167,9 @@ func (h hints) text() string {
 	}
 	if h.breaches.Excesses > 0 || h.breaches.Escrows > 0 {
 		fmt.Fprintf(&out, "conservation was breached: %d payments beyond the adjudicated amount, %d escrows that committed more than they hold\n", h.breaches.Excesses, h.breaches.Escrows)
+	}
+	if h.breaches.Contradictions > 0 {
+		fmt.Fprintf(&out, "%d answers or findings contradict the payments on record: see the receipts \"contradicted\"\n", h.breaches.Contradictions)
 	}
 	out.WriteString(h.webhooks.text())
 	return out.String()

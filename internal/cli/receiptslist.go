@@ -271,6 +271,8 @@ func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) str
 		return fmt.Sprintf("by run %s, generation %d", p.NewRun, p.Generation)
 	case r.Subtype == receipts.ConservationBreach:
 		return fmt.Sprintf("%s paid beyond what was adjudicated", money(p.Excess))
+	case r.Subtype == receipts.Contradicted:
+		return contradictionText(p, money)
 	case r.Subtype == receipts.RetryScheduled:
 		return fmt.Sprintf("%s, next in %s", p.Error.Type, p.NextRetryAt.Sub(r.At).Round(time.Microsecond))
 	case p.Error.Type != "":
@@ -279,4 +281,13 @@ func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) str
 		return fmt.Sprintf("moved %s, case %s", money(p.Moved), p.Settlement.ProgressionStatus)
 	}
 	return p.Reason
+}
+
+// contradictionText says what an answer stated, and what is on record.
+func contradictionText(p receipts.Payload, money func(int64) string) string {
+	said := "that nothing was executed"
+	if p.Moved > 0 {
+		said = money(p.Moved) + " moved, reference " + strconv.Quote(p.Reference)
+	}
+	return fmt.Sprintf("it states %s; on record are %s, reference %q", said, money(p.Recorded), p.RecordedReference)
 }

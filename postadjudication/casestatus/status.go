@@ -68,9 +68,12 @@ type Case struct {
 	Held        int64             `json:"held"`
 	UnknownOpen int               `json:"unknown_open"`
 	Receipts    int64             `json:"receipts"`
-	Excess      int64             `json:"excess,omitempty"`          // paid beyond the adjudicated amount
-	Committed   int64             `json:"escrow_committed"`          // of the escrow, by all its cases
-	Breached    int64             `json:"escrow_breached,omitempty"` // by how much the escrow's commitments exceed what it holds
+	Excess      int64             `json:"excess,omitempty"` // paid beyond the adjudicated amount
+	// Contradictions counts answers and findings that state less than is on record of the case's payments, or another
+	// reference. A person has to find out which is right.
+	Contradictions int   `json:"contradictions,omitempty"`
+	Committed      int64 `json:"escrow_committed"`          // of the escrow, by all its cases
+	Breached       int64 `json:"escrow_breached,omitempty"` // by how much the escrow's commitments exceed what it holds
 	settlement.State
 	Runs []Status `json:"runs"` // oldest first
 }
@@ -126,7 +129,10 @@ func (s *Reader) AddEscrow(ctx context.Context, c *Case) error {
 		return err
 	}
 	c.Committed, c.Breached = escrow.Committed, max(escrow.Breached, escrow.Committed-escrow.Held)
-	c.Excess, err = s.Journal.Receipts.Excess(ctx, c.Tenant, c.Case)
+	if c.Excess, err = s.Journal.Receipts.Excess(ctx, c.Tenant, c.Case); err != nil {
+		return err
+	}
+	c.Contradictions, err = s.Journal.Receipts.Contradictions(ctx, c.Tenant, c.Case)
 	return err
 }
 

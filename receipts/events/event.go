@@ -39,6 +39,7 @@ const (
 	RunSuperseded   Type = "run.superseded"
 	RunPurged       Type = "run.purged"
 	EscrowBreached  Type = "escrow.breached"
+	Contradicted    Type = "settlement.contradicted"
 	LetterExpiring  Type = "letter.expiring"
 	RunFreed        Type = "run.reservation_freed"
 	Returned        Type = "settlement.returned"
@@ -51,6 +52,7 @@ func Types() []Type {
 	return []Type{
 		RunCreated, RunStarted, NodeStarted, NodeRetried, NodeCompleted, NodeFailed, RunCompleted, RunFailed, RunCancelled, RunDeadLettered, RunAnsweredLate,
 		RunReconciled, RunForked, RunSuperseded, RunPurged, EscrowBreached, LetterExpiring, RunFreed, Returned, PlanBrokeGlass, WebhookPaused,
+		Contradicted,
 	}
 }
 
@@ -87,8 +89,9 @@ type Data struct {
 
 	Moved     int64  `json:"moved,omitempty"` // in the minor unit of the case's currency
 	Reference string `json:"reference,omitempty"`
-	Finding   string `json:"finding,omitempty"` // "executed" or "not_executed"
-	Excess    int64  `json:"excess,omitempty"`  // paid beyond what was decided, in the minor unit of the case's currency
+	Finding   string `json:"finding,omitempty"`  // "executed" or "not_executed"
+	Recorded  int64  `json:"recorded,omitempty"` // on record under the operation key, of which an answer states less, or another reference
+	Excess    int64  `json:"excess,omitempty"`   // paid beyond what was decided, in the minor unit of the case's currency
 
 	ExpiresAt time.Time `json:"expiresAt,omitzero"` // when the retention of the letter ends
 
@@ -134,6 +137,7 @@ type Failure struct {
 //	purged                 run.purged        likewise
 //	retention-ending       letter.expiring   {runId, expiresAt}
 //	conservation-breach    escrow.breached   {runId?, excess}
+//	contradicted           settlement.contradicted {runId, outcomeClass, moved?, recorded, reference?}
 //	reservation-freed      run.reservation_freed {runId, freed, reason, reference, settlementStatus?}
 //	returned               settlement.returned {runId, returned, outcome, reason, reference, settlementStatus?}
 //	bulk-changed           plan.break_glass  {planId, action, actor, reason, incident}   when one person ran it without a second one
@@ -186,6 +190,8 @@ func (l *eventList) translate(p receipts.Payload) {
 		l.add(RunCancelled, Data{Reason: p.Reason, CancelledBy: l.receipt.Actor, SettlementStatus: status(p)})
 	case receipts.ConservationBreach:
 		l.add(EscrowBreached, Data{Excess: p.Excess})
+	case receipts.Contradicted:
+		l.add(Contradicted, Data{Moved: p.Moved, Recorded: p.Recorded, Reference: p.Reference, OutcomeClass: p.AttemptClass})
 	case receipts.BulkChanged:
 		if p.BreakGlass != "" {
 			l.add(PlanBrokeGlass, Data{PlanID: p.Bulk, Action: p.AskedFor, Actor: l.receipt.Actor, Reason: p.Reason, Incident: p.BreakGlass})

@@ -70,6 +70,7 @@ func TestEachReceiptGivesItsEventsInOrder(t *testing.T) {
 		{receipts.Purged, receipts.Payload{Reason: "asked by the tenant"}, `run.purged {"runId":"A","reason":"asked by the tenant"}`},
 		{receipts.RetentionExpired, receipts.Payload{}, `run.purged {"runId":"A"}`},
 		{receipts.RetentionEnding, receipts.Payload{ExpiresAt: testAt}, `letter.expiring {"runId":"A","expiresAt":"2026-11-21T10:00:00Z"}`},
+		{receipts.Contradicted, receipts.Payload{AttemptClass: "not_executed", Recorded: 1000}, `settlement.contradicted {"runId":"A","outcomeClass":"not_executed","recorded":1000}`},
 		{receipts.ConservationBreach, receipts.Payload{Excess: 7}, `escrow.breached {"runId":"A","excess":7}`},
 		{receipts.ReservationFreed, receipts.Payload{Freed: 7, Reason: "withdrawn", FindingReference: "stmt-7"}, `run.reservation_freed {"runId":"A","reason":"withdrawn","reference":"stmt-7","freed":7}`},
 		{receipts.Returned, receipts.Payload{Returned: 7, Outcome: "release", Reason: "account closed", Reference: "R-7"}, `settlement.returned {"runId":"A","reason":"account closed","outcome":"release","reference":"R-7","returned":7}`},

@@ -50,6 +50,9 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 	if a.Excess > 0 {
 		rows = append(rows, []string{s.Bad("breach"), money(a.Excess) + " was paid beyond what was adjudicated"})
 	}
+	if a.Contradictions > 0 {
+		rows = append(rows, []string{s.Bad("contradicted"), shell.Plural(a.Contradictions, "answer") + " or finding about a payment states less than is on record, or another reference: see its receipts, and find out which is right"})
+	}
 	if a.Breached > 0 {
 		rows = append(rows, []string{s.Bad("escrow"), fmt.Sprintf("committed %s, which was up to %s more than it holds", money(a.Committed), money(a.Breached))})
 	}

@@ -31,6 +31,7 @@ const (
 	RunCancelled    = "run.cancelled"
 	AnsweredLate    = "recourse.run.answered_late"
 	EscrowBreached  = "recourse.escrow.breached"
+	Contradicted    = "recourse.settlement.contradicted"
 	StateSnapshot   = "state.snapshot" // in the stream mode values only
 )
 
@@ -119,6 +120,14 @@ type EscrowBreachedPayload struct {
 	Excess int64 `json:"excess"` // in the minor unit of the case's currency
 }
 
+// ContradictedPayload is the payload of recourse.settlement.contradicted. Sums are in the minor unit of the case's
+// currency.
+type ContradictedPayload struct {
+	OutcomeClass string         `json:"outcomeClass"`
+	Recorded     int64          `json:"recorded"` // what is on record
+	Outputs      map[string]any `json:"outputs,omitempty"`
+}
+
 // Log builds the log of one run from the receipts of its case. The zero value is not usable: set Workflow
 // and Run.
 type Log struct {
@@ -205,6 +214,8 @@ func (l *Log) translate(e events.Event) (kind, node string, payload any) {
 		return AnsweredLate, d.NodeID, AnsweredLatePayload{Node: d.NodeID, Attempt: d.Attempt - 1, OutcomeClass: d.OutcomeClass, Outputs: outputs(d)}
 	case events.EscrowBreached:
 		return EscrowBreached, "", EscrowBreachedPayload{Excess: d.Excess}
+	case events.Contradicted:
+		return Contradicted, "", ContradictedPayload{OutcomeClass: d.OutcomeClass, Recorded: d.Recorded, Outputs: outputs(d)}
 	}
 	return "", "", nil
 }

@@ -58,6 +58,7 @@ func TestEachKindOfReceiptGivesItsEventsOfTheLog(t *testing.T) {
 				`run.failed {"error":{"code":"final","message":"final"},"failedNodeId":"execute"}`},
 		receipts.Cancelled:          {receipts.Payload{Reason: "sent in error"}, `run.cancelled {"reason":"sent in error","cancelledBy":"worker:1"}`},
 		receipts.AnsweredLate:       {receipts.Payload{Attempt: 1, AttemptClass: "executed", Moved: 5}, `recourse.run.answered_late {"nodeId":"execute","attempt":0,"outcomeClass":"executed","outputs":{"moved":5}}`},
+		receipts.Contradicted:       {receipts.Payload{AttemptClass: "executed", Moved: 400, Recorded: 1000, Reference: "pay_B"}, `recourse.settlement.contradicted {"outcomeClass":"executed","recorded":1000,"outputs":{"moved":400,"reference":"pay_B"}}`},
 		receipts.ConservationBreach: {receipts.Payload{Excess: 7}, `recourse.escrow.breached {"excess":7}`},
 		receipts.Reconciled:         {receipts.Payload{Finding: "executed", Ended: true}, `run.completed {}`},
 

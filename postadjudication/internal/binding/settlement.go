@@ -21,13 +21,13 @@ type Settlement struct {
 	overpaid int64                                 // beyond what was decided, and did not come back
 	keys     map[receipts.RunID]string             // operation key of each run
 	outcomes map[receipts.RunID]settlement.Outcome // what each run was submitted to do
-	paid     map[string]bool                       // operation keys whose payment is counted
 	terms    map[receipts.RunID]int                // generation of each run
 	payments []Payment                             // by operation key, in the order of the payments
 	excess   *excess                               // of the last receipt; nil: it was no payment beyond what was decided
 }
 
-// Payment is what was paid under an operation key, and what of it came back.
+// Payment is what was paid under an operation key, and what of it came back. Paid is the highest sum that was stated;
+// Reference came with it, of an attempt of the run StatedBy.
 type Payment struct {
 	Run        receipts.RunID // that paid first under the key
 	Outcome    settlement.Outcome
@@ -35,7 +35,24 @@ type Payment struct {
 	Paid       int64
 	Returned   int64
 
-	key string
+	Reference string
+	StatedBy  receipts.RunID
+	Attempt   int
+
+	key          string
+	contradicted []contradiction // by what, in receipts
+}
+
+// contradiction is what an answer states that contradicts a payment.
+type contradiction struct {
+	class     string
+	sum       int64
+	reference string
+}
+
+// IsContradictedBy reports whether a receipt says already that such an answer contradicts the payment.
+func (p *Payment) IsContradictedBy(class string, sum int64, reference string) bool {
+	return slices.Contains(p.contradicted, contradiction{class, sum, reference})
 }
 
 // Left returns what was paid and did not come back.
@@ -78,13 +95,16 @@ type excess struct {
 // error if a receipt states a settlement or an excess that does not follow from the receipts before
 // it, or if the receipt of an excess is missing; the result is then what followed until there.
 func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
-	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, terms: map[receipts.RunID]int{}, paid: map[string]bool{}}
+	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, terms: map[receipts.RunID]int{}}
 	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
 			return f, err
 		}
 		if err := f.checkExcess(r, p); err != nil {
+			return f, err
+		}
+		if err := f.checkRecorded(r, p); err != nil {
 			return f, err
 		}
 		e, ok := f.event(r, p)
@@ -95,6 +115,9 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		next, effect, err := settlement.Apply(f.State, e)
 		if err == nil {
 			err = f.count(r.Run, e)
+		}
+		if err == nil && e.Paid > e.Recorded {
+			f.describePayment(r.Run, p)
 		}
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
@@ -108,8 +131,8 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		switch {
 		case e.Fact == settlement.Adjudicated, e.Fact == settlement.Readjudicated:
 			f.PaidUnderOlderKeys = 0
-		case e.Fact == settlement.ExecutedOlder && !e.Repeated:
-			f.PaidUnderOlderKeys += e.Paid
+		case e.Fact == settlement.ExecutedOlder:
+			f.PaidUnderOlderKeys += max(0, e.Paid-e.Recorded)
 		}
 		if p.Settlement != nil && *p.Settlement != *SettlementSnapshot(next) {
 			return f, fmt.Errorf("receipt %s states a settlement that does not follow", r.ID())
@@ -129,11 +152,8 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 func (f *Settlement) count(run receipts.RunID, e settlement.Event) error {
 	switch e.Fact {
 	case settlement.Executed, settlement.ExecutedOlder:
-		if e.Repeated {
-			return nil
-		}
 		if p := f.PaymentOf(run); p != nil {
-			p.Paid += e.Paid
+			p.Paid = max(p.Paid, e.Paid)
 			return nil
 		}
 		f.payments = append(f.payments, Payment{Run: run, Outcome: e.Outcome, Generation: f.terms[run], Paid: e.Paid, key: f.keys[run]})
@@ -143,6 +163,28 @@ func (f *Settlement) count(run receipts.RunID, e settlement.Event) error {
 			return fmt.Errorf("%d came back of a run, which is more than it has paid", e.Amount)
 		}
 		p.Returned += e.Amount
+	}
+	return nil
+}
+
+// describePayment notes where the sum that is on record under the operation key of a run is from.
+func (f *Settlement) describePayment(run receipts.RunID, p receipts.Payload) {
+	paid := f.PaymentOf(run)
+	paid.Reference, paid.StatedBy, paid.Attempt = p.Reference, run, p.Attempt
+}
+
+// checkRecorded returns an error if a receipt states another sum as on record under its operation key than the receipts
+// before it. It notes what contradicts the payment.
+func (f *Settlement) checkRecorded(r receipts.Receipt, p receipts.Payload) error {
+	if p.Recorded == 0 {
+		return nil
+	}
+	of := f.PaymentOf(r.Run)
+	if of == nil || of.Paid != p.Recorded {
+		return fmt.Errorf("receipt %s states that %d were on record under its operation key, and that does not follow", r.ID(), p.Recorded)
+	}
+	if r.Subtype == receipts.Contradicted {
+		of.contradicted = append(of.contradicted, contradiction{p.AttemptClass, p.Moved, p.Reference})
 	}
 	return nil
 }
@@ -218,20 +260,24 @@ func (f *Settlement) submitted(r receipts.Receipt, p receipts.Payload) (settleme
 
 // executed returns the event of a payment. Older receipts do not say whether a payment was made
 // under an older generation's key; they count for the current generation, as they did when
-// they were written.
+// they were written. Of a key that has paid, a receipt that does not say how much was on record adds nothing:
+// older versions counted the first sum only, and the present one writes it where the receipt adds something.
 func (f *Settlement) executed(run receipts.RunID, p receipts.Payload) settlement.Event {
-	key := f.keys[run]
-	e := settlement.Event{Fact: settlement.Executed, Paid: p.Moved, Outcome: f.outcomes[run], Repeated: f.paid[key]}
+	e := settlement.Event{Fact: settlement.Executed, Paid: p.Moved, Outcome: f.outcomes[run]}
 	if p.UnderOlderKey {
 		e.Fact = settlement.ExecutedOlder
 	}
-	f.paid[key] = true
+	if of := f.PaymentOf(run); of != nil {
+		if e.Recorded = of.Paid; p.Recorded == 0 {
+			e.Paid = of.Paid
+		}
+	}
 	return e
 }
 
 // SettlementEvent maps a transition to the settlement event that it causes, and reports false if it
 // causes none. executed says that the answer or finding of the transition states a payment,
-// and paid how much, in minor units. The caller sets Outcome, Repeated, OlderPaid and KeepReserved.
+// and paid how much, in minor units. The caller sets Outcome, Recorded, OlderPaid and KeepReserved.
 func SettlementEvent(transition receipts.Subtype, executed bool, paid int64) (e settlement.Event, ok bool) {
 	switch transition {
 	case receipts.AttemptStarted:

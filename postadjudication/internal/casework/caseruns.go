@@ -15,7 +15,8 @@ import (
 type caseRuns struct {
 	head      receipts.Head
 	byID      map[background.RunID]background.Run
-	olderPaid int64 // paid under older keys since the current generation began; read only if the case needs it
+	olderPaid int64              // paid under older keys since the current generation began; read only if the case needs it
+	money     binding.Settlement // what the receipts say of the money; read only if a payment is on record
 }
 
 // errCaseRunsStale means that the runs of the case must be read, or read again.
@@ -34,25 +35,25 @@ func (f *SettlementFamily) readCaseRuns(ctx context.Context, r background.Run) (
 	for _, s := range all {
 		out.byID[s.Run.ID] = s.Run
 	}
-	if all[0].Case.State.NeedsOlderPaid() {
-		out.olderPaid, err = f.paidUnderOlderKeys(ctx, all[0].Case)
+	if !out.anyPaid() && !all[0].Case.State.NeedsOlderPaid() {
+		return out, nil
 	}
-	return out, err
+	return out, f.readMoney(ctx, out, &all[0].Case)
 }
 
-// paidUnderOlderKeys returns what a case has paid under older keys since its current generation
-// began. If the receipts are inconsistent it returns all that was asked for: a further payment is
-// then reported as a breach, and an audit finds the inconsistent receipts.
-func (f *SettlementFamily) paidUnderOlderKeys(ctx context.Context, c journal.Case) (int64, error) {
+// readMoney reads what the receipts of a case say of its money. If they are inconsistent, what was paid under
+// older keys is all that was asked for: a further payment is then reported as a breach, and an audit finds the
+// inconsistent receipts.
+func (f *SettlementFamily) readMoney(ctx context.Context, out *caseRuns, c *journal.Case) error {
 	_, trail, err := f.Journal.Cases.WithTrail(ctx, c.Tenant, c.ID)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	folded, err := binding.FoldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
-	if err != nil || folded.State != c.State {
-		return c.State.Asked, nil
+	out.money, err = binding.FoldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
+	if out.olderPaid = out.money.PaidUnderOlderKeys; err != nil || out.money.State != c.State {
+		out.olderPaid = c.State.Asked
 	}
-	return folded.PaidUnderOlderKeys, nil
+	return nil
 }
 
 // olderPaidAt returns OlderPaid of an executed event that is decided on a snapshot.
@@ -66,18 +67,33 @@ func (a *caseRuns) olderPaidAt(s *journal.Snapshot) (int64, error) {
 	return a.olderPaid, nil
 }
 
-// paid reports whether the payment under a run's operation key is on record. A payment
-// counts once per key, however many runs and answers report it.
-func (a *caseRuns) paid(s *journal.Snapshot) (bool, error) {
+// recorded returns what is on record as paid under a run's operation key. A payment counts once per key, however
+// many runs and answers report it.
+func (a *caseRuns) recorded(s *journal.Snapshot, stated int64) (binding.Payment, error) {
 	if a == nil || a.head != s.Case.Head {
-		return false, errCaseRunsStale
+		return binding.Payment{}, errCaseRunsStale
 	}
-	return a.paidUnder(s.Run.Operation), nil
+	return a.recordedUnder(s.Run.Operation, stated), nil
 }
 
-func (a *caseRuns) paidUnder(operation [32]byte) bool {
+// recordedUnder returns what is on record as paid under an operation key, to be compared with what is stated now. If a
+// run of the key is executed and the receipts do not say so, they are inconsistent, and what is stated counts as recorded.
+func (a *caseRuns) recordedUnder(operation [32]byte, stated int64) binding.Payment {
 	for _, r := range a.byID {
 		if r.Operation == operation && r.Class == escrow.Executed {
+			if paid := a.money.PaymentOf(r.ID); paid != nil {
+				return *paid
+			}
+			return binding.Payment{Paid: max(stated, 1)}
+		}
+	}
+	return binding.Payment{}
+}
+
+// anyPaid reports whether a run of the case is executed.
+func (a *caseRuns) anyPaid() bool {
+	for _, r := range a.byID {
+		if r.Class == escrow.Executed {
 			return true
 		}
 	}

@@ -176,14 +176,14 @@ func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.R
 	switch gate := reconcileGate(seen); {
 	case err != nil:
 		return seen, err
-	case gate != "" && !(f.Class == escrow.Executed && closedUnpaid(seen)):
+	case gate != "" && !(f.Class == escrow.Executed && closed(seen)):
 		return seen, RefusedBy(gate, seen)
 	case asked.Class == escrow.NotExecuted && seen.Run.Attempt != asked.Attempt:
 		return seen, refusedBecause(refusal.GateReconcileFirst, seen, "another call was made during the lookup, and the answer does not cover it")
 	case asked.Class != "":
 		return seen, nil
 	case seen.Run.Letter == background.LetterForked:
-		if err := c.refuseIfPaidByFork(ctx, seen); err != nil {
+		if err := c.refuseIfPaidByFork(ctx, seen, f); err != nil {
 			return seen, err
 		}
 	}
@@ -193,11 +193,11 @@ func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.R
 	return seen, c.checkNoCallPending(ctx, seen, f)
 }
 
-// refuseIfPaidByFork refuses a finding for a forked letter whose operation key is already paid, as by
-// its fork. A payment counts once per key, so the finding would change nothing.
-func (c *Applier) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot) error {
+// refuseIfPaidByFork refuses a finding for a forked letter of just what is on record under its operation key, as
+// by its fork. A payment counts once per key, so the finding would change nothing.
+func (c *Applier) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot, f Finding) error {
 	runs, err := c.Settlements.readCaseRuns(ctx, seen.Run)
-	if err != nil || !runs.paidUnder(seen.Run.Operation) {
+	if err != nil || runs.recordedUnder(seen.Run.Operation, 0).Paid != f.Moved {
 		return err
 	}
 	return refusedBecause(refusal.GateNotOpen, seen, "the payment under its operation key is on record")
@@ -250,8 +250,8 @@ func SettlementLetterGate(s journal.Snapshot) refusal.Gate {
 	return OpenGate(s)
 }
 
-// closedUnpaid reports whether a settlement's run was closed while no payment of it is
-// recorded.
-func closedUnpaid(s journal.Snapshot) bool {
-	return s.Case.Kind == journal.KindSettlement && s.Run.ClosedUnpaid()
+// closed reports whether a settlement's run has ended and a payment of it can still be found: it was closed while no
+// payment of it is recorded, or it paid, and may have paid more.
+func closed(s journal.Snapshot) bool {
+	return s.Case.Kind == journal.KindSettlement && (s.Run.ClosedUnpaid() || s.Run.ClosedPaid())
 }

@@ -31,13 +31,19 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 	p := receiptPayload(&tr, &s.Run, &run)
 	var effect settlement.Effect
 	var fact settlement.Event
+	recorded, err := recordedBefore(tr, s, runs)
+	if err != nil {
+		return change, err
+	}
+	contradictions := contradictionReceipts(&tr, &s.Run, recorded)
+	if recorded.Paid > 0 && len(contradictions) == 0 && !addsToRecord(&tr, s, recorded) {
+		return change, background.ErrConflict
+	}
 	if tr.Result.Class == escrow.Executed {
 		if fact, err = paymentOf(tr, s, runs); err != nil {
 			return change, err
 		}
-		if fact.Repeated && tr.Subtype == receipts.Reconciled && run.Letter == background.LetterForked {
-			return change, background.ErrConflict // its fork was paid: nothing is left to find
-		}
+		fact.Recorded, p.Recorded = recorded.Paid, recorded.Paid
 		var state settlement.State
 		if state, effect, err = settlement.Apply(s.Case.State, fact); err != nil {
 			return change, err
@@ -51,6 +57,7 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 	}
 	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p})
 	change.Drafts = append(change.Drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
+	change.Drafts = append(change.Drafts, contradictions...)
 	if tr.Result.Class != escrow.Executed && !reportsUnrecordablePayment(&tr) {
 		return change, nil
 	}
@@ -60,7 +67,7 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 		}
 		return closePaidRun(tr, change, active), nil
 	}
-	if fact.Repeated {
+	if fact.Recorded > 0 && fact.Paid <= fact.Recorded {
 		return change, nil // already recorded: later runs were started knowing of it
 	}
 	return endUnpaidRun(tr, change, active)
@@ -74,19 +81,16 @@ func reportsUnrecordablePayment(tr *background.Transition) bool {
 // paymentOf returns the settlement event of a late payment. A payment for an older
 // generation, as the request's terms state, is not one of the current decision's.
 func paymentOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.Event, error) {
-	repeated, err := runs.paid(s)
-	if err != nil {
-		return settlement.Event{}, err
-	}
 	t := s.Run.Terms
 	if t == nil {
 		return settlement.Event{}, alteredRequest{binding.NotSubmitted}
 	}
-	e := settlement.Event{Fact: settlement.Executed, Paid: tr.Result.Moved, Outcome: settlement.Outcome(t.Outcome), Repeated: repeated}
+	e := settlement.Event{Fact: settlement.Executed, Paid: tr.Result.Moved, Outcome: settlement.Outcome(t.Outcome)}
 	if t.Generation < s.Case.State.Generation {
 		e.Fact = settlement.ExecutedOlder
 	}
-	e.OlderPaid, err = runs.olderPaidAt(s)
+	older, err := runs.olderPaidAt(s)
+	e.OlderPaid = older
 	return e, err
 }
 

@@ -104,7 +104,7 @@ func (f *SettlementFamily) record(ctx context.Context, tr background.Transition,
 	var runs *caseRuns
 	for {
 		after, excess, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, guard.wrap(func(s *journal.Snapshot) (ch journal.Change, err error) {
-			if tr.Subtype == receipts.AnsweredLate || tr.Subtype == receipts.Reconciled && s.Run.ClosedUnpaid() {
+			if tr.Subtype == receipts.AnsweredLate || tr.Subtype == receipts.Reconciled && (s.Run.ClosedUnpaid() || s.Run.ClosedPaid()) {
 				ch, err = lateChangeOf(tr, s, runs)
 			} else {
 				ch, err = f.changeOf(tr, s, runs)
@@ -160,11 +160,14 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 			return journal.Change{}, err
 		}
 	}
-	state, effect, err := applySettlement(&tr, s, runs)
+	state, effect, recorded, err := applySettlement(&tr, s, runs)
 	if err != nil {
 		return journal.Change{}, err
 	}
 	p := receiptPayload(&tr, &s.Run, &run)
+	if effect != (settlement.Effect{}) {
+		p.Recorded = recorded.Paid
+	}
 	if closesLetter(&tr, s, &run) {
 		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed, KeepReserved: true}); err != nil {
 			return journal.Change{}, err
@@ -182,6 +185,7 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 	}
 	drafts := []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p}}
 	drafts = append(drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
+	drafts = append(drafts, contradictionReceipts(&tr, &s.Run, recorded)...)
 	ch := journal.Change{Transition: tr.ID, Before: s, After: after, Drafts: drafts}
 	if tr.Subtype == receipts.Reconciled && run.State.Waiting() && run.CancelRequested {
 		return f.cancelAsRequested(tr, ch, runs)
@@ -205,7 +209,7 @@ func (f *SettlementFamily) cancelAsRequested(tr background.Transition, ch journa
 // onExecuted ends a run whose payment became known while it ran, whatever this attempt
 // returned. For a fork the payment may be its parent's: both have one operation key, which is
 // executed once.
-func onExecuted(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (err error) {
+func onExecuted(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) error {
 	switch tr.Subtype {
 	case receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.Cancelled:
 	default:
@@ -213,9 +217,11 @@ func onExecuted(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) 
 	}
 	paid := s.Run.Class == escrow.Executed
 	if !paid && !s.Run.Parent.IsZero() && s.Case.State.Moved > 0 {
-		if paid, err = runs.paid(s); err != nil {
+		recorded, err := runs.recorded(s, 0)
+		if err != nil {
 			return err
 		}
+		paid = recorded.Paid > 0
 	}
 	if paid && s.Run.State == background.Running {
 		tr.Subtype, tr.Lookup, tr.Charge, tr.NextRetryAt, tr.Reason = receipts.AttemptSucceeded, escrow.Executed, background.ChargeNothing, time.Time{}, ""
@@ -292,33 +298,32 @@ const (
 
 // applySettlement returns the settlement after a transition of the case's active run. The fact that it
 // applies has the name of the transition, as settlement.DeadLettered of receipts.DeadLettered; a payment
-// is settlement.Executed. A transition that is no fact of the settlement leaves it as it is.
-func applySettlement(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.State, settlement.Effect, error) {
+// is settlement.Executed. A transition that is no fact of the settlement leaves it as it is. Of a payment it
+// returns what was on record under the operation key before.
+func applySettlement(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (_ settlement.State, _ settlement.Effect, recorded binding.Payment, err error) {
 	e, ok := binding.SettlementEvent(tr.Subtype, tr.Result.Class == escrow.Executed, tr.Result.Moved)
 	if !ok {
-		return s.Case.State, settlement.Effect{}, nil
+		return s.Case.State, settlement.Effect{}, recorded, nil
 	}
 	e.KeepReserved = keepsReservation(tr, s)
 	if e.Fact == settlement.Executed {
-		var err error
-		if e.Outcome = s.Case.State.Outcome; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() {
-			e.Repeated, err = runs.paid(s)
-		} else {
-			e.Repeated = s.Run.Class == escrow.Executed
+		if e.Outcome = s.Case.State.Outcome; s.Case.State.Moved > 0 || !s.Run.Parent.IsZero() || s.Run.Class == escrow.Executed {
+			recorded, err = runs.recorded(s, e.Paid)
+			e.Recorded = recorded.Paid
 		}
 		if err == nil {
 			e.OlderPaid, err = runs.olderPaidAt(s)
 		}
 		if err != nil {
-			return s.Case.State, settlement.Effect{}, err
+			return s.Case.State, settlement.Effect{}, recorded, err
 		}
 	}
 	state, effect, err := settlement.Apply(s.Case.State, e)
 	var refused *settlement.Refused
 	if errors.As(err, &refused) {
-		return state, effect, background.ErrConflict
+		return state, effect, recorded, background.ErrConflict
 	}
-	return state, effect, err
+	return state, effect, recorded, err
 }
 
 // Family is the name of the settlement family.

@@ -46,15 +46,20 @@ func (e *Escrows) Find(ctx context.Context, tenant, reference string) (Escrow, e
 	return out[0], nil
 }
 
-// Breaches counts breaches of conservation, over all tenants. No number ever falls.
+// Breaches counts breaches of conservation and contradictions about payments, over all tenants. No number ever falls.
 type Breaches struct {
-	Excesses  int64 // payments beyond what was adjudicated: receipts conservation-breach
-	Escrows   int64 // escrows whose row has committed more than it holds
-	Overdrawn int64 // the excess of these escrows, added up over all currencies: only a rise has a meaning
+	Excesses       int64 // payments beyond what was adjudicated: receipts conservation-breach
+	Contradictions int64 // answers and findings that contradict a payment on record: receipts contradicted
+	Escrows        int64 // escrows whose row has committed more than it holds
+	Overdrawn      int64 // the excess of these escrows, added up over all currencies: only a rise has a meaning
 }
 
+// Any reports whether there is one.
+func (b Breaches) Any() bool { return b.Excesses > 0 || b.Contradictions > 0 || b.Escrows > 0 }
+
 // breachesSQL repeats the predicates of the partial indexes on breaches.
-const breachesSQL = `SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'), count(*), least(coalesce(sum(breached), 0), 9223372036854775807)::bigint
+const breachesSQL = `SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'),
+  (SELECT count(*) FROM recourse.receipts WHERE subtype = 'contradicted'), count(*), least(coalesce(sum(breached), 0), 9223372036854775807)::bigint
 FROM recourse.escrows WHERE breached > 0`
 
 // Breaches counts breaches at one moment.
@@ -65,7 +70,7 @@ func (e *Escrows) Breaches(ctx context.Context) (b Breaches, err error) {
 func (b *Breaches) read(ctx context.Context, q interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) error {
-	err := q.QueryRowContext(ctx, breachesSQL).Scan(&b.Excesses, &b.Escrows, &b.Overdrawn)
+	err := q.QueryRowContext(ctx, breachesSQL).Scan(&b.Excesses, &b.Contradictions, &b.Escrows, &b.Overdrawn)
 	return pg.Wrap(err)
 }
 

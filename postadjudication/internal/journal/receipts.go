@@ -66,6 +66,13 @@ func (r *Receipts) Excess(ctx context.Context, tenant string, caseID receipts.Ca
 	return excess, nil
 }
 
+const contradictionsSQL = `SELECT count(*) FROM recourse.receipts WHERE tenant = $1 AND case_id = $2 AND subtype = 'contradicted'`
+
+// Contradictions counts the answers and findings that contradict what is on record of a case's payments.
+func (r *Receipts) Contradictions(ctx context.Context, tenant string, caseID receipts.CaseID) (n int, err error) {
+	return n, pg.Wrap(r.readDB.QueryRowContext(ctx, contradictionsSQL, tenant, caseID.String()).Scan(&n))
+}
+
 const deliveryReceiptSQL = `SELECT EXISTS (SELECT FROM recourse.receipts
 WHERE case_id = $1 AND run_id = $2 AND subtype = $3 AND body::json -> 'payload' ->> 'dispatch_reference' = $4)`
 
