@@ -185,7 +185,7 @@ func (f *Fetcher) HandBack(ctx context.Context, held lease.Held, why *Failure) (
 // endOrRecordLate ends a leased attempt. If it has ended, it records what is known late.
 func (f *Fetcher) endOrRecordLate(ctx context.Context, held lease.Held, res Result, decide func(Run, time.Time) ending) (Ended, error) {
 	ended, err := f.end(ctx, held, decide)
-	if late := errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotHolder) || errors.Is(err, ErrConflict); !late || held.Attempt == 0 {
+	if late := errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotHolder) || errors.Is(err, ErrConflict); !late {
 		return ended, err
 	}
 	return f.recordLate(ctx, held, res, err)
@@ -199,7 +199,10 @@ func (f *Fetcher) recordLate(ctx context.Context, held lease.Held, res Result, c
 		return Ended{}, err
 	}
 	family := f.m.families[run.Family]
-	runs := run.State == Running && run.Attempt == held.Attempt
+	if held.Attempt == 0 && run.Attempt == 1 {
+		held.Attempt = 1 // no other can be meant
+	}
+	runs := held.Attempt == 0 || run.State == Running && run.Attempt == held.Attempt
 	if run.Tenant != held.Tenant || !run.Remote || !run.MovesMoney() || held.Attempt > run.Attempt || runs || res.Class == Unknown || family == nil {
 		return Ended{Run: run}, cause
 	}

@@ -230,7 +230,7 @@ func TestAnotherWorkerCannotAnswerForTheHolder(t *testing.T) {
 	if _, err := f.Ack(context.Background(), by(job), f.pay(o)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := f.Ack(context.Background(), by(job), payment(2000, "EUR"))
+	_, err := f.Ack(context.Background(), by(job), payment(1000, "EUR"))
 	wantConflict(t, err, background.Succeeded)
 	f.wantPaid(s, 1000)
 	f.wantSubtypes(job, receipts.Submitted, receipts.AttemptStarted, receipts.AttemptSucceeded)

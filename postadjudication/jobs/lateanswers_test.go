@@ -114,7 +114,8 @@ func TestALateAckSettles(t *testing.T) {
 	wantConflict(t, err, background.DeadLettered)
 	_, err = f.Nack(context.Background(), by(job), notExecuted, true, background.EndByPolicy)
 	wantConflict(t, err, background.DeadLettered)
-	f.wantSubtypes(job, receipts.Submitted, receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.AnsweredLate, receipts.Reconciled)
+	f.wantSubtypes(job, receipts.Submitted, receipts.AttemptStarted, receipts.AttemptInterrupted, receipts.DeadLettered, receipts.AnsweredLate, receipts.Reconciled,
+		receipts.AnsweredLate, receipts.Contradicted) // by the nack
 	f.MustAudit()
 }
 
@@ -387,5 +388,48 @@ func TestNobodyCanSayForHowLongARemoteWorkerMayPay(t *testing.T) {
 	clock.Set(year)
 	if _, err := stated.Reconcile(context.Background(), "acme", s.Run, finding); err != nil {
 		t.Errorf("with an hour stated: %v", err)
+	}
+}
+
+// A worker that answers again for an attempt is refused, and what it says then is on record: a higher sum is a payment
+// of the rest, a lower one or a refusal contradicts the payment.
+func TestASecondAnswerWithAnotherSumIsOnRecord(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s, job := f.submitRemote(1)
+	f.mustFetchOrder("w1")
+	if _, err := f.Ack(t.Context(), by(job), payment(400, "EUR")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name                  string
+		answer                func() error
+		released              int64
+		contradictions, grows int
+	}{
+		{"the same", func() error { _, err := f.Ack(t.Context(), by(job), payment(400, "EUR")); return err }, 400, 0, 0},
+		{"more", func() error { _, err := f.Ack(t.Context(), by(job), payment(1000, "EUR")); return err }, 1000, 0, 1},
+		{"less", func() error { _, err := f.Ack(t.Context(), by(job), payment(400, "EUR")); return err }, 1000, 1, 2},
+		{"less again", func() error { _, err := f.Ack(t.Context(), by(job), payment(400, "EUR")); return err }, 1000, 1, 0},
+		{"nothing", func() error {
+			_, err := f.Nack(t.Context(), by(job), notExecuted, true, background.EndByPolicy)
+			return err
+		}, 1000, 2, 2},
+		{"unclear", func() error {
+			_, err := f.Nack(t.Context(), by(job), unclear, true, background.EndByPolicy)
+			return err
+		}, 1000, 2, 0},
+	} {
+		before := f.Head(s.Case)
+		if err := c.answer(); err == nil {
+			t.Errorf("%s: it is accepted", c.name)
+		}
+		got, err := f.CaseByID(t.Context(), "acme", s.Case)
+		if err != nil || got.Released != c.released || got.Contradictions != c.contradictions || f.Head(s.Case) != before+c.grows {
+			t.Errorf("%s: released %d, %d contradictions, %d receipts, was %d, %v", c.name, got.Released, got.Contradictions, f.Head(s.Case), before, err)
+		}
+	}
+	if report, err := f.Audit(t.Context()); err != nil || !report.OK() {
+		t.Errorf("audit: %+v, %v", report.Breaks, err)
 	}
 }

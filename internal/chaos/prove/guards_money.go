@@ -3,6 +3,26 @@ package prove
 // moneyGuards is what guards decisions about money: when a call may be made again, and under which key.
 var moneyGuards = []Guard{
 	{
+		Name:     "what is on record under a key is not paid again by saying it again",
+		Edits:    []Edit{{"settlement/table.go", "		if e.Paid <= e.Recorded {", "		if e.Paid < e.Recorded {"}},
+		CaughtBy: Detector{Package: "./settlement", Test: "TestARepeatedPaymentChangesNothing"},
+	},
+	{
+		Name:     "a higher sum under a key pays the difference",
+		Edits:    []Edit{{"settlement/table.go", "		e.Paid -= e.Recorded\n", ""}},
+		CaughtBy: Detector{Package: "./settlement", Test: "TestAHigherSumUnderAKeyIsAPaymentOfTheDifference"},
+	},
+	{
+		Name:     "an answer that states a lower sum is on record",
+		Edits:    []Edit{{"postadjudication/internal/casework/contradictions.go", "if said.Moved > recorded.Paid || said.Moved == recorded.Paid && !otherReference {", "if !otherReference {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAnswerThatContradictsAPaymentIsOnRecord"},
+	},
+	{
+		Name:     "a second answer of a remote worker is compared with what is on record",
+		Edits:    []Edit{{"background/transition.go", " && !(paid && now.MovesMoney() && tr.Result.Class != Unknown) {", " {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASecondAnswerWithAnotherSumIsOnRecord"},
+	},
+	{
 		Name: "no call after an unknown one past the key's lifetime",
 		Edits: []Edit{{"postadjudication/internal/casework/keylifetime.go",
 			"case f.keyMayExpire(r, at):", "case false:"}},

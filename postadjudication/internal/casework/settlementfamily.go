@@ -165,7 +165,7 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 		return journal.Change{}, err
 	}
 	p := receiptPayload(&tr, &s.Run, &run)
-	if effect != (settlement.Effect{}) {
+	if tr.Result.Moved > recorded.Paid {
 		p.Recorded = recorded.Paid
 	}
 	if closesLetter(&tr, s, &run) {
