@@ -3,6 +3,7 @@ package background
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,6 +30,9 @@ type Fetcher struct {
 
 // ErrNotHolder: the lease is held by another worker, or of another attempt, than the caller says.
 var ErrNotHolder = errors.New("background: another worker holds the lease")
+
+// ErrOtherPrincipal: another principal fetched the run.
+var ErrOtherPrincipal = fmt.Errorf("%w: another principal fetched it", ErrNotHolder)
 
 // ErrNoRemoteRuns: the manager was configured without LeaseStore.
 var ErrNoRemoteRuns = errors.New("background: no remote runs are configured")
@@ -99,7 +103,7 @@ func (f *Fetcher) Fetch(ctx context.Context, want lease.Want) (claimed []Claimed
 func (f *Fetcher) claim(r Run, want lease.Want, at time.Time) Transition {
 	tr := f.m.recorder.newTransition(receipts.AttemptStarted, r)
 	tr.At, tr.Token, tr.Worker, tr.Actor = at, f.m.cfg.NewID(), workerName(want.Worker), want.Actor
-	tr.Lease = &lease.Lease{Run: r.ID, Tenant: r.Tenant, Worker: want.Worker, Attempt: r.Attempt + 1, At: at, Length: want.Length}
+	tr.Lease = &lease.Lease{Run: r.ID, Tenant: r.Tenant, Worker: want.Worker, Principal: want.Actor, Attempt: r.Attempt + 1, At: at, Length: want.Length}
 	return tr
 }
 
@@ -185,6 +189,9 @@ func (f *Fetcher) HandBack(ctx context.Context, held lease.Held, why *Failure) (
 // endOrRecordLate ends a leased attempt. If it has ended, it records what is known late.
 func (f *Fetcher) endOrRecordLate(ctx context.Context, held lease.Held, res Result, decide func(Run, time.Time) ending) (Ended, error) {
 	ended, err := f.end(ctx, held, decide)
+	if errors.Is(err, ErrOtherPrincipal) {
+		return ended, err
+	}
 	if late := errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotHolder) || errors.Is(err, ErrConflict); !late {
 		return ended, err
 	}
@@ -247,11 +254,14 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 		return Ended{}, ErrNoRemoteRuns
 	}
 	run, by, known := f.leases.claimedHere(held.Run)
-	if !known || run.Tenant != held.Tenant || !isHeldBy(held, run, by) { // it may have been given to another since
+	if !known || run.Tenant != held.Tenant || !by.BelongsTo(held.Actor) || !isHeldBy(held, run, by) { // it may have been given to another since
 		var err error
 		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
 			return Ended{Run: run}, err
 		}
+	}
+	if !by.BelongsTo(held.Actor) {
+		return Ended{Run: run}, ErrOtherPrincipal
 	}
 	if !isHeldBy(held, run, by) || held.Attempt == 0 && run.MovesMoney() {
 		return Ended{Run: run}, ErrNotHolder

@@ -92,7 +92,7 @@ func (s leaseStore) ExtendLeases(_ context.Context, held []lease.Held, length ti
 	defer s.mu.Unlock()
 	for _, h := range held {
 		l, leased := s.leases[h.Run]
-		if !leased || l.Ended != "" || l.Tenant != h.Tenant || h.Worker != "" && l.Worker != h.Worker {
+		if !leased || l.Ended != "" || l.Tenant != h.Tenant || h.Worker != "" && l.Worker != h.Worker || !l.BelongsTo(h.Actor) {
 			continue
 		}
 		l.Version, l.Length = l.Version+1, cmp.Or(length, l.Length)

@@ -14,15 +14,16 @@ import (
 
 // Lease is what a remote worker holds while it executes an attempt.
 type Lease struct {
-	Run     receipts.RunID
-	Tenant  string
-	Worker  string        // who fetched the run; empty when it gave no name
-	Attempt int           // the attempt
-	At      time.Time     // when the run was claimed
-	Length  time.Duration // the lease ends when its worker sends no heartbeat for so long
-	Limit   time.Duration // of the attempt, heartbeats or not; 0: none
-	Version int64         // rises with every heartbeat
-	Ended   End           // why it ended; empty while it is held
+	Run       receipts.RunID
+	Tenant    string
+	Worker    string        // the name that the worker gave itself; empty when it gave none
+	Principal string        // who fetched the run: no other principal answers for it; empty in leases of versions before
+	Attempt   int           // the attempt
+	At        time.Time     // when the run was claimed
+	Length    time.Duration // the lease ends when its worker sends no heartbeat for so long
+	Limit     time.Duration // of the attempt, heartbeats or not; 0: none
+	Version   int64         // rises with every heartbeat
+	Ended     End           // why it ended; empty while it is held
 }
 
 // End is why a lease ended before its worker answered. It is the type of the attempt's
@@ -43,7 +44,7 @@ type Want struct {
 	Queues []string
 	Count  int
 	Worker string        // the name that the worker gives itself; may be empty
-	Actor  string        // who it is, for the receipts; empty: the worker
+	Actor  string        // its principal, to which the leases belong; empty: the worker
 	Length time.Duration // of the leases; 0: as the runs say, or the default
 	Key    FetchKey      // zero: none
 }
@@ -57,9 +58,14 @@ type FetchKey [32]byte
 type Held struct {
 	Run     receipts.RunID
 	Tenant  string
-	Worker  string // empty: any worker's
+	Worker  string // empty: any worker's of the principal
 	Attempt int    // the number that the worker was given: attempts handed back are not counted, unless the run moves money; 0: any
-	Actor   string // who answers, for the receipts; empty: the worker
+	Actor   string // the principal that answers; empty: the worker
+}
+
+// BelongsTo reports whether a principal may answer for the lease, and extend it.
+func (l *Lease) BelongsTo(principal string) bool {
+	return l.Principal == "" || l.Principal == principal
 }
 
 // Unnamed is the name in receipts of a worker that gave none.

@@ -198,6 +198,8 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 	}
 	reason := ""
 	switch {
+	case errors.Is(err, background.ErrOtherPrincipal):
+		return Status{}, j.refuseOtherPrincipal(ctx, snap.Run.ID)
 	case errors.Is(err, background.ErrNotHolder):
 		reason = "another worker holds it, or another attempt of it runs"
 	case errors.Is(err, background.ErrNotFound), errors.Is(err, background.ErrConflict):
@@ -213,21 +215,24 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 }
 
 // answeredAttempt returns the number of the attempt that a worker answers. One that it does not name is
-// known only where no other can be meant: the run had one, or the worker one of them.
+// known only where no other can be meant: the run had one, or the worker one of them. An attempt is its
+// principal's: no other one's answer counts, also after its end.
 func (j adjudications) answeredAttempt(ctx context.Context, r *background.Run, a Answer) (int, error) {
-	if r.Attempt == 1 && a.Attempt <= 1 && a.Worker == "" {
-		return 1, nil
-	}
 	// Not by the lease: it may end before the answer is recorded, and then nothing else says whose it was.
 	started, err := j.s.journal.Receipts.OfCase(ctx, j.tenant, r.Case, receipts.AttemptStarted)
 	if err != nil {
 		return 0, err
 	}
 	var meant []int
+	others := false // attempts that are meant are another principal's
 	for _, one := range started {
 		p, err := one.Payload()
 		if err != nil {
 			return 0, err
+		}
+		if one.Run == r.ID && one.Actor != j.actor {
+			others = others || a.Attempt == 0 || a.Attempt == p.Attempt
+			continue
 		}
 		if one.Run == r.ID && (a.Attempt == 0 || a.Attempt == p.Attempt) && (a.Worker == "" || p.Worker == a.Worker || p.Worker == lease.Unnamed) {
 			meant = append(meant, p.Attempt)
@@ -237,6 +242,9 @@ func (j adjudications) answeredAttempt(ctx context.Context, r *background.Run, a
 	case 1:
 		return meant[0], nil
 	case 0:
+		if others {
+			return 0, j.refuseOtherPrincipal(ctx, r.ID)
+		}
 		return 0, &ConflictError{Status: statusOf(*r), Reason: "no attempt of it was this worker's"}
 	}
 	return 0, &ConflictError{Status: statusOf(*r), Reason: "it had several attempts: name the one that is answered by attempt, which is recourse.attempt in its meta"}

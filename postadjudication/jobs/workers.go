@@ -202,9 +202,9 @@ func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, err
 			if errors.Is(err, background.ErrNotFound) || errors.Is(err, background.ErrConflict) {
 				continue
 			}
-			return Status{}, j.answerError(ctx, a.ID, err)
+			return Status{}, j.answerError(ctx, a.ID, run, err)
 		default:
-			return Status{}, j.answerError(ctx, a.ID, err)
+			return Status{}, j.answerError(ctx, a.ID, run, err)
 		}
 	}
 }
@@ -220,11 +220,20 @@ func ended(after background.Ended) Status {
 	return out
 }
 
+// refuseOtherPrincipal returns the refusal of an answer by another principal than the one that fetched the run, and
+// records it.
+func (j Jobs) refuseOtherPrincipal(ctx context.Context, run background.RunID) error {
+	return j.s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "answer", Run: run, Actor: j.actor},
+		&refusal.RefusedError{Gate: refusal.GateNotTheHolder, Run: run})
+}
+
 // answerError returns the error of an answer that came too late, or from another worker than the
 // holder.
-func (j Jobs) answerError(ctx context.Context, id string, cause error) error {
+func (j Jobs) answerError(ctx context.Context, id string, run background.RunID, cause error) error {
 	reason := ""
 	switch {
+	case errors.Is(cause, background.ErrOtherPrincipal):
+		return j.refuseOtherPrincipal(ctx, run)
 	case errors.Is(cause, background.ErrNotHolder):
 		reason = "another worker holds it, or another attempt of it runs"
 	case errors.Is(cause, background.ErrNotFound), errors.Is(cause, background.ErrConflict):
@@ -282,7 +291,7 @@ func (j Jobs) extend(ctx context.Context, worker string, ids []string, visibilit
 			continue
 		}
 		names[run] = id
-		held = append(held, lease.Held{Run: run, Tenant: j.tenant, Worker: worker})
+		held = append(held, lease.Held{Run: run, Tenant: j.tenant, Worker: worker, Actor: j.actor})
 	}
 	extended, err := j.s.applier.Fetcher.Extend(ctx, held, visibility)
 	out := make([]string, len(extended))

@@ -20,6 +20,7 @@ const (
 	GateNothingReserved   Gate = "nothing_reserved"     // the case has nothing reserved
 	GateRunning           Gate = "running"              // an attempt is running; its outcome is not known yet
 	GateAnotherPayer      Gate = "another_payer"        // the queue of a fork is not that of the remote workers who pay under its operation key
+	GateNotTheHolder      Gate = "not_the_holder"       // another principal fetched the run, and answers for it
 	GateExceedsPaid       Gate = "exceeds_paid"         // more came back than was paid and did not come back before
 	GateReferenceUsed     Gate = "reference_used"       // another return has the reference
 	GateUniqueJobLive     Gate = "unique_job_live"      // another job with the fingerprint of a unique job is live
@@ -56,6 +57,8 @@ func (g Gate) Meaning() string {
 		return "nothing is reserved"
 	case GateAnotherPayer:
 		return "the workers of its queue pay under its operation key, which no other payer knows: fork it without a queue, or adjudicate again in a higher generation for the other target"
+	case GateNotTheHolder:
+		return "another principal fetched it, whose answer counts"
 	case GateExceedsPaid:
 		return "that is more than was paid and did not come back before"
 	case GateReferenceUsed:

@@ -4,6 +4,21 @@ package prove
 // money, whose it is, and when nobody may pay again.
 var remoteGuards = []Guard{
 	{
+		Name:     "no other principal ends a lease",
+		Edits:    []Edit{{"background/lease/lease.go", `return l.Principal == "" || l.Principal == principal`, "return true"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoJob"},
+	},
+	{
+		Name:     "no other principal answers for an attempt of an adjudication",
+		Edits:    []Edit{{"postadjudication/jobs/adjudications.go", "if one.Run == r.ID && one.Actor != j.actor {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoEndedLease"},
+	},
+	{
+		Name:     "no other principal extends a lease",
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", " AND l.principal IN ('', h.principal)", ""}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoLease"},
+	},
+	{
 		Name:     "no door forks an adjudication of remote workers to another payer",
 		Edits:    []Edit{{"postadjudication/internal/casework/fork.go", "r.Family == Family && r.Remote && queue != \"\" && queue != r.Queue {", "false {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNoDoorForksAnOrderToAnotherPayer"},

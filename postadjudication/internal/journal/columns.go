@@ -52,7 +52,7 @@ var runsTable = table{"runs", []column{
 
 var leasesTable = table{"leases", []column{
 	{"run_id", oid.T_uuid}, {"tenant", oid.T_text}, {"worker", oid.T_text}, {"attempt", oid.T_int4}, {"at", oid.T_timestamptz},
-	{"length_ms", oid.T_int4}, {"limit_ms", oid.T_int4}, {"version", oid.T_int8}, {"ended", oid.T_text}, {"fetch_key", oid.T_bytea},
+	{"length_ms", oid.T_int4}, {"limit_ms", oid.T_int4}, {"version", oid.T_int8}, {"ended", oid.T_text}, {"fetch_key", oid.T_bytea}, {"principal", oid.T_text},
 }}
 
 var receiptsTable = table{"receipts", []column{

@@ -73,10 +73,10 @@ func (j *Journal) flushLeaseEnds(changes []*chainedChange) []pg.Outcome[result] 
 
 // heldLeases are the leases that have not ended, of those that workers say they hold.
 const heldLeases = `
-FROM recourse.leases l JOIN unnest($1::uuid[],$2::text[],$3::text[]) AS h(run,tenant,worker) ON h.run = l.run_id
-WHERE l.tenant = h.tenant AND l.ended = '' AND (h.worker = '' OR l.worker = '' OR l.worker = h.worker)`
+FROM recourse.leases l JOIN unnest($1::uuid[],$2::text[],$3::text[],$4::text[]) AS h(run,tenant,worker,principal) ON h.run = l.run_id
+WHERE l.tenant = h.tenant AND l.ended = '' AND (h.worker = '' OR l.worker = '' OR l.worker = h.worker) AND l.principal IN ('', h.principal)`
 
-const leaseColumns = `l.run_id, l.tenant, l.worker, l.attempt, l.at, l.length_ms, l.limit_ms, l.version, l.ended`
+const leaseColumns = `l.run_id, l.tenant, l.worker, l.attempt, l.at, l.length_ms, l.limit_ms, l.version, l.ended, l.principal`
 
 var (
 	findLeaseSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
@@ -85,8 +85,8 @@ WHERE l.run_id = $1 AND l.tenant = $2 AND r.state = 'running'`
 	allLeasesSQL = `SELECT ` + leaseColumns + ` FROM recourse.leases l`
 
 	extendLeasesSQL = `
-UPDATE recourse.leases l SET version = l.version + 1, length_ms = CASE WHEN $4 <= 0 THEN l.length_ms
-  WHEN (SELECT r.operation_key IS NOT NULL FROM recourse.runs r WHERE r.id = l.run_id) THEN greatest(l.length_ms, $4) ELSE $4 END
+UPDATE recourse.leases l SET version = l.version + 1, length_ms = CASE WHEN $5 <= 0 THEN l.length_ms
+  WHEN (SELECT r.operation_key IS NOT NULL FROM recourse.runs r WHERE r.id = l.run_id) THEN greatest(l.length_ms, $5) ELSE $5 END
 FROM (SELECT l.run_id` + heldLeases + ` ORDER BY l.run_id FOR NO KEY UPDATE OF l SKIP LOCKED) k
 WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
 
@@ -137,15 +137,16 @@ type leaseRow struct {
 	length, limit int64
 	version       int64
 	ended         string
+	principal     string
 }
 
 func (r *leaseRow) destinations() []any {
-	return []any{&r.run, &r.tenant, &r.worker, &r.attempt, &r.at, &r.length, &r.limit, &r.version, &r.ended}
+	return []any{&r.run, &r.tenant, &r.worker, &r.attempt, &r.at, &r.length, &r.limit, &r.version, &r.ended, &r.principal}
 }
 
 func (r *leaseRow) lease() lease.Lease {
 	return lease.Lease{
-		Run: background.RunID(r.run), Tenant: r.tenant, Worker: r.worker, Attempt: r.attempt, At: r.at.UTC(),
+		Run: background.RunID(r.run), Tenant: r.tenant, Worker: r.worker, Principal: r.principal, Attempt: r.attempt, At: r.at.UTC(),
 		Length: time.Duration(r.length) * time.Millisecond, Limit: time.Duration(r.limit) * time.Millisecond, Version: r.version, Ended: lease.End(r.ended),
 	}
 }
@@ -215,11 +216,12 @@ const extensionPause = 5 * time.Millisecond
 
 // heldColumns returns the parameters of statements about leases that workers say they hold.
 func heldColumns(held []lease.Held) []any {
-	c := pg.NewTextColumns(3, len(held))
+	c := pg.NewTextColumns(4, len(held))
 	for _, h := range held {
 		c.ID(h.Run)
 		c.Str(h.Tenant)
 		c.Str(h.Worker)
+		c.Str(h.Actor)
 	}
 	return c.Args()
 }

@@ -442,12 +442,12 @@ var leaseClaimSQL = `WITH ` + narrowTransition{
 	parameters: leaseClaimParameters, first: 1,
 	guard: `r.remote AND b.new_state = 'running'`,
 	more: `, new_lease AS (
-  INSERT INTO recourse.leases (run_id, tenant, worker, attempt, at, length_ms, limit_ms, fetch_key) SELECT run, tenant, holder, attempt_count, at, length_ms, limit_ms, fetch_key FROM ok
+  INSERT INTO recourse.leases (run_id, tenant, worker, attempt, at, length_ms, limit_ms, fetch_key, principal) SELECT run, tenant, holder, attempt_count, at, length_ms, limit_ms, fetch_key, principal FROM ok
 )`,
 }.sql()
 
 var (
-	leaseClaimParameters = slices.Concat(narrowTransitionParameters, leasesTable.of("worker AS holder", "length_ms", "limit_ms", "fetch_key"))
+	leaseClaimParameters = slices.Concat(narrowTransitionParameters, leasesTable.of("worker AS holder", "length_ms", "limit_ms", "fetch_key", "principal"))
 	leaseClaimColumns    = leaseClaimParameters.layout()
 )
 
@@ -471,6 +471,7 @@ func applyLeaseClaims(ctx context.Context, q pg.Querier, changes []*chainedChang
 		} else {
 			c.Bytes(leases[i].key[:])
 		}
+		c.Str(leases[i].Principal)
 	}
 	err := scanRowNumbers(ctx, q, len(changes), c.Args(), func(n int, _ int64) { out[n-1] = applied })
 	leaseClaimColumns.Put(c)

@@ -80,7 +80,7 @@ UNION ALL
 SELECT r.case_id, l.run_id, 'attempt ' || l.attempt || ' of run ' || l.run_id || ' is leased to ' || coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `') || ' since ' || l.at || ', and no receipt says so', NULL, NULL
 FROM recourse.leases l JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant AND r.state = 'running' AND r.attempt_count = l.attempt
 WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype = 'attempt-started' AND e.at = l.at
-  AND e.body::json -> 'payload' ->> 'attempt' = l.attempt::text AND e.body::json -> 'payload' ->> 'worker' = coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `'))
+  AND e.body::json -> 'payload' ->> 'attempt' = l.attempt::text AND e.body::json -> 'payload' ->> 'worker' = coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `') AND l.principal IN ('', e.actor))
 UNION ALL
 SELECT t.case_id, t.run_id, 'a return of ' || t.amount || ' with reference ' || t.reference || ' is recorded, and no receipt says so', NULL, NULL FROM recourse.returns t
 WHERE t.tenant = $1 AND ($2::uuid IS NULL OR t.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = t.case_id AND e.seq = t.seq AND e.tenant = t.tenant AND e.run_id = t.run_id
