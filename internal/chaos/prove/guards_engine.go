@@ -44,7 +44,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "an answer counts for its own attempt, once",
-		Edits:    []Edit{{"background/transition.go", "!awaited && (!decisive || now.Class == Executed) {", "!awaited && (!decisive || now.Class == Executed) && false {"}},
+		Edits:    []Edit{{"background/transition.go", "if !awaited && (!decisive || paid) &&", "if false && (!decisive || paid) &&"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestACallIsOutstandingUntilItsOwnAnswer"},
 	},
 	{
