@@ -131,6 +131,7 @@ type DeadLetter struct {
 	Error       receipts.Failure  `json:"error,omitzero"` // last error, without its stack
 	DeadAt      time.Time         `json:"dead_lettered_at"`
 	Handler     background.RunID  `json:"-"` // the run that handles it; for subscribers
+	Gap         *Gap              `json:"-"` // in place of a death, for subscribers: see OnDeadLetter. Its bounds are numbers of all tenants' order
 }
 
 // ReadDeadLetter returns the letter that an attempt handles. It serves families that are

@@ -25,6 +25,10 @@ const subscribeTimeout = 2 * time.Second
 // deaths since Open are reported.
 // Deaths are not kept for a later process: what must survive this one belongs in a LetterHandler.
 //
+// If the database has lost the end of the order of events (after a failover to a standby that lagged, or a restore), fn gets a
+// DeadLetter that has a Gap and nothing else, and then the deaths that are in the order now, from the gap on: some may
+// have been reported before, and some that were reported did not happen.
+//
 // Calls of one fn follow one another, some moments after the commit. They block nothing else: a
 // slow fn falls behind, and a panic of fn ends only that call. Both are logged; Stats counts
 // panics. unsubscribe cancels the context of a running call and waits until it returns; fn
@@ -129,6 +133,8 @@ type subscriber struct {
 	set     *subscribers
 	deliver func(ctx context.Context, l DeadLetter)
 	after   int64
+	trace   eventlog.Trace
+	begun   bool
 	wake    chan struct{} // a run of this process died
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -139,7 +145,7 @@ func (b *subscriber) run(ctx context.Context) {
 	defer close(b.done)
 	failing := false
 	for pause := eventlog.PauseMin; ctx.Err() == nil; {
-		found, next, err := b.set.journal.Receipts.Deaths(ctx, b.after, deathPage)
+		found, next, err := b.read(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -148,7 +154,7 @@ func (b *subscriber) run(ctx context.Context) {
 				b.set.log.Warn("can't read deaths, retrying", zap.Error(err))
 			}
 			pause = eventlog.PauseMax
-		case next > b.after:
+		case next != b.after:
 			pause = eventlog.PauseMin
 		}
 		failing = err != nil
@@ -156,9 +162,9 @@ func (b *subscriber) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			b.deliverOne(ctx, d)
+			b.deliverDeath(ctx, d)
 		}
-		if more := next > b.after; more {
+		if more := next != b.after; more {
 			b.after = next
 			continue
 		}
@@ -168,6 +174,40 @@ func (b *subscriber) run(ctx context.Context) {
 		}
 		pause = min(2*pause, eventlog.PauseMax)
 	}
+}
+
+// read reads the next deaths, and delivers the gap if the database has lost the end of what was read.
+func (b *subscriber) read(ctx context.Context) (found []journal.DeathReceipt, next int64, err error) {
+	log := b.set.journal.Receipts
+	if !b.begun {
+		if _, _, err := b.trace.Check(ctx, log, b.after); err != nil {
+			return nil, b.after, err
+		}
+		b.begun = true
+	}
+	if found, next, err = log.Deaths(ctx, b.after, deathPage); err != nil {
+		return nil, b.after, err
+	}
+	var marks []journal.Mark
+	if next > b.after {
+		if marks, err = log.Marks(ctx, "", []int64{next}); err != nil {
+			return nil, b.after, err
+		}
+	}
+	last, lost, err := b.trace.Check(ctx, log, b.after)
+	if err != nil {
+		return nil, b.after, err
+	}
+	if lost {
+		gap := &eventlog.Gap{From: Position(last), To: Position(b.after)}
+		b.set.log.Error("the end of the order of events was lost, a subscriber of dead letters goes on before it", zap.Int64("from", last), zap.Int64("to", b.after))
+		b.deliverOne(ctx, DeadLetter{Gap: gap})
+		return nil, last, nil
+	}
+	for _, m := range marks {
+		b.trace.Add(m)
+	}
+	return found, next, nil
 }
 
 // waitWake waits for d at most, and reports whether it was woken.
@@ -183,14 +223,18 @@ func (b *subscriber) waitWake(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// deliverOne calls fn for one death. It uses a goroutine, so that runtime.Goexit in fn ends only
-// that call.
-func (b *subscriber) deliverOne(ctx context.Context, d journal.DeathReceipt) {
+// deliverDeath calls fn for one death.
+func (b *subscriber) deliverDeath(ctx context.Context, d journal.DeathReceipt) {
 	l, err := deadLetterFromReceipt(d)
 	if err != nil {
 		b.set.unreadable.Add(1)
 		b.set.log.Error("the receipt of a death can't be read, a subscriber gets the death without its particulars", zap.String("receipt", d.ID()), zap.Stringer("run", d.Run), zap.Error(err))
 	}
+	b.deliverOne(ctx, l)
+}
+
+// deliverOne calls fn. It uses a goroutine, so that runtime.Goexit in fn ends only that call.
+func (b *subscriber) deliverOne(ctx context.Context, l DeadLetter) {
 	slow := time.AfterFunc(slowCallAfter, func() {
 		b.set.log.Warn("a subscriber of dead letters is slow, and falls behind", zap.Stringer("run", l.Run))
 	})

@@ -77,21 +77,21 @@ func (a eventAPI) waitEvents(request context.Context, c door.Caller, after posta
 	ctx, cancel := context.WithTimeout(request, time.Duration(in.Wait)*time.Second)
 	defer cancel()
 	defer context.AfterFunc(a.door.Stopping(), cancel)()
+	reader := a.service.Follow(c.Tenant, after)
 	for {
-		events, next, err := a.waitStep(ctx, c.Tenant, after, in.Limit)
+		events, next, err := a.waitStep(ctx, reader, in.Limit)
 		if err == nil {
 			err = a.door.CheckKey(request, c)
 		}
 		if err != nil || len(events) > 0 || ctx.Err() != nil {
 			return events, next, err
 		}
-		after = next
 	}
 }
 
 // waitStep reads events once there are any, at most until the key of the reader has to be checked again.
-func (a *API) waitStep(ctx context.Context, tenant string, after postadjudication.Position, most int) ([]postadjudication.Event, postadjudication.Position, error) {
+func (a *API) waitStep(ctx context.Context, reader *postadjudication.EventReader, most int) ([]postadjudication.Event, postadjudication.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyCheckInterval)
 	defer cancel()
-	return a.service.WaitEventsIn(ctx, tenant, after, most, a.door.ReadPage)
+	return reader.Next(ctx, most, a.door.ReadPage)
 }

@@ -77,11 +77,12 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 	if err := s.send([]byte(": recourse\n\n")); err != nil {
 		return err
 	}
+	reader := s.service.Follow(s.caller.Tenant, after)
 	for idleChecks := 0; ctx.Err() == nil; {
 		if err := s.door.CheckKey(ctx, s.caller); err != nil {
 			return err
 		}
-		events, next, err := s.waitStep(ctx, s.caller.Tenant, after, streamPage)
+		events, next, err := s.waitStep(ctx, reader, streamPage)
 		switch {
 		case err != nil:
 			return err
@@ -95,7 +96,6 @@ func (s *stream) run(ctx context.Context, after postadjudication.Position) error
 		if err != nil {
 			return err
 		}
-		after = next
 	}
 	return nil
 }

@@ -104,8 +104,12 @@ func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.
 // followEvents writes events as they arrive. It returns nil when ctx ends.
 func followEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w eventFlags) error {
 	sh.Answering()
-	for after := postadjudication.Position(w.after); ctx.Err() == nil; {
-		events, next, err := service.WaitEvents(ctx, w.tenant, after, postadjudication.MaxEvents)
+	reader := service.Follow(w.tenant, postadjudication.Position(w.after))
+	for ctx.Err() == nil {
+		events, _, err := reader.Next(ctx, postadjudication.MaxEvents, func(_ context.Context, _ string, read func()) error {
+			read()
+			return nil
+		})
 		if err != nil {
 			return err
 		}
@@ -114,7 +118,6 @@ func followEvents(ctx context.Context, sh *shell.Shell, service *postadjudicatio
 				return err
 			}
 		}
-		after = next
 	}
 	return nil
 }

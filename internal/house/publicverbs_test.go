@@ -63,7 +63,7 @@ var handles = []handle{
 var withoutExample = map[string]string{
 	"postadjudication.WithCaller":                         "an HTTP API says by it how it authenticated a caller",
 	"postadjudication.Service.KeyStore":                   "an HTTP API authenticates by it, with internal/access",
-	"postadjudication.Service.WaitEventsIn":               "WaitEvents with the limits of an HTTP API",
+	"postadjudication.Service.Follow":                     "WaitEvents that keeps what it has read, with the limits of an HTTP API",
 	"postadjudication.Service.After":                      "Events without its checks, for WaitEvents and webhooks",
 	"postadjudication.Service.Signal":                     "WaitEvents waits by it",
 	"postadjudication.Service.NewestPosition":             "webhooks and streams begin there",

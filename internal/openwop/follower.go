@@ -76,11 +76,16 @@ const (
 // everybody: they read for themselves what it may have missed.
 func (f *followers) read(ctx context.Context, tenant string, of *follower) {
 	after, err := f.service.NewestPosition(ctx, tenant)
+	reader := f.service.Follow(tenant, after)
 	close(of.begun)
 	for ctx.Err() == nil {
 		var found []postadjudication.Event
 		if err == nil {
-			found, after, err = f.service.WaitEvents(ctx, tenant, after, followPage)
+			found, _, err = reader.Next(ctx, followPage, func(_ context.Context, _ string, read func()) error { read(); return nil })
+		}
+		if err == nil && len(found) == 1 && found[0].Gap != nil {
+			f.wakeAll(of)
+			continue
 		}
 		if err == nil {
 			f.wake(of, found)
@@ -92,6 +97,7 @@ func (f *followers) read(ctx context.Context, tenant string, of *follower) {
 		case <-time.After(followPause):
 		}
 		if after, err = f.service.NewestPosition(ctx, tenant); err == nil {
+			reader = f.service.Follow(tenant, after)
 			f.wakeAll(of)
 		}
 	}

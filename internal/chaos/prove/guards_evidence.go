@@ -5,6 +5,11 @@ import "slices"
 // evidenceGuards is what guards what is kept.
 var evidenceGuards = []Guard{
 	{
+		Name:     "readers of events hear that the end of the order was lost",
+		Edits:    []Edit{{"postadjudication/internal/eventlog/trace.go", "len(found) == 1 && found[0] == newest", "true"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReadersHearOfALostEndOfTheOrder"},
+	},
+	{
 		Name:     "the newest run of a case is the last that was submitted, whatever the clocks said",
 		Edits:    []Edit{{"postadjudication/audit/case.go", "r.ID == history.Order[n-1] && r.Letter", "r.ID == c.Runs[len(c.Runs)-1].ID && r.Letter"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestHonestHistoriesAfterAClockWasSetRight"},

@@ -23,6 +23,7 @@ type Position int64
 type Event struct {
 	Position Position `json:"position"`
 	events.Event
+	Gap *Gap `json:"gap,omitempty"` // of the type GapEvent only
 }
 
 // MaxEvents is the maximum number of events per call.
@@ -98,8 +99,13 @@ var ErrUnreadable = errors.New("the next event can't be read")
 
 // After is Events without validation, for readers inside the service.
 func (l *Log) After(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
+	out, next, _, err := l.read(ctx, tenant, after, limit)
+	return out, next, err
+}
+
+// read is After that also returns the last receipt that it read; zero if it read none.
+func (l *Log) read(ctx context.Context, tenant string, after Position, limit int) (out []Event, next Position, mark journal.Mark, err error) {
 	limit = min(limit, MaxEvents)
-	var out []Event
 	for len(out) < limit {
 		from, want := int64(after)/PositionsPerReceipt, max(limit-len(out), minReceiptPage)
 		if int64(after)%PositionsPerReceipt == PositionsPerReceipt-1 { // nothing is left of that receipt
@@ -107,25 +113,26 @@ func (l *Log) After(ctx context.Context, tenant string, after Position, limit in
 		}
 		page, err := l.journal.Receipts.From(ctx, tenant, from, want)
 		if err != nil {
-			return nil, after, err
+			return nil, after, mark, err
 		}
 		for _, r := range page {
 			public, err := events.Of(r.Receipt)
 			switch {
 			case err != nil && len(out) > 0: // those before it can be read
-				return out, after, nil
+				return out, after, mark, nil
 			case err != nil:
-				return nil, after, fmt.Errorf("%w: %w", ErrUnreadable, err)
+				return nil, after, mark, fmt.Errorf("%w: %w", ErrUnreadable, err)
 			}
+			mark = journal.Mark{Number: r.Number, Link: r.Link}
 			first := Position(r.Number * PositionsPerReceipt)
 			for i, e := range public {
 				at := first + Position(i)
 				if at <= after {
 					continue
 				}
-				out, after = append(out, Event{at, e}), at
+				out, after = append(out, Event{Position: at, Event: e}), at
 				if len(out) == limit {
-					return out, after, nil
+					return out, after, mark, nil
 				}
 			}
 			after = first + PositionsPerReceipt - 1
@@ -134,7 +141,7 @@ func (l *Log) After(ctx context.Context, tenant string, after Position, limit in
 			break
 		}
 	}
-	return out, after, nil
+	return out, after, mark, nil
 }
 
 func checkEventPage(after Position, limit int) error {
@@ -155,37 +162,28 @@ const (
 )
 
 // WaitEvents is Events that blocks until there is at least one event. When ctx is done it
-// returns no events and no error. For an empty tenant it returns at once.
+// returns no events and no error. For an empty tenant it returns at once. It tells of a gap as Reader.Next does, if the
+// database loses the end of the order while it waits; Follow also notices that between two calls.
 func (l *Log) WaitEvents(ctx context.Context, tenant string, after Position, limit int) ([]Event, Position, error) {
-	return l.WaitEventsIn(ctx, tenant, after, limit, func(_ context.Context, _ string, read func()) error {
+	return l.Follow(tenant, after).Next(ctx, limit, func(_ context.Context, _ string, read func()) error {
 		read()
 		return nil
 	})
 }
 
-// WaitEventsIn is WaitEvents that makes each read in throttle, and waits outside of it. throttle calls read, or
-// returns why it did not.
-func (l *Log) WaitEventsIn(ctx context.Context, tenant string, after Position, limit int, throttle func(ctx context.Context, tenant string, read func()) error) ([]Event, Position, error) {
-	if tenant == "" {
-		return l.Events(ctx, tenant, after, limit)
-	}
-	read := l.Events
+// poll calls read until it has found something, fails, or ctx is done, which is no error.
+func (l *Log) poll(ctx context.Context, tenant string, read func() (found bool, err error)) error {
 	for pause := PauseMin; ; pause = min(2*pause, PauseMax) {
 		wake := l.signals.wait(tenant)
-		var found []Event
-		next, err := after, error(nil)
-		if refused := throttle(ctx, tenant, func() { found, next, err = read(ctx, tenant, after, limit) }); refused != nil {
-			err = refused
-		}
+		found, err := read()
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return nil, after, nil
-		case err != nil || len(found) > 0:
-			return found, next, err
+			return nil
+		case err != nil || found || tenant == "":
+			return err
 		}
-		after, read = next, l.After // the position is checked once
 		if !casework.Sleep(ctx, pause, wake) {
-			return nil, after, nil
+			return nil
 		}
 	}
 }

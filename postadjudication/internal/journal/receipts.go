@@ -122,6 +122,43 @@ func (r *Receipts) LastNumberOfTenant(ctx context.Context, tenant string) (last 
 	return last, nil
 }
 
+// Mark is a receipt in an order of events: its number, and its link, which no other receipt has. If the database loses
+// the end of the order, another receipt gets the number.
+type Mark struct {
+	Number int64
+	Link   [32]byte
+}
+
+// $1 tenant, empty: the order of all tenants · $2 numbers
+func marksSQL(last string) string {
+	return `SELECT n.number, r.link FROM unnest($2::bigint[]) AS n(number)
+CROSS JOIN LATERAL (SELECT ` + last + ` AS last, l.case_ids, l.seqs FROM recourse.event_log l WHERE ($1 = '' OR l.tenant = $1) AND ` + last + ` >= n.number ORDER BY ` + last + ` LIMIT 1) l
+CROSS JOIN LATERAL (SELECT case_id, seq, row_number() OVER (ORDER BY case_id, seq) AS place FROM unnest(l.case_ids, l.seqs) AS u(case_id, seq)) u
+JOIN recourse.receipts r ON r.case_id = u.case_id AND r.seq = u.seq
+WHERE u.place = n.number - l.last + cardinality(l.seqs) ORDER BY n.number`
+}
+
+// Marks reads the receipts that have some numbers now, in the order of a tenant, or of all tenants if it is empty.
+func (r *Receipts) Marks(ctx context.Context, tenant string, numbers []int64) (out []Mark, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	last := "l.last"
+	if tenant != "" {
+		last = "coalesce(l.tenant_last, l.last)"
+	}
+	var rows []struct {
+		Number int64  `db:"number"`
+		Link   []byte `db:"link"`
+	}
+	if err := r.readDB.SelectContext(ctx, &rows, marksSQL(last), tenant, pq.Array(numbers)); err != nil {
+		return nil, pg.Wrap(err)
+	}
+	for _, row := range rows {
+		out = append(out, Mark{row.Number, [32]byte(row.Link)})
+	}
+	return out, nil
+}
+
 // DeathReceipt is the dead-lettered receipt of a run, with its number in the order of all tenants, and fields of
 // the run and the case that the receipt does not have.
 type DeathReceipt struct {
