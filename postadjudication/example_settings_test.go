@@ -137,7 +137,7 @@ func ExampleTenantKeys_Create() {
 	// user:ada <nil>
 	// 2 <nil>
 	// key-created user:root on call
-	// key-created user:root each quarter
+	// key-created user:root each quarter; its token was given to user:root, who is not its principal
 	// key-revoked user:root replaced
 	// <nil>
 	// access-refused user:ada keys.create

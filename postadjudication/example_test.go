@@ -360,5 +360,5 @@ func ExampleHealth() {
 	// 1 map[EUR:1000] <nil>
 	// [] <nil>
 	// [] <nil>
-	// <nil> <nil> {0 0 0}
+	// <nil> <nil> {0 0 0 0}
 }

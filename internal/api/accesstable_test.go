@@ -55,7 +55,7 @@ func (r *rig) newResources() resources {
 		all["run"][of.owner], all["transaction"][of.owner], all["rule"][of.owner] = run, of.transaction, of.rule
 		all["case"][of.owner] = r.ask(r.key(of.tenant, access.Auditor), http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)["case_id"].(string)
 		all["bulk"][of.owner] = r.ask(r.key(of.tenant, access.Operator), http.MethodPost, "/api/v1/bulk", requestBodies["plan-bulk"]).is(http.StatusCreated)["id"].(string)
-		all["prefix"][of.owner] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:leaves","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
+		all["prefix"][of.owner] = r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/keys", `{"principal":"user:admin.`+of.owner+`","roles":["auditor"],"reason":"a"}`).is(http.StatusCreated)["prefix"].(string)
 		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/rules/"+of.rule, ruleBody).is(http.StatusOK)
 		hook := r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/webhooks", requestBodies["create-webhook"]).is(http.StatusCreated)["id"].(string)
 		r.ask(r.key(of.tenant, access.Admin), http.MethodPost, "/api/v1/webhooks/"+hook+"/pause", `{"reason":"a"}`).is(http.StatusOK) // its position stays as it is

@@ -46,6 +46,13 @@ func submits(words, executor string) func(*fixture, *workerProcess) {
 	return func(s *fixture, h *workerProcess) { s.submit(h, adjudication(1, words, executor)) }
 }
 
+// returnPayment says that the payment came back. It is in doubt whether that was recorded, until the killed worker's
+// successor has.
+func returnPayment(s *fixture, h *workerProcess) {
+	s.accepted.beginReturn(transaction{"chaos", "txr_1"})
+	s.command(h, worker.Return, "")
+}
+
 // submitNamed submits in a caller's transaction, where a new escrow is written first, by a
 // statement of its own.
 func submitNamed(s *fixture, h *workerProcess) {
@@ -162,6 +169,7 @@ var transitions = map[string]killCase{
 		drive:     submits("late", worker.IgnoresCancel),
 		baseDelay: 3 * time.Second, apart: true,
 	},
+	string(receipts.Contradicted):       {drive: submits("late", worker.Renames), apart: true},
 	string(receipts.ConservationBreach): {drive: submits("ok", worker.Misreports), apart: true},
 	failpoint.FoldDeltas: { // of what was paid beyond the reservation
 		drive:      submits("ok", worker.Misreports),
@@ -265,8 +273,8 @@ var transitions = map[string]killCase{
 		drive: rebuild, again: rebuild, invariantSQL: listed,
 	},
 	string(receipts.ReservationFreed): {before: letter, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Free, "") }, resumes: true, settledSQL: freedOnce, invariantSQL: freedOnce},
-	string(receipts.Returned):         {before: paid, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Return, "") }, resumes: true, settledSQL: returnedOnce, invariantSQL: returnedOnce},
-	failpoint.ReturnedPayments:        {before: paid, drive: func(s *fixture, h *workerProcess) { s.command(h, worker.Return, "") }, resumes: true, settledSQL: returnedOnce, invariantSQL: returnedOnce},
+	string(receipts.Returned):         {before: paid, drive: returnPayment, resumes: true, settledSQL: returnedOnce, invariantSQL: returnedOnce},
+	failpoint.ReturnedPayments:        {before: paid, drive: returnPayment, resumes: true, settledSQL: returnedOnce, invariantSQL: returnedOnce},
 	failpoint.ApprovalsRequired:       {drive: func(s *fixture, h *workerProcess) { setPeople(s, h, 1) }},
 	string(receipts.PeopleChanged): { // the register is there already
 		before: func(s *fixture) { h := s.worker(""); setPeople(s, h, 1); s.terminate(h) },

@@ -44,7 +44,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "an answer counts for its own attempt, once",
-		Edits:    []Edit{{"background/transition.go", "if !awaited && (!decisive || paid) &&", "if false && (!decisive || paid) &&"}},
+		Edits:    []Edit{{"background/transition.go", "if !awaited && (!decisive || paid) &&", "if !awaited && false && (!decisive || paid) &&"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestACallIsOutstandingUntilItsOwnAnswer"},
 	},
 	{
@@ -101,7 +101,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "a payment is recorded although its caller has gone",
-		Edits:    []Edit{{"background/transition.go", "!awaited && (!decisive || now.Class == Executed)", "!awaited && (!decisive || true)"}},
+		Edits:    []Edit{{"background/transition.go", "decisive := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable", "decisive := false"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestALateAnswerThatPaidIsRecordedThoughNobodyAwaitsIt"},
 	},
 	{

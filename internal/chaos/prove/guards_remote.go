@@ -45,7 +45,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "what a worker pays after its lease is recorded",
-		Edits:    []Edit{{"background/fetch.go", "; !late || held.Attempt == 0 {", "; !late || held.Attempt == 0 || true {"}},
+		Edits:    []Edit{{"background/fetch.go", "errors.Is(err, ErrConflict); !late {", "errors.Is(err, ErrConflict); !late || true {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestALateAckSettles"},
 	},
 	{
@@ -115,7 +115,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "a heartbeat makes no lease of money shorter",
-		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "THEN greatest(l.length_ms, $4) ELSE $4 END", "THEN $4 ELSE $4 END"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "THEN greatest(l.length_ms, $5) ELSE $5 END", "THEN $5 ELSE $5 END"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAHeartbeatDoesNotEndALeaseBeforeItsOrderMayNoLongerBeExecuted"},
 	},
 	{

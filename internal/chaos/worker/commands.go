@@ -86,12 +86,12 @@ type Reply struct {
 }
 
 // Operator is the actor of a worker's commands.
-const Operator = "operator:chaos"
+const Operator = "user:chaos"
 
 const (
 	tenant      = "chaos"
 	actor       = Operator
-	secondActor = "operator:second" // who runs plans that take two people
+	secondActor = "user:second" // who runs plans that take two people
 	reason      = "chaos"
 )
 

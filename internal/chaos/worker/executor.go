@@ -17,6 +17,7 @@ import (
 const (
 	IgnoresCancel = "stubborn" // its calls continue after their context has ended
 	Misreports    = "lies"     // it reports twice the sum that was moved
+	Renames       = "renames"  // as IgnoresCancel, and each attempt names another reference of the payment
 )
 
 // misbehavingExecutor is an executor that misbehaves as the request asks.
@@ -31,13 +32,16 @@ func (o misbehavingExecutor) Execute(ctx context.Context, c escrow.Call) escrow.
 	if err := json.Unmarshal(c.Request, &request); err != nil {
 		return escrow.Answer{Class: escrow.NotExecuted, Type: "request.unreadable", Message: err.Error()}
 	}
-	if request.Payload.Executor == IgnoresCancel {
+	if request.Payload.Executor == IgnoresCancel || request.Payload.Executor == Renames {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx = context.WithValue(ctx, attemptKey{}, fmt.Sprintf("%s.%d", c.Run, c.Attempt))
 	a := o.Panicking.Execute(ctx, c)
 	if request.Payload.Executor == Misreports {
 		a.Moved *= 2
+	}
+	if request.Payload.Executor == Renames && a.Reference != "" {
+		a.Reference += fmt.Sprintf("-%d", c.Attempt)
 	}
 	return a
 }

@@ -18,10 +18,13 @@ func recordedBefore(tr background.Transition, s *journal.Snapshot, runs *caseRun
 }
 
 // addsToRecord reports whether an answer or finding that contradicts nothing adds something to what is on record
-// under the operation key: a higher sum, or that a call which was outstanding has come back.
+// under the operation key: a higher sum, that a call which was outstanding has come back, or a finding about a purged letter.
 func addsToRecord(tr *background.Transition, s *journal.Snapshot, recorded binding.Payment) bool {
 	if tr.Result.Class == escrow.Executed && tr.Result.Moved > recorded.Paid {
 		return true
+	}
+	if tr.Subtype == receipts.Reconciled {
+		return s.Run.Letter == background.LetterPurged // a finding is repeated safely where no list shows the letter any more
 	}
 	return tr.Subtype == receipts.AnsweredLate && (s.Run.Class != escrow.Executed || s.Run.IsOutstanding(tr.Run.Attempt))
 }
