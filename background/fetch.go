@@ -3,7 +3,6 @@ package background
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -30,9 +29,6 @@ type Fetcher struct {
 
 // ErrNotHolder: the lease is held by another worker, or of another attempt, than the caller says.
 var ErrNotHolder = errors.New("background: another worker holds the lease")
-
-// ErrOtherPrincipal: another principal fetched the run.
-var ErrOtherPrincipal = fmt.Errorf("%w: another principal fetched it", ErrNotHolder)
 
 // ErrNoRemoteRuns: the manager was configured without LeaseStore.
 var ErrNoRemoteRuns = errors.New("background: no remote runs are configured")
@@ -163,6 +159,7 @@ type Ended struct {
 //
 //   - ErrNotFound: the tenant has no such run that is leased, as after the end of its lease
 //   - ErrNotHolder: the lease is another worker's or of another attempt
+//   - lease.ErrOtherPrincipal: another principal fetched the run
 //   - ErrConflict: the attempt ended meanwhile; the run is as it is now
 //
 // Of a run that moves money, held must name the attempt. What is answered for one that has ended is
@@ -189,7 +186,7 @@ func (f *Fetcher) HandBack(ctx context.Context, held lease.Held, why *Failure) (
 // endOrRecordLate ends a leased attempt. If it has ended, it records what is known late.
 func (f *Fetcher) endOrRecordLate(ctx context.Context, held lease.Held, res Result, decide func(Run, time.Time) ending) (Ended, error) {
 	ended, err := f.end(ctx, held, decide)
-	if errors.Is(err, ErrOtherPrincipal) {
+	if errors.Is(err, lease.ErrOtherPrincipal) {
 		return ended, err
 	}
 	if late := errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotHolder) || errors.Is(err, ErrConflict); !late {
@@ -261,7 +258,7 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 		}
 	}
 	if !by.BelongsTo(held.Actor) {
-		return Ended{Run: run}, ErrOtherPrincipal
+		return Ended{Run: run}, lease.ErrOtherPrincipal
 	}
 	if !isHeldBy(held, run, by) || held.Attempt == 0 && run.MovesMoney() {
 		return Ended{Run: run}, ErrNotHolder

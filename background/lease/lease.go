@@ -7,6 +7,7 @@
 package lease
 
 import (
+	"errors"
 	"time"
 
 	"github.com/recourse-dev/recourse/receipts"
@@ -67,6 +68,9 @@ type Held struct {
 func (l *Lease) BelongsTo(principal string) bool {
 	return l.Principal == "" || l.Principal == principal
 }
+
+// ErrOtherPrincipal: another principal fetched the run, and only it answers.
+var ErrOtherPrincipal = errors.New("lease: another principal fetched the run")
 
 // Unnamed is the name in receipts of a worker that gave none.
 const Unnamed = "unnamed"

@@ -46,13 +46,6 @@ func submits(words, executor string) func(*fixture, *workerProcess) {
 	return func(s *fixture, h *workerProcess) { s.submit(h, adjudication(1, words, executor)) }
 }
 
-// returnPayment says that the payment came back. It is in doubt whether that was recorded, until the killed worker's
-// successor has.
-func returnPayment(s *fixture, h *workerProcess) {
-	s.accepted.beginReturn(transaction{"chaos", "txr_1"})
-	s.command(h, worker.Return, "")
-}
-
 // submitNamed submits in a caller's transaction, where a new escrow is written first, by a
 // statement of its own.
 func submitNamed(s *fixture, h *workerProcess) {

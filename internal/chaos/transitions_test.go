@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -267,4 +268,11 @@ func paid(s *fixture) {
 	s.submit(h, adjudication(1, "ok", ""))
 	s.awaitNoneLive()
 	s.terminate(h)
+}
+
+// returnPayment says that the payment came back. It is in doubt whether that was recorded, until the killed worker's
+// successor has.
+func returnPayment(s *fixture, h *workerProcess) {
+	s.accepted.beginReturn(transaction{"chaos", "txr_1"})
+	s.command(h, worker.Return, "")
 }

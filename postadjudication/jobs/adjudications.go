@@ -198,8 +198,8 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 	}
 	reason := ""
 	switch {
-	case errors.Is(err, background.ErrOtherPrincipal):
-		return Status{}, j.refuseOtherPrincipal(ctx, snap.Run.ID)
+	case errors.Is(err, lease.ErrOtherPrincipal):
+		return Status{}, j.s.refuseOtherPrincipal(ctx, snap.Run.ID, j.actor)
 	case errors.Is(err, background.ErrNotHolder):
 		reason = "another worker holds it, or another attempt of it runs"
 	case errors.Is(err, background.ErrNotFound), errors.Is(err, background.ErrConflict):
@@ -243,7 +243,7 @@ func (j adjudications) answeredAttempt(ctx context.Context, r *background.Run, a
 		return meant[0], nil
 	case 0:
 		if others {
-			return 0, j.refuseOtherPrincipal(ctx, r.ID)
+			return 0, j.s.refuseOtherPrincipal(ctx, r.ID, j.actor)
 		}
 		return 0, &ConflictError{Status: statusOf(*r), Reason: "no attempt of it was this worker's"}
 	}

@@ -222,8 +222,8 @@ func ended(after background.Ended) Status {
 
 // refuseOtherPrincipal returns the refusal of an answer by another principal than the one that fetched the run, and
 // records it.
-func (j Jobs) refuseOtherPrincipal(ctx context.Context, run background.RunID) error {
-	return j.s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "answer", Run: run, Actor: j.actor},
+func (s *Store) refuseOtherPrincipal(ctx context.Context, run background.RunID, actor string) error {
+	return s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "answer", Run: run, Actor: actor},
 		&refusal.RefusedError{Gate: refusal.GateNotTheHolder, Run: run})
 }
 
@@ -232,8 +232,8 @@ func (j Jobs) refuseOtherPrincipal(ctx context.Context, run background.RunID) er
 func (j Jobs) answerError(ctx context.Context, id string, run background.RunID, cause error) error {
 	reason := ""
 	switch {
-	case errors.Is(cause, background.ErrOtherPrincipal):
-		return j.refuseOtherPrincipal(ctx, run)
+	case errors.Is(cause, lease.ErrOtherPrincipal):
+		return j.s.refuseOtherPrincipal(ctx, run, j.actor)
 	case errors.Is(cause, background.ErrNotHolder):
 		reason = "another worker holds it, or another attempt of it runs"
 	case errors.Is(cause, background.ErrNotFound), errors.Is(cause, background.ErrConflict):
