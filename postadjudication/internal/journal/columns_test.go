@@ -79,7 +79,7 @@ func TestParametersAreNumberedAndTyped(t *testing.T) {
 		last int
 	}{
 		"wide open": {wideOpenSQL, 45}, "narrow open": {narrowOpenSQL, 35}, "wide transition": {wideTransitionSQL, 78}, "narrow transition": {narrowTransitionSQL, 40},
-		"lease claim": {leaseClaimSQL, 43}, "lease end": {leaseEndSQL, 41},
+		"lease claim": {leaseClaimSQL, 44}, "lease end": {leaseEndSQL, 41},
 	} {
 		used := map[string]bool{}
 		for _, n := range numbers.FindAllString(statement.text, -1) {
