@@ -246,7 +246,7 @@ func TestCancellingAHeldAdjudicationAsks(t *testing.T) {
 	f := newFixture(t)
 	f.StartWorkers()
 	ctx := context.Background()
-	worker := f.As("acme", "service:worker").Jobs
+	worker := &fixture{f.Rig, f.As("acme", "service:worker").Jobs, t}
 	for n, c := range []struct {
 		answer func(jobs.Status, order) error
 		state  background.State
@@ -264,7 +264,7 @@ func TestCancellingAHeldAdjudicationAsks(t *testing.T) {
 		}, background.DeadLettered, 0},
 	} {
 		s, job := f.submitRemote(n)
-		o := f.mustFetchOrder("w1")
+		o := worker.mustFetchOrder("w1")
 		_, err := f.Cancel(ctx, job.ID, "the parties agreed")
 		var conflict *jobs.ConflictError
 		if !errors.As(err, &conflict) || !conflict.Status.CancelRequested {
