@@ -334,12 +334,18 @@ func checkRetention(t *testing.T, o *operator, archive string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := later.Prune(context.Background())
+	prune := func() (got retention.Report, err error) { // the server's own first round may be on
+		for !got.Ran && err == nil && t.Context().Err() == nil {
+			got, err = later.Prune(context.Background())
+		}
+		return got, err
+	}
+	got, err := prune()
 	if err != nil || got.Announced != 1 || got.Pruned != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	passed += 8 * 24 * time.Hour
-	if got, err = later.Prune(context.Background()); err != nil || got.Pruned != 1 {
+	if got, err = prune(); err != nil || got.Pruned != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := later.Close(); err != nil {
