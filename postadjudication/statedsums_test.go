@@ -2,6 +2,7 @@ package postadjudication_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -92,8 +94,12 @@ func TestAFindingCorrectsWhatASettledRunPaid(t *testing.T) {
 	s := r.StartWorkers().MustSubmit(a)
 	r.WaitState(s.Run, background.Succeeded)
 	found := casework.Finding{Class: escrow.Executed, Moved: 1300, Reference: "statement 7", Reason: "the bank shows two payments"}
-	for range 2 {
-		_, _ = r.Reconcile(context.Background(), "acme", s.Run, found) // the second is refused
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, found); err != nil {
+		t.Fatal(err)
+	}
+	var refused *refusal.RefusedError
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, found); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
+		t.Errorf("what is on record already: %v", err)
 	}
 	c := r.CaseOf(a)
 	if c.Progression != settlement.Settled || c.Released != 1300 || c.Excess != 300 || len(r.Payloads(s, receipts.Reconciled)) != 1 {
