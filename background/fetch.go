@@ -27,7 +27,7 @@ type Fetcher struct {
 	leases *leaseReaper
 }
 
-// ErrNotHolder: the lease is held by another worker, or of another attempt, than the caller says.
+// ErrNotHolder: the lease is another principal's or worker's, or of another attempt, than the caller says.
 var ErrNotHolder = errors.New("background: another worker holds the lease")
 
 // ErrNoRemoteRuns: the manager was configured without LeaseStore.
@@ -158,13 +158,12 @@ type Ended struct {
 // outcome is committed when Finish returns without an error. Errors:
 //
 //   - ErrNotFound: the tenant has no such run that is leased, as after the end of its lease
-//   - ErrNotHolder: the lease is another worker's or of another attempt
-//   - lease.ErrOtherPrincipal: another principal fetched the run
+//   - ErrNotHolder: the lease is another principal's or worker's, or of another attempt
 //   - ErrConflict: the attempt ended meanwhile; the run is as it is now
 //
 // Of a run that moves money, held must name the attempt. What is answered for one that has ended is
 // recorded as a late answer, unless it adds nothing, and the error is ErrConflict: a payment is a fact
-// whenever it is told.
+// whenever it is told. The caller has checked that held.Actor made that attempt.
 //
 // After any other error it is not known whether the outcome is recorded; Finish may be repeated.
 func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Ended, error) {
@@ -186,9 +185,6 @@ func (f *Fetcher) HandBack(ctx context.Context, held lease.Held, why *Failure) (
 // endOrRecordLate ends a leased attempt. If it has ended, it records what is known late.
 func (f *Fetcher) endOrRecordLate(ctx context.Context, held lease.Held, res Result, decide func(Run, time.Time) ending) (Ended, error) {
 	ended, err := f.end(ctx, held, decide)
-	if errors.Is(err, lease.ErrOtherPrincipal) {
-		return ended, err
-	}
 	if late := errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotHolder) || errors.Is(err, ErrConflict); !late {
 		return ended, err
 	}
@@ -251,14 +247,11 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 		return Ended{}, ErrNoRemoteRuns
 	}
 	run, by, known := f.leases.claimedHere(held.Run)
-	if !known || run.Tenant != held.Tenant || !by.BelongsTo(held.Actor) || !isHeldBy(held, run, by) { // it may have been given to another since
+	if !known || run.Tenant != held.Tenant || !isHeldBy(held, run, by) { // it may have been given to another since
 		var err error
 		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
 			return Ended{Run: run}, err
 		}
-	}
-	if !by.BelongsTo(held.Actor) {
-		return Ended{Run: run}, lease.ErrOtherPrincipal
 	}
 	if !isHeldBy(held, run, by) || held.Attempt == 0 && run.MovesMoney() {
 		return Ended{Run: run}, ErrNotHolder
@@ -272,9 +265,9 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 	})
 }
 
-// isHeldBy reports whether a lease is the one that a worker names.
+// isHeldBy reports whether a lease is the one that a worker names, and its principal's.
 func isHeldBy(held lease.Held, run Run, by lease.Lease) bool {
-	return (held.Worker == "" || by.Worker == "" || held.Worker == by.Worker) && (held.Attempt == 0 || held.Attempt == attemptNumberForWorker(run, by))
+	return by.BelongsTo(held.Actor) && (held.Worker == "" || by.Worker == "" || held.Worker == by.Worker) && (held.Attempt == 0 || held.Attempt == attemptNumberForWorker(run, by))
 }
 
 // attemptNumberForWorker returns the number of the attempt that the worker of a lease was given. Of runs that

@@ -178,7 +178,7 @@ func TestConcurrentFetchesGetDifferentRuns(t *testing.T) {
 	}
 }
 
-// Only the worker that holds a lease answers for it. A call that names none is the holder's.
+// Only the principal and the worker that hold a lease answer for it. A call that names no worker is any one's of the principal.
 func TestALeaseBelongsToItsWorker(t *testing.T) {
 	t.Parallel()
 	h, f := newRemoteFixture(t)
@@ -186,8 +186,9 @@ func TestALeaseBelongsToItsWorker(t *testing.T) {
 	r := h.remote()
 	h.fetch(f, wantMail(1), r)
 	for name, held := range map[string]lease.Held{
-		"another worker":  heldBy("worker-b", r),
-		"another attempt": {Run: r.ID, Tenant: "acme", Worker: workerA, Attempt: 2},
+		"another worker":    heldBy("worker-b", r),
+		"another principal": {Run: r.ID, Tenant: "acme", Worker: workerA, Actor: "service:other"},
+		"another attempt":   {Run: r.ID, Tenant: "acme", Worker: workerA, Attempt: 2},
 	} {
 		for _, by := range []*background.Fetcher{f, other} {
 			if _, err := by.Finish(t.Context(), held, paid); !errors.Is(err, background.ErrNotHolder) {
@@ -203,6 +204,9 @@ func TestALeaseBelongsToItsWorker(t *testing.T) {
 	}
 	if extended, err := other.Extend(t.Context(), []lease.Held{heldBy("worker-b", r)}, 0); err != nil || len(extended) != 0 {
 		t.Errorf("another worker's heartbeat: %v, %v", extended, err)
+	}
+	if extended, err := other.Extend(t.Context(), []lease.Held{{Run: r.ID, Tenant: "acme", Worker: workerA, Actor: "service:other"}}, 0); err != nil || len(extended) != 0 {
+		t.Errorf("another principal's heartbeat: %v, %v", extended, err)
 	}
 	if after, err := other.Finish(t.Context(), lease.Held{Run: r.ID, Tenant: "acme", Attempt: 1}, paid); err != nil || after.State != background.Succeeded {
 		t.Errorf("%+v, %v", after, err)

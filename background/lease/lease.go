@@ -7,7 +7,6 @@
 package lease
 
 import (
-	"errors"
 	"time"
 
 	"github.com/recourse-dev/recourse/receipts"
@@ -18,7 +17,7 @@ type Lease struct {
 	Run       receipts.RunID
 	Tenant    string
 	Worker    string        // the name that the worker gave itself; empty when it gave none
-	Principal string        // who fetched the run: no other principal answers for it; empty in leases of versions before
+	Principal string        // who fetched the run: no other principal answers for it; Want.Actor
 	Attempt   int           // the attempt
 	At        time.Time     // when the run was claimed
 	Length    time.Duration // the lease ends when its worker sends no heartbeat for so long
@@ -66,11 +65,8 @@ type Held struct {
 
 // BelongsTo reports whether a principal may answer for the lease, and extend it.
 func (l *Lease) BelongsTo(principal string) bool {
-	return l.Principal == "" || l.Principal == principal
+	return l.Principal == principal
 }
-
-// ErrOtherPrincipal: another principal fetched the run, and only it answers.
-var ErrOtherPrincipal = errors.New("lease: another principal fetched the run")
 
 // Unnamed is the name in receipts of a worker that gave none.
 const Unnamed = "unnamed"

@@ -77,7 +77,13 @@ func newFixture(t *testing.T, change ...func(*postadjudication.Config)) *fixture
 
 func (f *fixture) key(tenant string, roles ...access.Role) string {
 	f.Helper()
-	token, _, err := f.service.As(tenant, "test").Keys.Create(context.Background(), postadjudication.NewKey{Principal: "service:" + string(roles[0]), Roles: roles, Reason: "test"})
+	return f.keyOf(tenant, "service:"+string(roles[0]), roles...)
+}
+
+// keyOf makes a key of a principal.
+func (f *fixture) keyOf(tenant, principal string, roles ...access.Role) string {
+	f.Helper()
+	token, _, err := f.service.As(tenant, "test").Keys.Create(context.Background(), postadjudication.NewKey{Principal: principal, Roles: roles, Reason: "test"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -265,5 +271,35 @@ func TestATenantKeepsItsJobsToItself(t *testing.T) {
 	}
 	if want := []string{"service:operator", "service:submitter", "service:worker"}; rows.Err() != nil || !slices.Equal(actors, want) {
 		t.Errorf("%v, %v", actors, rows.Err())
+	}
+}
+
+// A lease belongs to the principal of the key that fetched it, and each key of that principal may answer. The answers of
+// another principal are refused by a rule, and are on record.
+func TestALeaseBelongsToThePrincipalOfItsKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	shop, first, second := f.key("acme", access.Submitter), f.keyOf("acme", "service:mailer", access.Worker), f.keyOf("acme", "service:mailer", access.Worker)
+	other := f.keyOf("acme", "user:other", access.Worker)
+	_, made := f.ask(shop, "POST", "/ojs/v1/jobs", `{"type":"a.b","args":[]}`)
+	id := made.Job.ID
+	if status, _ := f.ask(first, "POST", "/ojs/v1/workers/fetch", `{"queues":["default"],"worker_id":"w1"}`); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	for _, q := range [][2]string{
+		{"ack", `{"job_id":"` + id + `"}`}, {"ack", `{"job_id":"` + id + `","worker_id":"w1"}`},
+		{"nack", `{"job_id":"` + id + `","error":{"code":"x_not_executed","message":"no"}}`}, {"nack", `{"job_id":"` + id + `","requeue":true,"error":{}}`},
+		{"heartbeat", `{"active_jobs":["` + id + `"],"worker_id":"w1"}`},
+	} {
+		if status, refused := f.ask(other, "POST", "/ojs/v1/workers/"+q[0], q[1]); status != http.StatusConflict || refused.Error.Code != "conflict" || refused.Error.Details["rule"] != "not_the_holder" {
+			t.Errorf("%s %s: %d %+v", q[0], q[1], status, refused)
+		}
+	}
+	var recorded int
+	if err := f.db.QueryRow(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'refused' AND actor = 'user:other' AND body LIKE '%not_the_holder%'`).Scan(&recorded); err != nil || recorded != 4 {
+		t.Errorf("%d receipts, %v", recorded, err)
+	}
+	if status, got := f.ask(second, "POST", "/ojs/v1/workers/ack", `{"job_id":"`+id+`"}`); status != http.StatusOK {
+		t.Errorf("%d %+v", status, got)
 	}
 }

@@ -187,10 +187,10 @@ func failureOf(why background.Failure, retryable bool, end background.EndOrder) 
 
 // answer ends the attempt of an adjudication that a worker answers, or records what it says
 // too late.
-func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answer, end endAttempt) (Status, error) {
-	attempt, err := j.answeredAttempt(ctx, &snap.Run, a)
+func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answer, asked string, end endAttempt) (Status, error) {
+	attempt, err := j.answeredAttempt(ctx, snap, a)
 	if err != nil {
-		return Status{}, err
+		return Status{}, recordRefusal(ctx, j.Jobs, asked, snap.Run.ID, err)
 	}
 	after, err := end(j.s.applier.Fetcher, &snap.Run, lease.Held{Run: snap.Run.ID, Tenant: j.tenant, Worker: a.Worker, Attempt: attempt, Actor: j.actor})
 	if err == nil {
@@ -198,8 +198,6 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 	}
 	reason := ""
 	switch {
-	case errors.Is(err, lease.ErrOtherPrincipal):
-		return Status{}, j.s.refuseOtherPrincipal(ctx, snap.Run.ID, j.actor)
 	case errors.Is(err, background.ErrNotHolder):
 		reason = "another worker holds it, or another attempt of it runs"
 	case errors.Is(err, background.ErrNotFound), errors.Is(err, background.ErrConflict):
@@ -217,7 +215,8 @@ func (j adjudications) answer(ctx context.Context, snap journal.Snapshot, a Answ
 // answeredAttempt returns the number of the attempt that a worker answers. One that it does not name is
 // known only where no other can be meant: the run had one, or the worker one of them. An attempt is its
 // principal's: no other one's answer counts, also after its end.
-func (j adjudications) answeredAttempt(ctx context.Context, r *background.Run, a Answer) (int, error) {
+func (j adjudications) answeredAttempt(ctx context.Context, snap journal.Snapshot, a Answer) (int, error) {
+	r := &snap.Run
 	// Not by the lease: it may end before the answer is recorded, and then nothing else says whose it was.
 	started, err := j.s.journal.Receipts.OfCase(ctx, j.tenant, r.Case, receipts.AttemptStarted)
 	if err != nil {
@@ -243,7 +242,7 @@ func (j adjudications) answeredAttempt(ctx context.Context, r *background.Run, a
 		return meant[0], nil
 	case 0:
 		if others {
-			return 0, j.s.refuseOtherPrincipal(ctx, r.ID, j.actor)
+			return 0, casework.RefusedBy(refusal.GateNotTheHolder, snap)
 		}
 		return 0, &ConflictError{Status: statusOf(*r), Reason: "no attempt of it was this worker's"}
 	}

@@ -48,7 +48,7 @@ func TestTheAuditFindsALeaseThatWasChanged(t *testing.T) {
 	f.mustFetchOrder("w1")
 	f.submitRemote(2)
 	f.mustFetchOrder("") // without a name
-	for _, harm := range []string{`worker = 'mallory'`, `worker = ''`, `at = at + interval '1 hour'`} {
+	for _, harm := range []string{`worker = 'mallory'`, `worker = ''`, `principal = 'user:other'`, `at = at + interval '1 hour'`} {
 		testkit.Tamper(t, f.DB, `CREATE TABLE kept AS TABLE recourse.leases`, `UPDATE recourse.leases SET `+harm+` WHERE run_id = '`+named.ID+`'`)
 		if found, err := f.Audit(ctx); err != nil || len(found.Breaks) != 1 || !strings.Contains(found.Breaks[0].What, "is leased to") {
 			t.Errorf("%s: the audit found %+v, %v", harm, found.Breaks, err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -49,7 +50,7 @@ type Fetched struct {
 //
 // Errors: *refusal.FieldError for invalid input.
 func (j Jobs) Fetch(ctx context.Context, f Fetch) ([]Fetched, error) {
-	if err := f.validate(); err != nil {
+	if err := errors.Join(f.validate(), validate.Identifier("actor", j.actor, 128)); err != nil {
 		return nil, err
 	}
 	claimed, err := j.s.applier.Fetcher.Fetch(ctx, lease.Want{
@@ -110,22 +111,24 @@ func checkWorker(name string) error {
 // Answer is what a worker says of a job that it holds.
 type Answer struct {
 	ID      string
-	Worker  string // empty: whoever holds it
+	Worker  string // empty: any worker of the actor that fetched it
 	Attempt int    // as fetched; 0: any. An adjudication needs it where several can be meant
 }
 
 // Ack records that a job was done, with what the worker returns, as JSON of at most
-// background.MaxOutput bytes. The job has succeeded when Ack returns. Of an adjudication the output has to
-// say what was paid: {"moved":{"minor","currency"},"reference"}; anything else changes nothing.
+// background.MaxOutput bytes. The job has succeeded when Ack returns. Only the actor that fetched it answers. Of an
+// adjudication the output has to say what was paid: {"moved":{"minor","currency"},"reference"}; anything else
+// changes nothing.
 //
-// Errors: refusal.ErrNotFound; *ConflictError if the job is not held, or is held by another worker;
+// Errors: refusal.ErrNotFound; *ConflictError if the job is not held, or is held by another worker of the actor;
+// *refusal.RefusedError with refusal.GateNotTheHolder, of which the case has a receipt, if another actor fetched it;
 // *refusal.FieldError. After any other error it is unknown whether the answer is recorded. What is
 // answered for an adjudication after its lease is recorded as late, and is a *ConflictError all the same.
 func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status, error) {
 	if len(output) > background.MaxOutput || len(output) > 0 && !json.Valid(output) {
 		return Status{}, &refusal.FieldError{Field: "result", Problem: fmt.Sprintf("must be JSON of at most %d bytes", background.MaxOutput)}
 	}
-	return j.answer(ctx, a, func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+	return j.answer(ctx, a, "ack", func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		res := background.Result{Class: background.Executed, Output: output}
 		if adjudication != nil {
 			var err error
@@ -142,7 +145,7 @@ func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status
 // executed: by a code that begins with x_not_executed, or by outcome_class not_executed in its details.
 // Errors are those of Ack.
 func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retryable bool, end background.EndOrder) (Status, error) {
-	return j.answer(ctx, a, func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+	return j.answer(ctx, a, "nack", func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		if adjudication != nil {
 			return f.Finish(ctx, held, failureOf(why, retryable, end))
 		}
@@ -154,7 +157,7 @@ func (j Jobs) Nack(ctx context.Context, a Answer, why background.Failure, retrya
 // not count. An adjudication counts as handed back only if why states that it was not executed, as with
 // Nack. Errors are those of Ack.
 func (j Jobs) HandBack(ctx context.Context, a Answer, why background.Failure) (Status, error) {
-	return j.answer(ctx, a, func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+	return j.answer(ctx, a, "hand-back", func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		if adjudication != nil && !statesNotExecuted(why) {
 			return f.Finish(ctx, held, failureOf(why, true, background.EndByPolicy))
 		}
@@ -168,8 +171,8 @@ func (j Jobs) HandBack(ctx context.Context, a Answer, why background.Failure) (S
 // endAttempt ends an attempt. The run is that of an adjudication; nil for any other job.
 type endAttempt func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error)
 
-// answer ends the lease of a job. The run of the job is cached: after a retry it is another one.
-func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, error) {
+// answer ends the lease of a job, as a worker asks for. The run of the job is cached: after a retry it is another one.
+func (j Jobs) answer(ctx context.Context, a Answer, asked string, end endAttempt) (Status, error) {
 	if err := checkWorker(a.Worker); err != nil {
 		return Status{}, err
 	}
@@ -178,7 +181,7 @@ func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, err
 	if !cached {
 		switch snap, err := j.adjudications().find(ctx, a.ID); {
 		case err == nil:
-			return j.adjudications().answer(ctx, snap, a, end)
+			return j.adjudications().answer(ctx, snap, a, asked, end)
 		case !errors.Is(err, refusal.ErrNotFound):
 			return Status{}, err
 		}
@@ -202,9 +205,9 @@ func (j Jobs) answer(ctx context.Context, a Answer, end endAttempt) (Status, err
 			if errors.Is(err, background.ErrNotFound) || errors.Is(err, background.ErrConflict) {
 				continue
 			}
-			return Status{}, j.answerError(ctx, a.ID, run, err)
+			return Status{}, j.answerError(ctx, a.ID, asked, err)
 		default:
-			return Status{}, j.answerError(ctx, a.ID, run, err)
+			return Status{}, j.answerError(ctx, a.ID, asked, err)
 		}
 	}
 }
@@ -220,20 +223,11 @@ func ended(after background.Ended) Status {
 	return out
 }
 
-// refuseOtherPrincipal returns the refusal of an answer by another principal than the one that fetched the run, and
-// records it.
-func (s *Store) refuseOtherPrincipal(ctx context.Context, run background.RunID, actor string) error {
-	return s.applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "answer", Run: run, Actor: actor},
-		&refusal.RefusedError{Gate: refusal.GateNotTheHolder, Run: run})
-}
-
-// answerError returns the error of an answer that came too late, or from another worker than the
+// answerError returns the error of an answer that came too late, or from another worker or principal than the
 // holder.
-func (j Jobs) answerError(ctx context.Context, id string, run background.RunID, cause error) error {
+func (j Jobs) answerError(ctx context.Context, id, asked string, cause error) error {
 	reason := ""
 	switch {
-	case errors.Is(cause, lease.ErrOtherPrincipal):
-		return j.s.refuseOtherPrincipal(ctx, run, j.actor)
 	case errors.Is(cause, background.ErrNotHolder):
 		reason = "another worker holds it, or another attempt of it runs"
 	case errors.Is(cause, background.ErrNotFound), errors.Is(cause, background.ErrConflict):
@@ -245,15 +239,20 @@ func (j Jobs) answerError(ctx context.Context, id string, run background.RunID, 
 	if err != nil {
 		return err
 	}
+	if err := refuseOthers(ctx, j, asked, snap.Run.ID); err != nil {
+		return err
+	}
 	return &ConflictError{Status: statusOf(snap.Run), Reason: reason}
 }
 
 // Heartbeat extends the leases of jobs that a worker holds by their length from now on, or by another
 // one unless it is 0, casework.MaxLease at most. It returns the ids of those that it extended; their leases are
-// committed. A job that the worker does not hold is left out.
+// committed. A job that the worker does not hold is left out. Of one that another actor fetched, the case gets a
+// receipt.
 //
-// Errors: *refusal.FieldError for invalid input. After any other error some leases may be extended: repeat the
-// heartbeat.
+// Errors: *refusal.FieldError for invalid input; *refusal.RefusedError with refusal.GateNotTheHolder if the heartbeat
+// extends nothing, and another actor fetched one of the jobs. After any other error some leases may be extended: repeat
+// the heartbeat.
 func (j Jobs) Heartbeat(ctx context.Context, worker string, ids []string, visibility time.Duration) ([]string, error) {
 	if err := errors.Join(checkWorker(worker), checkVisibility(visibility)); err != nil {
 		return nil, err
@@ -275,7 +274,15 @@ func (j Jobs) Heartbeat(ctx context.Context, worker string, ids []string, visibi
 		return nil, err
 	}
 	more, err := j.extend(ctx, worker, left, visibility, runs)
-	return append(extended, more...), err
+	if extended = append(extended, more...); err != nil {
+		return extended, err
+	}
+	maps.DeleteFunc(runs, func(id string, _ background.RunID) bool { return slices.Contains(more, id) })
+	err = refuseOthers(ctx, j, "heartbeat", slices.Collect(maps.Values(runs))...)
+	if len(extended) > 0 && errors.As(err, new(*refusal.RefusedError)) {
+		err = nil // its own leases are extended
+	}
+	return extended, err
 }
 
 // extend extends the leases of jobs that are held as their given runs.

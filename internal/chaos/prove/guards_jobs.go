@@ -4,13 +4,13 @@ package prove
 var jobGuards = []Guard{
 	{
 		Name:     "a lease is its worker's",
-		Edits:    []Edit{{"background/fetch.go", "	return (held.Worker == \"\" || by.Worker == \"\" ||", "	return (true || held.Worker == \"\" || by.Worker == \"\" ||"}},
+		Edits:    []Edit{{"background/fetch.go", "(held.Worker == \"\" || by.Worker == \"\" ||", "(true || held.Worker == \"\" || by.Worker == \"\" ||"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestOnlyTheHolderAnswersForAJob"},
 	},
 	{
 		Name:     "a remembered lease is no reason to refuse the holder",
-		Edits:    []Edit{{"background/fetch.go", "run.Tenant != held.Tenant || !by.BelongsTo(held.Actor) || !isHeldBy(held, run, by) {", "run.Tenant != held.Tenant {"}},
-		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheHolderAnswersAtAServerThatGaveTheJobToAnotherBefore"},
+		Edits:    []Edit{{"background/fetch.go", "run.Tenant != held.Tenant || !isHeldBy(held, run, by) {", "run.Tenant != held.Tenant {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheHolderAnswersAfterALeaseThatEnded"},
 	},
 	{
 		Name:     "an attempt ends while its operation key is recognised",

@@ -5,8 +5,8 @@ package prove
 var remoteGuards = []Guard{
 	{
 		Name:     "no other principal ends a lease",
-		Edits:    []Edit{{"background/lease/lease.go", `return l.Principal == "" || l.Principal == principal`, "return true"}},
-		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoJob"},
+		Edits:    []Edit{{"background/lease/lease.go", "return l.Principal == principal", "return true"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoLease"},
 	},
 	{
 		Name:     "no other principal answers for an attempt of an adjudication",
@@ -15,8 +15,38 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "no other principal extends a lease",
-		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", " AND l.principal IN ('', h.principal)", ""}},
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "AND ` + leasePrincipal + ` = h.principal`", "AND ` + leasePrincipal + ` || h.principal <> ''`"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoLease"},
+	},
+	{
+		Name:     "an answer of another principal is on record",
+		Edits:    []Edit{{"postadjudication/jobs/workers.go", "refuseOthers(ctx, j, asked, snap.Run.ID)", "refuseOthers(ctx, j, asked)"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoLease"},
+	},
+	{
+		Name:     "a heartbeat of another principal is on record",
+		Edits:    []Edit{{"postadjudication/jobs/workers.go", "\"heartbeat\", slices.Collect(maps.Values(runs))...)", "\"heartbeat\")"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoLease"},
+	},
+	{
+		Name:     "the key of a fetch is its principal's",
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "AND $3 = ` + leasePrincipal + ` AND", "AND $3 || ` + leasePrincipal + ` <> '' AND"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheKeyOfAFetchIsThatOfItsPrincipal"},
+	},
+	{
+		Name:     "a fetch names its principal",
+		Edits:    []Edit{{"postadjudication/jobs/workers.go", "errors.Join(f.validate(), validate.Identifier(\"actor\", j.actor, 128))", "f.validate()"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAFetchNamesItsPrincipal"},
+	},
+	{
+		Name:     "a lease without a principal is that of its receipt",
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "ORDER BY e.seq DESC LIMIT 1), '') END`", "ORDER BY e.seq DESC LIMIT 0), '') END`"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestALeaseWithoutAPrincipalIsThatOfItsReceipt"},
+	},
+	{
+		Name:     "the principal of a lease is compared with its receipt",
+		Edits:    []Edit{{"postadjudication/internal/trail/mismatches.go", " AND l.principal IN ('', e.actor)", ""}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheAuditFindsALeaseThatWasChanged"},
 	},
 	{
 		Name:     "no door forks an adjudication of remote workers to another payer",

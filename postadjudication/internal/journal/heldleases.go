@@ -74,9 +74,13 @@ func (j *Journal) flushLeaseEnds(changes []*chainedChange) []pg.Outcome[result] 
 // heldLeases are the leases that have not ended, of those that workers say they hold.
 const heldLeases = `
 FROM recourse.leases l JOIN unnest($1::uuid[],$2::text[],$3::text[],$4::text[]) AS h(run,tenant,worker,principal) ON h.run = l.run_id
-WHERE l.tenant = h.tenant AND l.ended = '' AND (h.worker = '' OR l.worker = '' OR l.worker = h.worker) AND l.principal IN ('', h.principal)`
+WHERE l.tenant = h.tenant AND l.ended = '' AND (h.worker = '' OR l.worker = '' OR l.worker = h.worker) AND ` + leasePrincipal + ` = h.principal`
 
-const leaseColumns = `l.run_id, l.tenant, l.worker, l.attempt, l.at, l.length_ms, l.limit_ms, l.version, l.ended, l.principal`
+// leasePrincipal is whose a lease is. A process of the version before wrote it in the receipt of the attempt only.
+const leasePrincipal = `CASE WHEN l.principal <> '' THEN l.principal ELSE coalesce((SELECT e.actor FROM recourse.receipts e JOIN recourse.runs x ON x.case_id = e.case_id AND x.id = e.run_id
+  WHERE x.id = l.run_id AND e.subtype = 'attempt-started' AND e.at = l.at ORDER BY e.seq DESC LIMIT 1), '') END`
+
+const leaseColumns = `l.run_id, l.tenant, l.worker, l.attempt, l.at, l.length_ms, l.limit_ms, l.version, l.ended, ` + leasePrincipal
 
 var (
 	findLeaseSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
@@ -91,6 +95,9 @@ FROM (SELECT l.run_id` + heldLeases + ` ORDER BY l.run_id FOR NO KEY UPDATE OF l
 WHERE l.run_id = k.run_id RETURNING ` + leaseColumns
 
 	heldLeasesSQL = `SELECT ` + leaseColumns + heldLeases
+
+	startedByOthersSQL = `SELECT r.id FROM recourse.runs r WHERE r.id = ANY ($1::uuid[]) AND r.tenant = $2 AND r.remote AND $3 <> (
+  SELECT e.actor FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype = 'attempt-started' ORDER BY e.seq DESC LIMIT 1)`
 
 	// endLeaseSQL marks a lease whose time limit is over whatever heartbeats came meanwhile: they don't move that.
 	endLeaseSQL = `UPDATE recourse.leases SET ended = CASE ended WHEN '' THEN $3 ELSE ended END WHERE run_id = $1 AND attempt = $4 AND (version = $2 OR $3 = '` + string(lease.OverLimit) + `')`
@@ -224,6 +231,30 @@ func heldColumns(held []lease.Held) []any {
 		c.Str(h.Actor)
 	}
 	return c.Args()
+}
+
+// StartedByOthers returns those of some runs whose newest attempt another principal started, whether its lease has
+// ended or not.
+func (l *LeaseStore) StartedByOthers(ctx context.Context, tenant, principal string, runs []background.RunID) (out []background.RunID, err error) {
+	ids := pg.NewTextColumns(1, len(runs))
+	for _, id := range runs {
+		ids.ID(id)
+	}
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := l.j.readDB.QueryContext(ctx, startedByOthersSQL, append(ids.Args(), tenant, principal)...)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		out = append(out, background.RunID(id))
+	}
+	return out, pg.Wrap(rows.Err())
 }
 
 // EndLease marks why a lease is over. See background.LeaseStore.

@@ -243,7 +243,7 @@ var (
 	fetchKeyLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))`
 
 	keyedLeasesSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + `, first.at` + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
-WHERE l.tenant = $1 AND l.fetch_key = $2 AND l.ended = '' AND r.state = 'running' ORDER BY r.id`
+WHERE l.tenant = $1 AND l.fetch_key = $2 AND $3 = ` + leasePrincipal + ` AND l.ended = '' AND r.state = 'running' ORDER BY r.id`
 )
 
 // givenBefore returns the runs that a fetch with the same key got and whose leases are still held. It
@@ -252,7 +252,7 @@ func (l *LeaseStore) givenBefore(ctx context.Context, tx *sql.Tx, want lease.Wan
 	if _, err := tx.ExecContext(ctx, fetchKeyLockSQL, want.Tenant, want.Key[:]); err != nil {
 		return nil, err
 	}
-	rows, err := tx.QueryContext(ctx, keyedLeasesSQL, want.Tenant, want.Key[:])
+	rows, err := tx.QueryContext(ctx, keyedLeasesSQL, want.Tenant, want.Key[:], want.Actor)
 	if err != nil {
 		return nil, err
 	}

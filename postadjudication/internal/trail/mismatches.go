@@ -77,7 +77,7 @@ SELECT r.case_id, r.id, 'run ' || r.id || ' is marked to be cancelled by ' || r.
 WHERE r.tenant = $1 AND r.cancel_requested AND ($2::uuid IS NULL OR r.case_id = $2)
   AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype IN ('cancel-requested', 'cancelled'))
 UNION ALL
-SELECT r.case_id, l.run_id, 'attempt ' || l.attempt || ' of run ' || l.run_id || ' is leased to ' || coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `') || ' since ' || l.at || ', and no receipt says so', NULL, NULL
+SELECT r.case_id, l.run_id, 'attempt ' || l.attempt || ' of run ' || l.run_id || ' is leased to ' || coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `') || coalesce(' of ' || nullif(l.principal, ''), '') || ' since ' || l.at || ', and no receipt says so', NULL, NULL
 FROM recourse.leases l JOIN recourse.runs r ON r.id = l.run_id AND r.tenant = l.tenant AND r.state = 'running' AND r.attempt_count = l.attempt
 WHERE l.tenant = $1 AND ($2::uuid IS NULL OR r.case_id = $2) AND NOT EXISTS (SELECT FROM recourse.receipts e WHERE e.case_id = r.case_id AND e.run_id = r.id AND e.subtype = 'attempt-started' AND e.at = l.at
   AND e.body::json -> 'payload' ->> 'attempt' = l.attempt::text AND e.body::json -> 'payload' ->> 'worker' = coalesce(nullif(l.worker, ''), '` + stored.UnnamedWorker + `') AND l.principal IN ('', e.actor))
