@@ -14,6 +14,11 @@ var remoteGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoEndedLease"},
 	},
 	{
+		Name:     "what the holder before paid is on record while another principal holds the order",
+		Edits:    []Edit{{"background/fetch.go", "errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotHolder) || errors.Is(err, ErrConflict); !late", "errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict); !late"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAPrincipalTellsThePaymentsOfItsOwnAttempts"},
+	},
+	{
 		Name:     "no other principal extends a lease",
 		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "AND ` + leasePrincipal + ` = h.principal`", "AND ` + leasePrincipal + ` || h.principal <> ''`"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoLease"},
