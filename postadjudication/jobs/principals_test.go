@@ -88,11 +88,11 @@ func TestAnotherPrincipalAnswersForNoLease(t *testing.T) {
 	for n, state := range []string{"held", "settled", "taken", "ended"} {
 		plain := f.mustEnqueue(attempts(3, retrypolicy.DeadLetter))
 		s, adjudication := f.submitRemote(n)
-		paid, late := int64(0), order{}
+		paid, fetched := int64(0), order{}
 		switch state {
 		case "held", "settled":
 			f.mustFetch(plain)
-			o := f.mustFetchOrder("w1")
+			fetched = f.mustFetchOrder("w1")
 			if state == "held" {
 				break
 			}
@@ -100,11 +100,11 @@ func TestAnotherPrincipalAnswersForNoLease(t *testing.T) {
 			if _, err := f.Ack(t.Context(), by(plain), nil); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.Ack(t.Context(), by(adjudication), f.pay(o)); err != nil {
+			if _, err := f.Ack(t.Context(), by(adjudication), f.pay(fetched)); err != nil {
 				t.Fatal(err)
 			}
 		case "taken":
-			late = shortly(f.as(before))
+			fetched = shortly(f.as(before))
 			for _, queue := range []string{mail, payouts} {
 				f.Wait("the holder has the job", func() bool {
 					got, err := f.Fetch(t.Context(), jobs.Fetch{Queues: []string{queue}, Count: 1, Worker: "w1"})
@@ -122,10 +122,19 @@ func TestAnotherPrincipalAnswersForNoLease(t *testing.T) {
 		f.wantNotTheHolder(other, plain)
 		f.wantNotTheHolder(other, adjudication)
 		f.wantPaid(s, paid)
+		if state == "held" {
+			if _, err := f.Ack(t.Context(), by(plain), nil); err != nil {
+				t.Error(err)
+			}
+			if _, err := f.Ack(t.Context(), by(adjudication), f.pay(fetched)); err != nil {
+				t.Error(err)
+			}
+			f.wantPaid(s, 1000)
+		}
 		if state == "taken" {
 			_, err := f.as(before).Heartbeat(t.Context(), "w1", []string{adjudication.ID}, 0)
 			wantGate(t, err, refusal.GateNotTheHolder)
-			_, err = f.as(before).Ack(t.Context(), by(adjudication), f.pay(late))
+			_, err = f.as(before).Ack(t.Context(), by(adjudication), f.pay(fetched))
 			wantConflict(t, err, background.Running)
 			if got := f.subtypes(adjudication); !slices.Contains(got, receipts.AnsweredLate) {
 				t.Errorf("what was paid by the principal that held the order before is not on record: %v", got)
