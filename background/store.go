@@ -130,9 +130,9 @@ type LeaseStore interface {
 	// the claims may be committed: then their leases end by themselves.
 	ClaimDue(ctx context.Context, at time.Time, want lease.Want, start func(Run) Transition) ([]Claimed, error)
 	// FindLease reads a running run with its lease. ErrNotFound when it is not of the tenant, or
-	// has no lease.
+	// has no lease. The lease names its principal, also one that a process of the version before wrote.
 	FindLease(ctx context.Context, tenant string, id RunID) (Run, lease.Lease, error)
-	// ExtendLeases raises the version of leases that a worker holds and whose end was not
+	// ExtendLeases raises the version of leases that a principal and its worker hold and whose end was not
 	// marked, sets their length unless it is 0, and returns them. The lease of a run that moves money
 	// gets no shorter: its worker may execute the order for as long as it was given. No other row is
 	// touched.

@@ -49,8 +49,8 @@ type Want struct {
 	Key    FetchKey      // zero: none
 }
 
-// FetchKey is the digest of what identifies a fetch. A fetch with the key of an earlier one gets the
-// leases that one got, as long as any of them is held, and nothing else; the LeaseStore may leave out runs
+// FetchKey is the digest of what identifies a fetch. A fetch with the key of an earlier one of the same actor
+// gets the leases that one got, as long as any of them is held, and nothing else; the LeaseStore may leave out runs
 // that must not be given twice.
 type FetchKey [32]byte
 

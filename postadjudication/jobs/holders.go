@@ -15,6 +15,9 @@ import (
 // refuseOthers returns a refusal by refusal.GateNotTheHolder if another actor started the newest attempt of one of
 // some runs, and records it in the case of each. The receipts of attempts say who, also after their leases.
 func refuseOthers(ctx context.Context, j Jobs, asked string, runs ...background.RunID) (refused error) {
+	if len(runs) == 0 {
+		return nil
+	}
 	others, err := j.s.journal.Leases.StartedByOthers(ctx, j.tenant, j.actor, runs)
 	if err != nil {
 		return err
