@@ -21,6 +21,7 @@ type clock struct {
 	wall      func() time.Time
 	simulated bool
 	origin    atomic.Pointer[time.Time] // time when the process began; nil before the first measurement
+	setBack   atomic.Pointer[time.Time] // ClockReading.SetBack of the last reading; nil before the first one
 	measuring singleflight.Group        // by MeasureClock
 
 	mu           sync.Mutex
@@ -46,6 +47,7 @@ func (c *clock) observe(sent time.Duration, read ClockReading) {
 		return
 	}
 	s := clockSample{sent: sent, received: monotonic(), wall: c.wall().Round(0), read: read}
+	c.setBack.Store(&read.SetBack) // before the time that was read may be taken
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.filter.observe(s)
@@ -81,6 +83,17 @@ func (c *clock) offset() *time.Duration {
 	defer c.mu.Unlock()
 	off := c.filter.offset
 	return &off
+}
+
+// atLeast returns the earliest time that the database's clock shows now, unless it was set back; zero before the
+// first measurement.
+func (c *clock) atLeast() time.Time {
+	if c.origin.Load() == nil {
+		return time.Time{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.filter.current.origin.Add(monotonic() - c.filter.current.maxError)
 }
 
 // err returns why nothing may be claimed by this clock, or nil.
@@ -129,6 +142,7 @@ func (c *clock) measure(ctx context.Context, store Store) error {
 			return err
 		}
 		fresh.observe(clockSample{sent: sent, received: monotonic(), wall: c.wall().Round(0), read: read})
+		c.setBack.Store(&read.SetBack)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,6 +166,14 @@ func (c *clock) due() bool {
 // microseconds.
 func (m *Manager) Now() time.Time { return m.now() }
 
+// ClockSetBack returns ClockReading.SetBack as it was last read; zero of a simulated clock.
+func (m *Manager) ClockSetBack() time.Time {
+	if at := m.clock.setBack.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
 // MaxClockOffset is how much the clock of a process may differ from the database's.
 const MaxClockOffset = time.Second
 
@@ -164,6 +186,10 @@ const (
 type ClockReading struct {
 	At     time.Time
 	Server string // identity of the server: system, timeline and start
+	// SetBack is the latest time that the database's clock had shown when it was found set back by over
+	// MaxClockOffset, by whichever process, also after a restart of all; zero if it never was. How long ago an earlier
+	// time was, nobody can say.
+	SetBack time.Time
 }
 
 // clockSample is a reading with the times around it, on the clocks of this process. Nobody can

@@ -30,6 +30,9 @@ type Session struct {
 	Redis           string    // marker of the Redis that it sends notifications to; empty when unknown, or when it sends none any more
 
 	ClockOffset *time.Duration // how much later the journal's clock is than the process's; nil when not measured
+	// ClockAtLeast is the earliest time that the journal's clock can show at this heartbeat, by the process's monotonic
+	// clock: if it shows less, it was set back. Zero when not measured.
+	ClockAtLeast time.Time
 }
 
 // Why a process claims nothing, in Session.ClaimsBlockedBy.
@@ -89,7 +92,7 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock before anything is claimed
 	}
 	sent := monotonic()
-	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.claimGate.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset()}
+	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.claimGate.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset(), ClockAtLeast: s.m.clock.atLeast()}
 	alive, now, err := s.m.cfg.Store.Beat(ctx, status)
 	s.m.liveness.onBeat(err)
 	switch {

@@ -150,6 +150,16 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWaitEndsWhileTheServiceKnowsTheKey"},
 	},
 	{
+		Name:     "a key from before the database's clock was set back is not used again",
+		Edits:    []Edit{{"postadjudication/internal/casework/keylifetime.go", "if back := f.ClockSetBack(); !back.IsZero() && ", "if back := f.ClockSetBack(); back.IsZero() && "}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAKeyFromBeforeTheDatabaseClockWasSetBackIsNotUsedAgain"},
+	},
+	{
+		Name:     "it is kept from where the database's clock was set back",
+		Edits:    []Edit{{"postadjudication/internal/journal/sessions.go", "THEN greatest(i.clock_set_back, i.clock_read, $8) ELSE", "THEN i.clock_set_back ELSE"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAKeyFromBeforeTheDatabaseClockWasSetBackIsNotUsedAgain"},
+	},
+	{
 		Name:     "no order is leased while its key is about to be forgotten",
 		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	case at.Before(run.FirstSentAt.Add(", "	case at.IsZero() && at.Before(run.FirstSentAt.Add("}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten"},

@@ -16,6 +16,7 @@ import (
 type Engine interface {
 	MeasureClock(ctx context.Context) error
 	Now() time.Time
+	ClockSetBack() time.Time
 
 	Queue(family, retryKey string) string
 	Queues(family string) []string

@@ -34,11 +34,23 @@ func (f *SettlementFamily) checkKeyLifetime(r *background.Run, at time.Time) err
 }
 
 // keyMayExpire reports whether the run's operation key may expire during a call made now. It
-// also returns true if at is before the first call by more than two clocks may differ, since the
-// key's age is then unknown.
+// also returns true if the key's age is unknown: at is before the first call by more than two clocks
+// may differ, or the database's clock was set back since.
 func (f *SettlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
-	life := f.ExecutorOf(r.Target).KeyLifetime()
-	return life != escrow.Forever && (r.FirstSentAt.Sub(at) > 2*background.MaxClockOffset || !at.Before(r.FirstSentAt.Add(f.trustedLifetime(life)-f.CallTimeLimit)))
+	life, age := f.ExecutorOf(r.Target).KeyLifetime(), keyAge(f, r.FirstSentAt, at)
+	return life != escrow.Forever && (-age > 2*background.MaxClockOffset || age >= f.trustedLifetime(life)-f.CallTimeLimit)
+}
+
+// keyAge returns the time since the first call under a key; before any time, if the database's clock may have been set
+// back since the call, which makes keys look younger. Until the clock has passed what it showed before it was set back,
+// nobody knows which keys are from before: all of them count as such. A process may claim by the time of before
+// for as long as its session lasts without a heartbeat.
+func keyAge(f *SettlementFamily, first, at time.Time) time.Duration {
+	lostAfter := 5 * f.CallBound
+	if back := f.ClockSetBack(); !back.IsZero() && !first.After(back.Add(lostAfter+2*background.MaxClockOffset)) {
+		return -escrow.Forever
+	}
+	return at.Sub(first)
 }
 
 // slackOf returns how long before the end of a span something is done that has to happen within it: claims and

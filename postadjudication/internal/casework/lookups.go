@@ -41,7 +41,7 @@ type lookupEvidence struct {
 
 	// How long the service knows the key.
 	called       bool          // a call was made under the key
-	keyAge       time.Duration // since the first call; negative if the clock is before it
+	keyAge       time.Duration // since the first call; negative if it is unknown
 	keyRetention time.Duration // how long after the first call the service knows the key
 	margin       time.Duration // subtracted from keyRetention; see Settlements.margin
 }
@@ -133,7 +133,7 @@ func (f *SettlementFamily) lookUp(ctx context.Context, r background.Run, noCallI
 	if noCallInFlight {
 		q.sinceLastCall, q.sinceLost = escrow.Forever/2, escrow.Forever/2
 	}
-	q.answer, q.keyAge = found.Class, f.Now().Sub(r.FirstSentAt)
+	q.answer, q.keyAge = found.Class, keyAge(f, r.FirstSentAt, f.Now())
 	if class, why := q.conclude(); class != found.Class {
 		return unknownResult(why, q.explain(why))
 	}
@@ -180,7 +180,7 @@ func (q lookupEvidence) explain(why string) string {
 
 // readLookupEvidence reads the calls under the operation key of a run.
 func (f *SettlementFamily) readLookupEvidence(ctx context.Context, r background.Run) (lookupEvidence, error) {
-	q := lookupEvidence{maxSendDelay: f.CallBound + f.CallTimeLimit, inFlight: f.inFlight(r.Target), called: !r.FirstSentAt.IsZero(), keyAge: f.Now().Sub(r.FirstSentAt), keyRetention: f.lookupLifetime(r.Target), margin: f.margin()}
+	q := lookupEvidence{maxSendDelay: f.CallBound + f.CallTimeLimit, inFlight: f.inFlight(r.Target), called: !r.FirstSentAt.IsZero(), keyAge: keyAge(f, r.FirstSentAt, f.Now()), keyRetention: f.lookupLifetime(r.Target), margin: f.margin()}
 	runs, trail, err := f.Journal.Cases.WithTrail(ctx, r.Tenant, r.Case)
 	if err != nil {
 		return q, err

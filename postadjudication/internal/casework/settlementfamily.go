@@ -24,6 +24,7 @@ type SettlementFamily struct {
 	Remote         RemoteWorkers // of remote targets
 	CallTimeLimit  time.Duration
 	Now            func() time.Time
+	ClockSetBack   func() time.Time // background.Manager.ClockSetBack
 	LetterHandlers *LetterHandlers
 	Served         *ServedFamilies
 	// OnExcess is called after each commit that pays excess minor units beyond the adjudication. It must not be nil.

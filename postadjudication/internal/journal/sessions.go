@@ -34,7 +34,22 @@ func (s *SessionStore) Register(ctx context.Context, session background.Session)
 const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_system()) || '.' ||
 	(SELECT timeline_id FROM pg_control_checkpoint()) || '.' || extract(epoch FROM pg_postmaster_start_time())`
 
-const beatSQL = `UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}'), role = current_user WHERE id = $1 AND NOT lost RETURNING ` + clockSQL
+// setBackSQL returns ClockReading.SetBack: the clock is behind what was read from it before, or is now.
+const setBackSQL = `(SELECT CASE WHEN clock_timestamp() < clock_read - interval '1s' THEN greatest(clock_set_back, clock_read) ELSE clock_set_back END FROM recourse.installation)`
+
+// beatSQL writes also how far the database's clock has come, twice a second by all processes together, and from where it
+// was set back: behind a time that was written, or that this process knows by its monotonic clock ($8). A heartbeat that
+// finds the row locked leaves it to the next one: it waits for nobody.
+const beatSQL = `WITH due AS MATERIALIZED (
+	SELECT one FROM recourse.installation WHERE clock_read IS NULL OR clock_timestamp() > clock_read + interval '500ms'
+		OR clock_timestamp() < greatest(clock_read, $8) - interval '1s' FOR NO KEY UPDATE SKIP LOCKED
+), written AS (
+	UPDATE recourse.installation i SET clock_read = clock_timestamp(), clock_set_back = CASE
+		WHEN clock_timestamp() < greatest(i.clock_read, $8::timestamptz) - interval '1s' THEN greatest(i.clock_set_back, i.clock_read, $8) ELSE i.clock_set_back END
+	FROM due WHERE i.one = due.one RETURNING i.clock_set_back
+)
+UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}'), role = current_user WHERE id = $1 AND NOT lost
+RETURNING ` + clockSQL + `, greatest((SELECT clock_set_back FROM written), ` + setBackSQL + `)`
 
 // Beat increments the counter of a session that is not marked lost, and reads the clock. It
 // reports false if the session is lost.
@@ -44,7 +59,7 @@ func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bo
 		us = sql.NullInt64{Int64: session.ClockOffset.Microseconds(), Valid: true}
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
-	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, beatSQL, session.ID, us, pq.Array(session.Queues), session.ClaimsBlockedBy, nullTime(session.BeatAt), session.Redis, pq.Array(session.Targets)))
+	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, beatSQL, session.ID, us, pq.Array(session.Queues), session.ClaimsBlockedBy, nullTime(session.BeatAt), session.Redis, pq.Array(session.Targets), nullTime(session.ClockAtLeast)))
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -57,13 +72,14 @@ func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bo
 
 // Clock reads the database's clock.
 func (s *SessionStore) Clock(ctx context.Context) (background.ClockReading, error) {
-	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL))
+	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL+`, `+setBackSQL))
 	return now, pg.Wrap(err)
 }
 
 func readClock(row *sql.Row) (r background.ClockReading, err error) {
-	err = row.Scan(&r.At, &r.Server)
-	r.At = r.At.UTC()
+	var setBack sql.NullTime
+	err = row.Scan(&r.At, &r.Server, &setBack)
+	r.At, r.SetBack = r.At.UTC(), pg.UTCOrZero(setBack)
 	return r, err
 }
 

@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"testing"
 	"time"
@@ -140,6 +141,64 @@ func TestABeatReadsTheDatabasesClock(t *testing.T) {
 	if alive, _, err := j.Sessions.Beat(ctx, background.Session{ID: uuid.New()}); alive || err != nil {
 		t.Errorf("beat of an unknown session: %v, %v", alive, err)
 	}
+}
+
+// A heartbeat keeps from where the database's clock was set back, by what was read from it before or what the process
+// knows by its monotonic clock, and the highest of all times; whoever reads the clock learns it. Under a second is not
+// set back, and a heartbeat waits for nobody who holds the row.
+func TestAHeartbeatKeepsThatTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db, ctx := journaltest.Open(t, url), testkit.OpenAsOwner(t, url), context.Background()
+	if _, err := j.Database.Install(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	session := background.Session{ID: uuid.New(), Worker: "w", Queues: []string{"settlement:0"}}
+	if err := j.Sessions.Register(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now().Truncate(time.Microsecond)
+	beat := func(known, want time.Time) {
+		t.Helper()
+		session.ClockAtLeast = known
+		alive, now, err := j.Sessions.Beat(ctx, session)
+		if err != nil || !alive || !now.SetBack.Equal(want) {
+			t.Errorf("%v, set back from %s, %v, want %s", alive, now.SetBack, err, want)
+		}
+		if read, err := j.Sessions.Clock(ctx); err != nil || !read.SetBack.Equal(want) {
+			t.Errorf("set back from %s, %v, want %s", read.SetBack, err, want)
+		}
+	}
+	exec := func(by interface {
+		Exec(string, ...any) (sql.Result, error)
+	}, statement string, args ...any) {
+		t.Helper()
+		if _, err := by.Exec(statement, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat(time.Time{}, time.Time{})
+	beat(begun, time.Time{})
+	exec(db, `UPDATE recourse.installation SET clock_read = clock_timestamp() + interval '900ms'`)
+	beat(time.Time{}, time.Time{})
+	hour := begun.Add(time.Hour)
+	beat(hour, hour)
+	beat(begun.Add(time.Minute), hour)
+	beat(time.Time{}, hour)
+	day := begun.Add(24 * time.Hour)
+	exec(db, `UPDATE recourse.installation SET clock_read = $1`, day)
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(tx, `SELECT FROM recourse.installation FOR UPDATE`)
+	beat(time.Time{}, day)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	beat(time.Time{}, day)
+	exec(db, `UPDATE recourse.installation SET clock_read = NULL`)
+	beat(time.Time{}, day)
 }
 
 // otherSessions returns the sessions except the one that open registers.

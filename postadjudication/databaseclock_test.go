@@ -1,0 +1,71 @@
+package postadjudication_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// The clock of the database was ahead when a call was made, and was set right: the key looks younger than it is, by the
+// difference, once the clock has come as far. It stays unknown how old it is, also if all processes stood still while
+// the clock was set. A person's finding ends that: the fork has a new key.
+func TestAKeyFromBeforeTheDatabaseClockWasSetBackIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]bool{"while a process runs": false, "while none runs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const ahead = time.Hour
+			c := rig.NewDatabaseClock(t, func(c *postadjudication.Config) {
+				c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts = 200*time.Millisecond, 3*time.Second, 1
+				e := c.Executor.(*rig.Escrow)
+				e.KeyLife, e.LookupLife, e.Flight = 10*time.Minute, 10*time.Minute, 300*time.Millisecond
+			})
+			c.Set(ahead)
+			calls := c.Escrow.Record(func(call escrow.Call) escrow.Answer {
+				if c.Escrow.TotalCalls() == 1 {
+					return rig.NoAnswer()
+				}
+				return c.Escrow.Pay(call, call.Amount.Minor)
+			})
+			r := c.Join()
+			c.WaitInUse(r)
+			s := r.MustSubmit(rig.Release(1))
+			r.WaitLetter(s.Run)
+			if stopped {
+				r.StopWorkers()
+			}
+			c.Set(0)
+			if stopped {
+				r = c.Join()
+			}
+			c.WaitInUse(r)
+			c.Set(ahead + 5*time.Second) // the time comes that the clock had shown
+			c.WaitInUse(r)
+
+			var refused *refusal.RefusedError
+			letters := r.As("acme", "user:ada").DeadLetters
+			if _, err := letters.Fork(t.Context(), s.Run, rig.ForkRequest); !errors.As(err, &refused) || refused.Gate != refusal.GateReconcileFirst {
+				t.Fatalf("the fork: %v", err)
+			}
+			if _, err := letters.Lookup(t.Context(), s.Run); r.StatusOf(s.Run).Class != escrow.Unknown {
+				t.Errorf("a lookup of a key whose age is unknown: %v", err)
+			}
+			if _, err := letters.Reconcile(t.Context(), s.Run, deadletter.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt"}); err != nil {
+				t.Fatal(err)
+			}
+			fork := r.MustFork(s)
+			r.WaitNoneLive()
+			if got := r.StatusOf(fork.Run); got.State != background.Succeeded || len(calls()) != 2 || calls()[0].OperationKey == calls()[1].OperationKey {
+				t.Errorf("the fork is %+v, the calls %+v", got, calls())
+			}
+			r.MustAudit()
+		})
+	}
+}
