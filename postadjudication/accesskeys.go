@@ -23,6 +23,7 @@ type AccessRole = access.Role
 type NewKey struct {
 	Principal string       // owner of the key and actor of its requests, valid by access.CheckPrincipal; required
 	Roles     []AccessRole // at least one
+	Queues    []string     // from which a worker with the key fetches, each a name in which * stands for any text; empty: all that are no payment queues
 	ExpiresAt time.Time    // at most access.MaxLifetime ahead; zero: access.DefaultLifetime ahead
 	// NeverExpires is the reason why the key has no expiry; empty: it has one. The receipt
 	// records it.
@@ -35,6 +36,7 @@ type NewKey struct {
 // Create creates an access key and returns its token, which is never shown again. The key
 // and its receipt are committed together when it returns. After an error of unknown outcome,
 // revoke the key that List shows and create another. Invalid input: one *FieldError per field, joined.
+// *access.DutiesError if the principal would fetch adjudications and decide about money.
 func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k AccessKey, err error) {
 	at := t.s.now()
 	if err := errors.Join(validate.Change(t.tenant, t.actor, n.Reason), n.validate(at)); err != nil {
@@ -42,7 +44,7 @@ func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k Acces
 	}
 	token, prefix, digest := access.Mint()
 	k = AccessKey{
-		ID: casework.NewID(), Prefix: prefix, Digest: digest, Tenant: t.tenant, Principal: n.Principal, Roles: n.Roles, CreatedAt: at, CreatedBy: t.actor,
+		ID: casework.NewID(), Prefix: prefix, Digest: digest, Tenant: t.tenant, Principal: n.Principal, Roles: n.Roles, Queues: n.Queues, CreatedAt: at, CreatedBy: t.actor,
 		SuccessorOf: n.successorOf, ExpiresAt: n.end(at),
 	}
 	reason := n.Reason
@@ -52,7 +54,7 @@ func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k Acces
 	if k.SuccessorOf != "" && !access.SamePrincipal(k.Principal, t.actor) {
 		reason += "; its token was given to " + t.actor + ", who is not its principal"
 	}
-	err = t.s.journal.Keys.Create(ctx, k, receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{
+	err = t.s.journal.Keys.Create(ctx, k, binding.RemotePrefix, receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{
 		Reference: prefix, Reason: validate.Clean(reason, 2048), Changes: binding.KeyTerms(k), ContentDigest: binding.KeyDigest(k),
 	}})
 	if err != nil {
@@ -82,7 +84,7 @@ type KeyRotation struct {
 	Reason       string    // why; required
 }
 
-// Rotate creates a key with the principal and roles of another key and returns its token.
+// Rotate creates a key with the principal, roles and queues of another key and returns its token.
 // The old key stays valid until it expires or is revoked. The receipt says so if the actor is not the
 // principal of the key. Errors: ErrNotFound if the tenant has no key of this prefix; *FieldError if that
 // key is revoked, since a revoked key has no successor; access.ErrOtherPrincipal if a key proves an actor
@@ -96,7 +98,7 @@ func (t TenantKeys) Rotate(ctx context.Context, q KeyRotation) (token string, k 
 		return "", k, access.ErrOtherPrincipal
 	}
 	token, k, err = t.Create(ctx, NewKey{
-		Principal: old.Principal, Roles: old.Roles, ExpiresAt: q.ExpiresAt, NeverExpires: q.NeverExpires, Reason: q.Reason,
+		Principal: old.Principal, Roles: old.Roles, Queues: old.Queues, ExpiresAt: q.ExpiresAt, NeverExpires: q.NeverExpires, Reason: q.Reason,
 		successorOf: old.Prefix,
 	})
 	if errors.Is(err, access.ErrRevoked) {
@@ -129,6 +131,12 @@ func (h *Health) KeysToRenew(ctx context.Context) (endless, ending, unused []Acc
 	return endless, ending, unused, err
 }
 
+// MixedDuties returns a *access.DutiesError for each principal that both fetches adjudications of a tenant and
+// decides about its money, by keys that are valid. Keys of before may be so; no new one is.
+func (h *Health) MixedDuties(ctx context.Context) ([]error, error) {
+	return h.s.journal.Keys.MixedDuties(ctx, h.s.now(), binding.RemotePrefix)
+}
+
 // Get returns a tenant's access key by its prefix, or ErrNotFound.
 func (t TenantKeys) Get(ctx context.Context, prefix string) (AccessKey, error) {
 	k, err := t.s.journal.Keys.FindKey(ctx, prefix)
@@ -147,6 +155,9 @@ func (n NewKey) validate(now time.Time) error {
 	}
 	if err := access.CheckRoles(n.Roles); err != nil {
 		errs = append(errs, &refusal.FieldError{Field: "roles", Problem: err.Error()})
+	}
+	if err := access.CheckQueues(n.Queues, n.Roles); err != nil {
+		errs = append(errs, &refusal.FieldError{Field: "queues", Problem: err.Error()})
 	}
 	switch {
 	case n.NeverExpires != "":

@@ -3,8 +3,10 @@ package postadjudication_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -166,6 +169,80 @@ func TestASuccessorOpensBesideTheKeyThatItReplaces(t *testing.T) {
 	}
 	if a, err := r.Audit(ctx, "acme"); err != nil || a.OK() {
 		t.Errorf("the audit accepts a key whose predecessor was removed from its row: %v, %v", a, err)
+	}
+}
+
+// Nobody pays and decides in one tenant, by one key or by two, and not by two that are made at once. What has ended
+// and other tenants count for nothing. Keys of before are named.
+func TestNobodyPaysAndDecides(t *testing.T) {
+	t.Parallel()
+	const payouts = "payouts"
+	r := rig.New(t, func(c *postadjudication.Config) { c.PaymentQueues = []string{payouts} }).StartWorkers()
+	poll.Until(t, "the payment queue is recorded", func() bool { return r.CountRows("targets") == 2 })
+	ctx := context.Background()
+	payer := postadjudication.NewKey{Principal: "user:pay", Roles: []access.Role{access.Worker}, Queues: []string{"pay*"}, Reason: "pays"}
+	decider := newKey()
+	decider.Principal = "user:PAY"
+	both := payer
+	both.Roles = []access.Role{access.Worker, access.Submitter}
+	create := func(tenant string, n postadjudication.NewKey) (access.Key, error) {
+		_, k, err := r.As(tenant, "root").Keys.Create(ctx, n)
+		return k, err
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if mixed := (*access.DutiesError)(nil); !errors.As(err, &mixed) || mixed.Queue != payouts {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := create("acme", both)
+	refused("one key", err)
+	for _, pair := range [][2]postadjudication.NewKey{{payer, decider}, {decider, payer}} {
+		_, first := rig.MustKey(r, "acme", pair[0])
+		_, err := create("acme", pair[1])
+		refused("the second key", err)
+		if _, err := create("other", pair[1]); err != nil {
+			t.Errorf("of another tenant: %v", err)
+		}
+		if k := r.CountRows("keys"); k == 0 || !slices.Equal(first.Queues, pair[0].Queues) {
+			t.Errorf("%d keys, %v", k, first.Queues)
+		}
+		_, next, err := r.As("acme", "root").Keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: first.Prefix, Reason: "ends soon"})
+		if err != nil || !slices.Equal(next.Queues, first.Queues) {
+			t.Errorf("the successor: %v, %v", next.Queues, err)
+		}
+		for _, k := range []access.Key{first, next} {
+			if _, err := r.As("acme", "root").Keys.Revoke(ctx, k.Prefix, "test"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.DB.Exec(`DELETE FROM recourse.keys WHERE tenant = 'other'`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var atOnce sync.WaitGroup
+	var made atomic.Int32
+	for _, n := range []postadjudication.NewKey{payer, decider} {
+		atOnce.Go(func() {
+			if _, err := create("acme", n); err == nil {
+				made.Add(1)
+			} else {
+				refused("at once", err)
+			}
+		})
+	}
+	atOnce.Wait()
+	if made.Load() != 1 {
+		t.Errorf("%d keys were made at once", made.Load())
+	}
+	if mixed, err := r.Health().MixedDuties(ctx); err != nil || len(mixed) > 0 {
+		t.Errorf("%v, %v", mixed, err)
+	}
+	if _, err := r.DB.Exec(`UPDATE recourse.keys SET revoked_at = NULL, revoked_by = ''`); err != nil {
+		t.Fatal(err)
+	}
+	if mixed, err := r.Health().MixedDuties(ctx); err != nil || len(mixed) == 0 {
+		t.Errorf("keys of before: %v, %v", mixed, err)
 	}
 }
 

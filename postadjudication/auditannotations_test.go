@@ -97,6 +97,7 @@ func TestAKeyThatIsNotWhatItsReceiptsSayIsFound(t *testing.T) {
 	of := func(k postadjudication.AccessKey) string { return ` WHERE prefix = '` + k.Prefix + `'` }
 	named := func(k postadjudication.AccessKey) string { return "the access key " + k.Prefix + " of acme: stored " }
 	rig.CheckAuditDetects(r, "roles", `UPDATE recourse.keys SET roles = '{auditor,admin}'`+of(valid), `UPDATE recourse.keys SET roles = '{auditor}'`+of(valid), named(valid)+"terms user:ada as auditor+admin")
+	rig.CheckAuditDetects(r, "queues", `UPDATE recourse.keys SET queues = '{payouts}'`+of(valid), `UPDATE recourse.keys SET queues = '{}'`+of(valid), named(valid)+"terms user:ada as auditor of payouts")
 	rig.CheckAuditDetects(r, "secret", `CREATE TABLE recourse.made AS SELECT prefix, digest FROM recourse.keys`+of(valid)+`; UPDATE recourse.keys SET digest = sha256('rck_forged')`+of(valid),
 		`UPDATE recourse.keys k SET digest = s.digest FROM recourse.made s WHERE s.prefix = k.prefix`, named(valid)+"digest of the secret")
 	rig.CheckAuditDetects(r, "principal", `UPDATE recourse.keys SET principal = 'user:eve'`+of(valid), `UPDATE recourse.keys SET principal = 'user:ada'`+of(valid), named(valid)+"terms user:eve")

@@ -207,7 +207,8 @@ const recountSQL = `DELETE FROM recourse.facet_group_days; INSERT INTO recourse.
 	UPDATE recourse.facet_groups s SET letters = d.n, at_risk = d.risk, attempts = d.tries
 	FROM (SELECT s.id, count(l.run_id) AS n, coalesce(sum(l.at_risk), 0) AS risk, coalesce(sum(l.attempts), 0) AS tries FROM recourse.facet_groups s LEFT JOIN recourse.letters l ON l.facet_group = s.id GROUP BY s.id) d WHERE s.id = d.id`
 
-const resetProjectionSQL = `UPDATE recourse.projected SET last = (SELECT max(last) FROM recourse.event_log)`
+const resetReadersSQL = `WITH last AS (SELECT max(last) FROM recourse.event_log), webhooks AS (UPDATE recourse.webhook_positions SET read_to = least(read_to, (TABLE last)))
+	UPDATE recourse.projected SET last = (TABLE last)`
 
 // How tampering is detected: by the audit alone, by heads noted before the newest case existed,
 // or only by the newest heads.
@@ -289,8 +290,8 @@ func (s *tamperedDatabase) tamperings() []tampering {
 			`UPDATE recourse.annotations SET held = false, hold_reason = ''`+run("held")), detectedByAudit, audit.InvariantOrder, "which is not there"},
 		{"3a a tail is cut", []string{`DELETE FROM recourse.receipts` + last("held")}, detectedByAudit, audit.InvariantChains, "the trail ends at"},
 		{"3b a tail is cut, and its case set back", append(s.rewriteTrailSQL("held", cut), mark("held")), detectedByAudit, audit.InvariantOrder, "which is not there"},
-		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the saved head is at"},
-		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetProjectionSQL), detectedByNewHeads, audit.InvariantHeads, "the trail ends at 0"},
+		{"3c the newest receipt is cut with its place, and its case set back", append(s.rewriteTrailSQL("newest", cut), mark("newest"), `DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetReadersSQL), detectedByNewHeads, audit.InvariantHeads, "the saved head is at"},
+		{"4c the newest case is removed whole, with its places", append(s.deleteCaseSQL("newest"), events("newest"), resetReadersSQL), detectedByNewHeads, audit.InvariantHeads, "the trail ends at 0"},
 		{"4a a case is removed whole, its places are left", s.deleteCaseSQL("settled"), detectedByAudit, audit.InvariantOrder, "which is not there"},
 		{"4a' a case is removed whole, with its places", append(s.deleteCaseSQL("settled"), events("settled")), detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
 		{"5a a run's state is edited", []string{`UPDATE recourse.runs SET state = 'cancelled'` + id("settled")}, detectedByAudit, audit.InvariantFold, "stored state cancelled, the receipts say succeeded"},
@@ -317,7 +318,7 @@ func (s *tamperedDatabase) tamperings() []tampering {
 		{"7b all times of a case are moved back and relinked", append(s.rewriteTrailSQL("settled", changeEach("", func(d *receipts.Draft) { d.At = d.At.Add(-10 * day) })),
 			`UPDATE recourse.cases SET first_sent_at = first_sent_at - interval '10 days' WHERE subject = 'txr_1'`), detectedByHeads, audit.InvariantHeads, "differs from the saved head"},
 		{"7c a second hold is appended and relinked", s.rewriteTrailSQL("held", appended(receipts.Draft{Run: held, Subtype: receipts.HoldPlaced, Actor: "user:bob", At: at, Payload: receipts.Payload{Reason: "in court"}})), detectedByAudit, audit.InvariantOrder, "has no place"},
-		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetProjectionSQL}, detectedByAudit, audit.InvariantOrder, "has no place"},
+		{"8a the last places are removed", []string{`DELETE FROM recourse.event_log WHERE last = (SELECT max(last) FROM recourse.event_log)`, resetReadersSQL}, detectedByAudit, audit.InvariantOrder, "has no place"},
 		{"8b places are spliced", []string{events("settled")}, detectedByAudit, audit.InvariantOrder, "missing in the order of events"},
 		{"9 the whole database is from an older backup", s.restoreSQL(schemaBackup), detectedByNewHeads, audit.InvariantHeads, "the saved head is at"},
 		{"12 a plan that ran is removed", plan(s.executedPlan, all...), detectedByAudit, audit.InvariantFold, s.executedPlan.ID.String()},

@@ -328,16 +328,18 @@ func ExampleMigrate() {
 	fmt.Println(from, to > from, err)
 
 	// Without an Executor and a Redis a process submits and reads, and leaves the work to others.
-	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: url})
+	svc, err := postadjudication.Open(ctx, postadjudication.Config{DatabaseURL: url, PaymentQueues: []string{"payouts"}})
 	if err != nil {
 		panic(err)
 	}
 	defer svc.Close()
 	fmt.Println("after:", errors.Is(svc.Run(ctx), refusal.ErrNoExecutor))
+	fmt.Println("payouts pays:", svc.PaymentQueue("payouts"))
 	// Output:
 	// before: true
 	// 0 true <nil>
 	// after: true
+	// payouts pays: true
 }
 
 // A page of a process's health says whether it works, and what waits in all processes.

@@ -45,10 +45,14 @@ type Config struct {
 	Redis       asynq.RedisConnOpt // any of asynq's; nil: new runs wait for the sweeper of another process, see ErrNoRedis
 	Executor    escrow.Executor    // calls the escrow service escrow.DefaultTarget
 	Targets     []Target           // besides escrow.DefaultTarget; an adjudication for any other target is refused. The same in every process
-	Families    []PlainFamily      // the caller's own families
-	Jobs        bool               // jobs may be enqueued, and fetched by remote workers; see package jobs
-	OnDeath     LetterHandler      // runs when a settlement's run dies; none when zero
-	OnAnyDeath  LetterHandler      // the default for every family without a handler of its own, settlements included
+	// PaymentQueues are the queues from which remote workers fetch adjudications: each adds the target
+	// escrow.RemotePrefix and its name. Nothing but adjudications enters them, and no adjudication is fetched
+	// from another queue. The same in every process.
+	PaymentQueues []string
+	Families      []PlainFamily // the caller's own families
+	Jobs          bool          // jobs may be enqueued, and fetched by remote workers; see package jobs
+	OnDeath       LetterHandler // runs when a settlement's run dies; none when zero
+	OnAnyDeath    LetterHandler // the default for every family without a handler of its own, settlements included
 
 	Policy    retrypolicy.Policy // of new settlement runs; normalised: 3 attempts, 25ms, doubling
 	TimeLimit time.Duration      // of one call of the escrow service; 10s when 0, 24h at most
@@ -274,6 +278,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 func (s *Service) openEngine(c *Config, databaseID string, families []background.Family) error {
 	var leases background.LeaseStore
 	if c.Jobs {
+		s.journal.Leases.PaymentQueue = s.settlements.Targets.Pays
 		leases = casework.RemoteRuns{LeaseStore: s.journal.Leases, Families: s.applier.PlainFamilies, Settlements: s.settlements, Log: c.Logger}
 	}
 	opened, fetcher, err := engine.Open(background.Config{

@@ -38,7 +38,7 @@ func (c *Config) checkTargets() error {
 		case t.Name == "" || len(t.Name) > 64 || !validate.PlainText(t.Name):
 			return fmt.Errorf("postadjudication: Config.Targets names %q: want at most 64 bytes of plain text", t.Name)
 		case escrow.IsRemote(t.Name):
-			return fmt.Errorf("postadjudication: Config.Targets names %q: %s begins the targets of remote workers, which need no configuration", t.Name, escrow.RemotePrefix)
+			return fmt.Errorf("postadjudication: Config.Targets names %q: %s begins the targets of remote workers: name their queue in Config.PaymentQueues", t.Name, escrow.RemotePrefix)
 		case names[t.Name]:
 			return fmt.Errorf("postadjudication: Config.Targets names %q, which is the name of another target or of a family", t.Name)
 		case t.Executor != nil && c.Executor == nil:
@@ -48,6 +48,11 @@ func (c *Config) checkTargets() error {
 		}
 		names[t.Name] = true
 		executors = append(executors, t.Executor)
+	}
+	for i, queue := range c.PaymentQueues {
+		if _, valid := escrow.RemoteQueue(escrow.RemotePrefix + queue); !valid || slices.Contains(c.PaymentQueues[:i], queue) {
+			return fmt.Errorf("postadjudication: Config.PaymentQueues names %q: want each queue once, of lower-case letters, digits, dashes and dots, at most %d bytes", queue, escrow.MaxTarget-len(escrow.RemotePrefix))
+		}
 	}
 	return nil
 }
@@ -61,8 +66,14 @@ func targetsOf(c *Config) casework.Targets {
 	for _, t := range c.Targets {
 		out[t.Name] = t.Executor
 	}
+	for _, queue := range c.PaymentQueues {
+		out[escrow.RemotePrefix+queue] = nil
+	}
 	return out
 }
+
+// PaymentQueue reports whether remote workers fetch adjudications from a queue, as Config.PaymentQueues says.
+func (s *Service) PaymentQueue(queue string) bool { return s.settlements.Targets.Pays(queue) }
 
 // ErrTargets means that a target of this process uses another circuit breaker than the recorded
 // one, which other processes use. The error says in one line which, and what to do.
@@ -93,7 +104,7 @@ const recordTargetsEvery = time.Second
 
 // unknownTargetError is the error for an adjudication of a target that this process does not know.
 func unknownTargetError(t casework.Targets) error {
-	return &refusal.FieldError{Field: "target", Problem: fmt.Sprintf("must be a configured target: %q, or %s and the name of a queue", t.Names(), escrow.RemotePrefix)}
+	return &refusal.FieldError{Field: "target", Problem: fmt.Sprintf("must be a configured target: %q; serve --payment-queue adds a queue of remote workers", t.Names())}
 }
 
 // Uncalled is the number of live runs and open dead letters of a target that no process calls.

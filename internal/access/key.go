@@ -19,6 +19,7 @@ type Key struct {
 	Tenant    string    `json:"tenant"`
 	Principal string    `json:"principal"` // actor of everything done with the key
 	Roles     []Role    `json:"roles"`
+	Queues    []string  `json:"queues,omitempty"` // from which a worker fetches; empty: all that are no payment queues
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
 	// SuccessorOf is the prefix of the key that this one replaces; empty if it replaces none.

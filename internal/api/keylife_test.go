@@ -99,6 +99,22 @@ func TestNobodyMakesAKeyWithMoreRightsThanTheirOwn(t *testing.T) {
 	}
 }
 
+// No key gives another one queues that it has not: an admin would see the token, and pay with it.
+func TestNobodyMakesAKeyOfQueuesThatTheirOwnLacks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	token := r.keyOf("user:maker", time.Time{}, access.Admin, access.Worker)
+	const with = `{"principal":"service:p","roles":["worker"],"queues":["%s"],"reason":"x"}`
+	for _, queue := range []string{"payouts", "*", "mail"} {
+		r.ask(token, http.MethodPost, "/api/v1/keys", fmt.Sprintf(with, queue)).refused(http.StatusForbidden, "beyond_reach", "queues")
+	}
+	r.ask(token, http.MethodPost, "/api/v1/keys", `{"principal":"service:p","roles":["auditor"],"queues":["mail"],"reason":"x"}`).refused(http.StatusUnprocessableEntity, "invalid", "queues")
+	r.ask(token, http.MethodPost, "/api/v1/keys", `{"principal":"service:p","roles":["worker"],"reason":"x"}`).is(http.StatusCreated)
+	if n := r.count(`SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND body LIKE '%"refused_by":"beyond_reach"%'`); n != 3 {
+		t.Errorf("%d receipts of 3 refusals", n)
+	}
+}
+
 func TestAKeyThatExpiresMakesNoneThatExpiresLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

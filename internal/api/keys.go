@@ -2,8 +2,11 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -26,6 +29,7 @@ type keyInput struct {
 	Body struct {
 		Principal string        `json:"principal" minLength:"1" maxLength:"128" pattern:"^[a-z]+:[A-Za-z0-9._@+-]{1,100}$" patternDescription:"a kind and a name, such as user:ada or service:desk" doc:"The owner of the key and actor of its actions: a kind and a name. user: is a person; system: and rule: are reserved" example:"user:ada"`
 		Roles     []access.Role `json:"roles" minItems:"1" enum:"submitter,worker,operator,approver,auditor,admin"`
+		Queues    []string      `json:"queues,omitempty" maxItems:"50" doc:"For the role worker: the queues from which it fetches, each a name in which * stands for any text. Each is one of the key that makes it. Absent: all that are no payment queues" example:"payouts"`
 		Reason    string        `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 		KeyExpiry
 	}
@@ -66,11 +70,11 @@ func (a keyAPI) operations(h huma.API) {
 	}, a.listKeys)
 	register(a.API, h, operation{
 		id: "create-key", method: http.MethodPost, path: "/keys", action: access.Keys, status: http.StatusCreated, secret: "token",
-		summary: "Make an access key", description: "The answer shows the token, once. The new key can't have a role that allows more, or expire later, than the key that makes it (403 beyond_reach).",
+		summary: "Make an access key", description: "The answer shows the token, once. The new key can't have a role that allows more, or expire later, than the key that makes it (403 beyond_reach). Its principal can't fetch adjudications from a payment queue and be submitter, operator, approver or admin (403 duties_mixed).",
 	}, a.createKey)
 	register(a.API, h, operation{
 		id: "rotate-key", method: http.MethodPost, path: "/keys/{prefix}/rotate", action: access.Keys, status: http.StatusCreated, secret: "token",
-		summary: "Make the successor of an access key", description: "The successor has the same principal and roles; the answer shows its token, once. The old key stays valid until it expires or is revoked. Only a key of the same principal gets it (403 other_principal), and the limits of create-key apply (403 beyond_reach).",
+		summary: "Make the successor of an access key", description: "The successor has the same principal, roles and queues; the answer shows its token, once. The old key stays valid until it expires or is revoked. Only a key of the same principal gets it (403 other_principal), and the limits of create-key apply (403 beyond_reach).",
 	}, a.rotateKey)
 	register(a.API, h, operation{
 		id: "revoke-key", method: http.MethodDelete, path: "/keys/{prefix}", action: access.Keys, summary: "Revoke an access key",
@@ -87,12 +91,15 @@ func (a keyAPI) listKeys(ctx context.Context, c door.Caller, _ *noInput) (*keysO
 
 func (a keyAPI) createKey(ctx context.Context, c door.Caller, in *keyInput) (*newKeyOutput, error) {
 	expiry := in.Body.cappedBy(c, in.Body.Principal, time.Now())
-	if err := a.checkGrant(ctx, c, in.Body.Roles, expiry); err != nil {
+	if err := a.checkGrant(ctx, c, in.Body.Roles, in.Body.Queues, expiry); err != nil {
 		return nil, err
 	}
 	token, k, err := a.service.As(c.Tenant, c.Principal).Keys.Create(ctx, postadjudication.NewKey{
-		Principal: in.Body.Principal, Roles: in.Body.Roles, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Reason: in.Body.Reason,
+		Principal: in.Body.Principal, Roles: in.Body.Roles, Queues: in.Body.Queues, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Reason: in.Body.Reason,
 	})
+	if mixed := (*access.DutiesError)(nil); errors.As(err, &mixed) {
+		err = a.refuseGrant(ctx, c, door.NewRefusal(http.StatusForbidden, "duties_mixed", "%v", mixed))
+	}
 	return &newKeyOutput{NewKey{token, k}}, err
 }
 
@@ -105,7 +112,7 @@ func (a keyAPI) rotateKey(ctx context.Context, c door.Caller, in *rotateInput) (
 		return nil, a.refuseGrant(ctx, c, door.NewRefusal(http.StatusForbidden, "other_principal", "only %s gets the token of a successor of this key: ask with a key of %[1]s, or use recourse keys rotate with access to the database", old.Principal))
 	}
 	expiry := in.Body.cappedBy(c, old.Principal, time.Now())
-	if err := a.checkGrant(ctx, c, old.Roles, expiry); err != nil {
+	if err := a.checkGrant(ctx, c, old.Roles, old.Queues, expiry); err != nil {
 		return nil, err
 	}
 	token, k, err := a.service.As(c.Tenant, c.Principal).Keys.Rotate(ctx, postadjudication.KeyRotation{
@@ -128,18 +135,25 @@ func (e KeyExpiry) cappedBy(c door.Caller, principal string, now time.Time) KeyE
 
 // checkGrant refuses to make a key that allows more, or expires later, than the caller's key. A
 // refusal leaves a receipt.
-func (a keyAPI) checkGrant(ctx context.Context, c door.Caller, roles []access.Role, expiry KeyExpiry) error {
+func (a keyAPI) checkGrant(ctx context.Context, c door.Caller, roles []access.Role, queues []string, expiry KeyExpiry) error {
 	if c.Key == "" { // a local caller would keep its access after keys are required
 		return door.NewRefusal(http.StatusForbidden, "key_needed", "making an access key takes an access key: make the first with recourse keys create and access to the database")
 	}
 	beyond := access.Ungrantable(c.Roles, roles)
 	longer := access.Outlives(expiry.ExpiresAt, c.ExpiresAt)
-	if len(beyond) == 0 && !longer {
+	var others []string
+	if slices.Contains(roles, access.Worker) {
+		others = access.UngrantableQueues(c.Queues, queues)
+	}
+	if len(beyond) == 0 && len(others) == 0 && !longer {
 		return nil
 	}
 	refused := door.NewRefusal(http.StatusForbidden, "beyond_reach", "an access key may not make one that allows more than itself")
 	if len(beyond) > 0 {
 		refused.WithField("roles", fmt.Sprintf("must not allow more than the access key: %v", beyond))
+	}
+	if len(others) > 0 {
+		refused.WithField("queues", fmt.Sprintf("must be among those of the access key, which lacks %s: make the key with recourse keys create and access to the database", strings.Join(others, ", ")))
 	}
 	if longer {
 		refused.WithField("expires_at", "must not be after the expiry of the access key, which is "+c.ExpiresAt.Format(time.RFC3339))

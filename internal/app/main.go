@@ -112,7 +112,7 @@ func (m *Main) Start(ctx context.Context) error {
 	}
 	m.metrics = newMetrics()
 	config := postadjudication.Config{
-		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.Executor, Targets: escrow.Targets, Demonstration: escrow.embedded != nil, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
+		DatabaseURL: databaseURL, Redis: m.Redis, Executor: escrow.Executor, Targets: escrow.Targets, PaymentQueues: m.Options.PaymentQueues, Demonstration: escrow.embedded != nil, TimeLimit: m.Options.TimeLimit, Logger: m.Log, Tracer: m.Tracer, Now: m.Now, Simulated: m.Now != nil,
 		Jobs: !m.Options.NoOJS, Breaker: m.Options.Breaker, Lookups: m.Options.Lookups, MaxRecoveries: int(m.Options.MaxRecoveries), Remote: m.Options.RemoteWorkers(),
 		OnLetterReceipt: m.metrics.jobs.countReceipt, OnLetterOpened: m.metrics.countDeath,
 		OnBreaker: func(now circuit.Breaker) { m.metrics.breakerTransitions.WithLabelValues(string(now.State)).Inc() },

@@ -25,6 +25,7 @@ const (
 	AuthorizationVariable = "RECOURSE_ESCROW_AUTHORIZATION"
 	LogLevelVariable      = "RECOURSE_LOG_LEVEL"
 	TargetsVariable       = "RECOURSE_TARGETS"
+	PaymentQueuesVariable = "RECOURSE_PAYMENT_QUEUES"
 	InsecureVariable      = "RECOURSE_INSECURE_SERVERS"
 	ProxyVariable         = "RECOURSE_PROXY_FROM_ENVIRONMENT"
 	MetricsListenVariable = "RECOURSE_METRICS_LISTEN"
@@ -47,6 +48,7 @@ type Options struct {
 	WebhookKey    string
 	WebhooksAllow []string // networks, such as 10.0.0.0/8, that webhooks may be sent to besides public ones
 	Targets       []string // escrow services beside the default one, as NAME or NAME=URL; see BindTargets
+	PaymentQueues []string // from which remote workers fetch adjudications
 	// TargetAuthorization returns the Authorization header for a target with a URL, by its name. It
 	// is a secret, too. No header is sent if the func is nil or returns "".
 	TargetAuthorization func(name string) string
@@ -174,6 +176,9 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 	if o.Targets == nil {
 		o.Targets = strings.Fields(getenv(TargetsVariable))
 	}
+	if o.PaymentQueues == nil {
+		o.PaymentQueues = strings.Fields(getenv(PaymentQueuesVariable))
+	}
 	if o.InsecureServers == nil {
 		o.InsecureServers = InsecureFrom(getenv)
 	}
@@ -291,7 +296,7 @@ func (o *Options) UncheckedReadOnlyConfig() (postadjudication.Config, error) {
 	if err != nil {
 		return postadjudication.Config{}, err
 	}
-	c := postadjudication.Config{DatabaseURL: o.DatabaseURL}
+	c := postadjudication.Config{DatabaseURL: o.DatabaseURL, PaymentQueues: o.PaymentQueues}
 	for _, t := range targets {
 		c.Targets = append(c.Targets, postadjudication.Target{Name: t.name})
 	}

@@ -20,6 +20,7 @@ type target struct {
 // BindTargets defines the flag that names the escrow services beside the default one.
 func (o *Options) BindTargets(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.Targets, "target", nil, "another escrow service that adjudications may name as their target, besides "+escrow.DefaultTarget+": NAME=URL, or NAME alone for another name of --escrow; repeatable (default $"+TargetsVariable+", separated by spaces)")
+	f.StringArrayVar(&o.PaymentQueues, "payment-queue", nil, "`queue` from which remote workers fetch adjudications, which name it as their target: "+escrow.RemotePrefix+"NAME; repeatable (default $"+PaymentQueuesVariable+", separated by spaces)")
 }
 
 // authorizationVariable returns the environment variable of the Authorization header for a target.

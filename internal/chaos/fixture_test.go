@@ -101,7 +101,7 @@ func newFixtureOn(t *testing.T, url, owner, redisURL string) *fixture {
 		t.Fatal(err)
 	}
 	s.service, err = postadjudication.Open(context.Background(), postadjudication.Config{
-		DatabaseURL: s.url, Redis: redis, Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true,
+		DatabaseURL: s.url, Redis: redis, Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true, PaymentQueues: []string{remote.PayQueue},
 	})
 	if err != nil {
 		t.Fatal(err)

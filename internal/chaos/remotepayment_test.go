@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -16,7 +17,7 @@ import (
 // remoteAdjudication returns one that remote workers execute.
 func remoteAdjudication() postadjudication.Adjudication {
 	a := adjudication(1, "ok", "")
-	a.Target = escrow.RemotePrefix + worker.JobQueue
+	a.Target = escrow.RemotePrefix + remote.PayQueue
 	return a
 }
 

@@ -14,6 +14,7 @@ import (
 	_ "github.com/lib/pq" // the driver
 	"github.com/redis/go-redis/v9"
 
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/internal/localpg"
@@ -159,7 +160,7 @@ func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadju
 	return postadjudication.Open(ctx, postadjudication.Config{
 		Targets:     targets,
 		DatabaseURL: a.postgres.AppURL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
-		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
+		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true, PaymentQueues: []string{remote.PayQueue}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 		Remote: postadjudication.RemoteWorkers{KeyLifetime: o.remoteKeyLifetime()},
 	})
 }

@@ -36,6 +36,10 @@ key gives access to one tenant, and receipts record its principal as the actor. 
 --platform gives access only to asynqmon and /metrics, which show the queues and the money
 of all tenants. Such a key can be created only on the database, not with --server.
 
+A worker fetches adjudications only with a key that names their payment queue in --queues.
+The principal of such a key decides nothing in the same tenant: it can't be submitter,
+operator, approver or admin, by whichever key.
+
 By default the key of a person (user:...) expires after 90 days and any other key after
 400 days. The maximum is 2 years; a key without expiry needs a reason. In its last 30 days
 each response to a request with the key states its expiry. Rotating a key creates a successor; both are
@@ -53,6 +57,7 @@ key with more access than its own.`,
 func keysCreate(sh *shell.Shell) *cobra.Command {
 	var k backend.ChangeFlags
 	var principal, roles string
+	var queues []string
 	var platform bool
 	var expiry keyExpiry
 	cmd := &cobra.Command{
@@ -64,7 +69,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 			if err := k.Check(cmd); err != nil {
 				return err
 			}
-			n := postadjudication.NewKey{Principal: principal, Reason: k.Reason}
+			n := postadjudication.NewKey{Principal: principal, Queues: queues, Reason: k.Reason}
 			if roles == "" && !platform {
 				return shell.Usage(cmd, errors.New("--roles is missing"))
 			}
@@ -75,6 +80,9 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 			}
 			if platform {
 				n.Roles = append(n.Roles, access.Platform)
+			}
+			if err := access.CheckQueues(queues, n.Roles); err != nil {
+				return shell.Usage(cmd, errors.New("--queues "+err.Error()))
 			}
 			if principal == "" {
 				return shell.Usage(cmd, errors.New("--principal is missing"))
@@ -99,6 +107,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&principal, "principal", "", "owner of the key, such as user:ada (required)")
 	f.StringVar(&roles, "roles", "", "submitter, worker, operator, approver, auditor or admin, comma-separated (required without --platform)")
+	f.StringSliceVar(&queues, "queues", nil, "queues from which a worker with the key fetches, comma-separated; * stands for any text (default all that are no payment queues)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	local.BoolVar(&platform, "platform", false, "give access to asynqmon and /metrics, which show all tenants; alone it needs no --tenant (not with --server: no tenant's admin may grant it)")
 	k.BindLocal(f, local)
@@ -141,7 +150,7 @@ func keysRotate(sh *shell.Shell) *cobra.Command {
 	var expiry keyExpiry
 	cmd := &cobra.Command{
 		Use: "rotate PREFIX", Short: "Create the successor of an access key and print it; it is not shown again", Args: shell.Exactly("PREFIX"),
-		Long: `Create a key with the principal and the roles of an existing key. PREFIX is the 12
+		Long: `Create a key with the principal, the roles and the queues of an existing key. PREFIX is the 12
 characters of the existing key after rck_. Both keys are valid until the old one expires
 or is revoked; recourse keys list shows when each was last used. With --server only the
 principal of the key gets the token. With access to the database anybody gets it, and the
@@ -236,11 +245,19 @@ func showKeys(s *screen.Screen, tenant string, keys []access.Key, now time.Time)
 		if k.ExpiresAt != nil {
 			ends = k.ExpiresAt.UTC().Format("2006-01-02 15:04")
 		}
-		rows[i] = []string{k.Prefix, k.Principal, access.JoinRoles(k.Roles), k.Status(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
+		rows[i] = []string{k.Prefix, k.Principal, dutiesText(k), k.Status(now), ends, used, k.CreatedAt.UTC().Format("2006-01-02 15:04") + " by " + k.CreatedBy}
 	}
 	s.Table([]screen.Column{{Name: "Prefix"}, {Name: "Principal"}, {Name: "Roles", Wraps: true}, {Name: "Status"}, {Name: "Expires (UTC)", Optional: true}, {Name: "Last used (UTC)"}, {Name: "Created (UTC)", Optional: true, Wraps: true}}, rows)
 	s.Text("%s of %s.", shell.Plural(len(keys), "key"), tenant)
 	return s.Err()
+}
+
+// dutiesText returns the roles of a key, and the queues of a worker.
+func dutiesText(k access.Key) string {
+	if len(k.Queues) == 0 {
+		return access.JoinRoles(k.Roles)
+	}
+	return access.JoinRoles(k.Roles) + " of " + strings.Join(k.Queues, ", ")
 }
 
 // keyPrefix returns the prefix of a key that may be written as keys begin.

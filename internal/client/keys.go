@@ -26,7 +26,7 @@ func (k Keys) List(ctx context.Context) ([]access.Key, error) {
 
 // Create makes a key. It fails if the first answer was lost: only that one had the secret.
 func (k Keys) Create(ctx context.Context, q postadjudication.NewKey) (token string, made access.Key, err error) {
-	return k.make(ctx, "/keys", map[string]any{"principal": q.Principal, "roles": q.Roles, "reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
+	return k.make(ctx, "/keys", map[string]any{"principal": q.Principal, "roles": q.Roles, "queues": append([]string{}, q.Queues...), "reason": q.Reason}, q.ExpiresAt, q.NeverExpires)
 }
 
 // Rotate makes the successor of a key. It fails as Create does.

@@ -60,7 +60,7 @@ func (d *Door) authenticate(r *http.Request) (Caller, error) {
 	case err != nil:
 		return Caller{}, err
 	}
-	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Key: key.Prefix, ExpiresAt: key.ExpiresAt, token: token}
+	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Queues: key.Queues, Key: key.Prefix, ExpiresAt: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
 		err := d.RecordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Code: "tenant_mismatch"}) // the route is not known yet
 		if err == nil {
@@ -243,9 +243,16 @@ type Caller struct {
 	Tenant    string
 	Principal string
 	Roles     []access.Role
+	Queues    []string   // from which a worker fetches; see access.Key
 	Key       string     // prefix of the key; empty for Local
 	ExpiresAt *time.Time // of the key; nil: never
 	token     string     // for later checks that the key is still valid; never shown
+}
+
+// MayFetch reports whether the caller may fetch from a queue. A caller that needs no key may.
+func (c *Caller) MayFetch(queue string, pays bool) bool {
+	key := access.Key{Roles: c.Roles, Queues: c.Queues}
+	return c.Key == "" || key.MayFetch(queue, pays)
 }
 
 // CheckKey returns an error if the caller's key has ended since it was shown. Answers that take

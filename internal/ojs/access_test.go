@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -51,7 +52,7 @@ func newFixture(t *testing.T, change ...func(*postadjudication.Config)) *fixture
 	t.Helper()
 	_, redis := testkit.Redis(t)
 	database := testkit.Migrated(t)
-	config := postadjudication.Config{DatabaseURL: database, Redis: redis, Jobs: true, Executor: unused{}, TimeLimit: time.Second}
+	config := postadjudication.Config{DatabaseURL: database, Redis: redis, Jobs: true, Executor: unused{}, PaymentQueues: []string{"payouts"}, TimeLimit: time.Second}
 	for _, c := range change {
 		c(&config)
 	}
@@ -80,10 +81,14 @@ func (f *fixture) key(tenant string, roles ...access.Role) string {
 	return f.keyOf(tenant, "service:"+string(roles[0]), roles...)
 }
 
-// keyOf makes a key of a principal.
+// keyOf makes a key of a principal. That of a worker alone fetches from all queues.
 func (f *fixture) keyOf(tenant, principal string, roles ...access.Role) string {
 	f.Helper()
-	token, _, err := f.service.As(tenant, "test").Keys.Create(context.Background(), postadjudication.NewKey{Principal: principal, Roles: roles, Reason: "test"})
+	n := postadjudication.NewKey{Principal: principal, Roles: roles, Reason: "test"}
+	if slices.Equal(roles, []access.Role{access.Worker}) {
+		n.Queues = []string{"*"}
+	}
+	token, _, err := f.service.As(tenant, "test").Keys.Create(context.Background(), n)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -301,5 +306,47 @@ func TestALeaseBelongsToThePrincipalOfItsKey(t *testing.T) {
 	}
 	if status, got := f.ask(second, "POST", "/ojs/v1/workers/ack", `{"job_id":"`+id+`"}`); status != http.StatusOK {
 		t.Errorf("%d %+v", status, got)
+	}
+}
+
+// A key fetches from its queues, and from a payment queue only if it names it. A refusal leaves a receipt, and what it
+// asked for stays where it is.
+func TestAKeyFetchesFromItsQueuesOnly(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	shop := f.key("acme", access.Submitter)
+	for _, body := range []string{adjudication(1, ``), `{"type":"a.b","args":[],"queue":"mail"}`} {
+		if status, refused := f.ask(shop, "POST", "/ojs/v1/jobs", body); status != http.StatusCreated {
+			t.Fatalf("%d %v", status, refused)
+		}
+	}
+	n := 0
+	for _, c := range []struct {
+		queues []string
+		roles  []access.Role
+		fetch  string
+		want   string
+	}{
+		{nil, []access.Role{access.Worker}, `"payouts"`, "403 x_queue_forbidden"},
+		{nil, []access.Role{access.Worker}, `"mail","payouts"`, "403 x_queue_forbidden"},
+		{[]string{"mail"}, []access.Role{access.Worker}, `"payouts"`, "403 x_queue_forbidden"},
+		{[]string{"payouts"}, []access.Role{access.Worker}, `"mail"`, "403 x_queue_forbidden"},
+		{[]string{"*"}, []access.Role{access.Worker, access.Submitter}, `"payouts"`, "403 x_queue_forbidden"}, // the process does not run: its queue is not recorded
+		{nil, []access.Role{access.Worker, access.Submitter}, `"mail"`, "200 "},
+		{[]string{"pay*"}, []access.Role{access.Worker}, `"payouts"`, "200 "},
+	} {
+		n++
+		token, _, err := f.service.As("acme", "test").Keys.Create(t.Context(), postadjudication.NewKey{Principal: fmt.Sprintf("service:w%d", n), Roles: c.roles, Queues: c.queues, Reason: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, answer := f.ask(token, "POST", "/ojs/v1/workers/fetch", `{"queues":[`+c.fetch+`]}`)
+		if got := fmt.Sprint(status, " ", answer.Error.Code); got != c.want {
+			t.Errorf("%v of %v fetches %s: %s", c.roles, c.queues, c.fetch, got)
+		}
+	}
+	var receipts, held int
+	if err := f.db.QueryRow(`SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'access-refused' AND body LIKE '%queue_forbidden%'), (SELECT count(*) FROM recourse.leases)`).Scan(&receipts, &held); err != nil || receipts != 5 || held != 2 {
+		t.Errorf("%d receipts, %d leases, %v", receipts, held, err)
 	}
 }

@@ -132,14 +132,14 @@ func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
 func TestAFetchOfAnAdjudicationIsAnsweredOnceItIsMade(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	key := f.all("acme")
+	key, worker := f.all("acme"), f.key("acme", access.Worker)
 	if status, text := f.answerTo(key, "POST", "/ojs/v1/jobs", adjudication(1, ``)); status != http.StatusCreated {
 		t.Fatalf("%d %v", status, text)
 	}
 	unlock := testkit.LockTables(t, f.db, `recourse.leases IN SHARE MODE`)
 	fetched := make(chan string, 1)
 	go func() {
-		status, _, text := f.raw(f.url, key, "POST", "/ojs/v1/workers/fetch", `{"queues":["payouts"]}`, "Idempotency-Key", "f1")
+		status, _, text := f.raw(f.url, worker, "POST", "/ojs/v1/workers/fetch", `{"queues":["payouts"]}`, "Idempotency-Key", "f1")
 		fetched <- fmt.Sprint(status, " ", string(text))
 	}()
 	poll.Until(t, "the fetch waits for the table", func() bool {

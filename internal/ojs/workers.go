@@ -2,12 +2,15 @@ package ojs
 
 import (
 	"crypto/sha256"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
 
@@ -17,6 +20,9 @@ import (
 func (s *Server) fetchJobs(q request) (answer, error) {
 	f, err := parsed(q, spec.ParseFetch)
 	if err != nil {
+		return answer{}, err
+	}
+	if err := s.checkQueues(q, f.Queues); err != nil {
 		return answer{}, err
 	}
 	key, err := fetchKey(q)
@@ -50,6 +56,22 @@ func (s *Server) fetchJobs(q request) (answer, error) {
 	}
 	return answer{body: append(body, "]}"...)}, nil
 }
+
+// checkQueues refuses a queue from which the caller's key may not fetch. The refusal leaves a receipt.
+func (s *Server) checkQueues(q request, queues []string) error {
+	for _, queue := range queues {
+		if pays := s.service.PaymentQueue(queue); !q.caller.MayFetch(queue, pays) {
+			if err := s.door.RecordRefusal(q.Context(), q.caller, postadjudication.AccessRefusal{Action: string(access.Work), Code: queueForbidden}); err != nil {
+				return err
+			}
+			return spec.Own(http.StatusForbidden, queueForbidden, "the access key is not for queue "+queue+": make one with recourse keys create --roles worker --queues "+queue)
+		}
+	}
+	return nil
+}
+
+// queueForbidden is the code for a queue that is not among those of the key.
+const queueForbidden = "queue_forbidden"
 
 // maxServerMembers is about how many bytes the members of the server add to a fetched job.
 const maxServerMembers = 512

@@ -106,7 +106,7 @@ func newFixture(t *testing.T, change ...func(*postadjudication.Config, *fixture)
 	database := testkit.Migrated(t)
 	f := &fixture{T: t, payer: &payer{answers: map[string][]escrow.Answer{}, paid: map[escrow.OperationKey]int{}, keys: escrow.Forever}, clock: &door.TestMode{}, block: make(chan struct{})}
 	config := postadjudication.Config{
-		DatabaseURL: database, Redis: redis, Jobs: true, Executor: f.payer, TimeLimit: time.Second, Now: f.clock.Now, Simulated: true,
+		DatabaseURL: database, Redis: redis, Jobs: true, PaymentQueues: []string{"payouts"}, Executor: f.payer, TimeLimit: time.Second, Now: f.clock.Now, Simulated: true,
 		Families: []postadjudication.PlainFamily{
 			{Name: "chores", Policy: retrypolicy.Policy{MaxRetryAttempts: 2, BaseDelay: time.Millisecond}, Handle: choreHandler},
 			{Name: "waits", Policy: retrypolicy.Policy{MaxRetryAttempts: 1}, Handle: func(ctx context.Context, _ background.Attempt) background.Result {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 )
 
@@ -52,8 +53,7 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
 		return nil
 	case r.Remote:
-		st.setWait(WaitsForWorker, "a remote worker has to fetch it from queue %s", r.Queue)
-		return nil
+		return s.addRemoteWait(ctx, st, r)
 	}
 	sessions, err := s.Applier.Sessions.Running(ctx)
 	if err != nil {
@@ -80,6 +80,24 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 		return err
 	}
 	st.setWait(WaitsForTurn, "it is due, with %s before it in queue %s", runCountText(st.Ahead, maxAheadCounted), r.Queue)
+	return nil
+}
+
+// addRemoteWait sets what a due run of remote workers waits for.
+func (s *Reader) addRemoteWait(ctx context.Context, st *Status, r background.Run) error {
+	sessions, err := s.Applier.Sessions.Running(ctx)
+	if err != nil {
+		return err
+	}
+	names := func(p background.Session) bool { return slices.Contains(p.Targets, escrow.RemotePrefix+r.Queue) }
+	switch pays := s.Applier.Settlements.Targets.Pays(r.Queue) || slices.ContainsFunc(sessions, names); {
+	case r.Family == casework.Family && !pays:
+		st.setWait(WaitsForTarget, "no running process has the payment queue %s: start one with --payment-queue %[1]s, or cancel the run", r.Queue)
+	case r.Family != casework.Family && pays:
+		st.setWait(WaitsForQueue, "%s is a payment queue, from which workers fetch adjudications only: cancel the job, and enqueue it in another queue", r.Queue)
+	default:
+		st.setWait(WaitsForWorker, "a remote worker has to fetch it from queue %s", r.Queue)
+	}
 	return nil
 }
 

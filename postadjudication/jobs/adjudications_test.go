@@ -146,11 +146,11 @@ func TestARemoteWorkerExecutesAnAdjudication(t *testing.T) {
 	f.MustAudit()
 }
 
-// The target is part of the operation key, and an adjudication for a queue that cannot be is refused.
+// The target is part of the operation key, and an adjudication for a queue that is no payment queue is refused.
 func TestAQueueThatCannotBeIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for _, queue := range []string{"", "A", "a b", "a/b", "-a", "a_b", string(make([]byte, 10)), "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"} {
+	for _, queue := range []string{"", "A", "a b", "a/b", "-a", "a_b", string(make([]byte, 10)), "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", mail, "payouts2"} {
 		a := rig.Release(1)
 		a.Target = escrow.RemotePrefix + queue
 		var field *refusal.FieldError
@@ -244,7 +244,11 @@ func TestANackIsUnknownUnlessItSaysNotExecuted(t *testing.T) {
 	byDetails.Details = `{"outcome_class":"not_executed"}`
 	otherWord := unclear
 	otherWord.Details = `{"outcome_class":"NOT_EXECUTED","x":"not_executed"}`
-	f := newFixture(t)
+	f := newFixture(t, func(c *postadjudication.Config) {
+		for n := range 20 {
+			c.PaymentQueues = append(c.PaymentQueues, fmt.Sprintf("q%d", n+1))
+		}
+	})
 	f.StartWorkers()
 	n := 0
 	for name, c := range map[string]struct {

@@ -111,7 +111,7 @@ func (j Jobs) problems(ctx context.Context, job Job) error {
 	all := []error{
 		validate.Identifier("tenant", j.tenant, 128), validate.Identifier("type", job.Type, 255), validate.Identifier("queue", job.Queue, 128),
 		validate.NoSecret("type", job.Type), validate.NoSecret("queue", job.Queue), validate.NoSecret("id", job.ID), validate.NoSecret("actor", j.actor),
-		validate.Policy(job.Policy, true),
+		validate.Policy(job.Policy, true), j.s.applier.Settlements.Targets.CheckPlainQueue(job.Queue),
 	}
 	wrong := func(is bool, field, problem string, args ...any) {
 		if is {

@@ -31,11 +31,11 @@ type fixture struct {
 	t *testing.T
 }
 
-func withJobs(c *postadjudication.Config) { c.Jobs = true }
+func withJobs(c *postadjudication.Config) { c.Jobs, c.PaymentQueues = true, []string{payouts} }
 
 func newFixture(t *testing.T, change ...func(*postadjudication.Config)) *fixture {
 	t.Helper()
-	r := rig.New(t, append(change, withJobs)...)
+	r := rig.New(t, append([]func(*postadjudication.Config){withJobs}, change...)...)
 	return &fixture{r, r.As("acme", "service:shop").Jobs, t}
 }
 

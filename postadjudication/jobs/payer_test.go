@@ -106,7 +106,9 @@ func TestNoDoorForksAnOrderToAnotherPayer(t *testing.T) {
 // nor to those of a repeated fetch, nor once an adjudication of an escrow service is made one of remote workers.
 func TestAnOrderOfAnotherQueueIsGivenToNobody(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = 24 * time.Hour })
+	f := newFixture(t, func(c *postadjudication.Config) {
+		c.Remote.KeyLifetime, c.PaymentQueues = 24*time.Hour, append(c.PaymentQueues, otherBank)
+	})
 	forked := f.deadOrder(1, notExecuted)
 	waits, _ := f.submitRemote(2)
 	local := f.MustSubmit(rig.Release(3))

@@ -4,6 +4,36 @@ package prove
 // money, whose it is, and when nobody may pay again.
 var remoteGuards = []Guard{
 	{
+		Name:     "no job enters a payment queue",
+		Edits:    []Edit{{"postadjudication/internal/casework/targets.go", "if t.Pays(queue) {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNothingButAdjudicationsEntersAPaymentQueue"},
+	},
+	{
+		Name:     "no adjudication names a queue that does not pay",
+		Edits:    []Edit{{"postadjudication/internal/casework/targets.go", "	_, known := t[target]\n	return known\n", "	_, known := t[target]\n	return known || escrow.IsRemote(target)\n"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAQueueThatCannotBeIsRefused"},
+	},
+	{
+		Name:     "from a payment queue only adjudications are fetched, and none from another queue",
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "AND (r.operation_key IS NOT NULL) = v.pays", "AND v.pays IS NOT NULL"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestWhatWaitsInTheWrongQueueIsGivenToNobody"},
+	},
+	{
+		Name:     "a key fetches from its queues",
+		Edits:    []Edit{{"internal/access/duty.go", "return k.Names(queue) && len(k.decides()) == 0", "return true"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestAKeyFetchesFromItsQueuesOnly"},
+	},
+	{
+		Name:     "who pays decides nothing",
+		Edits:    []Edit{{"postadjudication/internal/journal/keys.go", "checkDuties(ctx, tx, &key, prefix); err != nil {", "checkDuties(ctx, tx, &key, prefix); err != nil && !errors.As(err, new(*access.DutiesError)) {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNobodyPaysAndDecides"},
+	},
+	{
+		Name:     "a key gives only queues that it has",
+		Edits:    []Edit{{"internal/api/keys.go", "if len(beyond) == 0 && len(others) == 0 && !longer {", "if len(beyond) == 0 && !longer {"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestNobodyMakesAKeyOfQueuesThatTheirOwnLacks"},
+	},
+	{
 		Name:     "no other principal ends a lease",
 		Edits:    []Edit{{"background/lease/lease.go", "return l.Principal == principal", "return true"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnotherPrincipalAnswersForNoLease"},

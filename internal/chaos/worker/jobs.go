@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -29,7 +30,7 @@ func (p *process) job(ctx context.Context, c Command, r *Reply) (err error) {
 		_, err = all.Activate(ctx, c.RetryKey)
 	case FetchJob:
 		var got []jobs.Fetched
-		fetch := jobs.Fetch{Queues: []string{JobQueue}, Count: 1, Worker: c.Run, Visibility: c.Offset}
+		fetch := jobs.Fetch{Queues: []string{remote.PayQueue, JobQueue}, Count: 1, Worker: c.Run, Visibility: c.Offset}
 		if c.Key != "" {
 			fetch.Key = sha256.Sum256([]byte(c.Key))
 		}

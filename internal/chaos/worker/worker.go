@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -132,7 +133,7 @@ func (p *process) open(ctx context.Context) error {
 		Remote:    postadjudication.RemoteWorkers{KeyLifetime: s.RemoteKeyLifetime},
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
-		Families: []postadjudication.PlainFamily{PlainFamily()}, Jobs: true, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
+		Families: []postadjudication.PlainFamily{PlainFamily()}, Jobs: true, PaymentQueues: []string{remote.PayQueue}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
 	}
 	if c.Targets, err = s.Brief.Targets(s.Name); err != nil {
 		return err

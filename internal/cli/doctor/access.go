@@ -8,6 +8,23 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
+// checkDuties names the principals that fetch adjudications and decide about money.
+func checkDuties(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "duties apart"
+	mixed, err := service.Health().MixedDuties(ctx)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	case len(mixed) == 0:
+		return fine(name, "nobody who fetches adjudications decides about money")
+	}
+	var all []string
+	for _, m := range mixed {
+		all = append(all, m.Error())
+	}
+	return wrong(name, listSome(all), "recourse keys revoke PREFIX one of the two keys")
+}
+
 // maxNamed bounds how many keys a check names.
 const maxNamed = 10
 

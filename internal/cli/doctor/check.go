@@ -81,7 +81,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the version this program needs"), fine(server, "accepts writes, and each connection is its own session"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service), checkWebhooks(ctx, service)}
+	checks := []Check{fine(name, "the version this program needs"), fine(server, "accepts writes, and each connection is its own session"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service), checkDuties(ctx, service), checkWebhooks(ctx, service)}
 	if redis != nil {
 		checks = append(checks, checkRedisOwner(ctx, service))
 	}

@@ -47,7 +47,7 @@ func KeyDigest(k access.Key) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// KeyTerms returns the text of an access key in its receipt: principal, roles, expiry and
+// KeyTerms returns the text of an access key in its receipt: principal, roles, queues, expiry and
 // predecessor.
 func KeyTerms(k access.Key) string {
 	until := "for ever"
@@ -56,6 +56,9 @@ func KeyTerms(k access.Key) string {
 	}
 	if k.SuccessorOf != "" {
 		until += " as successor of " + k.SuccessorOf
+	}
+	if len(k.Queues) > 0 {
+		until = "of " + strings.Join(k.Queues, "+") + " " + until
 	}
 	return k.Principal + " as " + RoleText(k.Roles) + " " + until
 }

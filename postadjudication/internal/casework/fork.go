@@ -87,7 +87,7 @@ func (f *SettlementFamily) ReadForkFacts(ctx context.Context, at time.Time, lett
 // is called before the fork is committed: a run in a queue that nobody is told of could be forgotten. A letter
 // that can't be forked into the queue adds none.
 func (c *Applier) AddForkQueue(ctx context.Context, s *journal.Snapshot, queue string, at time.Time) error {
-	if queue == "" || !s.Run.Remote || OpenGate(*s) != "" || payerGate(&s.Run, queue) != "" || (Forking{Queue: queue}).checkQueue(&s.Run) != nil {
+	if queue == "" || !s.Run.Remote || OpenGate(*s) != "" || payerGate(&s.Run, queue) != "" || (Forking{Queue: queue}).checkQueue(&s.Run, c.Settlements.Targets) != nil {
 		return nil
 	}
 	return c.Journal.Cases.AddJobQueue(ctx, s.Run.Tenant, queue, at)
@@ -99,7 +99,7 @@ func (k Forking) Decide(letter journal.LetterRow) (journal.Change, error) {
 	if s.Run.Letter == background.LetterPurged {
 		return journal.Change{}, refusal.ErrNotFound
 	}
-	if err := errors.Join(k.checkQueue(&s.Run), k.checkPayload(s)); err != nil {
+	if err := errors.Join(k.checkQueue(&s.Run, k.Facts.family.Targets), k.checkPayload(s)); err != nil {
 		return journal.Change{}, err
 	}
 	if k.Policy != nil && k.Policy.OnExhaustion == retrypolicy.Discard && s.Case.Kind == journal.KindSettlement {
@@ -176,13 +176,17 @@ func (k Forking) applyToSettlement(s, after *journal.Snapshot, next *background.
 }
 
 // checkQueue refuses a queue of another family. Empty means no queue and is valid. The queues of
-// remote runs are their clients'.
-func (k Forking) checkQueue(r *background.Run) error {
+// remote runs are their clients', but for payment queues.
+func (k Forking) checkQueue(r *background.Run, targets Targets) error {
 	switch {
 	case k.Queue == "":
 		return nil
 	case r.Remote:
-		return errors.Join(validate.Identifier("queue", k.Queue, 128), validate.NoSecret("queue", k.Queue))
+		errs := []error{validate.Identifier("queue", k.Queue, 128), validate.NoSecret("queue", k.Queue)}
+		if r.Family != Family {
+			errs = append(errs, targets.CheckPlainQueue(k.Queue))
+		}
+		return errors.Join(errs...)
 	}
 	if queues := k.Queues(r.Family); !slices.Contains(queues, k.Queue) {
 		return &refusal.FieldError{Field: "queue", Problem: "must be one of " + strings.Join(queues, ", ")}

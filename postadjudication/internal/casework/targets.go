@@ -7,13 +7,14 @@ import (
 
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // failureTargetUnknown is the failure type for a target that this process does not call.
 const failureTargetUnknown = "executor.target_unknown"
 
-// Targets are the escrow services that a process knows, by name. A nil executor marks an alias
-// of escrow.DefaultTarget.
+// Targets are the escrow services that a process knows, by name, and the payment queues of remote workers.
+// A nil executor marks a payment queue, or an alias of escrow.DefaultTarget.
 type Targets map[string]escrow.Executor
 
 // Names returns the sorted names.
@@ -21,17 +22,25 @@ func (t Targets) Names() []string { return slices.Sorted(maps.Keys(t)) }
 
 // Knows reports whether adjudications may name a target.
 func (t Targets) Knows(target string) bool {
-	if escrow.IsRemote(target) {
-		_, valid := escrow.RemoteQueue(target)
-		return valid
-	}
 	_, known := t[target]
 	return known
 }
 
+// Pays reports whether remote workers fetch adjudications from a queue. Nothing else enters it.
+func (t Targets) Pays(queue string) bool { return t.Knows(escrow.RemotePrefix + queue) }
+
+// CheckPlainQueue refuses a payment queue for what is no adjudication: a worker that pays what it fetches
+// must not be given the work of someone who decided nothing.
+func (t Targets) CheckPlainQueue(queue string) error {
+	if t.Pays(queue) {
+		return &refusal.FieldError{Field: "queue", Problem: "is a payment queue: only adjudications enter it"}
+	}
+	return nil
+}
+
 // breakerTarget returns the target whose circuit breaker a target uses.
 func (t Targets) breakerTarget(name string) string {
-	if executor, known := t[name]; known && executor == nil {
+	if executor, known := t[name]; known && executor == nil && !escrow.IsRemote(name) {
 		return escrow.DefaultTarget
 	}
 	return name

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,7 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-const keySQL = `SELECT id, prefix, digest, tenant, principal, roles, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by, last_used_at FROM recourse.keys `
+const keySQL = `SELECT id, prefix, digest, tenant, principal, roles, queues, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by, last_used_at FROM recourse.keys `
 
 type keyRow struct {
 	ID         uuid.UUID      `db:"id"`
@@ -25,6 +26,7 @@ type keyRow struct {
 	Tenant     string         `db:"tenant"`
 	Principal  string         `db:"principal"`
 	Roles      pq.StringArray `db:"roles"`
+	Queues     pq.StringArray `db:"queues"`
 	CreatedAt  time.Time      `db:"created_at"`
 	CreatedBy  string         `db:"created_by"`
 	Successor  string         `db:"successor_of"`
@@ -36,7 +38,7 @@ type keyRow struct {
 
 func (r *keyRow) key() access.Key {
 	k := access.Key{
-		ID: r.ID, Prefix: r.Prefix, Tenant: r.Tenant, Principal: r.Principal, CreatedAt: r.CreatedAt.UTC(), CreatedBy: r.CreatedBy, SuccessorOf: r.Successor,
+		ID: r.ID, Prefix: r.Prefix, Tenant: r.Tenant, Principal: r.Principal, Queues: r.Queues, CreatedAt: r.CreatedAt.UTC(), CreatedBy: r.CreatedBy, SuccessorOf: r.Successor,
 		ExpiresAt: utcOrNil(r.ExpiresAt), RevokedAt: utcOrNil(r.RevokedAt), RevokedBy: r.RevokedBy, LastUsed: utcOrNil(r.LastUsedAt),
 	}
 	copy(k.Digest[:], r.Digest)
@@ -111,10 +113,11 @@ func (k *Keys) UseKey(ctx context.Context, id uuid.UUID, at time.Time) error {
 	return pg.Wrap(err)
 }
 
-// Create stores a new key, with its receipt in the same commit. Errors:
+// Create stores a new key, with its receipt in the same commit. The names of targets that are payment queues
+// begin with prefix. Errors:
 // access.ErrRevoked if the key that it replaces was revoked; ErrNotFound if that key does
-// not exist.
-func (k *Keys) Create(ctx context.Context, key access.Key, draft receipts.Draft) error {
+// not exist; *access.DutiesError if its principal would pay and decide.
+func (k *Keys) Create(ctx context.Context, key access.Key, prefix string, draft receipts.Draft) error {
 	draft.Subtype = receipts.KeyCreated
 	return k.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		roles := make(pq.StringArray, len(key.Roles))
@@ -133,13 +136,66 @@ func (k *Keys) Create(ctx context.Context, key access.Key, draft receipts.Draft)
 				return access.ErrRevoked
 			}
 		}
-		_, err := tx.ExecContext(ctx, `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, created_at, created_by, successor_of, expires_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, key.ID, key.Prefix, key.Digest[:], key.Tenant, key.Principal, roles, key.CreatedAt, key.CreatedBy, key.SuccessorOf, key.ExpiresAt)
+		if err := checkDuties(ctx, tx, &key, prefix); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO recourse.keys (id, prefix, digest, tenant, principal, roles, queues, created_at, created_by, successor_of, expires_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, key.ID, key.Prefix, key.Digest[:], key.Tenant, key.Principal, roles, pq.Array(append([]string{}, key.Queues...)), key.CreatedAt, key.CreatedBy, key.SuccessorOf, key.ExpiresAt)
 		if err != nil {
 			return err
 		}
 		return AppendOperation(ctx, tx, key.Tenant, KeyLog, draft)
 	})
+}
+
+// paymentQueues returns the payment queues that any process ever had: targets with a prefix, which is cut off.
+func paymentQueues(ctx context.Context, q pg.RowQuerier, prefix string) (queues pq.StringArray, err error) {
+	err = q.QueryRowContext(ctx, `SELECT coalesce(array_agg(substr(name, length($1) + 1)), '{}') FROM recourse.targets WHERE starts_with(name, $1)`, prefix).Scan(&queues)
+	return queues, pg.Wrap(err)
+}
+
+// checkDuties returns a *access.DutiesError if the principal of a new key would pay and decide. It waits for
+// others that make a key of the tenant.
+func checkDuties(ctx context.Context, tx *sql.Tx, key *access.Key, prefix string) error {
+	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 14))`, key.Tenant); err != nil {
+		return err
+	}
+	queues, err := paymentQueues(ctx, tx, prefix)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.QueryContext(ctx, `SELECT prefix, principal, roles, queues FROM recourse.keys
+		WHERE tenant = $1 AND lower(principal) = lower($2) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $3)`, key.Tenant, key.Principal, key.CreatedAt)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var others []access.Key
+	for rows.Next() {
+		var r keyRow
+		if err := rows.Scan(&r.Prefix, &r.Principal, &r.Roles, &r.Queues); err != nil {
+			return err
+		}
+		others = append(others, r.key())
+	}
+	return errors.Join(rows.Err(), access.CheckDuties(key, others, queues))
+}
+
+// MixedDuties returns a *access.DutiesError for each principal of any tenant that pays and decides, by keys that
+// are valid at a time. The names of targets that are payment queues begin with prefix.
+func (k *Keys) MixedDuties(ctx context.Context, now time.Time, prefix string) (out []error, err error) {
+	queues, err := paymentQueues(ctx, k.readDB, prefix)
+	if err != nil || len(queues) == 0 {
+		return nil, err
+	}
+	valid, err := k.selectKeys(ctx, `WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) ORDER BY tenant, created_at, id`, now)
+	for i := range valid {
+		ofTenant := slices.DeleteFunc(slices.Clone(valid[:i]), func(o access.Key) bool { return o.Tenant != valid[i].Tenant })
+		if mixed := access.CheckDuties(&valid[i], ofTenant, queues); mixed != nil {
+			out = append(out, mixed)
+		}
+	}
+	return out, err
 }
 
 // Revoke revokes a key of a tenant for good, with its receipt in the same commit. If it
@@ -150,7 +206,7 @@ func (k *Keys) Revoke(ctx context.Context, tenant, prefix string, draft receipts
 	err = k.InSlowPathTx(ctx, failpoint.Key, func(ctx context.Context, tx *sql.Tx) error {
 		var row keyRow
 		err := tx.QueryRowContext(ctx, keySQL+`WHERE tenant = $1 AND prefix = $2 FOR NO KEY UPDATE`, tenant, prefix).Scan(
-			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.CreatedAt, &row.CreatedBy, &row.Successor, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
+			&row.ID, &row.Prefix, &row.Digest, &row.Tenant, &row.Principal, &row.Roles, &row.Queues, &row.CreatedAt, &row.CreatedBy, &row.Successor, &row.ExpiresAt, &row.RevokedAt, &row.RevokedBy, &row.LastUsedAt)
 		if errors.Is(err, sql.ErrNoRows) {
 			return background.ErrNotFound
 		}

@@ -39,6 +39,8 @@ type LeaseStore struct {
 	claimStmt *pg.Statement
 	endStmt   *pg.Statement
 	leaveOut  leftOut
+	// PaymentQueue reports whether a queue pays: only adjudications are claimed from it, and none from others.
+	PaymentQueue func(queue string) bool
 
 	unknownMu    sync.Mutex
 	unknownAfter uuid.UUID // the last case that UnknownRuns read
@@ -352,37 +354,38 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 // each from its earliest run to the first that is not due yet: runs that are due later cost nothing.
 // No run is read after maxPickedBytes of payloads.
 //
-// $1 tenants · $2 queues · $3 numbers of runs wanted · $4 now · $5 runs to leave out · $6 bytes
+// $1 tenants · $2 queues · $3 numbers of runs wanted · $4 whether the queues pay · $5 now · $6 runs to leave out · $7 bytes
 // returns the number of the queue, then a row of snapshotSQL, then when the case was opened
 const dueRemoteSQL = `
 WITH RECURSIVE w AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[],$2::text[],$3::int[]) WITH ORDINALITY AS w(tenant,queue,wanted,n)
+  SELECT * FROM unnest($1::text[],$2::text[],$3::int[],$4::bool[]) WITH ORDINALITY AS w(tenant,queue,wanted,pays,n)
 ), level AS (
-  SELECT w.n, w.tenant, w.queue, w.wanted, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue
+  SELECT w.n, w.tenant, w.queue, w.wanted, w.pays, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue
     AND r.fetchable ORDER BY r.priority DESC LIMIT 1) AS priority FROM w
   UNION ALL
-  SELECT v.n, v.tenant, v.queue, v.wanted, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority < v.priority
+  SELECT v.n, v.tenant, v.queue, v.wanted, v.pays, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority < v.priority
     AND r.fetchable ORDER BY r.priority DESC LIMIT 1) FROM level v WHERE v.priority IS NOT NULL
 ), picked AS MATERIALIZED (
   SELECT w.n, x.* FROM w CROSS JOIN LATERAL (
     SELECT y.* FROM level v CROSS JOIN LATERAL (
       SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.fetchable
-        AND r.due_at <= $4 AND (r.expires_at IS NULL OR r.expires_at > $4) AND r.id <> ALL ($5::uuid[]) AND NOT ` + pausedByBreakerSQL + `
+        AND r.due_at <= $5 AND (r.expires_at IS NULL OR r.expires_at > $5) AND r.id <> ALL ($6::uuid[]) AND (r.operation_key IS NOT NULL) = v.pays AND NOT ` + pausedByBreakerSQL + `
       ORDER BY r.due_at, r.id LIMIT v.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
     WHERE v.n = w.n LIMIT w.wanted) x
 ), sized AS (
   SELECT n, id, sum(size) OVER (ORDER BY n, priority DESC, due_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM picked
 )
-SELECT ` + snapshotColumns + `, ` + termsColumns + `, first.at, p.n` + snapshotTables + ` JOIN sized p ON p.id = r.id AND coalesce(p.bytes_before, 0) < $6` + termsJoin
+SELECT ` + snapshotColumns + `, ` + termsColumns + `, first.at, p.n` + snapshotTables + ` JOIN sized p ON p.id = r.id AND coalesce(p.bytes_before, 0) < $7` + termsJoin
 
 // due executes dueRemoteSQL and gives the runs of each queue to its requests, in order. It leaves out
 // those that were picked in an earlier round: the transaction's own locks do not hide them.
 func (l *LeaseStore) due(ctx context.Context, statement pg.Querier, queues []queueWant, at time.Time, maxBytes int, earlier []pick) ([]pick, error) {
-	c := pg.NewTextColumns(3, len(queues))
+	c := pg.NewTextColumns(4, len(queues))
 	for _, q := range queues {
 		c.Str(q.tenant)
 		c.Str(q.queue)
 		c.Int(int64(q.wanted))
+		c.Bool(l.PaymentQueue(q.queue))
 	}
 	out := pg.NewTextColumns(1, 0)
 	for _, id := range l.leaveOut.now(time.Now()) {

@@ -178,7 +178,7 @@ type Uncalled struct {
 }
 
 const uncalledSQL = `SELECT r.target, count(*) FILTER (WHERE r.live) AS runs, count(*) FILTER (WHERE r.letter = 'open') AS letters
-FROM recourse.runs r WHERE r.active AND NOT r.remote AND r.family = $1
+FROM recourse.runs r WHERE r.active AND r.family = $1
 	AND NOT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $2 AND r.target = ANY (s.targets)) GROUP BY 1 ORDER BY 1`
 
 // Uncalled lists the targets of a family's live runs and open dead letters that no process

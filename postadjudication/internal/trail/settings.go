@@ -19,17 +19,17 @@ import (
 func (r *Reader) Keys(ctx context.Context, tenant string) (keys []access.Key, rs []receipts.Receipt, err error) {
 	err = r.atOneMoment(ctx, func(tx *sql.Tx) (err error) {
 		keys, err = collect(ctx, tx, func(rows *sql.Rows) (k access.Key, err error) {
-			var roles pq.StringArray
+			var roles, queues pq.StringArray
 			var expires, revoked sql.NullTime
 			var digest []byte
-			err = rows.Scan(&k.Prefix, &digest, &k.Principal, &roles, &k.CreatedAt, &k.CreatedBy, &k.SuccessorOf, &expires, &revoked, &k.RevokedBy)
+			err = rows.Scan(&k.Prefix, &digest, &k.Principal, &roles, &queues, &k.CreatedAt, &k.CreatedBy, &k.SuccessorOf, &expires, &revoked, &k.RevokedBy)
 			for _, role := range roles {
 				k.Roles = append(k.Roles, access.Role(role))
 			}
 			copy(k.Digest[:], digest)
-			k.Tenant, k.CreatedAt, k.ExpiresAt, k.RevokedAt = tenant, k.CreatedAt.UTC(), utcOrNil(expires), utcOrNil(revoked)
+			k.Queues, k.Tenant, k.CreatedAt, k.ExpiresAt, k.RevokedAt = queues, tenant, k.CreatedAt.UTC(), utcOrNil(expires), utcOrNil(revoked)
 			return k, err
-		}, `SELECT prefix, digest, principal, roles, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by FROM recourse.keys WHERE tenant = $1 ORDER BY created_at, id`, tenant)
+		}, `SELECT prefix, digest, principal, roles, queues, created_at, created_by, successor_of, expires_at, revoked_at, revoked_by FROM recourse.keys WHERE tenant = $1 ORDER BY created_at, id`, tenant)
 		if err != nil {
 			return err
 		}
