@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,6 +225,9 @@ func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatWaits(t *testi
 		if _, err := o.As("acme", "user:ada").DeadLetters.Lookup(ctx, waits.Run); err != nil {
 			t.Error(err)
 		}
+		if next, err := o.Submit(ctx, o.higher(3)); err != nil || next.Reply != postadjudication.ReconcileFirst {
+			t.Errorf("a higher generation: %s, %v", next.Reply, err)
+		}
 	}
 	if _, err := o.DB.Exec(`ALTER TABLE recourse.cases DROP CONSTRAINT refused`); err != nil {
 		t.Fatal(err)
@@ -232,6 +236,59 @@ func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatWaits(t *testi
 	found.Moved = lateMinor
 	findPaid(o.Rig, o.letter, found)
 	o.checkUndercut(waits, 600)
+	if c := o.CaseOf(rig.Release(1)); c.UnknownOpen != 0 {
+		t.Errorf("%d attempts are unknown", c.UnknownOpen)
+	}
+}
+
+// It also ends a run that runs as a fork, or after an attempt of its own of unknown outcome: no further call is made.
+func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsRetriesAndForks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first    escrow.Answer // of the higher generation
+		forks    bool
+		attempts int
+	}{
+		"after an unknown attempt": {rig.NoAnswer(), false, 2},
+		"a fork":                   {rig.Refused(), true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			called, answer := make(chan struct{}), make(chan struct{})
+			var calls atomic.Int32
+			o := newOlderKeyCase(t, func(context.Context, *rig.Rig, escrow.Call) escrow.Answer {
+				if calls.Add(1) == 1 {
+					return c.first
+				}
+				close(called) // a third call panics
+				<-answer
+				return rig.RateLimited()
+			}, func(c *postadjudication.Config) { c.Policy.MaxRetryAttempts = 3 })
+			o.StopWorkers() // it still records what its call answers
+			o.OtherProcess(func(c *postadjudication.Config) { c.TimeLimit, c.Policy.MaxRetryAttempts = time.Minute, 3 }).StartWorkers()
+			if _, err := o.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released <> 400)`); err != nil {
+				t.Fatal(err)
+			}
+			last := o.MustSubmit(o.higher(2)).Run
+			if c.forks {
+				o.WaitLetter(last)
+				fork, err := o.As("acme", "user:ada").DeadLetters.Fork(t.Context(), last, rig.ForkRequest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				last = fork.Run
+			}
+			<-called
+			close(o.payLate)
+			o.WaitReceipt(o.letter.Case, receipts.AnsweredLate)
+			close(answer)
+			o.WaitNoneLive()
+			if st := o.StatusOf(last); st.Letter != background.LetterOpen || st.ReasonCode != postadjudication.ReasonPaidUnderOlderKey || st.Attempts != c.attempts || calls.Load() != 2 {
+				t.Errorf("%d calls, %+v", calls.Load(), st)
+			}
+			o.MustAudit()
+		})
+	}
 }
 
 // It ends a running run with its attempt, also if that was to be cancelled: then nobody could tell any more what became of

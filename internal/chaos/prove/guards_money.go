@@ -3,6 +3,16 @@ package prove
 // moneyGuards is what guards decisions about money: when a call may be made again, and under which key.
 var moneyGuards = []Guard{
 	{
+		Name:     "the answer about one operation key tells nothing of another",
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "if unknownBeside && !coversCase(&tr) {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatWaits"},
+	},
+	{
+		Name:     "no retry and no fork is called while another operation key may have paid",
+		Edits:    []Edit{{"postadjudication/internal/casework/caseruns.go", "return a.unclear || a.money.UnknownBeside(s.Run.ID), nil", "return a.unclear || a.money.UnknownBeside(s.Run.ID) && s.Run.Parent.IsZero() && s.Run.Class != escrow.Unknown, nil"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsRetriesAndForks"},
+	},
+	{
 		Name:     "what is on record under a key is not paid again by saying it again",
 		Edits:    []Edit{{"settlement/table.go", "		if e.Paid <= e.Recorded {", "		if e.Paid < e.Recorded {"}},
 		CaughtBy: Detector{Package: "./settlement", Test: "TestARepeatedPaymentChangesNothing"},

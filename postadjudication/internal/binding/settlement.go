@@ -23,6 +23,7 @@ type Settlement struct {
 	outcomes map[receipts.RunID]settlement.Outcome // what each run was submitted to do
 	terms    map[receipts.RunID]int                // generation of each run
 	payments []Payment                             // by operation key, in the order of the payments
+	unknown  map[string]bool                       // operation keys under which money may have moved that is not on record
 	excess   *excess                               // of the last receipt; nil: it was no payment beyond what was decided
 }
 
@@ -71,6 +72,30 @@ func (f *Settlement) PaymentOf(run receipts.RunID) *Payment {
 	return &f.payments[i]
 }
 
+// UnknownBeside reports whether money may have moved under another operation key than that of a run.
+func (f *Settlement) UnknownBeside(run receipts.RunID) bool {
+	for key := range f.unknown {
+		if key != f.keys[run] {
+			return true
+		}
+	}
+	return false
+}
+
+// noteUnknown notes whether it is known what moved under the operation key of a receipt's run. What an escrow service
+// answers covers the key that it was asked about; a person's finding that nothing was executed covers the case.
+func (f *Settlement) noteUnknown(r receipts.Receipt, p receipts.Payload) {
+	switch key := f.keys[r.Run]; {
+	case r.Subtype == receipts.Reconciled && p.Finding == receipts.ClassNotExecuted && p.Lookup == "":
+		clear(f.unknown)
+	case key == "" || p.OutcomeClass == "":
+	case p.OutcomeClass == receipts.ClassUnknown:
+		f.unknown[key] = true
+	default:
+		delete(f.unknown, key)
+	}
+}
+
 // Return returns the settlement after a part of the payment of a run came back. It returns false if that is more than
 // is left of the payment.
 func (f Settlement) Return(run receipts.RunID, amount int64) (Settlement, bool, error) {
@@ -95,7 +120,7 @@ type excess struct {
 // error if a receipt states a settlement or an excess that does not follow from the receipts before
 // it, or if the receipt of an excess is missing; the result is then what followed until there.
 func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
-	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, terms: map[receipts.RunID]int{}}
+	f := Settlement{keys: map[receipts.RunID]string{}, outcomes: map[receipts.RunID]settlement.Outcome{}, terms: map[receipts.RunID]int{}, unknown: map[string]bool{}}
 	for _, r := range rs {
 		p, err := r.Payload()
 		if err != nil {
@@ -107,6 +132,7 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if err := f.checkRecorded(r, p); err != nil {
 			return f, err
 		}
+		f.noteUnknown(r, p)
 		e, ok := f.event(r, p)
 		if !ok {
 			continue

@@ -16,7 +16,8 @@ type caseRuns struct {
 	head      receipts.Head
 	byID      map[background.RunID]background.Run
 	olderPaid int64              // paid under older keys since the current generation began; read only if the case needs it
-	money     binding.Settlement // what the receipts say of the money; read only if a payment is on record
+	money     binding.Settlement // what the receipts say of the money; read only if a payment is on record, or an outcome is unknown
+	unclear   bool               // the receipts are inconsistent
 }
 
 // errCaseRunsStale means that the runs of the case must be read, or read again.
@@ -35,7 +36,7 @@ func (f *SettlementFamily) readCaseRuns(ctx context.Context, r background.Run) (
 	for _, s := range all {
 		out.byID[s.Run.ID] = s.Run
 	}
-	if !out.anyPaid() && !all[0].Case.State.NeedsOlderPaid() {
+	if !out.anyPaid() && !all[0].Case.State.NeedsOlderPaid() && now.Run.UnknownOpen == 0 {
 		return out, nil
 	}
 	return out, f.readMoney(ctx, out, &all[0].Case)
@@ -51,7 +52,7 @@ func (f *SettlementFamily) readMoney(ctx context.Context, out *caseRuns, c *jour
 	}
 	out.money, err = binding.FoldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
 	if out.olderPaid = out.money.PaidUnderOlderKeys; err != nil || out.money.State != c.State {
-		out.olderPaid = c.State.Asked
+		out.olderPaid, out.unclear = c.State.Asked, true
 	}
 	return nil
 }
@@ -88,6 +89,18 @@ func (a *caseRuns) recordedUnder(operation [32]byte, stated int64) binding.Payme
 		}
 	}
 	return binding.Payment{}
+}
+
+// unknownBeside reports whether money may have moved under another operation key than the run's, which no answer about
+// the run's own key tells. An unknown outcome that the receipts do not explain counts as one.
+func (a *caseRuns) unknownBeside(s *journal.Snapshot) (bool, error) {
+	switch {
+	case s.Run.UnknownOpen == 0 || s.Case.Epoch == 0 && s.Case.State.Generation <= 1: // no money is unknown, or there is one key
+		return false, nil
+	case a == nil || a.head != s.Case.Head:
+		return false, errCaseRunsStale
+	}
+	return a.unclear || a.money.UnknownBeside(s.Run.ID), nil
 }
 
 // anyPaid reports whether a run of the case is executed.

@@ -24,8 +24,12 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 	if err != nil {
 		return journal.Change{}, err
 	}
-	if active.Operation != s.Run.Operation && tr.Reason != background.ReasonUnrecordable {
-		run.UnknownOpen = s.Run.UnknownOpen // the unknown outcome is under another key
+	beside, err := runs.unknownBeside(s)
+	if err != nil {
+		return journal.Change{}, err
+	}
+	if beside && tr.Reason != background.ReasonUnrecordable {
+		run.UnknownOpen = s.Run.UnknownOpen // money may have moved under another key
 	}
 	change := journal.Change{Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run}}
 	p := receiptPayload(&tr, &s.Run, &run)

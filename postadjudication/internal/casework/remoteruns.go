@@ -3,6 +3,7 @@ package casework
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -79,6 +80,12 @@ func (r RemoteRuns) settlementChange(tr background.Transition, s *journal.Snapsh
 	tr.Lease.Limit = limit
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, DefaultLease), MaxLease)
 	ch, err := f.changeOf(tr, s, nil)
+	if errors.Is(err, errCaseRunsStale) {
+		var runs *caseRuns
+		if runs, err = f.readCaseRuns(context.Background(), s.Run); err == nil {
+			ch, err = f.changeOf(tr, s, runs)
+		}
+	}
 	if err == nil && ch.After.Run.State == background.Running && tooLate != nil {
 		return journal.Change{}, tooLate
 	}

@@ -138,7 +138,11 @@ func unrecordableUnlessKnown(err error) error {
 
 // changeOf returns the change that a transition makes to a case.
 func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
-	onPaidUnderOlderKey(&tr, s)
+	unknownBeside, err := runs.unknownBeside(s)
+	if err != nil {
+		return journal.Change{}, err
+	}
+	onPaidUnderOlderKey(&tr, s, unknownBeside)
 	if tr.Subtype == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return journal.Change{}, err
@@ -155,6 +159,9 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 	run, err := tr.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
 	if err != nil {
 		return journal.Change{}, err
+	}
+	if unknownBeside && !coversCase(&tr) {
+		run.UnknownOpen = max(run.UnknownOpen, 1)
 	}
 	if tr.Subtype == receipts.AttemptStarted {
 		if err := f.checkKeyLifetime(&s.Run, tr.At); err != nil {
@@ -248,8 +255,7 @@ func onEndedCase(tr *background.Transition, s *journal.Snapshot) {
 // be cancelled, or dies of something else: the outcome of that payment is unknown, and no lookup of the run's own
 // key resolves it. The payment itself ends a waiting run, but earlier versions left it waiting: then its claim
 // ends it.
-func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
-	unknown := unknownUnderOlderKey(&s.Run)
+func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot, unknown bool) {
 	if !s.Case.State.Underfunded() && !unknown {
 		return
 	}
@@ -270,10 +276,10 @@ func onPaidUnderOlderKey(tr *background.Transition, s *journal.Snapshot) {
 	tr.Subtype, tr.NextRetryAt, tr.Reason = receipts.DeadLettered, time.Time{}, ReasonPaidUnderOlderKey
 }
 
-// unknownUnderOlderKey reports whether the unknown outcome of a run's case is surely not of its own calls. It returns
-// false for a fork, whose letter may have it, and for a run with an unknown outcome of its own: their retries go on.
-func unknownUnderOlderKey(r *background.Run) bool {
-	return r.Parent.IsZero() && r.UnknownOpen > 0 && r.Class != escrow.Unknown && r.Class != escrow.Executed
+// coversCase reports whether a transition says what became of the money under all operation keys of the case: a
+// person's finding that nothing was executed does. The answer of an escrow service covers one key.
+func coversCase(tr *background.Transition) bool {
+	return tr.Subtype == receipts.Reconciled && tr.Result.Class == escrow.NotExecuted && tr.Lookup == ""
 }
 
 // closesLetter reports whether a NotExecuted finding closes an open letter: one that can't be

@@ -31,9 +31,10 @@ type LookupRecord struct {
 }
 
 // openUnknownSQL selects the runs of settlements of unknown outcome, with case c and run r, that are open dead letters
-// or wait for an attempt. It leaves out dead letters on hold, and those in a bulk plan that runs or is paused.
+// or wait for an attempt. It leaves out dead letters on hold, those in a bulk plan that runs or is paused, and runs that
+// have surely not paid: money may have moved under an older operation key, of which a lookup tells nothing.
 const openUnknownSQL = ` FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
-WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND (r.letter = 'open' OR r.live AND r.state <> 'running')
+WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND (r.letter = 'open' OR r.live AND r.state <> 'running') AND r.class <> 'not_executed'
   AND NOT EXISTS (SELECT FROM recourse.annotations d WHERE d.run_id = r.id AND d.held)
   AND NOT EXISTS (SELECT FROM recourse.bulks b JOIN recourse.bulk_items i ON i.bulk_id = b.id WHERE b.state IN ('running', 'paused') AND i.outcome = '' AND i.run_id = r.id)`
 
@@ -155,8 +156,9 @@ func (l *Lookups) DeleteResolved(ctx context.Context) error {
 // those that wait for a person.
 type Unresolved struct{ ForLookup, ForPerson int64 }
 
-const unresolvedSQL = `SELECT count(*) FILTER (WHERE l.waits_for IS NULL OR l.waits_for = ''), count(*) FILTER (WHERE l.waits_for <> '')
-FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
+const unresolvedSQL = `SELECT count(*) FILTER (WHERE NOT f.person), count(*) FILTER (WHERE f.person)
+FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id,
+  LATERAL (SELECT coalesce(l.waits_for, '') <> '' OR r.class = 'not_executed' AS person) f
 WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND r.letter = 'open'`
 
 // The advisory lock of lookups; its key follows those of retention and rules.
