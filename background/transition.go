@@ -96,7 +96,7 @@ func (tr Transition) recordLateAnswer(now Run) (Run, error) {
 	answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)
 	paid := now.Class == Executed
 	decisive := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable
-	if !awaited && (!decisive || paid) && !(paid && now.MovesMoney() && tr.Result.Class != Unknown) {
+	if !awaited && (!decisive || paid) && !(paid && now.MovesMoney() && (tr.Result.Class != Unknown || tr.Reason == ReasonUnrecordable)) {
 		return now, ErrConflict
 	}
 	return tr.mergeOutcome(answered), nil

@@ -37,7 +37,7 @@ const (
 	Reconciled         Subtype = "reconciled"          // a finding about the money was recorded
 	Superseded         Subtype = "superseded"          // a higher generation took an open letter's place
 	ConservationBreach Subtype = "conservation-breach" // more was paid than was decided
-	Contradicted       Subtype = "contradicted"        // an answer or a finding states less than is on record under its operation key, or another reference
+	Contradicted       Subtype = "contradicted"        // an answer or a finding states less than is on record under its operation key, another reference, or a sum that can't be recorded
 	ReservationFreed   Subtype = "reservation-freed"   // what was reserved was freed by hand; an open letter closed with it
 	Returned           Subtype = "returned"            // the payment of the run, or a part of it, came back
 )

@@ -392,12 +392,15 @@ func TestNobodyCanSayForHowLongARemoteWorkerMayPay(t *testing.T) {
 }
 
 // A worker that answers again for an attempt is refused, and what it says then is on record: a higher sum is a payment
-// of the rest, a lower one or a refusal contradicts the payment.
+// of the rest, a lower one, a refusal, or a sum that can't be recorded contradicts the payment.
 func TestASecondAnswerWithAnotherSumIsOnRecord(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	s, job := f.submitRemote(1)
 	f.mustFetchOrder("w1")
+	if _, err := f.DB.Exec(`ALTER TABLE recourse.cases ADD CONSTRAINT refused CHECK (released <> 1100)`); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := f.Ack(t.Context(), by(job), payment(400, "EUR")); err != nil {
 		t.Fatal(err)
 	}
@@ -419,6 +422,8 @@ func TestASecondAnswerWithAnotherSumIsOnRecord(t *testing.T) {
 			_, err := f.Nack(t.Context(), by(job), unclear, true, background.EndByPolicy)
 			return err
 		}, 1000, 2, 0},
+		{"more than can be recorded", func() error { _, err := f.Ack(t.Context(), by(job), payment(1100, "EUR")); return err }, 1000, 3, 2},
+		{"that again", func() error { _, err := f.Ack(t.Context(), by(job), payment(1100, "EUR")); return err }, 1000, 3, 0},
 	} {
 		before := f.Head(s.Case)
 		if err := c.answer(); err == nil {

@@ -3,6 +3,11 @@ package prove
 // moneyGuards is what guards decisions about money: when a call may be made again, and under which key.
 var moneyGuards = []Guard{
 	{
+		Name:     "a sum that can't be recorded contradicts the payment that is on record",
+		Edits:    []Edit{{"background/transition.go", "(tr.Result.Class != Unknown || tr.Reason == ReasonUnrecordable)", "tr.Result.Class != Unknown"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASecondAnswerWithAnotherSumIsOnRecord"},
+	},
+	{
 		Name:     "the answer about one operation key tells nothing of another",
 		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "if unknownBeside && !coversCase(&tr) {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatWaits"},

@@ -30,13 +30,14 @@ func addsToRecord(tr *background.Transition, s *journal.Snapshot, recorded bindi
 }
 
 // contradictionReceipts returns the receipt of an answer or finding that contradicts what is on record under the
-// operation key: a lower sum, another reference, or, of the attempt that was paid, that nothing was executed. A
-// higher sum contradicts nothing: the rest was paid since. The receipt is written once for each such content.
+// operation key: a lower sum, another reference, a sum that can't be recorded, or, of the attempt that was paid, that
+// nothing was executed. A higher sum contradicts nothing: the rest was paid since. The receipt is written once for each such content.
 func contradictionReceipts(tr *background.Transition, run *background.Run, recorded binding.Payment) []receipts.Draft {
 	said := &tr.Result
 	switch {
 	case recorded.StatedBy.IsZero():
 		return nil
+	case reportsUnrecordablePayment(tr):
 	case said.Class == escrow.Executed:
 		otherReference := said.Reference != "" && recorded.Reference != "" && said.Reference != recorded.Reference
 		if said.Moved > recorded.Paid || said.Moved == recorded.Paid && !otherReference {
