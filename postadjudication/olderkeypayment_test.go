@@ -396,12 +396,15 @@ func TestALetterOfAPaymentUnderAnOlderKeyHasItsHandler(t *testing.T) {
 func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		answer  escrow.Answer
-		state   background.State
-		subtype receipts.Subtype
+		earlier, answer escrow.Answer // of an attempt before the case ended, if there is one, and of the one after
+		state           background.State
+		subtype         receipts.Subtype
+		class           escrow.Class
 	}{
-		"dead":      {rig.Refused(), background.DeadLettered, receipts.DeadLettered},
-		"cancelled": {rig.RateLimited(), background.Cancelled, receipts.Cancelled},
+		"dead":                             {escrow.Answer{}, rig.Refused(), background.DeadLettered, receipts.DeadLettered, escrow.NotExecuted},
+		"cancelled":                        {escrow.Answer{}, rig.RateLimited(), background.Cancelled, receipts.Cancelled, escrow.NotExecuted},
+		"it may have paid":                 {escrow.Answer{}, rig.NoAnswer(), background.DeadLettered, receipts.DeadLettered, escrow.Unknown},
+		"an earlier attempt may have paid": {rig.NoAnswer(), rig.RateLimited(), background.DeadLettered, receipts.DeadLettered, escrow.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -409,12 +412,16 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 				c.TimeLimit, c.Policy.MaxRetryAttempts = 2*time.Second, 1
 				c.Executor = replayingEscrow{c.Executor.(*rig.Escrow)} // so that the fork has a key of its own
 			})
+			r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 			pays, called, answer := make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
 			var parent atomic.Pointer[background.RunID]
 			r.Escrow.Script(func(_ context.Context, call escrow.Call) escrow.Answer {
 				if parent.CompareAndSwap(nil, &call.Run) || *parent.Load() == call.Run {
 					<-pays
 					return r.Escrow.Pay(call, call.Amount.Minor)
+				}
+				if c.earlier.Class != "" && call.Attempt == 1 {
+					return c.earlier
 				}
 				called <- struct{}{}
 				<-answer
@@ -438,7 +445,7 @@ func TestARunThatEndsOnAnEndedCaseSaysSo(t *testing.T) {
 			close(answer)
 			r.WaitNoneLive()
 			st := r.StatusOf(fork.Run)
-			if p := payloadOf(r, st, c.subtype); st.State != c.state || !p.CaseUnmoved || p.Settlement != nil {
+			if p := payloadOf(r, st, c.subtype); st.State != c.state || st.Class != c.class || !p.CaseUnmoved || p.Settlement != nil {
 				t.Errorf("%+v: %+v", st, p)
 			}
 			if k := r.CaseOf(rig.Release(1)); k.Progression != settlement.Settled || k.Released != 1000 {

@@ -183,4 +183,9 @@ var engineGuards = []Guard{
 		Edits:    []Edit{{"background/transition.go", "&& now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt:", "&& now.Letter != LetterOpen && !late:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestApplyGuards"},
 	},
+	{
+		Name:     "a session that beats is not marked as lost",
+		Edits:    []Edit{{"postadjudication/internal/journal/sessions.go", "SET lost = true WHERE id = $1 AND beat = $2`", "SET lost = true WHERE id = $1 AND (beat = $2 OR true)`"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestASessionThatBeatsAfterItWasReadIsNotLost"},
+	},
 }

@@ -356,4 +356,15 @@ var escrowGuards = []Guard{
 		Edits:    []Edit{{"postadjudication/internal/trail/mismatches.go", "c.returned > 0 AND c.returned <> t.sum", "false"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTamperingAndWhatDetectsIt"},
 	},
+	{
+		Name: "a run that may have paid is not cancelled when its case ends",
+		Edits: []Edit{{"postadjudication/internal/casework/settlementfamily.go",
+			"tr.Subtype = receipts.Cancelled; tr.Result.Class == escrow.Unknown || s.Run.Class == escrow.Unknown {", "tr.Subtype = receipts.Cancelled; false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestARunThatEndsOnAnEndedCaseSaysSo"},
+	},
+	{
+		Name:     "an escrow that a case has used is not corrected",
+		Edits:    []Edit{{"postadjudication/internal/journal/escrows.go", "    AND NOT EXISTS (SELECT FROM recourse.cases c WHERE c.escrow_id = e.id) FOR NO", "    FOR NO"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestOnlyAnEscrowThatNoCaseHasUsedIsCorrected"},
+	},
 }

@@ -227,3 +227,35 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A submission that states another sum held corrects an escrow that no case has used, and no other: also not one whose only
+// case moved nothing and reserves nothing any more.
+func TestOnlyAnEscrowThatNoCaseHasUsedIsCorrected(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, testkit.Migrated(t))
+	ctx := context.Background()
+	more := func(escrow, subject string) journal.Submission {
+		s := reservation(escrow, subject, 15)
+		ch, err := s.Open()
+		ch.OpeningEscrow.Held = 20
+		s.Open = func() (journal.Change, error) { return ch, err }
+		return s
+	}
+	if _, err := j.Submit(ctx, reservation("unused", "too-much", 11)); !errors.Is(err, journal.ErrExceedsHeld) {
+		t.Fatal(err)
+	}
+	if _, err := j.Submit(ctx, more("unused", "corrected")); err != nil || mustFindEscrow(t, j, "unused").Held != 20 {
+		t.Errorf("an escrow without a case: %v, %+v", err, mustFindEscrow(t, j, "unused"))
+	}
+	freed := mustReserve(t, j, "used", "freed", 10)
+	applyState(t, j, freed, func(s *settlement.State) { s.Reserved = 0 })
+	if _, err := j.Escrows.FoldDeltas(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if e := mustFindEscrow(t, j, "used"); e.Committed != 0 {
+		t.Fatalf("%+v", e)
+	}
+	if _, err := j.Submit(ctx, more("used", "more")); !errors.Is(err, journal.ErrEscrowMismatch) || mustFindEscrow(t, j, "used").Held != 10 {
+		t.Errorf("an escrow of an ended case: %v, %+v", err, mustFindEscrow(t, j, "used"))
+	}
+}

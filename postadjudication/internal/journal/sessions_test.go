@@ -206,3 +206,34 @@ func otherSessions(j *journal.Journal) ([]background.Session, error) {
 	all, err := j.Sessions.Sessions(context.Background())
 	return slices.DeleteFunc(all, func(s background.Session) bool { return s.ID == journaltest.Session }), err
 }
+
+// An observer does not mark a session as lost that has sent a heartbeat since the observer read it: its process is alive,
+// and calls escrow services under it.
+func TestASessionThatBeatsAfterItWasReadIsNotLost(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, ctx := journaltest.Open(t, url), context.Background()
+	session := background.Session{ID: uuid.New(), Worker: "w", Queues: []string{"q"}}
+	if err := j.Sessions.Register(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	read, err := otherSessions(j)
+	if err != nil || len(read) != 1 {
+		t.Fatalf("%v, %v", read, err)
+	}
+	if known, _, err := j.Sessions.Beat(ctx, session); err != nil || !known {
+		t.Fatal(known, err)
+	}
+	if lost, err := j.Sessions.MarkLost(ctx, read[0]); err != nil || lost {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	if known, _, err := j.Sessions.Beat(ctx, session); err != nil || !known {
+		t.Errorf("the next heartbeat: %v, %v", known, err)
+	}
+	if read, err = otherSessions(j); err != nil || len(read) != 1 {
+		t.Fatalf("%v, %v", read, err)
+	}
+	if lost, err := j.Sessions.MarkLost(ctx, read[0]); err != nil || !lost {
+		t.Errorf("after no heartbeat: lost %v, %v", lost, err)
+	}
+}
