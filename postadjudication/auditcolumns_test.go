@@ -20,9 +20,7 @@ func TestTheAuditDetectsWhatKeepsARunFromBeingCalled(t *testing.T) {
 	ctx := context.Background()
 	r := rig.New(t, withDailyRetries).StartWorkers()
 	waitingUnknownRun(r, 1, false)
-	if _, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "nobody else is there"}); err != nil {
-		t.Fatal(err)
-	}
+	r.OnePerson("nobody else is there")
 	if _, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 2, Reason: "ada is back"}); err != nil {
 		t.Fatal(err)
 	}

@@ -117,9 +117,7 @@ func TestACancelOfARunningForkFreesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
 	ctx := context.Background()
-	if _, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "one person only"}); err != nil {
-		t.Fatal(err)
-	}
+	r.OnePerson("one person only")
 	letter := r.DeadLetter(1, rig.Refuses)
 	r.Escrow.Answer(rig.Refuses)
 	first, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, letter.Run, rig.ForkRequest)

@@ -78,7 +78,7 @@ func newTamperedDatabase(t *testing.T) *tamperedDatabase {
 	must(r.As("acme", "user:ada").Policies.Set(ctx, policyChange(6)))
 	r.MustSetRule(rig.ReplayRule(1))
 	rig.MustKey(r, "acme", postadjudication.NewKey{Principal: "user:ada", Roles: []access.Role{access.Auditor}, Reason: "test"})
-	must(r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "nobody else is there"}))
+	r.OnePerson("nobody else is there")
 	must(r.As("acme", "user:ada").Webhooks.Pause(ctx, mustWebhook(r).ID, "they move"))
 	r.WaitNoneLive()
 	s.drain()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -78,7 +79,7 @@ func ExampleTenantPolicies_Set() {
 	// <nil>
 }
 
-// A tenant says how many people it takes to state by hand that money was moved.
+// A tenant says how many people it takes to state by hand that money was moved. To lower the number takes two.
 func ExampleTenantPeople_Set() {
 	svc, stop := rig.Example()
 	defer stop()
@@ -87,14 +88,18 @@ func ExampleTenantPeople_Set() {
 
 	p, err := people.Get(ctx)
 	fmt.Println(p.People, err)
-	p, err = people.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "ada works alone in august"})
-	fmt.Println(p.People, p.Actor, err)
+	_, err = people.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "ada works alone in august"})
+	var planned *bulk.SecondPersonError
+	if errors.As(err, &planned) {
+		_, err = svc.As("acme", "user:ben").Bulk.Run(ctx, planned.Plan.ID, planned.Plan.Hash)
+	}
+	fmt.Println(err)
 	history, err := people.History(ctx, 0, 100)
-	fmt.Println(len(history), history[0].Reason, err)
+	fmt.Println(history[0].People.People, history[0].PlannedBy, history[0].Actor, history[0].Reason, err)
 	// Output:
 	// 2 <nil>
-	// 1 user:ada <nil>
-	// 1 ada works alone in august <nil>
+	// <nil>
+	// 1 user:ada user:ben ada works alone in august <nil>
 }
 
 // An access key names its holder and what the holder may do. Its token is shown once.

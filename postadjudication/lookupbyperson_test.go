@@ -54,9 +54,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	if payloads := r.Payloads(unpaid, receipts.Reconciled); len(payloads) != 1 || payloads[0].LookupURL != asked || !payloads[0].SelfDeclared {
 		t.Errorf("not executed: %+v", payloads)
 	}
-	if _, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "we are one"}); err != nil {
-		t.Fatal(err)
-	}
+	r.OnePerson("we are one")
 	if _, err := r.As("acme", "service:desk").DeadLetters.Lookup(ctx, byKey.Run); !errors.As(err, &second) {
 		t.Errorf("a program: %v", err)
 	}

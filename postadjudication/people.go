@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -26,12 +27,15 @@ type People struct {
 type PeopleChange struct {
 	People int    // 1 or 2
 	Reason string // required
+	// Request identifies the request that asks for the change, so that it makes one plan only; empty: none.
+	Request string
 }
 
 // PeopleVersion is one change of the number, as its receipt states it.
 type PeopleVersion struct {
 	People
-	SelfDeclared bool   `json:"self_declared,omitempty"` // the actor's name was not verified
+	PlannedBy    string `json:"planned_by,omitempty"`    // who planned what the actor ran
+	SelfDeclared bool   `json:"self_declared,omitempty"` // the name of one of them was not verified
 	Receipt      string `json:"receipt_id"`
 }
 
@@ -59,13 +63,25 @@ func (h *Health) OnePersonTenants(ctx context.Context) ([]People, error) {
 }
 
 // Set sets the number of people that a tenant's money requires, with a receipt in one
-// commit. It writes nothing if the number is already set. Errors: a *FieldError for bad input.
+// commit. It writes nothing if the number is already set. It lowers no number: it stores a plan, which another person must
+// start, and returns a *bulk.SecondPersonError. Errors: a *FieldError for bad input.
 func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
 	errs := []error{validate.Change(t.tenant, t.actor, q.Reason)}
 	if q.People != 1 && q.People != journal.DefaultPeople {
 		errs = append(errs, &refusal.FieldError{Field: "people", Problem: "must be 1 or 2"})
 	}
 	if err := errors.Join(errs...); err != nil {
+		return People{}, err
+	}
+	required, err := t.s.applier.RequiredPeople(ctx, t.tenant)
+	if err != nil {
+		return People{}, err
+	}
+	if q.People < required {
+		plan, err := t.s.plans.As(t.tenant, t.actor).PlanPeople(ctx, q.People, q.Reason, q.Request)
+		if err == nil {
+			err = &bulk.SecondPersonError{Plan: plan}
+		}
 		return People{}, err
 	}
 	at, reason := t.s.now(), validate.Clean(q.Reason, 1024)
@@ -97,7 +113,7 @@ func (t TenantPeople) History(ctx context.Context, after int64, limit int) ([]Pe
 		if err != nil {
 			return nil, err
 		}
-		out[i] = PeopleVersion{People: People{Tenant: t.tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: casework.TimeOrNil(r.At)}, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
+		out[i] = PeopleVersion{People: People{Tenant: t.tenant, People: p.People, Actor: r.Actor, Reason: p.Reason, At: casework.TimeOrNil(r.At)}, PlannedBy: p.PlannedBy, SelfDeclared: p.SelfDeclared, Receipt: r.ID()}
 	}
 	return out, nil
 }

@@ -37,10 +37,10 @@ func (a peopleAPI) operations(h huma.API) {
 		return &peopleOutput{p}, err
 	})
 	register(a.API, h, operation{
-		id: "set-people", method: http.MethodPost, path: "/people", action: access.People, summary: "Set how many people it takes to state or free money by hand",
-		description: "It applies to findings that money was moved, plans that fork or purge settlements, and plans that free reserved money. Receipts of actions that one person did alone say so.",
+		id: "set-people", method: http.MethodPost, path: "/people", action: access.People, plannable: true, summary: "Set how many people it takes to state or free money by hand",
+		description: "It applies to findings that money was moved, plans that fork or purge settlements, and plans that free reserved money. Receipts of actions that one person did alone say so. Lowering the number takes two people: 202 second_person_required with a plan that another person has to run.",
 	}, func(ctx context.Context, c door.Caller, in *peopleInput) (*peopleOutput, error) {
-		p, err := a.service.As(c.Tenant, c.Principal).People.Set(ctx, postadjudication.PeopleChange{People: in.Body.People, Reason: in.Body.Reason})
+		p, err := a.service.As(c.Tenant, c.Principal).People.Set(ctx, postadjudication.PeopleChange{People: in.Body.People, Reason: in.Body.Reason, Request: door.RequestID(ctx)})
 		return &peopleOutput{p}, err
 	})
 	register(a.API, h, operation{

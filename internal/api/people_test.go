@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/app"
@@ -71,7 +72,12 @@ func TestWhoMayRunWhatAnotherPlannedOverHTTP(t *testing.T) {
 	for _, people := range []int{2, 1} {
 		if people == 1 {
 			r.ask(ada, http.MethodPost, "/api/v1/people", `{"people":1,"reason":"we are one"}`).refused(http.StatusForbidden, "role_missing", "")
-			if set := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/people", `{"people":1,"reason":"we are one"}`).is(http.StatusOK); set["people"] != 1.0 || set["actor"] != "user:admin@acme" {
+			admin := r.keyOf("user:sue", time.Time{}, access.Admin, access.Approver)
+			o := r.ask(admin, http.MethodPost, "/api/v1/people", `{"people":1,"reason":"we are one"}`).is(http.StatusAccepted)
+			path, hash := "/api/v1/bulk/"+o["plan_id"].(string)+"/run", `{"hash":"`+o["hash"].(string)+`"}`
+			r.ask(admin, http.MethodPost, path, hash).refused(http.StatusConflict, "second_person_required", "")
+			r.ask(r.madeBy("user:root", "user:ben", access.Approver), http.MethodPost, path, hash).is(http.StatusOK)
+			if set := r.ask(admin, http.MethodGet, "/api/v1/people", "").is(http.StatusOK); set["people"] != 1.0 || set["actor"] != "user:ben" {
 				t.Errorf("%v", set)
 			}
 			delete(plans, "finding")

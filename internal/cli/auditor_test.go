@@ -42,7 +42,7 @@ func TestVerifyNeedsSelectOnly(t *testing.T) {
 	p := clitest.New(t, testkit.Migrated(t))
 	p.Run(clitest.Line+clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 0, "")
 	p.Run("", "keys", "create", "--tenant", "acme", "--principal", "user:ada", "--roles", "auditor", "--actor", "root", "--reason", "r").Check(t, "keys create", 0, "")
-	p.Run("", "people", "set", "1", "--tenant", "acme", "--actor", "root", "--reason", "r").Check(t, "people set", 0, "")
+	p.OnePerson()
 	db := auditorOf(t, p)
 	delete(p.Env, app.RedisVariable)
 	for _, write := range []string{`DELETE FROM recourse.annotations`, `UPDATE recourse.runs SET due_at = due_at`, `INSERT INTO recourse.people (tenant, people, actor, reason, at) VALUES ('x', 1, 'x', 'x', now())`, `CREATE TABLE recourse.own ()`} {

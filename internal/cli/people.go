@@ -19,8 +19,9 @@ func peopleCommand(sh *shell.Shell) *cobra.Command {
 		Use: "people", Short: "Show or set how many people a manual money decision takes", Args: shell.UnknownCommand,
 		Long: `Show or set how many people a manual money decision of a tenant takes. These decisions
 are: to record that money moved, to purge dead letters of settlements, to run a plan that
-forks or purges them, and to free reserved money. The number is two unless an admin sets
-it to one. Each receipt of such a decision then records people: 1.`,
+forks or purges them, to free reserved money, to permit another target for a case, and to
+lower this number. The number is two unless two people set it to one. Each receipt of such
+a decision then records people: 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(peopleShow(sh), peopleSet(sh), peopleHistory(sh))
@@ -48,7 +49,7 @@ func peopleShow(sh *shell.Shell) *cobra.Command {
 func peopleSet(sh *shell.Shell) *cobra.Command {
 	var o backend.ChangeFlags
 	cmd := &cobra.Command{
-		Use: "set 1|2", Short: "Set the number of people", Args: shell.Exactly("1 or 2"),
+		Use: "set 1|2", Short: "Set the number of people; to lower it makes a plan that another person runs", Args: shell.Exactly("1 or 2"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 1 || n > 2 {
@@ -105,7 +106,11 @@ func peopleHistory(sh *shell.Shell) *cobra.Command {
 				}
 				rows := make([][]string, len(found))
 				for i, v := range found {
-					rows[i] = []string{v.At.Format(time.RFC3339), strconv.Itoa(v.People.People), v.Actor, v.Reason, v.Receipt}
+					by := v.Actor
+					if v.PlannedBy != "" {
+						by += ", planned by " + v.PlannedBy
+					}
+					rows[i] = []string{v.At.Format(time.RFC3339), strconv.Itoa(v.People.People), by, v.Reason, v.Receipt}
 				}
 				s.Table([]screen.Column{{Name: "At"}, {Name: "People", Right: true}, {Name: "By"}, {Name: "Why", Wraps: true}, {Name: "Receipt", Optional: true}}, rows)
 				return s.Err()

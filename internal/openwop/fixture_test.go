@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -174,6 +176,19 @@ func (f *fixture) serve() string {
 	web := httptest.NewServer(server)
 	f.Cleanup(web.Close)
 	return web.URL
+}
+
+// onePerson lets two people lower how many people the money of acme requires to one.
+func (f *fixture) onePerson() {
+	f.Helper()
+	_, err := f.service.As("acme", "user:root").People.Set(f.Context(), postadjudication.PeopleChange{People: 1, Reason: "one person only"})
+	var planned *bulk.SecondPersonError
+	if errors.As(err, &planned) {
+		_, err = f.service.As("acme", "user:bob").Bulk.Run(f.Context(), planned.Plan.ID, planned.Plan.Hash)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
 }
 
 func (f *fixture) key(tenant string, roles ...access.Role) string {

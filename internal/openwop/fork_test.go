@@ -115,9 +115,7 @@ func TestAForkIsRefusedByTheStateOfItsSource(t *testing.T) {
 	t.Run("found paid", func(t *testing.T) {
 		run := f.dead(key, "txr_found")
 		id := parse(t, run)
-		if _, err := f.service.As("acme", "user:root").People.Set(context.Background(), postadjudication.PeopleChange{People: 1, Reason: "one person only"}); err != nil {
-			t.Fatal(err)
-		}
+		f.onePerson()
 		if _, err := f.service.As("acme", "user:ann").DeadLetters.Reconcile(context.Background(), id, deadletter.Finding{Reason: "seen at the bank", Class: escrow.Executed, Moved: 12500, Reference: "bank_1"}); err != nil {
 			t.Fatal(err)
 		}

@@ -220,9 +220,7 @@ func TestARunPurgedByHandIsGone(t *testing.T) {
 	key := f.all("acme")
 	run := f.create(key, `{"workflowId":"chores","inputs":{"fails":true}}`)
 	f.finished(key, run)
-	if _, err := f.service.As("acme", "user:root").People.Set(t.Context(), postadjudication.PeopleChange{People: 1, Reason: "one person only"}); err != nil {
-		t.Fatal(err)
-	}
+	f.onePerson()
 	plans := f.service.As("acme", "user:ann").Bulk
 	plan, err := plans.Plan(t.Context(), bulk.Request{Filter: deadletter.Filter{Family: "chores"}, Action: bulk.Purge, Reason: "tidy"})
 	if err != nil {

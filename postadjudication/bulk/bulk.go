@@ -77,6 +77,8 @@ const (
 	Finding Action = "finding" // records that money of one run was moved; see PlanFinding
 	Free    Action = "free"    // frees the reservations of cases; see PlanFree
 	Return  Action = "return"  // records payments that came back; see PlanReturns
+	People  Action = "people"  // sets how many people money requires; see PlanPeople
+	Move    Action = "move"    // permits another target for the next generation of a case; see PlanMove
 )
 
 // Actions are the actions that Plan accepts.
@@ -84,7 +86,7 @@ var Actions = []Action{Fork, Reconcile, Purge, Mark, Hold, Release}
 
 // isKnown reports whether this version has the action. A newer version may have stored another one.
 func (a Action) isKnown() bool {
-	return a == Finding || a == Free || a == Return || slices.Contains(Actions, a)
+	return slices.Contains([]Action{Finding, Free, Return, People, Move}, a) || slices.Contains(Actions, a)
 }
 
 // unknownAction is the error of a plan, or of an item of it, whose action this version does not have.
@@ -186,6 +188,8 @@ type Spec struct {
 	Cases     *casestatus.Filter `json:"cases,omitempty"`     // action free
 	Reference string             `json:"reference,omitempty"` // action free: reference to the evidence
 	Returns   []ReturnedPayment  `json:"returns,omitempty"`   // action return; lists of plans omit them
+	People    int                `json:"people,omitempty"`    // action people: how many are required
+	Move      *PlannedMove       `json:"move,omitempty"`
 }
 
 // PlannedFinding is what a plan of a finding states about the money of its run.

@@ -94,6 +94,9 @@ func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
 		}
 		return "", nil
 	}
+	if by.breakGlass != nil && Action(b.Action) == People {
+		return "", &refusal.FieldError{Field: "break_glass", Problem: "must not be given: what holds after the incident takes two people"}
+	}
 	planned, started := access.Person{Principal: b.Actor, Key: b.PlannedKey}, access.Person{Principal: by.actor, Key: by.Key}
 	people := by.people
 	switch {

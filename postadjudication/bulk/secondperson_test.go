@@ -240,8 +240,8 @@ x        x        x        x        x        x        x        x        2       
 		table = append(table, strings.Fields(line))
 	}
 	for people := 2; people >= 1; people-- {
-		if _, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: people, Reason: "test"}); err != nil {
-			t.Fatal(err)
+		if people == 1 {
+			r.OnePerson("test")
 		}
 		for action, make := range plans {
 			for i, runner := range table[0] {
@@ -354,11 +354,27 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	one := postadjudication.PeopleChange{People: 1, Reason: "we are one"}
-	for range 2 { // the second time it is already set
-		if p, err := r.As("acme", "user:root").People.Set(postadjudication.WithCaller(ctx, postadjudication.Caller{SelfDeclared: true}), one); err != nil || p.People != 1 || p.Actor != "user:root" {
-			t.Errorf("%+v, %v", p, err)
+	declared := postadjudication.WithCaller(ctx, postadjudication.Caller{SelfDeclared: true})
+	_, err := r.As("acme", "user:root").People.Set(declared, postadjudication.PeopleChange{People: 1, Reason: "we are one"})
+	plan := rig.PlanForSecondPerson(r, err)
+	var second *bulk.SecondPersonError
+	if _, err := r.As("acme", "user:root").Bulk.Run(declared, plan.ID, plan.Hash); !errors.As(err, &second) || second.Because == "" {
+		t.Errorf("who planned it runs it: %v", err)
+	}
+	var wrong *refusal.FieldError
+	if _, err := r.As("acme", "user:root").Bulk.RunBreakGlass(declared, plan.ID, plan.Hash, bulk.BreakGlass{Reason: "alone", Incident: "INC-7"}); !errors.As(err, &wrong) || wrong.Field != "break_glass" {
+		t.Errorf("for an incident: %v", err)
+	}
+	if p, err := r.As("acme", "").People.Get(ctx); err != nil || p.People != 2 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for range 2 { // the second time it is done
+		if b, err := r.As("acme", "user:bob").Bulk.Run(declared, plan.ID, plan.Hash); err != nil || b.State != bulk.Done || b.People != 2 {
+			t.Errorf("%+v, %v", b, err)
 		}
+	}
+	if p, err := r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "it is 1"}); err != nil || p.People != 1 || p.Actor != "user:bob" {
+		t.Errorf("%+v, %v", p, err)
 	}
 	letter := r.DeadLetter(1, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() })
 	if c, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, rig.PaidFinding); err != nil || c.Progression != settlement.Settled {
@@ -368,7 +384,7 @@ func TestHowManyPeopleItTakesIsSetWithAReceipt(t *testing.T) {
 		t.Errorf("%+v", payloads)
 	}
 	history, err := r.As("acme", "").People.History(ctx, 0, 10)
-	if err != nil || len(history) != 1 || history[0].People.People != 1 || !history[0].SelfDeclared || history[0].Reason != "we are one" {
+	if err != nil || len(history) != 1 || history[0].People.People != 1 || history[0].PlannedBy != "user:root" || history[0].Actor != "user:bob" || !history[0].SelfDeclared || history[0].Reason != "we are one" {
 		t.Errorf("%+v, %v", history, err)
 	}
 	if all, err := r.Health().OnePersonTenants(ctx); err != nil || len(all) != 1 || all[0].Tenant != "acme" {

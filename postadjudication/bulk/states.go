@@ -127,7 +127,7 @@ func (p *Planner) start(ctx context.Context, tenant string, id uuid.UUID, hash, 
 	if breakGlass != nil {
 		reason = breakGlass.Reason
 	}
-	return p.change(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
+	started, err := p.change(ctx, tenant, id, actor, reason, func(b *plans.Plan, _ bool) error {
 		next := *b
 		because, err := by.authorize(&next)
 		switch {
@@ -146,6 +146,10 @@ func (p *Planner) start(ctx context.Context, tenant string, id uuid.UUID, hash, 
 		b.State, b.StartedBy, b.StartedAt = Running, actor, p.now()
 		return nil
 	})
+	if err == nil && started.State == Running && started.Action.hasNoItems() {
+		return p.workHere(ctx, tenant, id)
+	}
+	return started, err
 }
 
 // storedDigest recomputes the hash of a plan from what is stored.

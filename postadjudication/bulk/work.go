@@ -206,6 +206,9 @@ func (w *planWork) recordOutcomes(ctx context.Context, items []plans.Item) error
 
 // finishPlan closes a plan that has no items left.
 func (w *planWork) finishPlan(ctx context.Context) error {
+	if err := w.conclude(ctx); err != nil {
+		return err
+	}
 	_, err := w.change(ctx, w.plan.Tenant, w.plan.ID, systemActor, "every item has an outcome", func(b *plans.Plan, left bool) error {
 		if b.State != Running || left {
 			return journal.ErrNoChange

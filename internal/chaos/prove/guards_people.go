@@ -36,6 +36,16 @@ var peopleGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/api", Test: "TestAKeyIsRotatedOverHTTPByItsOwnPrincipal"},
 	},
 	{
+		Name:     "lowering how many people it takes is planned first",
+		Edits:    []Edit{{"postadjudication/people.go", "if q.People < required {", "if q.People < required && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestHowManyPeopleItTakesIsSetWithAReceipt"},
+	},
+	{
+		Name:     "no incident lowers for good how many people it takes",
+		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "if by.breakGlass != nil && Action(b.Action) == People {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestHowManyPeopleItTakesIsSetWithAReceipt"},
+	},
+	{
 		Name:     "no program runs a plan that takes two people",
 		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case by.unattended():", "case by.unattended() && false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},

@@ -133,7 +133,7 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case Return:
 		err = p.returned(ctx, c)
 	case People:
-		_, err = p.service.As(c.Tenant, actor).People.Set(ctx, postadjudication.PeopleChange{People: c.Attempts, Reason: reason})
+		err = p.people(ctx, c)
 	case Rule:
 		err = p.rule(ctx, c)
 	case EnqueueJob, PendingJob, UniqueJob, ActivateJob, FetchJob, BeatJob, AckJob, PaidJob, NackJob, DieJob, RetryJob, CancelJob:

@@ -94,6 +94,16 @@ func (p *process) returned(ctx context.Context, c Command) error {
 	return err
 }
 
+// people sets how many people the tenant's money takes; lowering it takes two.
+func (p *process) people(ctx context.Context, c Command) error {
+	_, err := p.service.As(c.Tenant, actor).People.Set(ctx, postadjudication.PeopleChange{People: c.Attempts, Reason: reason})
+	var planned *bulk.SecondPersonError
+	if errors.As(err, &planned) {
+		_, err = p.service.As(c.Tenant, secondActor).Bulk.Run(ctx, planned.Plan.ID, planned.Plan.Hash)
+	}
+	return err
+}
+
 // unlessNothing returns the error of a plan; nil where nothing was selected.
 func unlessNothing(err error) error {
 	var nothing *bulk.NothingSelectedError

@@ -169,7 +169,10 @@ func (p *Environment) RunOf(transaction string) string {
 func (p *Environment) OnePerson() {
 	p.T.Helper()
 	p.Exec(`INSERT INTO recourse.installation (demonstration) VALUES (true) ON CONFLICT DO NOTHING`) // as --embedded does on an empty database
-	p.Run("", "people", "set", "1", "--tenant", "acme", "--actor", "user:root", "--reason", "test").Check(p.T, "people set", 0, "")
+	planned := p.Run("", "people", "set", "1", "--tenant", "acme", "--actor", "user:root", "--reason", "test", "--json")
+	planned.Check(p.T, "people set", 5, "another person")
+	plan := planned.Object(p.T)["plan"].(map[string]any)
+	p.Run("", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--tenant", "acme", "--actor", "user:bob", "--yes").Check(p.T, "the plan of people", 0, "")
 }
 
 // WriteFile writes a file of a test.

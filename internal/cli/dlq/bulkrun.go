@@ -113,6 +113,12 @@ func confirmBulk(ctx context.Context, sh *shell.Shell, b bulk.Plan, yes bool) er
 }
 
 func planEffect(b bulk.Plan) string {
+	switch m := b.Spec.Move; {
+	case b.Action == bulk.People:
+		return fmt.Sprintf("From then on money is stated or freed by hand by: %d of people.", b.Spec.People)
+	case m != nil:
+		return fmt.Sprintf("The next generation of %s may be paid by %s instead of %s.", m.Transaction, m.Target, m.From)
+	}
 	return fmt.Sprintf("%s will be applied to %s, of which %d were ready when it was planned, with %s reserved.", b.Action, shell.Plural(int(b.Items), "letter"), b.Ready, shell.Amounts(b.Money))
 }
 

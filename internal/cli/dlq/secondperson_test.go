@@ -85,7 +85,7 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	p.OnePerson()
 	p.Run("", "people", "set", "3", "--tenant", "acme", "--actor", "a", "--reason", "b").Check(t, "three people", 2, "1 or 2")
 	for what, args := range map[string][]string{"show": {"people", "show", "--tenant", "acme"}, "history": {"people", "history", "--tenant", "acme"}} {
-		if shown := p.Run("", args...); shown.Code != 0 || !strings.Contains(shown.Out, "user:root") {
+		if shown := p.Run("", args...); shown.Code != 0 || !strings.Contains(shown.Out, "user:bob") {
 			t.Errorf("%s: %+v", what, shown)
 		}
 	}

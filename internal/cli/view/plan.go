@@ -37,9 +37,14 @@ func movedSum(b bulk.Plan, minor int64) string {
 
 // Plan writes a plan and its progress.
 func Plan(s *screen.Screen, b bulk.Plan) {
-	rows := [][]string{
-		{"plan", b.ID.String()}, {"action", string(b.Action)}, {"state", string(b.State)}, {"planned by", b.Actor + ": " + b.Reason},
-		{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d were ready when it was planned", b.Items, b.Ready)}, {"money", shell.Amounts(b.Money)},
+	rows := [][]string{{"plan", b.ID.String()}, {"action", string(b.Action)}, {"state", string(b.State)}, {"planned by", b.Actor + ": " + b.Reason}}
+	switch m := b.Spec.Move; {
+	case b.Action == bulk.People:
+		rows = append(rows, []string{"sets people to", strconv.Itoa(b.Spec.People)})
+	case m != nil:
+		rows = append(rows, []string{"transaction", m.Transaction}, []string{"newest run", m.Run.String()}, []string{"target", m.From + ", and " + m.Target + " for the next generation"})
+	default:
+		rows = append(rows, []string{PlanItem(b) + "s", fmt.Sprintf("%d, of which %d were ready when it was planned", b.Items, b.Ready)}, []string{"money", shell.Amounts(b.Money)})
 	}
 	if p, err := retrypolicy.Parse(b.Spec.Policy); b.Spec.Policy != "" && err == nil {
 		cells := PolicyCells(p)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
@@ -87,6 +88,16 @@ func MustPlanFree(r *Rig, q bulk.FreeRequest) bulk.Plan {
 		r.T.Fatal(err)
 	}
 	return b
+}
+
+// OnePerson lets two people lower how many people the money of acme requires to one.
+func (r *Rig) OnePerson(reason string) {
+	r.T.Helper()
+	_, err := r.As("acme", "user:root").People.Set(context.Background(), postadjudication.PeopleChange{People: 1, Reason: reason})
+	plan := PlanForSecondPerson(r, err)
+	if b, err := r.As("acme", "user:bob").Bulk.Run(context.Background(), plan.ID, plan.Hash); err != nil || b.State != bulk.Done {
+		r.T.Fatalf("%+v, %v", b, err)
+	}
 }
 
 // PlanForSecondPerson returns the plan of an error that asks for a second person.

@@ -155,6 +155,11 @@ func (p *Store) Unfinished(ctx context.Context) ([]Plan, error) {
 	return selectPlans(ctx, p.readDB, `WHERE state = 'running' OR NOT settled ORDER BY number`)
 }
 
+// DoneWith lists the plans of a tenant with an action that are done, newest first.
+func (p *Store) DoneWith(ctx context.Context, tenant, action string) ([]Plan, error) {
+	return selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND action = $2 AND state = 'done' ORDER BY id DESC`, tenant, action)
+}
+
 func selectPlans(ctx context.Context, q sqlx.QueryerContext, where string, args ...any) ([]Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()

@@ -51,8 +51,10 @@ func (p *Store) insertPlan(ctx context.Context, b *Plan) error {
 			case err != nil:
 				return err
 			}
-			if there, err := lockItems(ctx, tx, b.ID); err != nil || !there {
-				return errors.Join(err, journal.ErrBusy)
+			if b.Items > 0 { // others have no counts to lock
+				if there, err := lockItems(ctx, tx, b.ID); err != nil || !there {
+					return errors.Join(err, journal.ErrBusy)
+				}
 			}
 			return journal.AppendOperation(ctx, tx, b.Tenant, Log, receiptOf(*b, b.Actor, b.PlannedAt, b.Reason, Unplanned+" to "+string(b.State)))
 		})
