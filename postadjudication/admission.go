@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
@@ -28,7 +29,10 @@ type admission struct {
 	request      []byte
 	digest       [32]byte
 	at           time.Time
-	refusalIfNew error // refuses the adjudication if it is new: it is unsafe, or its target unknown; it may have been accepted before
+	targets      casework.Targets
+	movable      background.RunID // the newest run of the case whose next generation may name another target; zero: none
+	permit       bulk.MovePermit  // by this plan; zero: the tenant's money requires one person
+	refusalIfNew error            // refuses the adjudication if it is new: it is unsafe, or its target unknown; it may have been accepted before
 }
 
 // admit fixes the ids, the stored bytes, the policy and the time of a submission. It returns
@@ -62,6 +66,7 @@ func (s *submissions) admit(ctx context.Context, a Adjudication) (admission, err
 		request:      binding.CanonicalRequest(a.Instruction, wrong.canonical),
 		digest:       a.contentDigest(wrong.canonical),
 		at:           at,
+		targets:      s.applier.Settlements.Targets,
 		refusalIfNew: refusalIfNew,
 	}, nil
 }
@@ -121,7 +126,10 @@ func (a admission) reply(s *journal.Snapshot) Reply {
 	case a.EscrowReference != c.Reference || a.Held.Minor != c.Held || a.Held.Currency != c.Currency:
 		return EscrowMismatch
 	case a.Generation > c.State.Generation:
-		return replyToHigher(s)
+		if reply := replyToHigher(s); reply != Created || a.movable == s.Run.ID || a.targets.SameService(a.target(), s.Run.Target) {
+			return reply
+		}
+		return TargetChanged
 	case a.Outcome != c.State.Outcome:
 		return Conflicting
 	}
@@ -173,6 +181,12 @@ func (a admission) readjudicate(s *journal.Snapshot) (journal.Change, error) {
 	}
 	accepted := a.submittedReceipt(run, after.Case, true)
 	accepted.Payload.Freed = max(0, -effect.Committed)
+	if a.movable == s.Run.ID {
+		accepted.Payload.Bulk, accepted.Payload.PlannedBy = a.permit.Plan, a.permit.PlannedBy
+		if a.permit == (bulk.MovePermit{}) {
+			accepted.Payload.People = 1
+		}
+	}
 	return journal.Change{
 		Transition: a.transition, Before: s, After: &after, NewRun: &run, Reserve: true,
 		Drafts: append(drafts, accepted),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -78,11 +77,7 @@ func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
 		return People{}, err
 	}
 	if q.People < required {
-		plan, err := t.s.plans.As(t.tenant, t.actor).PlanPeople(ctx, q.People, q.Reason, q.Request)
-		if err == nil {
-			err = &bulk.SecondPersonError{Plan: plan}
-		}
-		return People{}, err
+		return People{}, t.s.plans.ProposePeople(ctx, t.tenant, t.actor, q.People, q.Reason, q.Request)
 	}
 	at, reason := t.s.now(), validate.Clean(q.Reason, 1024)
 	now, err := t.s.journal.People.Set(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -21,7 +22,7 @@ type Reply string
 // The replies.
 const (
 	// Created: the run is committed, or written by the caller's transaction, and will execute. Every other
-	// reply leaves the case as it is; CaseEnded adds a receipt.
+	// reply leaves the case as it is; CaseEnded and TargetChanged add a receipt.
 	Created Reply = "created"
 	// Deduplicated: Run is executing the same adjudication.
 	Deduplicated Reply = "deduplicated"
@@ -52,6 +53,9 @@ const (
 	// Conflicting: the same generation was submitted with another outcome, or a higher
 	// generation while a run is live.
 	Conflicting Reply = "conflicting_adjudication"
+	// TargetChanged: a higher generation names another target than Run, which must not be paid elsewhere by one person.
+	// A plan of two people permits it: bulk.Plans.PlanMove. The refusal is in the case's receipts, once a content and day.
+	TargetChanged Reply = "target_changed"
 	// ExceedsHeld: the amount and the escrow's commitments exceed what the escrow holds.
 	ExceedsHeld Reply = "exceeds_held"
 	// EscrowMismatch: the escrow is known with another held amount or currency, or the case
@@ -205,13 +209,39 @@ func (s *submissions) completeReply(ctx context.Context, a *admission, out Submi
 	case Cancelled:
 		return s.addCancellation(ctx, a, out)
 	case CaseEnded:
-		err := s.journal.Operations.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(validate.Day), wait)
-		if reply, ok := replyOf(err); err != nil && ok {
-			return Submitted{Reply: reply}, nil
-		}
-		return out, err
+		return s.recordRefusal(ctx, a, out, wait)
 	}
 	return out, nil
+}
+
+// recordRefusal writes the receipt of a refused submission, once a content and day, and returns the reply.
+func (s *submissions) recordRefusal(ctx context.Context, a *admission, out Submitted, wait bool) (Submitted, error) {
+	err := s.journal.Operations.RecordRefusalOnce(ctx, a.Tenant, out.Case, a.refusalReceipt(out.Reply), a.at.UTC().Truncate(validate.Day), wait)
+	if reply, ok := replyOf(err); err != nil && ok {
+		return Submitted{Reply: reply}, nil
+	}
+	return out, err
+}
+
+// submitMoving submits an adjudication, and again with the permit for its target if it needs one and has one. It records a
+// refusal for its target as completeReply does.
+func (s *submissions) submitMoving(ctx context.Context, a *admission, wait bool, submit func() (Submitted, error)) (Submitted, error) {
+	out, err := submit()
+	if err != nil || out.Reply != TargetChanged {
+		return out, err
+	}
+	people, err := s.applier.RequiredPeople(ctx, a.Tenant)
+	if err == nil && people > 1 {
+		a.permit, err = s.plans.PermitOf(ctx, a.Tenant, out.Run, a.target())
+	}
+	switch {
+	case err != nil:
+		return Submitted{}, err
+	case people > 1 && a.permit == (bulk.MovePermit{}):
+		return s.recordRefusal(ctx, a, out, wait)
+	}
+	a.movable = out.Run
+	return submit()
 }
 
 // addSuperseded looks up the run of an adjudication of a lower generation, if that was ever

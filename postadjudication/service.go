@@ -262,6 +262,7 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	s.statusReader = statuses
 	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
 	s.plans = bulk.NewPlanner(plans.New(s.journal, s.index), s.applier, index, s.policies.inForce)
+	s.submissions.plans = s.plans
 	s.letters = &deadletter.Repository{Searcher: index, Applier: s.applier, Statuses: statuses, Propose: s.plans.Proposer()}
 	s.rules = replay.NewReplayer(s.applier, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.applier, c.Worker)

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
@@ -19,6 +20,7 @@ type submissions struct {
 	journal  *journal.Journal
 	applier  *casework.Applier
 	policies *policyStore
+	plans    *bulk.Planner
 	tracer   trace.Tracer // nil: nothing is traced
 	now      func() time.Time
 	calls    calls // of what submits
@@ -50,8 +52,10 @@ func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, er
 	if ad.refusalIfNew != nil {
 		return s.answerIfKnown(ctx, &ad, true)
 	}
-	return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) {
-		return s.completeReply(ctx, &ad, out, true)
+	return s.submitMoving(ctx, &ad, true, func() (Submitted, error) {
+		return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) {
+			return s.completeReply(ctx, &ad, out, true)
+		})
 	})
 }
 
@@ -86,7 +90,7 @@ func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 // IsolationUnsupported. After every reply, and after a *FieldError, the transaction can go on.
 //
 // Two things are committed immediately, outside the transaction: the row of an escrow that is new, with
-// nothing reserved, and the receipt of a refusal with CaseEnded.
+// nothing reserved, and the receipt of a refusal with CaseEnded or TargetChanged.
 //
 // Errors: as of Submit. After any other than a *FieldError or ErrClosed the transaction may be aborted:
 // roll it back.
@@ -102,7 +106,7 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 	if ad.refusalIfNew != nil {
 		return s.answerIfKnown(ctx, &ad, false)
 	}
-	out, err := s.outcomeOf(s.journal.SubmitTx(ctx, tx, ad.submission()))
+	out, err := s.submitMoving(ctx, &ad, false, func() (Submitted, error) { return s.outcomeOf(s.journal.SubmitTx(ctx, tx, ad.submission())) })
 	if err != nil {
 		return out, err
 	}

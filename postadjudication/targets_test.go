@@ -14,11 +14,13 @@ import (
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // secondEscrow is another escrow service besides the one of a rig, with the same ledger and script.
@@ -239,4 +241,95 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 	if _, err := r.Reconcile(ctx, "acme", s.Run, f); err != nil {
 		t.Errorf("a finding: %v", err)
 	}
+}
+
+// A higher generation moves its case to another escrow service only after a plan of two people, by every way to submit; and what
+// was accepted stays accepted.
+func TestAHigherGenerationIsPaidElsewhereAfterAPlanOfTwoPeopleOnly(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withTargets("bank"), withAliases("north")).StartWorkers()
+	ctx := context.Background()
+	letters := r.DeadLetters(1, 3, rig.Refuses)
+	generation := func(n, g int, target string) postadjudication.Adjudication {
+		a := withTarget(target, rig.Release(n))
+		a.Generation = g
+		return a
+	}
+	inTx := func(a postadjudication.Adjudication) postadjudication.Submitted {
+		tx, err := r.DB.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.SubmitTx(ctx, tx, a)
+		if err = errors.Join(err, tx.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for range 2 {
+		for _, target := range []string{"bank", "queue:mine"} {
+			for way, s := range map[string]postadjudication.Submitted{"Submit": r.MustSubmit(generation(1, 2, target)), "SubmitTx": inTx(generation(1, 2, target))} {
+				if s.Reply != postadjudication.TargetChanged || s.Run != letters[0].Run || s.Reply.Accepted() {
+					t.Errorf("%s to %s: %s", way, target, s)
+				}
+			}
+		}
+	}
+	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Refused, Payload: map[string]any{"refused_by": "target_changed"}}); n != 2 {
+		t.Errorf("%d receipts of two refused decisions", n)
+	}
+	plan, err := r.As("acme", "user:ada").Bulk.PlanMove(ctx, bulk.MoveRequest{Transaction: "txr_1", Target: "bank", Reason: "the other one is gone"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := r.MustSubmit(generation(1, 2, "bank")); s.Reply != postadjudication.TargetChanged {
+		t.Errorf("a plan that nobody has run permits: %s", s)
+	}
+	var second *bulk.SecondPersonError
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
+		t.Errorf("its author runs it: %v", err)
+	}
+	if b, err := r.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash); err != nil || b.State != bulk.Done {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if s := r.MustSubmit(generation(1, 2, "queue:mine")); s.Reply != postadjudication.TargetChanged {
+		t.Errorf("a target that the plan does not name: %s", s)
+	}
+	if s := r.MustSubmit(generation(2, 2, "bank")); s.Reply != postadjudication.TargetChanged {
+		t.Errorf("a case that the plan does not name: %s", s)
+	}
+	if s := inTx(generation(1, 2, "bank")); s.Reply != postadjudication.Created {
+		t.Fatalf("with the plan: %s", s)
+	}
+	if payloads := r.Payloads(letters[0], receipts.Submitted); len(payloads) != 2 || payloads[1].Bulk != plan.ID.String() || payloads[1].PlannedBy != "user:ada" {
+		t.Errorf("%+v", payloads)
+	}
+	r.WaitNoneLive()
+	if s := r.MustSubmit(generation(1, 2, "bank")); !slices.Contains([]postadjudication.Reply{postadjudication.AlreadyExecuted, postadjudication.DeadLettered}, s.Reply) {
+		t.Errorf("sent again: %s", s)
+	}
+	if s := r.MustSubmit(generation(2, 2, "north")); s.Reply != postadjudication.Created {
+		t.Errorf("another name of the same escrow service: %s", s)
+	}
+	r.WaitNoneLive()
+	r.MustAudit()
+}
+
+// Where money takes one person, no plan is needed, and the receipt says so.
+func TestWhereOnePersonDecidesAHigherGenerationMayNameAnotherTarget(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withTargets("bank")).StartWorkers()
+	r.DeadLetter(1, rig.Refuses)
+	r.OnePerson("we are one")
+	next := withTarget("bank", rig.Release(1))
+	next.Generation = 2
+	made := r.MustSubmit(next)
+	if made.Reply != postadjudication.Created {
+		t.Fatalf("%s", made)
+	}
+	if payloads := r.Payloads(made, receipts.Submitted); len(payloads) != 2 || payloads[1].People != 1 {
+		t.Errorf("%+v", payloads)
+	}
+	r.WaitNoneLive()
+	r.MustAudit()
 }

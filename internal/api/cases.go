@@ -52,6 +52,14 @@ type freeInput struct {
 	}
 }
 
+type moveInput struct {
+	Body struct {
+		Transaction string `json:"transaction_receipt_id" minLength:"1" maxLength:"128" doc:"The case of this transaction"`
+		Target      string `json:"target" minLength:"1" maxLength:"128" doc:"The target that its next generation may name"`
+		Reason      string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the plan"`
+	}
+}
+
 type caseOutput struct{ Body casestatus.Case }
 
 type receiptsInput struct {
@@ -115,6 +123,10 @@ func (a caseAPI) operations(h huma.API) {
 		description: "For adjudications that will not be carried out: of dead letters and of their cancelled forks. Another person runs the plan with run-bulk. A case is refused while a run of it is active, its money is unknown, a call may be outstanding, or its letter is held. A freed case is review-needed, and a higher generation may start a new run. If no case is selected no plan and no receipt is made: 422 nothing_selected.",
 	}, a.planFree)
 	register(a.API, h, operation{
+		id: "plan-move", method: http.MethodPost, path: "/cases/move", action: access.BulkPlan, status: http.StatusCreated, summary: "Plan to permit another target for the next generation of a case",
+		description: "A higher generation that names another escrow service than the newest run of its case is refused (409 target_changed), until another person has run such a plan with run-bulk. The plan permits the generation that follows that run only, and changes no case. The gates for a higher generation stay.",
+	}, a.planMove)
+	register(a.API, h, operation{
 		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "List, and verify, the receipts of a case",
 	}, a.listReceipts)
 }
@@ -141,6 +153,11 @@ func (a caseAPI) planFree(ctx context.Context, c door.Caller, in *freeInput) (*b
 	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, bulk.FreeRequest{
 		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference, Request: door.RequestID(ctx),
 	})
+	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
+}
+
+func (a caseAPI) planMove(ctx context.Context, c door.Caller, in *moveInput) (*bulkPlannedOutput, error) {
+	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanMove(ctx, bulk.MoveRequest{Transaction: in.Body.Transaction, Target: in.Body.Target, Reason: in.Body.Reason, Request: door.RequestID(ctx)})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 

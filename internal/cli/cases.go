@@ -23,10 +23,10 @@ import (
 
 func casesCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cases", Short: "List cases, with or without a dead letter, and free their reserved money", Args: shell.UnknownCommand,
+		Use: "cases", Short: "List cases, with or without a dead letter, free their reserved money, and permit another target", Args: shell.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(casesList(sh), casesFree(sh))
+	cmd.AddCommand(casesList(sh), casesFree(sh), casesMove(sh))
 	return cmd
 }
 
@@ -165,5 +165,37 @@ dead letter, and lets a higher generation start.`,
 	f.IntVar(&limit, "limit", 0, "free only the oldest cases that can be freed, 1 to 1000; without it a plan of more than 1000 is refused")
 	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	f.StringVar(&reference, "reference", "", "where to check that nothing will be paid for these cases, such as a ticket (required)")
+	return cmd
+}
+
+func casesMove(sh *shell.Shell) *cobra.Command {
+	var o backend.Flags
+	var transaction, target, reason string
+	cmd := &cobra.Command{
+		Use: "move", Short: "Plan to permit another target for the next generation of a case", Args: shell.Exactly(),
+		Long: `Plan to permit that the next generation of a case names another target than its newest
+run has. Another person runs the plan. Without it a submission of such a generation is
+refused (target_changed). The plan changes no case, and permits one generation only.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := shell.NeedReason(cmd, reason); err != nil {
+				return err
+			}
+			if transaction == "" || target == "" {
+				return shell.Usage(cmd, errors.New("--transaction and --to are required"))
+			}
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				plan, err := be.Cases.PlanMove(ctx, bulk.MoveRequest{Transaction: transaction, Target: target, Reason: reason})
+				if err != nil {
+					return o.NotFound(err, "transaction "+transaction)
+				}
+				return backend.AnswerPlan(sh, &o, plan)
+			})
+		},
+	}
+	f := cmd.Flags()
+	o.BindActor(f)
+	f.StringVar(&transaction, "transaction", "", "transaction receipt id of the case (required)")
+	f.StringVar(&target, "to", "", "target that the next generation may name, such as escrow or queue:payouts (required)")
+	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	return cmd
 }

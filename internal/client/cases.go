@@ -32,6 +32,16 @@ func (c Cases) Run(ctx context.Context, run receipts.RunID) (out casestatus.Stat
 	return out, err
 }
 
+// PlanMove stores a plan that permits another target for the next generation of a case.
+func (c Cases) PlanMove(ctx context.Context, q bulk.MoveRequest) (out bulk.Plan, err error) {
+	err = c.post(ctx, "/cases/move", struct {
+		reasonBody
+		Transaction string `json:"transaction_receipt_id"`
+		Target      string `json:"target"`
+	}{reasonBody{q.Reason}, q.Transaction, q.Target}, &out)
+	return out, err
+}
+
 // PlanFree stores a plan that frees the reserved money of cases.
 func (c Cases) PlanFree(ctx context.Context, q bulk.FreeRequest) (out bulk.Plan, err error) {
 	err = c.post(ctx, "/cases/free", struct {

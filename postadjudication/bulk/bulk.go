@@ -77,7 +77,7 @@ const (
 	Finding Action = "finding" // records that money of one run was moved; see PlanFinding
 	Free    Action = "free"    // frees the reservations of cases; see PlanFree
 	Return  Action = "return"  // records payments that came back; see PlanReturns
-	People  Action = "people"  // sets how many people money requires; see PlanPeople
+	People  Action = "people"  // sets how many people money requires; proposed by TenantPeople.Set
 	Move    Action = "move"    // permits another target for the next generation of a case; see PlanMove
 )
 

@@ -169,3 +169,27 @@ func ExamplePlans_PlanReturns() {
 	// dispute-ready 1000 400 600 <nil>
 	// true [R-2026-11-20-7] <nil>
 }
+
+// The bank that a case was to be paid by is gone. Two people permit that its next generation names another one.
+func ExamplePlans_PlanMove() {
+	svc, stop := rig.Example()
+	defer stop()
+	ctx := context.Background()
+	svc.DeadLetter(1, rig.Refuses)
+	next := rig.Release(1)
+	next.Generation, next.Target = 2, "queue:payouts"
+
+	refused, err := svc.Submit(ctx, next)
+	fmt.Println(refused.Reply, err)
+	plan, err := svc.As("acme", "user:ada").Bulk.PlanMove(ctx, bulk.MoveRequest{Transaction: next.TransactionReceiptID, Target: next.Target, Reason: "the bank closed"})
+	fmt.Println(plan.Action, plan.People, plan.Spec.Move.From, plan.Spec.Move.Target, err)
+	plan, err = svc.As("acme", "user:bob").Bulk.Run(ctx, plan.ID, plan.Hash)
+	fmt.Println(plan.State, err)
+	made, err := svc.Submit(ctx, next)
+	fmt.Println(made.Reply, err)
+	// Output:
+	// target_changed <nil>
+	// move 2 escrow queue:payouts <nil>
+	// done <nil>
+	// created <nil>
+}

@@ -34,14 +34,15 @@ func (p *Planner) workHere(ctx context.Context, tenant string, id uuid.UUID) (Pl
 	return p.withCounts(ctx, b)
 }
 
-// PlanPeople stores a plan to set how many people the money of the tenant requires, and changes nothing else. Run runs it.
-// The plan has no effect if somebody sets the number after the plan was started. request identifies the request that asks
-// for the plan, as in Request.
-func (p Plans) PlanPeople(ctx context.Context, people int, reason, request string) (Plan, error) {
-	if err := validate.Change(p.tenant, p.actor, reason); err != nil {
-		return Plan{}, err
+// ProposePeople stores a plan to set how many people the money of a tenant requires, and changes nothing else. Plans.Run runs
+// it. The plan has no effect if somebody sets the number after the plan was started. request identifies the request that asks
+// for the plan, as in Request. It returns a *SecondPersonError.
+func (p *Planner) ProposePeople(ctx context.Context, tenant, actor string, people int, reason, request string) error {
+	plan, err := p.planWithoutItems(ctx, plans.Plan{MadeFor: request, Tenant: tenant, Action: string(People), Actor: actor, Reason: reason}, Spec{People: people})
+	if err != nil {
+		return err
 	}
-	return p.s.planWithoutItems(ctx, plans.Plan{MadeFor: request, Tenant: p.tenant, Action: string(People), Actor: p.actor, Reason: reason}, Spec{People: people})
+	return &SecondPersonError{Plan: plan}
 }
 
 // MoveRequest asks that the next generation of a case may name another target.

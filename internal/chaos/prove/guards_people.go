@@ -46,6 +46,16 @@ var peopleGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestHowManyPeopleItTakesIsSetWithAReceipt"},
 	},
 	{
+		Name:     "a higher generation is paid elsewhere after a plan of two people only",
+		Edits:    []Edit{{"postadjudication/admission.go", "|| a.targets.SameService(a.target(), s.Run.Target) {", "|| true {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAHigherGenerationIsPaidElsewhereAfterAPlanOfTwoPeopleOnly"},
+	},
+	{
+		Name:     "a plan permits the target and the case that it names only",
+		Edits:    []Edit{{"postadjudication/bulk/withoutitems.go", "if m := spec.Move; m != nil && m.Run == run && m.Target == target {", "if m := spec.Move; m != nil {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAHigherGenerationIsPaidElsewhereAfterAPlanOfTwoPeopleOnly"},
+	},
+	{
 		Name:     "no program runs a plan that takes two people",
 		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case by.unattended():", "case by.unattended() && false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},

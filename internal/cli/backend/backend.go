@@ -113,12 +113,14 @@ type Policies interface {
 	Reset(context.Context, postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error)
 }
 
-// Cases reads cases and their runs, and plans to free their reserved money and to record payments that came back.
+// Cases reads cases and their runs, and plans to free their reserved money, to record payments that came back and to permit
+// another target.
 type Cases interface {
 	List(ctx context.Context, f casestatus.Filter, after string, limit int) (casestatus.Page, error)
 	Run(context.Context, receipts.RunID) (casestatus.Status, error)
 	PlanFree(context.Context, bulk.FreeRequest) (bulk.Plan, error)
 	PlanReturns(context.Context, bulk.ReturnsRequest) (bulk.PlannedReturns, error)
+	PlanMove(context.Context, bulk.MoveRequest) (bulk.Plan, error)
 }
 
 // People reads and changes how many people a manual money decision takes.

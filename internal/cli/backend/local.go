@@ -105,3 +105,7 @@ func (c localCases) PlanFree(ctx context.Context, q bulk.FreeRequest) (bulk.Plan
 func (c localCases) PlanReturns(ctx context.Context, q bulk.ReturnsRequest) (bulk.PlannedReturns, error) {
 	return c.plans.PlanReturns(ctx, q)
 }
+
+func (c localCases) PlanMove(ctx context.Context, q bulk.MoveRequest) (bulk.Plan, error) {
+	return c.plans.PlanMove(ctx, q)
+}

@@ -86,9 +86,9 @@ func AnswerPlan(sh *shell.Shell, o *Flags, b bulk.Plan) error {
 	view.Plan(s, b)
 	switch {
 	case b.State != bulk.Planned:
-	case b.Items == 0:
+	case b.Spec.Move == nil && b.Items == 0:
 		s.Text("Nothing was done: there are no such %ss.", view.PlanItem(b))
-	case b.Ready == 0:
+	case b.Spec.Move == nil && b.Ready == 0:
 		s.Text("Nothing was done: all of them would be refused.")
 	default:
 		who := "To run it:"

@@ -161,6 +161,7 @@ var replyMeanings = map[postadjudication.Reply]string{
 	postadjudication.RetryKeyMismatch: "the same generation with different content",
 	postadjudication.StaleGeneration:  "a newer decision was accepted before",
 	postadjudication.Conflicting:      "contradicts a decision that is being executed",
+	postadjudication.TargetChanged:    "would be paid by another escrow service, which two people have to permit",
 	postadjudication.ExceedsHeld:      "more than the escrow has free",
 	postadjudication.EscrowMismatch:   "the escrow was recorded with another amount or currency",
 	postadjudication.Busy:             "another request holds the case; submit again",

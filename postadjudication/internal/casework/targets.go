@@ -46,6 +46,9 @@ func (t Targets) breakerTarget(name string) string {
 	return name
 }
 
+// SameService reports whether two targets are names of one escrow service.
+func (t Targets) SameService(a, b string) bool { return t.breakerTarget(a) == t.breakerTarget(b) }
+
 // BreakerTargets maps each target to the one whose circuit breaker it uses.
 func (t Targets) BreakerTargets() map[string]string {
 	out := make(map[string]string, len(t))
