@@ -247,7 +247,7 @@ func TestALetterOfATargetThatIsConfiguredNoMoreIsNotAskedAbout(t *testing.T) {
 // was accepted stays accepted.
 func TestAHigherGenerationIsPaidElsewhereAfterAPlanOfTwoPeopleOnly(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withTargets("bank"), withAliases("north")).StartWorkers()
+	r := rig.New(t, withTargets("bank"), withAliases("north"), func(c *postadjudication.Config) { c.PaymentQueues = []string{"mine"} }).StartWorkers()
 	ctx := context.Background()
 	letters := r.DeadLetters(1, 3, rig.Refuses)
 	generation := func(n, g int, target string) postadjudication.Adjudication {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -172,7 +173,7 @@ func ExamplePlans_PlanReturns() {
 
 // The bank that a case was to be paid by is gone. Two people permit that its next generation names another one.
 func ExamplePlans_PlanMove() {
-	svc, stop := rig.Example()
+	svc, stop := rig.Example(func(c *postadjudication.Config) { c.PaymentQueues = []string{"payouts"} })
 	defer stop()
 	ctx := context.Background()
 	svc.DeadLetter(1, rig.Refuses)

@@ -209,9 +209,7 @@ func TestAReturnIsRecordedOnce(t *testing.T) {
 func TestAReturnIsRecordedAtOnceWhereOnePersonIsEnough(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
-	if _, err := r.As("acme", "user:root").People.Set(context.Background(), postadjudication.PeopleChange{People: 1, Reason: "test"}); err != nil {
-		t.Fatal(err)
-	}
+	r.OnePerson("test")
 	settled(r, 1)
 	planned := planReturns(r, cameBack("txr_1", "R-1", 1000))
 	if planned.Plan == nil || planned.Plan.StartedBy != "user:ada" || planned.Plan.People != 1 {
