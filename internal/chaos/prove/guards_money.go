@@ -34,7 +34,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a second answer of a remote worker is compared with what is on record",
-		Edits:    []Edit{{"background/transition.go", " && !(paid && now.MovesMoney() && tr.Result.Class != Unknown) {", " {"}},
+		Edits:    []Edit{{"background/transition.go", " && !(paid && now.MovesMoney() && (tr.Result.Class != Unknown || tr.Reason == ReasonUnrecordable)) {", " {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASecondAnswerWithAnotherSumIsOnRecord"},
 	},
 	{
