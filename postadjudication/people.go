@@ -77,7 +77,7 @@ func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
 		return People{}, err
 	}
 	if q.People < required {
-		return People{}, t.s.plans.ProposePeople(ctx, t.tenant, t.actor, q.People, q.Reason, q.Request)
+		return People{}, t.s.plans.ProposePeople(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: q.Reason}, q.Request)
 	}
 	at, reason := t.s.now(), validate.Clean(q.Reason, 1024)
 	now, err := t.s.journal.People.Set(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},

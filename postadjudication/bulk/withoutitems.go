@@ -37,8 +37,8 @@ func (p *Planner) workHere(ctx context.Context, tenant string, id uuid.UUID) (Pl
 // ProposePeople stores a plan to set how many people the money of a tenant requires, and changes nothing else. Plans.Run runs
 // it. The plan has no effect if somebody sets the number after the plan was started. request identifies the request that asks
 // for the plan, as in Request. It returns a *SecondPersonError.
-func (p *Planner) ProposePeople(ctx context.Context, tenant, actor string, people int, reason, request string) error {
-	plan, err := p.planWithoutItems(ctx, plans.Plan{MadeFor: request, Tenant: tenant, Action: string(People), Actor: actor, Reason: reason}, Spec{People: people})
+func (p *Planner) ProposePeople(ctx context.Context, to journal.People, request string) error {
+	plan, err := p.planWithoutItems(ctx, plans.Plan{MadeFor: request, Tenant: to.Tenant, Action: string(People), Actor: to.Actor, Reason: to.Reason}, Spec{People: to.People})
 	if err != nil {
 		return err
 	}
