@@ -10,13 +10,15 @@
 // all the time, whose calls succeed, fail, hang, panic, misreport, or are answered late. A
 // schedule that depends on the seed only injects faults (faults.go, workerfaults.go,
 // tampering.go). A second escrow service forgets keys while the run lasts, asks to wait for longer than that, and
-// answers from replicas that lag; and some payments are moved and stated in two parts (services.go). Another one has people act (people.go) while machines are dead or frozen:
+// answers from replicas that lag; and some payments are moved and stated in two parts, of which a late answer states the whole (services.go). Another one has people act (people.go) while machines are dead or frozen:
 // they record findings, decide the other way or again, cancel, fork, plan, and open
 // breakers, always correctly by the escrow service's ledger. Beside that, jobs of Open Job
 // Spec are enqueued over HTTP at the workers' /ojs, through a proxy of their own, and remote
 // workers, which are processes too, fetch them (remotejobs.go, package remote): they die,
 // freeze past their leases, answer late or twice, fail, and lie, and people cancel jobs and
-// retry and delete their dead letters. At the end everything is healed, all unknown outcomes
+// retry and delete their dead letters. Adjudications are paid by remote workers of several principals, each with a key: one
+// pays in every manner in which an honest worker may, one contradicts itself, one answers for the orders of the others, and
+// one answers only after its lease (payers.go). At the end everything is healed, all unknown outcomes
 // are looked up, and when no run is live the result is verified.
 //
 // # What is verified
@@ -28,6 +30,13 @@
 //     by escrow;
 //   - each sum that a case or an escrow has booked otherwise than the ledger has it, by case,
 //     operation key, way and currency;
+//   - each payment that an executor or a worker stated, as a sum with a reference, and that no receipt has, neither as
+//     a payment nor as what contradicts one; each contradiction on record that nobody stated (statements.go). A worker
+//     that was killed soon after it received a statement need not have recorded it: a person then finds what the service could
+//     tell nobody;
+//   - each answer for another principal's order that was accepted, or that has no receipt; each
+//     denial of a payment without one. What a liar reported of an order that it held counts as its word, an
+//     honest worker's is compared with the ledger;
 //   - each decision that was answered as accepted, with any reply, and left neither effect
 //     nor letter nor run; each that was cancelled and carried out all the same;
 //   - the cases whose outcome is still unknown, of which none may be left;

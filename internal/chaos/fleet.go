@@ -21,6 +21,7 @@ type fleet struct {
 	mu      sync.Mutex
 	seats   []*seat
 	crashes []string // of workers that ended by themselves
+	started []*workerProcess
 }
 
 // seat is the place of one worker.
@@ -58,6 +59,7 @@ func (f *fleet) startLocked(s *seat, failpoint string) error {
 		return err
 	}
 	s.worker, s.frozen = h, false
+	f.started = append(f.started, h)
 	s.starts++
 	return nil
 }

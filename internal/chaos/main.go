@@ -158,6 +158,7 @@ type report struct {
 	Released      int                    `json:"breakers_released_at_the_end"` // only failing cases waited behind them
 	LeftOpen      int                    `json:"unknown_after_the_lookups"`
 	ByHand        int                    `json:"found_by_people_at_the_end"`
+	RestsByHand   int                    `json:"rests_found_by_people"` // that no living worker was told
 	Jobs          *remote.Verdict        `json:"jobs,omitempty"`
 	*verification
 }
@@ -183,7 +184,7 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 
 	faultsCtx, end := context.WithTimeout(ctx, time.Duration(o.minutes*float64(time.Minute)))
 	defer end()
-	jobs, err := a.startJobs(o)
+	jobs, err := a.startJobs(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -246,10 +247,15 @@ func (a *testbed) resolve(ctx context.Context, o options, s *schedule, r *report
 		return err
 	}
 	if o.keyLifetime < time.Hour || r.LeftOpen > 0 && o.jobRate > 0 {
-		r.ByHand, _, err = a.recordAllFindings(ctx)
+		if r.ByHand, _, err = a.recordAllFindings(ctx); err != nil {
+			return err
+		}
+	}
+	if r.RestsByHand, err = recordRests(ctx, a); err != nil {
+		return err
 	}
 	s.logf("%d cases are unknown after the lookups, of %d of them people found what became of them", r.LeftOpen, r.ByHand)
-	return err
+	return nil
 }
 
 // lookupTimeout is how long the lookups may take beyond that.
@@ -264,7 +270,7 @@ func (a *testbed) stopAndVerify(ctx context.Context, l *load) (*verification, er
 		}
 	}
 	a.fleet.checkExits()
-	v, err := verify(ctx, verifyInput{service: a.operatorService, escrows: a.ledgers(), accepted: l.accepted, tampering: a.tampering, clockFaults: a.clockFaults, maxClockSkew: maxWorkerClockSkew})
+	v, err := verify(ctx, verifyInput{service: a.operatorService, escrows: a.ledgers(), accepted: l.accepted, statements: append(a.fleet.statements(), a.jobs.statements()...), reports: a.jobs.reports(), tampering: a.tampering, clockFaults: a.clockFaults, maxClockSkew: maxWorkerClockSkew})
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ const thawAfter = 3 * time.Second
 const workersOfRemote = 3
 
 // startJobs starts the ledger and the remote workers. Without jobs it returns nil, whose methods do nothing.
-func (a *testbed) startJobs(o options) (*remoteJobs, error) {
+func (a *testbed) startJobs(ctx context.Context, o options) (*remoteJobs, error) {
 	if o.jobRate == 0 {
 		return nil, nil
 	}
@@ -74,11 +74,15 @@ func (a *testbed) startJobs(o options) (*remoteJobs, error) {
 	}
 	a.closers = append(a.closers, ledger.Close)
 	door := "http://" + a.proxies[jobsProxy].addr()
+	payers, err := makePayers(ctx, a)
+	if err != nil {
+		return nil, err
+	}
 	a.jobs = &remoteJobs{
 		load: remote.NewLoad(door, o.seed), ledger: ledger, log: a.log,
 		settings: remote.Settings{
 			Door: door, Ledger: ledger.URL(), Seed: o.seed, Workers: workersOfRemote,
-			Pay: "http://" + a.proxies["escrow"].addr(), PayTenant: tenant, Misreporting: worker.Misreports,
+			Pay: "http://" + a.proxies["escrow"].addr(), Payers: payers, PayTenant: tenant, Misreporting: worker.Misreports,
 		}, seats: make([]*child.Process, o.remotes),
 	}
 	for i := range a.jobs.seats {

@@ -60,7 +60,7 @@ func briefSettings(s *fakeescrow.Service) worker.Brief {
 var services = []fault{
 	{name: "service-replica-behind", weight: 2, byPeople: true, inject: submitExtra(worker.BriefTarget, "wait,ok", "", "absent,ok")},
 	{name: "service-key-forgotten", weight: 2, byPeople: true, inject: submitExtra(worker.BriefTarget, "wait,ok", "", "ok")},
-	{name: "service-sum-corrected", weight: 2, byPeople: true, onlyByName: true, inject: submitExtra("", "whole,legs", worker.IgnoresCancel, "ok")},
+	{name: "service-sum-corrected", weight: 2, byPeople: true, inject: submitExtra("", "whole,legs", worker.IgnoresCancel, "ok")},
 }
 
 // someExtra is how many decisions are submitted at once.

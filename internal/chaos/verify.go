@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -26,6 +27,10 @@ type verification struct {
 	Effects            int            `json:"effects"`
 	Wrong              map[string]int `json:"wrong_effects"` // by why they must not be
 	WrongSums          int            `json:"wrong_sums"`    // of cases and escrows
+	Contradicted       int            `json:"contradictions_on_record"`
+	Unrecorded         int            `json:"statements_not_on_record"`
+	Lies               map[string]int `json:"lies_of_payers"` // by principal
+	Invented           int            `json:"payments_that_liars_invented"`
 	Lost               int            `json:"lost_decisions"`
 	Unknown            int            `json:"cases_unknown_at_the_end"`
 	HiddenReservations int            `json:"reservations_that_no_list_shows"`
@@ -50,6 +55,8 @@ type verifyInput struct {
 	service      *postadjudication.Service
 	escrows      ledgers
 	accepted     *accepted
+	statements   []statement     // under operation keys
+	reports      []remote.Report // of remote workers
 	tampering    *tamperLog
 	clockFaults  []clockFault  // when a worker must call nobody
 	maxUnknown   int           // cases whose money may be unknown at the end
@@ -72,7 +79,7 @@ type parsedReceipt struct {
 func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	a := w.accepted
 	v := &verification{
-		Accepted: len(a.runs) + len(a.otherRuns), Decisions: len(a.decisions), Places: map[string]int{}, Wrong: map[string]int{}, OutOfBand: map[string]int{}, Broken: []string{},
+		Accepted: len(a.runs) + len(a.otherRuns), Decisions: len(a.decisions), Places: map[string]int{}, Wrong: map[string]int{}, OutOfBand: map[string]int{}, Lies: map[string]int{}, Broken: []string{},
 	}
 	report, err := audit.Run(ctx, w.service.AuditReader(), w.service.AuditQuery())
 	if err != nil {
@@ -116,12 +123,16 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 		}
 	}
 	effects := w.escrows.Effects()
+	invented := inventedPayments(w.reports, effects, cases)
+	v.Invented, effects = len(invented), append(effects, invented...)
 	v.checkDecisions(a.decisions, cases, effects)
 	v.Calls = w.escrows.Calls()
 	v.checkEffects(w.escrows.Violations(), effects, cases)
 	v.compareLedger(effects, operations)
 	v.checkSums(effects, operations, cases)
 	v.checkReturns(a.returns, cases)
+	v.checkStatements(w.statements, cases)
+	v.checkReports(w.reports, cases)
 	v.checkUnknown(cases, w.maxUnknown)
 	return v, v.checkOtherRuns(ctx, w.service, a)
 }

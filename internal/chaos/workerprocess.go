@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,9 +27,11 @@ type workerProcess struct {
 	jobs    string        // address of /ojs, once it is
 	ended   chan struct{} // closed after its last reply
 
-	mu      sync.Mutex
-	last    int
-	waiting map[int]chan worker.Reply
+	mu       sync.Mutex
+	last     int
+	waiting  map[int]chan worker.Reply
+	received []receivedAt
+	endedAt  time.Time
 }
 
 // launch starts this program as a worker.
@@ -65,10 +68,15 @@ func launch(s worker.Settings, log io.Writer) (*workerProcess, error) {
 func (h *workerProcess) listen(out *os.File) {
 	defer close(h.ended)
 	defer out.Close()
+	defer h.noteEnd()
 	for lines := json.NewDecoder(out); ; {
 		var r worker.Reply
 		if lines.Decode(&r) != nil {
 			return // the end, or half a line of a worker that was killed
+		}
+		if r.Received != nil {
+			h.receive(*r.Received)
+			continue
 		}
 		if r.ID == 0 {
 			h.jobs = r.Address

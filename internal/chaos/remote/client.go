@@ -12,8 +12,9 @@ import (
 
 // client sends requests to /ojs, or to the ledger.
 type client struct {
-	url  string
-	http *http.Client
+	url   string
+	http  *http.Client
+	token string // of a key; empty: none
 }
 
 // requestTimeout is how long a request may take. The outcome of one that took longer is unknown.
@@ -27,7 +28,7 @@ const (
 )
 
 func newClient(url string, timeout time.Duration) client {
-	return client{url, &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}}}
+	return client{url: url, http: &http.Client{Timeout: timeout, Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}}}
 }
 
 // reply is what was answered, and when. Without an answer its status is 0.
@@ -67,6 +68,9 @@ func (c client) sendWith(ctx context.Context, method, path string, body any, hea
 	if body != nil {
 		q.Header.Set("Content-Type", "application/json")
 	}
+	if c.token != "" {
+		q.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	for name, value := range headers {
 		q.Header.Set(name, value)
 	}
@@ -90,6 +94,7 @@ type problem struct {
 		Message string `json:"message"`
 		Details struct {
 			State    string `json:"current_state"`
+			Rule     string `json:"rule"`
 			Existing string `json:"existing_job_id"`
 		} `json:"details"`
 	} `json:"error"`

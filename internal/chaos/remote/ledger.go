@@ -71,6 +71,7 @@ type Ledger struct {
 
 	mu      sync.Mutex
 	entries []Entry
+	reports []Report
 	copy    *json.Encoder
 }
 
@@ -84,6 +85,8 @@ func StartLedger(copy io.Writer) (*Ledger, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /entries", l.add)
 	mux.HandleFunc("GET /recent", l.recent)
+	mux.HandleFunc("POST /reports", l.keepReport)
+	mux.HandleFunc("GET /others", l.others)
 	l.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { l.ended <- l.server.Serve(listener) }()
 	return l, nil

@@ -18,12 +18,15 @@ const PayQueue = "payouts"
 
 // payer executes adjudications at a payment service, which keeps the ledger that they are judged by. It
 // pays under the operation key, within the time of its order, and never states falsely that it did not
-// pay. In all else it misbehaves as the seed has it.
+// pay before it has reported the payment. In all else it misbehaves as its habit and the seed have it.
 type payer struct {
 	name         string
 	honest       bool
 	rng          *rand.Rand
 	door, pay    client
+	ledger       client
+	principal    string
+	habit        Habit
 	tenant       string
 	fetches      int
 	misreporting string // word of the payload for workers that report twice the sum
@@ -68,6 +71,16 @@ func (p *payer) run(ctx context.Context) error {
 			return err
 		}
 		for _, o := range orders {
+			if err := p.post(context.WithoutCancel(ctx), p.given(o, p.name)); err != nil {
+				return err
+			}
+		}
+		if p.habit == Meddling && !p.honest && p.rng.IntN(3) == 0 {
+			if err := p.meddle(context.WithoutCancel(ctx)); err != nil {
+				return err
+			}
+		}
+		for _, o := range orders {
 			if err := p.manner()(p, context.WithoutCancel(ctx), o); err != nil {
 				return err
 			}
@@ -82,6 +95,14 @@ func (p *payer) run(ctx context.Context) error {
 func (p *payer) manner() func(*payer, context.Context, order) error {
 	if p.honest {
 		return (*payer).honestly
+	}
+	switch p.habit {
+	case Contradicting:
+		return (*payer).contradicting
+	case Meddling:
+		return (*payer).honestly
+	case Tardy:
+		return (*payer).late
 	}
 	sum := 0
 	for _, m := range payBehaviours {
@@ -141,6 +162,8 @@ type paid struct {
 type outcome struct {
 	paid    *paid
 	refused bool
+
+	false, denies, ofOther bool // as of Report
 }
 
 // execute calls the payment service, unless it is too late.
@@ -167,63 +190,85 @@ func (p *payer) execute(ctx context.Context, o order) outcome {
 	return outcome{}
 }
 
-// report answers for an order, as the named worker. What gets no answer is sent again.
-func (p *payer) report(ctx context.Context, o order, as string, end outcome, requeue bool) {
+// given returns that a payer was given an order, as the named worker.
+func (p *payer) given(o order, as string) Report {
+	return Report{Given: true, Principal: p.principal, Worker: as, Order: o.ID, Key: o.Meta.OperationKey, Attempt: o.Meta.Attempt}
+}
+
+// report answers for an order, as the named worker, and reports whether that was accepted in time. What gets no
+// answer is sent again.
+func (p *payer) report(ctx context.Context, o order, as string, end outcome, requeue bool) (accepted bool, err error) {
+	t := p.given(o, as)
+	t.Given, t.False, t.Denies, t.OfOther, t.Class = false, end.false, end.denies, end.ofOther, Unclear
 	body := map[string]any{"job_id": o.ID, "worker_id": as, "attempt": o.Meta.Attempt}
 	path := workersPath + "nack"
 	switch {
 	case end.paid != nil:
 		path, body["result"] = workersPath+"ack", end.paid
+		t.Class, t.Moved, t.Reference = Executed, end.paid.Moved.Minor, end.paid.Reference
 	case end.refused:
 		body["error"], body["requeue"] = map[string]any{"code": "x_not_executed", "retryable": true}, requeue
+		t.Class = NotExecuted
 	default:
 		body["error"], body["requeue"] = map[string]any{"code": "unclear", "retryable": true}, requeue
 	}
-	for range 5 {
-		if r := p.door.sendWith(ctx, http.MethodPost, path, body, map[string]string{"Recourse-Tenant": p.tenant}); !r.unknown() {
-			return
-		}
-		wait(ctx, idle)
+	if err := p.post(ctx, t); err != nil {
+		return false, err
 	}
+	for range 5 {
+		r := p.door.sendWith(ctx, http.MethodPost, path, body, map[string]string{"Recourse-Tenant": p.tenant})
+		switch {
+		case r.unknown():
+			wait(ctx, idle)
+			continue
+		case r.status == http.StatusUnauthorized || r.status == http.StatusForbidden:
+			return false, fmt.Errorf("an answer of %s was answered with %s", p.principal, r)
+		}
+		t.Status, t.Rule = r.status, r.problem().Error.Details.Rule
+		return r.ok(), p.post(ctx, t)
+	}
+	return false, nil
 }
 
 func (p *payer) honestly(ctx context.Context, o order) error {
-	p.report(ctx, o, p.name, p.execute(ctx, o), false)
-	return nil
+	_, err := p.report(ctx, o, p.name, p.execute(ctx, o), false)
+	return err
 }
 
 // late answers after the end of the lease.
 func (p *payer) late(ctx context.Context, o order) error {
 	end := p.execute(ctx, o)
 	wait(ctx, o.length+time.Duration(p.rng.IntN(1500))*time.Millisecond)
-	p.report(ctx, o, p.name, end, false)
-	return nil
+	_, err := p.report(ctx, o, p.name, end, false)
+	return err
 }
 
 func (p *payer) twice(ctx context.Context, o order) error {
 	end := p.execute(ctx, o)
-	p.report(ctx, o, p.name, end, false)
+	if _, err := p.report(ctx, o, p.name, end, false); err != nil {
+		return err
+	}
 	wait(ctx, time.Duration(p.rng.IntN(2)*300)*time.Millisecond)
-	p.report(ctx, o, p.name, end, false)
-	return nil
+	_, err := p.report(ctx, o, p.name, end, false)
+	return err
 }
 
 // refusing pays nothing, and says so.
 func (p *payer) refusing(ctx context.Context, o order) error {
-	p.report(ctx, o, p.name, outcome{refused: true}, false)
-	return nil
+	_, err := p.report(ctx, o, p.name, outcome{refused: true}, false)
+	return err
 }
 
 func (p *payer) handingBack(ctx context.Context, o order) error {
-	p.report(ctx, o, p.name, outcome{refused: true}, true)
-	return nil
+	_, err := p.report(ctx, o, p.name, outcome{refused: true}, true)
+	return err
 }
 
 // unclear pays, and says that it does not know.
 func (p *payer) unclear(ctx context.Context, o order) error {
 	p.execute(ctx, o)
-	p.report(ctx, o, p.name, outcome{}, p.rng.IntN(2) == 0)
-	return nil
+	_, err := p.report(ctx, o, p.name, outcome{}, p.rng.IntN(2) == 0)
+	return err
 }
 
 // silently pays, and says nothing.
@@ -246,8 +291,8 @@ func (p *payer) frozenAfter(ctx context.Context, o order) error {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 		return err
 	}
-	p.report(ctx, o, p.name, end, false)
-	return nil
+	_, err := p.report(ctx, o, p.name, end, false)
+	return err
 }
 
 // frozenBefore stands still before it checks the time.
@@ -262,7 +307,9 @@ func (p *payer) frozenBefore(ctx context.Context, o order) error {
 func (p *payer) wrongly(ctx context.Context, o order) error {
 	lie := paid{Reference: "lie"}
 	lie.Moved.Minor, lie.Moved.Currency = 1, "XXX"
-	p.report(ctx, o, p.name, outcome{paid: &lie}, false)
+	if _, err := p.report(ctx, o, p.name, outcome{paid: &lie, false: true}, false); err != nil {
+		return err
+	}
 	return p.honestly(ctx, o)
 }
 
@@ -270,6 +317,8 @@ func (p *payer) wrongly(ctx context.Context, o order) error {
 func (p *payer) underAnotherName(ctx context.Context, o order) error {
 	lie := paid{Reference: "lie"}
 	lie.Moved.Minor, lie.Moved.Currency = 1, "EUR"
-	p.report(ctx, o, p.name+"-other", outcome{paid: &lie}, false)
+	if _, err := p.report(ctx, o, p.name+"-other", outcome{paid: &lie, false: true}, false); err != nil {
+		return err
+	}
 	return p.honestly(ctx, o)
 }

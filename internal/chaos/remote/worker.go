@@ -25,9 +25,10 @@ type Settings struct {
 	Workers int  // in the process
 	Honest  bool // each attempt is made as it should be
 
-	Pay          string // URL of the payment service at which one more worker pays adjudications; empty: none does
-	PayTenant    string // of the adjudications
-	Misreporting string // adjudications whose payload.executor is this word are reported with twice the sum paid
+	Pay          string  // URL of the payment service at which more workers pay adjudications
+	Payers       []Payer // one worker each; nil: none pays
+	PayTenant    string  // of the adjudications
+	Misreporting string  // adjudications whose payload.executor is this word are reported with twice the sum paid
 }
 
 // Environment returns the variable that makes a program such a process.
@@ -59,7 +60,7 @@ func Main() (code int, isRemote bool) {
 
 // run has workers fetch and execute jobs until ctx ends. What they have begun they finish.
 func run(ctx context.Context, s Settings) error {
-	failed := make(chan error, 2*s.Workers)
+	failed := make(chan error, s.Workers+len(s.Payers))
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var all sync.WaitGroup
@@ -75,13 +76,12 @@ func run(ctx context.Context, s Settings) error {
 			}
 		})
 	}
-	for i := range s.Workers {
-		if s.Pay == "" {
-			break
-		}
+	for i, one := range s.Payers {
+		door := newClient(s.Door, requestTimeout)
+		door.token = one.Token
 		w := &payer{
-			name: fmt.Sprintf("%s.pay%d", s.Name, i), honest: s.Honest, rng: rand.New(rand.NewPCG(s.Seed, 1<<32+uint64(i))),
-			door: newClient(s.Door, requestTimeout), pay: newClient(s.Pay, requestTimeout), tenant: s.PayTenant, misreporting: s.Misreporting,
+			name: fmt.Sprintf("%s.pay%d", s.Name, i), principal: one.Principal, habit: one.Habit, honest: s.Honest, rng: rand.New(rand.NewPCG(s.Seed, 1<<32+uint64(i))),
+			door: door, ledger: newClient(s.Ledger, time.Minute), pay: newClient(s.Pay, requestTimeout), tenant: s.PayTenant, misreporting: s.Misreporting,
 		}
 		all.Go(func() {
 			if err := w.run(ctx); err != nil {

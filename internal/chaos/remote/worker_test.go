@@ -195,3 +195,62 @@ func TestTheSeedDecidesTheJobs(t *testing.T) {
 		t.Errorf("%d kinds of jobs", len(kinds))
 	}
 }
+
+// A payer tells the ledger what it was given and what it answers, with the reply, and lies only after its payment.
+func TestAPayerKeepsWhatItTells(t *testing.T) {
+	t.Parallel()
+	l := startLedger(t, io.Discard)
+	pay := script(t, func(int, string) (int, string) {
+		return http.StatusOK, `{"moved":{"minor":1000,"currency":"EUR"},"reference":"r"}`
+	})
+	door := script(t, func(int, string) (int, string) {
+		return http.StatusConflict, `{"error":{"code":"conflict","details":{"rule":"not_the_holder"}}}`
+	})
+	p := &payer{name: "w", principal: "service:p", misreporting: "lies", rng: rand.New(rand.NewPCG(1, 1)), door: newClient(door.url, time.Second), pay: newClient(pay.url, time.Second), ledger: newClient(l.URL(), time.Minute)}
+	o := order{ID: "o", Args: []json.RawMessage{json.RawMessage(`{"amount":{"minor":1000,"currency":"EUR"}}`)}}
+	o.Meta.OperationKey, o.Meta.Attempt, o.Meta.NotAfter = "key", 1, time.Now().Add(time.Hour)
+	if err := p.honestly(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	want := Report{Principal: "service:p", Worker: "w", Order: "o", Key: "key", Attempt: 1, Class: Executed, Moved: 1000, Reference: "r"}
+	replied := want
+	replied.Status, replied.Rule = http.StatusConflict, "not_the_holder"
+	if got := l.Reports(); len(got) != 2 || got[0] != want || got[1] != replied || !replied.Recorded() {
+		t.Errorf("%+v", got)
+	}
+	// An order of nobody else is answered for by nobody else.
+	if err := p.meddle(t.Context()); err != nil || len(l.Reports()) != 2 {
+		t.Errorf("%v, %+v", err, l.Reports())
+	}
+	for _, principal := range []string{"service:p", "service:other"} {
+		if err := p.post(t.Context(), Report{Given: true, Principal: principal, Worker: "x", Order: principal, Key: "k", Attempt: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.meddle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := l.Reports()
+	if last := got[len(got)-1]; !last.OfOther || !last.False || last.Order != "service:other" || last.Attempt != 2 || last.Principal != "service:p" || last.Recorded() {
+		t.Errorf("%+v", last)
+	}
+	for range 40 {
+		if err := p.contradicting(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	invented, other, lower := 0, 0, 0
+	for _, reported := range l.Reports()[len(got):] {
+		switch {
+		case reported.Class == Executed && reported.Reference == "invented-o" && reported.Moved == 1000:
+			invented++
+		case reported.Class == Executed && reported.Reference == "r-other" && reported.False:
+			other++
+		case reported.Class == Executed && reported.Moved == 999 && reported.False:
+			lower++
+		}
+	}
+	if invented == 0 || other == 0 || lower == 0 {
+		t.Errorf("of 40: %d invented, %d under another reference, %d of a lower sum", invented, other, lower)
+	}
+}

@@ -76,13 +76,14 @@ type Command struct {
 
 // Reply is one line of its output. The first one has no ID: the worker is open.
 type Reply struct {
-	ID      int
-	Reply   postadjudication.Reply `json:",omitempty"` // of a submission
-	Run     string                 `json:",omitempty"`
-	State   string                 `json:",omitempty"`
-	Running int                    `json:",omitempty"` // of Stats: calls going on; of FetchJob: the attempt
-	Error   string                 `json:",omitempty"`
-	Address string                 `json:",omitempty"` // of the first one: where /ojs is served
+	ID       int
+	Reply    postadjudication.Reply `json:",omitempty"` // of a submission
+	Run      string                 `json:",omitempty"`
+	State    string                 `json:",omitempty"`
+	Running  int                    `json:",omitempty"` // of Stats: calls going on; of FetchJob: the attempt
+	Error    string                 `json:",omitempty"`
+	Address  string                 `json:",omitempty"` // of the first one: where /ojs is served
+	Received *Statement             `json:",omitempty"` // the executor returned a payment; such a reply has no ID
 }
 
 // Operator is the actor of a worker's commands.

@@ -21,7 +21,18 @@ const (
 )
 
 // misbehavingExecutor is an executor that misbehaves as the request asks.
-type misbehavingExecutor struct{ *fakeescrow.Panicking }
+type misbehavingExecutor struct {
+	*fakeescrow.Panicking
+	received func(Statement) // is called with each payment that the executor returns
+}
+
+// Statement is a payment that an attempt stated under an operation key.
+type Statement struct {
+	Key, Run  string
+	Attempt   int
+	Moved     int64
+	Reference string
+}
 
 func (o misbehavingExecutor) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	var request struct {
@@ -42,6 +53,9 @@ func (o misbehavingExecutor) Execute(ctx context.Context, c escrow.Call) escrow.
 	}
 	if request.Payload.Executor == Renames && a.Reference != "" {
 		a.Reference += fmt.Sprintf("-%d", c.Attempt)
+	}
+	if a.Class == escrow.Executed {
+		o.received(Statement{c.OperationKey.String(), c.Run.String(), c.Attempt, a.Moved, a.Reference})
 	}
 	return a
 }

@@ -129,13 +129,13 @@ func (p *process) open(ctx context.Context) error {
 	s := p.settings
 	p.log = logger.Named(s.Name)
 	c := postadjudication.Config{
-		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}, Worker: s.Name, Logger: p.log,
+		DatabaseURL: s.DatabaseURL, Redis: redis, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls), p.received}, Worker: s.Name, Logger: p.log,
 		Remote:    postadjudication.RemoteWorkers{KeyLifetime: s.RemoteKeyLifetime},
 		LostAfter: s.LostAfter, TimeLimit: s.TimeLimit, Grace: s.Grace, Slots: s.Slots, Servers: 2,
 		Now:      func() time.Time { return time.Now().Add(time.Duration(p.offset.Load())) },
 		Families: []postadjudication.PlainFamily{PlainFamily()}, Jobs: true, PaymentQueues: []string{remote.PayQueue}, RuleEvery: 100 * time.Millisecond, Shards: s.Shards,
 	}
-	if c.Targets, err = s.Brief.Targets(s.Name); err != nil {
+	if c.Targets, err = s.Brief.Targets(s.Name, p.received); err != nil {
 		return err
 	}
 	if s.NoPlainFamily {
@@ -174,6 +174,13 @@ func (p *process) serve(ctx context.Context, in io.Reader) error {
 		}()
 	}
 	return lines.Err()
+}
+
+// received tells the runner a payment that the executor returns, before the product has it.
+func (p *process) received(s Statement) {
+	if err := p.answer(Reply{Received: &s}); err != nil {
+		fmt.Fprintln(os.Stderr, "worker: a statement was not taken:", err)
+	}
 }
 
 func (p *process) answer(r Reply) error {
@@ -224,15 +231,15 @@ type Brief struct {
 	InFlight       time.Duration
 }
 
-// Targets returns the target of the service; none without a URL.
-func (b Brief) Targets(worker string) ([]postadjudication.Target, error) {
+// Targets returns the target of the service, whose executor tells received each payment; none without a URL.
+func (b Brief) Targets(worker string, received func(Statement)) ([]postadjudication.Target, error) {
 	if b.URL == "" {
 		return nil, nil
 	}
 	calls, err := escrowhttp.New(escrowhttp.Config{
 		BaseURL: b.URL, KeyLifetime: b.KeyLifetime, LookupLifetime: b.LookupLifetime, InFlight: b.InFlight, Client: taggedClient(worker),
 	})
-	return []postadjudication.Target{{Name: BriefTarget, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls)}}}, err
+	return []postadjudication.Target{{Name: BriefTarget, Executor: misbehavingExecutor{fakeescrow.NewPanicking(calls), received}}}, err
 }
 
 // Environment returns the variable that makes a program such a worker.
