@@ -168,6 +168,12 @@ func TestAnotherSumIsForAPerson(t *testing.T) {
 	if l.count() != asked {
 		t.Error("looked up again")
 	}
+	if _, err := r.As("acme", "user:ada").DeadLetters.Lookup(context.Background(), s.Run); err != nil {
+		t.Error(err) // the answer of the service needs no confirmation of its sum, once a person asks for it
+	}
+	if c := r.CaseOf(rig.Release(1)); c.Released != 400 || c.UnknownOpen != 0 || l.count() != asked+1 {
+		t.Errorf("%+v", c)
+	}
 }
 
 // Past the lookup lifetime only a finding counts, and the letter says so.

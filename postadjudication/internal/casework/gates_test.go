@@ -147,3 +147,80 @@ func TestWhatAddsToTheRecord(t *testing.T) {
 		}
 	}
 }
+
+// Only a person's finding that nothing more was executed closes a letter, and only one that a payment under an older key
+// left without its reservation.
+func TestWhichFindingsCloseALetter(t *testing.T) {
+	t.Parallel()
+	undercut := func(f *journal.LetterRow) { f.Case.State.Reserved = 60 }
+	none := background.Transition{Subtype: receipts.Reconciled, Result: background.Result{Class: escrow.NotExecuted}}
+	paid, looked, died := none, none, none
+	paid.Result.Class, looked.Lookup, died.Subtype = escrow.Executed, escrow.NotExecuted, receipts.DeadLettered
+	for name, c := range map[string]struct {
+		tr     background.Transition
+		letter journal.LetterRow
+		want   bool
+	}{
+		"nothing more":             {none, openLetter(undercut), true},
+		"it paid":                  {paid, openLetter(undercut), false},
+		"a lookup found nothing":   {looked, openLetter(undercut), false},
+		"it died":                  {died, openLetter(undercut), false},
+		"all is reserved":          {none, openLetter(), false},
+		"a run that waits":         {none, openLetter(undercut, waiting), false},
+		"it was purged":            {none, openLetter(undercut, purged), false},
+		"the decision is executed": {none, openLetter(undercut, func(f *journal.LetterRow) { f.Case.State.Progression = settlement.ApprovedForSettlement }), false},
+	} {
+		if got := closesLetter(&c.tr, &c.letter.Snapshot, &c.letter.Run); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// Only the cancel of a fork keeps what is reserved.
+func TestWhichCancelsKeepTheReservation(t *testing.T) {
+	t.Parallel()
+	fork := func(f *journal.LetterRow) { f.Run.Parent = background.RunID(NewID()) }
+	for name, c := range map[string]struct {
+		subtype receipts.Subtype
+		letter  journal.LetterRow
+		want    bool
+	}{
+		"a fork":                             {receipts.Cancelled, openLetter(waiting, fork), true},
+		"a fork that dies":                   {receipts.DeadLettered, openLetter(waiting, fork), false},
+		"no fork":                            {receipts.Cancelled, openLetter(waiting), false},
+		"a fork of what was freed meanwhile": {receipts.Cancelled, openLetter(waiting, fork, freed), false},
+	} {
+		if got := keepsReservation(&background.Transition{Subtype: c.subtype}, &c.letter.Snapshot); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A run that executes on an ended case gets no further attempt, and is cancelled only if it certainly paid nothing.
+func TestHowARunOfAnEndedCaseEnds(t *testing.T) {
+	t.Parallel()
+	for _, ended := range []bool{true, false} {
+		for _, subtype := range []receipts.Subtype{receipts.RetryScheduled, receipts.AttemptInterrupted, receipts.DeadLettered} {
+			for _, answered := range []escrow.Class{escrow.NotExecuted, escrow.Unknown} {
+				for _, before := range []escrow.Class{"", escrow.NotExecuted, escrow.Unknown} {
+					f := openLetter(running)
+					if f.Run.Class = before; ended {
+						f.Case.State.Progression = settlement.Settled
+					}
+					want := subtype
+					if ended && subtype != receipts.DeadLettered {
+						want = receipts.Cancelled
+						if answered == escrow.Unknown || before == escrow.Unknown {
+							want = receipts.DeadLettered
+						}
+					}
+					tr := background.Transition{Subtype: subtype, NextRetryAt: time.Unix(1, 0), Result: background.Result{Class: answered}}
+					onEndedCase(&tr, &f.Snapshot)
+					if tr.Subtype != want || tr.NextRetryAt.IsZero() != (ended && subtype != receipts.DeadLettered) {
+						t.Errorf("ended %t, %s, answered %s, before %q: %+v", ended, subtype, answered, before, tr)
+					}
+				}
+			}
+		}
+	}
+}
