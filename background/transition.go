@@ -74,7 +74,7 @@ func (tr Transition) claim(now Run) (Run, error) {
 		return now, ErrTooManyOutstandingCalls
 	}
 	now.State, now.Attempt, now.Token, now.Session, now.LastTransition = Running, now.Attempt+1, tr.Token, tr.Session, tr.ID
-	if now.FirstSentAt.IsZero() {
+	if now.FirstSentAt.IsZero() || tr.KeyForgotten {
 		now.FirstSentAt = tr.At
 	}
 	return now, nil
@@ -276,6 +276,7 @@ type Transition struct {
 	Charge                 BudgetCharge   // end of an attempt: budget to charge
 	Result                 Result         // result of the attempt, of a late answer, or of a lookup
 	Lookup                 Class          // class of the lookup before the transition; empty without lookup
+	KeyForgotten           bool           // AttemptStarted: whoever pays has forgotten the operation key by now, and its lifetime counts from this call
 	HandedBack             bool           // AttemptInterrupted: the remote worker handed the attempt back
 	Reason                 string         // DeadLettered, Discarded: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe or empty
 	NextRetryAt            time.Time      // RetryScheduled, AttemptInterrupted

@@ -99,6 +99,7 @@ func (c *canon) payloadGtoZ(p *Payload) {
 	c.optInteger("generation", int64(p.Generation))
 	c.optTrue("handed_back", p.HandedBack)
 	c.optInteger("held", p.Held)
+	c.optTrue("key_forgotten", p.KeyForgotten)
 	c.optTrue("letter_closed", p.LetterClosed)
 	c.optID("letter_of", p.LetterOf)
 	c.optInteger("letters", int64(p.Letters))

@@ -102,7 +102,7 @@ func (f *foldState) transition(run *RunHistory, e Entry) error {
 	}
 	switch e.Subtype {
 	case AttemptStarted:
-		if f.h.FirstSentAt.IsZero() {
+		if f.h.FirstSentAt.IsZero() || e.Payload.KeyForgotten {
 			f.h.FirstSentAt = e.At
 		}
 		return run.started(e)

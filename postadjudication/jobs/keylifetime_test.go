@@ -90,7 +90,7 @@ func TestARepeatedFetchGivesNoOrderOnceItsKeyMayBeForgotten(t *testing.T) {
 }
 
 // The lifetime of a key counts from the first call also if that executed nothing, as long as another call may follow
-// under it. A key that is older is given once: it may be forgotten at any time.
+// under it. The lifetime of one that was forgotten by then counts from the next call.
 func TestAnAttemptAfterOneThatDidNotExecuteEndsWhileItsKeyIsRecognised(t *testing.T) {
 	t.Parallel()
 	recognised := func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour }
@@ -113,8 +113,9 @@ func TestAnAttemptAfterOneThatDidNotExecuteEndsWhileItsKeyIsRecognised(t *testin
 			t.Errorf("after %s: attempt 2 may be paid until %s after its key is forgotten", after, second.Meta.NotAfter.Sub(end))
 		}
 		clock.Set(after + 25*time.Minute)
-		if got, err := later.Fetch(t.Context(), fetch); err != nil || len(got) != 0 {
-			t.Errorf("after %s: the fetch is repeated when the key may be forgotten, and gives %+v, %v", after, got, err)
+		want := n // the second key was forgotten, and is known again for an hour
+		if got, err := later.Fetch(t.Context(), fetch); err != nil || len(got) != want {
+			t.Errorf("after %s: the fetch is repeated 25m later, and gives %+v, %v", after, got, err)
 		}
 	}
 }
@@ -138,4 +139,30 @@ func TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten(t *testing.T) {
 			t.Errorf("%s before its key is forgotten a worker is given %+v, %v", before, got, err)
 		}
 	}
+}
+
+// An order whose key was forgotten is leased again, and its key is known from then on: nobody is given it once more while
+// that key is about to be forgotten.
+func TestTheLifetimeOfAForgottenKeyCountsFromTheNextCall(t *testing.T) {
+	t.Parallel()
+	recognised := func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour }
+	f := newFixture(t, recognised)
+	later, clock := f.atClock(recognised)
+	_, job := f.submitRemote(1)
+	refuse := func() {
+		t.Helper()
+		answer := by(job)
+		answer.Attempt = later.mustFetchOrder("w1").Meta.Attempt
+		if _, err := later.Nack(t.Context(), answer, notExecuted, true, background.EndByPolicy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse()
+	clock.Set(2 * time.Hour)
+	refuse()
+	clock.Set(3*time.Hour - 2*time.Second)
+	if got, err := later.Fetch(t.Context(), jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1"}); err != nil || len(got) != 0 {
+		t.Errorf("2s before its key is forgotten a worker is given %+v, %v", got, err)
+	}
+	later.MustAudit()
 }

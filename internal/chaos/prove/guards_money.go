@@ -165,6 +165,11 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWaitEndsWhileTheServiceKnowsTheKey"},
 	},
 	{
+		Name:     "the lifetime of a key that was forgotten counts from the next call",
+		Edits:    []Edit{{"background/transition.go", "now.FirstSentAt.IsZero() || tr.KeyForgotten {", "now.FirstSentAt.IsZero() {"}, {"receipts/fold.go", "f.h.FirstSentAt.IsZero() || e.Payload.KeyForgotten {", "f.h.FirstSentAt.IsZero() {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheLifetimeOfAForgottenKeyCountsFromTheNextCall"},
+	},
+	{
 		Name:     "a key from before the database's clock was set back is not used again",
 		Edits:    []Edit{{"postadjudication/internal/casework/keylifetime.go", "if back := f.ClockSetBack(); !back.IsZero() && ", "if back := f.ClockSetBack(); back.IsZero() && "}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAKeyFromBeforeTheDatabaseClockWasSetBackIsNotUsedAgain"},
@@ -176,7 +181,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no order is leased while its key is about to be forgotten",
-		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	case at.Before(run.FirstSentAt.Add(", "	case at.IsZero() && at.Before(run.FirstSentAt.Add("}},
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	case !r.forgottenByWorkers(run, at):", "	case at.IsZero() && !r.forgottenByWorkers(run, at):"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten"},
 	},
 	{

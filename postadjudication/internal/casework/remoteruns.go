@@ -77,7 +77,7 @@ func (r RemoteRuns) changeOf(tr background.Transition, s *journal.Snapshot) (jou
 func (r RemoteRuns) settlementChange(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	f := r.Settlements
 	limit, tooLate := r.leaseLimit(&s.Run, tr.At)
-	tr.Lease.Limit = limit
+	tr.Lease.Limit, tr.KeyForgotten = limit, tooLate == nil && r.forgottenByWorkers(&s.Run, tr.At)
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, DefaultLease), MaxLease)
 	ch, err := f.changeOf(tr, s, nil)
 	if errors.Is(err, errCaseRunsStale) {

@@ -56,10 +56,17 @@ func (r RemoteRuns) leaseLimit(run *background.Run, at time.Time) (time.Duration
 		return min(MaxLease, run.FirstSentAt.Add(recognised).Sub(at)), nil
 	case run.UnknownOpen > 0: // see checkKeyLifetime
 		return 0, background.ErrKeyExpired
-	case at.Before(run.FirstSentAt.Add(r.Settlements.Remote.KeyLifetime + r.Settlements.margin())):
+	case !r.forgottenByWorkers(run, at):
 		return 0, background.ErrNotDue
 	}
 	return min(MaxLease, recognised), nil
+}
+
+// forgottenByWorkers reports whether the operation key of a run is surely forgotten by the payment service. The key of a
+// call that is made then is known from that call on. False where keys are never recognised, or for ever.
+func (r RemoteRuns) forgottenByWorkers(run *background.Run, at time.Time) bool {
+	recognised := r.recognisedByWorkers()
+	return recognised > 0 && recognised != escrow.Forever && !run.FirstSentAt.IsZero() && !at.Before(run.FirstSentAt.Add(r.Settlements.Remote.KeyLifetime+r.Settlements.margin()))
 }
 
 // recognisedByWorkers returns how long the services that remote workers call are relied on to recognise

@@ -81,7 +81,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 	}
 	switch tr.Subtype {
 	case receipts.AttemptStarted:
-		p.Attempt, p.DispatchReference = after.Attempt, deliveredBy(after)
+		p.Attempt, p.DispatchReference, p.KeyForgotten = after.Attempt, deliveredBy(after), tr.KeyForgotten
 	case receipts.AnsweredLate:
 		p.Attempt = tr.Run.Attempt
 	case receipts.RetryScheduled:
