@@ -79,6 +79,9 @@ func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
 	if q.People < required {
 		return People{}, t.s.plans.ProposePeople(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: q.Reason}, q.Request)
 	}
+	if q.People == 1 && !casework.CallerOf(ctx).NoKeys { // in force; somebody may raise it meanwhile
+		return t.Get(ctx)
+	}
 	at, reason := t.s.now(), validate.Clean(q.Reason, 1024)
 	now, err := t.s.journal.People.Set(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},
 		receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})

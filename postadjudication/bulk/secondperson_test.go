@@ -448,3 +448,22 @@ func TestReceiptsSayWhereANameIsSelfDeclared(t *testing.T) {
 	}
 	r.MustAudit()
 }
+
+// Who asks for the number that is in force changes nothing, also while somebody raises it.
+func TestTheNumberInForceIsNotWrittenOverOneThatIsBeingRaised(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	ctx := context.Background()
+	r.OnePerson("we are one")
+	tx, err := r.DB.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE recourse.people SET people = 2 WHERE tenant = 'acme'`); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.As("acme", "user:root").People.Set(ctx, postadjudication.PeopleChange{People: 1, Reason: "it is 1"})
+	if err := errors.Join(err, tx.Rollback()); err != nil {
+		t.Errorf("it waits for the row: %v", err)
+	}
+}
