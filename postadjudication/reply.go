@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -79,7 +80,7 @@ func (r Reply) Accepted() bool {
 // where that is of another adjudication: it is what stands in the way for Conflicting and ReconcileFirst, and
 // only names the case for CaseEnded, RetryKeyMismatch and StaleGeneration. Run and Case are zero where a case
 // was not found or not opened: for IsolationUnsupported, and for ExceedsHeld, EscrowMismatch and Busy of
-// a new case.
+// a new case. They are zero also where a caller of Submit may not read the run, and Submit did not accept the adjudication.
 type Submitted struct {
 	Reply Reply
 	Run   background.RunID
@@ -242,6 +243,19 @@ func (s *submissions) submitMoving(ctx context.Context, a *admission, wait bool,
 	}
 	a.movable = out.Run
 	return submit()
+}
+
+// readableReply returns a reply as the caller may read it. One that does not accept the adjudication says nothing else of a run
+// that the caller may not read.
+func (s *submissions) readableReply(ctx context.Context, tenant string, out Submitted, err error) (Submitted, error) {
+	if err != nil || out.Reply.Accepted() || out.Run.IsZero() {
+		return out, err
+	}
+	may, err := casework.Permitted(ctx, s.journal, tenant, []background.RunID{out.Run})
+	if err != nil || may(out.Run) {
+		return out, err
+	}
+	return Submitted{Reply: out.Reply}, nil
 }
 
 // addSuperseded looks up the run of an adjudication of a lower generation, if that was ever

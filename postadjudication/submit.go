@@ -50,13 +50,15 @@ func (s *submissions) Submit(ctx context.Context, a Adjudication) (Submitted, er
 		return Submitted{}, err
 	}
 	if ad.refusalIfNew != nil {
-		return s.answerIfKnown(ctx, &ad, true)
+		out, err := s.answerIfKnown(ctx, &ad, true)
+		return s.readableReply(ctx, a.Tenant, out, err)
 	}
-	return s.submitMoving(ctx, &ad, true, func() (Submitted, error) {
+	out, err := s.submitMoving(ctx, &ad, true, func() (Submitted, error) {
 		return s.submit(ctx, ad.submission(), func(ctx context.Context, out Submitted) (Submitted, error) {
 			return s.completeReply(ctx, &ad, out, true)
 		})
 	})
+	return s.readableReply(ctx, a.Tenant, out, err)
 }
 
 // submit hands a submission to the journal, traces it, and notifies workers of the run that it created.

@@ -13,7 +13,7 @@ type Role string
 
 // The roles.
 const (
-	Submitter Role = "submitter" // a program of an escrow service: submits, reads objects by id, and reads events
+	Submitter Role = "submitter" // a program of an escrow service: submits, and reads what its principal submitted, by id and in events
 	Worker    Role = "worker"    // a remote worker: fetches jobs and answers for them
 	Operator  Role = "operator"  // repairs: forks, reconciles, cancels, opens circuit breakers
 	Approver  Role = "approver"  // the second person: runs, pauses and cancels plans; holds, releases and purges letters

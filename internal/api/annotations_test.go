@@ -15,7 +15,8 @@ func TestLettersAreHeldMarkedCountedAndPurged(t *testing.T) {
 	held, gone := r.letter("acme", 1, `"refused"`), r.letter("acme", 2, `"refused"`)
 	r.letter("other", 3, `"refused"`)
 	operator, approver, auditor := r.key("acme", access.Operator), r.key("acme", access.Approver), r.key("acme", access.Auditor)
-	r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/people", `{"people":1,"reason":"the approver is alone"}`).is(http.StatusOK)
+	lowered := r.ask(r.key("acme", access.Admin), http.MethodPost, "/api/v1/people", `{"people":1,"reason":"the approver is alone"}`).is(http.StatusAccepted)
+	r.ask(approver, http.MethodPost, "/api/v1/bulk/"+lowered["plan_id"].(string)+"/run", `{"hash":"`+lowered["hash"].(string)+`"}`).is(http.StatusOK)
 	path := "/api/v1/dead-letters/" + held
 	r.ask(operator, http.MethodPost, path+"/release", `{"reason":"x"}`).refused(http.StatusConflict, "not_held", "")
 	if d := r.ask(approver, http.MethodPost, path+"/hold", `{"reason":"in court"}`).is(http.StatusOK); d["held"] != true || d["hold_reason"] != "in court" {

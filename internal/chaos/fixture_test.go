@@ -71,6 +71,7 @@ type fixture struct {
 	limit         time.Duration // of every wait
 
 	receiver *receiver // of the tenant's webhook, in tests of webhooks
+	workers  fleet     // those that were started; it starts none
 
 	submitted  []postadjudication.Adjudication
 	accepted   *accepted
@@ -155,6 +156,7 @@ func (s *fixture) worker(point string, change ...func(*worker.Settings)) *worker
 			s.t.Error(err)
 		}
 	})
+	s.workers.started = append(s.workers.started, h)
 	select {
 	case <-h.ready:
 	case <-h.ended:
@@ -282,7 +284,7 @@ func (s *fixture) checkConsistent() {
 }
 
 func (s *fixture) verifyInput() verifyInput {
-	return verifyInput{service: s.service, escrows: ledgers{s.escrow}, accepted: s.accepted, tampering: s.tampering, maxUnknown: s.maxUnknown}
+	return verifyInput{service: s.service, escrows: ledgers{s.escrow}, accepted: s.accepted, statements: s.workers.statements(), tampering: s.tampering, maxUnknown: s.maxUnknown}
 }
 
 // adjudication returns one with its own escrow, which holds three times as much. Its calls simulate the words.

@@ -26,7 +26,7 @@ func keysCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Create, list, rotate and revoke the access keys of the HTTP API, asynqmon and /metrics. A
 key gives access to one tenant, and receipts record its principal as the actor. Roles:
 
-  submitter  submits adjudications; reads events, and cases and runs by their id
+  submitter  submits adjudications; reads what its principal submitted, and its events
   worker     fetches jobs, answers for them and extends their leases
   operator   forks, reconciles, cancels, holds, marks, plans, opens circuit breakers
   approver   runs plans, also those that purge; pauses and cancels them; holds

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
@@ -18,10 +19,14 @@ type request struct {
 
 type requestKey struct{}
 
-// withCaller returns the request with its caller in the context. The refusals of a key are counted
+// withCaller returns the request with its caller in the context. A caller that may not list its tenant, such as a
+// submitter, reads only what its own principal submitted. The refusals of a key are counted
 // together, whether a door or the library refuses.
 func (d *Door) withCaller(r *http.Request, c Caller) *http.Request {
 	known := postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""}
+	if !access.May(c.Roles, access.List) {
+		known.ReadsOnlyOf = c.Principal
+	}
 	if c.Key != "" {
 		known.RefusalDelay = func() time.Duration { return time.Duration(d.limitRefusals(c)) * time.Second }
 	}

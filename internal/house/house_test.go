@@ -98,7 +98,7 @@ var arrows = map[string][]string{
 
 	"postadjudication/internal/engine":               {"background", "background/circuit", "postadjudication/internal/casework"},
 	"postadjudication/internal/rig/taskinspector":    {"background", "postadjudication/internal/rig"},
-	"postadjudication/internal/eventlog":             {"internal/schema/stored", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/refusal", "receipts/events"},
+	"postadjudication/internal/eventlog":             {"internal/schema/stored", "postadjudication/internal/casework", "postadjudication/internal/journal", "postadjudication/refusal", "receipts", "receipts/events"},
 	"postadjudication/internal/journal/webhookstore": {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "receipts", "internal/failpoint"},
 	"postadjudication/webhooks":                      {"internal/redact", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/eventlog", "postadjudication/internal/journal/webhookstore", "postadjudication/internal/validate", "postadjudication/internal/webhookdelivery", "postadjudication/refusal", "receipts/events"},
 	"postadjudication/internal/webhookdelivery":      {"internal/failpoint", "postadjudication/internal/binding", "postadjudication/internal/casework", "postadjudication/internal/eventlog", "postadjudication/internal/journal/webhookstore", "postadjudication/internal/validate", "postadjudication/refusal", "receipts", "receipts/events"},

@@ -37,7 +37,10 @@ func (s *Server) submit(q request, job spec.Job) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	id := out.Run.String()
+	id := ""
+	if !out.Run.IsZero() { // the caller may read it
+		id = out.Run.String()
+	}
 	switch out.Reply {
 	case postadjudication.Created:
 		found, err := q.jobs.Find(q.Context(), id)
@@ -46,7 +49,11 @@ func (s *Server) submit(q request, job spec.Job) (answer, error) {
 		}
 		return answer{http.StatusCreated, renderJob(found, q.jobs.Now()), root + "/jobs/" + id, found.Case}, nil
 	case postadjudication.Deduplicated, postadjudication.AlreadyExecuted, postadjudication.Superseded:
-		return s.existing(q, id)
+		found, err := s.existing(q, id)
+		if errors.Is(err, refusal.ErrNotFound) { // the caller may not read it
+			err = spec.Duplicate("", "", "another principal submitted the adjudication").With("rule", string(out.Reply))
+		}
+		return found, err
 	case postadjudication.RetryKeyMismatch, postadjudication.StaleGeneration, postadjudication.Conflicting:
 		return answer{}, spec.Duplicate(id, "", "another adjudication of the transaction exists").With("rule", string(out.Reply))
 	case postadjudication.ExceedsHeld:
@@ -56,7 +63,11 @@ func (s *Server) submit(q request, job spec.Job) (answer, error) {
 	case postadjudication.Busy:
 		return answer{}, spec.Unavailable("another transaction holds the case or its escrow; submit it again")
 	}
-	return answer{}, spec.Conflict("the adjudication is not executed: see details.rule").With("rule", string(out.Reply)).With("existing_job_id", id)
+	refused := spec.Conflict("the adjudication is not executed: see details.rule").With("rule", string(out.Reply))
+	if id != "" {
+		refused = refused.With("existing_job_id", id)
+	}
+	return answer{}, refused
 }
 
 // adjudicationOf reads the adjudication in a job. Members that would promise what adjudications do not

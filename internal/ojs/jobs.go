@@ -40,6 +40,8 @@ func (s *Server) enqueue(q request) (answer, error) {
 		}
 	}
 	switch {
+	case err != nil && duplicate != nil && duplicate.Existing.ID == "": // the caller may not read it
+		return answer{}, spec.Duplicate("", "", "a job that another principal enqueued has the id, or is unique in the same way")
 	case err != nil && duplicate != nil && duplicate.Unique && job.Unique.OnConflict == spec.Ignore:
 		return s.existing(q, duplicate.Existing.ID)
 	case err != nil && duplicate != nil:

@@ -106,14 +106,18 @@ func (s *Server) notCreated(q request, out postadjudication.Submitted) error {
 		return spec.Conflict("already_executed", "it was executed before: nothing is executed twice", run)
 	case postadjudication.DeadLettered:
 		message := "it was dead-lettered: fork the run"
-		if run == "" {
+		if run == "" && !out.Run.IsZero() { // of a run that the caller may not read nothing is known
 			message = "it was dead-lettered, and the days in which it can be forked here are over"
 		}
 		return spec.Conflict(string(out.Reply), message, run)
 	case postadjudication.Busy:
 		return door.NewRefusal(http.StatusServiceUnavailable, "busy", "another transaction has locked the case: try again").WithRetryAfter(1)
 	}
-	return spec.Conflict(string(out.Reply), "the case does not allow it: its state is "+string(out.State), run)
+	message := "the case does not allow it"
+	if out.State != "" {
+		message += ": its state is " + string(out.State)
+	}
+	return spec.Conflict(string(out.Reply), message, run)
 }
 
 // inInputs returns the refusal of an adjudication or a task, whose fields the client knows as members of

@@ -78,10 +78,13 @@ type Case struct {
 	Runs []Status `json:"runs"` // oldest first
 }
 
-// Status returns a run of a tenant. Errors: refusal.ErrNotFound if the tenant has no such run.
+// Status returns a run of a tenant. Errors: refusal.ErrNotFound if the tenant has no such run, or the caller may not read it.
 func (s *Reader) Status(ctx context.Context, tenant string, id background.RunID) (Status, error) {
 	snap, err := s.Applier.OwnRun(ctx, tenant, id)
 	if err != nil {
+		return Status{}, err
+	}
+	if _, err := casework.PermittedRuns(ctx, s.Journal, tenant, snap); err != nil {
 		return Status{}, err
 	}
 	st, err := s.statusWithRelatives(ctx, snap)
@@ -92,7 +95,8 @@ func (s *Reader) Status(ctx context.Context, tenant string, id background.RunID)
 	return st, err
 }
 
-// Case returns the case of a tenant's transaction. Errors: refusal.ErrNotFound if there is none.
+// Case returns the case of a tenant's transaction, with the runs that the caller may read. Errors: refusal.ErrNotFound if
+// there is none.
 func (s *Reader) Case(ctx context.Context, tenant, transaction string) (Case, error) {
 	snap, err := s.Journal.Cases.SubjectSnapshot(ctx, tenant, journal.KindSettlement, transaction)
 	if err != nil {
@@ -106,6 +110,10 @@ func (s *Reader) Case(ctx context.Context, tenant, transaction string) (Case, er
 }
 
 func (s *Reader) caseStatus(ctx context.Context, tenant string, all []journal.Snapshot) (Case, error) {
+	all, err := casework.PermittedRuns(ctx, s.Journal, tenant, all...)
+	if err != nil {
+		return Case{}, err
+	}
 	runs, err := s.StatusesOf(ctx, tenant, all)
 	if err != nil {
 		return Case{}, err
@@ -162,8 +170,8 @@ func CaseOf(all []journal.Snapshot, runs []Status) Case {
 	}
 }
 
-// CaseByID returns the status of a tenant's case. refusal.ErrNotFound if the tenant has no such case,
-// or the case has no runs.
+// CaseByID returns the status of a tenant's case, with the runs that the caller may read. refusal.ErrNotFound if the
+// tenant has no such case, or the case has no such runs.
 func (s *Reader) CaseByID(ctx context.Context, tenant string, id background.CaseID) (Case, error) {
 	if tenant == "" {
 		return Case{}, refusal.ErrNotFound
@@ -171,9 +179,6 @@ func (s *Reader) CaseByID(ctx context.Context, tenant string, id background.Case
 	all, err := s.Journal.Cases.Runs(ctx, tenant, id)
 	if err != nil {
 		return Case{}, err
-	}
-	if len(all) == 0 {
-		return Case{}, refusal.ErrNotFound
 	}
 	return s.caseStatus(ctx, tenant, all)
 }

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -74,6 +75,9 @@ func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, 
 	if err != nil {
 		return Inspection{}, err
 	}
+	if _, err := casework.PermittedRuns(ctx, l.s.Journal, l.tenant, seen); err != nil {
+		return Inspection{}, err
+	}
 	found, err := l.List(ctx, Query{Filter: Filter{Dispatch: casework.DispatchReference(seen.Run)}, Limit: 1})
 	switch {
 	case err != nil:
@@ -93,11 +97,15 @@ func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, 
 	if err != nil {
 		return Inspection{}, err
 	}
+	out.Annotations, out.Actions = l.s.annotationsOf(rows[0]), l.s.actionsOn(rows[0], runs)
+	if runs, err = casework.PermittedRuns(ctx, l.s.Journal, l.tenant, runs...); err != nil {
+		return Inspection{}, err
+	}
 	statuses, err := l.s.Statuses.StatusesOf(ctx, l.tenant, runs)
 	if err != nil {
 		return Inspection{}, err
 	}
-	out.Case, out.Annotations, out.Actions = casestatus.CaseOf(runs, statuses), l.s.annotationsOf(rows[0]), l.s.actionsOn(rows[0], runs)
+	out.Case = casestatus.CaseOf(runs, statuses)
 	if err := l.s.Statuses.AddEscrow(ctx, &out.Case); err != nil {
 		return Inspection{}, err
 	}
@@ -110,11 +118,12 @@ func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, 
 		return Inspection{}, err
 	}
 	if !out.Run.Handler.IsZero() {
-		handler, err := l.s.Statuses.Status(ctx, l.tenant, out.Run.Handler)
-		if err != nil {
+		switch handler, err := l.s.Statuses.Status(ctx, l.tenant, out.Run.Handler); {
+		case err == nil:
+			out.Handler = &handler
+		case !errors.Is(err, refusal.ErrNotFound): // a caller that reads only what it submitted does not read the handler
 			return Inspection{}, err
 		}
-		out.Handler = &handler
 	}
 	if out.Attempts, err = attemptsOf(id, trail); err != nil {
 		return Inspection{}, err

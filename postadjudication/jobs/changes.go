@@ -30,10 +30,13 @@ func (j Jobs) Cancel(ctx context.Context, id, reason string) (Status, error) {
 
 const onlyLiveCancelled = "only a job that has not ended can be cancelled"
 
-// Activate lets a job be fetched that was enqueued as pending.
+// Activate lets a job be fetched that was enqueued as pending. It does not find a job that the caller may not read.
 //
 // Errors: refusal.ErrNotFound; *ConflictError if the job is not pending; *refusal.FieldError.
 func (j Jobs) Activate(ctx context.Context, id string) (Status, error) {
+	if _, err := permitted(ctx, j, id); err != nil {
+		return Status{}, err
+	}
 	return j.transition(ctx, id, receipts.Activated, "activated", background.Run.AwaitsActivation, "only a pending job can be activated")
 }
 

@@ -23,7 +23,25 @@ import (
 // tenant has a job with the id, or one that stands in the way of a unique job: then nothing has changed, but
 // Queues may list the queue of the refused job. After any other error
 // it is unknown whether the job was added: enqueue it again with the same id.
+//
+// The *DuplicateError says nothing of a job that the caller may not read: its Existing is zero.
 func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
+	out, err := enqueue(ctx, j, job)
+	var duplicate *DuplicateError
+	if !errors.As(err, &duplicate) {
+		return out, err
+	}
+	may, readErr := casework.Permitted(ctx, j.s.journal, j.tenant, []background.RunID{duplicate.Existing.Run})
+	if readErr != nil {
+		return Status{}, readErr
+	}
+	if !may(duplicate.Existing.Run) {
+		err = &DuplicateError{Unique: duplicate.Unique}
+	}
+	return Status{}, err
+}
+
+func enqueue(ctx context.Context, j Jobs, job Job) (Status, error) {
 	if err := j.problems(ctx, job); err != nil {
 		return Status{}, err
 	}

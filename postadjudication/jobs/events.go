@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -39,7 +40,7 @@ const (
 	eventPages = 10
 )
 
-// Events lists events of jobs in their order, strictly after a position; 0 is before the first. It
+// Events lists events of jobs that the caller may read in their order, strictly after a position; 0 is before the first. It
 // returns the position that it has read up to, and whether more receipts follow it: then the list may
 // have fewer events than limit, and none. A position is that of a receipt; it never changes.
 //
@@ -93,10 +94,14 @@ func (j Jobs) eventsOf(ctx context.Context, page []numbered, limit int) (out []E
 	if err != nil {
 		return nil, 0, err
 	}
+	may, err := casework.Permitted(ctx, j.s.journal, j.tenant, ids)
+	if err != nil {
+		return nil, 0, err
+	}
 	backs := handBacks{j, map[receipts.CaseID][]receipts.Receipt{}}
 	for _, r := range page {
 		label, ofJob := labels[r.Run]
-		if ofJob = ofJob && label.Family == Family; ofJob || r.Subtype == receipts.LettersPruned {
+		if ofJob = ofJob && label.Family == Family; (ofJob || r.Subtype == receipts.LettersPruned) && may(r.Run) {
 			if len(out) == limit {
 				return out, read, nil
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -90,12 +91,12 @@ func statusOf(r background.Run) Status {
 }
 
 // Find returns a job with its history. A job whose dead letter was deleted or purged is not found,
-// and neither is one of another tenant. A job that has expired meanwhile is ended first.
+// and neither is one of another tenant, or one that the caller may not read. A job that has expired meanwhile is ended first.
 //
 // Errors: refusal.ErrNotFound; refusal.ErrUnreadable.
 func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 	for {
-		snap, err := j.snapshot(ctx, id)
+		snap, err := permitted(ctx, j, id)
 		if err != nil {
 			return Status{}, err
 		}
@@ -122,6 +123,15 @@ func (j Jobs) Find(ctx context.Context, id string) (Status, error) {
 		}
 		return out, err
 	}
+}
+
+// permitted is snapshot for the caller of a request: it finds no job that the caller may not read.
+func permitted(ctx context.Context, j Jobs, id string) (journal.Snapshot, error) {
+	snap, err := j.snapshot(ctx, id)
+	if err == nil {
+		_, err = casework.PermittedRuns(ctx, j.s.journal, j.tenant, snap)
+	}
+	return snap, err
 }
 
 // snapshot reads the newest run of a job.

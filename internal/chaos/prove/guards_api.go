@@ -3,6 +3,31 @@ package prove
 // apiGuards is what guards the doors: who may ask for what, how much of it, and what is taken.
 var apiGuards = []Guard{
 	{
+		Name:     "a submitter reads only what its principal handed over",
+		Edits:    []Edit{{"internal/door/requestcontext.go", "if !access.May(c.Roles, access.List) {", "if !access.May(c.Roles, access.List) && false {"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestASubmitterReadsOnlyWhatItsPrincipalSubmitted"},
+	},
+	{
+		Name:     "events leave out what another principal handed over",
+		Edits:    []Edit{{"postadjudication/internal/eventlog/log.go", "if at <= after || !may(r.Run) {", "if may != nil && at <= after {"}},
+		CaughtBy: Detector{Package: "./internal/api", Test: "TestASubmitterReadsOnlyWhatItsPrincipalSubmitted"},
+	},
+	{
+		Name:     "job events leave out what another principal enqueued",
+		Edits:    []Edit{{"postadjudication/jobs/events.go", " && may(r.Run) {", " && may != nil {"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestASubmitterReadsOnlyWhatItsPrincipalEnqueued"},
+	},
+	{
+		Name:     "a job that another principal enqueued is not found",
+		Edits:    []Edit{{"postadjudication/jobs/status.go", "_, err = casework.PermittedRuns(ctx, j.s.journal, j.tenant, snap)", "_, _ = casework.PermittedRuns(ctx, j.s.journal, j.tenant, snap)"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestASubmitterReadsOnlyWhatItsPrincipalEnqueued"},
+	},
+	{
+		Name:     "a run that another principal submitted is not found",
+		Edits:    []Edit{{"postadjudication/casestatus/status.go", "if _, err := casework.PermittedRuns(ctx, s.Journal, tenant, snap); err != nil {", "if _, err := casework.PermittedRuns(ctx, s.Journal, tenant, snap); err != nil && false {"}},
+		CaughtBy: Detector{Package: "./internal/openwop", Test: "TestASubmitterReadsOnlyTheRunsOfItsPrincipal"},
+	},
+	{
 		Name:     "a target that is not configured is refused at submission",
 		Edits:    []Edit{{"postadjudication/admission.go", "if !s.applier.Settlements.Targets.Knows(a.target()) {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestATargetThatIsNotConfiguredIsRefused"},

@@ -159,9 +159,12 @@ func NotDeadLetter(id string, s State) *Error {
 	return e
 }
 
-// Duplicate refuses a job whose id or content another job has: 409. The state may be empty.
+// Duplicate refuses a job whose id or content another job has: 409. The id of the other job and its state may be empty.
 func Duplicate(existing string, s State, problem string) *Error {
-	e := &Error{Status: 409, Code: codeDuplicate, Message: problem, Details: map[string]any{"existing_job_id": existing}}
+	e := &Error{Status: 409, Code: codeDuplicate, Message: problem, Details: map[string]any{}}
+	if existing != "" {
+		e.Details["existing_job_id"] = existing
+	}
 	if s != "" {
 		e.Details["existing_job_state"] = s
 	}

@@ -20,6 +20,9 @@ type Caller struct {
 	// SelfDeclared says that the actor is a name that somebody typed, as on a command line next
 	// to the database. The receipts say so.
 	SelfDeclared bool
+	// ReadsOnlyOf is the principal to whose submissions the caller's reads are limited, with their forks. What another
+	// one submitted is not found, and left out of events. Empty: the caller reads the whole tenant.
+	ReadsOnlyOf string
 	// RefusalDelay is called before a refusal is recorded as a receipt. If it returns a
 	// positive time, the caller was refused too often: no receipt is written, and the error is
 	// a *TooManyRefusalsError. May be nil.

@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/receipts/events"
 )
 
@@ -33,8 +34,13 @@ const MaxEvents = 1000
 // events.
 const PositionsPerReceipt = stored.PositionsPerReceipt
 
-// minReceiptPage is the minimum number of receipts per read, since some have no event.
-const minReceiptPage = 100
+const (
+	// minReceiptPage is the minimum number of receipts per read, since some have no event.
+	minReceiptPage = 100
+	// maxSkippedPages bounds the reads of receipts of which the caller may read nothing. Each has maxSkippedPage receipts.
+	maxSkippedPages = 10
+	maxSkippedPage  = 1000
+)
 
 // Log reads the public events of tenants. New makes one. It is safe for concurrent use.
 type Log struct {
@@ -48,7 +54,8 @@ func New(j *journal.Journal) *Log { return &Log{journal: j} }
 // Events returns a tenant's events in order, strictly after a position (0: from the first), at
 // most limit and at most MaxEvents. It returns the position to continue from. A reader that continues from it,
 // or from the position of any event, misses nothing after that, also after a restart. Events of one case are in
-// the order in which they happened. An empty tenant has no events.
+// the order in which they happened. An empty tenant has no events. A caller that does not read the whole tenant gets the
+// events of the runs that it may read, and after 10,000 receipts without any of them none, with a later position.
 //
 // A receipt becomes readable here shortly after its commit while any process runs; see Sequence and
 // DrainEvents. The position of an event that was read never changes.
@@ -106,12 +113,21 @@ func (l *Log) After(ctx context.Context, tenant string, after Position, limit in
 // read is After that also returns the last receipt that it read; zero if it read none.
 func (l *Log) read(ctx context.Context, tenant string, after Position, limit int) (out []Event, next Position, mark journal.Mark, err error) {
 	limit = min(limit, MaxEvents)
-	for len(out) < limit {
-		from, want := int64(after)/PositionsPerReceipt, max(limit-len(out), minReceiptPage)
+	least := minReceiptPage
+	limited := casework.CallerOf(ctx).ReadsOnlyOf != ""
+	if limited {
+		least = maxSkippedPage
+	}
+	for reads := 0; len(out) < limit && (!limited || reads < maxSkippedPages); reads++ {
+		from, want := int64(after)/PositionsPerReceipt, max(limit-len(out), least)
 		if int64(after)%PositionsPerReceipt == PositionsPerReceipt-1 { // nothing is left of that receipt
 			from++
 		}
 		page, err := l.journal.Receipts.From(ctx, tenant, from, want)
+		if err != nil {
+			return nil, after, mark, err
+		}
+		may, err := l.readable(ctx, tenant, page)
 		if err != nil {
 			return nil, after, mark, err
 		}
@@ -127,7 +143,7 @@ func (l *Log) read(ctx context.Context, tenant string, after Position, limit int
 			first := Position(r.Number * PositionsPerReceipt)
 			for i, e := range public {
 				at := first + Position(i)
-				if at <= after {
+				if at <= after || !may(r.Run) {
 					continue
 				}
 				out, after = append(out, Event{Position: at, Event: e}), at
@@ -142,6 +158,15 @@ func (l *Log) read(ctx context.Context, tenant string, after Position, limit int
 		}
 	}
 	return out, after, mark, nil
+}
+
+// readable returns whether the caller may read the events of a run, for those of a page.
+func (l *Log) readable(ctx context.Context, tenant string, page []journal.NumberedReceipt) (func(receipts.RunID) bool, error) {
+	ids := make([]receipts.RunID, len(page))
+	for i := range page {
+		ids[i] = page[i].Run
+	}
+	return casework.Permitted(ctx, l.journal, tenant, ids)
 }
 
 func checkEventPage(after Position, limit int) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
@@ -250,4 +251,41 @@ func (c *Cases) IsLocked(ctx context.Context, id receipts.CaseID) (bool, error) 
 		return true, nil
 	}
 	return false, pg.Wrap(err)
+}
+
+// submittersSQL reads who submitted the first run of each run's lineage. UNION ends a lineage of which somebody altered a
+// run to be its own ancestor.
+const submittersSQL = `WITH RECURSIVE line AS (
+	SELECT r.id AS run, r.id, r.parent_id, r.case_id FROM recourse.runs r WHERE r.tenant = $1 AND r.id = ANY($2::uuid[])
+	UNION
+	SELECT l.run, p.id, p.parent_id, p.case_id FROM line l JOIN recourse.runs p ON p.id = l.parent_id AND p.tenant = $1)
+SELECT l.run, x.actor FROM line l JOIN recourse.receipts x ON x.case_id = l.case_id AND x.run_id = l.id
+WHERE l.parent_id IS NULL AND x.tenant = $1 AND x.subtype = 'submitted'`
+
+// SubmittedBy returns which of a tenant's runs a principal submitted, as the receipts say. A fork is of the principal
+// that submitted the first run of its lineage.
+func (c *Cases) SubmittedBy(ctx context.Context, tenant, principal string, ids []background.RunID) (map[background.RunID]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	columns := pg.NewTextColumns(1, len(ids))
+	for _, id := range ids {
+		columns.ID(id)
+	}
+	rows, err := c.readDB.QueryContext(ctx, submittersSQL, tenant, columns.Args()[0])
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	out := map[background.RunID]bool{}
+	for rows.Next() {
+		var id uuid.UUID
+		var actor string
+		if err := rows.Scan(&id, &actor); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		if access.SamePrincipal(actor, principal) {
+			out[background.RunID(id)] = true
+		}
+	}
+	return out, pg.Wrap(rows.Err())
 }

@@ -96,7 +96,7 @@ func TestAFetchReadsOnlyTheRunsThatItTakes(t *testing.T) {
 	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
 	insertRemoteRuns(t, db)
 	const wanted, queues, priorities = 20, 3, 3
-	arguments := fmt.Sprintf(`('{acme,acme,globex}', '{q1,q3,nothing}', '{%[1]d,%[1]d,%[1]d}', now(), '{}', %[2]d)`, wanted, 8<<20)
+	arguments := fmt.Sprintf(`('{acme,acme,globex}', '{q1,q3,nothing}', '{%[1]d,%[1]d,%[1]d}', '{false,false,false}', now(), '{}', %[2]d)`, wanted, 8<<20)
 	for _, c := range []struct {
 		name     string
 		analyzed bool

@@ -1,0 +1,43 @@
+package casework
+
+import (
+	"context"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
+)
+
+// Permitted returns whether the caller of a request may read what a run of a tenant did, for the given runs. A caller with
+// ReadsOnlyOf may not read what belongs to no run.
+func Permitted(ctx context.Context, j *journal.Journal, tenant string, ids []background.RunID) (may func(background.RunID) bool, err error) {
+	principal := CallerOf(ctx).ReadsOnlyOf
+	if principal == "" {
+		return func(background.RunID) bool { return true }, nil
+	}
+	own, err := j.Cases.SubmittedBy(ctx, tenant, principal, ids)
+	return func(id background.RunID) bool { return own[id] }, err
+}
+
+// PermittedRuns returns the runs that the caller of a request may read, of some of one case or lineage; refusal.ErrNotFound
+// if it may read none. It may change the slice.
+func PermittedRuns(ctx context.Context, j *journal.Journal, tenant string, all ...journal.Snapshot) ([]journal.Snapshot, error) {
+	ids := make([]background.RunID, len(all))
+	for i := range all {
+		ids[i] = all[i].Run.ID
+	}
+	may, err := Permitted(ctx, j, tenant, ids)
+	if err != nil {
+		return nil, err
+	}
+	kept := all[:0]
+	for i := range all {
+		if may(all[i].Run.ID) {
+			kept = append(kept, all[i])
+		}
+	}
+	if len(kept) == 0 {
+		return nil, refusal.ErrNotFound
+	}
+	return kept, nil
+}
