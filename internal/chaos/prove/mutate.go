@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/recourse-dev/recourse/internal/localpg"
 )
 
 const settlementPackage = "settlement"
@@ -50,20 +48,11 @@ type mutantResult struct {
 // of guards names for the file, then those of publicDoors. It writes the mutants that survived and the score to out, and reports whether none
 // survived.
 func Mutate(ctx context.Context, out, progress io.Writer, m Mutation) (ok bool, err error) {
-	p := &prover{progress: progress, baseline: map[string]verdict{}}
-	if p.root, err = moduleRoot(ctx); err != nil {
-		return false, err
-	}
-	if p.dir, err = os.MkdirTemp("", "recourse-mutate-"); err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(p.dir)) }()
-	server, err := localpg.Start(ctx, localpg.Options{MaxConnections: 300})
+	p, stop, err := newProver(ctx, progress)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"), noFailFile)
+	defer func() { err = errors.Join(err, stop()) }()
 
 	known, keep, err := openResults(m.Results)
 	if err != nil {

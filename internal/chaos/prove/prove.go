@@ -50,24 +50,32 @@ type prover struct {
 	baseline map[string]verdict // of detectors, with all guards
 }
 
+// newProver starts a Postgres of its own for the tests. stop ends it, and removes what was built.
+func newProver(ctx context.Context, progress io.Writer) (p *prover, stop func() error, err error) {
+	p = &prover{progress: progress, baseline: map[string]verdict{}}
+	if p.root, err = moduleRoot(ctx); err != nil {
+		return nil, nil, err
+	}
+	if p.dir, err = os.MkdirTemp("", "recourse-prove-"); err != nil {
+		return nil, nil, err
+	}
+	server, err := localpg.Start(ctx, localpg.Options{MaxConnections: 300})
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(p.dir))
+	}
+	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"), noFailFile)
+	return p, func() error { return errors.Join(server.Stop(), os.RemoveAll(p.dir)) }, nil
+}
+
 // Run removes the guards whose name contains one of the parts of only, which are separated by |,
 // one after the other, and reports whether each was caught. It writes the table to out, and the
 // progress to progress.
 func Run(ctx context.Context, out, progress io.Writer, only string) (ok bool, err error) {
-	p := &prover{progress: progress, baseline: map[string]verdict{}}
-	if p.root, err = moduleRoot(ctx); err != nil {
-		return false, err
-	}
-	if p.dir, err = os.MkdirTemp("", "recourse-prove-"); err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(p.dir)) }()
-	server, err := localpg.Start(ctx, localpg.Options{MaxConnections: 300})
+	p, stop, err := newProver(ctx, progress)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	p.env = append(os.Environ(), "RECOURSE_DATABASE_URL="+server.AppURL("postgres"), "RECOURSE_OWNER_DATABASE_URL="+server.URL("postgres"), noFailFile)
+	defer func() { err = errors.Join(err, stop()) }()
 
 	began := time.Now()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
