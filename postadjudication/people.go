@@ -83,7 +83,7 @@ func (t TenantPeople) Set(ctx context.Context, q PeopleChange) (People, error) {
 		return t.Get(ctx)
 	}
 	at, reason := t.s.now(), validate.Clean(q.Reason, 1024)
-	now, err := t.s.journal.People.Set(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at},
+	now, err := t.s.journal.People.Set(ctx, journal.People{Tenant: t.tenant, People: q.People, Actor: t.actor, Reason: reason, At: at}, time.Time{},
 		receipts.Draft{Actor: t.actor, At: at, Payload: receipts.Payload{People: q.People, Reason: reason}})
 	return peopleOf(now), err
 }

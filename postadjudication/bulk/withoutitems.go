@@ -104,19 +104,15 @@ func (p *Planner) PermitOf(ctx context.Context, tenant string, run background.Ru
 	return MovePermit{}, err
 }
 
-// conclude carries out a plan without items. A second call does nothing.
+// conclude carries out a plan without items. A second call does nothing, also if somebody has set the number meanwhile.
 func (w *planWork) conclude(ctx context.Context) error {
 	if Action(w.plan.Action) != People {
 		return nil
-	}
-	now, err := w.journal.People.Get(ctx, w.plan.Tenant)
-	if err != nil || now.At.After(w.plan.StartedAt) {
-		return err
 	}
 	at := w.now()
 	draft := receipts.Draft{Actor: w.plan.StartedBy, At: at, Payload: receipts.Payload{Bulk: w.plan.ID.String(), Reason: w.plan.Reason}}
 	provenanceOf(w.plan).Stamp(&draft.Payload)
 	draft.Payload.People = w.spec.People
-	_, err = w.journal.People.Set(ctx, journal.People{Tenant: w.plan.Tenant, People: w.spec.People, Actor: w.plan.StartedBy, Reason: w.plan.Reason, At: at}, draft)
+	_, err := w.journal.People.Set(ctx, journal.People{Tenant: w.plan.Tenant, People: w.spec.People, Actor: w.plan.StartedBy, Reason: w.plan.Reason, At: at}, w.plan.StartedAt, draft)
 	return err
 }

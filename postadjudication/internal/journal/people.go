@@ -61,14 +61,14 @@ func (p *PeopleStore) selectPeople(ctx context.Context, where string, args ...an
 	return found, nil
 }
 
-// Set changes the number, and writes the receipt in the same commit. If the number is
-// the same already, nothing is written. It returns what is in force.
-func (p *PeopleStore) Set(ctx context.Context, next People, draft receipts.Draft) (now People, err error) {
+// Set changes the number, and writes the receipt in the same commit. If the number is the same already, or somebody
+// set it after unchangedSince, unless that is zero, nothing is written. It returns what is in force.
+func (p *PeopleStore) Set(ctx context.Context, next People, unchangedSince time.Time, draft receipts.Draft) (now People, err error) {
 	draft.Subtype = receipts.PeopleChanged
 	err = p.InSlowPathTx(ctx, failpoint.ApprovalsRequired, func(ctx context.Context, tx *sql.Tx) error {
 		set, err := tx.ExecContext(ctx, `INSERT INTO recourse.people AS p (tenant, people, actor, reason, at) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (tenant) DO UPDATE SET people = excluded.people, actor = excluded.actor, reason = excluded.reason, at = excluded.at
-			WHERE p.people <> excluded.people`, next.Tenant, next.People, next.Actor, next.Reason, next.At)
+			WHERE p.people <> excluded.people AND ($6::timestamptz IS NULL OR p.at <= $6)`, next.Tenant, next.People, next.Actor, next.Reason, next.At, nullTime(unchangedSince))
 		if err != nil {
 			return err
 		}
