@@ -115,6 +115,20 @@ func TestNobodyMakesAKeyOfQueuesThatTheirOwnLacks(t *testing.T) {
 	}
 }
 
+// A key of before a payment queue was named, which would pay and decide, has no successor.
+func TestAKeyThatPaysAndDecidesHasNoSuccessor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	token, k, err := r.main.Service.As("acme", "test").Keys.Create(t.Context(), postadjudication.NewKey{Principal: "user:maker", Roles: []access.Role{access.Admin, access.Worker}, Queues: []string{"payouts"}, Reason: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.db.Exec(`INSERT INTO recourse.targets (family, name, breaker) VALUES ('settlement', 'queue:payouts', 'queue:payouts')`); err != nil {
+		t.Fatal(err)
+	}
+	r.ask(token, http.MethodPost, "/api/v1/keys/"+k.Prefix+"/rotate", `{"reason":"each quarter"}`).refused(http.StatusForbidden, "duties_mixed", "")
+}
+
 func TestAKeyThatExpiresMakesNoneThatExpiresLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

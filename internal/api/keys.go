@@ -97,6 +97,11 @@ func (a keyAPI) createKey(ctx context.Context, c door.Caller, in *keyInput) (*ne
 	token, k, err := a.service.As(c.Tenant, c.Principal).Keys.Create(ctx, postadjudication.NewKey{
 		Principal: in.Body.Principal, Roles: in.Body.Roles, Queues: in.Body.Queues, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Reason: in.Body.Reason,
 	})
+	return a.made(ctx, c, token, k, err)
+}
+
+// made answers with a new key. A refusal to make it because its principal would pay and decide leaves a receipt.
+func (a keyAPI) made(ctx context.Context, c door.Caller, token string, k access.Key, err error) (*newKeyOutput, error) {
 	if mixed := (*access.DutiesError)(nil); errors.As(err, &mixed) {
 		err = a.refuseGrant(ctx, c, door.NewRefusal(http.StatusForbidden, "duties_mixed", "%v", mixed))
 	}
@@ -118,7 +123,7 @@ func (a keyAPI) rotateKey(ctx context.Context, c door.Caller, in *rotateInput) (
 	token, k, err := a.service.As(c.Tenant, c.Principal).Keys.Rotate(ctx, postadjudication.KeyRotation{
 		Prefix: in.Prefix, ExpiresAt: expiry.ExpiresAt, NeverExpires: expiry.NeverExpires, Reason: in.Body.Reason,
 	})
-	return &newKeyOutput{NewKey{token, k}}, err
+	return a.made(ctx, c, token, k, err)
 }
 
 // cappedBy returns the expiry for a new key. A default expiry is capped at the expiry of the
