@@ -222,6 +222,65 @@ func TestAnOrderThatIsHandedBackAfterALatePaymentHasSucceeded(t *testing.T) {
 	f.MustAudit()
 }
 
+// A worker that states the payment of an earlier attempt once more, and then denies it, contradicts itself, whoever
+// stated it first. One that knows of no payment contradicts none that a person found.
+func TestAWorkerThatDeniesWhatItStatedIsOnRecord(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
+	f.StartWorkers()
+	denies := func(s postadjudication.Submitted, of jobs.Answer, contradictions int) {
+		t.Helper()
+		if _, err := f.Nack(t.Context(), of, notExecuted, true, background.EndByPolicy); err == nil {
+			t.Error("it is accepted")
+		}
+		if got, err := f.CaseByID(t.Context(), "acme", s.Case); err != nil || got.Released != 1000 || got.Contradictions != contradictions {
+			t.Errorf("released %d, %d contradictions, %v", got.Released, got.Contradictions, err)
+		}
+	}
+	s, job := f.submitRemote(1)
+	first := f.mustFetchOrder("w1", shortLease)
+	f.WaitState(s.Run, background.Scheduled)
+	second := f.mustFetchOrder("w2")
+	_, err := f.Ack(t.Context(), jobs.Answer{ID: job.ID, Worker: "w1", Attempt: 1}, f.pay(first))
+	wantConflict(t, err, background.Running)
+	said := jobs.Answer{ID: job.ID, Worker: "w2", Attempt: 2}
+	if _, err := f.Ack(t.Context(), said, f.pay(second)); err != nil {
+		t.Fatal(err)
+	}
+	denies(s, said, 1)
+
+	found, honest := f.submitRemote(2)
+	f.pay(f.mustFetchOrder("w1")) // it does not know that it paid
+	of := jobs.Answer{ID: honest.ID, Worker: "w1", Attempt: 1}
+	if _, err := f.Nack(t.Context(), of, unclear, false, background.EndByPolicy); err != nil {
+		t.Fatal(err)
+	}
+	f.WaitLetter(found.Run)
+	_, err = f.Service.As("acme", "user:ada").DeadLetters.Reconcile(t.Context(), found.Run, rig.PaidFinding)
+	f.RunPlan(rig.PlanForSecondPerson(f.Rig, err))
+	denies(found, of, 0)
+	f.MustAudit()
+}
+
+// An order of a higher generation is given again after an attempt of its own of unknown outcome.
+func TestAnOrderOfAHigherGenerationIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(c *postadjudication.Config) { c.Remote.KeyLifetime = time.Hour })
+	f.StartWorkers()
+	f.deadOrder(1, notExecuted)
+	next := rig.Release(1)
+	next.Generation, next.Target = 2, escrow.RemotePrefix+payouts
+	s := f.MustSubmit(next)
+	f.mustFetchOrder("w1", shortLease)
+	f.WaitState(s.Run, background.Scheduled)
+	o := f.mustFetchOrder("w2")
+	if _, err := f.Ack(t.Context(), jobs.Answer{ID: o.ID, Worker: "w2", Attempt: 2}, f.pay(o)); err != nil {
+		t.Fatal(err)
+	}
+	f.wantPaid(s, 1000)
+	f.MustAudit()
+}
+
 // Losses are bounded: the next one is a dead letter.
 func TestAnOrderThatLosesItsWorkersIsADeadLetter(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,11 @@ package prove
 // peopleGuards is what guards money from one person alone, and what is reserved from being freed.
 var peopleGuards = []Guard{
 	{
+		Name:     "a number of people that was agreed is not written over one that was set since",
+		Edits:    []Edit{{"postadjudication/internal/journal/people.go", " AND ($6::timestamptz IS NULL OR p.at <= $6)", " AND ($6::timestamptz IS NULL OR true)"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestANumberOfPeopleIsSetUnlessSomebodySetItSince"},
+	},
+	{
 		Name:     "nobody runs alone a plan for money of their own",
 		Edits:    []Edit{{"postadjudication/bulk/secondperson.go", "case access.SamePerson(planned, started, by.keys):", "case access.SamePerson(planned, started, by.keys) && false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestOfManyWhoRunOnePlanOneActsAndNeverItsPlanner"},

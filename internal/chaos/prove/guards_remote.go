@@ -4,6 +4,16 @@ package prove
 // money, whose it is, and when nobody may pay again.
 var remoteGuards = []Guard{
 	{
+		Name:     "a denial of what the same attempt stated contradicts it, whoever stated it first",
+		Edits:    []Edit{{"postadjudication/internal/casework/contradictions.go", "!recorded.IsStatedBy(run.ID, tr.Run.Attempt):", "recorded.StatedBy != run.ID || recorded.Statements[0].Attempt != tr.Run.Attempt:"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAWorkerThatDeniesWhatItStatedIsOnRecord"},
+	},
+	{
+		Name:     "a claim of an order reads what is unknown of its case",
+		Edits:    []Edit{{"postadjudication/internal/casework/remoteruns.go", "if errors.Is(err, errCaseRunsStale) {", "if errors.Is(err, errCaseRunsStale) && false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnOrderOfAHigherGenerationIsGivenAgain"},
+	},
+	{
 		Name:     "no job enters a payment queue",
 		Edits:    []Edit{{"postadjudication/internal/casework/targets.go", "if t.Pays(queue) {", "if false {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNothingButAdjudicationsEntersAPaymentQueue"},

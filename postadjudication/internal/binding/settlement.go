@@ -36,12 +36,24 @@ type Payment struct {
 	Paid       int64
 	Returned   int64
 
-	Reference string
-	StatedBy  receipts.RunID
-	Attempt   int
+	Reference  string
+	StatedBy   receipts.RunID
+	Statements []Statement // the attempts that stated a payment under the key, in order
 
 	key          string
 	contradicted []contradiction // by what, in receipts
+}
+
+// Statement is an attempt that stated a payment.
+type Statement struct {
+	Run     receipts.RunID
+	Attempt int
+}
+
+// IsStatedBy reports whether an attempt has stated a payment under the operation key, whichever did so first. A finding
+// that names an attempt is not its word.
+func (p *Payment) IsStatedBy(run receipts.RunID, attempt int) bool {
+	return slices.Contains(p.Statements, Statement{run, attempt})
 }
 
 // contradiction is what an answer states that contradicts a payment.
@@ -148,6 +160,9 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
+		if paid := f.PaymentOf(r.Run); paid != nil && e.Paid > 0 && r.Subtype != receipts.Reconciled {
+			paid.Statements = append(paid.Statements, Statement{r.Run, p.Attempt})
+		}
 		f.addExcess(r.Run, e.Fact, effect)
 		f.overpaid += effect.Excess
 		if e.Fact == settlement.Returned {
@@ -196,7 +211,7 @@ func (f *Settlement) count(run receipts.RunID, e settlement.Event) error {
 // describePayment notes where the sum that is on record under the operation key of a run is from.
 func (f *Settlement) describePayment(run receipts.RunID, p receipts.Payload) {
 	paid := f.PaymentOf(run)
-	paid.Reference, paid.StatedBy, paid.Attempt = p.Reference, run, p.Attempt
+	paid.Reference, paid.StatedBy = p.Reference, run
 }
 
 // checkRecorded returns an error if a receipt states another sum as on record under its operation key than the receipts

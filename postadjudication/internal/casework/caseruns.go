@@ -46,13 +46,12 @@ func (f *SettlementFamily) readCaseRuns(ctx context.Context, r background.Run) (
 // older keys is all that was asked for: a further payment is then reported as a breach, and an audit finds the
 // inconsistent receipts.
 func (f *SettlementFamily) readMoney(ctx context.Context, out *caseRuns, c *journal.Case) error {
-	_, trail, err := f.Journal.Cases.WithTrail(ctx, c.Tenant, c.ID)
-	if err != nil {
+	money, err := foldPayments(ctx, f.Journal, c)
+	if out.unclear = errors.Is(err, ErrReceiptsDiffer); err != nil && !out.unclear {
 		return err
 	}
-	out.money, err = binding.FoldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
-	if out.olderPaid = out.money.PaidUnderOlderKeys; err != nil || out.money.State != c.State {
-		out.olderPaid, out.unclear = c.State.Asked, true
+	if out.money, out.olderPaid = money, money.PaidUnderOlderKeys; out.unclear {
+		out.olderPaid = c.State.Asked
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ func addsToRecord(tr *background.Transition, s *journal.Snapshot, recorded bindi
 }
 
 // contradictionReceipts returns the receipt of an answer or finding that contradicts what is on record under the
-// operation key: a lower sum, another reference, a sum that can't be recorded, or, of the attempt that was paid, that
-// nothing was executed. A higher sum contradicts nothing: the rest was paid since. The receipt is written once for each such content.
+// operation key: a lower sum, another reference, a sum that can't be recorded, or, of an attempt that stated a payment,
+// that nothing was executed. A higher sum contradicts nothing: the rest was paid since. The receipt is written once for each such content.
 func contradictionReceipts(tr *background.Transition, run *background.Run, recorded binding.Payment) []receipts.Draft {
 	said := &tr.Result
 	switch {
@@ -43,7 +43,7 @@ func contradictionReceipts(tr *background.Transition, run *background.Run, recor
 		if said.Moved > recorded.Paid || said.Moved == recorded.Paid && !otherReference {
 			return nil
 		}
-	case said.Class != escrow.NotExecuted || tr.Subtype != receipts.AnsweredLate || recorded.StatedBy != run.ID || recorded.Attempt != tr.Run.Attempt:
+	case said.Class != escrow.NotExecuted || tr.Subtype != receipts.AnsweredLate || !recorded.IsStatedBy(run.ID, tr.Run.Attempt):
 		return nil // an answer that pays nothing covers its own call only
 	}
 	if recorded.IsContradictedBy(string(said.Class), said.Moved, said.Reference) {

@@ -111,7 +111,7 @@ func TestWhatTheAnswerOfAnExecutorMeans(t *testing.T) {
 		"executed, a negative sum":        {escrow.Answer{Class: escrow.Executed, Moved: -1}, escrow.Unknown, 0, true, "executor.unreadable"},
 		"executed, an absurd sum":         {escrow.Answer{Class: escrow.Executed, Moved: maxBelievableMoved + 1}, escrow.Unknown, 0, true, "executor.unreadable"},
 		"refused":                         {escrow.Answer{Class: escrow.NotExecuted, Type: "x"}, escrow.NotExecuted, 0, false, "x"},
-		"refused for now":                 {escrow.Answer{Class: escrow.NotExecuted, Retry: true}, escrow.NotExecuted, 0, true, "executor.unspecified"},
+		"refused, to be retried":          {escrow.Answer{Class: escrow.NotExecuted, Retry: true}, escrow.NotExecuted, 0, true, "executor.unspecified"},
 		"refused, with a sum":             {escrow.Answer{Class: escrow.NotExecuted, Moved: asked, Type: "x"}, escrow.NotExecuted, 0, false, "x"},
 		"unknown, and not to be repeated": {escrow.Answer{Class: escrow.Unknown, Type: "x"}, escrow.Unknown, 0, false, "x"},
 		"unknown, with a sum":             {escrow.Answer{Class: escrow.Unknown, Moved: asked, Retry: true, Type: "x"}, escrow.Unknown, 0, true, "x"},
@@ -129,11 +129,11 @@ func TestWhatTheAnswerOfAnExecutorMeans(t *testing.T) {
 }
 
 // An answer is a contradiction if it says less than is on record under its operation key, or something else; that
-// nothing was executed, only about the very attempt that is on record, and late.
+// nothing was executed, only about an attempt that stated a payment, and late.
 func TestWhichAnswersContradictTheRecord(t *testing.T) {
 	t.Parallel()
-	payer := background.RunID(uuid.New())
-	paid := binding.Payment{Paid: 100, Reference: "pay-1", StatedBy: payer, Attempt: 2}
+	payer, fork := background.RunID(uuid.New()), background.RunID(uuid.New())
+	paid := binding.Payment{Paid: 100, Reference: "pay-1", StatedBy: payer, Statements: []binding.Statement{{Run: payer, Attempt: 2}, {Run: fork, Attempt: 1}}}
 	unrecordable := background.Transition{Subtype: receipts.AnsweredLate, Reason: background.ReasonUnrecordable, Result: background.Result{Class: escrow.Unknown, Failure: &background.Failure{Code: string(escrow.Executed)}}}
 	failed := unrecordable
 	failed.Result.Failure = &background.Failure{Code: "500"}
@@ -159,7 +159,8 @@ func TestWhichAnswersContradictTheRecord(t *testing.T) {
 		"unknown":                      {said(receipts.AnsweredLate, escrow.Unknown, 0, ""), paid, payer, 2, false},
 		"not executed, in time":        {said(receipts.RetryScheduled, escrow.NotExecuted, 0, ""), paid, payer, 2, false},
 		"not executed, of another run": {said(receipts.AnsweredLate, escrow.NotExecuted, 0, ""), paid, background.RunID(uuid.New()), 2, false},
-		"not executed, of another try": {said(receipts.AnsweredLate, escrow.NotExecuted, 0, ""), paid, payer, 1, false},
+		"not executed, of a fork that stated it as well": {said(receipts.AnsweredLate, escrow.NotExecuted, 0, ""), paid, fork, 1, true},
+		"not executed, of another try":                   {said(receipts.AnsweredLate, escrow.NotExecuted, 0, ""), paid, payer, 1, false},
 	} {
 		c.tr.At, c.tr.Run = time.Unix(1, 0), background.Run{ID: c.run, Attempt: c.attempt}
 		got := contradictionReceipts(&c.tr, &background.Run{ID: c.run}, c.recorded)

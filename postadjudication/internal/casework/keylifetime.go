@@ -46,8 +46,7 @@ func (f *SettlementFamily) keyMayExpire(r *background.Run, at time.Time) bool {
 // nobody knows which keys are from before: all of them count as such. A process may claim by the time of before
 // for as long as its session lasts without a heartbeat.
 func keyAge(f *SettlementFamily, first, at time.Time) time.Duration {
-	lostAfter := 5 * f.CallBound
-	if back := f.ClockSetBack(); !back.IsZero() && !first.After(back.Add(lostAfter+2*background.MaxClockOffset)) {
+	if back := f.ClockSetBack(); !back.IsZero() && !first.After(back.Add(f.LostAfter+2*background.MaxClockOffset)) {
 		return -escrow.Forever
 	}
 	return at.Sub(first)

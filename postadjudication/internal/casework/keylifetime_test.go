@@ -16,7 +16,7 @@ func never() time.Time { return time.Time{} }
 func TestAKeyOfWhichTheAgeIsUnknown(t *testing.T) {
 	t.Parallel()
 	back := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second, ClockSetBack: func() time.Time { return back }}
+	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second, LostAfter: 15 * time.Second, ClockSetBack: func() time.Time { return back }}
 	for after, want := range map[time.Duration]error{
 		-24 * time.Hour: background.ErrKeyExpired, -time.Minute: background.ErrKeyExpired, 0: background.ErrKeyExpired, 17 * time.Second: background.ErrKeyExpired,
 		17*time.Second + 1: nil,

@@ -24,12 +24,16 @@ type Return struct {
 // Payments reads what a case has paid, by its receipts, at the head of a snapshot. It returns ErrReceiptsDiffer if
 // the receipts do not give the settlement that is stored.
 func (c *Applier) Payments(ctx context.Context, s *journal.Snapshot) (binding.Settlement, error) {
-	_, trail, err := c.Journal.Cases.WithTrail(ctx, s.Case.Tenant, s.Case.ID)
+	return foldPayments(ctx, c.Journal, &s.Case)
+}
+
+func foldPayments(ctx context.Context, j *journal.Journal, c *journal.Case) (binding.Settlement, error) {
+	_, trail, err := j.Cases.WithTrail(ctx, c.Tenant, c.ID)
 	if err != nil {
 		return binding.Settlement{}, err
 	}
-	folded, err := binding.FoldSettlement(trail[:min(int64(len(trail)), s.Case.Head.Seq)])
-	if err == nil && folded.State != s.Case.State {
+	folded, err := binding.FoldSettlement(trail[:min(int64(len(trail)), c.Head.Seq)])
+	if err == nil && folded.State != c.State {
 		err = errors.New("another settlement is stored")
 	}
 	if err != nil {

@@ -31,6 +31,7 @@ type SettlementFamily struct {
 	OnExcess func(of *journal.Case, run background.RunID, excess int64)
 
 	CallBound       time.Duration // maximum age of a claim when its call is sent
+	LostAfter       time.Duration // how long a process may claim without a heartbeat
 	DefaultInFlight time.Duration // how long a call may be in flight, unless its executor states it
 	Lookups         LookupRule    // with its defaults
 }
