@@ -43,7 +43,8 @@ func (h *fixture) withLeases(c *background.Config) { c.Leases = h.journal.Leases
 // remote adds a remote run to the journal.
 func (h *fixture) remote(change ...func(*background.Run)) background.Run {
 	h.t.Helper()
-	r := background.Run{Family: family, Tenant: "acme", RetryKey: "job", Queue: mail, Remote: true}
+	due := time.Now().UTC().Add(-time.Second).Truncate(time.Microsecond) // however well the clock is measured yet
+	r := background.Run{Family: family, Tenant: "acme", RetryKey: "job", Queue: mail, Remote: true, DueAt: due}
 	for _, c := range change {
 		c(&r)
 	}

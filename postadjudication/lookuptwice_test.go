@@ -40,7 +40,7 @@ func auditIsClean(t *testing.T, r *rig.Rig) {
 func TestALookupThatLiesOnceBeforeAClaimIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, withLookups, func(c *postadjudication.Config) {
-		c.Policy.MaxRetryAttempts, c.Lookups.FirstPause = 3, 2*time.Second
+		c.Policy.MaxRetryAttempts, c.Lookups.FirstPause, c.TimeLimit = 3, 2*time.Second, 5*time.Second
 		e := c.Executor.(*rig.Escrow)
 		e.KeyLife, e.LookupLife = 0, time.Hour
 	})
