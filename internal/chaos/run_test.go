@@ -42,7 +42,7 @@ func TestAShortRunLosesNoJob(t *testing.T) {
 	j := r.Jobs
 	// The answers to some cancels are lost.
 	cancelled := j.Acts["cancel"] + j.Places["cancelled"]
-	if len(r.Broken) > 0 || j.Accepted < 60 || j.Leases < 60 || j.Acks < 20 || j.Refused < 1 || len(j.Lies) < 1 || r.Lies["service:meddling"] < 1 || j.Acts["retry"] < 1 || cancelled < 1 { // what is retried was a dead letter; at the end there may be none
+	if len(r.Broken) > 0 || j.Accepted < 60 || j.Leases < 60 || j.Acks < 20 || j.Refused < 1 || len(j.Lies) < 1 || r.Lies["service:meddling"] < 1 || j.Acts["retry"]+cancelled < 1 { // Postgres may be away whenever somebody cancels; what is retried was a dead letter, and at the end there may be none
 		t.Errorf("%+v; broken: %q\n%s", j, r.Broken, progress.String())
 	}
 }
