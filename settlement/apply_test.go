@@ -161,6 +161,7 @@ func TestParticularsThatNoFactCanHave(t *testing.T) {
 	partial := settlement.State{Progression: settlement.PartiallySettled, Generation: 4, Asked: 100, Moved: 30, Released: 30}
 	running := settlement.State{Progression: settlement.InProgress, Generation: 1, Asked: 100, Reserved: 100}
 	full := settlement.State{Progression: settlement.InProgress, Generation: 1, Refunded: settlement.MaxMinor - 5}
+	paid := settlement.State{Progression: settlement.Settled, Generation: 1, Asked: 100, Moved: 100, Released: settlement.MaxMinor, Refunded: settlement.MaxMinor}
 	for _, c := range []struct {
 		name, field string
 		s           settlement.State
@@ -180,6 +181,11 @@ func TestParticularsThatNoFactCanHave(t *testing.T) {
 		{"a payment too high", "paid", running, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Release, Paid: settlement.MaxMinor + 1}},
 		{"a sum too high", "paid", full, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Refund, Paid: 6}},
 		{"paid for nothing", "outcome", running, settlement.Event{Fact: settlement.Executed, Paid: 1}},
+		{"paid under an older key, nothing", "paid", running, settlement.Event{Fact: settlement.ExecutedOlder, Outcome: settlement.Release}},
+		{"nothing came back", "amount", paid, returned(1, 0, 0)},
+		{"a negative return", "amount", paid, returned(1, -1, 0)},
+		{"a return too high for one payment", "amount", paid, returned(1, settlement.MaxMinor+1, 0)},
+		{"a return of no generation", "generation", paid, returned(0, 1, 0)},
 		{"paid at an end, nothing", "paid", settlement.State{Progression: settlement.Settled}, settlement.Event{Fact: settlement.Executed, Outcome: settlement.Release}},
 	} {
 		got, effect, err := settlement.Apply(c.s, c.e)

@@ -66,6 +66,8 @@ func TestUnderfunded(t *testing.T) {
 		"covered, after a part":     {settlement.State{Progression: settlement.InProgress, Asked: 100, Moved: 40, Reserved: 60}, false},
 		"less than is left":         {settlement.State{Progression: settlement.InProgress, Asked: 100, Moved: 40, Reserved: 59}, true},
 		"less than is left, at end": {settlement.State{Progression: settlement.Settled, Asked: 100, Moved: 40}, false},
+		"nothing is decided":        {settlement.State{}, false},
+		"all came back":             {settlement.State{Progression: settlement.DisputeReady, Asked: 100, Moved: 100}, true},
 	} {
 		if got := tc.s.Underfunded(); got != tc.want {
 			t.Errorf("%s: %t", name, got)

@@ -1,24 +1,29 @@
 package prove
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// The ways in which a mutant changes the product. Each keeps what the condition reads, so that few do not compile.
+// The ways in which a mutant changes the product.
 const (
 	inverted       = "inverted"             // the condition of an if
 	neverTrue      = "never true"           // the condition of an if, a case, or an operand of ||
 	alwaysTrue     = "always true"          // an operand of &&
 	withoutCase    = "without the case"     // of a switch over a value
-	withoutSQL     = "without the AND"      // of a statement
+	withoutSQL     = "without the AND"      // of a statement; it has no switch, and is built alone
 	withoutAssign  = "without assignment"   // to a field of money
 	withoutElement = "without the element"  // of a field of money in a composite literal
 	withoutValue   = "without a case value" // one of several
@@ -31,21 +36,61 @@ type mutant struct {
 	Kind string
 	Text string // what it changes
 
-	from, to int // bytes of the file
-	with     string
+	from, to      int    // bytes of the file that it puts something around
+	before, after string // what it puts there; %d stands for its number
 }
 
 func (m mutant) String() string {
 	return fmt.Sprintf("%s:%d  %s: %s", m.File, m.Line, m.Kind, strings.Join(strings.Fields(m.Text), " "))
 }
 
-// overlay writes the changed file into a directory, and the JSON file for go build -overlay.
-func (m mutant) overlay(root, dir string) (string, error) {
-	raw, err := os.ReadFile(filepath.Join(root, m.File))
-	if err != nil {
-		return "", err
+// switches are the functions that the mutants of a package call.
+//
+//go:embed mutantswitch.go
+var switches string
+
+// insert is a text that a file gets at a place.
+type insert struct {
+	at, span, order int // span: bytes that it is put around, negative before them
+	text            string
+}
+
+// rank orders what is put at one place: what ends there, the innermost first, and then what begins, the outermost first.
+func (i insert) rank() int {
+	if i.span > 0 {
+		return i.span - math.MaxInt
 	}
-	return writeOverlay(root, dir, map[string]string{m.File: string(raw[:m.from]) + m.with + string(raw[m.to:])})
+	return i.span
+}
+
+// overlay writes the files of a package with all given mutants, by number, into a directory, and the JSON file for go
+// build -overlay. Lines keep their numbers.
+func overlay(root, dir, pkg string, numbered map[int]mutant) (string, error) {
+	inserts := map[string][]insert{}
+	for _, n := range slices.Sorted(maps.Keys(numbered)) {
+		m, of := numbered[n], strings.NewReplacer("%d", strconv.Itoa(n))
+		inserts[m.File] = append(inserts[m.File], insert{m.from, m.from - m.to, n, of.Replace(m.before)}, insert{m.to, m.to - m.from, -n, of.Replace(m.after)})
+	}
+	texts := map[string]string{pkg + "/zz_mutantswitch.go": strings.Replace(switches, "package prove", "package "+filepath.Base(pkg), 1)}
+	for file, list := range inserts {
+		raw, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return "", err
+		}
+		slices.SortFunc(list, func(a, b insert) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.order, b.order))
+		})
+		var text strings.Builder
+		last := 0
+		for _, i := range list {
+			text.Write(raw[last:i.at])
+			text.WriteString(i.text)
+			last = i.at
+		}
+		text.Write(raw[last:])
+		texts[file] = text.String()
+	}
+	return writeOverlay(root, dir, texts)
 }
 
 // money matches what decides about money: a condition that does not match is not changed, except in package settlement,
@@ -78,12 +123,6 @@ func mutants(root, pkg string) ([]mutant, error) {
 		ast.Inspect(parsed, c.visit)
 		out = append(out, c.found...)
 	}
-	slices.SortStableFunc(out, func(a, b mutant) int {
-		if a.File != b.File {
-			return strings.Compare(a.File, b.File)
-		}
-		return a.from - b.from
-	})
 	return out, nil
 }
 
@@ -97,13 +136,9 @@ type changer struct {
 
 func (c *changer) offset(p token.Pos) int { return c.set.Position(p).Offset }
 
-// add adds a mutant that replaces the text between two positions.
-func (c *changer) add(kind string, from, to token.Pos, with string) {
-	c.addAt(kind, c.offset(from), c.offset(to), with)
-}
-
-func (c *changer) addAt(kind string, from, to int, with string) {
-	c.found = append(c.found, mutant{File: c.file, Line: 1 + strings.Count(c.text[:from], "\n"), Kind: kind, Text: c.text[from:to], from: from, to: to, with: with})
+// add adds a mutant of a text, which puts something around another or the same text.
+func (c *changer) add(kind, text string, at, from, to token.Pos, before, after string) {
+	c.found = append(c.found, mutant{File: c.file, Line: c.set.Position(at).Line, Kind: kind, Text: text, from: c.offset(from), to: c.offset(to), before: before, after: after})
 }
 
 func (c *changer) source(n ast.Node) string { return c.text[c.offset(n.Pos()):c.offset(n.End())] }
@@ -114,8 +149,8 @@ func (c *changer) condition(kind string, e ast.Expr) {
 	if !c.all && !money.MatchString(text) {
 		return
 	}
-	with := map[string]string{inverted: "!(" + text + ")", neverTrue: "((" + text + ") && false)", alwaysTrue: "((" + text + ") || true)"}[kind]
-	c.add(kind, e.Pos(), e.End(), with)
+	after := map[string]string{inverted: ") != mutantIs(%d))", neverTrue: ") && !mutantIs(%d))", alwaysTrue: ") || mutantIs(%d))"}[kind]
+	c.add(kind, text, e.Pos(), e.Pos(), e.End(), "((", after)
 }
 
 func (c *changer) visit(n ast.Node) bool {
@@ -133,11 +168,9 @@ func (c *changer) visit(n ast.Node) bool {
 	case *ast.SwitchStmt:
 		c.cases(n)
 	case *ast.AssignStmt:
-		c.assignment(n)
+		c.assignments(n.Lhs...)
 	case *ast.IncDecStmt:
-		if f, is := n.X.(*ast.SelectorExpr); is && moneyFields.MatchString(f.Sel.Name) {
-			c.add(withoutAssign, n.Pos(), n.End(), "")
-		}
+		c.assignments(n.X)
 	case *ast.CompositeLit:
 		c.elements(n)
 	case *ast.BasicLit:
@@ -158,51 +191,37 @@ func (c *changer) cases(s *ast.SwitchStmt) {
 				c.condition(neverTrue, e)
 			}
 		case !c.all && !money.MatchString(c.source(s.Tag)+c.source(clause)):
-		case len(clause.List) == 1:
-			c.add(withoutCase, clause.Pos(), clause.End(), "")
 		default:
-			for i, e := range clause.List {
-				if i > 0 {
-					c.add(withoutValue, clause.List[i-1].End(), e.End(), "")
+			for _, e := range clause.List {
+				kind, text := withoutCase, c.source(clause)
+				if len(clause.List) > 1 {
+					kind, text = withoutValue, c.source(e)
 				}
+				c.add(kind, text, e.Pos(), s.Tag.Pos(), s.Tag.End(), "mutantCase(%d, ", ", "+c.source(e)+")")
 			}
 		}
 	}
 }
 
-// assignment drops the assignment to each field of money.
-func (c *changer) assignment(s *ast.AssignStmt) {
-	for i, left := range s.Lhs {
-		f, is := left.(*ast.SelectorExpr)
-		switch {
-		case !is || !moneyFields.MatchString(f.Sel.Name):
-		case s.Tok == token.ASSIGN:
-			c.add(withoutAssign, left.Pos(), left.End(), "_")
-		case i == 0:
-			c.add(withoutAssign, s.Pos(), s.Rhs[0].Pos(), "_ = ")
+// assignments drops the assignment to each field of money.
+func (c *changer) assignments(to ...ast.Expr) {
+	for _, left := range to {
+		if f, is := left.(*ast.SelectorExpr); is && moneyFields.MatchString(f.Sel.Name) {
+			c.add(withoutAssign, c.source(left), left.Pos(), left.Pos(), left.End(), "*mutantSet(%d, &", ")")
 		}
 	}
 }
 
-// elements drops each field of money of a composite literal.
+// elements drops each field of money of a composite literal of a named type.
 func (c *changer) elements(l *ast.CompositeLit) {
-	for i, e := range l.Elts {
+	for _, e := range l.Elts {
 		pair, is := e.(*ast.KeyValueExpr)
-		if !is {
+		if !is || l.Type == nil {
 			continue
 		}
-		if key, is := pair.Key.(*ast.Ident); !is || !moneyFields.MatchString(key.Name) {
-			continue
+		if key, is := pair.Key.(*ast.Ident); is && moneyFields.MatchString(key.Name) {
+			c.add(withoutElement, c.source(pair), pair.Pos(), l.Pos(), l.End(), "(*mutantDrop(%d, \""+key.Name+"\", &", "))")
 		}
-		end := pair.End()
-		if i+1 < len(l.Elts) {
-			end = l.Elts[i+1].Pos()
-		}
-		from, to := c.offset(pair.Pos()), c.offset(end)
-		if i+1 == len(l.Elts) && strings.HasPrefix(c.text[to:], ",") {
-			to++
-		}
-		c.addAt(withoutElement, from, to, "")
 	}
 }
 
@@ -218,7 +237,6 @@ var (
 // guards makes each condition of a statement that is added to others with AND always true. It keeps the
 // condition's parameters.
 func (c *changer) guards(l *ast.BasicLit) {
-	base := c.offset(l.Pos())
 	for _, at := range guard.FindAllStringIndex(l.Value, -1) {
 		from := at[1]
 		to, depth := from, 0
@@ -241,6 +259,7 @@ func (c *changer) guards(l *ast.BasicLit) {
 		if len(before) > 1 && before[len(before)-2] == "BETWEEN" || !money.MatchString(text) || strings.Contains(text, "%") {
 			continue
 		}
-		c.addAt(withoutSQL, base+from, base+from+len(text), "("+text+" OR true)")
+		begin := l.Pos() + token.Pos(from)
+		c.add(withoutSQL, text, begin, begin, begin+token.Pos(len(text)), "(", " OR true)")
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"runtime"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 )
 
@@ -32,33 +32,50 @@ type Mutation struct {
 // The verdicts of mutants. One that does not compile, and one that is equal to the product, does not count.
 const (
 	killed     verdict = "killed"
+	hung       verdict = "killed, for it hangs"
 	survived   verdict = "SURVIVED"
 	equivalent verdict = "equivalent"
 )
 
-// mutantResult is a line of the file of results.
+// mutantResult is a line of the file of results: of a mutant, or of a test as the product is.
 type mutantResult struct {
-	Mutant  string  `json:"mutant"`
-	Verdict verdict `json:"verdict"`
-	By      string  `json:"by,omitempty"` // the tests that killed it
+	Mutant  string  `json:"mutant,omitempty"`
+	Verdict verdict `json:"verdict,omitempty"`
+	By      string  `json:"by,omitempty"` // the test that killed it
+	Test    string  `json:"test,omitempty"`
+	Met     []int   `json:"met,omitempty"` // the mutants that change something in the test
 	Seconds float64 `json:"seconds"`
 }
 
-// Mutate changes conditions on money, one at a time, and runs the tests of the package, then those that the table
-// of guards names for the file, then those of publicDoors. It writes the mutants that survived and the score to out, and reports whether none
-// survived.
+func (r mutantResult) key() string { return r.Mutant + r.Test }
+
+// results are those of earlier runs, and the file that gets those of this one.
+type results struct {
+	mu    sync.Mutex
+	known map[string]mutantResult
+	file  *os.File
+}
+
+func (r *results) add(one mutantResult) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return json.NewEncoder(r.file).Encode(one)
+}
+
+// Mutate changes conditions on money, one at a time, and runs the tests that meet the change: those of the package,
+// those that the table of guards names for its files, and those of publicDoors. It writes the mutants that survived
+// and the score to out, and reports whether none survived.
 func Mutate(ctx context.Context, out, progress io.Writer, m Mutation) (ok bool, err error) {
 	p, stop, err := newProver(ctx, progress)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-
-	known, keep, err := openResults(m.Results)
+	kept, err := openResults(m.Results)
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, keep.Close()) }()
+	defer func() { err = errors.Join(err, kept.file.Close()) }()
 	if len(m.Packages) == 0 {
 		m.Packages = mutated
 	}
@@ -72,24 +89,11 @@ func Mutate(ctx context.Context, out, progress io.Writer, m Mutation) (ok bool, 
 		if len(all) == 0 {
 			return false, fmt.Errorf("prove: package %s has no condition on money", pkg)
 		}
-		s := score{pkg: pkg, all: len(all), counts: map[verdict]int{}}
-		for _, one := range draw(all, m) {
-			result, seen := known[one.String()]
-			if !seen && time.Now().After(until) {
-				s.left++
-				continue
-			}
-			if !seen {
-				if result, err = p.tryMutant(ctx, pkg, one); err != nil {
-					return false, err
-				}
-				if err := json.NewEncoder(keep).Encode(result); err != nil {
-					return false, err
-				}
-			}
-			s.add(one, result)
+		s, err := p.mutatePackage(ctx, pkg, all, draw(all, m), kept, until)
+		if err == nil {
+			err = s.write(out)
 		}
-		if err := s.write(out); err != nil {
+		if err != nil {
 			return false, err
 		}
 		ok = ok && s.counts[survived] == 0
@@ -97,158 +101,117 @@ func Mutate(ctx context.Context, out, progress io.Writer, m Mutation) (ok bool, 
 	return ok, nil
 }
 
-// draw returns the mutants to try, in the order of the seed.
-func draw(all []mutant, m Mutation) []mutant {
-	all = slices.Clone(all)
-	rng := rand.New(rand.NewPCG(m.Seed, 3))
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	if m.Count > 0 {
-		all = all[:min(m.Count, len(all))]
+// mutatePackage tries the mutants of some numbers, several at a time.
+func (p *prover) mutatePackage(ctx context.Context, pkg string, all []mutant, drawn []int, kept *results, until time.Time) (score, error) {
+	s := score{pkg: pkg, all: len(all), counts: map[verdict]int{}}
+	switched := map[int]mutant{}
+	for i, m := range all {
+		if m.Kind != withoutSQL {
+			switched[i+1] = m
+		}
 	}
-	return all
+	run, err := p.buildMutants(ctx, pkg, switched)
+	if err == nil {
+		err = run.meet(ctx, kept)
+	}
+	if err != nil {
+		return s, err
+	}
+	tried := make([]mutantResult, len(drawn))
+	err = atOnce(len(drawn), func(i int) (err error) {
+		m := all[drawn[i]-1]
+		r, seen := kept.known[m.String()]
+		switch {
+		case seen:
+			tried[i] = r
+			return nil
+		case time.Now().After(until):
+			return nil
+		}
+		if tried[i], err = run.try(ctx, drawn[i], m); err != nil || tried[i].Verdict == "" {
+			return err
+		}
+		return kept.add(tried[i])
+	})
+	for i, number := range drawn {
+		s.add(all[number-1], tried[i])
+	}
+	return s, err
+}
+
+// atOnce calls a function for 0 to n-1, twice as many at a time as there are processors, until one fails.
+func atOnce(n int, f func(int) error) error {
+	var all sync.WaitGroup
+	errs, slots := make(chan error, n), make(chan struct{}, 2*runtime.NumCPU())
+	for i := range n {
+		slots <- struct{}{}
+		if len(errs) > 0 {
+			break
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := f(i); err != nil {
+				errs <- err
+			}
+		})
+	}
+	all.Wait()
+	close(errs)
+	return <-errs
+}
+
+// draw returns the numbers of the mutants to try, from 1, in the order of the seed.
+func draw(all []mutant, m Mutation) []int {
+	numbers := rand.New(rand.NewPCG(m.Seed, 3)).Perm(len(all))
+	for i := range numbers {
+		numbers[i]++
+	}
+	if m.Count > 0 {
+		numbers = numbers[:min(m.Count, len(all))]
+	}
+	return numbers
 }
 
 // openResults reads the results of earlier runs, and opens the file to add to them.
-func openResults(name string) (map[string]mutantResult, *os.File, error) {
-	known := map[string]mutantResult{}
+func openResults(name string) (*results, error) {
+	kept := &results{known: map[string]mutantResult{}}
 	if name == "" {
 		name = os.DevNull
 	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	var err error
+	kept.file, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	lines := bufio.NewScanner(f)
+	lines := bufio.NewScanner(kept.file)
+	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var r mutantResult
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("prove: %s: %w", name, err), f.Close())
+			return nil, errors.Join(fmt.Errorf("prove: %s: %w", name, err), kept.file.Close())
 		}
-		known[r.Mutant] = r
+		kept.known[r.key()] = r
 	}
-	return known, f, lines.Err()
+	return kept, lines.Err()
 }
-
-// publicDoors are the tests that meet a package's conditions on money through another package.
-var publicDoors = map[string]Detector{
-	"postadjudication/internal/casework": {Package: "./postadjudication", Test: "Test.*(Paid|Payment|Finding|Fork|Lookup|Call|Cancel|Letter|Unknown|Answer|Generation|Executed|Reservation).*"},
-}
-
-// tryMutant runs the tests of the package, then those of the guards of its file, then those of its public door, until one fails.
-func (p *prover) tryMutant(ctx context.Context, pkg string, m mutant) (mutantResult, error) {
-	began := time.Now()
-	r := mutantResult{Mutant: m.String(), Verdict: survived}
-	if slices.ContainsFunc(equivalents, func(e equal) bool { return e.is(m) }) {
-		r.Verdict = equivalent
-		return r, nil
-	}
-	dir, err := os.MkdirTemp(p.dir, "mutant-")
-	if err != nil {
-		return r, err
-	}
-	overlay, err := m.overlay(p.root, dir)
-	if err != nil {
-		return r, err
-	}
-	tests := append([]Detector{{Package: "./" + pkg, Test: ".*"}}, detectorsOf(m.File)...)
-	if door, is := publicDoors[pkg]; is {
-		tests = append(tests, door)
-	}
-	for _, c := range tests {
-		if err := p.baselineOf(ctx, c); err != nil {
-			return r, err
-		}
-		result, err := p.runTests(ctx, c, overlay)
-		if err != nil {
-			return r, err
-		}
-		switch {
-		case result.verdict == unbuilt:
-			r.Verdict = unbuilt
-		case result.failed, result.verdict == timedOut:
-			r.Verdict, r.By = killed, c.String()
-		default:
-			continue
-		}
-		break
-	}
-	r.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
-	_, err = fmt.Fprintf(p.progress, "%6.1fs  %-14s %s\n", r.Seconds, r.Verdict, r.Mutant)
-	return r, err
-}
-
-// detectorsOf returns the tests that the table of guards names for a file, by package.
-func detectorsOf(file string) (out []Detector) {
-	tests := map[string][]string{}
-	for _, g := range Guards {
-		if g.CaughtBy.Test == "" || strings.HasPrefix(g.CaughtBy.Package, "./internal/chaos") ||
-			!slices.ContainsFunc(g.Edits, func(e Edit) bool { return e.File == file }) {
-			continue
-		}
-		name, _, _ := strings.Cut(g.CaughtBy.Test, "/")
-		tests[g.CaughtBy.Package] = append(tests[g.CaughtBy.Package], name)
-	}
-	for pkg, names := range tests {
-		slices.Sort(names)
-		out = append(out, Detector{Package: pkg, Test: "(" + strings.Join(slices.Compact(names), "|") + ")"})
-	}
-	slices.SortFunc(out, func(a, b Detector) int { return strings.Compare(a.Package, b.Package) })
-	return out
-}
-
-// baselineOf returns an error unless tests pass as the product is. It runs them once.
-func (p *prover) baselineOf(ctx context.Context, c Detector) error {
-	v, seen := p.baseline[c.String()]
-	if !seen {
-		result, err := p.runTests(ctx, c, "")
-		if err != nil {
-			return err
-		}
-		if v = caught; !result.passed {
-			v = alreadyFailing
-			p.report(c.String(), "as the product is", true, result)
-		}
-		p.baseline[c.String()] = v
-	}
-	if v != caught {
-		return fmt.Errorf("prove: %s does not pass as the product is", c)
-	}
-	return nil
-}
-
-// runTests builds the tests of a package, with an overlay or without, and runs those of a pattern until one fails.
-func (p *prover) runTests(ctx context.Context, c Detector, overlay string) (runResult, error) {
-	binary := filepath.Join(p.dir, detectorBinary)
-	if r, err := p.build(ctx, c, overlay, binary); err != nil || r.verdict != "" {
-		return r, err
-	}
-	took, output, err := p.command(ctx, mutantTimeout, filepath.Join(p.root, c.Package), binary, "-test.failfast", "-test.count", "1", "-test.run", "^"+c.Test+"$")
-	r := runResult{took: took, output: output, passed: err == nil, failed: errors.Is(err, errExit)}
-	switch {
-	case errors.Is(err, errLimit):
-		r.verdict = timedOut
-	case err != nil && !r.failed:
-		return r, err
-	}
-	return r, nil
-}
-
-// mutantTimeout is within which the tests of a mutant end; a mutant that hangs is killed.
-const mutantTimeout = 4 * time.Minute
 
 // score counts the verdicts of a package.
 type score struct {
 	pkg       string
-	all, left int // mutants there are; that were drawn, and not tried in time
+	all, left int // mutants there are; that were drawn, and have no verdict
 	counts    map[verdict]int
 	survivors []string
 }
 
 func (s *score) add(m mutant, r mutantResult) {
-	s.counts[r.Verdict]++
-	if r.Verdict == survived {
+	switch r.Verdict {
+	case "":
+		s.left++
+		return
+	case survived:
 		s.survivors = append(s.survivors, m.String())
 	}
+	s.counts[r.Verdict]++
 }
 
 func (s *score) write(out io.Writer) error {
@@ -258,8 +221,9 @@ func (s *score) write(out io.Writer) error {
 			return err
 		}
 	}
-	n := s.counts[killed] + s.counts[survived]
-	_, err := fmt.Fprintf(out, "%s: %d of %d mutants killed (%.1f%%), of %d that there are; %d do not compile, %d are equal to the product, %d were not tried\n",
-		s.pkg, s.counts[killed], n, 100*float64(s.counts[killed])/float64(max(n, 1)), s.all, s.counts[unbuilt], s.counts[equivalent], s.left)
+	dead := s.counts[killed] + s.counts[hung]
+	n := dead + s.counts[survived]
+	_, err := fmt.Fprintf(out, "%s: %d of %d mutants killed (%.1f%%), %d of them by hanging, of %d that there are; %d do not compile, %d are equal to the product, %d have no verdict\n",
+		s.pkg, dead, n, 100*float64(dead)/float64(max(n, 1)), s.counts[hung], s.all, s.counts[unbuilt], s.counts[equivalent], s.left)
 	return err
 }

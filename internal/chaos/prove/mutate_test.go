@@ -2,12 +2,14 @@ package prove
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 const mutatedSource = "package p\n" + `
@@ -50,21 +52,22 @@ func TestTheMutantsOfAPackage(t *testing.T) {
 	}
 	var got []string
 	for _, m := range all {
-		got = append(got, fmt.Sprintf("%d %s: %s -> %s", m.Line, m.Kind, m.Text, m.with))
+		got = append(got, fmt.Sprintf("%d %s: %s", m.Line, m.Kind, strings.Join(strings.Fields(m.Text), " ")))
 	}
 	want := []string{
-		"4 inverted: s.Paid > 0 && open -> !(s.Paid > 0 && open)",
-		"4 never true: s.Paid > 0 && open -> ((s.Paid > 0 && open) && false)",
-		"4 always true: s.Paid > 0 -> ((s.Paid > 0) || true)",
-		"5 without assignment: s.Reserved -> _",
-		"6 without assignment: s.Moved +=  -> _ = ",
-		"9 never true: s.Paid == 0 || open -> ((s.Paid == 0 || open) && false)",
-		"9 never true: s.Paid == 0 -> ((s.Paid == 0) && false)",
-		"13 without a case value: , unknown -> ",
-		"14 without the element: Paid: 1,  -> ",
-		"15 without the case: case absent: -> ",
-		"20 without the AND: head = $3 -> (head = $3 OR true)",
-		"21 without the AND: (unknown_open = 0 OR live) -> ((unknown_open = 0 OR live) OR true)",
+		"4 inverted: s.Paid > 0 && open",
+		"4 never true: s.Paid > 0 && open",
+		"4 always true: s.Paid > 0",
+		"5 without assignment: s.Reserved",
+		"6 without assignment: s.Moved",
+		"9 never true: s.Paid == 0 || open",
+		"9 never true: s.Paid == 0",
+		"13 without a case value: executed",
+		"13 without a case value: unknown",
+		"15 without the case: case absent:",
+		"14 without the element: Paid: 1",
+		"20 without the AND: head = $3",
+		"21 without the AND: (unknown_open = 0 OR live)",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -78,38 +81,42 @@ func TestTheSeedDrawsTheMutants(t *testing.T) {
 	if err != nil || len(all) < 80 {
 		t.Fatalf("%d mutants, %v", len(all), err)
 	}
-	names := func(m Mutation) (out []string) {
-		for _, one := range draw(all, m) {
-			out = append(out, one.String())
-		}
-		return out
-	}
-	if a, b, c := names(Mutation{Count: 9, Seed: 4}), names(Mutation{Count: 9, Seed: 4}), names(Mutation{Count: 9, Seed: 5}); len(a) != 9 || !slices.Equal(a, b) || slices.Equal(a, c) {
-		t.Errorf("%q, %q, %q", a, b, c)
+	of := func(seed uint64) []int { return draw(all, Mutation{Count: 9, Seed: seed}) }
+	if a, b, c := of(4), of(4), of(5); len(a) != 9 || !slices.Equal(a, b) || slices.Equal(a, c) || slices.Min(a) < 1 {
+		t.Errorf("%v, %v, %v", a, b, c)
 	}
 }
 
-// A mutant is killed by a test, or survives, or does not count.
+// A mutant is killed by a test, or survives, or does not count. All are in one program, and those of one place do not disturb each other.
 func TestTheVerdictsOfMutants(t *testing.T) {
 	t.Parallel()
 	p := &prover{root: mustAbs(t, root), dir: t.TempDir(), env: os.Environ(), progress: t.Output(), baseline: map[string]verdict{}}
-	s := score{pkg: "retrypolicy", all: 9, left: 1, counts: map[verdict]int{}}
-	const file, original = "retrypolicy/delay.go", "d *= p.Coefficient"
-	for with, want := range map[string]verdict{"d *= 1 + 0*p.Coefficient": killed, "d = d * p.Coefficient": survived, "d *= p.Coefficients": unbuilt} {
-		raw, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
+	const file = "retrypolicy/delay.go"
+	raw, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []mutant
+	for text, afters := range map[string][]string{
+		"p.Coefficient; ": {" * map[bool]float64{false: 1}[mutantIs(%d)])", " + map[bool]float64{}[mutantIs(%d)])", " * map[bool]float64{true: 2, false: 1}[mutantIs(%d)])"},
+		"longest := ":     {"undefined)"},
+	} {
+		from := strings.Index(string(raw), text)
+		for _, after := range afters {
+			to := from + len(text) - len("; ")
+			all = append(all, mutant{File: file, Line: 1 + strings.Count(string(raw[:from]), "\n"), Kind: inverted, Text: after, from: from, to: to, before: "(", after: after})
 		}
-		at := strings.Index(string(raw), original)
-		m := mutant{File: file, Line: 1, Kind: inverted, Text: with, from: at, to: at + len(original), with: with}
-		r, err := p.tryMutant(t.Context(), "retrypolicy", m)
-		if err != nil || r.Verdict != want {
-			t.Errorf("%s: %+v, %v; want %s", with, r, err, want)
-		}
-		s.add(m, r)
+	}
+	kept, err := openResults("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.mutatePackage(t.Context(), "retrypolicy", all, []int{1, 2, 3, 4}, kept, time.Now().Add(time.Hour))
+	if err := errors.Join(err, kept.file.Close()); err != nil {
+		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := s.write(&out); err != nil || out.String() != "SURVIVED retrypolicy/delay.go:1  inverted: d = d * p.Coefficient\nretrypolicy: 1 of 2 mutants killed (50.0%), of 9 that there are; 1 do not compile, 0 are equal to the product, 1 were not tried\n" {
+	if err := s.write(&out); err != nil || out.String() != "SURVIVED retrypolicy/delay.go:31  inverted: + map[bool]float64{}[mutantIs(%d)])\nretrypolicy: 2 of 3 mutants killed (66.7%), 0 of them by hanging, of 4 that there are; 1 do not compile, 0 are equal to the product, 0 have no verdict\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
@@ -121,14 +128,17 @@ func TestTheResultsOfMutantsAreKept(t *testing.T) {
 	if err := os.WriteFile(name, []byte(`{"mutant":"a","verdict":"killed","seconds":1}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	known, f, err := openResults(name)
-	if err != nil || len(known) != 1 || known["a"].Verdict != killed {
-		t.Fatalf("%v, %v", known, err)
+	kept, err := openResults(name)
+	if err != nil || len(kept.known) != 1 || kept.known["a"].Verdict != killed {
+		t.Fatalf("%v, %v", kept, err)
 	}
-	if err := f.Close(); err != nil {
+	if err := errors.Join(kept.add(mutantResult{Mutant: "b", Verdict: survived}), kept.file.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := openResults(filepath.Join(name, "not-a-folder")); err == nil {
+	if kept, err = openResults(name); err != nil || len(kept.known) != 2 || kept.file.Close() != nil {
+		t.Errorf("%v, %v", kept, err)
+	}
+	if _, err := openResults(filepath.Join(name, "not-a-folder")); err == nil {
 		t.Error("no error")
 	}
 }
