@@ -27,6 +27,7 @@ const (
 	WaitsForPausedQueue = "queue_paused"      // a person paused its queue in asynq
 	WaitsForCaseLock    = "case_locked"       // another transaction, such as a caller's, holds its case
 	WaitsForWorker      = "remote_worker"     // a remote worker has to fetch it from its queue
+	WaitsForKey         = "operation_key"     // its operation key may be forgotten during an attempt, so no remote worker is given it
 	WaitsForTurn        = "turn"              // nothing blocks it: Ahead runs of its queue are before it
 )
 
@@ -90,11 +91,15 @@ func (s *Reader) addRemoteWait(ctx context.Context, st *Status, r background.Run
 		return err
 	}
 	names := func(p background.Session) bool { return slices.Contains(p.Targets, escrow.RemotePrefix+r.Queue) }
+	until := casework.NoWorkerUntil(s.Applier.Settlements, &r, s.Applier.Now())
 	switch pays := s.Applier.Settlements.Targets.Pays(r.Queue) || slices.ContainsFunc(sessions, names); {
 	case r.Family == casework.Family && !pays:
 		st.setWait(WaitsForTarget, "no running process has the payment queue %s: start one with --payment-queue %[1]s, or cancel the run", r.Queue)
 	case r.Family != casework.Family && pays:
 		st.setWait(WaitsForQueue, "%s is a payment queue, from which workers fetch adjudications only: cancel the job, and enqueue it in another queue", r.Queue)
+	case !until.IsZero():
+		st.setWait(WaitsForKey, "its operation key may be forgotten during an attempt: no worker gets it before %s; to decide sooner, cancel it and submit a higher generation",
+			until.UTC().Format(time.RFC3339))
 	default:
 		st.setWait(WaitsForWorker, "a remote worker has to fetch it from queue %s", r.Queue)
 	}

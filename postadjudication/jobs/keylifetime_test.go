@@ -7,6 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 )
@@ -128,7 +129,7 @@ func TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten(t *testing.T) {
 	f := newFixture(t, recognised)
 	later, clock := f.atClock(recognised)
 	for n, before := range []time.Duration{8 * time.Second, 5 * time.Second, 2 * time.Second} {
-		_, job := f.submitRemote(n)
+		s, job := f.submitRemote(n)
 		clock.Set(0)
 		later.mustFetchOrder("w1")
 		if _, err := later.Nack(t.Context(), by(job), notExecuted, true, background.EndByPolicy); err != nil {
@@ -137,6 +138,9 @@ func TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten(t *testing.T) {
 		clock.Set(time.Hour - before)
 		if got, err := later.Fetch(t.Context(), jobs.Fetch{Queues: []string{payouts}, Count: 1, Worker: "w1"}); err != nil || len(got) != 0 {
 			t.Errorf("%s before its key is forgotten a worker is given %+v, %v", before, got, err)
+		}
+		if st := later.StatusOf(s.Run); st.WaitsFor != casestatus.WaitsForKey {
+			t.Errorf("%s before its key is forgotten it waits for %s: %s", before, st.WaitsFor, st.WaitsBecause)
 		}
 	}
 }

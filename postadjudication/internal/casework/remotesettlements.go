@@ -69,6 +69,18 @@ func (r RemoteRuns) forgottenByWorkers(run *background.Run, at time.Time) bool {
 	return recognised > 0 && recognised != escrow.Forever && !run.FirstSentAt.IsZero() && !at.Before(run.FirstSentAt.Add(r.Settlements.Remote.KeyLifetime+r.Settlements.margin()))
 }
 
+// NoWorkerUntil returns when a waiting adjudication is given to remote workers again: when its operation key is surely
+// forgotten. Zero if that does not hold it back.
+func NoWorkerUntil(f *SettlementFamily, run *background.Run, at time.Time) time.Time {
+	if run.Family != Family {
+		return time.Time{}
+	}
+	if _, err := (RemoteRuns{Settlements: f}).leaseLimit(run, at); !errors.Is(err, background.ErrNotDue) {
+		return time.Time{}
+	}
+	return run.FirstSentAt.Add(f.Remote.KeyLifetime + f.margin())
+}
+
 // recognisedByWorkers returns how long the services that remote workers call are relied on to recognise
 // an operation key; 0: not at all.
 func (r RemoteRuns) recognisedByWorkers() time.Duration {
