@@ -9,7 +9,7 @@
 // each and before an escrow service with a ledger of its own, and submits adjudications
 // all the time, whose calls succeed, fail, hang, panic, misreport, or are answered late. A
 // schedule that depends on the seed only injects faults (faults.go, workerfaults.go,
-// tampering.go). A second escrow service forgets keys while the run lasts, asks to wait for longer than that, and
+// tampering.go, databaseclock.go: the database's clock is set ahead and then right). A second escrow service forgets keys while the run lasts, asks to wait for longer than that, and
 // answers from replicas that lag; and some payments are moved and stated in two parts, of which a late answer states the whole (services.go). Another one has people act (people.go) while machines are dead or frozen:
 // they record findings, decide the other way or again, cancel, fork, plan, and open
 // breakers, always correctly by the escrow service's ledger. Beside that, jobs of Open Job

@@ -10,7 +10,7 @@ import (
 // Each of these faults is injected alone, repeatedly for some seconds: the faults of
 // servers, network and clocks that no other test injects.
 func TestAFaultAloneLosesNothing(t *testing.T) {
-	for _, name := range []string{"redis-full", "both-kill", "network-slow", "network-cut", "network-stall", "clock-step"} {
+	for _, name := range []string{"redis-full", "both-kill", "network-slow", "network-cut", "network-stall", "clock-step", "database-clock"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			singles, err := parseFaults(name)

@@ -47,6 +47,7 @@ var machines = []fault{
 	{name: "worker-restart", weight: 2, inject: workerRestart},
 	{name: "all-workers-kill", weight: 1, inject: allWorkersKill},
 	{name: "clock-step", weight: 2, inject: clockStep},
+	{name: "database-clock", weight: 3, inject: databaseClockAhead, heal: databaseClockRight},
 	{name: "redis-flush", weight: 2, inject: func(ctx context.Context, a *testbed, _ *rand.Rand) (string, error) {
 		return "FLUSHALL", a.redisClient.FlushAll(ctx).Err()
 	}},

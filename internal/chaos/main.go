@@ -201,7 +201,7 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 	healed := time.Now()
 	submitted.Wait()
 	l.open.Wait()
-	if err := jobs.settle(ctx, o, s.logf); err != nil {
+	if err := errors.Join(jobs.settle(ctx, o, s.logf), cancelKept(ctx, a, s)); err != nil {
 		return nil, err
 	}
 	live, released, err := a.awaitNoneLive(ctx, o.settleTimeout, alarmDelay)
@@ -214,7 +214,7 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 	if err := a.resolve(ctx, o, s, r); err != nil {
 		return nil, err
 	}
-	if r.Jobs, err = jobs.verify(ctx); err != nil {
+	if r.Jobs, err = jobs.verify(ctx, a.clockSettings); err != nil {
 		return nil, err
 	}
 	if r.verification, err = a.stopAndVerify(ctx, l); err != nil {
@@ -239,14 +239,14 @@ const maxWorkerClockSkew = 250 * time.Millisecond
 
 // resolve repairs the escrow service and looks up every unknown outcome, for as long as a
 // call, or a lost worker's call, may be outstanding. Keys that the service has forgotten by
-// then, and what remote workers left unknown, are resolved by findings.
+// then, or whose age nobody knows since the database's clock was set right, and what remote workers left unknown, are resolved by findings.
 func (a *testbed) resolve(ctx context.Context, o options, s *schedule, r *report) (err error) {
 	a.escrow.Repair()
 	a.brief.Repair()
 	if r.LeftOpen, err = a.lookUp(ctx, o.inFlight+o.lostAfter+lookupTimeout); err != nil {
 		return err
 	}
-	if o.keyLifetime < time.Hour || r.LeftOpen > 0 && o.jobRate > 0 {
+	if o.keyLifetime < time.Hour || r.LeftOpen > 0 && (o.jobRate > 0 || len(a.clockSettings) > 0) {
 		if r.ByHand, _, err = a.recordAllFindings(ctx); err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func (a *testbed) stopAndVerify(ctx context.Context, l *load) (*verification, er
 		}
 	}
 	a.fleet.checkExits()
-	v, err := verify(ctx, verifyInput{service: a.operatorService, escrows: a.ledgers(), accepted: l.accepted, statements: append(a.fleet.statements(), a.jobs.statements()...), reports: a.jobs.reports(), tampering: a.tampering, clockFaults: a.clockFaults, maxClockSkew: maxWorkerClockSkew})
+	v, err := verify(ctx, verifyInput{service: a.operatorService, escrows: a.ledgers(), accepted: l.accepted, statements: append(a.fleet.statements(), a.jobs.statements()...), reports: a.jobs.reports(), tampering: a.tampering, clockFaults: a.clockFaults, clock: a.clockSettings, maxClockSkew: maxWorkerClockSkew})
 	if err != nil {
 		return nil, err
 	}

@@ -227,7 +227,7 @@ func (j *remoteJobs) stop() error {
 const collectTimeout = 5 * time.Minute
 
 // verify ends the remote workers and judges the jobs, while the servers still answer.
-func (j *remoteJobs) verify(ctx context.Context) (*remote.Verdict, error) {
+func (j *remoteJobs) verify(ctx context.Context, clock remote.Clock) (*remote.Verdict, error) {
 	if j == nil {
 		return nil, nil
 	}
@@ -240,6 +240,7 @@ func (j *remoteJobs) verify(ctx context.Context) (*remote.Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	evidence.Clock = clock
 	v := remote.Verify(evidence)
 	v.Broken = append(v.Broken, j.crashes...)
 	return v, nil

@@ -47,6 +47,8 @@ type testbed struct {
 	tampering        *tamperLog
 	load             *load
 	clockFaults      []clockFault              // when a worker's clock was far off
+	clockSettings    remote.Clock              // of the database
+	clockDelay       time.Duration             // as of clockDelay
 	unreadableRuns   []string                  // runs that were unreadable for a while
 	originalPolicies map[string]string         // policies of runs that were made unreadable
 	operatorService  *postadjudication.Service // of the people: bypasses the proxies, and executes nothing
@@ -59,7 +61,7 @@ type testbed struct {
 }
 
 func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
-	a = &testbed{proxies: map[string]*proxy{}, tampering: newTamperLog(), originalPolicies: map[string]string{}, unreadableRuns: []string{}}
+	a = &testbed{proxies: map[string]*proxy{}, tampering: newTamperLog(), originalPolicies: map[string]string{}, unreadableRuns: []string{}, clockDelay: clockDelay(o.lostAfter)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close())
@@ -78,7 +80,11 @@ func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
 		return a, err
 	}
 	a.closers = append(a.closers, a.log.Close)
-	databaseURL, err := viaProxy(a.postgres.AppURL("postgres"), a.proxies["postgres"])
+	direct, err := localpg.WithClock(a.postgres.AppURL("postgres"))
+	if err != nil {
+		return a, err
+	}
+	databaseURL, err := viaProxy(direct, a.proxies["postgres"])
 	if err != nil {
 		return a, err
 	}
@@ -86,7 +92,7 @@ func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
 	if err != nil {
 		return a, err
 	}
-	if a.operatorService, err = a.openOperatorService(ctx, o); err != nil {
+	if a.operatorService, err = a.openOperatorService(ctx, o, direct); err != nil {
 		return a, err
 	}
 	a.closers = append(a.closers, a.operatorService.Close)
@@ -130,7 +136,10 @@ func (a *testbed) openServers(ctx context.Context, o options) (err error) {
 		}
 		a.closers = append(a.closers, a.proxies[name].close)
 	}
-	return a.openDirectClients()
+	if err := a.openDirectClients(); err != nil {
+		return err
+	}
+	return localpg.MakeClock(ctx, a.db)
 }
 
 // openDirectClients opens connections that bypass the proxies.
@@ -148,7 +157,7 @@ func (a *testbed) openDirectClients() (err error) {
 }
 
 // openOperatorService opens a service that executes nothing, and can look up at the escrow service.
-func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadjudication.Service, error) {
+func (a *testbed) openOperatorService(ctx context.Context, o options, databaseURL string) (*postadjudication.Service, error) {
 	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: a.escrow.URL(), KeyLifetime: o.keyLifetime, InFlight: o.inFlight})
 	if err != nil {
 		return nil, err
@@ -159,7 +168,7 @@ func (a *testbed) openOperatorService(ctx context.Context, o options) (*postadju
 	}
 	return postadjudication.Open(ctx, postadjudication.Config{
 		Targets:     targets,
-		DatabaseURL: a.postgres.AppURL("postgres"), Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
+		DatabaseURL: databaseURL, Redis: asynq.RedisClientOpt{Addr: a.redis.Addr(), Password: a.redis.Password()},
 		Families: []postadjudication.PlainFamily{worker.PlainFamily()}, Jobs: true, PaymentQueues: []string{remote.PayQueue}, Executor: calls, TimeLimit: timeLimit, LostAfter: o.lostAfter,
 		Remote: postadjudication.RemoteWorkers{KeyLifetime: o.remoteKeyLifetime()},
 	})

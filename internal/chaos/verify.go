@@ -59,6 +59,7 @@ type verifyInput struct {
 	reports      []remote.Report // of remote workers
 	tampering    *tamperLog
 	clockFaults  []clockFault  // when a worker must call nobody
+	clock        remote.Clock  // of the database
 	maxUnknown   int           // cases whose money may be unknown at the end
 	maxClockSkew time.Duration // how far the clocks of two workers may differ, for a wait that began in one and ended in the other
 }
@@ -105,7 +106,7 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	found := map[string]bool{}
 	for _, c := range cases {
 		v.collectOperations(c, a.submitted[transaction{c.Tenant, c.Transaction}], operations)
-		v.checkWaits(c, calls, w.maxClockSkew)
+		v.checkWaits(c, calls, w.maxClockSkew, w.clock)
 		v.checkTampering(c, w.tampering)
 		if err := v.checkReserved(ctx, w.service, c); err != nil {
 			return nil, err

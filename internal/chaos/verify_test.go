@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/chaos/worker"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -115,23 +116,30 @@ func TestVerifyMeasuresWaitsByTheLedger(t *testing.T) {
 	busy := func(at time.Time, asked time.Duration) fakeescrow.Call {
 		return fakeescrow.Call{At: noon, Answered: at, Status: 429, RetryAfter: asked}
 	}
+	ahead := func(from, until time.Duration) remote.Clock {
+		return remote.Clock{{From: after(from), Until: after(until), Ahead: 600 * ms}}
+	}
 	for name, tc := range map[string]struct {
 		worker, class string
 		first         fakeescrow.Call
 		second        time.Duration
 		early         int
+		clock         remote.Clock
 	}{
-		"in time":                       {"a", "not_executed", busy(after(5*ms), 0), 30 * ms, 0},
-		"early":                         {"a", "not_executed", busy(after(5*ms), 0), 29 * ms, 1},
-		"of an answer that nobody read": {"a", "unknown", busy(after(5*ms), 0), 6 * ms, 0},
-		"of a call without an answer":   {"a", "not_executed", fakeescrow.Call{At: noon}, 6 * ms, 0},
-		"earlier than it was asked for": {"a", "not_executed", busy(noon, time.Second), 900 * ms, 1},
-		"as it was asked for":           {"a", "not_executed", busy(noon, time.Second), time.Second, 0},
-		"in another process, by clocks": {"b", "not_executed", busy(noon, time.Second), 900 * ms, 0},
-		"in another process, and early": {"b", "not_executed", busy(noon, time.Second), 799 * ms, 1},
+		"in time":                        {"a", "not_executed", busy(after(5*ms), 0), 30 * ms, 0, nil},
+		"early":                          {"a", "not_executed", busy(after(5*ms), 0), 29 * ms, 1, nil},
+		"of an answer that nobody read":  {"a", "unknown", busy(after(5*ms), 0), 6 * ms, 0, nil},
+		"of a call without an answer":    {"a", "not_executed", fakeescrow.Call{At: noon}, 6 * ms, 0, nil},
+		"earlier than it was asked for":  {"a", "not_executed", busy(noon, time.Second), 900 * ms, 1, nil},
+		"as it was asked for":            {"a", "not_executed", busy(noon, time.Second), time.Second, 0, nil},
+		"in another process, by clocks":  {"b", "not_executed", busy(noon, time.Second), 900 * ms, 0, nil},
+		"in another process, and early":  {"b", "not_executed", busy(noon, time.Second), 799 * ms, 1, nil},
+		"the database's clock was ahead": {"a", "not_executed", busy(noon, time.Second), 400 * ms, 0, ahead(0, 10*ms)},
+		"it was ahead, and early":        {"a", "not_executed", busy(noon, time.Second), 399 * ms, 1, ahead(0, 10*ms)},
+		"it was ahead before":            {"a", "not_executed", busy(noon, time.Second), 999 * ms, 1, ahead(-20*ms, -10*ms)},
 	} {
 		v := &verification{}
-		v.checkWaits(story(tc.worker, tc.class), map[string]fakeescrow.Call{run.String() + ".1": tc.first, run.String() + ".2": {At: after(tc.second)}}, 200*ms)
+		v.checkWaits(story(tc.worker, tc.class), map[string]fakeescrow.Call{run.String() + ".1": tc.first, run.String() + ".2": {At: after(tc.second)}}, 200*ms, tc.clock)
 		if v.Early != tc.early || len(v.Broken) != tc.early {
 			t.Errorf("%s: %d early of %d, %q", name, v.Early, v.Gaps, v.Broken)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/chaos/remote"
 	"github.com/recourse-dev/recourse/internal/fakeescrow"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -29,9 +30,9 @@ func callsByAttempt(all map[string][]fakeescrow.Call) map[string]fakeescrow.Call
 // wait after an attempt is that of its policy, or the Retry-After of the service. It begins at the
 // earliest when the answer that ended the attempt was written. That needs no other clock. A wait that
 // began in one process and ended in another is measured by both of their clocks, and may be short by
-// their difference. An attempt that was not ended by an answer is not checked: its call may have
+// their difference. While the database's clock may be ahead, a wait may end early by as much. An attempt that was not ended by an answer is not checked: its call may have
 // come late.
-func (v *verification) checkWaits(c *caseTrail, calls map[string]fakeescrow.Call, maxClockSkew time.Duration) {
+func (v *verification) checkWaits(c *caseTrail, calls map[string]fakeescrow.Call, maxClockSkew time.Duration, clock remote.Clock) {
 	policies := map[background.RunID]retrypolicy.Policy{}
 	workers := map[string]string{}      // that made an attempt
 	waits := map[string]time.Duration{} // after an attempt
@@ -61,6 +62,9 @@ func (v *verification) checkWaits(c *caseTrail, calls map[string]fakeescrow.Call
 			}
 			if workers[now] != workers[last] {
 				wait -= maxClockSkew
+			}
+			if wait -= clock.Ahead(before.Answered, after.At); wait <= 0 {
+				continue
 			}
 			if v.Gaps++; after.At.Sub(before.Answered) < wait {
 				v.Early++

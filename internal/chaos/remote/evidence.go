@@ -19,6 +19,7 @@ type Evidence struct {
 	Broken  []string // answers that were wrong by themselves
 	Finals  map[string]Final
 	Events  []Event
+	Clock   Clock // of the database
 }
 
 // Final is a job as it is at the end.

@@ -255,6 +255,43 @@ func TestVerifyFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
+// Times of the database are compared with those of workers by how far its clock may have been ahead, and no further.
+func TestVerifyKnowsThatTheDatabasesClockWasAhead(t *testing.T) {
+	t.Parallel()
+	ahead := func(from, until int) Clock {
+		return Clock{{From: after(from), Until: after(until), Ahead: 500 * time.Millisecond}}
+	}
+	early := func(e *evidence) { e.Jobs[1].NotBefore = after(880) }
+	twoLive := func(e *evidence) { // the first one ended at 1055
+		e.job("second", func(j *Enqueued) { j.UniqueKey, j.DeadLetter = "k", false })
+		e.do("second", "w2", 1000)
+		e.final("unique", func(f *Final) { f.EndedAt = after(1700) })
+		e.final("second", func(f *Final) { f.CreatedAt, f.EndedAt = after(1090), after(1900) })
+	}
+	for name, c := range map[string]struct {
+		do     func(*evidence)
+		clock  Clock
+		broken string
+	}{
+		"given early":                            {early, nil, "job late was given to w1 780ms before its time"},
+		"given early by the clock":               {early, ahead(50, 150), ""},
+		"given earlier than the clock was ahead": {func(e *evidence) { e.Jobs[1].NotBefore = after(910) }, ahead(50, 150), "810ms before its time"},
+		"given early after the clock was right":  {early, ahead(50, 98), "job late was given to w1 780ms before its time"},
+		"while it is not right yet":              {early, Clock{{From: after(99), Ahead: time.Second}}, ""},
+		"set between the fetch and its answer":   {early, Clock{{From: after(100), Until: after(100), Ahead: time.Second}}, ""},
+		"two live":                               {twoLive, nil, "were both live"},
+		"one had ended by the clock":             {twoLive, ahead(1100, 1300), ""},
+		"the clock was right when it ended":      {twoLive, ahead(1100, 1150), "were both live"},
+	} {
+		e := goodRun()
+		c.do(e)
+		e.Clock = c.clock
+		if got := strings.Join(Verify(e.Evidence).Broken, "; "); (got == "") != (c.broken == "") || !strings.Contains(got, c.broken) {
+			t.Errorf("%s: found %q, want %q", name, got, c.broken)
+		}
+	}
+}
+
 // A refusal is no finding where nobody can know that the worker still held the job.
 func TestARefusalMayBeRight(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func (v *verifier) checkLeases(s *story) {
 	given := map[string]int{}
 	for i, a := range s.leases {
 		given[a.Worker]++
-		if !s.NotBefore.IsZero() && a.Received.Add(clockError).Before(s.NotBefore) {
+		if !s.NotBefore.IsZero() && a.Received.Add(clockError+v.evidence.Clock.Ahead(a.Sent, a.Received)).Before(s.NotBefore) {
 			v.fail("job %s was given to %s %s before its time", s.ID, a.Worker, s.NotBefore.Sub(a.Received))
 		}
 		for _, b := range s.leases[i+1:] {
@@ -170,7 +170,7 @@ func (v *verifier) checkUnique() {
 	for key, all := range byKey {
 		for i, a := range all {
 			for _, b := range all[i+1:] {
-				from, until := latest(a.final.CreatedAt, b.final.CreatedAt), earliest(a.final.EndedAt, b.final.EndedAt)
+				from, until := latest(a.final.CreatedAt, b.final.CreatedAt), earliest(v.evidence.Clock.Earliest(a.final.EndedAt), v.evidence.Clock.Earliest(b.final.EndedAt))
 				if from.Add(2 * clockError).Before(until) {
 					v.fail("jobs %s and %s are unique by %q, and were both live for %s", a.ID, b.ID, key, until.Sub(from))
 				}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -18,32 +19,28 @@ type DatabaseClock struct {
 // NewDatabaseClock returns the clock of a database of its own. Its processes have the configuration that change makes.
 func NewDatabaseClock(t testing.TB, change ...func(*postadjudication.Config)) *DatabaseClock {
 	c := &DatabaseClock{New(t), change}
-	c.exec(`CREATE SCHEMA set_clock`)
-	c.exec(`CREATE TABLE set_clock.ahead (by interval NOT NULL)`)
-	c.exec(`INSERT INTO set_clock.ahead VALUES ('0')`)
-	c.exec(`CREATE FUNCTION set_clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.clock_timestamp() + by FROM set_clock.ahead'`)
-	c.exec(`GRANT USAGE ON SCHEMA set_clock TO PUBLIC`)
-	c.exec(`GRANT SELECT ON set_clock.ahead TO PUBLIC`)
-	return c
-}
-
-func (c *DatabaseClock) exec(statement string, args ...any) {
-	c.T.Helper()
-	if _, err := c.DB.Exec(statement, args...); err != nil {
-		c.T.Fatal(err)
+	if err := localpg.MakeClock(t.Context(), c.DB); err != nil {
+		t.Fatal(err)
 	}
+	return c
 }
 
 // Set sets how far the clock is ahead of the server's.
 func (c *DatabaseClock) Set(ahead time.Duration) {
 	c.T.Helper()
-	c.exec(`UPDATE set_clock.ahead SET by = make_interval(secs => $1)`, ahead.Seconds())
+	if err := localpg.SetClock(c.T.Context(), c.DB, ahead); err != nil {
+		c.T.Fatal(err)
+	}
 }
 
 // Join starts the workers of another process.
 func (c *DatabaseClock) Join() *Rig {
 	c.T.Helper()
-	return Join(c.T, c.DatabaseURL+"&search_path=set_clock,pg_catalog", c.Redis, c.Escrow, c.change...).StartWorkers()
+	u, err := localpg.WithClock(c.DatabaseURL)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	return Join(c.T, u, c.Redis, c.Escrow, c.change...).StartWorkers()
 }
 
 // WaitInUse waits until a process goes by the clock.
