@@ -96,6 +96,16 @@ func TestAnAttemptThatCallsNothing(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+	running := h.copied().play(claim('a'))
+	changed := running.runs['a']
+	changed.Payload = []byte("[]")
+	running.runs['a'] = changed
+	if _, err := running.decide(claim('a')); !errors.Is(err, background.ErrConflict) {
+		t.Errorf("a claim of what runs: %v", err)
+	}
+	if why, err := h.f.mayStillPay(context.Background(), h.runs['a']); why != "" || err != nil {
+		t.Errorf("a run without a call: %q, %v", why, err)
+	}
 	h.f.Executor = nil
 	if r := h.f.Handle(context.Background(), background.Attempt{Run: elsewhere, Number: 1, Fresh: fresh}); r.Class != escrow.NotExecuted || !r.Retry {
 		t.Errorf("no executor: %+v", r)
@@ -288,6 +298,9 @@ func TestWhatHappensToAPlainRun(t *testing.T) {
 	if _, err := f.changeOf(tr, &journal.Snapshot{Run: run}); !errors.Is(err, background.ErrRequestAltered) {
 		t.Errorf("a claim without terms: %v", err)
 	}
+	if _, err := f.changeOf(background.Transition{Subtype: receipts.Cancelled, Run: run}, &journal.Snapshot{Run: run}); err != nil {
+		t.Errorf("a cancel without terms: %v", err)
+	}
 	run.State = background.Running
 	if _, err := f.changeOf(tr, &journal.Snapshot{Run: run}); !errors.Is(err, background.ErrConflict) {
 		t.Errorf("a claim of what runs: %v", err)
@@ -306,5 +319,36 @@ func TestWhatHappensToAPlainRun(t *testing.T) {
 		if _, err := remote.changeOf(tr, &journal.Snapshot{Run: background.Run{Family: family}}); !errors.Is(err, background.ErrUnknownFamily) {
 			t.Errorf("%s: %v", family, err)
 		}
+	}
+}
+
+// An unclear lookup says what to do, unless its message does.
+func TestWhatAnUnclearLookupSays(t *testing.T) {
+	t.Parallel()
+	for failure, want := range map[string]string{
+		lookupPremature:   "the lookup decided nothing: " + lookupPremature + ": wait",
+		lookupForgotten:   "the lookup decided nothing: " + lookupForgotten + ": wait",
+		lookupUnsupported: "the lookup decided nothing: " + lookupUnsupported + ": wait: record a finding",
+		lookupUnsure:      "the lookup decided nothing: " + lookupUnsure + ": wait: look up again later, or record a finding",
+	} {
+		if got := lookupUnclear(unknownResult(failure, "wait")); got != want {
+			t.Errorf("%s: %q", failure, got)
+		}
+	}
+}
+
+// An unclear answer begins no wait for a second one, and a payment is kept with its sum.
+func TestWhatALookupRecords(t *testing.T) {
+	t.Parallel()
+	h := begin(t)
+	r := h.runs['a']
+	h.f.Lookups = LookupRule{}.WithDefaults()
+	unclear, believed := weigh(h.f, &journal.LookupRecord{}, &r, unknownResult(lookupUnsure, "down"), h.at)
+	if believed || !unclear.NotExecutedAt.IsZero() || unclear.FailureType != lookupUnsure {
+		t.Errorf("%t, %+v", believed, unclear)
+	}
+	paid, believed := weigh(h.f, &journal.LookupRecord{}, &r, executed(70, "ref"), h.at)
+	if !believed || paid.Moved != 70 || paid.Answer != escrow.Executed {
+		t.Errorf("%t, %+v", believed, paid)
 	}
 }

@@ -30,6 +30,7 @@ func waiting(f *journal.LetterRow)   { f.Run.State, f.Run.Letter = background.Sc
 func running(f *journal.LetterRow)   { f.Run.State, f.Run.Letter = background.Running, "" }
 func unknown(f *journal.LetterRow)   { f.Run.Class, f.Run.UnknownOpen = escrow.Unknown, 1 }
 func ofOther(f *journal.LetterRow)   { f.Run.UnknownOpen = 1 } // the outcome of another run is unknown
+func ofClass(f *journal.LetterRow)   { f.Run.Class = escrow.Unknown }
 func held(f *journal.LetterRow)      { f.Annotations.Held = true }
 func purged(f *journal.LetterRow)    { f.Run.Letter = background.LetterPurged }
 func cancelled(f *journal.LetterRow) { f.Run.State, f.Run.Letter = background.Cancelled, "" }
@@ -56,6 +57,8 @@ func TestTheGatesOfALetter(t *testing.T) {
 		"held":                        {openLetter(held), refusal.GateHeld, refusal.GateHeld, "", ""},
 		"purged":                      {openLetter(purged), refusal.GateNotOpen, "", refusal.GateNotOpen, refusal.GateNotOpen},
 		"cancelled":                   {openLetter(cancelled), refusal.GateNotALetter, "", refusal.GateNotALetter, refusal.GateNotALetter},
+		"cancelled, unknown":          {openLetter(cancelled, unknown), refusal.GateNotALetter, refusal.GateReconcileFirst, refusal.GateNotALetter, refusal.GateNotALetter},
+		"unknown, by its class":       {openLetter(ofClass), refusal.GateReconcileFirst, refusal.GateReconcileFirst, "", ""},
 		"succeeded":                   {openLetter(succeeded), refusal.GateNotALetter, refusal.GateNotALetter, refusal.GateNotALetter, refusal.GateNotALetter},
 		"nothing is reserved":         {openLetter(freed), "", refusal.GateNothingReserved, "", ""},
 	} {
