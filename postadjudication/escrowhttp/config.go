@@ -33,7 +33,7 @@ type Config struct {
 	// Header is sent with every request, such as Authorization.
 	Header http.Header
 	// Client makes the requests. Redirects are never followed. Nil means a new client: HTTP/1.1
-	// with up to 256 idle connections.
+	// with up to 256 idle connections. After a call without an answer the executor closes the client's idle connections.
 	Client *http.Client
 	// ProxyFromEnvironment calls the service through the proxy of HTTP_PROXY or HTTPS_PROXY if
 	// Client is nil. A proxy reads everything sent to an http URL, Header included.

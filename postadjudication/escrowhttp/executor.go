@@ -51,7 +51,17 @@ func (e *Executor) Address() string { return e.executions.String() }
 // answered or ctx is done.
 func (e *Executor) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, endSpan := startSpan(ctx, "execute")
-	return endSpan(e.execute(ctx, c))
+	return endSpan(e.leaveConnections(e.execute(ctx, c)))
+}
+
+// leaveConnections closes idle connections after a call without an answer, so that the next call dials. What keeps one
+// connection silent (a NAT or a proxy that has forgotten it) keeps the others of its age silent too, and each of them
+// would cost an attempt.
+func (e *Executor) leaveConnections(a escrow.Answer) escrow.Answer {
+	if a.Type == TypeTimeout || a.Type == TypeNoAnswer {
+		e.client.CloseIdleConnections()
+	}
+	return a
 }
 
 func (e *Executor) execute(ctx context.Context, c escrow.Call) escrow.Answer {
@@ -88,7 +98,7 @@ func (e *Executor) execute(ctx context.Context, c escrow.Call) escrow.Answer {
 // proves anything is up to the caller, by InFlight and LookupLifetime.
 func (e *Executor) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, endSpan := startSpan(ctx, "look up")
-	return endSpan(e.lookUp(ctx, c))
+	return endSpan(e.leaveConnections(e.lookUp(ctx, c)))
 }
 
 func (e *Executor) lookUp(ctx context.Context, c escrow.Call) escrow.Answer {
