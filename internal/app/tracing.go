@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.uber.org/zap"
 )
 
 // The standard variables of OTLP endpoints. The exporter itself reads these and the other variables
@@ -38,7 +39,10 @@ func (m *Main) startTracing(ctx context.Context) error {
 	m.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), traceFlushTimeout)
 		defer cancel()
-		return provider.Shutdown(ctx)
+		if err := provider.Shutdown(ctx); err != nil { // no failure of the stop: spans are no evidence
+			m.Log.Warn("the last spans were not exported", zap.Error(err))
+		}
+		return nil
 	})
 	m.Tracer = provider
 	return nil

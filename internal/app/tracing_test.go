@@ -13,6 +13,8 @@ import (
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
@@ -155,12 +157,28 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 		}
 	}))
 	defer collector.Close()
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	o := options(t)
-	m := &app.Main{Options: o}
+	m := submitTraced(t, &app.Main{}, collector.URL)
+	if err := m.Close(); err != nil { // exports the remaining spans
+		t.Fatal(err)
+	}
+	select {
+	case path := <-got:
+		if path != "/v1/traces" {
+			t.Errorf("sent to %s", path)
+		}
+	case <-time.After(time.Minute):
+		t.Error("nothing was exported")
+	}
+}
+
+// submitTraced starts a server that exports its spans to a collector, and submits an adjudication.
+func submitTraced(t *testing.T, m *app.Main, collector string) *app.Main {
+	t.Helper()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector)
+	m.Options = options(t)
 	if err := m.Parse(func(name string) string {
 		if name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
-			return collector.URL
+			return collector
 		}
 		return ""
 	}); err != nil {
@@ -172,15 +190,23 @@ func TestSpansGoWhereTheEnvironmentSays(t *testing.T) {
 	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Close(); err != nil { // exports the remaining spans
-		t.Fatal(err)
-	}
-	select {
-	case path := <-got:
-		if path != "/v1/traces" {
-			t.Errorf("sent to %s", path)
+	return m
+}
+
+// Not parallel: the exporter reads the environment of the process.
+func TestACollectorThatNeverAnswersFailsNoStop(t *testing.T) {
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil { // to its end: else the server does not see that the client leaves
+			<-r.Context().Done()
 		}
-	case <-time.After(time.Minute):
-		t.Error("nothing was exported")
+	}))
+	defer silent.Close()
+	core, logged := observer.New(zap.WarnLevel)
+	m := submitTraced(t, &app.Main{Log: zap.New(core)}, silent.URL)
+	if err := m.Close(); err != nil {
+		t.Errorf("the stop: %v", err)
+	}
+	if n := logged.FilterMessage("the last spans were not exported").Len(); n != 1 {
+		t.Errorf("%d lines of the log say that spans were lost", n)
 	}
 }
