@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -40,6 +41,9 @@ type NewKey struct {
 func (t TenantKeys) Create(ctx context.Context, n NewKey) (token string, k AccessKey, err error) {
 	at := t.s.now()
 	if err := errors.Join(validate.Change(t.tenant, t.actor, n.Reason), n.validate(at)); err != nil {
+		return "", k, err
+	}
+	if err := t.checkForm(ctx); err != nil {
 		return "", k, err
 	}
 	token, prefix, digest := access.Mint()
@@ -144,6 +148,23 @@ func (t TenantKeys) Get(ctx context.Context, prefix string) (AccessKey, error) {
 		return AccessKey{}, refusal.ErrNotFound
 	}
 	return k, err
+}
+
+// checkForm refuses a tenant whose id has a form that is refused, unless it has a key or a case since before.
+func (t TenantKeys) checkForm(ctx context.Context) error {
+	refused := validate.IDForm("tenant", t.tenant)
+	if refused == nil {
+		return nil
+	}
+	keys, err := t.s.journal.Keys.List(ctx, t.tenant)
+	hasCases, _, _, readErr := t.s.journal.Cases.KnownIDs(ctx, journal.SubmittedIDs{Tenant: t.tenant})
+	switch {
+	case err != nil || readErr != nil:
+		return errors.Join(err, readErr)
+	case len(keys) > 0 || hasCases:
+		return nil
+	}
+	return refused
 }
 
 func (n NewKey) validate(now time.Time) error {

@@ -25,7 +25,7 @@ type AccessRefusal struct {
 // RecordRefusal writes a receipt of a refusal: to the case of Run or to Case if the tenant
 // has it, else to the tenant's log of refusals. Errors: a *FieldError for bad input.
 func (s *Service) RecordRefusal(ctx context.Context, r AccessRefusal) error {
-	if err := errors.Join(validate.Text("tenant", r.Tenant, 128), validate.Identifier("actor", r.Actor, 128)); err != nil {
+	if err := errors.Join(validate.KnownID("tenant", r.Tenant, 128), validate.Identifier("actor", r.Actor, 128)); err != nil {
 		return err
 	}
 	caseID, run := r.Case, r.Run

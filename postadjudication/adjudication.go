@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
@@ -52,7 +54,7 @@ func (a Adjudication) Validate() error {
 }
 
 // Check returns the problems of Validate in two parts. malformed holds those that every version
-// refused. unsafe holds secrets, format characters and a Request that is no plain text or too long: Submit
+// refused. unsafe holds secrets, ids that can be taken for another one, and a Request that is no id or too long: Submit
 // refuses a new adjudication with them, but answers one that an earlier version accepted. Submit also refuses a target that this process does not know;
 // it takes a Generation of 0, which is malformed here, as 1.
 func (a Adjudication) Check() (malformed, unsafe error) {
@@ -67,14 +69,14 @@ func (a Adjudication) problems() inputProblems {
 	if a.Tenant == AllTenants {
 		p.addMalformed(errTenantRequired)
 	}
-	p.checkText("target", a.Target, 0, escrow.MaxTarget)
-	p.checkText("actor", a.Actor, 0, 128)
 	for _, id := range [...]struct{ field, value string }{
 		{"tenant", a.Tenant}, {"transaction_receipt_id", a.TransactionReceiptID}, {"submission_receipt_id", a.SubmissionReceiptID},
-		{"adjudication_id", a.AdjudicationID}, {"escrow_reference", a.EscrowReference}, {"target", a.Target}, {"actor", a.Actor},
+		{"adjudication_id", a.AdjudicationID}, {"escrow_reference", a.EscrowReference},
 	} {
-		p.addUnsafe(validate.NoSecret(id.field, id.value))
+		p.checkForm(id.field, id.value)
 	}
+	p.checkID("target", a.Target, escrow.MaxTarget)
+	p.checkID("actor", a.Actor, 128)
 	p.addUnsafe(checkRequest(a.Request))
 	p.checkPayload(a.Payload)
 	return p
@@ -88,7 +90,7 @@ func checkRequest(request string) error {
 	if request == "" {
 		return nil
 	}
-	return validate.Identifier("request", request, maxRequest)
+	return validate.NewID("request", request, maxRequest)
 }
 
 // problemsInTurn is problems, for a long payload in the tenant's turn.
@@ -229,33 +231,62 @@ func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
 	return binding.ContentDigest(a.Instruction, a.Target, canonical)
 }
 
-// inputProblems holds what is wrong with an input, as *FieldError. Unsafe input has a secret, a format
-// character or a wrong Request. An earlier version may have accepted it, and an accepted submission must
+// inputProblems holds what is wrong with an input, as *FieldError. Unsafe input has a secret, an id that
+// can be taken for another one, or a wrong Request. An earlier version may have accepted it, and an accepted submission must
 // never be answered as refused, so unsafe input is looked up first.
 type inputProblems struct {
 	malformedErrs, unsafeErrs []error
+	formErrs                  []error         // likewise unsafe: ids that can be taken for another one
 	canonical                 json.RawMessage // form of the payload, unless it is malformed
 }
 
 func (p *inputProblems) malformed() error { return errors.Join(p.malformedErrs...) }
-func (p *inputProblems) unsafe() error    { return errors.Join(p.unsafeErrs...) }
+func (p *inputProblems) unsafe() error {
+	return errors.Join(slices.Concat(p.formErrs, p.unsafeErrs)...)
+}
 
-func (p *inputProblems) addMalformed(err error) { p.malformedErrs = append(p.malformedErrs, err) }
-func (p *inputProblems) addUnsafe(err error)    { p.unsafeErrs = append(p.unsafeErrs, err) }
+func (p *inputProblems) addMalformed(err error) { p.malformedErrs = appendError(p.malformedErrs, err) }
+func (p *inputProblems) addUnsafe(err error)    { p.unsafeErrs = appendError(p.unsafeErrs, err) }
 
-// checkText refuses a value that is not plain text of least to most bytes.
-func (p *inputProblems) checkText(field, value string, least, most int) {
-	bound := fmt.Sprintf("at most %d", most)
-	if least > 0 {
-		bound = fmt.Sprintf("%d to %d", least, most)
+// appendError is append for an error that may be nil.
+func appendError(errs []error, err error) []error {
+	if err == nil {
+		return errs
 	}
-	err := &refusal.FieldError{Field: field, Problem: "must be " + bound + " bytes of plain text"}
-	switch {
-	case len(value) < least || len(value) > most || validate.Controls(value):
-		p.addMalformed(err)
-	case !validate.PlainText(value):
-		p.addUnsafe(err)
+	return append(errs, err)
+}
+
+// checkID refuses an id, unless it is empty: as malformed if no version accepted it, as unsafe if it holds a secret or can
+// be taken for another id.
+func (p *inputProblems) checkID(field, id string, limit int) {
+	if id != "" {
+		p.addMalformed(validate.KnownID(field, id, limit))
 	}
+	p.checkForm(field, id)
+}
+
+// checkForm refuses an id as unsafe if it holds a secret or can be taken for another id.
+func (p *inputProblems) checkForm(field, id string) {
+	p.formErrs = appendError(p.formErrs, validate.IDForm(field, id))
+	p.addUnsafe(validate.NoSecret(field, id))
+}
+
+// unsafeIfNew is unsafe, but for ids that a tenant, a case or an escrow has: earlier versions accepted them, and they
+// name nothing new.
+func (p *inputProblems) unsafeIfNew(ctx context.Context, cases *journal.Cases, of journal.SubmittedIDs) (unsafe, err error) {
+	if len(p.formErrs) == 0 {
+		return p.unsafe(), nil
+	}
+	tenant, subject, escrow, err := cases.KnownIDs(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	isKnown := map[string]bool{"tenant": tenant, "transaction_receipt_id": subject, "retry_key": subject, "escrow_reference": escrow}
+	refused := slices.DeleteFunc(p.formErrs, func(err error) bool {
+		var wrong *refusal.FieldError
+		return errors.As(err, &wrong) && isKnown[wrong.Field]
+	})
+	return errors.Join(slices.Concat(refused, p.unsafeErrs)...), nil
 }
 
 // checkPayload refuses an invalid payload. If the payload holds a secret it reports only that,

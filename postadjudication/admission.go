@@ -48,7 +48,10 @@ func (s *submissions) admit(ctx context.Context, a Adjudication) (admission, err
 	if wrong.malformed() != nil {
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
-	refusalIfNew := wrong.unsafe()
+	refusalIfNew, err := wrong.unsafeIfNew(ctx, s.journal.Cases, journal.SubmittedIDs{Tenant: a.Tenant, Kind: journal.KindSettlement, Subject: a.TransactionReceiptID, Escrow: a.EscrowReference})
+	if err != nil {
+		return admission{}, err
+	}
 	if !s.applier.Settlements.Targets.Knows(a.target()) {
 		refusalIfNew = errors.Join(refusalIfNew, unknownTargetError(s.applier.Settlements.Targets))
 	}

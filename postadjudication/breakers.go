@@ -95,11 +95,11 @@ func (t TenantBreakers) toChange(ctx context.Context, target, reason string) (ci
 }
 
 func validateBreakerChange(tenant, target, actor, reason string) error {
-	var errs []error
+	errs := []error{validate.KnownID("tenant", tenant, 128)}
 	for _, f := range []struct {
 		name, value string
 		most        int
-	}{{"tenant", tenant, 128}, {"target", target, 64}, {"actor", actor, 128}, {"reason", reason, 1024}} {
+	}{{"target", target, 64}, {"actor", actor, 128}, {"reason", reason, 1024}} {
 		if f.value == "" || len(f.value) > f.most || !validate.PlainText(f.value) {
 			errs = append(errs, &refusal.FieldError{Field: f.name, Problem: "must be plain text, not empty and not too long"})
 		}

@@ -74,7 +74,7 @@ func (r *IdempotentRequest) ID() string {
 func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [32]byte) (*StoredResponse, *IdempotentRequest, error) {
 	now := s.now().Truncate(time.Microsecond) // as it is stored
 	entry := journal.IdempotentRequest{Tenant: tenant, Key: key, Digest: digest, Token: uuid.New(), Began: now}
-	if err := errors.Join(validate.Text("tenant", tenant, 128), validate.Identifier("Idempotency-Key", key, 512)); err != nil {
+	if err := errors.Join(validate.KnownID("tenant", tenant, 128), validate.NewID("Idempotency-Key", key, 512)); err != nil {
 		if err = s.allowStoredKey(ctx, entry, err); err != nil {
 			return nil, nil, err
 		}

@@ -39,7 +39,7 @@ const rebuildBatch = 500
 // Errors: a *FieldError for bad input (joined, one per field).
 func (d DeadLetters) Rebuild(ctx context.Context, reason string, progress func(Rebuilt)) (Rebuilt, error) {
 	by := d.by
-	if err := errors.Join(validate.Text("tenant", by.tenant, 128), validate.Actor(by.actor, reason)); err != nil {
+	if err := errors.Join(validate.KnownID("tenant", by.tenant, 128), validate.Actor(by.actor, reason)); err != nil {
 		return Rebuilt{}, err
 	}
 	if err := by.s.index.CatchUp(ctx); err != nil {

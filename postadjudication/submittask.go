@@ -75,9 +75,12 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 	if err != nil {
 		return Submitted{}, err
 	}
-	switch unsafe := wrong.unsafe(); {
-	case wrong.malformed() != nil:
-		return Submitted{}, errors.Join(wrong.malformed(), unsafe)
+	if wrong.malformed() != nil {
+		return Submitted{}, errors.Join(wrong.malformed(), wrong.unsafe())
+	}
+	switch unsafe, err := wrong.unsafeIfNew(ctx, s.journal.Cases, journal.SubmittedIDs{Tenant: t.Tenant, Kind: journal.KindPlain, Subject: t.subject()}); {
+	case err != nil:
+		return Submitted{}, err
 	case unsafe != nil:
 		return s.answerUnsafeTask(ctx, t, unsafe)
 	}
@@ -99,13 +102,16 @@ func (t Task) problems() inputProblems {
 	if t.Tenant == AllTenants {
 		p.addMalformed(errTenantRequired)
 	}
-	p.checkText("tenant", t.Tenant, 1, 128)
-	p.checkText("retry_key", t.RetryKey, 0, 256)
+	if t.Tenant == "" {
+		p.addMalformed(validate.KnownID("tenant", t.Tenant, 128))
+	}
+	p.checkID("tenant", t.Tenant, 128)
+	p.checkID("retry_key", t.RetryKey, 256)
 	if strings.HasPrefix(t.RetryKey, casework.HandlerKeyPrefix) {
 		p.addMalformed(&refusal.FieldError{Field: "retry_key", Problem: "must not begin with " + casework.HandlerKeyPrefix + ", which is for the handlers of dead letters"})
 	}
-	p.checkText("actor", t.Actor, 0, 128)
-	p.addUnsafe(errors.Join(validate.NoSecret("tenant", t.Tenant), validate.NoSecret("retry_key", t.RetryKey), validate.NoSecret("actor", t.Actor), checkRequest(t.Request)))
+	p.checkID("actor", t.Actor, 128)
+	p.addUnsafe(checkRequest(t.Request))
 	if len(t.Payload) > MaxPayload || len(t.Payload) > 0 && !json.Valid(t.Payload) {
 		p.addMalformed(&refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
 	} else {

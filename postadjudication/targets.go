@@ -1,6 +1,7 @@
 package postadjudication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 
 // Target is an escrow service that adjudications may name, besides escrow.DefaultTarget.
 type Target struct {
-	Name string // at most 64 bytes of plain text
+	Name string // an id of at most 64 bytes
 	// Executor calls it. If nil, the target is an alias of escrow.DefaultTarget: it has the executor and
 	// the circuit breaker of escrow.DefaultTarget.
 	Executor escrow.Executor
@@ -34,9 +35,10 @@ func (c *Config) checkTargets() error {
 	}
 	executors := []escrow.Executor{c.Executor}
 	for _, t := range c.Targets {
+		wrong := cmp.Or(validate.KnownID("Name", t.Name, escrow.MaxTarget), validate.IDForm("Name", t.Name))
 		switch {
-		case t.Name == "" || len(t.Name) > 64 || !validate.PlainText(t.Name):
-			return fmt.Errorf("postadjudication: Config.Targets names %q: want at most 64 bytes of plain text", t.Name)
+		case wrong != nil:
+			return fmt.Errorf("postadjudication: Config.Targets names %q: %w", t.Name, wrong)
 		case escrow.IsRemote(t.Name):
 			return fmt.Errorf("postadjudication: Config.Targets names %q: %s begins the targets of remote workers: name their queue in Config.PaymentQueues", t.Name, escrow.RemotePrefix)
 		case names[t.Name]:

@@ -181,7 +181,7 @@ func (q *Request) validate() error {
 			errs = append(errs, &refusal.FieldError{Field: field, Problem: problem})
 		}
 	}
-	errs = append(errs, validate.Text("tenant", q.tenant, 128), validate.Identifier("actor", q.actor, 128), validate.Text("reason", q.Reason, 1024), q.Filter.Validate())
+	errs = append(errs, validate.KnownID("tenant", q.tenant, 128), validate.Identifier("actor", q.actor, 128), validate.Text("reason", q.Reason, 1024), q.Filter.Validate())
 	refuse(!slices.Contains(Actions, q.Action), "action", "must be one of "+strings.Join(validate.Words(Actions...), ", "))
 	refuse(q.Filter.Status != background.NoLetter && q.Filter.Status != background.LetterOpen, "letter", "must be open: nothing is done with other letters")
 	f := q.Filter

@@ -87,7 +87,7 @@ func (q *ReturnsRequest) validate(tenant, actor string) error {
 	seen := map[string]ReturnedPayment{}
 	for i, r := range q.Returns {
 		at := fmt.Sprintf("returns[%d].", i)
-		errs = append(errs, validate.Text(at+"transaction_receipt_id", r.Transaction, settlement.MaxIDBytes), validate.Identifier(at+"reference", r.Reference, 255), r.Amount.Validate(at+"amount"))
+		errs = append(errs, validate.KnownID(at+"transaction_receipt_id", r.Transaction, settlement.MaxIDBytes), validate.NewID(at+"reference", r.Reference, 255), r.Amount.Validate(at+"amount"))
 		if before, twice := seen[r.Reference]; twice && before != r {
 			errs = append(errs, &refusal.FieldError{Field: at + "reference", Problem: "is that of another one: a reference identifies a return"})
 		}

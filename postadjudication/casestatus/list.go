@@ -31,8 +31,8 @@ func (f Filter) Validate() error {
 			errs = append(errs, &refusal.FieldError{Field: "state", Problem: "must be one of " + strings.Join(validate.Words(settlement.Statuses[1:]...), ", ")})
 		}
 	}
-	if len(f.Transaction) > 128 || !validate.PlainText(f.Transaction) {
-		errs = append(errs, &refusal.FieldError{Field: "transaction_receipt_id", Problem: "must be up to 128 bytes of plain text"})
+	if f.Transaction != "" {
+		errs = append(errs, validate.KnownID("transaction_receipt_id", f.Transaction, settlement.MaxIDBytes))
 	}
 	return errors.Join(errs...)
 }

@@ -215,8 +215,8 @@ func (f Filter) Validate() error {
 		{"signature", f.Signature}, {"transaction_receipt_id", f.Transaction}, {"submission_receipt_id", f.Submission},
 		{"escrow_reference", f.Escrow}, {"replayed_by", f.ReplayedBy},
 	} {
-		if len(text.value) > MaxFilterText || !validate.PlainText(text.value) {
-			refuse(text.field, fmt.Sprintf("must be at most %d bytes of plain text", MaxFilterText))
+		if text.value != "" { // stored ids and texts may have characters that new ones can't have
+			errs = append(errs, validate.KnownID(text.field, text.value, MaxFilterText))
 		}
 	}
 	for _, choice := range []struct {

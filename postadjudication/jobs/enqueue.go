@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -45,6 +46,9 @@ func enqueue(ctx context.Context, j Jobs, job Job) (Status, error) {
 	if err := j.problems(ctx, job); err != nil {
 		return Status{}, err
 	}
+	if err := checkForm(ctx, j, &job); err != nil {
+		return Status{}, err
+	}
 	if err := j.s.applier.Engine.MeasureClock(ctx); err != nil {
 		return Status{}, err
 	}
@@ -74,6 +78,25 @@ func enqueue(ctx context.Context, j Jobs, job Job) (Status, error) {
 		return Status{}, duplicate(snap, err, false)
 	}
 	return statusOf(snap.Run), nil
+}
+
+// checkForm refuses ids that can be taken for another one, but those of a tenant or a job that exists: earlier versions
+// accepted them.
+func checkForm(ctx context.Context, j Jobs, job *Job) error {
+	tenant, id := validate.IDForm("tenant", j.tenant), validate.IDForm("id", job.ID)
+	if tenant == nil && id == nil {
+		return nil
+	}
+	knownTenant, knownJob, _, err := j.s.journal.Cases.KnownIDs(ctx, journal.SubmittedIDs{Tenant: j.tenant, Kind: journal.KindPlain, Subject: subject(job.ID)})
+	switch {
+	case err != nil:
+		return err
+	case knownTenant && knownJob:
+		return nil
+	case knownTenant:
+		return id
+	}
+	return errors.Join(tenant, id)
 }
 
 // idOf returns the id of the job that a request makes: the same each time that the request is carried out.

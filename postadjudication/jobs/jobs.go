@@ -109,8 +109,8 @@ type Job struct {
 // problems returns what is wrong with a job; a join of *refusal.FieldError, or that the context has ended.
 func (j Jobs) problems(ctx context.Context, job Job) error {
 	all := []error{
-		validate.Identifier("tenant", j.tenant, 128), validate.Identifier("type", job.Type, 255), validate.Identifier("queue", job.Queue, 128),
-		validate.NoSecret("type", job.Type), validate.NoSecret("queue", job.Queue), validate.NoSecret("id", job.ID), validate.NoSecret("actor", j.actor),
+		validate.KnownID("tenant", j.tenant, 128), validate.NoSecret("tenant", j.tenant), validate.NewID("type", job.Type, 255), validate.NewID("queue", job.Queue, 128),
+		validate.NoSecret("id", job.ID), validate.NoSecret("actor", j.actor),
 		validate.Policy(job.Policy, true), j.s.applier.Settlements.Targets.CheckPlainQueue(job.Queue),
 	}
 	wrong := func(is bool, field, problem string, args ...any) {

@@ -31,7 +31,7 @@ type Trial struct {
 // replays by a rule of the same name count.
 func (o Rules) Try(ctx context.Context, rule Rule) (Trial, error) {
 	out := Trial{Money: map[string]int64{}, Refused: map[refusal.Gate]int64{}}
-	if err := validate.Text("tenant", o.tenant, 128); err != nil {
+	if err := validate.KnownID("tenant", o.tenant, 128); err != nil {
 		return out, err
 	}
 	if err := rule.Validate(); err != nil {

@@ -228,6 +228,25 @@ func (c *Cases) HasTasks(ctx context.Context, tenant, family string) (has bool, 
 	return has, nil
 }
 
+const knownIDsSQL = `SELECT EXISTS (SELECT FROM recourse.cases WHERE tenant = $1),
+  EXISTS (SELECT FROM recourse.cases WHERE tenant = $1 AND kind = $2 AND subject = $3), EXISTS (SELECT FROM recourse.escrows WHERE tenant = $1 AND reference = $4)`
+
+// SubmittedIDs are the ids of a submission that an earlier one may have had.
+type SubmittedIDs struct {
+	Tenant  string
+	Kind    Kind
+	Subject string
+	Escrow  string
+}
+
+// KnownIDs says whether a tenant has any case, that of a subject, and an escrow.
+func (c *Cases) KnownIDs(ctx context.Context, of SubmittedIDs) (tenant, subject, escrow bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	err = pg.Wrap(c.readDB.QueryRowContext(ctx, knownIDsSQL, of.Tenant, of.Kind, of.Subject, of.Escrow).Scan(&tenant, &subject, &escrow))
+	return tenant, subject, escrow, err
+}
+
 const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
 
 // RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.

@@ -5,7 +5,7 @@ import "errors"
 // Change refuses a change without a tenant, an actor or a reason: one *FieldError for
 // each, joined.
 func Change(tenant, actor, reason string) error {
-	return errors.Join(Identifier("tenant", tenant, 128), Actor(actor, reason))
+	return errors.Join(KnownID("tenant", tenant, 128), NoSecret("tenant", tenant), Actor(actor, reason))
 }
 
 // Actor refuses a change without an actor or a reason. It is for changes that first find their
