@@ -273,7 +273,7 @@ var transitions = map[string]killCase{
 		before: func(s *fixture) { h := s.worker(""); setPeople(s, h, 1); s.terminate(h) },
 		drive:  func(s *fixture, h *workerProcess) { setPeople(s, h, 2) },
 	},
-	failpoint.Rule:            {before: letter, drive: rule(1), invariantSQL: ruledOnce},
+	failpoint.Rule:            {before: letter, drive: rule(1), settledSQL: replayedOnce, invariantSQL: ruledOnce},
 	failpoint.RuleAction:      {before: letter, drive: rule(1), resumes: true, settledSQL: replayedOnce, invariantSQL: replayedOnce},
 	string(receipts.Replayed): {before: letter, drive: rule(1), resumes: true, settledSQL: replayedOnce, invariantSQL: replayedOnce},
 	string(receipts.RuleChanged): { // the register is there already

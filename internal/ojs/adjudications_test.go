@@ -221,7 +221,12 @@ func TestTheWorkerOfTheGuidePays(t *testing.T) {
 			t.Fatalf("%d %v", status, out)
 		}
 	}
-	kill := work(time.Second)
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.logRuns()
+		}
+	})
+	kill := work(5 * time.Second) // a lease of a second may be over before a busy machine has made the call
 	wait(t, "the first order is at the payment service", func() bool { return len(bank.AllCalls()) > 0 })
 	kill()
 	work(time.Minute) // on a busy machine a short lease could end at every attempt, and the order be dead-lettered
@@ -243,6 +248,27 @@ func TestTheWorkerOfTheGuidePays(t *testing.T) {
 	report, err := audit.Run(context.Background(), f.service.AuditReader(), f.service.AuditQuery())
 	if err != nil || !report.OK() {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// logRuns writes to the log of the test what each run waits for.
+func (f *fixture) logRuns() {
+	rows, err := f.db.Query(`SELECT concat_ws(' ', r.id, r.state, r.letter, r.class, r.attempt_count, 'due', r.due_at, r.error_type, r.error_text, l.worker, l.at, l.ended, 'now', now())
+		FROM recourse.runs r LEFT JOIN recourse.leases l ON l.run_id = r.id`)
+	if err != nil {
+		f.Error(err)
+		return
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var run string
+		if err := rows.Scan(&run); err != nil {
+			f.Error(err)
+		}
+		f.Log(run)
+	}
+	if err := rows.Err(); err != nil {
+		f.Error(err)
 	}
 }
 

@@ -2,39 +2,48 @@ package testkit
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/lib/pq"
 )
 
 // Tamper changes rows without the product's checks, as the owner of the tables can: the
-// triggers of the schema are off for the statements, and restored afterwards.
+// triggers of the schema are off for the statements, and restored afterwards. Where the server ends
+// the transaction since it and one of the product wait for each other, Tamper repeats it.
 func Tamper(t testing.TB, db *sql.DB, statements ...string) {
+	t.Helper()
+	for {
+		statement, err := tamper(t, db, statements)
+		if deadlock := new(pq.Error); errors.As(err, &deadlock) && deadlock.Code == "40P01" {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("testkit: %s: %v", statement, err)
+		}
+		return
+	}
+}
+
+// tamper runs the statements in one transaction, and returns the one that failed.
+func tamper(t testing.TB, db *sql.DB, statements []string) (statement string, err error) {
 	t.Helper()
 	tx, err := db.Begin()
 	if err != nil {
-		t.Fatal(err)
+		return "BEGIN", err
 	}
-	do := func(statement string) {
+	off, on := triggerSwitches(t, tx)
+	for _, statement = range slices.Concat(off, statements, on) {
 		if _, err := tx.Exec(statement); err != nil {
 			if rollbackErr := tx.Rollback(); rollbackErr != nil {
 				t.Errorf("testkit: %v", rollbackErr)
 			}
-			t.Fatalf("testkit: %s: %v", statement, err)
+			return statement, err
 		}
 	}
-	off, on := triggerSwitches(t, tx)
-	for _, s := range off {
-		do(s)
-	}
-	for _, s := range statements {
-		do(s)
-	}
-	for _, s := range on {
-		do(s)
-	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	return "COMMIT", tx.Commit()
 }
 
 // triggerSwitches returns the statements that turn the triggers of the schema off, and back to
