@@ -60,7 +60,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Letters != 6 || a.Open != 5 || a.AtRisk["EUR"] != 4000 || a.AtRisk["USD"] != 70 || len(a.AtRisk) != 2 || a.Groups != 3 || a.Attempts != 10.0/6 {
+	if a.Letters != 6 || a.Open != 5 || a.AtRisk["EUR"] != settlement.SumOf(4000) || a.AtRisk["USD"] != settlement.SumOf(70) || len(a.AtRisk) != 2 || a.Groups != 3 || a.Attempts != 10.0/6 {
 		t.Errorf("%+v", a)
 	}
 	for name, got := range map[string]struct {
@@ -73,12 +73,12 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 		"refused": {share(a.ByErrorType, "http.refused"), 4, 3000}, "dollars": {share(a.ByCurrency, "USD"), 1, 0}, "type": {share(a.ByType, postadjudication.Family), 6, 4000},
 		"replayed": {share(a.ByReplayer, "user:ada"), 1, 0}, "review": {share(a.ByReview, "true"), 1, 1000}, "held": {share(a.ByHeld, "false"), 6, 4000},
 	} {
-		if got.share.Letters != got.letters || got.share.AtRisk["EUR"] != got.euros {
+		if got.share.Letters != got.letters || got.share.AtRisk["EUR"] != settlement.SumOf(got.euros) {
 			t.Errorf("%s: %+v, want %d letters and %d", name, got.share, got.letters, got.euros)
 		}
 	}
 	g := a.Largest[0]
-	if g.Signature != "http.refused: account # is closed" || g.Letters != 4 || g.Open != 4 || g.AtRisk["EUR"] != 3000 || g.AtRisk["USD"] != 70 || g.Sample != letters[3].Run || !g.FirstSeen.Before(g.LastSeen) {
+	if g.Signature != "http.refused: account # is closed" || g.Letters != 4 || g.Open != 4 || g.AtRisk["EUR"] != settlement.SumOf(3000) || g.AtRisk["USD"] != settlement.SumOf(70) || g.Sample != letters[3].Run || !g.FirstSeen.Before(g.LastSeen) {
 		t.Errorf("%+v", g)
 	}
 	if n := len(r.Letters(deadletter.Filter{Signature: g.Signature})); n != 4 {
@@ -91,7 +91,7 @@ func TestAnAnalysisTellsWhatLettersHaveInCommon(t *testing.T) {
 		t.Errorf("oldest %+v, %d expire", a.Oldest, a.Expiring)
 	}
 	some, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{Filter: deadletter.Filter{Class: escrow.Unknown}})
-	if err != nil || some.Letters != 1 || some.AtRisk["EUR"] != 1000 || len(some.Largest) != 1 || some.Oldest.Run != letters[5].Run || len(some.Times) != 30 {
+	if err != nil || some.Letters != 1 || some.AtRisk["EUR"] != settlement.SumOf(1000) || len(some.Largest) != 1 || some.Oldest.Run != letters[5].Run || len(some.Times) != 30 {
 		t.Errorf("letters of unknown outcome: %+v, %v", some, err)
 	}
 	if other, err := r.As("other", "").DeadLetters.Analyze(ctx, report.Query{}); err != nil || other.Letters != 0 || other.Oldest != nil || len(other.Largest) != 0 {
@@ -115,7 +115,7 @@ func TestStatisticsCountLettersByStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := r.As("acme", "").DeadLetters.Stats(ctx, deadletter.Filter{})
-	if err != nil || s.Letters != 6 || s.Open != 5 || s.ByStatus["open"] != 5 || s.ByStatus["forked"] != 1 || s.AtRisk["EUR"] != 4000 || s.Held != 1 || s.Reprocess != 1 || s.Review != 1 ||
+	if err != nil || s.Letters != 6 || s.Open != 5 || s.ByStatus["open"] != 5 || s.ByStatus["forked"] != 1 || s.AtRisk["EUR"] != settlement.SumOf(4000) || s.Held != 1 || s.Reprocess != 1 || s.Review != 1 ||
 		s.DiedLastHour != 6 || s.DiedLastDay != 6 || s.Ages[0].Letters != 5 || share(s.ByClass, "unknown").Letters != 1 || share(s.ByError, "http.refused").Letters != 4 {
 		t.Errorf("%+v, %v", s, err)
 	}

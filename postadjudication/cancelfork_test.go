@@ -70,14 +70,14 @@ func TestACancelOfAForkFreesNothing(t *testing.T) {
 		t.Errorf("the same again: %+v", s)
 	}
 	plan := rig.MustPlanFree(r, rig.FreeRequest("txr_1"))
-	if plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 {
+	if plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != settlement.SumOf(1000) {
 		t.Errorf("%+v", plan)
 	}
 	var second *bulk.SecondPersonError
 	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 		t.Errorf("alone: %v", err)
 	}
-	if b := r.RunPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
+	if b := r.RunPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != settlement.SumOf(1000) {
 		t.Errorf("%+v", b.Progress)
 	}
 	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.ReviewNeeded || c.Reserved != 0 || c.Committed != 0 {

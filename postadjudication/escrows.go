@@ -74,7 +74,7 @@ func (k *escrowMaintainer) logBreaches(ctx context.Context) error {
 	if now.Contradictions > 0 && (before == nil || before.Contradictions < now.Contradictions) {
 		k.log.Error("answers or findings contradict payments on record; the receipts are named contradicted", zap.Int64("contradictions", now.Contradictions))
 	}
-	if now.Overdrawn == 0 || before != nil && before.Overdrawn == now.Overdrawn && before.Escrows == now.Escrows {
+	if now.Overdrawn.Sign() == 0 || before != nil && before.Overdrawn == now.Overdrawn && before.Escrows == now.Escrows {
 		return nil
 	}
 	escrows, err := k.journal.Escrows.Breached(ctx, maxLoggedBreaches)

@@ -359,7 +359,7 @@ func ExampleHealth() {
 	fmt.Println(uncalled, err)
 	fmt.Println(health.MayRun(), health.Failover(), health.Breaches())
 	// Output:
-	// 1 map[EUR:1000] <nil>
+	// 1 10.00 EUR <nil>
 	// [] <nil>
 	// [] <nil>
 	// <nil> <nil> {0 0 0 0}

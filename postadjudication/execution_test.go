@@ -249,7 +249,7 @@ func TestOverpaymentIsRecordedAsABreach(t *testing.T) {
 	}
 	r.WaitBreached(500)
 	r.Wait("the alarm is raised", func() bool {
-		return r.Health().Breaches() == postadjudication.Breaches{Excesses: 1, Escrows: 1, Overdrawn: 500} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
+		return r.Health().Breaches() == postadjudication.Breaches{Excesses: 1, Escrows: 1, Overdrawn: settlement.SumOf(500)} && logs.FilterMessage("an escrow has committed more than it holds").Len() == 1
 	})
 	if l, err := r.Health().Levels(context.Background()); err != nil || l.Breaches != r.Health().Breaches() || !l.OldestUnfolded.IsZero() {
 		t.Errorf("levels: %+v, %v, %v", l.Breaches, l.OldestUnfolded, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // insertLetters inserts open settlement letters as their deaths would have, with the last
@@ -233,7 +234,7 @@ func TestOneUnreadableLetterStopsNoOther(t *testing.T) {
 	if done, err := r.As("acme", "").DeadLetters.Export(ctx, deadletter.Filter{}, `held == false`, deadletter.JSONL, io.Discard); err != nil || done.Letters != 5 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if a, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != 15 {
+	if a, err := r.As("acme", "").DeadLetters.Analyze(ctx, report.Query{}); err != nil || a.Open != 5 || a.AtRisk["EUR"] != settlement.SumOf(15) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	r.MustPurge(deadletter.Filter{Family: postadjudication.Family}, 4)

@@ -315,7 +315,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
 		}
 		plan := rig.MustPlanFree(o.Rig, rig.FreeRequest("txr_1"))
-		if plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 600 {
+		if plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != settlement.SumOf(600) {
 			t.Errorf("%+v", plan)
 		}
 		var second *bulk.SecondPersonError

@@ -34,7 +34,7 @@
 // back. Payments and returns are recorded at every status, since refusing to record them would not undo them.
 //
 // Amounts are int64 minor units of one currency per escrow, at most 2^53-1, so that
-// they survive JSON. Reserved, released and refunded of a case, less what came back, change together by
+// they survive JSON; sums over cases are a [Sum], which has more room. Reserved, released and refunded of a case, less what came back, change together by
 // exactly what [Effect] reports for its escrow: a sum kept per escrow from effects
 // alone equals the sum over its cases.
 //

@@ -36,22 +36,23 @@ func (m Money) problems(field string) []error {
 
 // String writes the amount for people, in major units: "1,234.50 EUR". An amount
 // in an unknown currency is written in minor units and says so.
-func (m Money) String() string {
-	digits, ok := exponent(m.Currency)
+func (m Money) String() string { return inMajorUnits(strconv.FormatInt(m.Minor, 10), m.Currency) }
+
+// inMajorUnits writes minor units, which are decimal digits with or without a minus sign, in major units.
+func inMajorUnits(minor, currency string) string {
+	digits, ok := exponent(currency)
 	if !ok {
-		return fmt.Sprintf("%d minor units of %q", m.Minor, m.Currency)
+		return fmt.Sprintf("%s minor units of %q", minor, currency)
 	}
-	sign, size := "", uint64(m.Minor)
-	if m.Minor < 0 {
-		sign, size = "-", -size
+	var out strings.Builder
+	text, negative := strings.CutPrefix(minor, "-")
+	if negative {
+		out.WriteByte('-')
 	}
-	text := strconv.FormatUint(size, 10)
 	if short := digits + 1 - len(text); short > 0 {
 		text = strings.Repeat("0", short) + text
 	}
 	whole, part := text[:len(text)-digits], text[len(text)-digits:]
-	var out strings.Builder
-	out.WriteString(sign)
 	for i, digit := range whole {
 		if i > 0 && (len(whole)-i)%3 == 0 {
 			out.WriteByte(',')
@@ -61,7 +62,7 @@ func (m Money) String() string {
 	if digits > 0 {
 		out.WriteString("." + part)
 	}
-	return out.String() + " " + m.Currency
+	return out.String() + " " + currency
 }
 
 // exponent gives the number of decimals of a currency's minor unit. It knows the

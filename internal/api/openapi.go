@@ -25,7 +25,7 @@ func (a *API) describe() error {
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: "Recourse", Version: "1", Description: about},
 			Components: &huma.Components{
-				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+				Schemas:         newSchemas(),
 				SecuritySchemes: map[string]*huma.SecurityScheme{"key": {Type: "http", Scheme: "bearer", Description: "rck_<prefix>_<secret>"}},
 			},
 			Security: []map[string][]string{{"key": {}}},

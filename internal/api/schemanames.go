@@ -4,6 +4,8 @@ import (
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // schemaNames are the names of schemas that clients know, by the Go types whose own names say less
@@ -33,6 +35,24 @@ var schemaNames = map[string]string{
 	"report.Group":          "LetterGroup",
 	"report.Stats":          "LetterStats",
 	"retention.Effective":   "EffectiveRetention",
+}
+
+// newSchemas returns an empty registry of schemas.
+func newSchemas() huma.Registry {
+	r := huma.NewMapRegistry("#/components/schemas/", schemaName)
+	r.RegisterTypeAlias(reflect.TypeFor[settlement.Sum](), reflect.TypeFor[sumSchema]())
+	return r
+}
+
+// sumSchema describes settlement.Sum, which settlement itself can't.
+type sumSchema struct{}
+
+// Schema implements huma.SchemaProvider.
+func (sumSchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Description: "Sum of minor units: a number, or beyond 9007199254740991 a text of its decimal digits, since many readers of JSON keep no larger number exact",
+		OneOf:       []*huma.Schema{{Type: huma.TypeInteger, Format: "int64"}, {Type: huma.TypeString, Pattern: "^-?[0-9]+$"}},
+	}
 }
 
 // schemaName names a schema after its type.

@@ -162,8 +162,8 @@ func (j *storeCollector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(j.overpayments, prometheus.CounterValue, float64(l.Excesses))
 	to <- prometheus.MustNewConstMetric(j.contradictions, prometheus.CounterValue, float64(l.Contradictions))
 	to <- prometheus.MustNewConstMetric(j.brokeGlass, prometheus.CounterValue, float64(l.BrokeGlass))
-	for currency, minor := range l.AtRisk {
-		gauge(j.atRisk, float64(minor), currency)
+	for currency, sum := range l.AtRisk {
+		gauge(j.atRisk, sum.Float(), currency)
 	}
 	for family, n := range l.Expiring {
 		gauge(j.expiring, float64(n), family)

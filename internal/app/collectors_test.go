@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func TestScrapingMeasuresAtMostEveryFiveSecondsAndATwentiethOfTheTime(t *testing.T) {
@@ -16,13 +17,13 @@ func TestScrapingMeasuresAtMostEveryFiveSecondsAndATwentiethOfTheTime(t *testing
 	l := &levelCache{now: func() time.Time { return now }, measure: func(context.Context) (storeLevels, error) {
 		measured++
 		now = now.Add(takes)
-		return storeLevels{Levels: postadjudication.Levels{AtRisk: map[string]int64{"EUR": int64(measured)}}}, fails
+		return storeLevels{Levels: postadjudication.Levels{AtRisk: settlement.Sums{"EUR": settlement.SumOf(int64(measured))}}}, fails
 	}}
 	ask := func(after time.Duration, want int) {
 		t.Helper()
 		now = now.Add(after)
 		got, err := l.get(t.Context())
-		if !errors.Is(err, fails) || measured != want || got.AtRisk["EUR"] != int64(want) {
+		if !errors.Is(err, fails) || measured != want || got.AtRisk["EUR"] != settlement.SumOf(int64(want)) {
 			t.Errorf("after %s: measured %d times, not %d; %v, %v", after, measured, want, got, err)
 		}
 	}

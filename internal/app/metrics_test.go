@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // fixedMeasures returns the values that the test sets.
@@ -87,8 +88,8 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	t.Parallel()
 	of := fixedMeasures{levels: postadjudication.Levels{
 		Runs:   map[background.State]int64{background.Pending: 4},
-		AtRisk: map[string]int64{"EUR": 1250}, Held: 3, Unserved: 4, Uncalled: 17, Expiring: map[string]int64{"settlement": 6},
-		Breaches: postadjudication.Breaches{Excesses: 13, Escrows: 12, Overdrawn: 1},
+		AtRisk: settlement.Sums{"EUR": settlement.SumOf(1250)}, Held: 3, Unserved: 4, Uncalled: 17, Expiring: map[string]int64{"settlement": 6},
+		Breaches: postadjudication.Breaches{Excesses: 13, Escrows: 12, Overdrawn: settlement.SumOf(1)},
 	}}
 	of.stats.Retention.Pruned, of.stats.Retention.Unarchived, of.stats.Retention.Failed = 8, 5, 2
 	of.levels.Unknown.ForLookup, of.levels.Unknown.ForPerson = 12, 13

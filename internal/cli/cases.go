@@ -114,8 +114,7 @@ func showCases(s *screen.Screen, page casestatus.Page) error {
 	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "State"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for", Wraps: true}, {Name: "May", Wraps: true}}, rows)
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {
 		m := page.Money[currency]
-		money := func(minor int64) string { return settlement.Money{Minor: minor, Currency: currency}.String() }
-		s.Text("%s: %s reserved, %s released, %s refunded%s.", shell.Plural(int(m.Cases), "case"), money(m.Reserved), money(m.Released), money(m.Refunded), view.Returned(m.Returned, currency))
+		s.Text("%s: %s reserved, %s released, %s refunded%s.", shell.Plural(int(m.Cases), "case"), m.Reserved.In(currency), m.Released.In(currency), m.Refunded.In(currency), view.Returned(m.Returned, currency))
 	}
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)

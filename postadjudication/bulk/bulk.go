@@ -23,6 +23,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Planner makes plans, and runs them.
@@ -136,7 +137,7 @@ type Plan struct {
 	// versions and amounts: Run takes it as confirmation.
 	Items   int64                  `json:"items"`
 	Ready   int64                  `json:"ready"`
-	Money   map[string]int64       `json:"money"` // currency -> reserved minor units
+	Money   settlement.Sums        `json:"money"` // reserved
 	Refused map[refusal.Gate]int64 `json:"refused,omitempty"`
 	Hash    string                 `json:"hash"`
 
@@ -211,7 +212,7 @@ type Progress struct {
 	PlanStale int64                  `json:"plan_stale"`
 	Failed    int64                  `json:"failed"`
 	ByGate    map[refusal.Gate]int64 `json:"refused_by,omitempty"`
-	Money     map[string]int64       `json:"money"` // amounts of the done items
+	Money     settlement.Sums        `json:"money"` // amounts of the done items
 }
 
 // Item is one letter of a plan.
@@ -233,9 +234,9 @@ type Item struct {
 func planOf(b plans.Plan, spec Spec, counts []plans.Count) Plan {
 	out := Plan{
 		ID: b.ID, Tenant: b.Tenant, State: b.State, Action: Action(b.Action), Spec: spec, Actor: b.Actor, Reason: b.Reason, Parallel: b.Parallel, Throttle: b.Throttle,
-		Items: b.Items, Money: map[string]int64{}, Refused: map[refusal.Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
+		Items: b.Items, Money: settlement.Sums{}, Refused: map[refusal.Gate]int64{}, Hash: hex.EncodeToString(b.Hash[:]),
 		SelfDeclared: b.SelfDeclared, Incident: b.Incident, IncidentReason: b.IncidentReason, People: max(1, b.People), PlannedAt: b.PlannedAt, StartedBy: b.StartedBy, StartedAt: casework.TimeOrNil(b.StartedAt), ChangedBy: b.ChangedBy, ChangedReason: b.ChangeReason, ChangedAt: casework.TimeOrNil(b.ChangedAt), EndedAt: casework.TimeOrNil(b.EndedAt),
-		Progress: Progress{Pending: b.Items, ByGate: map[refusal.Gate]int64{}, Money: map[string]int64{}},
+		Progress: Progress{Pending: b.Items, ByGate: map[refusal.Gate]int64{}, Money: settlement.Sums{}},
 	}
 	for _, c := range counts {
 		switch {
@@ -249,9 +250,7 @@ func planOf(b plans.Plan, spec Spec, counts []plans.Count) Plan {
 			out.Refused[refusal.Gate(c.Label)] += c.Items
 		default:
 			out.Ready += c.Items
-			if c.Currency != "" {
-				out.Money[c.Currency] += c.Amount
-			}
+			out.Money.Add(c.Currency, c.Amount)
 		}
 	}
 	return out
@@ -263,9 +262,7 @@ func (p *Progress) add(c plans.Count) {
 	switch outcome {
 	case OutcomeDone:
 		p.Done += c.Items
-		if c.Currency != "" {
-			p.Money[c.Currency] += c.Amount
-		}
+		p.Money.Add(c.Currency, c.Amount)
 	case OutcomeRefused:
 		p.Refused += c.Items
 		p.ByGate[gate] += c.Items

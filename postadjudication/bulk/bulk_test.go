@@ -44,7 +44,7 @@ func TestABulkForkIsPlannedAndThenDoneOnce(t *testing.T) {
 	q := rig.AllLetters(bulk.Fork)
 	q.Policy = &retrypolicy.Policy{MaxRetryAttempts: 5}
 	plan := r.MustPlan(q)
-	if plan.State != bulk.Planned || plan.Items != n || plan.Ready != n || !maps.Equal(plan.Money, map[string]int64{"EUR": n * 1000}) || len(plan.Refused) != 0 || plan.Progress.Pending != n {
+	if plan.State != bulk.Planned || plan.Items != n || plan.Ready != n || !maps.Equal(plan.Money, settlement.Sums{"EUR": settlement.SumOf(n * 1000)}) || len(plan.Refused) != 0 || plan.Progress.Pending != n {
 		t.Errorf("%+v", plan)
 	}
 	if forked := r.CountLetters(background.LetterForked); forked != 0 {
@@ -124,7 +124,7 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	letters := r.DeadLetters(0, 6, rig.Refuses)
 	r.DeadLetters(6, 8, rig.GivesNoAnswer)
 	plan := r.MustPlan(rig.AllLetters(bulk.Fork))
-	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[refusal.GateReconcileFirst] != 2 || plan.Money["EUR"] != 6000 {
+	if plan.Items != 8 || plan.Ready != 6 || plan.Refused[refusal.GateReconcileFirst] != 2 || plan.Money["EUR"] != settlement.SumOf(6000) {
 		t.Errorf("%+v", plan)
 	}
 	r.WaitState(r.MustFork(letters[0]).Run, background.Succeeded) // before all calls are refused again
@@ -133,7 +133,7 @@ func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	}
 	r.DeadLetters(8, 9, rig.Refuses) // died after the plan
 	b := r.RunPlan(plan)
-	if p := b.Progress; p.Done != 4 || p.PlanStale != 2 || p.Refused != 2 || p.ByGate[refusal.GateReconcileFirst] != 2 || p.Money["EUR"] != 4000 {
+	if p := b.Progress; p.Done != 4 || p.PlanStale != 2 || p.Refused != 2 || p.ByGate[refusal.GateReconcileFirst] != 2 || p.Money["EUR"] != settlement.SumOf(4000) {
 		t.Errorf("%+v", p)
 	}
 	stale := r.BulkItems(plan.ID, "plan_stale")

@@ -42,7 +42,7 @@ func ExamplePlans_Run() {
 	}
 	fmt.Println(err)
 	// Output:
-	// planned 3 3 map[EUR:3000] <nil>
+	// planned 3 3 30.00 EUR <nil>
 	// alone: true
 	// user:bob <nil>
 	// done 3
@@ -139,7 +139,7 @@ func ExamplePlans_PlanFree() {
 	purge, err = bob.RunHere(ctx, purge.ID, purge.Hash)
 	fmt.Println(purge.State, purge.Progress.Done, err)
 	// Output:
-	// free 1 map[EUR:1000] <nil>
+	// free 1 10.00 EUR <nil>
 	// review-needed 0 reconciled <nil>
 	// done 1 <nil>
 }
@@ -166,7 +166,7 @@ func ExamplePlans_PlanReturns() {
 	again, err := ada.PlanReturns(ctx, file)
 	fmt.Println(again.Plan == nil, again.Known, err)
 	// Output:
-	// return 1 map[EUR:400] <nil>
+	// return 1 4.00 EUR <nil>
 	// dispute-ready 1000 400 600 <nil>
 	// true [R-2026-11-20-7] <nil>
 }

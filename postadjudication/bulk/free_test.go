@@ -30,14 +30,14 @@ func TestReservedMoneyIsFreedByAPlan(t *testing.T) {
 	r.MustPurge(deadletter.Filter{Transaction: "txr_2"}, 1)
 	for n, letter := range letters {
 		plan := rig.MustPlanFree(r, rig.FreeRequest([]string{"txr_1", "txr_2"}[n]))
-		if plan.Action != bulk.Free || plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != 1000 || plan.Spec.Reference != "mail 3" {
+		if plan.Action != bulk.Free || plan.Items != 1 || plan.Ready != 1 || plan.People != 2 || plan.Money["EUR"] != settlement.SumOf(1000) || plan.Spec.Reference != "mail 3" {
 			t.Errorf("%+v", plan)
 		}
 		var second *bulk.SecondPersonError
 		if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
 			t.Errorf("alone: %v", err)
 		}
-		if b := r.RunPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != 1000 {
+		if b := r.RunPlan(plan); b.Progress.Done != 1 || b.Progress.Money["EUR"] != settlement.SumOf(1000) {
 			t.Errorf("%+v", b.Progress)
 		}
 		payloads := r.Payloads(letter, receipts.ReservationFreed)
@@ -226,7 +226,7 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	r.WaitNoneLive()
 	r.MustPurge(deadletter.Filter{Transaction: "txr_3"}, 1)
 	all, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{}, "", 100)
-	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (casestatus.Money{Cases: 4, Reserved: 3000, Released: 1000}) {
+	if err != nil || all.Total != 4 || len(all.Cases) != 4 || all.More || all.Money["EUR"] != (casestatus.Money{Cases: 4, Reserved: settlement.SumOf(3000), Released: settlement.SumOf(1000)}) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for i, want := range []casestatus.Row{
@@ -254,7 +254,7 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 		t.Errorf("a held letter: %+v, %v", held, err)
 	}
 	reserved, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)
-	if err != nil || reserved.Total != 3 || len(reserved.Cases) != 2 || !reserved.More || reserved.Money["EUR"].Reserved != 3000 {
+	if err != nil || reserved.Total != 3 || len(reserved.Cases) != 2 || !reserved.More || reserved.Money["EUR"].Reserved != settlement.SumOf(3000) {
 		t.Fatalf("%+v, %v", reserved, err)
 	}
 	rest, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Reserved: true}, reserved.Next, 2)

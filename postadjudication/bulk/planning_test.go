@@ -23,6 +23,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // A plan with a condition holds the letters that a search with it finds, in order of death, and
@@ -75,7 +76,7 @@ func TestAPlanWithAConditionHasTheLettersThatMeetIt(t *testing.T) {
 				t.Errorf("%s: item %+v is not letter %s", c.where, items[n], l.Run)
 			}
 		}
-		if plan.Spec.Where != c.where || plan.Items != c.items || plan.Ready != c.items || plan.Money["EUR"] != 1000*c.items || len(plan.Refused) != 0 {
+		if plan.Spec.Where != c.where || plan.Items != c.items || plan.Ready != c.items || plan.Money["EUR"] != settlement.SumOf(1000*c.items) || len(plan.Refused) != 0 {
 			t.Errorf("%s: %+v", c.where, plan)
 		}
 		if plan.Scanned != c.scanned || plan.Undecided != c.undecided || found.Scanned != int(c.scanned) || found.Undecided != int(c.undecided) {
@@ -381,7 +382,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	record("failed", "failed", "done")
 	record("done", "plan_stale", "failed")
 	b, err := r.As("acme", "").Bulk.Get(ctx, plan.ID)
-	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != 2000 {
+	if p := b.Progress; err != nil || p.Done != 2 || p.PlanStale != 1 || p.Failed != 0 || p.Pending != 0 || p.Money["EUR"] != settlement.SumOf(2000) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if left, err := r.As("", "").Bulk.Stored().PendingItems(ctx, plan.ID, 0, 10); err != nil || len(left) != 0 {

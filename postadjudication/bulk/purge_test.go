@@ -44,7 +44,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 	taskinspector.WaitArchived(r, taskinspector.New(r), 5, rig.OnlyQueue)
 	q := refusedLetters()
 	plan := r.MustPlan(q)
-	if plan.Ready != 2 || plan.Refused[refusal.GateHeld] != 1 || plan.Refused[refusal.GateReconcileFirst] != 1 || plan.Money["EUR"] != 2000 {
+	if plan.Ready != 2 || plan.Refused[refusal.GateHeld] != 1 || plan.Refused[refusal.GateReconcileFirst] != 1 || plan.Money["EUR"] != settlement.SumOf(2000) {
 		t.Fatalf("%+v", plan)
 	}
 	alone := r.As("acme", "user:ada").Bulk
@@ -54,7 +54,7 @@ func TestAPurgeTakesWhatItsFilterSelectsAndWasCounted(t *testing.T) {
 			t.Errorf("%q: %+v, %v", hash, b, err)
 		}
 	}
-	if p := must(alone.RunHere(rig.AsOnePerson(ctx), plan.ID, plan.Hash))(r).Progress; p.Done != 2 || p.ByGate[refusal.GateHeld] != 1 || p.ByGate[refusal.GateReconcileFirst] != 1 || p.Money["EUR"] != 2000 {
+	if p := must(alone.RunHere(rig.AsOnePerson(ctx), plan.ID, plan.Hash))(r).Progress; p.Done != 2 || p.ByGate[refusal.GateHeld] != 1 || p.ByGate[refusal.GateReconcileFirst] != 1 || p.Money["EUR"] != settlement.SumOf(2000) {
 		t.Errorf("%+v", p)
 	}
 	for i, letter := range []postadjudication.Submitted{one, two, held, other, unknown} {

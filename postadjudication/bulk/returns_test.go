@@ -62,7 +62,7 @@ func TestAPaymentThatCameBackIsRecordedByTwoPeopleAndPaidAgain(t *testing.T) {
 	runs := settled(r, 2)
 	planned := planReturns(r, cameBack("txr_1", "R-1", 1000), cameBack("txr_2", "R-2", 400), cameBack("txr_9", "R-9", 1))
 	plan := planned.Plan
-	if plan == nil || plan.Action != bulk.Return || plan.Items != 2 || plan.Ready != 2 || plan.People != 2 || plan.Money["EUR"] != 1400 || len(plan.Spec.Returns) != 2 || len(planned.Known) != 0 {
+	if plan == nil || plan.Action != bulk.Return || plan.Items != 2 || plan.Ready != 2 || plan.People != 2 || plan.Money["EUR"] != settlement.SumOf(1400) || len(plan.Spec.Returns) != 2 || len(planned.Known) != 0 {
 		t.Fatalf("%+v", planned)
 	}
 	if refused := planned.Refused; len(refused) != 1 || refused[0].Reference != "R-9" || refused[0].Why != "no case has this transaction" {
@@ -75,7 +75,7 @@ func TestAPaymentThatCameBackIsRecordedByTwoPeopleAndPaidAgain(t *testing.T) {
 	if c := r.CaseOf(rig.Release(1)); c.Progression != settlement.Settled || c.Returned != 0 || c.Committed != 1000 {
 		t.Errorf("before it is run: %+v", c)
 	}
-	if b := r.RunPlan(*plan); b.Progress.Done != 2 || b.Progress.Money["EUR"] != 1400 {
+	if b := r.RunPlan(*plan); b.Progress.Done != 2 || b.Progress.Money["EUR"] != settlement.SumOf(1400) {
 		t.Errorf("%+v", b.Progress)
 	}
 	for n, back := range []int64{1000, 400} {
@@ -126,7 +126,7 @@ func TestNoMoreComesBackThanWasPaid(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	tooMuch := planReturns(r, cameBack("txr_1", "R-3", 300), cameBack("txr_1", "R-4", 201))
-	if len(tooMuch.Refused) != 1 || tooMuch.Refused[0].Reference != "R-4" || tooMuch.Refused[0].Gate != refusal.GateExceedsPaid || tooMuch.Plan == nil || tooMuch.Plan.Money["EUR"] != 300 {
+	if len(tooMuch.Refused) != 1 || tooMuch.Refused[0].Reference != "R-4" || tooMuch.Refused[0].Gate != refusal.GateExceedsPaid || tooMuch.Plan == nil || tooMuch.Plan.Money["EUR"] != settlement.SumOf(300) {
 		t.Errorf("%+v", tooMuch)
 	}
 	recordReturns(r, cameBack("txr_1", "R-5", 250)) // of what the first plan has planned
@@ -166,7 +166,7 @@ func TestAReturnIsRecordedOnce(t *testing.T) {
 	settled(r, 2)
 	line := cameBack("txr_1", "R-1", 400)
 	first, second, third := planReturns(r, line, line), planReturns(r, line), planReturns(r, cameBack("txr_2", "R-1", 400))
-	if first.Plan.Money["EUR"] != 400 {
+	if first.Plan.Money["EUR"] != settlement.SumOf(400) {
 		t.Errorf("the same line twice: %+v", first.Plan)
 	}
 	var wg sync.WaitGroup

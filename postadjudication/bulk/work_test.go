@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // startedPlan is a running plan while no process runs plans.
@@ -126,7 +127,7 @@ func TestAnItemThatAnotherWorkerCouldNotDoIsDone(t *testing.T) {
 	}
 	close(answer)
 	first.Wait()
-	if b := r.WaitPlan(plan.ID); b.Progress.Done != 1 || b.Progress.Refused != 0 || b.Progress.Money["EUR"] != 1000 {
+	if b := r.WaitPlan(plan.ID); b.Progress.Done != 1 || b.Progress.Refused != 0 || b.Progress.Money["EUR"] != settlement.SumOf(1000) {
 		t.Errorf("%+v", b.Progress)
 	}
 	r.MustAudit()
@@ -141,7 +142,7 @@ func TestABulkForkSkipsWhatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := r.MustPlan(rig.AllLetters(bulk.Fork))
-	if plan.Refused[refusal.GateHeld] != 1 || plan.Ready != 2 || plan.Money["EUR"] != 2000 {
+	if plan.Refused[refusal.GateHeld] != 1 || plan.Ready != 2 || plan.Money["EUR"] != settlement.SumOf(2000) {
 		t.Errorf("%+v", plan)
 	}
 	if b := r.RunPlan(plan); b.Progress.Done != 2 || b.Progress.ByGate[refusal.GateHeld] != 1 {

@@ -60,11 +60,11 @@ type Row struct {
 
 // Money sums up the money of cases in one currency, in minor units.
 type Money struct {
-	Cases    int64 `json:"cases"`
-	Reserved int64 `json:"reserved"`
-	Released int64 `json:"released"`
-	Refunded int64 `json:"refunded"`
-	Returned int64 `json:"returned,omitempty"` // of what was released and refunded
+	Cases    int64          `json:"cases"`
+	Reserved settlement.Sum `json:"reserved"`
+	Released settlement.Sum `json:"released"`
+	Refunded settlement.Sum `json:"refunded"`
+	Returned settlement.Sum `json:"returned,omitzero"` // of what was released and refunded
 }
 
 // Page is a page of cases, oldest first. Total and Money cover all cases that the filter

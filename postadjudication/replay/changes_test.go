@@ -16,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
@@ -33,7 +34,7 @@ func TestTryingARuleTellsWhatItWouldDoAndDoesNothing(t *testing.T) {
 	rule := rig.ReplayRule(1).Rule
 	rule.Enabled = false
 	trial, err := r.As("acme", "").Rules.Try(ctx, rule)
-	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != 3000 || !maps.Equal(trial.Refused, map[refusal.Gate]int64{refusal.GateHeld: 1}) ||
+	if err != nil || trial.Matched != 4 || trial.Scanned != 4 || trial.More || trial.Ready != 3 || trial.Money["EUR"] != settlement.SumOf(3000) || !maps.Equal(trial.Refused, map[refusal.Gate]int64{refusal.GateHeld: 1}) ||
 		len(trial.Letters) != 3 || trial.Letters[2].DeadAt.Before(trial.Letters[0].DeadAt) ||
 		slices.ContainsFunc(trial.Letters, func(l deadletter.Letter) bool { return l.Run == letters[0].Run || l.Held }) {
 		t.Errorf("%+v, %v", trial, err)

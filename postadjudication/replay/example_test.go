@@ -45,7 +45,7 @@ func ExampleRules_Set() {
 	}
 	fmt.Println(err)
 	// Output:
-	// 1 1 map[EUR:1000] <nil>
+	// 1 1 10.00 EUR <nil>
 	// 1 <nil>
 	// 1 <nil>
 	// forked closed-accounts <nil>

@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // TrialLimit is the maximum number of letters that Try reads, the oldest first.
@@ -22,7 +23,7 @@ type Trial struct {
 	Scanned int64                  `json:"scanned"` // how many of them were checked, the oldest first
 	More    bool                   `json:"more"`    // the counts below do not cover all of them
 	Ready   int64                  `json:"ready"`   // the rule would replay or mark them now
-	Money   map[string]int64       `json:"money"`   // reserved for the ready ones: currency -> minor units
+	Money   settlement.Sums        `json:"money"`   // reserved for the ready ones
 	Refused map[refusal.Gate]int64 `json:"refused,omitempty"`
 	Letters []deadletter.Letter    `json:"letters,omitempty"` // the first of the ready ones
 }
@@ -30,7 +31,7 @@ type Trial struct {
 // Try returns what a rule would do if it were set and enabled. It changes nothing. Earlier
 // replays by a rule of the same name count.
 func (o Rules) Try(ctx context.Context, rule Rule) (Trial, error) {
-	out := Trial{Money: map[string]int64{}, Refused: map[refusal.Gate]int64{}}
+	out := Trial{Money: settlement.Sums{}, Refused: map[refusal.Gate]int64{}}
 	if err := validate.KnownID("tenant", o.tenant, 128); err != nil {
 		return out, err
 	}
@@ -73,9 +74,7 @@ func (o Rules) Try(ctx context.Context, rule Rule) (Trial, error) {
 				continue
 			}
 			out.Ready++
-			if f.Case.Currency != "" {
-				out.Money[f.Case.Currency] += f.Case.State.Reserved
-			}
+			out.Money.Add(f.Case.Currency, settlement.SumOf(f.Case.State.Reserved))
 			if len(out.Letters) < samples {
 				out.Letters = append(out.Letters, o.s.index.LetterOf(listed[f.Run.ID]))
 			}

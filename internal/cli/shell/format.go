@@ -1,9 +1,8 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -41,17 +40,8 @@ func YesNo(b bool) string {
 	return "no"
 }
 
-// Amounts formats minor units by currency; "nothing" if there are none.
-func Amounts(money map[string]int64) string {
-	var out []string
-	for _, currency := range slices.Sorted(maps.Keys(money)) {
-		out = append(out, settlement.Money{Minor: money[currency], Currency: currency}.String())
-	}
-	if len(out) == 0 {
-		return "nothing"
-	}
-	return strings.Join(out, ", ")
-}
+// Amounts formats sums of money; "nothing" if there are none.
+func Amounts(money settlement.Sums) string { return cmp.Or(money.String(), "nothing") }
 
 // Quote quotes a word for a POSIX shell if that is needed.
 func Quote(word string) string {

@@ -46,7 +46,7 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 	if a.Lifecycle != "" {
 		rows = append(rows, []string{"dispute", string(a.Lifecycle)})
 	}
-	rows = append(rows, []string{"money", fmt.Sprintf("reserved %s, released %s, refunded %s%s", money(a.Reserved), money(a.Released), money(a.Refunded), Returned(a.Returned, a.Currency))})
+	rows = append(rows, []string{"money", fmt.Sprintf("reserved %s, released %s, refunded %s%s", money(a.Reserved), money(a.Released), money(a.Refunded), Returned(settlement.SumOf(a.Returned), a.Currency))})
 	if a.Excess > 0 {
 		rows = append(rows, []string{s.Bad("breach"), money(a.Excess) + " was paid beyond what was adjudicated"})
 	}
@@ -64,11 +64,11 @@ func Case(s *screen.Screen, a CaseAnswer) error {
 }
 
 // Returned returns what came back of the sums before it, for people; empty if nothing did.
-func Returned(minor int64, currency string) string {
-	if minor == 0 {
+func Returned(sum settlement.Sum, currency string) string {
+	if sum.Sign() == 0 {
 		return ""
 	}
-	return ", of which " + settlement.Money{Minor: minor, Currency: currency}.String() + " came back"
+	return ", of which " + sum.In(currency) + " came back"
 }
 
 // runsOfCase writes the runs of a case, and their attempts.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Reports counts and groups dead letters.
@@ -37,11 +37,11 @@ type Query struct {
 // Analysis summarizes the dead letters that a filter selects: counts, shares by property,
 // deaths over time, and the money they keep reserved.
 type Analysis struct {
-	At       time.Time `json:"at"`
-	Letters  int64     `json:"letters"`
-	Open     int64     `json:"open"`
-	AtRisk   Sums      `json:"at_risk"`       // reserved for the open ones
-	Attempts float64   `json:"mean_attempts"` // attempts per letter
+	At       time.Time       `json:"at"`
+	Letters  int64           `json:"letters"`
+	Open     int64           `json:"open"`
+	AtRisk   settlement.Sums `json:"at_risk"`       // reserved for the open ones
+	Attempts float64         `json:"mean_attempts"` // attempts per letter
 
 	ByStatus    []Share `json:"by_letter"`
 	ByFamily    []Share `json:"by_family"`
@@ -87,17 +87,13 @@ func (r Reports) Analyze(ctx context.Context, q Query) (Analysis, error) {
 	if err != nil {
 		return out, err
 	}
-	if err := out.add(found.Tallies); err != nil {
-		return out, err
-	}
+	out.add(found.Tallies)
 	out.Times, out.Trends, out.Earlier = timesOf(times), trendsOf(trends, now), out.Letters
 	for _, t := range out.Times {
 		out.Earlier -= t.Letters
 	}
 	out.Groups = found.SignatureCount
-	if out.Largest, err = groupsOf(found.Largest); err != nil {
-		return out, err
-	}
+	out.Largest = groupsOf(found.Largest)
 	out.Oldest, out.Expiring, err = r.oldestAndExpiring(ctx, q.Filter)
 	return out, err
 }
@@ -111,17 +107,15 @@ func (r Reports) checkAndDrain(ctx context.Context, f deadletter.Filter) error {
 }
 
 // add sums up the tallies by each property that an analysis shows.
-func (a *Analysis) add(tallies []search.Tally) error {
-	a.AtRisk = Sums{}
+func (a *Analysis) add(tallies []search.Tally) {
+	a.AtRisk = settlement.Sums{}
 	var attempts int64
 	for _, t := range tallies {
 		a.Letters, attempts = a.Letters+t.Letters, attempts+t.Attempts
 		if background.LetterStatus(t.Status) == background.LetterOpen {
 			a.Open += t.Letters
 		}
-		if err := a.AtRisk.add(t.Currency, t.AtRisk); err != nil {
-			return err
-		}
+		addAtRisk(a.AtRisk, &t)
 	}
 	if a.Letters > 0 {
 		a.Attempts = float64(attempts) / float64(a.Letters)
@@ -144,12 +138,15 @@ func (a *Analysis) add(tallies []search.Tally) error {
 		{&a.ByReprocess, func(t *search.Tally) string { return fmt.Sprint(t.Eligible) }},
 		{&a.ByReview, func(t *search.Tally) string { return fmt.Sprint(t.Review) }},
 	} {
-		var err error
-		if *by.to, err = sharesOf(tallies, by.of); err != nil {
-			return err
-		}
+		*by.to = sharesOf(tallies, by.of)
 	}
-	return nil
+}
+
+// addAtRisk adds what letters have at risk. A currency of which nothing is at risk is not named.
+func addAtRisk(to settlement.Sums, t *search.Tally) {
+	if t.AtRisk.Sign() != 0 {
+		to.Add(t.Currency, t.AtRisk)
+	}
 }
 
 // oldestAndExpiring returns the oldest open letter that a filter selects, and the number of
@@ -173,30 +170,15 @@ func (r Reports) oldestAndExpiring(ctx context.Context, f deadletter.Filter) (ol
 	return oldest, count.Total, err
 }
 
-// Sums are amounts of money by currency, in minor units.
-type Sums map[string]int64
-
-// add adds an amount. A letter without a currency moves no money.
-func (s Sums) add(currency string, minor int64) error {
-	if currency == "" || minor == 0 {
-		return nil
-	}
-	if s[currency] > math.MaxInt64-minor {
-		return fmt.Errorf("postadjudication: the sum of these letters in %s is more than %d", currency, int64(math.MaxInt64))
-	}
-	s[currency] += minor
-	return nil
-}
-
 // Share counts the letters that have a value in common.
 type Share struct {
-	Value   string `json:"value"`
-	Letters int64  `json:"letters"`
-	AtRisk  Sums   `json:"at_risk"` // reserved for the open ones
+	Value   string          `json:"value"`
+	Letters int64           `json:"letters"`
+	AtRisk  settlement.Sums `json:"at_risk"` // reserved for the open ones
 }
 
 // sharesOf groups letters by a value, most frequent first.
-func sharesOf(tallies []search.Tally, of func(*search.Tally) string) ([]Share, error) {
+func sharesOf(tallies []search.Tally, of func(*search.Tally) string) []Share {
 	at := map[string]int{}
 	out := []Share{}
 	for i := range tallies {
@@ -204,16 +186,14 @@ func sharesOf(tallies []search.Tally, of func(*search.Tally) string) ([]Share, e
 		value := of(t)
 		if _, known := at[value]; !known {
 			at[value] = len(out)
-			out = append(out, Share{Value: value, AtRisk: Sums{}})
+			out = append(out, Share{Value: value, AtRisk: settlement.Sums{}})
 		}
 		share := &out[at[value]]
 		share.Letters += t.Letters
-		if err := share.AtRisk.add(t.Currency, t.AtRisk); err != nil {
-			return nil, err
-		}
+		addAtRisk(share.AtRisk, t)
 	}
 	slices.SortFunc(out, func(a, b Share) int { return cmp.Or(cmp.Compare(b.Letters, a.Letters), cmp.Compare(a.Value, b.Value)) })
-	return out, nil
+	return out
 }
 
 // Stats holds statistics of a tenant's dead letters.
@@ -228,7 +208,7 @@ type Stats struct {
 	ByClass   []Share            `json:"by_outcome_class"`
 	ByError   []Share            `json:"by_error_type"`
 	Ages      []AgeBand          `json:"ages"` // the youngest first
-	AtRisk    Sums               `json:"at_risk"`
+	AtRisk    settlement.Sums    `json:"at_risk"`
 	Attempts  float64            `json:"mean_attempts"`
 	Held      int64              `json:"held"`
 	Reprocess int64              `json:"reprocess_eligible"`
@@ -257,7 +237,7 @@ var ageBands = []deadletter.Duration{0, deadletter.Duration(time.Hour), deadlett
 // afterwards.
 func (r Reports) Stats(ctx context.Context, f deadletter.Filter) (Stats, error) {
 	now := r.s.Now()
-	out := Stats{At: now, ByStatus: map[background.LetterStatus]int64{}, AtRisk: Sums{}}
+	out := Stats{At: now, ByStatus: map[background.LetterStatus]int64{}, AtRisk: settlement.Sums{}}
 	if err := r.checkAndDrain(ctx, f); err != nil {
 		return out, err
 	}
@@ -273,9 +253,7 @@ func (r Reports) Stats(ctx context.Context, f deadletter.Filter) (Stats, error) 
 	if err != nil {
 		return out, err
 	}
-	if err := out.add(tallies); err != nil {
-		return out, err
-	}
+	out.add(tallies)
 	out.DiedLastDay, out.DiedLastHour = died.Counts[0]+died.Counts[1], died.Counts[1]
 	for i, from := range ageBands {
 		band := AgeBand{From: from}
@@ -301,7 +279,7 @@ func bandEdges(now time.Time) []time.Time {
 	return edges
 }
 
-func (l *Stats) add(tallies []search.Tally) (err error) {
+func (l *Stats) add(tallies []search.Tally) {
 	var open []search.Tally
 	var attempts int64
 	for _, t := range tallies {
@@ -320,18 +298,13 @@ func (l *Stats) add(tallies []search.Tally) (err error) {
 				*is.n += t.Letters
 			}
 		}
-		if err := l.AtRisk.add(t.Currency, t.AtRisk); err != nil {
-			return err
-		}
+		addAtRisk(l.AtRisk, &t)
 	}
 	if l.Open > 0 {
 		l.Attempts = float64(attempts) / float64(l.Open)
 	}
-	if l.ByClass, err = sharesOf(open, func(t *search.Tally) string { return t.Class }); err != nil {
-		return err
-	}
-	l.ByError, err = sharesOf(open, func(t *search.Tally) string { return t.ErrorType })
-	return err
+	l.ByClass = sharesOf(open, func(t *search.Tally) string { return t.Class })
+	l.ByError = sharesOf(open, func(t *search.Tally) string { return t.ErrorType })
 }
 
 // TimeStep is the width of an analysis step.

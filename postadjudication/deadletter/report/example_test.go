@@ -30,9 +30,9 @@ func ExampleReports() {
 	}
 	fmt.Println(causes.Total, err)
 	// Output:
-	// 4 map[EUR:4000] 4 <nil>
-	// 4 [{final 3 map[EUR:3000]} {retry_exhausted 1 map[EUR:1000]}] <nil>
-	// http.refused 3 map[EUR:3000]
-	// http.rate_limited 1 map[EUR:1000]
+	// 4 40.00 EUR 4 <nil>
+	// 4 [{final 3 30.00 EUR} {retry_exhausted 1 10.00 EUR}] <nil>
+	// http.refused 3 30.00 EUR
+	// http.rate_limited 1 10.00 EUR
 	// 2 <nil>
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // GroupSort is an order of groups of letters. Equal groups are ordered by their
@@ -47,7 +48,7 @@ type Group struct {
 	ErrorType string           `json:"error_type"`
 	Letters   int64            `json:"letters"`
 	Open      int64            `json:"open"`
-	AtRisk    Sums             `json:"at_risk"`    // reserved for the open ones
+	AtRisk    settlement.Sums  `json:"at_risk"`    // reserved for the open ones
 	FirstSeen time.Time        `json:"first_seen"` // death of the oldest
 	LastSeen  time.Time        `json:"last_seen"`  // death of the newest
 	Sample    background.RunID `json:"sample_run_id"`
@@ -108,25 +109,23 @@ func (r Reports) groups(ctx context.Context, q GroupQuery, at groupCursor) (out 
 		return out, err
 	}
 	out = groupResult{GroupPage{Total: all, More: more}, last}
-	out.Groups, err = groupsOf(found)
-	return out, err
+	out.Groups = groupsOf(found)
+	return out, nil
 }
 
-func groupsOf(found []search.Group) ([]Group, error) {
+func groupsOf(found []search.Group) []Group {
 	out := make([]Group, len(found))
 	for i, g := range found {
-		group := Group{Signature: g.Signature, ErrorType: g.ErrorType, Letters: g.Letters, AtRisk: Sums{}, FirstSeen: g.First, LastSeen: g.Last, Sample: g.Sample}
+		group := Group{Signature: g.Signature, ErrorType: g.ErrorType, Letters: g.Letters, AtRisk: settlement.Sums{}, FirstSeen: g.First, LastSeen: g.Last, Sample: g.Sample}
 		for _, t := range g.Tallies {
 			if background.LetterStatus(t.Status) == background.LetterOpen {
 				group.Open += t.Letters
 			}
-			if err := group.AtRisk.add(t.Currency, t.AtRisk); err != nil {
-				return nil, err
-			}
+			addAtRisk(group.AtRisk, &t)
 		}
 		out[i] = group
 	}
-	return out, nil
+	return out
 }
 
 // groupCursor is a position in a list of groups, with the time at which the first page's

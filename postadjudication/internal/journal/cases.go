@@ -126,12 +126,9 @@ type CaseRow struct {
 
 // CaseSum is the money of the cases of one currency.
 type CaseSum struct {
-	Currency string `db:"currency"`
-	Cases    int64  `db:"cases"`
-	Reserved int64  `db:"reserved"`
-	Released int64  `db:"released"`
-	Refunded int64  `db:"refunded"`
-	Returned int64  `db:"returned"`
+	Currency                               string
+	Cases                                  int64
+	Reserved, Released, Refunded, Returned settlement.Sum
 }
 
 const (
@@ -142,7 +139,7 @@ const (
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.annotations k ON k.run_id = c.run_id
 WHERE c.id > $5 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $6`
 
-	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved)::bigint AS reserved, sum(c.released)::bigint AS released, sum(c.refunded)::bigint AS refunded, sum(c.returned)::bigint AS returned
+	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved) AS reserved, sum(c.released) AS released, sum(c.refunded) AS refunded, sum(c.returned) AS returned
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE ` + caseFilterSQL + ` GROUP BY e.currency ORDER BY e.currency`
 )
 

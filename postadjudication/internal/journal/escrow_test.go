@@ -147,7 +147,7 @@ func TestATransitionNeverWaitsForItsEscrow(t *testing.T) {
 	if e := mustFindEscrow(t, j, "esc"); e.Committed != 11 || e.OpenDeltas != 0 || e.Breached != 1 {
 		t.Errorf("after folding: %+v", e)
 	}
-	if b, err := j.Escrows.Breaches(ctx); b.Escrows != 1 || b.Overdrawn != 1 || err != nil {
+	if b, err := j.Escrows.Breaches(ctx); b.Escrows != 1 || b.Overdrawn != settlement.SumOf(1) || err != nil {
 		t.Errorf("%+v, %v", b, err)
 	}
 }

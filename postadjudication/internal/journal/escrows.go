@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Escrow is what an escrow holds and what its cases have committed of it, at one moment.
@@ -48,10 +49,10 @@ func (e *Escrows) Find(ctx context.Context, tenant, reference string) (Escrow, e
 
 // Breaches counts breaches of conservation and contradictions about payments, over all tenants. No number ever falls.
 type Breaches struct {
-	Excesses       int64 // payments beyond what was adjudicated: receipts conservation-breach
-	Contradictions int64 // answers and findings that contradict a payment on record: receipts contradicted
-	Escrows        int64 // escrows whose row has committed more than it holds
-	Overdrawn      int64 // the excess of these escrows, added up over all currencies: only a rise has a meaning
+	Excesses       int64          // payments beyond what was adjudicated: receipts conservation-breach
+	Contradictions int64          // answers and findings that contradict a payment on record: receipts contradicted
+	Escrows        int64          // escrows whose row has committed more than it holds
+	Overdrawn      settlement.Sum // the excess of these escrows, added up over all currencies: only a rise has a meaning
 }
 
 // Any reports whether there is one.
@@ -59,7 +60,7 @@ func (b Breaches) Any() bool { return b.Excesses > 0 || b.Contradictions > 0 || 
 
 // breachesSQL repeats the predicates of the partial indexes on breaches.
 const breachesSQL = `SELECT (SELECT count(*) FROM recourse.receipts WHERE subtype = 'conservation-breach'),
-  (SELECT count(*) FROM recourse.receipts WHERE subtype = 'contradicted'), count(*), least(coalesce(sum(breached), 0), 9223372036854775807)::bigint
+  (SELECT count(*) FROM recourse.receipts WHERE subtype = 'contradicted'), count(*), coalesce(sum(breached), 0)
 FROM recourse.escrows WHERE breached > 0`
 
 // Breaches counts breaches at one moment.

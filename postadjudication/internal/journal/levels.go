@@ -8,6 +8,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Levels are counts over all tenants at one moment.
@@ -15,7 +16,7 @@ type Levels struct {
 	Runs           map[background.State]int64 // live runs that are delivered; under dead_lettered, open dead letters
 	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
 	JobLetters     map[string]int64           // open dead letters of jobs, of the maxJobQueues longest queues by name, of the others under OtherQueues
-	AtRisk         map[string]int64           // reserved by cases with an open dead letter: currency -> minor units
+	AtRisk         settlement.Sums            // reserved by cases with an open dead letter
 	Held           int64                      // open dead letters with a hold
 	Breaches                                  // of conservation
 	BrokeGlass     int64                      // bulk plans that one person started for an incident though two are required; never falls
@@ -52,7 +53,7 @@ type LevelReader struct {
 // Read measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
 // run that is delivered, and every open dead letter: call it rarely.
 func (m *LevelReader) Read(ctx context.Context, now time.Time) (l Levels, err error) {
-	l = Levels{Runs: map[background.State]int64{}, AtRisk: map[string]int64{}, JobLetters: map[string]int64{}}
+	l = Levels{Runs: map[background.State]int64{}, AtRisk: settlement.Sums{}, JobLetters: map[string]int64{}}
 	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
 		l.Runs[s] = 0
 	}
@@ -119,14 +120,13 @@ func (l *Levels) measureLetters(ctx context.Context, tx *sql.Tx) error {
 	defer rows.Close()
 	for rows.Next() {
 		var currency, queue string
-		var n, reserved int64
+		var n int64
+		var reserved settlement.Sum
 		if err := rows.Scan(&currency, &queue, &n, &reserved); err != nil {
 			return err
 		}
 		l.Runs[background.DeadLettered] += n
-		if currency != "" {
-			l.AtRisk[currency] += reserved
-		}
+		l.AtRisk.Add(currency, reserved)
 		if queue != "" {
 			if len(l.JobLetters) >= maxJobQueues {
 				queue = OtherQueues

@@ -16,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 const insertGivenItemsSQL = `INSERT INTO recourse.bulk_items (bulk_id, position, run_id, case_id, seq, link, amount, currency, gate)
@@ -322,7 +323,7 @@ func scanPlannedLetter(rows *sql.Rows) (l Letter, died time.Time, err error) {
 func (p *planBuilder) addCount(gate string, l *Letter) {
 	k := [2]string{gate, l.Case.Currency}
 	c := p.counts[k]
-	c.Label, c.Currency, c.Items, c.Amount = gate, l.Case.Currency, c.Items+1, c.Amount+l.Amount
+	c.Label, c.Currency, c.Items, c.Amount = gate, l.Case.Currency, c.Items+1, c.Amount.Plus(settlement.SumOf(l.Amount))
 	p.counts[k] = c
 	p.hasSettlements = p.hasSettlements || l.Case.Kind == journal.KindSettlement
 }
@@ -331,7 +332,7 @@ func (p *planBuilder) addCount(gate string, l *Letter) {
 func (p *planBuilder) insertCounts(ctx context.Context, tx *sql.Tx, b *Plan) error {
 	for _, c := range p.counts {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO recourse.bulk_counts (bulk_id, ran, word, currency, items, amount) VALUES ($1, false, $2, $3, $4, $5)`,
-			b.ID, c.Label, c.Currency, c.Items, c.Amount); err != nil {
+			b.ID, c.Label, c.Currency, c.Items, c.Amount.String()); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // State is the state of a bulk plan.
@@ -177,11 +178,11 @@ func selectPlans(ctx context.Context, q sqlx.QueryerContext, where string, args 
 // Count counts the items of a plan with one label and currency, and adds up their
 // amounts.
 type Count struct {
-	ByOutcome bool   `db:"ran"`  // Label is an outcome; else the gate that refused them when the plan was made
-	Label     string `db:"word"` // empty: no gate. Scanned and Undecided count letters that need not be items
-	Currency  string `db:"currency"`
-	Items     int64  `db:"items"`
-	Amount    int64  `db:"amount"`
+	ByOutcome bool           `db:"ran"`  // Label is an outcome; else the gate that refused them when the plan was made
+	Label     string         `db:"word"` // empty: no gate. Scanned and Undecided count letters that need not be items
+	Currency  string         `db:"currency"`
+	Items     int64          `db:"items"`
+	Amount    settlement.Sum `db:"amount"`
 }
 
 // Labels of counts of the letters that were matched for the plan. No gate has these names.

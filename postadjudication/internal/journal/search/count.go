@@ -10,6 +10,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Tally counts the letters of one facet group that a filter selects, and adds up what
@@ -20,10 +21,21 @@ type Tally struct {
 	Held, Eligible, Review bool
 
 	Letters  int64
-	AtRisk   int64
+	AtRisk   settlement.Sum
 	Attempts int64 // of all letters, added up
 
 	group int64
+}
+
+// letterSums are what some letters of a facet group add up to.
+type letterSums struct {
+	letters  int64
+	atRisk   settlement.Sum
+	attempts int64
+}
+
+func (s letterSums) plus(t letterSums) letterSums {
+	return letterSums{s.letters + t.letters, s.atRisk.Plus(t.atRisk), s.attempts + t.attempts}
 }
 
 // Analysis is the tallies and groups of the letters that a filter selects.
@@ -127,7 +139,7 @@ func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Ac
 		n, any := counted[t.group]
 		switch {
 		case any:
-			t.Letters, t.AtRisk, t.Attempts = n[0], n[1], n[2]
+			t.Letters, t.AtRisk, t.Attempts = n.letters, n.atRisk, n.attempts
 		case !whole[t.group]:
 			continue
 		}
@@ -158,8 +170,8 @@ FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`,
 
 // countMatches counts and adds up the selected letters by group, for groups that have any. It
 // reads no letter of the whole groups, and returns these.
-func (p *AccessPlan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[int64][3]int64, whole map[int64]bool, err error) {
-	counted, whole = map[int64][3]int64{}, map[int64]bool{}
+func (p *AccessPlan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[int64]letterSums, whole map[int64]bool, err error) {
+	counted, whole = map[int64]letterSums{}, map[int64]bool{}
 	rest, err := p.countByTrigrams(ctx, tx, counted)
 	if err != nil {
 		return nil, nil, err
@@ -178,7 +190,7 @@ func (p *AccessPlan) countMatches(ctx context.Context, tx *sql.Tx) (counted map[
 	return counted, whole, err
 }
 
-func (p *AccessPlan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64][3]int64) error {
+func (p *AccessPlan) countByPath(ctx context.Context, tx *sql.Tx, into map[int64]letterSums) error {
 	query, args := p.countStatement()
 	return p.inHeapOrder(ctx, tx, func() error {
 		rows, err := tx.QueryContext(ctx, query, args...)
@@ -209,19 +221,15 @@ func (p *AccessPlan) countStatement() (string, []any) {
 }
 
 // addSums adds rows of a group, its letters, what they have at risk, and their attempts.
-func addSums(rows *sql.Rows, into map[int64][3]int64) error {
+func addSums(rows *sql.Rows, into map[int64]letterSums) error {
 	defer rows.Close()
 	for rows.Next() {
 		var group int64
-		var n [3]int64
-		if err := rows.Scan(&group, &n[0], &n[1], &n[2]); err != nil {
+		var n letterSums
+		if err := rows.Scan(&group, &n.letters, &n.atRisk, &n.attempts); err != nil {
 			return err
 		}
-		sums := into[group]
-		for i := range sums {
-			sums[i] += n[i]
-		}
-		into[group] = sums
+		into[group] = into[group].plus(n)
 	}
 	return rows.Err()
 }
@@ -259,10 +267,10 @@ func (i *Index) Count(ctx context.Context, tenant string, f Filter) (map[string]
 		for _, s := range p.groups {
 			n, ok := counted[s.id]
 			if !ok && whole[s.id] {
-				n[0] = s.letters
+				n.letters = s.letters
 			}
-			if n[0] > 0 {
-				out[s.status] += n[0]
+			if n.letters > 0 {
+				out[s.status] += n.letters
 			}
 		}
 		return err
@@ -290,7 +298,7 @@ func (sel *selection) takeWholeGroups() (whole []facetGroup) {
 
 // countByTrigrams counts the letters that trigrams can find, and returns the plan for the
 // rest.
-func (p *AccessPlan) countByTrigrams(ctx context.Context, q pg.Querier, into map[int64][3]int64) (AccessPlan, error) {
+func (p *AccessPlan) countByTrigrams(ctx context.Context, q pg.Querier, into map[int64]letterSums) (AccessPlan, error) {
 	indexed, others, ok := p.splitByTrigrams()
 	if ok {
 		var err error

@@ -82,7 +82,7 @@ const daysOfGroupsSQL = ` FROM unnest($1::bigint[]) AS s(id) JOIN recourse.facet
 
 // countByDay counts and adds up the selected letters by group: those of the whole days from their
 // counts.
-func (p *AccessPlan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into map[int64][3]int64) error {
+func (p *AccessPlan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, into map[int64]letterSums) error {
 	sums := `sum(d.letters), sum(d.at_risk), sum(d.attempts)`
 	if p.lettersOnly {
 		sums = `sum(d.letters), 0, 0`
@@ -105,7 +105,7 @@ func (p *AccessPlan) countByDay(ctx context.Context, tx *sql.Tx, days dayRange, 
 }
 
 // countPart counts and adds up the letters of a part of a day that a plan selects, by group.
-func countPart(ctx context.Context, tx *sql.Tx, p AccessPlan, part Filter, into map[int64][3]int64) error {
+func countPart(ctx context.Context, tx *sql.Tx, p AccessPlan, part Filter, into map[int64]letterSums) error {
 	p.filter, p.path, p.column = part, byRange, ByDeath
 	if !p.selectsMost() {
 		sizes, err := p.probeRanges(ctx, tx)
@@ -152,12 +152,12 @@ func (p *AccessPlan) endOfSkipped(ctx context.Context, tx *sql.Tx, days dayRange
 		partOf, first = p.filter.partAfter, days.to
 	}
 	if part, ok := partOf(days); ok {
-		counted := map[int64][3]int64{}
+		counted := map[int64]letterSums{}
 		if err := countPart(ctx, tx, *p, part, counted); err != nil {
 			return end, 0, err
 		}
 		for _, sums := range counted {
-			skipped += sums[0]
+			skipped += sums.letters
 		}
 		if skipped > skip {
 			return end, 0, nil

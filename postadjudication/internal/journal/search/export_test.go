@@ -129,12 +129,11 @@ func (i *Index) CountByDay(ctx context.Context, tenant string, f Filter) (sums [
 		if days, ok = p.countableDays(); !ok {
 			return nil
 		}
-		counted := map[int64][3]int64{}
+		counted := map[int64]letterSums{}
 		err = p.countByDay(ctx, tx, days, counted)
 		for _, n := range counted {
-			for i := range sums {
-				sums[i] += n[i]
-			}
+			risk, _ := n.atRisk.Minor()
+			sums[0], sums[1], sums[2] = sums[0]+n.letters, sums[1]+risk, sums[2]+n.attempts
 		}
 		return err
 	})

@@ -188,27 +188,28 @@ func (p *trigramPlan) findFirst(ctx context.Context, q pg.Querier, after Positio
 
 // countByGroup counts and adds up the letters by group. ok is false if too many letters
 // have the trigrams.
-func (p *trigramPlan) countByGroup(ctx context.Context, q pg.Querier, into map[int64][3]int64) (ok bool, err error) {
+func (p *trigramPlan) countByGroup(ctx context.Context, q pg.Querier, into map[int64]letterSums) (ok bool, err error) {
 	var c conditions
 	having := p.candidates(&c)
 	p.addMatching(&c)
-	rows, err := q.QueryContext(ctx, having+` SELECT k.n, m.* FROM (SELECT count(*) AS n FROM c) k LEFT JOIN LATERAL (
-  SELECT l.facet_group, count(*), sum(l.at_risk), sum(l.attempts) FROM c l WHERE `+c.String()+` GROUP BY l.facet_group) m ON true`, c.args...)
+	rows, err := q.QueryContext(ctx, having+` SELECT k.n, m.facet_group, coalesce(m.n, 0), coalesce(m.risk, 0), coalesce(m.tries, 0) FROM (SELECT count(*) AS n FROM c) k LEFT JOIN LATERAL (
+  SELECT l.facet_group, count(*) AS n, sum(l.at_risk) AS risk, sum(l.attempts) AS tries FROM c l WHERE `+c.String()+` GROUP BY l.facet_group) m ON true`, c.args...)
 	if err != nil {
 		return false, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var all int64
-		var groupID, n, risk, tries sql.NullInt64
-		if err := rows.Scan(&all, &groupID, &n, &risk, &tries); err != nil {
+		var groupID sql.NullInt64
+		var n letterSums
+		if err := rows.Scan(&all, &groupID, &n.letters, &n.atRisk, &n.attempts); err != nil {
 			return false, err
 		}
 		if all > int64(p.textLimit) {
 			return false, nil
 		}
 		if groupID.Valid {
-			into[groupID.Int64] = [3]int64{n.Int64, risk.Int64, tries.Int64}
+			into[groupID.Int64] = n
 		}
 	}
 	return true, rows.Err()
