@@ -10,6 +10,10 @@
 //
 //	http.refused, "account 4711 of \"Jane\" closed at 10:04"  ──▶  http.refused: account # of "#" closed at #
 //
+// In JSON the names of members remain, and values of the form of a code:
+//
+//	http.refused, {"code":"account_closed","holder":"Jane"}    ──▶  http.refused: {"code":"account_closed","holder":"#"}
+//
 // # House
 //
 // Pure: no I/O, no clock, no log; standard library only.

@@ -32,7 +32,7 @@ type Signature struct {
 
 // Of returns the signature of an error with a type and a message.
 func Of(errorType, message string) Signature {
-	pattern := variable.ReplaceAllStringFunc(message, replaceVariable)
+	pattern := patternOf(message)
 	text := strings.Join(strings.Fields(strings.ReplaceAll(pattern, Gap, gap)), " ")
 	switch {
 	case errorType == "":
@@ -48,6 +48,40 @@ func Of(errorType, message string) Signature {
 		Whole: len(cut) == len(constant) && !strings.Contains(pattern, Gap),
 	}
 }
+
+// patternOf returns a message with Gap for each part that may differ. In JSON it keeps the names of members, and those
+// values that are words of a program: they tell one cause from another.
+func patternOf(message string) string {
+	var out strings.Builder
+	end := 0
+	for _, at := range variable.FindAllStringIndex(message, -1) {
+		before, found, after := message[:at[0]], message[at[0]:at[1]], message[at[1]:]
+		out.WriteString(message[end:at[0]])
+		if end = at[1]; isMemberName(before, found, after) || isWordOfMember(before, found) {
+			out.WriteString(found)
+		} else {
+			out.WriteString(replaceVariable(found))
+		}
+	}
+	return out.String() + message[end:]
+}
+
+// isMemberName reports whether quoted text is the name of a member of a JSON object.
+func isMemberName(before, found, after string) bool {
+	before, after = strings.TrimRight(before, " "), strings.TrimLeft(after, " ")
+	return isQuoted(found) && strings.HasPrefix(after, ":") && (strings.HasSuffix(before, "{") || strings.HasSuffix(before, ","))
+}
+
+// isWordOfMember reports whether quoted text is the value of a member of a JSON object, and of the form that programs give
+// to codes: a short identifier in one case, without a digit. Names of persons are written otherwise.
+func isWordOfMember(before, found string) bool {
+	name, isValue := strings.CutSuffix(strings.TrimRight(before, " "), ":")
+	return isValue && isQuoted(found) && strings.HasSuffix(strings.TrimRight(name, " "), `"`) && identifier.MatchString(found[1:len(found)-1])
+}
+
+func isQuoted(found string) bool { return len(found) > 2 && found[0] == '"' }
+
+var identifier = regexp.MustCompile(`^(?:[a-z][a-z_.-]{0,39}|[A-Z][A-Z_.-]{0,39})$`)
 
 // variable matches the parts that may differ, from left to right: addresses, quoted text,
 // times, and words that have a digit or are long runs of hex.

@@ -25,6 +25,10 @@ func TestFailuresOfOneCauseHaveOneSignature(t *testing.T) {
 		"t: # is unknown":                             {"jane.doe@bank.example is unknown", "joe@bank.example is unknown"},
 		"t: key # expired":                            {"key deadbeefdeadbeef expired", "key 0a1b2c3d expired"},
 		"t: node# said: die Bühne brennt":             {"node7 said: die Bühne brennt", "node12 said: die Bühne brennt"},
+		`t: {"code":"account_closed","message":"#"}`:  {`{"code":"account_closed","message":"47 is closed"}`, `{"code":"account_closed","message":"Account 12 is closed"}`},
+		`t: {"holder": "#", "tries": #, "to": ["#"]}`: {`{"holder": "Jane", "tries": 3, "to": ["jane"]}`, `{"holder": "Jo", "tries": 12, "to": ["joe"]}`},
+		`t: {"code":"#"}`:                             {`{"code":"ABC123"}`, `{"code":"a word of a person"}`, `{"code":""}`, `{"code":"` + strings.Repeat("a", 41) + `"}`},
+		`t: open "#": no such file`:                   {`open "a": no such file`, `open "b": no such file`},
 		"t":                                           {"", " \n "},
 	} {
 		for _, m := range messages {
@@ -41,7 +45,8 @@ func TestFailuresOfOneCauseHaveOneSignature(t *testing.T) {
 func TestFailuresOfOtherCausesHaveOtherSignatures(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
-	for _, m := range []string{"account closed", "account frozen", "no such account", "account # closed now", "a face in the facade", "dial tcp: refused", "dial udp: refused"} {
+	for _, m := range []string{"account closed", "account frozen", "no such account", "account # closed now", "a face in the facade", "dial tcp: refused", "dial udp: refused",
+		`{"code":"account_closed"}`, `{"code":"sanctions_hit"}`, `{"reason": "DECLINED"}`, `{"reason": "EXPIRED"}`, `{"cause":"expired"}`} {
 		s := Of("http.refused", m)
 		if other := seen[s.Text]; other != "" {
 			t.Errorf("%q and %q are both %q", m, other, s.Text)

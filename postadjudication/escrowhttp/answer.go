@@ -3,7 +3,6 @@ package escrowhttp
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
@@ -33,10 +31,15 @@ const (
 
 // answerBody is the body of an answer.
 type answerBody struct {
-	OperationKey string            `json:"operation_key"`
-	Status       string            `json:"status"`
-	Moved        *settlement.Money `json:"moved"`
-	Reference    string            `json:"reference"`
+	OperationKey string    `json:"operation_key"`
+	Status       string    `json:"status"`
+	Moved        *moved    `json:"moved"`
+	Reference    reference `json:"reference"`
+}
+
+type moved struct {
+	Minor    wholeNumber `json:"minor"`
+	Currency string      `json:"currency"`
 }
 
 // execution reads a success. An unreadable body does not prove an execution.
@@ -48,9 +51,9 @@ func (x *exchange) execution(ctx context.Context, resp *http.Response) escrow.An
 	if err != nil {
 		return x.unreadableAnswer(ctx, resp, err)
 	}
-	a := escrow.Answer{Class: escrow.Executed, Moved: b.Moved.Minor, Code: statusCode(resp)}
+	a := escrow.Answer{Class: escrow.Executed, Moved: int64(b.Moved.Minor), Code: statusCode(resp)}
 	if len(b.Reference) <= maxReference {
-		a.Reference = b.Reference
+		a.Reference = string(b.Reference)
 	}
 	return a
 }
@@ -66,7 +69,7 @@ func (x *exchange) checkMoved(b answerBody) error {
 		return fmt.Errorf("moved is in %q, not in %s", b.Moved.Currency, asked.Currency)
 	case b.Moved.Minor < 1 || b.Moved.Minor > settlement.MaxMinor:
 		return fmt.Errorf("moved is %d", b.Moved.Minor)
-	case b.Status == statusAlreadyExecuted && b.Moved.Minor > asked.Minor:
+	case b.Status == statusAlreadyExecuted && int64(b.Moved.Minor) > asked.Minor:
 		return fmt.Errorf("already executed with %d, but %d was asked for", b.Moved.Minor, asked.Minor)
 	}
 	return nil
@@ -105,7 +108,7 @@ func (x *exchange) readBody(resp *http.Response) (answerBody, error) {
 		return answerBody{}, fmt.Errorf("body is longer than %d bytes", x.maxBody)
 	}
 	var b answerBody
-	if err := strictjson.Decode(raw, &b); err != nil {
+	if err := strictjson.Decode(bytes.TrimPrefix(raw, byteOrderMark), &b); err != nil {
 		return answerBody{}, fmt.Errorf("body: %w", err)
 	}
 	if b.OperationKey != x.call.OperationKey.String() {
@@ -141,7 +144,11 @@ func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) escrow.Answer
 	if cut {
 		raw = []byte(redact.TrimPartial(string(raw)))
 	}
-	a.Message = errorText(raw)
+	code, text := refusalOf(raw)
+	a.Message = text
+	if code != "" && !cut {
+		a.Code = code
+	}
 	if a.Message == "" && err != nil {
 		a.Message = oneLine("body: " + err.Error())
 	}
@@ -162,55 +169,6 @@ func aboutKey(body []byte) bool { return bytes.Contains(bytes.ToLower(body), []b
 // mayBeAboutKey reports whether services refuse with a status a key that was used with another request.
 func mayBeAboutKey(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusConflict || status == http.StatusUnprocessableEntity
-}
-
-// errorText returns the text of a refusal: error and detail of a JSON object that has them,
-// else the whole body.
-func errorText(raw []byte) string {
-	var object map[string]json.RawMessage
-	if json.Unmarshal(raw, &object) != nil {
-		return oneLine(string(raw))
-	}
-	name, detail := textOrMessage(object["error"]), textOrMessage(object["detail"])
-	switch {
-	case name == "" && detail == "":
-		return oneLine(string(raw))
-	case name == "" || name == detail:
-		return oneLine(detail)
-	case detail == "":
-		return oneLine(name)
-	}
-	return oneLine(name + ": " + detail)
-}
-
-// textOrMessage returns a JSON string, or the message member of an object.
-func textOrMessage(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	var object struct {
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(raw, &object) == nil {
-		return object.Message
-	}
-	return ""
-}
-
-// oneLine turns hostile text into one line. It does not truncate: the caller that stores the
-// text first removes secrets from all of it and then truncates, since half a card number would
-// not be recognised.
-func oneLine(s string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsControl(r):
-			return ' '
-		case unicode.Is(unicode.Cf, r): // invisible, or reorders text
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD")))
 }
 
 // maxRetryAfter is the maximum of Retry-After.

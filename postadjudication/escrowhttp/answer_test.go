@@ -25,7 +25,7 @@ func TestAnErrorTextIsNotCutBeforeItIsRedacted(t *testing.T) {
 	for _, form := range []string{`%s`, `{"error":"declined","detail":"%s"}`, `{"error":{"message":"%s"}}`} {
 		for _, at := range []int{490, 500, 505, 511, 1020, 2040, 2047, 8000} {
 			text := strings.Repeat("x ", at/2) + "card " + card + " " + strings.Repeat("y ", 500)
-			kept := redact.Text(escrowhttp.ErrorText([]byte(fmt.Sprintf(form, text))))
+			kept := redact.Text(refusalText([]byte(fmt.Sprintf(form, text))))
 			if found := digits.FindString(kept); found != "" || !strings.Contains(kept, "y y") {
 				t.Errorf("%s at %d: %q is left of the card, in %d bytes", form, at, found, len(kept))
 			}
@@ -205,25 +205,101 @@ func TestRetryAfterIsKeptAndBounded(t *testing.T) {
 	}
 }
 
-func TestTheMessageIsTheErrorTextOfTheService(t *testing.T) {
+func refusalText(raw []byte) string {
+	_, text := escrowhttp.RefusalOf(raw)
+	return text
+}
+
+// The code and the text of a refusal are those that its body states, in the members that APIs and problem+json use; two
+// causes are two texts.
+func TestTheCodeAndTheMessageAreThoseOfTheService(t *testing.T) {
 	t.Parallel()
-	for body, want := range map[string]string{
-		``:                                   "",
-		`{"error":"x"}`:                      "x",
-		`{"error":"x","detail":"because"}`:   "x: because",
-		`{"error":"x","detail":"x"}`:         "x",
-		`{"detail":"because","title":"t"}`:   "because",
-		`{"error":{"message":"m","code":1}}`: "m",
-		`{"code":"E1"}`:                      `{"code":"E1"}`,
-		"plain\r\ntext\x00":                  "plain  text",
-		"\xff":                               "\uFFFD",
+	for body, want := range map[string][2]string{
+		``:                                 {"", ""},
+		`{"error":"x"}`:                    {"x", "x"},
+		`{"error":"x","detail":"because"}`: {"x", "x: because"},
+		`{"error":"x","detail":"x"}`:       {"x", "x"},
+		`{"detail":"because","title":"t"}`: {"", "t: because"},
+		`{"title":"t"}`:                    {"", "t"},
+		`{"error":{"message":"m"}}`:        {"", "m"},
+		`{"error":{"message":"m","code":1,"type":"card_error"}}`:                                        {"1", "1: m"},
+		`{"error":{"message":"m","type":"card_error"}}`:                                                 {"card_error", "card_error: m"},
+		`{"error":{"code":"declined"}}`:                                                                 {"declined", "declined"},
+		`{"code":"E1"}`:                                                                                 {"E1", "E1"},
+		`{"code":"account_closed","message":"account 47 is closed"}`:                                    {"account_closed", "account_closed: account 47 is closed"},
+		`{"code":"sanctions_hit","message":"account 47 is closed"}`:                                     {"sanctions_hit", "sanctions_hit: account 47 is closed"},
+		`{"code":null,"error":"Unknown payee","message":"ask the desk"}`:                                {"", "Unknown payee: ask the desk"},
+		`{"type":"about:blank","title":"Not Found","status":404}`:                                       {"", "Not Found"},
+		`{"type":"https://bank.example/probs/closed","title":"Account closed","detail":"47 is"}`:        {"https://bank.example/probs/closed", "Account closed: 47 is"},
+		`{"type":"https://bank.example/probs/closed"}`:                                                  {"https://bank.example/probs/closed", "https://bank.example/probs/closed"},
+		`{"type":"https://bank.example/probs/closed","title":"Account closed","code":"account_closed"}`: {"account_closed", "account_closed: Account closed"},
+		"\ufeff" + `{"code":"account_closed"}`:                                                          {"account_closed", "account_closed"},
+		`{"reason":"x"}`:                                                                                {"", `{"reason":"x"}`},
+		`[{"code":"x"}]`:                                                                                {"", `[{"code":"x"}]`},
+		"plain\r\ntext\x00":                                                                             {"", "plain  text"},
+		"\xff":                                                                                          {"", "\uFFFD"},
 	} {
-		if got := escrowhttp.ErrorText([]byte(body)); got != want {
-			t.Errorf("remark(%q) = %q, want %q", body, got, want)
+		if code, text := escrowhttp.RefusalOf([]byte(body)); code != want[0] || text != want[1] {
+			t.Errorf("%q: %q and %q, want %q", body, code, text, want)
 		}
 	}
+	for body, code := range map[string]string{`{"code":"account_closed","message":"m"}`: "account_closed", `no`: "422"} {
+		url := serveAnswer(t, 422, map[string]string{"Content-Type": "application/problem+json"}, body)
+		if a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), newCall()); a.Code != code || a.Class != escrow.NotExecuted {
+			t.Errorf("%s: %+v", body, a)
+		}
+	}
+	url := serveAnswer(t, 422, nil, `{"code":"account_closed","message":"`+strings.Repeat("m", 2000)+`"}`)
+	if a := newExecutor(t, escrowhttp.Config{BaseURL: url, MaxBody: 100}).Execute(withLimit(t), newCall()); a.Code != "422" {
+		t.Errorf("a body that was cut: %+v", a)
+	}
+}
+
+// What an answer says without doubt is read, by a call as by a lookup: a whole number in another form, a number for a
+// reference, and a byte order mark. What may be another sum, or none, proves nothing.
+func TestAnAnswerIsReadInEveryFormThatIsUnambiguous(t *testing.T) {
+	t.Parallel()
+	proof := proofBody(newCall(), "executed", 12500, "USD")
+	for name, tc := range map[string]struct {
+		old, new  string
+		moved     int64 // 0: unknown
+		reference string
+	}{
+		"as the wire has it":     {"", "", 12500, "eff_1"},
+		"a fraction of zero":     {"12500", "12500.00", 12500, "eff_1"},
+		"a power of ten":         {"12500", "1.25e4", 12500, "eff_1"},
+		"a negative power":       {"12500", "1250000E-2", 12500, "eff_1"},
+		"a number for reference": {`"eff_1"`, "9007199254740993", 12500, "9007199254740993"},
+		"no reference":           {`"eff_1"`, "null", 12500, ""},
+		"a byte order mark":      {"{", "\ufeff{", 12500, "eff_1"},
+		"half a cent":            {"12500", "12500.5", 0, ""},
+		"next to a whole number": {"12500", "12500.00000000000000000001", 0, ""},
+		"next to 1":              {"12500", "0.99999999999999999999999", 0, ""},
+		"a text":                 {"12500", `"12500"`, 0, ""},
+		"beyond every amount":    {"12500", "1e16", 0, ""},
+		"beyond 64 bits":         {"12500", "1e30", 0, ""},
+		"a power without end":    {"12500", "1e999999999", 0, ""},
+		"a tiny power":           {"12500", "1e-999999999", 0, ""},
+		"nothing":                {"12500", "null", 0, ""},
+		"nothing moved":          {"12500", "0e5", 0, ""},
+		"less than nothing":      {"12500", "-12500.0", 0, ""},
+		"a list for reference":   {`"eff_1"`, "[1]", 0, ""},
+		"two marks":              {"{", "\ufeff\ufeff{", 0, ""},
+	} {
+		body := strings.Replace(proof, tc.old, tc.new, 1)
+		e := newExecutor(t, escrowhttp.Config{BaseURL: serveAnswer(t, 200, nil, body)})
+		for by, a := range map[string]escrow.Answer{"call": e.Execute(withLimit(t), newCall()), "lookup": e.Lookup(withLimit(t), newCall())} {
+			if want := map[bool]escrow.Class{true: escrow.Executed, false: escrow.Unknown}[tc.moved > 0]; a.Class != want || a.Moved != tc.moved || a.Reference != tc.reference {
+				t.Errorf("%s, by %s: %+v", name, by, a)
+			}
+		}
+	}
+}
+
+func TestAMessageIsValidTextOfBoundedLength(t *testing.T) {
+	t.Parallel()
 	for _, unit := range []string{"a", "é", "\U0001F4B8", "\xff", "\n"} {
-		got := escrowhttp.ErrorText([]byte("x" + strings.Repeat(unit, 40_000)))
+		got := refusalText([]byte("x" + strings.Repeat(unit, 40_000)))
 		if len(got) > 3*(escrowhttp.DefaultMaxBody+1) || !utf8.ValidString(got) {
 			t.Errorf("%q: %d bytes, valid %v", unit, len(got), utf8.ValidString(got))
 		}
@@ -299,7 +375,7 @@ func FuzzAnAnswerIsNeverAProofWithoutOurKey(f *testing.F) {
 
 func TestAnErrorTextHasNoControlCharacters(t *testing.T) {
 	t.Parallel()
-	if got, want := escrowhttp.ErrorText([]byte("{\"error\":\"a\u202eb\u200b\u009bc\\u001b[31m\"}")), "ab c [31m"; got != want {
+	if got, want := refusalText([]byte("{\"error\":\"a\u202eb\u200b\u009bc\\u001b[31m\"}")), "ab c [31m"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -24,6 +24,23 @@
 // same. So the 404 is believed only after Config.InFlight, and only within Config.KeyLifetime
 // or Config.LookupLifetime.
 //
+// What is unambiguous is read in other forms, too: moved.minor written 12500.0 or 1.25e4, a
+// number for reference, and a byte order mark. A text for moved.minor, another currency and
+// a fraction of a minor unit are unreadable.
+//
+// # Refusals
+//
+// The body of a refusal is text, or a JSON object, as application/json or application/problem+json
+// (RFC 9457):
+//
+//	{"code":"account_closed","message":"account 47 is closed"}
+//	{"error":{"code":"account_closed","message":"..."}}
+//	{"type":"https://bank.example/problems/closed","title":"Account closed","detail":"..."}
+//
+// The first of code, error.code, error, error.type and type that is a text or a number, and has
+// the form of a code, becomes Answer.Code; otherwise that is the HTTP status. Answer.Message is the
+// code (the title, where the code is a URI), and the first of detail, message and error.message.
+//
 // # Fencing
 //
 // The last byte of a request is sent only while its claim is fresh (see

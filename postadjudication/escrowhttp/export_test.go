@@ -16,7 +16,7 @@ const (
 
 var (
 	ErrCallEnded = errCallEnded
-	ErrorText    = errorText
+	RefusalOf    = refusalOf
 	NewGatedBody = newGatedBody
 	RetryAfter   = retryAfter
 )

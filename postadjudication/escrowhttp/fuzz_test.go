@@ -28,7 +28,7 @@ func FuzzAnErrorTextIsOneLine(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		said := escrowhttp.ErrorText(raw)
+		said := refusalText(raw)
 		if len(said) > len("\uFFFD")*len(raw) || !utf8.ValidString(said) { // truncated later, after redaction
 			t.Errorf("%d bytes, %q", len(said), said)
 		}
