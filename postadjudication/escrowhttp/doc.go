@@ -11,7 +11,8 @@
 //	Recourse-Generation: <of the adjudication, from 1>
 //	Recourse-Not-After: <RFC 3339, UTC>
 //
-// with the stored request as its body, the same bytes on every attempt. Success
+// with the stored request as its body, the same bytes on every attempt; escrow.openapi.json describes
+// its members. Success
 // is 200 or 201 with Content-Type application/json (or any +json) and
 //
 //	{"operation_key":"<ours>","status":"executed","moved":{"minor":12500,"currency":"USD"},"reference":"..."}
