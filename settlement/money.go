@@ -65,6 +65,38 @@ func inMajorUnits(minor, currency string) string {
 	return out.String() + " " + currency
 }
 
+// ParseMoney reads an amount as people write it, in major units with its currency: "125.00EUR" or "125.00 EUR". It has all
+// decimals of the currency and no sign or leading zeros. It may have the separators that String writes, all of them:
+// "1,234.50 EUR". The error is a *FieldError about "amount" that has the accepted form. The amount is one that Validate
+// accepts.
+func ParseMoney(text string) (Money, error) {
+	wrong := func(problem string) (Money, error) { return Money{}, &FieldError{Field: "amount", Problem: problem} }
+	at := len(text) - 3
+	if at < 1 || strings.Trim(text[at:], "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return wrong("is not a sum of money with its currency, such as 125.00EUR")
+	}
+	number, currency := strings.TrimSuffix(text[:at], " "), text[at:]
+	decimals, ok := exponent(currency)
+	if !ok {
+		return wrong("is in " + currency + ", which is not an active ISO 4217 currency")
+	}
+	digits := strings.NewReplacer(",", "", ".", "").Replace(number)
+	minor, err := strconv.ParseUint(digits, 10, 64)
+	if err == nil && (minor == 0 || minor > MaxMinor) || errors.Is(err, strconv.ErrRange) {
+		return wrong("is not between " + Money{1, currency}.String() + " and " + Money{MaxMinor, currency}.String())
+	}
+	read := Money{int64(minor), currency}
+	written := strings.TrimSuffix(read.String(), " "+currency)
+	if err != nil || number != written && number != strings.ReplaceAll(written, ",", "") {
+		example := "125"
+		if decimals > 0 {
+			example += "." + strings.Repeat("0", decimals)
+		}
+		return wrong(fmt.Sprintf("is not written with the %d decimals of %s, such as %s%s", decimals, currency, example, currency))
+	}
+	return read, nil
+}
+
 // exponent gives the number of decimals of a currency's minor unit. It knows the
 // active codes of ISO 4217, amendment 180 included (in force since 1 January 2026).
 // Metals, bond units, drawing rights and the codes for tests and for no currency

@@ -146,3 +146,59 @@ func FuzzMoney(f *testing.F) {
 		}
 	})
 }
+
+func TestMoneyIsReadAsPeopleWriteIt(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]settlement.Money{
+		"125.00EUR":                 {Minor: 12500, Currency: "EUR"},
+		"125.00 EUR":                {Minor: 12500, Currency: "EUR"},
+		"0.05 EUR":                  {Minor: 5, Currency: "EUR"},
+		"1234.50EUR":                {Minor: 123450, Currency: "EUR"},
+		"1,234.50 EUR":              {Minor: 123450, Currency: "EUR"},
+		"1,234,567 JPY":             {Minor: 1234567, Currency: "JPY"},
+		"17000JPY":                  {Minor: 17000, Currency: "JPY"},
+		"1.234KWD":                  {Minor: 1234, Currency: "KWD"},
+		"0.0001CLF":                 {Minor: 1, Currency: "CLF"},
+		"90,071,992,547,409.91 EUR": {Minor: settlement.MaxMinor, Currency: "EUR"},
+	} {
+		if got, err := settlement.ParseMoney(text); err != nil || got != want {
+			t.Errorf("%q is read as %+v, want %+v; %v", text, got, want, err)
+		}
+	}
+	const form, decimals, size = "such as 125.00EUR", "is not written with the ", "is not between "
+	for text, problem := range map[string]string{
+		"": form, "EUR": form, "12500": form, "125.00": form, "125.00eur": form, "125.00€": form, "EUR125.00": form, "125.00EUR ": form,
+		"125.00XAU": "XAU, which is not an active", "125.00BGN": "BGN, which is not an active", "125.00ABC": "ABC, which is not an active",
+		"125EUR": decimals, "125.0EUR": decimals, "125.000EUR": decimals, "125.EUR": decimals, ".50EUR": decimals, "1.00JPY": decimals, "1.00KWD": "3 decimals of KWD, such as 125.000KWD",
+		"000125.00EUR": decimals, "00.50EUR": decimals, "125,00EUR": decimals, "17,000EUR": decimals, "1,2345.00EUR": decimals, "1,234567.00EUR": decimals, "12.500,00EUR": decimals,
+		"-125.00EUR": decimals, "+125.00EUR": decimals, "1_25.00EUR": decimals, "0x7D.00EUR": decimals, "1e2.00EUR": decimals, "１２５.00EUR": decimals, " 125.00EUR": decimals,
+		"125.00  EUR": decimals, "125.00\u00a0EUR": decimals, "125.00\tEUR": decimals, " EUR": decimals, ".EUR": decimals, ",EUR": decimals,
+		"0.00EUR": size, "0JPY": size, "90071992547409.92EUR": size, "18446744073709551616.00EUR": "0.01 EUR and 90,071,992,547,409.91 EUR",
+	} {
+		got, err := settlement.ParseMoney(text)
+		var field *settlement.FieldError
+		if !errors.As(err, &field) || field.Field != "amount" || !strings.Contains(field.Problem, problem) || got != (settlement.Money{}) {
+			t.Errorf("%q: %+v, %v, want %q", text, got, err, problem)
+		}
+	}
+}
+
+// What ParseMoney reads is what String writes, with or without separators and blank; and it reads all that String writes.
+func FuzzParseMoney(f *testing.F) {
+	for _, text := range []string{"125.00EUR", "1,234.50 EUR", "000125.00EUR", "17000JPY", "0x10.00EUR", "-1.00USD"} {
+		f.Add(text, int64(len(text)))
+	}
+	plain := strings.NewReplacer(",", "", " ", "")
+	f.Fuzz(func(t *testing.T, text string, minor int64) {
+		if m, err := settlement.ParseMoney(text); err == nil && (m.Validate("amount") != nil || plain.Replace(text) != plain.Replace(m.String())) {
+			t.Errorf("%q is read as %s", text, m)
+		}
+		for _, currency := range []string{"EUR", "JPY", "KWD", "CLF"} {
+			m := settlement.Money{Minor: minor, Currency: currency}
+			got, err := settlement.ParseMoney(m.String())
+			if valid := m.Validate("amount") == nil; valid != (err == nil) || valid && got != m {
+				t.Errorf("%s is read as %s, %v", m, got, err)
+			}
+		}
+	})
+}

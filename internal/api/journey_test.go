@@ -104,19 +104,21 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 	r.ask(operator, http.MethodPost, path+"/fork", `{"reason":"try"}`).refused(http.StatusConflict, "reconcile_first", "")
 	r.ask(operator, http.MethodPost, path+"/reconcile", `{"lookup":true}`).refused(http.StatusConflict, "reconcile_first", "")
 	for body, field := range map[string]string{
-		`{"reason":"x","reference":"y"}`:                                    "finding",
-		`{"finding":"perhaps","reason":"x","reference":"y"}`:                "finding",
-		`{"finding":"executed","reason":"x","reference":"y"}`:               "moved",
-		`{"finding":"executed","moved":0,"reason":"x","reference":"y"}`:     "moved",
-		`{"finding":"executed","moved":1.5,"reason":"x","reference":"y"}`:   "moved",
-		`{"finding":"not_executed","reason":"x"}`:                           "reference",
-		`{"finding":"not_executed","reference":"x"}`:                        "reason",
-		`{"finding":"not_executed","reason":"x","reference":"y","moved":5}`: "moved",
-		`{"finding":"executed","reason":"x","reference":"y","moved":5}`:     "other_amount",
-		`{"lookup":true,"reason":"x"}`:                                      "lookup",
-		`{"lookup":true,"other_amount":true}`:                               "lookup",
-		`{"lookup":true,"call_outstanding":true}`:                           "lookup",
-		`{"finding":"not_executed","reason":"x","reference":"y","by":"z"}`:  "by",
+		`{"reason":"x","reference":"y"}`:                                                    "finding",
+		`{"finding":"perhaps","reason":"x","reference":"y"}`:                                "finding",
+		`{"finding":"executed","reason":"x","reference":"y"}`:                               "moved",
+		`{"finding":"executed","moved":0,"reason":"x","reference":"y"}`:                     "moved",
+		`{"finding":"executed","moved":1.5,"reason":"x","reference":"y"}`:                   "moved",
+		`{"finding":"not_executed","reason":"x"}`:                                           "reference",
+		`{"finding":"not_executed","reference":"x"}`:                                        "reason",
+		`{"finding":"not_executed","reason":"x","reference":"y","moved":5}`:                 "moved",
+		`{"finding":"executed","reason":"x","reference":"y","moved":5}`:                     "other_amount",
+		`{"finding":"executed","reason":"x","reference":"y","moved":1000,"currency":"JPY"}`: "currency",
+		`{"finding":"not_executed","reason":"x","reference":"y","currency":"EUR"}`:          "currency",
+		`{"lookup":true,"reason":"x"}`:                                                      "lookup",
+		`{"lookup":true,"other_amount":true}`:                                               "lookup",
+		`{"lookup":true,"call_outstanding":true}`:                                           "lookup",
+		`{"finding":"not_executed","reason":"x","reference":"y","by":"z"}`:                  "by",
 	} {
 		r.ask(operator, http.MethodPost, path+"/reconcile", body).refused(http.StatusUnprocessableEntity, "invalid", field)
 	}

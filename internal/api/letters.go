@@ -53,6 +53,7 @@ type reconcileInput struct {
 		Lookup          bool   `json:"lookup,omitempty" doc:"Look the money up at the escrow service; excludes all other members"`
 		Finding         string `json:"finding,omitempty" enum:"executed,not_executed"`
 		Moved           int64  `json:"moved,omitempty" minimum:"1" doc:"Amount moved, in minor units; for executed"`
+		Currency        string `json:"currency,omitempty" doc:"Currency of moved, such as EUR: refused if the case is in another. Absent: moved is in that of the case"`
 		OtherAmount     bool   `json:"other_amount,omitempty" doc:"Confirms moved although it differs from the amount that was left; a finding can't be taken back"`
 		CallOutstanding bool   `json:"call_outstanding,omitempty" doc:"Confirms not_executed although a call may be outstanding: it is known that the call will not be executed"`
 		Reason          string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
@@ -143,8 +144,8 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 	}
 	b := in.Body
 	if b.Lookup {
-		if b.Finding != "" || b.Moved != 0 || b.OtherAmount || b.CallOutstanding || b.Reason != "" || b.Reference != "" {
-			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").WithField("lookup", "excludes finding, moved, other_amount, call_outstanding, reason and reference")
+		if b.Finding != "" || b.Moved != 0 || b.Currency != "" || b.OtherAmount || b.CallOutstanding || b.Reason != "" || b.Reference != "" {
+			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").WithField("lookup", "excludes finding, moved, currency, other_amount, call_outstanding, reason and reference")
 		}
 		release, err := a.door.AcquireStream(c) // it waits for the escrow service, as a long poll waits for events
 		if err != nil {
@@ -155,7 +156,7 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 		return &caseOutput{status}, err
 	}
 	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, deadletter.Finding{
-		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, OtherAmount: b.OtherAmount, CallOutstanding: b.CallOutstanding, Reference: b.Reference, RequestID: door.RequestID(ctx),
+		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, Currency: b.Currency, OtherAmount: b.OtherAmount, CallOutstanding: b.CallOutstanding, Reference: b.Reference, RequestID: door.RequestID(ctx),
 	})
 	return &caseOutput{status}, err
 }

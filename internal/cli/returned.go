@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +23,10 @@ import (
 const maxReturnLine = 64 << 10
 
 // oneReturn is a returned payment that is given by flags.
-type oneReturn struct{ transaction, minor, currency, reference, at, run string }
+type oneReturn struct {
+	amount                                    shell.Sum
+	transaction, currency, reference, at, run string
+}
 
 func returnedCommand(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
@@ -65,8 +66,8 @@ be decided. The exit code is 1 if a payment can't be recorded.`,
 	f := cmd.Flags()
 	o.BindActor(f)
 	f.StringVar(&one.transaction, "transaction", "", "transaction receipt id of the payment")
-	f.StringVar(&one.minor, "amount", "", "how much came back, in minor units")
-	f.StringVar(&one.currency, "currency", "", "currency of the amount, such as USD")
+	one.amount.Bind(f, "amount", "how much came back")
+	f.StringVar(&one.currency, "currency", "", "currency of --amount-minor, such as EUR")
 	f.StringVar(&one.reference, "reference", "", "the bank's own reference of the return")
 	f.StringVar(&one.at, "returned-at", "", "when it came back, RFC 3339 or a date")
 	f.StringVar(&one.run, "run", "", "the run that paid, where several runs of the transaction have paid")
@@ -76,9 +77,9 @@ be decided. The exit code is 1 if a payment can't be recorded.`,
 
 // orFile returns the payment that the flags name, or those of the file.
 func (r *oneReturn) orFile(sh *shell.Shell, cmd *cobra.Command, args []string) ([]bulk.ReturnedPayment, error) {
-	switch given := *r != (oneReturn{}); {
+	switch given := r.amount.Given() || r.transaction+r.currency+r.reference+r.at+r.run != ""; {
 	case given == (len(args) == 1):
-		return nil, shell.Usage(cmd, errors.New("name either one payment by --transaction, --amount, --currency and --reference, or a file"))
+		return nil, shell.Usage(cmd, errors.New("name either one payment by --transaction, --amount and --reference, or a file"))
 	case given:
 		one, err := r.payment(cmd)
 		return []bulk.ReturnedPayment{one}, err
@@ -92,13 +93,20 @@ func (r *oneReturn) orFile(sh *shell.Shell, cmd *cobra.Command, args []string) (
 }
 
 func (r *oneReturn) payment(cmd *cobra.Command) (bulk.ReturnedPayment, error) {
-	out := bulk.ReturnedPayment{Transaction: r.transaction, Reference: r.reference, Amount: settlement.Money{Currency: r.currency}}
+	out := bulk.ReturnedPayment{Transaction: r.transaction, Reference: r.reference}
 	var errs []error
-	minor, err := strconv.ParseInt(r.minor, 10, 64)
-	if err != nil || strings.Trim(r.minor, "0123456789") != "" || r.minor[0] == '0' {
-		errs = append(errs, errors.New("--amount must be a decimal number of minor units, without leading zeros"))
+	sum, err := r.amount.Read()
+	switch {
+	case err != nil:
+		errs = append(errs, err)
+	case !r.amount.Given():
+		errs = append(errs, errors.New("--amount is missing: how much came back, such as 125.00EUR"))
+	case sum.Currency == "" && r.currency == "":
+		errs = append(errs, errors.New("--amount-minor needs --currency, such as EUR"))
+	case sum.Currency != "" && r.currency != "":
+		errs = append(errs, errors.New("--currency is for --amount-minor: --amount has its own"))
 	}
-	out.Amount.Minor = minor
+	out.Amount = settlement.Money{Minor: sum.Minor, Currency: sum.Currency + r.currency}
 	if err := shell.ParseTime("returned-at", r.at, &out.ReturnedAt); err != nil {
 		errs = append(errs, err)
 	}
@@ -107,7 +115,7 @@ func (r *oneReturn) payment(cmd *cobra.Command) (bulk.ReturnedPayment, error) {
 			errs = append(errs, fmt.Errorf("--run: %w", err))
 		}
 	}
-	for flag, value := range map[string]string{"--transaction": r.transaction, "--reference": r.reference, "--currency": r.currency} {
+	for flag, value := range map[string]string{"--transaction": r.transaction, "--reference": r.reference} {
 		if value == "" {
 			errs = append(errs, errors.New(flag+" is missing"))
 		}

@@ -27,23 +27,28 @@ func TestReturnedPlansAndShowsAPaymentThatCameBack(t *testing.T) {
 	returned := func(in string, args ...string) clitest.Result {
 		return p.Run(in, append(append([]string{"returned"}, args...), by...)...)
 	}
-	one := []string{"--transaction", "txr_1", "--currency", "USD", "--reference", "R-1", "--returned-at", "2026-11-20", "--amount"}
-	for _, amount := range []string{"000012500", "0x30D4", "1_000", "125.00", "-1", ""} {
-		returned("", append(one, amount)...).Check(t, "amount "+amount, 2, "--amount must be a decimal number")
+	one := []string{"--transaction", "txr_1", "--reference", "R-1", "--returned-at", "2026-11-20", "--amount"}
+	for _, amount := range []string{"000012500", "0x30D4", "1_000", "125.00", "-1", "", "12500USD", "000125.00USD"} {
+		returned("", append(one, amount)...).Check(t, "amount "+amount, 2, ", such as 125.00")
 	}
+	returned("", one[:len(one)-1]...).Check(t, "no amount", 2, "--amount is missing")
+	returned("", append(one[:len(one)-1:len(one)-1], "--amount-minor", "12500")...).Check(t, "no currency", 2, "--amount-minor needs --currency")
+	returned("", append(one, "125.00USD", "--currency", "USD")...).Check(t, "two currencies", 2, "--amount has its own")
+	returned("", append(one, "125.00USD", "--amount-minor", "12500")...).Check(t, "two amounts", 2, "exclude each other")
+	returned("", append(one, "125.00EUR")...).Check(t, "another currency", 2, "must be USD, that of the escrow")
 	returned("").Check(t, "neither", 2, "either one payment")
 	returned("", append([]string{"-", "--transaction"}, "txr_1")...).Check(t, "both", 2, "either one payment")
 	returned("{}\n", "-").Check(t, "no payment", 2, "returns[0]")
 	returned("{\"transaction_receipt_id\":1}\n", "-").Check(t, "no line", 1, "line 1")
 	returned("\n", "-").Check(t, "no lines", 1, "names no payment")
-	returned("", append(one, "12501")...).Check(t, "too much", 1, "1 returned payment can't be recorded")
+	returned("", append(one, "125.01USD")...).Check(t, "too much", 1, "1 returned payment can't be recorded")
 
 	file := filepath.Join(t.TempDir(), "returns.jsonl")
 	clitest.WriteFile(t, file, `{"transaction_receipt_id":"txr_1","reference":"R-1","amount":{"minor":2500,"currency":"USD"},"returned_at":"2026-11-20T09:30:00Z"}`+"\n")
 	planned := returned("", file, "--json")
 	planned.Check(t, "returned", 0, "")
 	plan := planned.Object(t)["plan"].(map[string]any)
-	if text := returned("", append(one, "10000")...).Out; !strings.Contains(text, "100.00 USD of transaction txr_1, R-1") || !strings.Contains(text, "Another person has to run it") {
+	if text := returned("", append(one, "100.00 USD")...).Out; !strings.Contains(text, "100.00 USD of transaction txr_1, R-1") || !strings.Contains(text, "Another person has to run it") {
 		t.Errorf("the plan: %s", text)
 	}
 	p.Run("", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--tenant", "acme", "--actor", "user:bob", "--yes").Check(t, "run", 0, "")

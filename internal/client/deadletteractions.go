@@ -37,10 +37,11 @@ func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f deadle
 		reasonBody
 		Finding   escrow.Class `json:"finding"`
 		Moved     int64        `json:"moved,omitempty"`
+		Currency  string       `json:"currency,omitempty"`
 		Other     bool         `json:"other_amount,omitempty"`
 		Known     bool         `json:"call_outstanding,omitempty"`
 		Reference string       `json:"reference"`
-	}{reasonBody{f.Reason}, f.Class, f.Moved, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
+	}{reasonBody{f.Reason}, f.Class, f.Moved, f.Currency, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
 	return out, err
 }
 

@@ -196,7 +196,8 @@ type Spec struct {
 // PlannedFinding is what a plan of a finding states about the money of its run.
 type PlannedFinding struct {
 	Class       escrow.Class `json:"class"`
-	Moved       int64        `json:"moved"` // minor units
+	Moved       int64        `json:"moved"`              // minor units
+	Currency    string       `json:"currency,omitempty"` // of Moved, that of the case; plans of older versions do not state it
 	Reference   string       `json:"reference"`
 	OtherAmount bool         `json:"other_amount,omitempty"`
 	Lookup      bool         `json:"lookup,omitempty"`                 // the finding is the answer of the escrow service that the planner named

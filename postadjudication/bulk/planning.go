@@ -323,7 +323,7 @@ func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id back
 	if err != nil {
 		return Plan{}, err
 	}
-	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Reference: validate.Clean(f.Reference, casework.MaxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
+	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Currency: seen.Case.Currency, Reference: validate.Clean(f.Reference, casework.MaxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
 	if asked.Class != "" {
 		found.Lookup, found.LookupURL, found.OtherAmount = true, asked.URL, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
 	}
@@ -372,7 +372,7 @@ func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, guard casew
 	if found == nil {
 		return &refusal.FieldError{Field: "finding", Problem: "is missing from the plan"}
 	}
-	f := casework.Finding{Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Reference: found.Reference, OtherAmount: found.OtherAmount}
+	f := casework.Finding{Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Currency: found.Currency, Reference: found.Reference, OtherAmount: found.OtherAmount}
 	var asked casework.LookupSource
 	if found.Lookup {
 		asked.Class = found.Class

@@ -125,6 +125,21 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestACallThatIsOnItsWayForEverIsNeverOver"},
 	},
 	{
+		Name:     "a finding is in the currency of its case",
+		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "if f.Currency != \"\" && f.Currency != seen.Case.Currency {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhichSumOfAFindingIsConfirmed"},
+	},
+	{
+		Name:     "a sum of money is read as it is written",
+		Edits:    []Edit{{"settlement/money.go", "if err != nil || number != written &&", "if err != nil || false && number != written &&"}},
+		CaughtBy: Detector{Package: "./settlement", Test: "TestMoneyIsReadAsPeopleWriteIt"},
+	},
+	{
+		Name:     "a number of a flag is decimal",
+		Edits:    []Edit{{"internal/cli/shell/numbers.go", "if !d.form.pattern.MatchString(text) {", "if false {"}},
+		CaughtBy: Detector{Package: "./internal/cli", Test: "TestEveryFlagForANumberReadsPlainDecimalDigits"},
+	},
+	{
 		Name:     "a finding has to allow for the call that may be on its way",
 		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "if f.Class != escrow.NotExecuted || f.CallOutstanding {", "if true {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},

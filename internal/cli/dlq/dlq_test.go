@@ -46,7 +46,7 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	}
 	errorType, _, _ := strings.Cut(letter["signature"].(string), ":")
 	all := []string{"--family", "settlement", "--type", "settlement", "--outcome", "release", "--reason-code", "final", "--class", "not_executed", "--error-type", errorType,
-		"--signature", letter["signature"].(string), "--younger-than", "1d", "--min-attempts", "1", "--max-attempts", "1", "--min-amount", "1", "--currency", "USD", "--transaction", "txr_1",
+		"--signature", letter["signature"].(string), "--younger-than", "1d", "--min-attempts", "1", "--max-attempts", "1", "--min-amount", "0.01USD", "--max-amount-minor", "9007199254740991", "--currency", "USD", "--transaction", "txr_1",
 		"--dispatch", letter["dispatch_reference"].(string), "--max-replays", "0", "--held=false", "--eligible=false", "--review=false", "--expiring-within", "181d", "--sort", "highest_amount"}
 	if n := len(letters(all...)); n != 1 {
 		t.Errorf("%d letters that meet every filter", n)
@@ -57,15 +57,15 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	for args, word := range map[string]string{
 		"list": "--tenant", "list --tenant acme --since yesterday": "--since", "list --tenant acme --class maybe": "--class",
 		"list --tenant acme --outcome both": "--outcome", "list --tenant acme --sort prettiest": "--sort", "list --tenant acme --held=perhaps": "--held",
-		"list --tenant acme --min-amount lots": "--min-amount", "list --tenant acme --min-attempts 3 --max-attempts 2": "--max-attempts must not be less than --min-attempts", "list --tenant acme --older-than yore": "older-than",
+		"list --tenant acme --min-amount lots": "--min-amount: lots is not a sum of money with its currency", "list --tenant acme --min-amount 1.00USD --max-amount 2.00EUR": "2.00 EUR is not in USD", "list --tenant acme --max-amount 1.00USD --max-amount-minor 100": "exclude each other", "list --tenant acme --min-attempts 3 --max-attempts 2": "--max-attempts must not be less than --min-attempts", "list --tenant acme --older-than yore": "older-than",
 		"list --tenant acme --queue=": "--queue", "list --tenant acme --expiring-within 0s": "--expiring-within",
 		"list --tenant acme --currency euro": "currency", "list --tenant acme --reason-code bored": "--reason-code", "list --tenant acme --after x": "after", "list --tenant acme --dispatch x": "--dispatch",
 		"list --tenant acme --limit 0": "limit", "fork x --tenant acme --actor a --reason b": "run id",
 		"fork " + run + " --tenant acme": "--reason", "fork " + run + " --tenant acme --reason b": "--actor", "list --tenant acme --reason final": "--reason", "list --tenant acme --older-than-days 0": "--older-than-days",
 		"list --tenant acme --older-than-days 3 --older-than 3d": "exclude", "list --tenant acme --eligible true": "too many", "discard " + run: "discard",
-		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":            "finding",
-		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":           "moved",
-		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved 7": "0.07 USD will be recorded as moved, permanently. Standard input is not a terminal: add --yes",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding perhaps":                  "finding",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed":                 "moved",
+		"reconcile " + run + " --tenant acme --actor a --reason b --reference c --finding executed --moved-minor 7": "0.07 USD will be recorded as moved, permanently. Standard input is not a terminal: add --yes",
 	} {
 		p.Run("", append([]string{"dlq"}, strings.Fields(args)...)...).Check(t, args, 2, word)
 	}

@@ -18,8 +18,9 @@ import (
 // letterFlags are the flags that select letters.
 type letterFlags struct {
 	status, class, outcome, since, until string
-	attempts, amounts, replays           [2]string // minimum, maximum
-	held, eligible, review, days         string
+	amounts                              [2]shell.Sum // minimum, maximum
+	held, eligible, review               string
+	days                                 *int64
 	defined                              *pflag.FlagSet
 	queueFlag                            string // name of the flag for Queue; "queue" by default
 	filter                               deadletter.Filter
@@ -49,17 +50,17 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	f.StringVar(&l.since, "since", "", "only letters that died at or after this time, such as 2026-11-27T15:04:05Z, or 2026-11-27 for its midnight UTC")
 	f.StringVar(&l.until, "until", "", "only letters that died before this time, in the same form")
 	f.Var(&l.filter.OlderThan, "older-than", "only letters that died at least this long ago, such as 36h or 30d")
-	f.StringVar(&l.days, "older-than-days", "", "as --older-than, in days")
+	f.Var(shell.Optional{To: &l.days}, "older-than-days", "as --older-than, in days")
 	f.Var(&l.filter.YoungerThan, "younger-than", "only letters that died less than this long ago, such as 36h or 30d")
 	for _, r := range []struct {
-		name, what string
-		to         *[2]string
-	}{
-		{"attempts", "this many attempts", &l.attempts}, {"amount", "this adjudicated amount, in minor units", &l.amounts}, {"replays", "this many replays", &l.replays},
-	} {
-		f.StringVar(&r.to[0], "min-"+r.name, "", "only letters with at least "+r.what)
-		f.StringVar(&r.to[1], "max-"+r.name, "", "only letters with at most "+r.what)
+		name        string
+		least, most **int64
+	}{{"attempts", &l.filter.MinAttempts, &l.filter.MaxAttempts}, {"replays", &l.filter.MinReplays, &l.filter.MaxReplays}} {
+		f.Var(shell.Optional{To: r.least}, "min-"+r.name, "only letters with at least this many "+r.name)
+		f.Var(shell.Optional{To: r.most}, "max-"+r.name, "only letters with at most this many "+r.name)
 	}
+	l.amounts[0].Bind(f, "min-amount", "only letters with at least this adjudicated amount")
+	l.amounts[1].Bind(f, "max-amount", "only letters with at most this adjudicated amount")
 	f.StringVar(&l.filter.Currency, "currency", "", "only letters in this currency, such as EUR")
 	f.StringVar(&l.filter.Transaction, "transaction", "", "only the letters of this transaction receipt id")
 	f.StringVar(&l.filter.Submission, "submission", "", "only the letters of this submission receipt id")
@@ -86,15 +87,7 @@ func (l *letterFlags) read() (deadletter.Filter, error) {
 		parseChoice("--outcome", l.outcome, &out.Outcome, "release", "refund"),
 		parseTriState("--held", l.held, &out.Held), parseTriState("--eligible", l.eligible, &out.Reprocess), parseTriState("--review", l.review, &out.Review),
 	}
-	for _, r := range []struct {
-		name        string
-		text        [2]string
-		least, most **int64
-	}{
-		{"attempts", l.attempts, &out.MinAttempts, &out.MaxAttempts}, {"amount", l.amounts, &out.MinAmount, &out.MaxAmount}, {"replays", l.replays, &out.MinReplays, &out.MaxReplays},
-	} {
-		errs = append(errs, parseNumber("--min-"+r.name, r.text[0], r.least), parseNumber("--max-"+r.name, r.text[1], r.most))
-	}
+	errs = append(errs, readAmount(&l.amounts[0], &out.MinAmount, &out.Currency), readAmount(&l.amounts[1], &out.MaxAmount, &out.Currency))
 	l.defined.VisitAll(func(f *pflag.Flag) {
 		if value := f.Value.String(); f.Changed && f.Name != "status" && (value == "" || value == "0s") {
 			errs = append(errs, errors.New("--"+f.Name+" is empty; leave it out"))
@@ -154,20 +147,32 @@ func cutLast(text, separator string) (before, after string, found bool) {
 
 // readAgeInDays reads --older-than-days.
 func (l *letterFlags) readAgeInDays(to *deadletter.Duration) error {
-	var days *int64
-	switch err := parseNumber("--older-than-days", l.days, &days); {
-	case err != nil || days == nil:
-		return err
+	switch {
+	case l.days == nil:
+		return nil
 	case l.defined.Changed("older-than"):
 		return errors.New("--older-than-days and --older-than exclude each other")
-	case *days == 0:
+	case *l.days == 0:
 		return errors.New("--older-than-days is 0; leave it out")
 	}
-	span, err := deadletter.ParseDuration(l.days + "d")
+	span, err := deadletter.ParseDuration(strconv.FormatInt(*l.days, 10) + "d")
 	if err != nil {
 		return fmt.Errorf("--older-than-days: %w", err)
 	}
 	*to = span
+	return nil
+}
+
+// readAmount reads a limit of the amount. One with a currency selects only letters in that currency.
+func readAmount(from *shell.Sum, to **int64, currency *string) error {
+	sum, err := from.Read()
+	switch {
+	case err != nil || !from.Given():
+		return err
+	case sum.Currency != "" && *currency != "" && sum.Currency != *currency:
+		return fmt.Errorf("%s is not in %s, the other currency that was given", sum, *currency)
+	}
+	*to, *currency = &sum.Minor, cmp.Or(sum.Currency, *currency)
 	return nil
 }
 
@@ -194,17 +199,5 @@ func parseTriState(name, text string, to **bool) error {
 	}
 	yes := text == "true"
 	*to = &yes
-	return nil
-}
-
-func parseNumber(name, text string, to **int64) error {
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return errors.New(name + " must be a whole number of at least 0")
-	}
-	*to = &n
 	return nil
 }

@@ -221,7 +221,7 @@ func playIncident(t *testing.T, o *operator, repair func()) {
 		t.Errorf("%v", status)
 	}
 	o.mustRun("operator", "hold", runs["4"], "--reason", "in court")
-	plan := o.mustRun("operator", "bulk", "plan", "fork", "--min-amount", "1000", "--reason", "mended")
+	plan := o.mustRun("operator", "bulk", "plan", "fork", "--min-amount", "10.00USD", "--reason", "mended")
 	if plan["items"] != 2.0 || plan["ready"] != 2.0 || plan["money"].(map[string]any)["USD"] != 25000.0 {
 		t.Errorf("%v", plan)
 	}

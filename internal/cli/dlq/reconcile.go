@@ -23,12 +23,13 @@ import (
 const reconcileHelp = `Record whether the money of an open dead letter moved, either by a lookup at the escrow
 service (--lookup) or by a person's finding (--finding):
 
-  executed      with --moved: settles the case and closes the letter
+  executed      with --moved 125.00EUR: settles the case and closes the letter
   not_executed  clears the unknown outcome, so that the letter can be forked
 
 RUN may also be a live run that waits for an attempt with an unknown outcome: "executed"
 ends it, and after "not_executed" it can be cancelled. --reference states where the finding
-can be checked. While a call may still be in flight, "not_executed" is refused unless
+can be checked. --moved has all decimals of the currency, and is refused if the case is in
+another currency; --moved-minor 12500 is in minor units of the letter's currency. While a call may still be in flight, "not_executed" is refused unless
 --call-outstanding confirms that the call will not be executed.
 
 "executed" takes two people, unless the tenant is set to one (recourse people): the command
@@ -48,7 +49,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	var l letterCommand
 	var m batchFlags
 	var finding, reference string
-	var moved int64
+	var moved shell.Sum
 	var lookup, outstanding bool
 	cmd := &cobra.Command{
 		Use: "reconcile [RUN]", Short: "Record whether the money of a dead letter moved, or look up many", Args: shell.AtMostOne,
@@ -61,14 +62,12 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			if lookup {
-				if err := l.lookupOnly(cmd, finding != "" || reference != "" || moved != 0 || outstanding); err != nil {
+				if err := l.lookupOnly(cmd, finding != "" || reference != "" || moved.Given() || outstanding); err != nil {
 					return err
 				}
 			}
-			if moved < 0 {
-				return shell.Usage(cmd, errors.New("--moved is negative"))
-			}
-			if err := checkFinding(lookup, finding, reference); err != nil {
+			sum, err := moved.Read()
+			if err := errors.Join(err, checkFinding(lookup, finding, reference)); err != nil {
 				return shell.Usage(cmd, err)
 			}
 			return withLetter(sh, cmd, &l, args[0], func(ctx context.Context, be backend.Backend) (err error) {
@@ -78,7 +77,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 					err = lookupError(err)
 				} else {
 					status, err = recordFinding(ctx, sh, cmd, be, l.run, deadletter.Finding{
-						Reason: l.reason, Class: escrow.Class(finding), Moved: moved, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
+						Reason: l.reason, Class: escrow.Class(finding), Moved: sum.Minor, Currency: sum.Currency, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
 					})
 				}
 				if errors.Is(err, refusal.ErrNoExecutor) && l.Server == "" {
@@ -104,7 +103,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&lookup, "lookup", false, "look up the outcome at the escrow service")
 	f.StringVar(&finding, "finding", "", "finding to record: executed or not_executed (required without --lookup)")
-	f.Int64Var(&moved, "moved", 0, "amount that was moved, in minor units (with --finding executed)")
+	moved.Bind(f, "moved", "amount that was moved (with --finding executed)")
 	f.BoolVar(&outstanding, "call-outstanding", false, "with --finding not_executed: confirm, although a call may be in flight, that it will not be executed")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -147,21 +146,33 @@ func (l *letterCommand) lookupOnly(cmd *cobra.Command, found bool) error {
 	return nil
 }
 
-// recordFinding records a finding. If the amount differs from the amount left to move it asks for
-// confirmation first: a finding is permanent, and more than the escrow has left is a breach.
+// recordFinding records a finding, and says before which sum it states. If the amount differs from the amount left to move
+// it asks for confirmation first: a finding is permanent, and more than the escrow has left is a breach.
 func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f deadletter.Finding) (casestatus.Case, error) {
+	if f.Class == escrow.Executed && f.Moved > 0 {
+		if err := addCurrency(ctx, be, run, &f); err != nil {
+			return casestatus.Case{}, err
+		}
+		sh.Note("The finding: " + movedBy(f).String() + " was moved.")
+	}
 	status, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *refusal.FieldError
-	if !errors.As(err, &field) || field.Field != "other_amount" {
+	switch {
+	case !errors.As(err, &field):
+		return status, err
+	case field.Field == "currency":
+		field.Field = "the currency of --moved"
+		return status, err
+	case field.Field != "other_amount":
 		return status, err
 	}
-	question := fmt.Sprintf("%d will be recorded as moved, permanently; this is not the adjudicated amount.", f.Moved)
+	question := movedBy(f).String() + " will be recorded as moved, permanently; this is not the adjudicated amount."
 	seen, err := be.DeadLetters.Inspect(ctx, run)
 	switch amountLeft := seen.Letter.Amount; {
 	case err != nil && !errors.Is(err, refusal.ErrNotFound): // the letter may have been purged
 		return status, err
 	case amountLeft != nil:
-		question = fmt.Sprintf("%s was adjudicated, but %s will be recorded as moved, permanently.", amountLeft, settlement.Money{Minor: f.Moved, Currency: amountLeft.Currency})
+		question = fmt.Sprintf("%s was adjudicated, but %s will be recorded as moved, permanently.", amountLeft, movedBy(f))
 	}
 	if sh.NeedTerminal(cmd, false) != nil {
 		return status, shell.Usage(cmd, fmt.Errorf("%s Standard input is not a terminal: add --yes to record it", question))
@@ -173,9 +184,29 @@ func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be 
 	return be.DeadLetters.Reconcile(ctx, run, f)
 }
 
+func movedBy(f deadletter.Finding) settlement.Money {
+	return settlement.Money{Minor: f.Moved, Currency: f.Currency}
+}
+
+// addCurrency adds the currency of the letter to a finding in minor units, so that the sum can be said.
+func addCurrency(ctx context.Context, be backend.Backend, run receipts.RunID, f *deadletter.Finding) error {
+	if f.Currency != "" {
+		return nil
+	}
+	seen, err := be.DeadLetters.Inspect(ctx, run)
+	if err != nil && !errors.Is(err, refusal.ErrNotFound) {
+		return err
+	}
+	if seen.Letter.Amount == nil {
+		return shell.WithCode(shell.ExitUsage, errors.New("--moved-minor is for a dead letter, whose currency is known: give --moved with its currency, such as 125.00EUR"))
+	}
+	f.Currency = seen.Letter.Amount.Currency
+	return nil
+}
+
 // lookupBatch looks up the selected letters by one plan.
 func lookupBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, m *batchFlags, lookup bool) error {
-	for _, name := range []string{"finding", "moved", "reference", "call-outstanding"} {
+	for _, name := range []string{"finding", "moved", "moved-minor", "reference", "call-outstanding"} {
 		if cmd.Flags().Changed(name) {
 			return shell.Usage(cmd, errors.New("--"+name+" is for one letter: RUN is missing"))
 		}

@@ -1,6 +1,7 @@
 package dlq_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,24 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	by := func(actor string, args ...string) clitest.Result {
 		return p.Run("", append(args, "--tenant", "acme", "--actor", actor)...)
 	}
-	finding := []string{"dlq", "reconcile", run, "--finding", "executed", "--moved", "12500", "--reason", "statement", "--reference", "stmt-7"}
+	finding := []string{"dlq", "reconcile", run, "--finding", "executed", "--moved", "125.00USD", "--reason", "statement", "--reference", "stmt-7"}
+	for text, problem := range map[string]string{
+		"000012500": "000012500 is not a sum of money with its currency, such as 125.00EUR; see", "12500USD": "is not written with the 2 decimals of USD, such as 125.00USD",
+		"125.00EUR": "the currency of --moved must be USD, that of the case",
+	} {
+		wrong := slices.Clone(finding)
+		wrong[slices.Index(wrong, "125.00USD")] = text
+		by("user:ada", append(wrong, "--yes")...).Check(t, text, 2, problem)
+	}
+	by("user:ada", append(finding, "--moved-minor", "12500")...).Check(t, "both", 2, "--moved and --moved-minor exclude each other")
+	if plans := p.Run("", "dlq", "bulk", "list", "--tenant", "acme"); plans.Code != 0 || !strings.Contains(plans.Out, "No plans.") {
+		t.Errorf("a plan was stored: %+v", plans)
+	}
+	inMinor := slices.Clone(finding)
+	inMinor[slices.Index(inMinor, "--moved")], inMinor[slices.Index(inMinor, "125.00USD")] = "--moved-minor", "12500"
+	if said := by("user:ada", inMinor...); said.Code != 5 || !strings.HasPrefix(said.Err, "The finding: 125.00 USD was moved.\n") || !strings.Contains(said.Out, "executed, 125.00 USD moved, stmt-7") {
+		t.Errorf("in minor units: %+v", said)
+	}
 	shown := by("user:ada", finding...)
 	if shown.Check(t, "a finding alone", 5, "another person"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "txr_") {
 		t.Errorf("%s", shown.Out)
@@ -41,6 +59,9 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	printed := by("user:ada", append(finding, "--json")...)
 	printed.Check(t, "a finding alone", 5, "another person")
 	answer := printed.Object(t)
+	if found := answer["plan"].(map[string]any)["asked"].(map[string]any)["finding"].(map[string]any); found["moved"] != 12500.0 || found["currency"] != "USD" {
+		t.Errorf("the plan states %v", found)
+	}
 	line := shellWords(answer["run"].(string))
 	if answer["code"] != "second_person_required" || line[len(line)-1] != "NAME" {
 		t.Fatalf("%v", answer)
@@ -74,7 +95,7 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	freed.Check(t, "cases free", 0, "")
 	plan := freed.Object(t)
 	by("user:ben", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes").Check(t, "bulk run", 0, "")
-	broken := by("user:ada", "dlq", "reconcile", o.letter("txr_3"), "--finding", "executed", "--moved", "12500", "--reason", "statement", "--reference", "stmt-8", "--json").Object(t)
+	broken := by("user:ada", "dlq", "reconcile", o.letter("txr_3"), "--finding", "executed", "--moved-minor", "12500", "--reason", "statement", "--reference", "stmt-8", "--json").Object(t)
 	line = shellWords(broken["run"].(string))
 	if alone := as("user:ada", "--yes", "--break-glass", "INC-7", "--reason", "nobody else is awake", "--json"); alone.Code != 0 || alone.Object(t)["break_glass"] != "INC-7" {
 		t.Errorf("%+v", alone)

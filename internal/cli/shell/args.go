@@ -33,9 +33,16 @@ func FlagError(cmd *cobra.Command, err error) error {
 		return Usage(cmd, errors.New("there is no command "+words[0]))
 	}
 	var value *pflag.InvalidValueError
+	var form *numberForm
 	var number *strconv.NumError
-	if errors.As(err, &value) && errors.As(err, &number) && number.Func == "ParseInt" {
-		return Usage(cmd, fmt.Errorf("--%s takes a whole number of up to 64 bits, not %s", value.GetFlag().Name, value.GetValue()))
+	switch {
+	case !errors.As(err, &value):
+	case errors.As(err, &form):
+		err = fmt.Errorf("--%s takes %s, not %s", value.GetFlag().Name, form.says, value.GetValue())
+	case errors.As(err, &number) && (number.Func == "ParseInt" || number.Func == "ParseUint"):
+		err = fmt.Errorf("--%s takes a whole number of up to 63 bits, not %s", value.GetFlag().Name, value.GetValue())
+	case value.GetFlag().Value.Type() == sumType:
+		err = fmt.Errorf("--%s: %s %w", value.GetFlag().Name, value.GetValue(), errors.Unwrap(value))
 	}
 	return Usage(cmd, err)
 }

@@ -25,14 +25,18 @@ func PlanItem(b bulk.Plan) string {
 	return "letter"
 }
 
-// movedSum returns an amount of a plan, in its currency if the plan has only one.
-func movedSum(b bulk.Plan, minor int64) string {
-	if len(b.Money) == 1 {
-		for currency := range b.Money {
-			return settlement.Money{Minor: minor, Currency: currency}.String()
+// movedSum returns the sum of a planned finding. A plan of an older version does not state the currency: it is that of the
+// plan's money, if there is one.
+func movedSum(b bulk.Plan, f *bulk.PlannedFinding) string {
+	currency := f.Currency
+	if currency == "" && len(b.Money) == 1 {
+		for currency = range b.Money {
 		}
 	}
-	return fmt.Sprintf("%d in minor units", minor)
+	if currency == "" {
+		return fmt.Sprintf("%d in minor units", f.Moved)
+	}
+	return settlement.Money{Minor: f.Moved, Currency: currency}.String()
 }
 
 // Plan writes a plan and its progress.
@@ -57,7 +61,7 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}
 	if f := b.Spec.Finding; f != nil {
-		found := fmt.Sprintf("%s, %s moved, %s", f.Class, movedSum(b, f.Moved), f.Reference)
+		found := fmt.Sprintf("%s, %s moved, %s", f.Class, movedSum(b, f), f.Reference)
 		if f.Lookup {
 			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
 		}

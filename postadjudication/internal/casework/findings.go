@@ -24,6 +24,7 @@ type Finding struct {
 	Reason    string       // how; required of a person
 	Class     escrow.Class // Executed or NotExecuted
 	Moved     int64        // minor units; required if Executed, else 0
+	Currency  string       // of Moved, compared with that of the case; empty: not compared
 	Reference string       // where the finding can be checked; required of a person
 
 	// OtherAmount confirms a Moved that differs from the amount left to move. Such a finding
@@ -48,6 +49,8 @@ func (f Finding) Validate(actor string) error {
 		return &refusal.FieldError{Field: "moved", Problem: "must be what was moved, in minor units"}
 	case f.Class == escrow.NotExecuted && f.Moved != 0:
 		return &refusal.FieldError{Field: "moved", Problem: "must be absent when nothing was executed"}
+	case f.Class == escrow.NotExecuted && f.Currency != "":
+		return &refusal.FieldError{Field: "currency", Problem: "must be absent when nothing was executed"}
 	case f.Class == escrow.Executed && f.CallOutstanding:
 		return &refusal.FieldError{Field: "call_outstanding", Problem: "must be absent when something was executed"}
 	}
@@ -60,11 +63,14 @@ func (f Finding) Validate(actor string) error {
 	return validate.Identifier("reference", f.Reference, 255)
 }
 
-// checkAmount refuses a payment that differs from the amount left to move, unless OtherAmount
-// is set. For a decision that a higher generation replaced, the amount left is all that it
+// checkAmount refuses a payment in another currency than that of the case, and one that differs from the amount left to
+// move, unless OtherAmount is set. For a decision that a higher generation replaced, the amount left is all that it
 // asked for. If nothing is left, or the run is known to be paid, any amount passes: the
 // finding states what is already recorded.
 func (f Finding) checkAmount(seen *journal.Snapshot) error {
+	if f.Currency != "" && f.Currency != seen.Case.Currency {
+		return &refusal.FieldError{Field: "currency", Problem: "must be " + seen.Case.Currency + ", that of the case"}
+	}
 	s := &seen.Case.State
 	left := s.Asked - s.Moved
 	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {

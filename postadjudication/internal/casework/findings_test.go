@@ -62,6 +62,9 @@ func TestWhichFindingsAreValid(t *testing.T) {
 // A person confirms a sum that is not the one left to move: of the decision that the run's request states.
 func TestWhichSumOfAFindingIsConfirmed(t *testing.T) {
 	t.Parallel()
+	if got := fieldOf(t, Finding{Reason: "statement", Class: escrow.NotExecuted, Currency: "EUR", Reference: "stmt-1"}.Validate("user:ada")); got != "currency" {
+		t.Errorf("a currency of nothing: %q", got)
+	}
 	for name, c := range map[string]struct {
 		finding    Finding
 		generation int // of the request; 0: its terms were not read
@@ -74,6 +77,10 @@ func TestWhichSumOfAFindingIsConfirmed(t *testing.T) {
 		"more":                                {Finding{Class: escrow.Executed, Moved: 71}, 2, 30, escrow.Unknown, "other_amount"},
 		"more, confirmed":                     {Finding{Class: escrow.Executed, Moved: 71, OtherAmount: true}, 2, 30, escrow.Unknown, ""},
 		"nothing was executed":                {Finding{Class: escrow.NotExecuted}, 2, 30, escrow.Unknown, ""},
+		"in the currency of the case":         {Finding{Class: escrow.Executed, Moved: 70, Currency: "EUR"}, 2, 30, escrow.Unknown, ""},
+		"in another currency":                 {Finding{Class: escrow.Executed, Moved: 70, Currency: "USD"}, 2, 30, escrow.Unknown, "currency"},
+		"in another currency, confirmed":      {Finding{Class: escrow.Executed, Moved: 71, Currency: "USD", OtherAmount: true}, 2, 30, escrow.Unknown, "currency"},
+		"in another currency, already paid":   {Finding{Class: escrow.Executed, Moved: 5, Currency: "USD"}, 2, 30, escrow.Executed, "currency"},
 		"nothing is left":                     {Finding{Class: escrow.Executed, Moved: 5}, 2, 100, escrow.Unknown, ""},
 		"the run has paid":                    {Finding{Class: escrow.Executed, Moved: 5}, 2, 30, escrow.Executed, ""},
 		"what an older decision asked for":    {Finding{Class: escrow.Executed, Moved: 40}, 1, 30, escrow.Unknown, ""},
@@ -82,6 +89,7 @@ func TestWhichSumOfAFindingIsConfirmed(t *testing.T) {
 		"no terms: what the request asks for": {Finding{Class: escrow.Executed, Moved: 40}, 0, 30, escrow.Unknown, "other_amount"},
 	} {
 		seen := journal.Snapshot{Run: background.Run{Class: c.run}}
+		seen.Case.Currency = "EUR"
 		seen.Case.State = settlement.State{Asked: 100, Moved: c.moved, Generation: 2}
 		if c.generation > 0 {
 			seen.Run.Terms = &receipts.Terms{Generation: c.generation, Amount: 40}
