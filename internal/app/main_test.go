@@ -55,7 +55,12 @@ func get(t *testing.T, url string, header ...string) (status int, body string) {
 	if len(header) == 2 {
 		req.Header.Set(header[0], header[1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	return answerOf(t, req)
+}
+
+func answerOf(t *testing.T, q *http.Request) (status int, body string) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(q)
 	if err != nil {
 		t.Fatal(err)
 	}

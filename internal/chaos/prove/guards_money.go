@@ -3,6 +3,11 @@ package prove
 // moneyGuards is what guards decisions about money: when a call may be made again, and under which key.
 var moneyGuards = []Guard{
 	{
+		Name:     "another spelling of an id is no second id, which would be paid a second time",
+		Edits:    []Edit{{"postadjudication/internal/validate/id.go", "problem := idProblem(id); problem != \"\" {", "problem := idProblem(id); problem != \"\" && false {"}},
+		CaughtBy: Detector{Package: "./internal/app", Test: "TestEveryHTTPDoorRefusesOtherSpellingsOfAnID"},
+	},
+	{
 		Name:     "a sum that can't be recorded contradicts the payment that is on record",
 		Edits:    []Edit{{"background/transition.go", "(tr.Result.Class != Unknown || tr.Reason == ReasonUnrecordable)", "tr.Result.Class != Unknown"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestASecondAnswerWithAnotherSumIsOnRecord"},
