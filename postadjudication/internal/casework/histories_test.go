@@ -10,6 +10,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -111,6 +113,33 @@ func (h *history) purged(name byte) *history {
 	return h
 }
 
+// returned has a sum come back that a run paid.
+func (h *history) returned(name byte, amount int64) *history {
+	h.t.Helper()
+	folded, err := binding.FoldSettlement(h.trail)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ch, err := returning(journal.LetterRow{Snapshot: journal.Snapshot{Case: h.c, Run: h.runs[name]}}, folded, "ada", "bank", []Return{{Run: runID(name), Amount: amount, Reference: "r"}}, h.at)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.c = withHead(ch.After.Case, h.c.Head)
+	h.write(ch.Drafts...)
+	return h
+}
+
+// waits puts a run back to where it waits, as versions left it that did not end the waiting run of a case that ended.
+func (h *history) waits(name byte) *history {
+	r := h.runs[name]
+	r.State, r.Letter = background.Scheduled, ""
+	h.runs[name] = r
+	return h
+}
+
+// later has time pass beyond the lifetime of an operation key.
+func (h *history) later() *history { h.at = h.at.Add(48 * time.Hour); return h }
+
 // histories are cases in every state that matters for what an answer or a finding does to them. The last run is the active one.
 func histories(t *testing.T) []struct {
 	name string
@@ -158,6 +187,16 @@ func histories(t *testing.T) []struct {
 		{"decided again, and the older paid unrecordably while it runs", dead(no).again('b', settlement.Refund).play(claim('b'), lateUnrecordable('a'))},
 		{"decided again after a cancel, running", begin(t).play(claim('a'), retry('a', no), cancels('a')).again('b', settlement.Release).play(claim('b'))},
 		{"closed, for the older paid", dead(no).again('b', settlement.Refund).play(late('a', 1, executed(30, "old")), finding('b', none, "ada"))},
+		{"decided again, and the older paid all while it runs", dead(no).again('b', settlement.Refund).play(claim('b'), late('a', 1, executed(100, "old")))},
+		{"decided again, and the older paid all", dead(no).again('b', settlement.Refund).play(late('a', 1, executed(100, "old")))},
+		{"decided again, dead, and the older paid unrecordably", dead(no).again('b', settlement.Refund).play(claim('b'), lateUnrecordable('a'), retry('b', no))},
+		{"decided again, waiting after an interruption", dead(no).again('b', settlement.Refund).play(claim('b'), interrupted('b'), finding('b', none, "lookup"))},
+		{"decided again, after the older paid a part", dead(no).again('b', settlement.Refund).play(late('a', 1, executed(50, "old")), finding('b', none, "ada")).again('c', settlement.Refund)},
+		{"running, and what it paid meanwhile came back", begin(t).play(claim('a'), timedOut('a'), claim('a'), late('a', 1, executed(100, "ref"))).returned('a', 100)},
+		{"a fork with a new key waits", dead(no).later().forked('b', 'a')},
+		{"a fork with a new key waits after a time-out", dead(no).later().forked('b', 'a').play(claim('b'), timedOut('b'))},
+		{"a fork with a new key died of its parent's payment", dead(no).later().forked('b', 'a').play(claim('b'), timedOut('b'), late('a', 1, executed(100, "ref")))},
+		{"a fork with a new key waits, though its parent paid", dead(no).later().forked('b', 'a').play(claim('b'), timedOut('b'), late('a', 1, executed(100, "ref"))).waits('b')},
 		{"decided a third time", dead(no).again('b', settlement.Refund).play(claim('b'), dies('b', no)).again('c', settlement.Release).play(claim('c'), retry('c', no))},
 	}
 }
@@ -175,13 +214,15 @@ func happenings(run byte) []struct {
 	handedBack.HandedBack, handedBack.Result = true, failedWith(no)
 	sure := finding(run, none, "ada")
 	sure.DespiteOutstandingCall = true
+	refusedByLookup, diesByLookup := retry(run, no), dies(run, no)
+	refusedByLookup.Lookup, diesByLookup.Lookup = no, no
 	askedFirst := pays(run, 100)
 	askedFirst.Lookup = escrow.Executed
 	return []struct {
 		name string
 		step
 	}{
-		{"claimed", claim(run)}, {"refused, again later", retry(run, no)}, {"probed", probed}, {"failed, again later", retry(run, unknown)}, {"timed out", timedOut(run)},
+		{"claimed", claim(run)}, {"refused, again later", retry(run, no)}, {"looked up, again later", refusedByLookup}, {"looked up, dead", diesByLookup}, {"probed", probed}, {"failed, again later", retry(run, unknown)}, {"timed out", timedOut(run)},
 		{"interrupted", interrupted(run)}, {"handed back", handedBack}, {"refused, dead", dies(run, no)}, {"failed, dead", dies(run, unknown)},
 		{"paid all", pays(run, 100)}, {"paid, found by lookup", askedFirst}, {"paid a part", pays(run, 60)}, {"paid too much", pays(run, 130)}, {"cancelled", cancels(run)},
 		{"late: all", late(run, 1, executed(100, "ref"))}, {"late: a part", late(run, 1, executed(40, "ref"))}, {"late: too much", late(run, 1, executed(130, "ref"))},

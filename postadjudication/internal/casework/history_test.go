@@ -81,6 +81,7 @@ func (h *history) submitted(r background.Run, drafts ...receipts.Draft) {
 		}
 	}
 	h.runs[r.ID[15]] = r
+	h.share(r)
 	h.write(drafts...)
 }
 
@@ -102,6 +103,14 @@ func (h *history) copied() *history {
 	c := *h
 	c.runs, c.trail = maps.Clone(h.runs), slices.Clip(h.trail)
 	return &c
+}
+
+// share gives all runs what the row of their case has of a run.
+func (h *history) share(of background.Run) {
+	for name, r := range h.runs {
+		r.UnknownOpen, r.FirstSentAt = of.UnknownOpen, of.FirstSentAt
+		h.runs[name] = r
+	}
 }
 
 // fork forks the open letter of a run, under a new key or the same.
@@ -182,6 +191,7 @@ func (h *history) do(st step) string {
 		}
 		h.runs[name] = c.After
 	}
+	h.share(ch.After.Run)
 	if dead := newlyDeadRun(&ch); dead != nil {
 		text += fmt.Sprintf("  dead: %c\n", dead.ID[15])
 	}
@@ -189,6 +199,10 @@ func (h *history) do(st step) string {
 		text += fmt.Sprintf("  excess: %d\n", excess)
 	}
 	h.write(ch.Drafts...)
+	// Some answers are of attempts that have not been: these receipts are refused.
+	if folded, err := receipts.Fold(h.trail); err == nil && folded.UnknownOpen != ch.After.Run.UnknownOpen {
+		h.t.Errorf("the receipts give %d unknown outcomes, stored are %d\n%s", folded.UnknownOpen, ch.After.Run.UnknownOpen, text)
+	}
 	return text
 }
 

@@ -40,7 +40,7 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 		return change, err
 	}
 	contradictions := contradictionReceipts(&tr, &s.Run, recorded)
-	if recorded.Paid > 0 && len(contradictions) == 0 && !addsToRecord(&tr, s, recorded) {
+	if len(contradictions) == 0 && !addsToRecord(&tr, s, recorded) {
 		return change, background.ErrConflict
 	}
 	if tr.Result.Class == escrow.Executed {
@@ -115,10 +115,10 @@ func closePaidRun(tr background.Transition, ch journal.Change, active background
 		return ch
 	}
 	after, draft := active, activeRunReceipt(tr, active)
-	after.LastTransition, after.Class, after.UnknownOpen = tr.ID, escrow.Executed, 0
+	after.LastTransition, after.Class = tr.ID, escrow.Executed
 	p := &draft.Payload
 	draft.Subtype, p.Finding, p.Moved, p.Reference = receipts.Reconciled, string(escrow.Executed), tr.Result.Moved, tr.Result.Reference
-	p.OutcomeClass, p.Ended = string(escrow.Executed), active.State.Waiting()
+	p.OutcomeClass, p.UnknownOpen, p.Ended = string(escrow.Executed), ch.After.Run.UnknownOpen, active.State.Waiting()
 	p.CaseUnmoved = p.Ended && ch.Before.Case.State.Progression.Ended()
 	if p.Ended {
 		after.State = background.Succeeded
