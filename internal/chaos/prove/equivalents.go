@@ -12,4 +12,7 @@ func (e equal) is(m mutant) bool {
 // equivalents are the mutants that don't count, each with why it is equal to the product.
 var equivalents = []equal{
 	{"settlement/table.go", alwaysTrue, "e.Fact == Executed", "no other fact changes the status of a case that has moved all that was asked for: it has ended"},
+	{"postadjudication/internal/casework/caseruns.go", alwaysTrue, "!all[0].Case.State.NeedsOlderPaid()", "what older decisions paid was paid by runs of class executed, which anyPaid finds"},
+	{"postadjudication/internal/casework/caseruns.go", neverTrue, "!out.anyPaid() && !all[0].Case.State.NeedsOlderPaid() && now.Run.UnknownOpen == 0", "receipts without a payment and without an unknown outcome say what the zero value says: it saves only that they are read"},
+	{"postadjudication/internal/casework/settlementfamily.go", neverTrue, "s.Case.State.Moved > 0", "a decision whose run is no fork has one key: if it has paid, its run is of class executed"},
 }

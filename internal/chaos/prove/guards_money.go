@@ -35,7 +35,7 @@ var moneyGuards = []Guard{
 	{
 		Name:     "an answer that states a lower sum is on record",
 		Edits:    []Edit{{"postadjudication/internal/casework/contradictions.go", "if said.Moved > recorded.Paid || said.Moved == recorded.Paid && !otherReference {", "if !otherReference {"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAnswerThatContradictsAPaymentIsOnRecord"},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestALowerSumContradictsAPayment"},
 	},
 	{
 		Name:     "a second answer of a remote worker is compared with what is on record",
@@ -171,7 +171,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "not executed is not believed after executed",
-		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "case found.Class == escrow.NotExecuted && was.Answer == escrow.Executed:", "case false:"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "case was.Answer == escrow.Executed:", "case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhichAnswersAreBelieved"},
 	},
 	{
@@ -216,8 +216,8 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "another sum than was left is for a person",
-		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "case found.Class == escrow.Executed && s.Run.Letter == background.LetterOpen && found.Moved != left:", "case left < 0:"}},
-		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnotherSumIsForAPerson"},
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "return found.Class == escrow.Executed && s.Run.Letter == background.LetterOpen && found.Moved != s.Case.State.Asked-s.Case.State.Moved", "return false"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestAnotherSumThanWasLeft"},
 	},
 	{
 		Name:     "an amount that makes no sense proves nothing",

@@ -203,6 +203,10 @@ func TestAPaymentWithoutReceiptsIsWhatIsStated(t *testing.T) {
 func TestTheKeyOfAFork(t *testing.T) {
 	t.Parallel()
 	h := begin(t).play(claim('a'), dies('a', escrow.NotExecuted)).again('b', settlement.Refund).play(claim('b'), dies('b', escrow.NotExecuted))
+	ch, err := Forking{Facts: ForkFacts{family: h.f, at: h.at, served: map[string]bool{Family: true}}, Actor: "ada", Reason: "mended", Run: runID('c')}.Decide(journal.LetterRow{Snapshot: journal.Snapshot{Case: h.c, Run: h.runs['b']}})
+	if err != nil || ch.Drafts[0].Payload.Outcome != "refund" || ch.Drafts[1].Payload.Amount != 100 || h.runs['b'].FirstSentAt.IsZero() || ch.NewRun.FirstSentAt != h.runs['b'].FirstSentAt {
+		t.Errorf("%+v, %+v, %v", ch.NewRun, ch.Drafts, err)
+	}
 	kept := h.copied()
 	kept.fork('c', 'b')
 	if kept.runs['c'].Operation != h.runs['b'].Operation || kept.c.Epoch != 0 {

@@ -179,10 +179,10 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 // FindingRun reads the run of a finding or lookup, and refuses a run that accepts neither.
 func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (journal.Snapshot, error) {
 	seen, err := c.OwnRun(ctx, tenant, id)
-	switch gate := reconcileGate(seen); {
+	switch gate := findingGate(f, seen); {
 	case err != nil:
 		return seen, err
-	case gate != "" && !(f.Class == escrow.Executed && closed(seen)):
+	case gate != "":
 		return seen, RefusedBy(gate, seen)
 	case asked.Class == escrow.NotExecuted && seen.Run.Attempt != asked.Attempt:
 		return seen, refusedBecause(refusal.GateReconcileFirst, seen, "another call was made during the lookup, and the answer does not cover it")
@@ -233,6 +233,14 @@ func (c *Applier) explainLostGuard(ctx context.Context, id background.RunID, los
 		return RefusedBy(gate, now)
 	}
 	return lost
+}
+
+// findingGate is reconcileGate of a finding, which may state a payment of a run that has ended.
+func findingGate(f Finding, s journal.Snapshot) refusal.Gate {
+	if f.Class == escrow.Executed && closed(s) {
+		return ""
+	}
+	return reconcileGate(s)
 }
 
 // reconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that

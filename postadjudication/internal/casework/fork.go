@@ -297,13 +297,21 @@ func (facts ForkFacts) newKey(s *journal.Snapshot) (bool, error) {
 // own calls.
 func (f *SettlementFamily) otherCallOutstanding(ctx context.Context, r background.Run) (bool, error) {
 	all, err := f.Journal.Cases.ReadableRuns(ctx, r.Tenant, r.Case)
-	if err != nil || !slices.ContainsFunc(all, func(s journal.Snapshot) bool {
-		return s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall()
-	}) {
+	if err != nil {
 		return false, err
 	}
-	q, err := f.readLookupEvidence(ctx, r)
-	return q.outstanding || q.remainingFlight() > 0, err
+	return othersMayPay(r, all, func() (lookupEvidence, error) { return f.readLookupEvidence(ctx, r) })
+}
+
+// othersMayPay is otherCallOutstanding of a case with the given runs. It reads the evidence only if another run has a call.
+func othersMayPay(r background.Run, all []journal.Snapshot, read func() (lookupEvidence, error)) (bool, error) {
+	for _, s := range all {
+		if s.Run.ID != r.ID && s.Run.Operation == r.Operation && s.Run.HasOutstandingCall() {
+			q, err := read()
+			return q.whyMayPay() != "", err
+		}
+	}
+	return false, nil
 }
 
 func (f *SettlementFamily) replaysFailures(target string) bool {

@@ -64,8 +64,12 @@ func (c *Applier) FreeGate(ctx context.Context, f journal.LetterRow) (refusal.Ga
 	if err != nil {
 		return "", err
 	}
+	return freeGateOf(all, func(r background.Run) (string, error) { return c.Settlements.mayStillPay(ctx, r) })
+}
+
+func freeGateOf(all []journal.Snapshot, mayStillPay func(background.Run) (string, error)) (refusal.Gate, error) {
 	for _, r := range all {
-		switch why, err := c.Settlements.mayStillPay(ctx, r.Run); {
+		switch why, err := mayStillPay(r.Run); {
 		case err != nil:
 			return "", err
 		case r.Run.State.Live():

@@ -58,11 +58,16 @@ func (h *LetterHandlers) attachHandler(ctx context.Context, ch journal.Change, d
 		return ch, nil, err
 	}
 	run := opening.After.Run
-	for i, d := range ch.Drafts {
-		if d.Subtype == receipts.DeadLettered && d.Run == dead.ID {
-			ch.Drafts[i].Payload.NewRun = run.ID
-		}
-	}
+	nameHandler(ch.Drafts, dead.ID, run.ID)
 	ch.SideEffect = journal.LetterHandler{Letter: dead.ID, Opens: opening}
 	return ch, &run, nil
+}
+
+// nameHandler names the handler of a letter in the receipt of its run's death.
+func nameHandler(drafts []receipts.Draft, dead, handler background.RunID) {
+	for i, d := range drafts {
+		if d.Subtype == receipts.DeadLettered && d.Run == dead {
+			drafts[i].Payload.NewRun = handler
+		}
+	}
 }

@@ -171,12 +171,17 @@ func (l *LookupLoop) acquire(ctx context.Context, limiter *rate.Limiter) bool {
 
 // firstLookups returns runs that were not looked up since their last attempt, which this process has known for
 // so long that no call can be in flight. It uses only this process's clock.
-func (l *LookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) (out []journal.UnknownRun, err error) {
+func (l *LookupLoop) firstLookups(ctx context.Context, skipped map[background.RunID]time.Time) ([]journal.UnknownRun, error) {
 	found, err := l.Journal.Lookups.NeverLookedUp(ctx, l.targets, maxNeverAsked)
 	if err != nil {
 		return nil, err
 	}
-	f, now, seen := l.Settlements, time.Now(), make(map[journal.UnknownRun]time.Time, len(found))
+	return l.knownForLong(found, skipped, time.Now()), nil
+}
+
+// knownForLong is firstLookups of the runs that were not looked up.
+func (l *LookupLoop) knownForLong(found []journal.UnknownRun, skipped map[background.RunID]time.Time, now time.Time) (out []journal.UnknownRun) {
+	f, seen := l.Settlements, make(map[journal.UnknownRun]time.Time, len(found))
 	for _, u := range found {
 		call := u
 		call.Paused = false
@@ -191,7 +196,7 @@ func (l *LookupLoop) firstLookups(ctx context.Context, skipped map[background.Ru
 		}
 	}
 	l.firstSeen = seen
-	return out, nil
+	return out
 }
 
 // tryLookup looks a run up. The next round retries after an error.
@@ -201,9 +206,14 @@ func (l *LookupLoop) tryLookup(ctx context.Context, u journal.UnknownRun) {
 	if errors.Is(err, refusal.ErrUnreadable) || errors.Is(err, refusal.ErrUnrecordable) {
 		l.skip(id, lookupSkipFor)
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, refusal.ErrNotFound) && !errors.Is(err, ErrLetterChanged) && !errors.Is(err, background.ErrConflict) {
+	if err != nil && ctx.Err() == nil && !isOfChange(err) {
 		l.Log.Warn("a run of unknown outcome was not looked up", zap.Stringer("run", id), zap.Error(err))
 	}
+}
+
+// isOfChange reports whether a lookup was not recorded because its run has changed meanwhile.
+func isOfChange(err error) bool {
+	return errors.Is(err, refusal.ErrNotFound) || errors.Is(err, ErrLetterChanged) || errors.Is(err, background.ErrConflict)
 }
 
 func (l *LookupLoop) lookUpUnknown(ctx context.Context, u journal.UnknownRun) error {
@@ -211,10 +221,7 @@ func (l *LookupLoop) lookUpUnknown(ctx context.Context, u journal.UnknownRun) er
 	if err != nil {
 		return err
 	}
-	if s.Run.Attempt != u.Attempt { // a call was made since the run was listed, and may be in flight
-		return nil
-	}
-	if l.Engine.BreakerOpen(s.Run) {
+	if !l.mayAsk(&s.Run, u) {
 		return nil
 	}
 	q, err := l.Settlements.readLookupEvidence(ctx, s.Run)
@@ -231,8 +238,8 @@ func (l *LookupLoop) lookUpUnknown(ctx context.Context, u journal.UnknownRun) er
 		return ctx.Err()
 	}
 	next, believed := weigh(l.Settlements, &was, &s.Run, found, l.Now())
-	switch left := s.Case.State.Asked - s.Case.State.Moved; {
-	case found.Class == escrow.Executed && s.Run.Letter == background.LetterOpen && found.Moved != left:
+	switch {
+	case isOtherSum(&s, found):
 		next.NextAt, next.ManualReason = time.Time{}, LookupOtherAmount
 	case believed && found.Class == escrow.Executed:
 		return l.recordAnswer(ctx, &s, found, &l.closed)
@@ -240,6 +247,16 @@ func (l *LookupLoop) lookUpUnknown(ctx context.Context, u journal.UnknownRun) er
 		return l.recordAnswer(ctx, &s, found, &l.cleared)
 	}
 	return l.Journal.Lookups.Record(ctx, next)
+}
+
+// mayAsk reports whether a run can be looked up as it was listed: a call that was made since may be in flight.
+func (l *LookupLoop) mayAsk(r *background.Run, listed journal.UnknownRun) bool {
+	return r.Attempt == listed.Attempt && !l.Engine.BreakerOpen(*r)
+}
+
+// isOtherSum reports whether the escrow service has moved another sum than a letter has left to move.
+func isOtherSum(s *journal.Snapshot, found background.Result) bool {
+	return found.Class == escrow.Executed && s.Run.Letter == background.LetterOpen && found.Moved != s.Case.State.Asked-s.Case.State.Moved
 }
 
 // recordAnswer records the answer of the escrow service, unless the case has changed since s was

@@ -70,7 +70,7 @@ func weigh(f *SettlementFamily, was *journal.LookupRecord, run *background.Run, 
 	case found.Class == escrow.Executed:
 		next.NotExecutedAt = time.Time{}
 		return next, true
-	case found.Class == escrow.NotExecuted && was.Answer == escrow.Executed:
+	case was.Answer == escrow.Executed:
 		return *was, false // the service contradicts itself: what it said first stays on record
 	case found.Class == escrow.NotExecuted && next.NotExecutedAt.IsZero():
 		next.NotExecutedAt, next.NextAt = now, now.Add(gap)

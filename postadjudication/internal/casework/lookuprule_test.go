@@ -53,6 +53,7 @@ func TestWhichAnswersAreBelieved(t *testing.T) {
 		{"said in the future, by a clock that was set back", saidAt(-time.Hour), escrow.NotExecuted, time.Minute, escrow.Forever, false, time.Minute, 0},
 		{"nothing said between", after(saidAt(time.Hour), func(r *journal.LookupRecord) { r.Answer = escrow.Unknown }), escrow.NotExecuted, time.Minute, escrow.Forever, true, 2 * time.Minute, time.Hour},
 		{"after another amount", after(journal.LookupRecord{Attempt: 2, Count: 1, Answer: escrow.Executed, ManualReason: LookupOtherAmount}, func(*journal.LookupRecord) {}), escrow.NotExecuted, time.Minute, escrow.Forever, false, 0, -1},
+		{"after another amount, tells nothing", journal.LookupRecord{Attempt: 2, Count: 1, Answer: escrow.Executed, ManualReason: LookupOtherAmount}, escrow.Unknown, time.Minute, escrow.Forever, false, 0, -1},
 		{"tells nothing", saidAt(time.Hour), escrow.Unknown, time.Minute, escrow.Forever, false, 2 * time.Minute, time.Hour},
 		{"asked once more before the key is forgotten", saidAt(time.Hour), escrow.Unknown, time.Minute, 2*time.Hour + 2*time.Minute + 4*time.Second, false, time.Minute + 2*time.Second, time.Hour},
 		{"forgotten before the next lookup", saidAt(time.Hour), escrow.Unknown, time.Minute, 2*time.Hour + time.Minute, false, 0, time.Hour},

@@ -123,12 +123,17 @@ func (f *SettlementFamily) lookUp(ctx context.Context, r background.Run, noCallI
 		return unknownResult(background.ReasonRequestAltered, err.Error())
 	}
 	q, err := f.readLookupEvidence(ctx, r)
-	if err == nil && !q.outstanding {
+	return ask(ctx, f, lookuper, call, &r, q, err, noCallInFlight)
+}
+
+// ask makes the call of lookUp. unread is why the evidence could not be read; nil if it was.
+func ask(ctx context.Context, f *SettlementFamily, of escrow.Lookuper, call escrow.Call, r *background.Run, q lookupEvidence, unread error, noCallInFlight bool) background.Result {
+	if unread == nil && !q.outstanding {
 		call.SentAgo = max(0, q.sinceLastCall-f.CallTimeLimit)
 	}
-	found := resultOf(lookuper.Lookup(ctx, call), call.Amount.Minor)
-	if err != nil && found.Class == escrow.NotExecuted {
-		return unknownResult(lookupUnsure, err.Error())
+	found := resultOf(of.Lookup(ctx, call), call.Amount.Minor)
+	if unread != nil && found.Class == escrow.NotExecuted {
+		return unknownResult(lookupUnsure, unread.Error())
 	}
 	if noCallInFlight {
 		q.sinceLastCall, q.sinceLost = escrow.Forever/2, escrow.Forever/2
@@ -180,17 +185,23 @@ func (q lookupEvidence) explain(why string) string {
 
 // readLookupEvidence reads the calls under the operation key of a run.
 func (f *SettlementFamily) readLookupEvidence(ctx context.Context, r background.Run) (lookupEvidence, error) {
-	q := lookupEvidence{maxSendDelay: f.CallBound + f.CallTimeLimit, inFlight: f.inFlight(r.Target), called: !r.FirstSentAt.IsZero(), keyAge: keyAge(f, r.FirstSentAt, f.Now()), keyRetention: f.lookupLifetime(r.Target), margin: f.margin()}
 	runs, trail, err := f.Journal.Cases.WithTrail(ctx, r.Tenant, r.Case)
 	if err != nil {
-		return q, err
+		return lookupEvidence{}, err
 	}
+	return lookupEvidenceOf(f, r, runs, trail, func(workers []string) (bool, error) { return f.anyAlive(ctx, workers) })
+}
+
+// lookupEvidenceOf returns what the runs and receipts of a case say of the calls under the operation key of one of its
+// runs. anyAlive reports whether one of the named processes may be alive.
+func lookupEvidenceOf(f *SettlementFamily, r background.Run, runs []journal.Snapshot, trail []receipts.Receipt, anyAlive func([]string) (bool, error)) (lookupEvidence, error) {
+	q := lookupEvidence{maxSendDelay: f.CallBound + f.CallTimeLimit, inFlight: f.inFlight(r.Target), called: !r.FirstSentAt.IsZero(), keyAge: keyAge(f, r.FirstSentAt, f.Now()), keyRetention: f.lookupLifetime(r.Target), margin: f.margin()}
 	t, err := callHistoryOf(r, runs, trail)
 	if err != nil {
 		return q, fmt.Errorf("%w: its receipts: %w", background.ErrUnreadable, err)
 	}
 	if q.outstanding = t.running; !q.outstanding && len(t.workers) > 0 {
-		if q.outstanding, err = f.anyAlive(ctx, t.workers); err != nil {
+		if q.outstanding, err = anyAlive(t.workers); err != nil {
 			return q, err
 		}
 		t.lostAt = t.lastEvent // their processes are lost, and the calls were abandoned by then
@@ -296,19 +307,29 @@ func (f *SettlementFamily) lookupLifetime(target string) time.Duration {
 // mayStillPay returns why a call under a run's operation key may be in flight; empty if none
 // can be.
 func (f *SettlementFamily) mayStillPay(ctx context.Context, r background.Run) (string, error) {
-	if r.UnknownOpen == 0 && !r.HasOutstandingCall() {
-		return "", nil // every call was refused
+	if everyCallWasRefused(&r) {
+		return "", nil
 	}
 	q, err := f.readLookupEvidence(ctx, r)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case q.outstanding:
-		return "a call has not returned and may still pay", nil
-	case q.remainingFlight() > 0:
-		return "an abandoned call may still be in flight for " + (q.remainingFlight() + time.Second - 1).Truncate(time.Second).String(), nil
 	}
-	return "", nil
+	return q.whyMayPay(), nil
+}
+
+func everyCallWasRefused(r *background.Run) bool {
+	return r.UnknownOpen == 0 && !r.HasOutstandingCall()
+}
+
+// whyMayPay returns why a call may be in flight; empty if none can be.
+func (q lookupEvidence) whyMayPay() string {
+	switch left := q.remainingFlight(); {
+	case q.outstanding:
+		return "a call has not returned and may still pay"
+	case left > 0:
+		return "an abandoned call may still be in flight for " + (left + time.Second - 1).Truncate(time.Second).String()
+	}
+	return ""
 }
 
 // Later returns the later of two times.

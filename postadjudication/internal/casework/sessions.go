@@ -27,7 +27,12 @@ func (p *Sessions) Running(ctx context.Context) ([]background.Session, error) {
 	}
 	sessions, err := p.Journal.Sessions.Sessions(ctx)
 	since := p.Engine.Now().Add(-SessionTimeout)
-	return slices.DeleteFunc(sessions, func(one background.Session) bool { return one.Lost || one.BeatAt.Before(since) }), err
+	return beating(sessions, since), err
+}
+
+// beating returns the sessions that had a heartbeat since a time.
+func beating(all []background.Session, since time.Time) []background.Session {
+	return slices.DeleteFunc(all, func(one background.Session) bool { return one.Lost || one.BeatAt.Before(since) })
 }
 
 // ServedBy reports whether a running process has a family.
