@@ -65,7 +65,8 @@ type model struct {
 
 	down        [2]time.Duration
 	share       float64       // of calls that fail at random
-	badCallTime time.Duration // duration of a call of a bad run
+	badCallTime time.Duration // duration of a call of a bad run, and with share of one that fails
+	noBreaker   bool
 	retryAfter  func() time.Duration
 }
 
@@ -148,10 +149,11 @@ func (m *model) next() {
 // call makes an attempt; p is set for a probe.
 func (m *model) call(r *modelRun, p *probePolicy, t *probeCall) {
 	r.state, r.attempts = Running, r.attempts+1
+	began := m.clock()
 	m.inUse++
 	fails := r.bad || m.now >= m.down[0] && m.now < m.down[1] || m.rnd.Float64() < m.share
 	takes := modelAnswers + time.Duration(m.rnd.Int64N(int64(time.Millisecond)))
-	if r.bad && m.badCallTime > 0 {
+	if (r.bad || fails && m.share > 0) && m.badCallTime > 0 {
 		takes = m.badCallTime
 	}
 	slot := true
@@ -180,11 +182,11 @@ func (m *model) call(r *modelRun, p *probePolicy, t *probeCall) {
 			m.overflow--
 		}
 		leave()
-		m.ended(r, fails, p, t)
+		m.ended(r, began, fails, p, t)
 	})
 }
 
-func (m *model) ended(r *modelRun, fails bool, p *probePolicy, t *probeCall) {
+func (m *model) ended(r *modelRun, began time.Time, fails bool, p *probePolicy, t *probeCall) {
 	if !fails {
 		r.state, r.end = Succeeded, m.now
 	} else {
@@ -213,8 +215,8 @@ func (m *model) ended(r *modelRun, fails bool, p *probePolicy, t *probeCall) {
 			v = probeFailed
 		}
 		p.finish(m.clock(), t, v)
-	case m.probing == nil:
-		if m.window.note(m.clock(), outcome{caseID: r.id, first: r.attempts == 1, failed: fails, last: r.spent >= modelBudget-1}) != "" {
+	case m.probing == nil && !m.noBreaker:
+		if m.window.note(m.clock(), outcome{caseID: r.id, began: began, first: r.attempts == 1, failed: fails, last: r.spent >= modelBudget-1}) != "" {
 			m.openings++
 			m.probing, m.newCaseAt = newProbePolicy(m.rule, modelSlots, m.rnd, m.clock()), m.now
 			m.window = failureWindow{rule: m.rule}
@@ -243,7 +245,7 @@ func (m *model) lead() {
 		paused++
 	}
 	if p.recovered(m.clock(), len(fresh) > 0, paused) {
-		m.probing = nil
+		m.probing, m.window.closedAt = nil, m.clock()
 		for _, r := range m.live {
 			m.deliver(r)
 		}

@@ -2,6 +2,7 @@ package background
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -15,6 +16,7 @@ const failureWindowSize = 4096
 // outcome is the end of one attempt, for the statistics of its target.
 type outcome struct {
 	caseID CaseID
+	began  time.Time
 	first  bool // first attempt of its run: it counts as a new case
 	failed bool // retryable or unknown; any other result shows that the target works
 	last   bool // the run has at most one attempt left
@@ -24,11 +26,18 @@ type outcome struct {
 // target. Failures count only for new cases: a run that fails again and again counts once.
 // Successes always count.
 //
+// A service that fails often is not down: the more of the calls before a row of failures failed,
+// the longer that row must be. A failure of a call that began before the last answer is none of the
+// row: calls that fail late end in rows of their own.
+//
 // It is pure: time comes in with the outcomes.
 type failureWindow struct {
 	rule        circuit.Rule
+	closedAt    time.Time // when answered probes closed the breaker; zero: not known
+	answeredAt  time.Time // the last answer
 	seen        []seenOutcome
 	failed      int // of seen
+	sinceAnswer int // outcomes noted since the last answer: all of them failed
 	consecutive map[CaseID]struct{}
 }
 
@@ -41,33 +50,52 @@ type seenOutcome struct {
 func (w *failureWindow) note(at time.Time, o outcome) (why string) {
 	switch {
 	case !o.failed:
-		w.consecutive = nil
-	case o.first:
+		w.consecutive, w.sinceAnswer, w.answeredAt = nil, 0, at
+	case o.first && !o.began.Before(w.answeredAt) && !o.began.Before(w.closedAt):
 		if w.consecutive == nil {
 			w.consecutive = make(map[CaseID]struct{}, w.rule.Consecutive)
 		}
 		w.consecutive[o.caseID] = struct{}{}
 	}
-	if o.first || !o.failed {
-		w.forget(at.Add(-w.rule.Window))
+	w.forget(at.Add(-w.rule.Window))
+	if !o.failed || o.first && at.Sub(o.began) < w.rule.Window {
 		w.seen = append(w.seen, seenOutcome{at, o.failed})
 		if o.failed {
-			w.failed++
+			w.failed, w.sinceAnswer = w.failed+1, w.sinceAnswer+1
 		}
 	}
 	if !o.failed {
 		return ""
 	}
 	_, counted := w.consecutive[o.caseID]
-	switch n := len(w.consecutive); {
-	case n >= w.rule.Consecutive:
+	switch n, least := len(w.consecutive), w.unlikelyRow(at); {
+	case n >= max(least, w.rule.Consecutive):
 		return fmt.Sprintf("%d new cases in a row failed or were not answered", n)
-	case o.last && counted && n >= w.rule.ConsecutiveAtLast:
+	case o.last && counted && n >= max(least, w.rule.ConsecutiveAtLast):
 		return fmt.Sprintf("%d new cases in a row failed or were not answered, and one is at its last attempt", n)
 	case o.first && len(w.seen) >= w.rule.MinAttempts && 100*w.failed >= w.rule.FailurePercent*len(w.seen):
 		return fmt.Sprintf("%d of the last %d calls within %s were new cases that failed or were not answered", w.failed, len(w.seen), w.rule.Window)
 	}
 	return ""
+}
+
+// chanceOfRow is the chance below which a row of failures is an outage, and not part of the failures
+// that the target had before.
+const chanceOfRow = 1e-6
+
+// unlikelyRow returns how many failures in a row the outcomes before the row do not explain. With
+// fewer of them than the rule's MinAttempts it returns 0, unless the breaker has just closed: then
+// the answers that closed it are known, and their share is not.
+func (w *failureWindow) unlikelyRow(at time.Time) int {
+	row := min(w.sinceAnswer, len(w.seen))
+	before, failed := len(w.seen)-row, w.failed-row
+	switch {
+	case before < w.rule.MinAttempts && at.Sub(w.closedAt) < w.rule.Window:
+		return w.rule.MinAttempts
+	case before < w.rule.MinAttempts || failed == 0:
+		return 0
+	}
+	return int(math.Ceil(math.Log(chanceOfRow) / math.Log(float64(failed)/float64(before))))
 }
 
 func (w *failureWindow) forget(before time.Time) {
@@ -83,7 +111,7 @@ func (w *failureWindow) forget(before time.Time) {
 
 // idle reports whether nothing is left that could open the breaker.
 func (w *failureWindow) idle(now time.Time) bool {
-	if len(w.consecutive) > 0 {
+	if len(w.consecutive) > 0 || now.Sub(w.closedAt) < w.rule.Window {
 		return false
 	}
 	w.forget(now.Add(-w.rule.Window))
@@ -163,12 +191,35 @@ type probePolicy struct {
 	maxRetried       int // runs that failed before and may be in flight
 	retriedInFlight  int
 	answers          int // answered probes since a new case failed
+	recent           probeShare
 	picks            int
 	lastAnswer       time.Time // the last answer; zero before
 	lastProbe        time.Time // when the last probe started
 	fallbackInterval time.Duration
 	fewSince         time.Time // since when few runs are paused; zero while many are
 	failingSince     time.Time // first failed probe since the last answer; zero when there was none
+}
+
+// probeShare counts the probes since the target began to answer, the last ones more.
+type probeShare struct{ answered, failed int }
+
+// probesCounted bounds how many probes a probeShare counts.
+const probesCounted = 100
+
+func (s *probeShare) add(answered bool) {
+	if s.answered+s.failed >= probesCounted {
+		s.answered, s.failed = s.answered/2, s.failed/2
+	}
+	if answered {
+		s.answered++
+	} else {
+		s.failed++
+	}
+}
+
+// works reports whether so many probes were answered, and a smaller percentage failed.
+func (s *probeShare) works(answered, percent int) bool {
+	return s.answered >= answered && 100*s.failed < percent*(s.answered+s.failed)
 }
 
 // probeKind is why a run is probed.
@@ -297,6 +348,12 @@ func (p *probePolicy) finish(now time.Time, t *probeCall, result probeResult) {
 	if result == probeFailed && t.kind != kindRetried && p.failingSince.IsZero() {
 		p.failingSince = now
 	}
+	if t.kind != kindRetried && result != probeInconclusive {
+		if !p.targetWorks(now) { // what failed before the target answered again says nothing of it now
+			p.recent = probeShare{}
+		}
+		p.recent.add(result == probeAnswered)
+	}
 	if t.kind == kindRetried {
 		p.maxRetried = min(max(1, p.slots/2), p.maxRetried+1)
 	}
@@ -316,7 +373,7 @@ func (p *probePolicy) finish(now time.Time, t *probeCall, result probeResult) {
 	}
 }
 
-// Answers in a row that close a breaker.
+// Answers that close a breaker: in a row, or while a smaller share of probes fails than opens it.
 const (
 	answersWhenNoneWait = 3
 	answersToClose      = 10
@@ -343,13 +400,13 @@ func (p *probePolicy) pause(now time.Time) time.Duration {
 // recovered reports whether the breaker is to be closed. waiting reports that new cases are
 // still paused; paused is the number of all paused runs.
 func (p *probePolicy) recovered(now time.Time, waiting bool, paused int) bool {
-	switch {
-	case p.answers >= answersToClose:
-		return true
-	case waiting:
-		return false
+	enough := func(answers int) bool {
+		return p.answers >= answers || p.recent.works(answers, p.rule.FailurePercent)
 	}
-	return p.answers >= answersWhenNoneWait || paused == 0 && p.targetWorks(now)
+	if waiting {
+		return enough(answersToClose)
+	}
+	return enough(answersWhenNoneWait) || paused == 0 && p.targetWorks(now)
 }
 
 // relapsed reports whether probes have failed for relapseFactor times AnswerValidFor without an

@@ -183,6 +183,7 @@ func (b *breakerRegistry) publish(next map[circuit.Scope]circuit.Breaker) {
 	for t := range was {
 		if _, still := next[t]; !still {
 			b.resetStatistics(t)
+			b.windows[t] = &failureWindow{rule: b.m.cfg.Breaker, closedAt: at}
 			b.changedAt[t], closes = at, true
 		}
 	}
@@ -235,7 +236,7 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 		w = &failureWindow{rule: b.m.cfg.Breaker}
 		b.windows[t] = w
 	}
-	why := w.note(now, outcomeOf(r, done.result))
+	why := w.note(now, outcomeOf(r, now.Add(-done.took), done.result))
 	b.mu.Unlock()
 	switch {
 	case done.lateAnswer != nil && calls.shouldOpen(b.m.cfg.Breaker.MaxAbandoned, now.Add(-done.took)):
@@ -247,8 +248,8 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 
 // outcomeOf returns what the end of an attempt says of the target. The run is as it was
 // claimed.
-func outcomeOf(r Run, res Result) outcome {
-	return outcome{caseID: r.Case, first: r.Attempt == 1, failed: countsAsFailure(res), last: lastAttempt(r)}
+func outcomeOf(r Run, began time.Time, res Result) outcome {
+	return outcome{caseID: r.Case, began: began, first: r.Attempt == 1, failed: countsAsFailure(res), last: lastAttempt(r)}
 }
 
 // lastAttempt reports whether a run has at most one attempt left after the claimed one fails.

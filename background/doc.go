@@ -48,7 +48,8 @@
 // row and its version. While it is open, one process leads: it starts probes
 // (probePolicy) and lists them in the row, which the claim's guard reads. The process that
 // raises the version leads. A leader that stops raising it is replaced. failureWindow and
-// probePolicy are pure; a model tests them.
+// probePolicy are pure; a model tests them. What opens a breaker must look like an outage: a
+// target that fails often, and answers the rest, is called at the full rate.
 //
 // Each change of a breaker over all tenants is in the trail of the tenant "*", in the
 // commit of the change. Each paused tenant also gets receipts in its own trail. The first

@@ -6,11 +6,11 @@ import "time"
 // A value that is not positive means the default.
 type Rule struct {
 	Disabled          bool          // this process opens none by itself; it still probes open ones
-	Consecutive       int           // opens: new cases in a row that failed, over any time; 5
+	Consecutive       int           // opens: new cases in a row that failed, over any time; 5. More where calls before them failed too
 	ConsecutiveAtLast int           // opens: as Consecutive, when one of them is at its last attempt; 2
 	Window            time.Duration // opens: within this time ...; 1s
 	MinAttempts       int           // ... of at least so many attempts of new cases and answers ...; 20
-	FailurePercent    int           // ... this percentage failed; 50
+	FailurePercent    int           // ... this percentage failed; probes close the breaker while a smaller one fails; 90
 	MaxAbandoned      int           // opens: more calls of one process than this outlived their attempts and hang while no other call is answered, or 16 times as many hang; 16
 
 	ProbeInterval       time.Duration // between two probes of new cases at first; 100ms
@@ -29,7 +29,7 @@ func (r *Rule) Normalise() {
 	positive(&r.ConsecutiveAtLast, 2)
 	positive(&r.Window, time.Second)
 	positive(&r.MinAttempts, 20)
-	positive(&r.FailurePercent, 50)
+	positive(&r.FailurePercent, 90)
 	positive(&r.MaxAbandoned, 16)
 	positive(&r.ProbeInterval, 100*time.Millisecond)
 	positive(&r.FallbackInterval, time.Second)

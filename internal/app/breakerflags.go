@@ -16,6 +16,7 @@ const (
 	defaultBreakerRow      = 5
 	defaultBreakerLastRow  = 2
 	defaultBreakerAttempts = 20
+	defaultBreakerShare    = 90
 )
 
 // The limits of a circuit breaker's thresholds. A window keeps 4096 outcomes, so a larger
@@ -30,10 +31,10 @@ const (
 // bindBreaker defines the flags of circuit breakers that open by themselves.
 func bindBreaker(f *pflag.FlagSet, r *postadjudication.BreakerRule) {
 	f.BoolVar(&r.Disabled, "breaker-manual", false, "never open circuit breakers automatically: only people open them")
-	r.Consecutive, r.ConsecutiveAtLast, r.FailurePercent, r.MinAttempts, r.Window = defaultBreakerRow, defaultBreakerLastRow, 50, defaultBreakerAttempts, time.Second
-	f.Var(&positiveInt{&r.Consecutive, maxBreakerCount}, "breaker-consecutive", "open the circuit breaker of an escrow service after this many failures of new cases in a row (retryable or unknown) without an answer between them")
+	r.Consecutive, r.ConsecutiveAtLast, r.FailurePercent, r.MinAttempts, r.Window = defaultBreakerRow, defaultBreakerLastRow, defaultBreakerShare, defaultBreakerAttempts, time.Second
+	f.Var(&positiveInt{&r.Consecutive, maxBreakerCount}, "breaker-consecutive", "open the circuit breaker of an escrow service after this many failures of new cases in a row (retryable or unknown) without an answer between them; more where calls before them failed too")
 	f.Var(&positiveInt{&r.ConsecutiveAtLast, maxBreakerCount}, "breaker-consecutive-last", "as --breaker-consecutive, if one of the failures was a last attempt")
-	f.Var(&positiveInt{&r.FailurePercent, maxBreakerShare}, "breaker-failure-percent", "also open it if this percentage of the new cases and answers within --breaker-window failed")
+	f.Var(&positiveInt{&r.FailurePercent, maxBreakerShare}, "breaker-failure-percent", "also open it if this percentage of the new cases and answers within --breaker-window failed; probes close it while a smaller one fails")
 	f.Var(&positiveInt{&r.MinAttempts, maxBreakerCount}, "breaker-min-calls", "minimum number of new cases and answers within --breaker-window for --breaker-failure-percent to apply")
 	f.Var(&windowValue{&r.Window}, "breaker-window", "period that --breaker-failure-percent and --breaker-min-calls count")
 }

@@ -21,7 +21,7 @@ func TestBreakerThresholdsAreFlags(t *testing.T) {
 		rule postadjudication.BreakerRule
 		word string // of the refusal; empty: accepted
 	}{
-		"": {rule(5, 2, 50, 20, time.Second), ""},
+		"": {rule(5, 2, 90, 20, time.Second), ""},
 		"--breaker-consecutive=9 --breaker-consecutive-last=3 --breaker-failure-percent=80 --breaker-min-calls=40 --breaker-window=2s": {rule(9, 3, 80, 40, 2*time.Second), ""},
 		"--breaker-failure-percent=100 --breaker-consecutive-last=1":                                                                   {rule(5, 1, 100, 20, time.Second), ""},
 		"--breaker-failure-percent=0":    {word: "1 to 100"},
