@@ -65,28 +65,33 @@ func (h *Health) Stats() Stats {
 	return out
 }
 
+// LevelParts are the names of the parts of Levels that fail alone.
+var LevelParts = []string{"runs", "dead_letters", "held", "break_glass", "unknown", "escrow_deltas", "breaches", "unserved", "uncalled", "expiring"}
+
 // Levels measures the work that is waiting. It reads every live run and open letter: call it
-// a few times a minute at most.
-func (h *Health) Levels(ctx context.Context) (l Levels, err error) {
-	if l, err = h.s.journal.Levels.Read(ctx, h.s.now()); err != nil {
-		return l, err
-	}
-	unserved, err := h.Unserved(ctx)
-	if err != nil {
-		return l, err
-	}
-	for _, u := range unserved {
-		l.Unserved += u.Runs
-	}
-	uncalled, err := h.Uncalled(ctx)
-	if err != nil {
-		return l, err
-	}
-	for _, u := range uncalled {
-		l.Uncalled += u.Runs + u.Letters
-	}
-	l.Expiring, err = h.s.keeper.Expiring(ctx, deadletter.ExpiresSoon)
-	return l, err
+// a few times a minute at most. Each of LevelParts fails alone: the error joins those of the parts in
+// Levels.Failed, and the others are as they were read.
+func (h *Health) Levels(ctx context.Context) (Levels, error) {
+	l := h.s.journal.Levels.Read(ctx, h.s.now())
+	l.ReadPart(ctx, "unserved", func(ctx context.Context) error {
+		unserved, err := h.Unserved(ctx)
+		for _, u := range unserved {
+			l.Unserved += u.Runs
+		}
+		return err
+	})
+	l.ReadPart(ctx, "uncalled", func(ctx context.Context) error {
+		uncalled, err := h.Uncalled(ctx)
+		for _, u := range uncalled {
+			l.Uncalled += u.Runs + u.Letters
+		}
+		return err
+	})
+	l.ReadPart(ctx, "expiring", func(ctx context.Context) (err error) {
+		l.Expiring, err = h.s.keeper.Expiring(ctx, deadletter.ExpiresSoon)
+		return err
+	})
+	return l, l.Err()
 }
 
 // Paused returns the queues that were paused in asynq when last seen: their runs

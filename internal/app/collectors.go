@@ -2,12 +2,11 @@ package app
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/webhooks"
 )
@@ -17,20 +16,6 @@ type measuredService interface {
 	Stats() postadjudication.Stats
 	Levels(ctx context.Context) (postadjudication.Levels, error)
 	Webhooks(ctx context.Context) (webhooks.Health, error)
-}
-
-// storeLevels are the levels of all processes.
-type storeLevels struct {
-	postadjudication.Levels
-	Webhooks webhooks.Health
-}
-
-// readLevels reads the levels from the database.
-func readLevels(ctx context.Context, s measuredService) (out storeLevels, err error) {
-	if out.Levels, err = s.Levels(ctx); err == nil {
-		out.Webhooks, err = s.Webhooks(ctx)
-	}
-	return out, err
 }
 
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
@@ -104,18 +89,17 @@ func batches(d *prometheus.Desc, b postadjudication.Batches) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(d, all, float64(b.Rows), below)
 }
 
-// storeCollector exports the levels of all processes, read from the database.
+// storeCollector exports the levels of all processes, read from the database. A part that could not be read is not exported.
 type storeCollector struct {
 	levels *levelCache
-	log    *zap.Logger
 
 	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, contradictions, escrowsBreached, brokeGlass, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
 }
 
-func newStoreCollector(service measuredService, log *zap.Logger) *storeCollector {
+func newStoreCollector(levels *levelCache) *storeCollector {
 	return &storeCollector{
-		levels: &levelCache{measure: func(ctx context.Context) (storeLevels, error) { return readLevels(ctx, service) }, now: time.Now}, log: log,
-		measured:          newDesc("recourse_store_metrics_up", "1 if the levels could be read from the database; at 0 they are not exported."),
+		levels:            levels,
+		measured:          newDesc("recourse_store_metrics_up", "1 if all metrics over all processes could be read from the database; at 0 those of recourse_store_metric_failures_total are not exported."),
 		runs:              newDesc("recourse_runs", "Live runs by state, and open dead letters as dead_lettered, of all processes.", "state"),
 		oldestDue:         newDesc("recourse_oldest_due_age_seconds", "How long the oldest waiting run has been due; 0 if none is."),
 		atRisk:            newDesc("recourse_money_at_risk_minor_units", "Money reserved by cases with an open dead letter, in minor units.", "currency"),
@@ -143,40 +127,70 @@ func (j *storeCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (j *storeCollector) Collect(to chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, label ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label...)
+	send := func(kind prometheus.ValueType, d *prometheus.Desc, v float64, label ...string) {
+		m, err := prometheus.NewConstMetric(d, kind, v, label...)
+		if err != nil { // as of a label that is not UTF-8: the other metrics are exported
+			m = prometheus.NewInvalidMetric(d, err)
+		}
+		to <- m
 	}
-	l, err := j.levels.get(context.Background())
-	if err != nil {
-		j.log.Warn("the levels could not be read", zap.Error(err))
-		gauge(j.measured, 0)
-		return
+	gauge := func(d *prometheus.Desc, v float64, label ...string) { send(prometheus.GaugeValue, d, v, label...) }
+	l := j.levels.get(context.Background())
+	read := func(part string) bool { return l.Failed[part] == nil }
+	gauge(j.measured, map[bool]float64{true: 1}[len(l.Failed) == 0])
+	j.collectRuns(l, read, gauge)
+	if read("escrow_deltas") {
+		gauge(j.oldestEscrowDelta, ageOf(l.OldestUnfolded))
 	}
-	gauge(j.measured, 1)
+	if read("breaches") {
+		gauge(j.escrowsBreached, float64(l.Breaches.Escrows))
+		send(prometheus.CounterValue, j.overpayments, float64(l.Excesses))
+		send(prometheus.CounterValue, j.contradictions, float64(l.Contradictions))
+	}
+	if read("break_glass") {
+		send(prometheus.CounterValue, j.brokeGlass, float64(l.BrokeGlass))
+	}
+	if read("expiring") {
+		for family, n := range l.Expiring {
+			gauge(j.expiring, float64(n), family)
+		}
+	}
+	if read(webhooksPart) {
+		gauge(j.webhooks, float64(l.Webhooks.Active), string(webhooks.Active))
+		gauge(j.webhooks, float64(l.Webhooks.Paused), string(webhooks.Paused))
+		gauge(j.webhooksFailing, float64(l.Webhooks.FailingActive))
+	}
+	if read("held") {
+		gauge(j.held, float64(l.Held))
+	}
+	if read("unknown") {
+		gauge(j.unknown, float64(l.Unknown.ForLookup), "lookup")
+		gauge(j.unknown, float64(l.Unknown.ForPerson), "person")
+	}
+}
+
+// collectRuns exports what is read of runs and of dead letters.
+func (j *storeCollector) collectRuns(l storeLevels, read func(part string) bool, gauge func(d *prometheus.Desc, v float64, label ...string)) {
 	for state, n := range l.Runs {
-		gauge(j.runs, float64(n), string(state))
+		if part := map[bool]string{true: "dead_letters", false: "runs"}[state == background.DeadLettered]; read(part) {
+			gauge(j.runs, float64(n), string(state))
+		}
 	}
-	gauge(j.oldestDue, ageOf(l.OldestDue))
-	gauge(j.oldestEscrowDelta, ageOf(l.OldestUnfolded))
-	gauge(j.escrowsBreached, float64(l.Breaches.Escrows))
-	to <- prometheus.MustNewConstMetric(j.overpayments, prometheus.CounterValue, float64(l.Excesses))
-	to <- prometheus.MustNewConstMetric(j.contradictions, prometheus.CounterValue, float64(l.Contradictions))
-	to <- prometheus.MustNewConstMetric(j.brokeGlass, prometheus.CounterValue, float64(l.BrokeGlass))
-	for currency, sum := range l.AtRisk {
-		gauge(j.atRisk, sum.Float(), currency)
+	if read("runs") {
+		gauge(j.oldestDue, ageOf(l.OldestDue))
 	}
-	for family, n := range l.Expiring {
-		gauge(j.expiring, float64(n), family)
+	if read("dead_letters") {
+		for currency, sum := range l.AtRisk {
+			gauge(j.atRisk, sum.Float(), currency)
+		}
+		jobGauges(l.Levels, gauge)
 	}
-	jobGauges(l.Levels, gauge)
-	gauge(j.webhooks, float64(l.Webhooks.Active), string(webhooks.Active))
-	gauge(j.webhooks, float64(l.Webhooks.Paused), string(webhooks.Paused))
-	gauge(j.webhooksFailing, float64(l.Webhooks.FailingActive))
-	gauge(j.held, float64(l.Held))
-	gauge(j.unserved, float64(l.Unserved))
-	gauge(j.uncalled, float64(l.Uncalled))
-	gauge(j.unknown, float64(l.Unknown.ForLookup), "lookup")
-	gauge(j.unknown, float64(l.Unknown.ForPerson), "person")
+	if read("unserved") {
+		gauge(j.unserved, float64(l.Unserved))
+	}
+	if read("uncalled") {
+		gauge(j.uncalled, float64(l.Uncalled))
+	}
 }
 
 // ageOf returns the seconds since a time; 0 for the zero time.
@@ -202,40 +216,4 @@ func (k expiringKeys) Collect(to chan<- prometheus.Metric) {
 	for prefix, end := range k.door.ExpiringKeys() {
 		to <- prometheus.MustNewConstMetric(keyExpires, prometheus.GaugeValue, float64(end.Unix()), prefix)
 	}
-}
-
-const (
-	// levelsTTL is the minimum time for which levels are cached.
-	levelsTTL = 5 * time.Second
-	// levelsPauseFactor limits the load on the database: after a query of one second the
-	// levels are cached for twenty.
-	levelsPauseFactor = 20
-	levelsTimeout     = 5 * time.Second
-)
-
-// levelCache caches the levels, so that frequent scrapes cost the database little.
-type levelCache struct {
-	measure func(context.Context) (storeLevels, error)
-	now     func() time.Time
-
-	mu    sync.Mutex
-	last  storeLevels
-	err   error
-	until time.Time
-}
-
-// get returns the cached levels, or reads them if they are too old. Errors are cached, too.
-func (l *levelCache) get(ctx context.Context) (storeLevels, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	began := l.now()
-	if began.Before(l.until) {
-		return l.last, l.err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), levelsTimeout) // other callers wait for the result, too
-	defer cancel()
-	l.last, l.err = l.measure(ctx)
-	ended := l.now()
-	l.until = ended.Add(max(levelsTTL, levelsPauseFactor*ended.Sub(began)))
-	return l.last, l.err
 }

@@ -95,7 +95,8 @@ func (m *metrics) countDeath(letter background.Run) {
 
 // registerCollectors adds the collectors that read at each scrape.
 func (m *metrics) registerCollectors(s measuredService, started time.Time, log *zap.Logger) {
-	m.registry.MustRegister(processCollector{s, started}, newStoreCollector(s, log))
+	levels := newLevelCache(s, log)
+	m.registry.MustRegister(processCollector{s, started}, newStoreCollector(levels), levels.failures)
 }
 
 func (m *metrics) handler(log *zap.Logger) http.Handler {

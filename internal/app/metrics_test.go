@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,46 @@ func TestWhatCannotBeMeasuredIsNotShown(t *testing.T) {
 	m.registerCollectors(fixedMeasures{err: errors.New("no answer")}, time.Now(), zap.NewNop())
 	page := pageOf(t, m)
 	expect(t, page, `recourse_store_metrics_up 0`, `recourse_calls_running 0`)
-	if strings.Contains(page, "recourse_runs{") {
+	if strings.Contains(page, "recourse_runs{") || strings.Contains(page, "recourse_webhooks{") {
 		t.Errorf("levels that nobody measured:\n%s", page)
 	}
+}
+
+// What only a part of the metrics is made of leaves the page with it, and no other.
+func TestEachPartOfTheMetricsFailsAlone(t *testing.T) {
+	t.Parallel()
+	of := fixedMeasures{levels: postadjudication.Levels{
+		Runs:   map[background.State]int64{background.Pending: 4, background.DeadLettered: 5},
+		AtRisk: settlement.Sums{"EUR": settlement.SumOf(1250)}, JobLetters: map[string]int64{"mail": 1}, Expiring: map[string]int64{"settlement": 6},
+	}}
+	all := strings.Split(pageOfLevels(t, of), "\n")
+	exclusive := map[string][]string{
+		"runs": {`recourse_runs{state="pending"}`, "recourse_oldest_due_age_seconds"}, "dead_letters": {`recourse_runs{state="dead_lettered"}`, "recourse_money_at_risk_minor_units{", "ojs_dead_letter_total{", "ojs_dead_letter_depth{"},
+		"held": {"recourse_dead_letters_held"}, "break_glass": {"recourse_break_glass_total"}, "unknown": {"recourse_dead_letters_unknown{"}, "escrow_deltas": {"recourse_escrow_delta_oldest_age_seconds"},
+		"breaches": {"recourse_conservation_breaches_total", "recourse_contradictions_total", "recourse_escrows_breached"}, "unserved": {"recourse_runs_unserved"}, "uncalled": {"recourse_runs_without_caller"}, "expiring": {"recourse_dead_letters_expiring{"},
+	}
+	for _, part := range postadjudication.LevelParts {
+		of.levels.Failed = map[string]error{part: errors.New("no answer")}
+		page := pageOfLevels(t, of)
+		expect(t, page, "recourse_store_metrics_up 0", `recourse_webhooks{state="active"} 0`)
+		for _, line := range all {
+			mine := slices.ContainsFunc(exclusive[part], func(name string) bool { return strings.HasPrefix(line, name) })
+			if strings.HasPrefix(line, "#") || strings.HasPrefix(line, "recourse_store_metric") || strings.HasPrefix(line, "recourse_uptime") {
+				continue
+			}
+			if mine == strings.Contains(page, line+"\n") {
+				t.Errorf("without %s, %s is exported: %v", part, line, !mine)
+			}
+		}
+		if len(exclusive[part]) == 0 {
+			t.Errorf("no metric is of the part %s", part)
+		}
+	}
+}
+
+func pageOfLevels(t *testing.T, of fixedMeasures) string {
+	t.Helper()
+	m := newMetrics()
+	m.registerCollectors(of, time.Now(), zap.NewNop())
+	return pageOf(t, m)
 }

@@ -102,6 +102,37 @@ func compare(t *testing.T, databaseURL string, page map[string]float64) {
 	}
 }
 
+// What takes one part of the metrics away, here a column, leaves those of every other part.
+func TestTheMetricsOfOnePartFailAlone(t *testing.T) {
+	t.Parallel()
+	m := &app.Main{}
+	o := options(t)
+	start(t, o, m)
+	if _, err := m.Service.Submit(t.Context(), adjudication()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := testkit.OpenAsOwner(t, o.DatabaseURL).Exec(`ALTER TABLE recourse.bulks RENAME COLUMN incident TO incident_of_another`); err != nil {
+		t.Fatal(err)
+	}
+	var page map[string]float64
+	for range 2 { // the second scrape shows what the first one counted
+		_, text := get(t, m.URL+"/metrics")
+		page = scraped(t, text)
+	}
+	for sample, want := range map[string]float64{
+		`recourse_store_metrics_up`: 0, `recourse_store_metric_failures_total{part="break_glass"}`: 1, `recourse_store_metric_failures_total{part="runs"}`: 0, `recourse_store_metric_failures_total{part="webhooks"}`: 0,
+		`recourse_runs{state="pending"}`: 1, `recourse_runs{state="dead_lettered"}`: 0, `recourse_dead_letters_held`: 0, `recourse_dead_letters_unknown{waits_for="person"}`: 0, `recourse_escrow_delta_oldest_age_seconds`: 0,
+		`recourse_conservation_breaches_total`: 0, `recourse_escrows_breached`: 0, `recourse_runs_without_caller`: 1, `recourse_dead_letters_expiring{family="settlement"}`: 0, `recourse_webhooks{state="active"}`: 0, `recourse_webhooks_failing`: 0,
+	} {
+		if got, shown := page[sample]; !shown || got != want {
+			t.Errorf("%s: exported %v, %v, want %v", sample, shown, got, want)
+		}
+	}
+	if got, shown := page[`recourse_break_glass_total`]; shown {
+		t.Errorf("recourse_break_glass_total: %v, though it can't be read", got)
+	}
+}
+
 func TestNotReadyWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	server, _ := testkit.Redis(t)

@@ -4,14 +4,19 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Levels are counts over all tenants at one moment.
+// Levels are counts over all tenants. Each part is of one moment.
 type Levels struct {
 	Runs           map[background.State]int64 // live runs that are delivered; under dead_lettered, open dead letters
 	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
@@ -25,6 +30,7 @@ type Levels struct {
 	Uncalled       int64                      // live runs and open dead letters of escrow services that no running process calls
 	Unknown        Unresolved                 // open dead letters of settlements of unknown outcome
 	Expiring       map[string]int64           // open dead letters that retention purges within seven days, or would have purged: family -> count
+	Failed         map[string]error           // why a part could not be read, by its name: its numbers say nothing
 }
 
 // The queries repeat the predicates of the partial indexes on runs, so that none reads the
@@ -50,53 +56,59 @@ type LevelReader struct {
 	*shared
 }
 
+// ReadPart reads one part. If it fails, the other parts are read all the same: they have at least half of the time that is left.
+func (l *Levels) ReadPart(ctx context.Context, part string, read func(context.Context) error) {
+	if end, limited := ctx.Deadline(); limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	if err := read(ctx); err != nil {
+		if l.Failed == nil {
+			l.Failed = map[string]error{}
+		}
+		l.Failed[part] = fmt.Errorf("the levels %s: %w", part, err)
+	}
+}
+
+// Err joins the errors of the parts that could not be read.
+func (l *Levels) Err() error {
+	var all []error
+	for _, part := range slices.Sorted(maps.Keys(l.Failed)) {
+		all = append(all, l.Failed[part])
+	}
+	return errors.Join(all...)
+}
+
 // Read measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
 // run that is delivered, and every open dead letter: call it rarely.
-func (m *LevelReader) Read(ctx context.Context, now time.Time) (l Levels, err error) {
+func (m *LevelReader) Read(ctx context.Context, now time.Time) (l Levels) {
 	l = Levels{Runs: map[background.State]int64{}, AtRisk: settlement.Sums{}, JobLetters: map[string]int64{}}
-	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled, background.DeadLettered} {
-		l.Runs[s] = 0
+	count := func(part, query string, to ...any) {
+		l.ReadPart(ctx, part, func(ctx context.Context) error { return pg.Wrap(m.readDB.QueryRowContext(ctx, query).Scan(to...)) })
 	}
-	tx, err := m.readDB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-	if err != nil {
-		return l, pg.Wrap(err)
-	}
-	defer func() { err = errors.Join(err, pg.Rollback(tx)) }()
-	if err := l.measureLive(ctx, tx, now); err != nil {
-		return l, pg.Wrap(err)
-	}
-	if err := l.measureLetters(ctx, tx); err != nil {
-		return l, pg.Wrap(err)
-	}
-	if err := tx.QueryRowContext(ctx, heldSQL).Scan(&l.Held); err != nil {
-		return l, pg.Wrap(err)
-	}
-	if err := tx.QueryRowContext(ctx, brokeGlassSQL).Scan(&l.BrokeGlass); err != nil {
-		return l, pg.Wrap(err)
-	}
-	if err := tx.QueryRowContext(ctx, unresolvedSQL).Scan(&l.Unknown.ForLookup, &l.Unknown.ForPerson); err != nil {
-		return l, pg.Wrap(err)
-	}
-	return l, l.measureEscrows(ctx, tx)
-}
-
-func (l *Levels) measureEscrows(ctx context.Context, tx *sql.Tx) error {
+	count("held", heldSQL, &l.Held)
+	count("break_glass", brokeGlassSQL, &l.BrokeGlass)
+	count("unknown", unresolvedSQL, &l.Unknown.ForLookup, &l.Unknown.ForPerson)
 	var since sql.NullTime
-	if err := tx.QueryRowContext(ctx, unfoldedSinceSQL).Scan(&since); err != nil {
-		return pg.Wrap(err)
-	}
-	if since.Valid {
+	if count("escrow_deltas", unfoldedSinceSQL, &since); since.Valid {
 		l.OldestUnfolded = since.Time.UTC()
 	}
-	return l.Breaches.read(ctx, tx)
+	l.ReadPart(ctx, "breaches", func(ctx context.Context) error { return l.Breaches.read(ctx, m.readDB) })
+	l.ReadPart(ctx, "runs", func(ctx context.Context) error { return pg.Wrap(l.measureLive(ctx, m.readDB, now)) })
+	l.ReadPart(ctx, "dead_letters", func(ctx context.Context) error { return pg.Wrap(l.measureLetters(ctx, m.readDB)) })
+	return l
 }
 
-func (l *Levels) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) error {
-	rows, err := tx.QueryContext(ctx, liveSQL, now)
+func (l *Levels) measureLive(ctx context.Context, db *sqlx.DB, now time.Time) error {
+	rows, err := db.QueryContext(ctx, liveSQL, now)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
+	for _, s := range []background.State{background.Pending, background.Running, background.Scheduled} {
+		l.Runs[s] = 0
+	}
 	for rows.Next() {
 		var state background.State
 		var n int64
@@ -112,12 +124,13 @@ func (l *Levels) measureLive(ctx context.Context, tx *sql.Tx, now time.Time) err
 	return rows.Err()
 }
 
-func (l *Levels) measureLetters(ctx context.Context, tx *sql.Tx) error {
-	rows, err := tx.QueryContext(ctx, openLettersSQL)
+func (l *Levels) measureLetters(ctx context.Context, db *sqlx.DB) error {
+	rows, err := db.QueryContext(ctx, openLettersSQL)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
+	l.Runs[background.DeadLettered] = 0
 	for rows.Next() {
 		var currency, queue string
 		var n int64
