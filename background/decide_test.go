@@ -259,3 +259,26 @@ func TestNormalizeResult(t *testing.T) {
 		})
 	}
 }
+
+// A call that was cut short keeps what it proves: that it paid, or that nothing was executed.
+func TestACallThatWasCutShortKeepsWhatItProves(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		result      Result
+		class       Class
+		failure     string
+		interrupted bool
+	}{
+		"paid":                {Result{Class: Executed}, Executed, "", false},
+		"refused for good":    {Result{Class: NotExecuted, Failure: &Failure{Type: "http"}}, NotExecuted, "http", false},
+		"refused for a while": {Result{Class: NotExecuted, Retry: true, Failure: &Failure{Type: "http"}}, NotExecuted, "http", true},
+		"it is not known":     {Result{Class: Unknown, Failure: &Failure{Type: "http"}}, Unknown, FailureInterrupted, true},
+		"it panicked":         {Result{Class: Unknown, Failure: &Failure{Type: FailurePanic}}, Unknown, FailurePanic, true},
+	} {
+		done := callOutcome{result: c.result}
+		done.markInterrupted()
+		if f := done.result.Failure; done.result.Class != c.class || done.interrupted != c.interrupted || (f == nil) != (c.failure == "") || f != nil && f.Type != c.failure {
+			t.Errorf("%s: %+v", name, done)
+		}
+	}
+}

@@ -114,6 +114,7 @@ func TestApplyGuards(t *testing.T) {
 		"cancel requested": {retry, runIn(Running), changed(Running, func(r *Run) { r.CancelRequested = true }), ErrConflict},
 		"cancel was known": {retry, changed(Running, func(r *Run) { r.CancelRequested = true }),
 			changed(Running, func(r *Run) { r.CancelRequested = true }), nil},
+		"cancel of what was claimed since": {Transition{Subtype: receipts.Cancelled}, runIn(Scheduled), changed(Running, func(r *Run) { r.Attempt++ }), ErrConflict},
 		"cancel of an unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Class = Unknown }), ErrReconcileFirst},
 		"cancel while another run is unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Pending),
@@ -350,5 +351,20 @@ func TestARunWithTooManyOutstandingCallsIsNotClaimed(t *testing.T) {
 	run, _ = run.withoutOutstandingCall(3)
 	if got, err := claim.Apply(run); err != nil || got.State != Running {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// The reduced form of an end says what it reported of the money.
+func TestTheReducedFormKeepsWhatIsKnownOfTheMoney(t *testing.T) {
+	t.Parallel()
+	for form := range mostReduced + 1 {
+		for _, c := range []struct{ answered, lookup, reported, class Class }{
+			{NotExecuted, Executed, Executed, Unknown}, {NotExecuted, NotExecuted, NotExecuted, NotExecuted}, {Unknown, "", Unknown, Unknown}, {Executed, "", Executed, Unknown},
+		} {
+			tr := Transition{Subtype: receipts.RetryScheduled, Lookup: c.lookup, Result: Result{Class: c.answered}}
+			if got := tr.reduced(thisTransition, form, errors.New("too long")); got.Result.Class != c.class || got.Result.Failure.Code != string(c.reported) {
+				t.Errorf("form %d, %s, looked up %q: %+v", form, c.answered, c.lookup, got.Result)
+			}
+		}
 	}
 }

@@ -229,6 +229,20 @@ func TestAnotherSumThanWasLeft(t *testing.T) {
 	}
 }
 
+// A finding of a payment states its sum, and one that nothing was executed states none.
+func TestWhichSumsAFindingMayState(t *testing.T) {
+	t.Parallel()
+	for f, want := range map[Finding]bool{
+		{Class: escrow.Executed, Moved: 70}: true, {Class: escrow.Executed}: false, {Class: escrow.Executed, Moved: settlement.MaxMinor + 1}: false,
+		{Class: escrow.NotExecuted}: true, {Class: escrow.NotExecuted, Moved: 70}: false, {Class: escrow.Unknown}: false,
+	} {
+		f.Reason, f.Reference = "seen in the ledger", "ledger"
+		if err := f.Validate("ada"); (err == nil) != want {
+			t.Errorf("%s, %d: %v", f.Class, f.Moved, err)
+		}
+	}
+}
+
 // What a person or service states later under a key is compared with what is on record: only more of it is a payment.
 func TestALowerSumContradictsAPayment(t *testing.T) {
 	t.Parallel()
