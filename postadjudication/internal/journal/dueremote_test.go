@@ -23,6 +23,10 @@ type plannedNode struct {
 	Loops    float64       `json:"Actual Loops"`
 	Removed  float64       `json:"Rows Removed by Filter"`
 	Plans    []plannedNode `json:"Plans"`
+
+	RemovedByJoin float64 `json:"Rows Removed by Join Filter"`
+	Hit           float64 `json:"Shared Hit Blocks"` // with those of the nodes below
+	Read          float64 `json:"Shared Read Blocks"`
 }
 
 // walk calls do for a node and all below it.
@@ -53,7 +57,7 @@ func explainPrepared(t *testing.T, db *sql.DB, settings map[string]string, text,
 	if _, err := tx.Exec(`PREPARE explained AS ` + text); err != nil {
 		t.Fatal(err)
 	}
-	err = tx.QueryRow(`EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE explained` + arguments).Scan(&whole)
+	err = tx.QueryRow(`EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE explained` + arguments).Scan(&whole)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,3 +55,11 @@ func DescribedColumns() map[string][][2]string {
 	}
 	return out
 }
+
+// ArrayStatements are statements that take arrays of ids, by what they do.
+var ArrayStatements = map[string]string{
+	"notify again": advanceNotificationSQL, "statuses of runs": runStatusesSQL, "snapshots of runs": byRunsSQL, "list of runs": listedRunsSQL,
+	"dead letters": letterRowsByIDSQL, "handlers": handlersSQL, "active runs": activeRunsSQL, "replays of lineages": lineageReplaysSQL,
+	"submitters": submittersSQL, "outputs": outputsSQL, "newest receipts": recentReceiptsSQL, "extend leases": extendLeasesSQL,
+	"count replays": countReplaysSQL, "fingerprints": forkedFingerprintsSQL,
+}

@@ -61,11 +61,13 @@ func (s *shared) selectWaiting(ctx context.Context, query string, args ...any) (
 	return out, nil
 }
 
+// The runs are locked by the arrays, and changed by their locks: joined the other way round, the server locks all of
+// them for each.
 const advanceNotificationSQL = `
-UPDATE recourse.runs r SET notification_number = r.notification_number + 1 FROM unnest($1::uuid[],$2::int[]) AS t(id,notification_number)
-WHERE r.id = t.id AND r.notification_number = t.notification_number AND r.live AND r.id IN (
-  SELECT id FROM recourse.runs WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED)
-RETURNING r.id, r.notification_number`
+UPDATE recourse.runs r SET notification_number = r.notification_number + 1 FROM (
+  SELECT x.id FROM unnest($1::uuid[],$2::int[]) AS t(id,notification_number) JOIN recourse.runs x ON x.id = t.id
+  WHERE x.notification_number = t.notification_number AND x.live ORDER BY x.id FOR NO KEY UPDATE OF x SKIP LOCKED) k
+WHERE r.id = k.id RETURNING r.id, r.notification_number`
 
 // AdvanceNotifications increments the notification number of each run that is live and
 // still has the given number. It returns the runs it changed. See background.Store.
