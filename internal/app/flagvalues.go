@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -74,9 +75,11 @@ func (l *Lifetime) Set(text string) error {
 	}
 	span, err := time.ParseDuration(text)
 	if days, inDays := strings.CutSuffix(text, "d"); inDays {
-		var n int
-		n, err = strconv.Atoi(days)
-		span = time.Duration(min(max(n, 0), maxLifetimeDays)) * 24 * time.Hour
+		var n uint64
+		if n, err = strconv.ParseUint(days, 10, 32); n > maxLifetimeDays {
+			return fmt.Errorf("must be at most %dd, or %q", maxLifetimeDays, Unlimited)
+		}
+		span = time.Duration(n) * 24 * time.Hour
 	}
 	if err != nil || span <= 0 {
 		return errors.New(`must be a duration such as 24h or 7d, "unlimited" or "none"`)

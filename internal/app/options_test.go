@@ -85,7 +85,7 @@ func TestKeyLifetimesAreReadAsPeopleWriteThem(t *testing.T) {
 			t.Errorf("%s is formatted as %s", said, again)
 		}
 	}
-	for _, wrong := range []string{"0", "0s", "-1h", "", "forever", "24"} {
+	for _, wrong := range []string{"0", "0s", "-1h", "", "forever", "24", "100001d", "9999999999d", "+7d", "-7d", "0x7d"} {
 		if err := new(Lifetime).Set(wrong); err == nil {
 			t.Errorf("%q is a lifetime", wrong)
 		}
