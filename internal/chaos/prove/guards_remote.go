@@ -4,6 +4,11 @@ package prove
 // money, whose it is, and when nobody may pay again.
 var remoteGuards = []Guard{
 	{
+		Name:     "what a lookup found is not the word of an attempt whose own call paid nothing",
+		Edits:    []Edit{{"postadjudication/internal/binding/settlement.go", "(p.Lookup == \"\" || !mayHavePaid)", "(p.Lookup == \"\" || !mayHavePaid || true)"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/binding", Test: "TestAPaymentThatALookupFoundIsTheWordOfTheOnlyCall"},
+	},
+	{
 		Name:     "a denial of what the same attempt stated contradicts it, whoever stated it first",
 		Edits:    []Edit{{"postadjudication/internal/casework/contradictions.go", "!recorded.IsStatedBy(run.ID, tr.Run.Attempt):", "recorded.StatedBy != run.ID || recorded.Statements[0].Attempt != tr.Run.Attempt:"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAWorkerThatDeniesWhatItStatedIsOnRecord"},

@@ -51,7 +51,7 @@ type Statement struct {
 }
 
 // IsStatedBy reports whether an attempt has stated a payment under the operation key, whichever did so first. A finding
-// that names an attempt is not its word.
+// that names an attempt is not its word. Nor is the answer of a lookup where an earlier call under the key may have paid.
 func (p *Payment) IsStatedBy(run receipts.RunID, attempt int) bool {
 	return slices.Contains(p.Statements, Statement{run, attempt})
 }
@@ -144,6 +144,7 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if err := f.checkRecorded(r, p); err != nil {
 			return f, err
 		}
+		mayHavePaid := f.unknown[f.keys[r.Run]] // an earlier call under the key
 		f.noteUnknown(r, p)
 		e, ok := f.event(r, p)
 		if !ok {
@@ -160,7 +161,7 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
-		if paid := f.PaymentOf(r.Run); paid != nil && e.Paid > 0 && r.Subtype != receipts.Reconciled {
+		if paid := f.PaymentOf(r.Run); paid != nil && e.Paid > 0 && r.Subtype != receipts.Reconciled && (p.Lookup == "" || !mayHavePaid) {
 			paid.Statements = append(paid.Statements, Statement{r.Run, p.Attempt})
 		}
 		f.addExcess(r.Run, e.Fact, effect)

@@ -117,3 +117,45 @@ func TestWhatCameBackWasPaidUnderTheSameKey(t *testing.T) {
 		}
 	}
 }
+
+// A payment that a lookup found is the word of the attempt that ended with it only if no earlier call can have paid: what that
+// attempt says of its own call later contradicts nothing else.
+func TestAPaymentThatALookupFoundIsTheWordOfTheOnlyCall(t *testing.T) {
+	t.Parallel()
+	id, run := receipts.CaseID(uuid.New()), receipts.RunID(uuid.New())
+	draft := func(subtype receipts.Subtype, p receipts.Payload) receipts.Draft {
+		return receipts.Draft{Run: run, Subtype: subtype, Actor: "test", At: time.Unix(1_800_000_000, 0), Payload: p}
+	}
+	submitted := draft(receipts.Submitted, receipts.Payload{OperationKey: "k", Outcome: "release", Generation: 1, Amount: 100})
+	started := func(attempt int) receipts.Draft {
+		return draft(receipts.AttemptStarted, receipts.Payload{Attempt: attempt})
+	}
+	unanswered := draft(receipts.RetryScheduled, receipts.Payload{Attempt: 1, AttemptClass: receipts.ClassUnknown, OutcomeClass: receipts.ClassUnknown})
+	refused := draft(receipts.RetryScheduled, receipts.Payload{Attempt: 1, AttemptClass: receipts.ClassNotExecuted, OutcomeClass: receipts.ClassNotExecuted})
+	paid := func(attempt int, class, lookup string) receipts.Draft {
+		return draft(receipts.AttemptSucceeded, receipts.Payload{Attempt: attempt, AttemptClass: class, OutcomeClass: receipts.ClassExecuted, Lookup: lookup, Moved: 100})
+	}
+	for what, c := range map[string]struct {
+		drafts  []receipts.Draft
+		attempt int
+		want    bool
+	}{
+		"its own call paid":                   {[]receipts.Draft{submitted, started(1), paid(1, receipts.ClassExecuted, "")}, 1, true},
+		"its own call, after one without an answer":     {[]receipts.Draft{submitted, started(1), unanswered, started(2), paid(2, receipts.ClassExecuted, "")}, 2, true},
+		"a lookup after the only call":        {[]receipts.Draft{submitted, started(1), paid(1, receipts.ClassUnknown, receipts.ClassExecuted)}, 1, true},
+		"a lookup after one that was refused": {[]receipts.Draft{submitted, started(1), refused, started(2), paid(2, receipts.ClassUnknown, receipts.ClassExecuted)}, 2, true},
+		"a lookup after one without an answer":          {[]receipts.Draft{submitted, started(1), unanswered, started(2), paid(2, receipts.ClassUnknown, receipts.ClassExecuted)}, 2, false},
+	} {
+		rs, _, err := receipts.Chain(id, "acme", receipts.Genesis(id), c.drafts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := FoldSettlement(rs)
+		if err != nil || f.PaymentOf(run) == nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := f.PaymentOf(run).IsStatedBy(run, c.attempt); got != c.want {
+			t.Errorf("%s: attempt %d has stated the payment: %v", what, c.attempt, got)
+		}
+	}
+}
