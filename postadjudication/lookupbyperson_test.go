@@ -28,7 +28,7 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	byKey := r.DeadLetter(3, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() })
 	_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run)
 	plan := rig.PlanForSecondPerson(r, err)
-	if f := plan.Spec.Finding; plan.Action != bulk.Finding || f == nil || *f != (bulk.PlannedFinding{Class: escrow.Executed, Moved: 1000, Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: rig.Release(1).TransactionReceiptID}) || plan.Money["EUR"] != settlement.SumOf(1000) {
+	if f := plan.Spec.Finding; plan.Action != bulk.Finding || f == nil || *f != (bulk.PlannedFinding{Class: escrow.Executed, Moved: 1000, Currency: "EUR", Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: rig.Release(1).TransactionReceiptID}) || plan.Money["EUR"] != settlement.SumOf(1000) {
 		t.Errorf("%+v, %+v", plan, f)
 	}
 	var second *bulk.SecondPersonError
