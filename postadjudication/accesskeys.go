@@ -141,6 +141,12 @@ func (h *Health) MixedDuties(ctx context.Context) ([]error, error) {
 	return h.s.journal.Keys.MixedDuties(ctx, h.s.now(), binding.RemotePrefix)
 }
 
+// CheckDuties returns a *access.DutiesError if a principal of the tenant decides about its money and may fetch adjudications from
+// a queue, by keys that are valid.
+func (t TenantKeys) CheckDuties(ctx context.Context, principal, queue string) error {
+	return t.s.journal.Keys.CheckDuties(ctx, t.tenant, principal, queue, t.s.now())
+}
+
 // Get returns a tenant's access key by its prefix, or ErrNotFound.
 func (t TenantKeys) Get(ctx context.Context, prefix string) (AccessKey, error) {
 	k, err := t.s.journal.Keys.FindKey(ctx, prefix)

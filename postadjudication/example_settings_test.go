@@ -113,6 +113,7 @@ func ExampleTenantKeys_Create() {
 		Principal: "user:ada", Roles: []postadjudication.AccessRole{"operator"}, Reason: "on call",
 	})
 	fmt.Println(key.Principal, key.Roles, err)
+	fmt.Println("one duty:", keys.CheckDuties(ctx, key.Principal, "payouts"))
 
 	// Before it expires a successor takes its place, and both open for a while.
 	_, successor, err := keys.Rotate(ctx, postadjudication.KeyRotation{Prefix: key.Prefix, Reason: "each quarter"})
@@ -136,6 +137,7 @@ func ExampleTenantKeys_Create() {
 	}
 	// Output:
 	// user:ada [operator] <nil>
+	// one duty: <nil>
 	// user:ada <nil>
 	// true <nil>
 	// <nil>

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/expirable"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/background"
@@ -47,11 +48,12 @@ type Server struct {
 	began   time.Time
 	store   storeCheck
 	mux     *door.Mux
+	oneDuty *expirable.LRU[string, struct{}] // principals that fetch from a payment queue, and decide nothing
 }
 
 // New returns a server of the jobs of a service.
 func New(c Config) *Server {
-	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now()}
+	s := &Server{service: c.Service, door: c.Door, log: c.Log, version: c.Version, test: c.Test, began: time.Now(), oneDuty: expirable.NewLRU[string, struct{}](4096, nil, time.Minute)}
 	s.mux = c.Door.NewMux(door.Format{MediaTypes: []string{"application/json", mediaType}, HandlersCheckJSON: true, Headers: []string{CaseHeader}, WriteRefusal: s.writeRefusal})
 	s.mux.HandlePublic("GET "+Prefix+"/manifest", http.HandlerFunc(s.manifest))
 	s.mux.HandlePublic("GET "+root+"/health", http.HandlerFunc(s.health))

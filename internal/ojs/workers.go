@@ -2,6 +2,7 @@ package ojs
 
 import (
 	"crypto/sha256"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,10 +66,37 @@ func (s *Server) checkQueues(q request, queues []string) error {
 				return err
 			}
 			return spec.Own(http.StatusForbidden, queueForbidden, "the access key is not for queue "+queue+": make one with recourse keys create --roles worker --queues "+queue)
+		} else if pays {
+			if err := s.checkDuties(q, queue); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
+
+// checkDuties refuses a caller that also decides about money by another key. Such keys are made only before the
+// queue is named as one that pays; so it is enough to look once a minute.
+func (s *Server) checkDuties(q request, queue string) error {
+	who := strings.Join([]string{q.caller.Tenant, q.caller.Principal, queue}, "\x00")
+	if _, known := s.oneDuty.Get(who); known || q.caller.Key == "" {
+		return nil
+	}
+	err := s.service.As(q.caller.Tenant, q.caller.Principal).Keys.CheckDuties(q.Context(), q.caller.Principal, queue)
+	if mixed := (*access.DutiesError)(nil); errors.As(err, &mixed) {
+		if err := s.door.RecordRefusal(q.Context(), q.caller, postadjudication.AccessRefusal{Action: string(access.Work), Code: dutiesMixed}); err != nil {
+			return err
+		}
+		return spec.Own(http.StatusForbidden, dutiesMixed, mixed.Error()+": revoke one of the two")
+	}
+	if err == nil {
+		s.oneDuty.Add(who, struct{}{})
+	}
+	return err
+}
+
+// dutiesMixed is the code for a principal that pays and decides.
+const dutiesMixed = "duties_mixed"
 
 // queueForbidden is the code for a queue that is not among those of the key.
 const queueForbidden = "queue_forbidden"

@@ -3,6 +3,7 @@ package escrowhttp
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
@@ -130,8 +132,8 @@ func (x *exchange) unreadableAnswer(ctx context.Context, resp *http.Response, er
 
 // decidedByStatus returns the answer of a status that decides. Its body only adds text, for
 // which it waits at most errorTextTimeout. But a refusal whose body names the idempotency key proves nothing: the
-// key may have been used with another request, and paid. If its body can't be read whole, it may be such a refusal
-// where the status is one of those that services give for it.
+// key may have been used with another request, and paid. Nor does one that states a payment under our key. If its body
+// can't be read, it may be such a refusal where the status is one of those that services give for it.
 func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) escrow.Answer {
 	a := escrow.Answer{Class: v.Class, Retry: v.Retry, Type: v.Type, Code: statusCode(resp)}
 	if v.Retry {
@@ -152,19 +154,30 @@ func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) escrow.Answer
 	if a.Message == "" && err != nil {
 		a.Message = oneLine("body: " + err.Error())
 	}
-	switch {
-	case v.Class != escrow.NotExecuted || v.Retry:
-	case aboutKey(raw):
+	unreadable := cut || !utf8.Valid(raw) || resp.Header.Get("Content-Encoding") != ""
+	switch about := plainTexts(raw); {
+	case v.Class != escrow.NotExecuted:
+	case strings.Contains(about, "idempoten"):
 		a.Class, a.Type = escrow.Unknown, TypeKeyReused
-	case cut && mayBeAboutKey(resp.StatusCode):
+	case strings.Contains(about, x.call.OperationKey.String()) && strings.Contains(about, statusExecuted) && !strings.Contains(about, statusNotExecuted):
+		a.Class, a.Type = escrow.Unknown, TypeUnreadable // it states a payment
+	case !v.Retry && unreadable && mayBeAboutKey(resp.StatusCode):
 		a.Class = escrow.Unknown
 	}
 	return a
 }
 
-// aboutKey reports whether the body of a refusal names the idempotency key, as idempotency_key_reused and the
-// answers of the IETF draft do.
-func aboutKey(body []byte) bool { return bytes.Contains(bytes.ToLower(body), []byte("idempoten")) }
+// plainTexts returns a body in lower case, and where it is JSON, with each text as its readers get it: JSON may escape
+// any letter.
+func plainTexts(body []byte) string {
+	var value any
+	if json.Unmarshal(bytes.TrimPrefix(body, byteOrderMark), &value) == nil {
+		if plain, err := json.Marshal(value); err == nil {
+			body = plain
+		}
+	}
+	return strings.ToLower(string(body))
+}
 
 // mayBeAboutKey reports whether services refuse with a status a key that was used with another request.
 func mayBeAboutKey(status int) bool {

@@ -11,6 +11,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/escrowhttp"
@@ -70,6 +73,11 @@ func TestARefusalOfTheKeyProvesNothing(t *testing.T) {
 		{409, `{"error":"idempotency_key_reused"}`, escrowhttp.Verdict{Class: escrow.NotExecuted}, "unknown", "http.key_reused"},
 		{409, `{"error":"idempotency_key_reused"}`, escrowhttp.Verdict{}, "unknown", "http.in_flight"},
 		{422, `{"error":"payee_blocked"}`, escrowhttp.Verdict{}, "not_executed", "http.refused"},
+		{422, `{"code":"\u0069dempotency_key_reused"}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{422, `{"error":{"details":[{"reason":"\u0049DEMPOTENCY"}]}}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{429, `{"code":"idempotency_key_in_use"}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{425, `{"code":"idempotency_key_in_use"}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
+		{422, "\x1f\x8b\xff", escrowhttp.Verdict{}, "unknown", "http.refused"}, // compressed
 		{400, ``, escrowhttp.Verdict{}, "not_executed", "http.refused"},
 		{422, strings.Repeat("x", 2048), escrowhttp.Verdict{}, "unknown", "http.refused"}, // longer than MaxBody
 		{403, strings.Repeat("x", 2048), escrowhttp.Verdict{}, "not_executed", "http.refused"},
@@ -80,6 +88,31 @@ func TestARefusalOfTheKeyProvesNothing(t *testing.T) {
 		}
 		if a := newExecutor(t, c).Execute(withLimit(t), newCall()); a.Class != tc.class || a.Type != tc.kind {
 			t.Errorf("%d %.80s: %s %s, want %s %s", tc.status, tc.body, a.Class, a.Type, tc.class, tc.kind)
+		}
+	}
+}
+
+// The code of a refusal goes into the span of the call, which leaves the process: without what looks like a secret.
+func TestNoSecretLeavesInASpan(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []string{"4111111111111111", "sk_live_4eC39HqLyjWDarjtT1zdp7dc", "DE89370400440532013000"} {
+		spans := tracetest.NewInMemoryExporter()
+		ctx, root := sdk.NewTracerProvider(sdk.WithSyncer(spans)).Tracer("t").Start(withLimit(t), "root")
+		newExecutor(t, escrowhttp.Config{BaseURL: serveAnswer(t, 422, nil, `{"code":"`+secret+`"}`)}).Execute(ctx, newCall())
+		root.End()
+		codes := 0
+		for _, s := range spans.GetSpans() {
+			for _, a := range s.Attributes {
+				if a.Key == "recourse.code" {
+					codes++
+				}
+				if strings.Contains(a.Value.Emit(), secret) {
+					t.Errorf("span %s: %s = %q", s.Name, a.Key, a.Value.Emit())
+				}
+			}
+		}
+		if codes == 0 {
+			t.Error("no span has the code")
 		}
 	}
 }

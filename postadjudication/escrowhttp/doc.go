@@ -63,8 +63,9 @@
 //	the last byte was kept back: the claim was too old         not_executed  yes, spending nothing
 //	no answer, reset, time-out, 408, 5xx, 202, 3xx, 409        unknown       yes
 //	any other 2xx, or one that can't be read as above          unknown       yes
-//	any other 4xx whose body names the idempotency key         unknown       no
-//	400, 422 whose body can't be read whole                    unknown       no
+//	any other 4xx whose body names the idempotency key, or
+//	states a payment under our operation key                   unknown       no (425, 429: yes)
+//	400, 422 whose body can't be read, or is compressed        unknown       no
 //	any other 4xx                                              not_executed  no
 //	anything else                                              unknown       yes
 //

@@ -82,14 +82,15 @@ func TestEveryStatusMeansWhatTheTableSays(t *testing.T) {
 	for status, want := range rows {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			t.Parallel()
-			// A body that would be a success under 200 changes nothing.
-			url := serveAnswer(t, status, nil, proofBody(newCall(), "executed", 12500, "USD"))
+			url := serveAnswer(t, status, nil, `{"code":"no"}`)
 			a := newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), newCall())
 			if got := (row{a.Class, a.Retry, a.Type}); got != want {
 				t.Errorf("%d: %+v, want %+v", status, got, want)
 			}
-			if a.Moved != 0 {
-				t.Errorf("%d: moved %d", status, a.Moved)
+			// A body that would be a success under 200 is none, and no proof of the opposite.
+			url = serveAnswer(t, status, nil, proofBody(newCall(), "already_executed", 12500, "USD"))
+			if a = newExecutor(t, escrowhttp.Config{BaseURL: url}).Execute(withLimit(t), newCall()); a.Moved != 0 || a.Class != escrow.Unknown || a.Retry != want.retry {
+				t.Errorf("%d with a payment: %+v", status, a)
 			}
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
@@ -207,7 +208,7 @@ func startSpan(ctx context.Context, name string) (_ context.Context, endSpan fun
 	tracer := parent.TracerProvider().Tracer("github.com/recourse-dev/recourse/postadjudication/escrowhttp")
 	ctx, span := tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
 	return ctx, func(a escrow.Answer) escrow.Answer {
-		span.SetAttributes(attribute.String("recourse.outcome_class", string(a.Class)), attribute.String("recourse.code", a.Code))
+		span.SetAttributes(attribute.String("recourse.outcome_class", string(a.Class)), attribute.String("recourse.code", redact.Text(a.Code)))
 		if a.Class != escrow.Executed {
 			span.SetStatus(codes.Error, a.Type)
 		}

@@ -206,12 +206,12 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a refusal of the operation key proves nothing",
-		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case aboutKey(raw):", "	case false && aboutKey(raw):"}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case strings.Contains(about, \"idempoten\"):", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestARefusalOfTheKeyProvesNothing"},
 	},
 	{
 		Name:     "a refusal that may be of the operation key and can't be read proves nothing",
-		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case cut && mayBeAboutKey(resp.StatusCode):", "	case false:"}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case !v.Retry && unreadable && mayBeAboutKey(resp.StatusCode):", "	case false && unreadable:"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestARefusalOfTheKeyProvesNothing"},
 	},
 	{

@@ -4,6 +4,11 @@ package prove
 // money, whose it is, and when nobody may pay again.
 var remoteGuards = []Guard{
 	{
+		Name:     "who decides by another key, made before the queue paid, fetches no order",
+		Edits:    []Edit{{"internal/ojs/workers.go", "mixed := (*access.DutiesError)(nil); errors.As(err, &mixed) {", "mixed := (*access.DutiesError)(nil); errors.As(err, &mixed) && false {"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestOnePrincipalDoesNotSubmitAndPayByKeysOfBefore"},
+	},
+	{
 		Name:     "what a lookup found is not the word of an attempt whose own call paid nothing",
 		Edits:    []Edit{{"postadjudication/internal/binding/settlement.go", "(p.Lookup == \"\" || !mayHavePaid)", "(p.Lookup == \"\" || !mayHavePaid || true)"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/binding", Test: "TestAPaymentThatALookupFoundIsTheWordOfTheOnlyCall"},

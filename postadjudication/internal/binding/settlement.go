@@ -161,7 +161,7 @@ func FoldSettlement(rs []receipts.Receipt) (Settlement, error) {
 		if err != nil {
 			return f, fmt.Errorf("receipt %s: %w", r.ID(), err)
 		}
-		if paid := f.PaymentOf(r.Run); paid != nil && e.Paid > 0 && r.Subtype != receipts.Reconciled && (p.Lookup == "" || !mayHavePaid) {
+		if paid := f.PaymentOf(r.Run); paid != nil && p.Moved > 0 && r.Subtype != receipts.Reconciled && (p.Lookup == "" || !mayHavePaid) {
 			paid.Statements = append(paid.Statements, Statement{r.Run, p.Attempt})
 		}
 		f.addExcess(r.Run, e.Fact, effect)

@@ -140,11 +140,13 @@ func TestAPaymentThatALookupFoundIsTheWordOfTheOnlyCall(t *testing.T) {
 		attempt int
 		want    bool
 	}{
-		"its own call paid":                   {[]receipts.Draft{submitted, started(1), paid(1, receipts.ClassExecuted, "")}, 1, true},
-		"its own call, after one without an answer":     {[]receipts.Draft{submitted, started(1), unanswered, started(2), paid(2, receipts.ClassExecuted, "")}, 2, true},
-		"a lookup after the only call":        {[]receipts.Draft{submitted, started(1), paid(1, receipts.ClassUnknown, receipts.ClassExecuted)}, 1, true},
-		"a lookup after one that was refused": {[]receipts.Draft{submitted, started(1), refused, started(2), paid(2, receipts.ClassUnknown, receipts.ClassExecuted)}, 2, true},
-		"a lookup after one without an answer":          {[]receipts.Draft{submitted, started(1), unanswered, started(2), paid(2, receipts.ClassUnknown, receipts.ClassExecuted)}, 2, false},
+		"its own call paid":                         {[]receipts.Draft{submitted, started(1), paid(1, receipts.ClassExecuted, "")}, 1, true},
+		"its own call, after one without an answer": {[]receipts.Draft{submitted, started(1), unanswered, started(2), paid(2, receipts.ClassExecuted, "")}, 2, true},
+		"a lookup after the only call":              {[]receipts.Draft{submitted, started(1), paid(1, receipts.ClassUnknown, receipts.ClassExecuted)}, 1, true},
+		"a lookup after one that was refused":       {[]receipts.Draft{submitted, started(1), refused, started(2), paid(2, receipts.ClassUnknown, receipts.ClassExecuted)}, 2, true},
+		"one that states nothing": {[]receipts.Draft{submitted, started(1), draft(receipts.AnsweredLate, receipts.Payload{Attempt: 1, AttemptClass: receipts.ClassExecuted, OutcomeClass: receipts.ClassExecuted, Moved: 100}),
+			draft(receipts.AttemptSucceeded, receipts.Payload{Attempt: 2, AttemptClass: receipts.ClassUnknown, OutcomeClass: receipts.ClassExecuted, Lookup: receipts.ClassExecuted})}, 2, false},
+		"a lookup after one without an answer": {[]receipts.Draft{submitted, started(1), unanswered, started(2), paid(2, receipts.ClassUnknown, receipts.ClassExecuted)}, 2, false},
 	} {
 		rs, _, err := receipts.Chain(id, "acme", receipts.Genesis(id), c.drafts...)
 		if err != nil {

@@ -189,13 +189,25 @@ func (k *Keys) MixedDuties(ctx context.Context, now time.Time, prefix string) (o
 		return nil, err
 	}
 	valid, err := k.selectKeys(ctx, `WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) ORDER BY tenant, created_at, id`, now)
+	return mixedDuties(valid, queues), err
+}
+
+// CheckDuties returns a *access.DutiesError if a principal of a tenant decides about money and may fetch from a payment queue,
+// by keys that are valid at a time. One whose keys were made before the queue paid may.
+func (k *Keys) CheckDuties(ctx context.Context, tenant, principal, queue string, now time.Time) error {
+	valid, err := k.selectKeys(ctx, `WHERE tenant = $1 AND lower(principal) = lower($2) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $3) ORDER BY created_at, id`, tenant, principal, now)
+	return errors.Join(append(mixedDuties(valid, []string{queue}), err)...)
+}
+
+// mixedDuties returns a *access.DutiesError for each principal of the keys that pays and decides.
+func mixedDuties(valid []access.Key, queues []string) (out []error) {
 	for i := range valid {
 		ofTenant := slices.DeleteFunc(slices.Clone(valid[:i]), func(o access.Key) bool { return o.Tenant != valid[i].Tenant })
 		if mixed := access.CheckDuties(&valid[i], ofTenant, queues); mixed != nil {
 			out = append(out, mixed)
 		}
 	}
-	return out, err
+	return out
 }
 
 // Revoke revokes a key of a tenant for good, with its receipt in the same commit. If it
