@@ -191,12 +191,19 @@ const (
 	claimBackoffMax = 30 * time.Second
 )
 
+// mostClaimBackoff bounds a pause by how soon others would take over from a lost process: a pause that is
+// longer than a recovery would have the runs stand still after the stall is over.
+func mostClaimBackoff(lostAfter time.Duration) time.Duration {
+	return max(claimBackoffMin, min(2*lostAfter, claimBackoffMax))
+}
+
 // claimBackoff stops a process from claiming for a while after one of its claims became stale.
 // The cause, such as a stall of Postgres or a suspended machine, would make every other claim
 // stale too. The pause doubles until a claim that was sent after it is called in time.
 type claimBackoff struct {
 	log         *zap.Logger
 	clocks      func() instant
+	most        time.Duration // the longest pause
 	staleClaims atomic.Uint64 // stale claims since the start
 
 	mu    sync.Mutex
@@ -205,8 +212,8 @@ type claimBackoff struct {
 	last  time.Duration // length of the last pause; 0 when there was none
 }
 
-func newClaimBackoff(log *zap.Logger, clocks func() instant) *claimBackoff {
-	return &claimBackoff{log: log, clocks: clocks}
+func newClaimBackoff(log *zap.Logger, clocks func() instant, lostAfter time.Duration) *claimBackoff {
+	return &claimBackoff{log: log, clocks: clocks, most: mostClaimBackoff(lostAfter)}
 }
 
 // onStaleClaim begins a pause, unless one is running: claims that were sent together become
@@ -220,7 +227,7 @@ func (p *claimBackoff) onStaleClaim() {
 		return
 	}
 	p.began, p.last = now, max(p.next, claimBackoffMin)
-	p.next = min(2*p.last, claimBackoffMax)
+	p.next = min(2*p.last, p.most)
 	p.log.Warn("claim was stale, claiming is paused", zap.Duration("pause", p.last))
 }
 

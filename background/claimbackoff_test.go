@@ -35,7 +35,7 @@ func TestClaimBackoffDoublesUntilAClaimIsFresh(t *testing.T) {
 	t.Parallel()
 	var now time.Duration
 	at := func() instant { return instant{mono: now} }
-	p := newClaimBackoff(zap.NewNop(), at)
+	p := newClaimBackoff(zap.NewNop(), at, 15*time.Second)
 	for i, step := range []struct {
 		after time.Duration // since the step before
 		do    func()
@@ -65,5 +65,25 @@ func TestClaimBackoffDoublesUntilAClaimIsFresh(t *testing.T) {
 	}
 	if n := p.staleClaims.Load(); n != 11 {
 		t.Errorf("%d stale claims counted", n)
+	}
+}
+
+// A pause lasts at most twice LostAfter: after a stall of Postgres the runs move again within a time that the
+// configuration says.
+func TestClaimBackoffIsBoundedByLostAfter(t *testing.T) {
+	t.Parallel()
+	for lostAfter, most := range map[time.Duration]time.Duration{100 * time.Millisecond: claimBackoffMin, 3 * time.Second: 6 * time.Second, time.Hour: claimBackoffMax} {
+		var now time.Duration
+		p := newClaimBackoff(zap.NewNop(), func() instant { return instant{mono: now} }, lostAfter)
+		for range 10 {
+			p.onStaleClaim()
+			if left := p.remaining(); left > most {
+				t.Errorf("lost after %s: a pause of %s, want at most %s", lostAfter, left, most)
+			}
+			now += p.remaining()
+		}
+		if p.onStaleClaim(); p.remaining() != most {
+			t.Errorf("lost after %s: the last pause is %s, want %s", lostAfter, p.remaining(), most)
+		}
 	}
 }

@@ -143,7 +143,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.tracing = newTracing(cfg.Tracer)
 	m.baseCtx, m.cancelBase = context.WithCancel(context.Background())
-	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() })
+	m.claimBackoff = newClaimBackoff(cfg.Logger, func() instant { return m.clocks() }, cfg.LostAfter)
 	m.redisOwner = &redisOwner{m: m, redis: shared, nodes: nodes}
 	m.wakeups = asynqredis.NewWakeups(shared, cfg.NewID().String(), shared, cfg.Logger)
 	m.consumer = &consumer{m: m}
