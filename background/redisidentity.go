@@ -19,7 +19,8 @@ var ErrUnsuitableRedis = errors.New("unsuitable Redis")
 
 // ErrOtherDatabase means that the journal is in another database than the one that this process
 // started with. Config.ClaimsBlocked returns it. The process registers no session there and
-// recovers nothing: the services that its handlers call may not know those runs.
+// recovers nothing: the services that its handlers call may not know those runs. A submission inside
+// a caller's transaction returns it where the transaction belongs to another database.
 var ErrOtherDatabase = errors.New("it is another database")
 
 var errRedisCluster = fmt.Errorf("%w: it is a Cluster, and a redis:// URL reaches one node of it: use redis-cluster://host:6379", ErrUnsuitableRedis)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -201,4 +202,52 @@ func TestActionsOnHeldCasesKeepNoOtherWaiting(t *testing.T) {
 	}
 	waiting.Wait()
 	r.MustAudit()
+}
+
+// A transaction of another database is refused before anything is written: also where neither database has its
+// identity yet, where the other one has no schema, and for an adjudication that is refused anyway.
+func TestSubmitTxRefusesATransactionOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	r, other := rig.New(t), rig.New(t)
+	refused := func(where string, db *sql.DB, a postadjudication.Adjudication) {
+		t.Helper()
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := r.SubmitTx(context.Background(), tx, a); !errors.Is(err, background.ErrOtherDatabase) || s.Reply != "" {
+			t.Errorf("%s: %+v, %v", where, s, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("installed", other.DB, rig.Release(1))
+	refused("a target that is refused", other.DB, withTarget("elsewhere", rig.Release(2)))
+	empty := testkit.OpenAsOwner(t, testkit.Database(t))
+	refused("no schema", empty, rig.Release(1))
+	for _, db := range []*sql.DB{r.DB, other.DB} {
+		if _, err := db.Exec(`DELETE FROM recourse.installation`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("not installed", other.DB, rig.Release(1))
+	for _, table := range []string{"runs", "cases", "escrows", "receipts"} {
+		if n, m := r.CountRows(table), other.CountRows(table); n != 0 || m != 0 {
+			t.Errorf("%d and %d rows of %s", n, m, table)
+		}
+	}
+	if s, err := inOwnTx(r); err != nil || s.Reply != postadjudication.Created {
+		t.Errorf("in its own database: %+v, %v", s, err)
+	}
+}
+
+// inOwnTx submits in a transaction of the service's own database, and commits.
+func inOwnTx(r *rig.Rig) (postadjudication.Submitted, error) {
+	tx, err := r.DB.Begin()
+	if err != nil {
+		return postadjudication.Submitted{}, err
+	}
+	s, err := r.SubmitTx(context.Background(), tx, rig.Release(1))
+	return s, errors.Join(err, tx.Commit())
 }

@@ -3,6 +3,7 @@ package postadjudication
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 	"time"
 
@@ -94,8 +95,9 @@ func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 // Two things are committed immediately, outside the transaction: the row of an escrow that is new, with
 // nothing reserved, and the receipt of a refusal with CaseEnded or TargetChanged.
 //
-// Errors: as of Submit. After any other than a *FieldError or ErrClosed the transaction may be aborted:
-// roll it back.
+// Errors: as of Submit, and background.ErrOtherDatabase where the transaction belongs to another database than
+// that of the Service: nothing is written in either. After any other than a *FieldError or ErrClosed the
+// transaction may be aborted: roll it back.
 func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
 	if !s.calls.begin() {
 		return Submitted{}, ErrClosed
@@ -106,6 +108,9 @@ func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) 
 		return Submitted{}, err
 	}
 	if ad.refusalIfNew != nil {
+		if err := s.journal.Database.CheckTx(ctx, tx); err != nil && !errors.Is(err, journal.ErrIsolation) {
+			return Submitted{}, err
+		}
 		return s.answerIfKnown(ctx, &ad, false)
 	}
 	out, err := s.submitMoving(ctx, &ad, false, func() (Submitted, error) { return s.outcomeOf(s.journal.SubmitTx(ctx, tx, ad.submission())) })

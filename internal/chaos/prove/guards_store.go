@@ -3,6 +3,11 @@ package prove
 // storeGuards is what guards the statements that write.
 var storeGuards = []Guard{
 	{
+		Name:     "a submission enters a transaction of the service's own database only",
+		Edits:    []Edit{{"postadjudication/internal/journal/database.go", "if theirs != ours {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSubmitTxRefusesATransactionOfAnotherDatabase"},
+	},
+	{
 		Name: "a transition is decided on the newest head of its case",
 		Edits: []Edit{
 			{"postadjudication/internal/journal/transitionsql.go",

@@ -5,8 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/lib/pq"
+
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/internal/schema/migrations"
 	"github.com/recourse-dev/recourse/internal/schema/stored"
@@ -38,6 +43,7 @@ const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (
 // Database reads the state of the database itself: its schema, role, triggers and timeline.
 type Database struct {
 	*shared
+	identity atomic.Pointer[string] // of this database, once it is installed; nil until CheckTx has read it
 }
 
 // Installation reads the identity and the state of the database, in one statement.
@@ -61,6 +67,52 @@ func (d *Database) Install(ctx context.Context, demonstration bool) (Installatio
 		return Installation{}, pg.Wrap(err)
 	}
 	return d.Installation(ctx)
+}
+
+// identitySQL returns the identity of the database. One that no process has installed yet has none: its place on its
+// server tells it from others until then.
+const (
+	identitySQL  = `coalesce((SELECT id::text FROM recourse.installation), '` + notInstalled + `' || (SELECT system_identifier FROM pg_control_system()) || ' ' || (SELECT oid FROM pg_database WHERE datname = current_database()))`
+	notInstalled = "not installed "
+)
+
+// CheckTx returns nil if a run can be submitted in a caller's transaction: it belongs to the database of this
+// journal, else the error wraps background.ErrOtherDatabase, and is READ COMMITTED, else the error is ErrIsolation.
+func (d *Database) CheckTx(ctx context.Context, tx *sql.Tx) error {
+	var level, theirs string
+	err := tx.QueryRowContext(ctx, `SELECT current_setting('transaction_isolation'), `+identitySQL).Scan(&level, &theirs)
+	var refused *pq.Error
+	switch {
+	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"): // no such table, no such schema
+		return fmt.Errorf("journal: the transaction can't submit: %w (without a Recourse schema) than that of this process", background.ErrOtherDatabase)
+	case err != nil:
+		return pg.Wrap(err)
+	}
+	if ours := d.identity.Load(); ours == nil || *ours != theirs {
+		if err := d.compareIdentity(ctx, theirs); err != nil {
+			return err
+		}
+	}
+	if level != "read committed" && level != "read uncommitted" {
+		return ErrIsolation
+	}
+	return nil
+}
+
+// compareIdentity returns nil if the identity is that of this database, which it reads, since a process may have
+// installed it meanwhile.
+func (d *Database) compareIdentity(ctx context.Context, theirs string) error {
+	var ours string
+	if err := d.readDB.QueryRowContext(ctx, `SELECT `+identitySQL).Scan(&ours); err != nil {
+		return pg.Wrap(err)
+	}
+	if theirs != ours {
+		return fmt.Errorf("journal: the transaction can't submit: %w (%s) than that of this process (%s)", background.ErrOtherDatabase, theirs, ours)
+	}
+	if !strings.HasPrefix(ours, notInstalled) {
+		d.identity.Store(&ours)
+	}
+	return nil
 }
 
 // CheckUsable returns nil if the database can be worked on. Otherwise the error wraps

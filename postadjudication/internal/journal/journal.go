@@ -140,7 +140,7 @@ func newJournal() *Journal {
 		shared: s, Cases: cases, Receipts: &Receipts{shared: s}, Outbox: outbox, Escrows: &Escrows{s}, Letters: &Letters{shared: s}, Lookups: &Lookups{s, cases},
 		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
 		Keys: &Keys{s}, Requests: &IdempotentRequests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
-		Sessions: &SessionStore{shared: s}, Database: &Database{s}, Levels: &LevelReader{s},
+		Sessions: &SessionStore{shared: s}, Database: &Database{shared: s}, Levels: &LevelReader{s},
 		Notifications: &Notifications{s}, opener: &opener{shared: s},
 	}
 	j.Leases = &LeaseStore{j: j, keyed: newKeyedClaims()}

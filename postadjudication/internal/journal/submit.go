@@ -257,10 +257,10 @@ func lockName(c *Case) string {
 // commits. It does not wait for the rows of another transaction: if one is locked it returns ErrBusy, and the
 // caller's transaction goes on. Only the escrow of a new case may be inserted after a wait, outside of the
 // caller's transaction. After an error that Postgres returned, such as of a value that it refuses, the
-// transaction is aborted and can only be rolled back. It must be READ COMMITTED, else SubmitTx returns
-// ErrIsolation and executes nothing more. s.Open must not be nil.
+// transaction is aborted and can only be rolled back. Where CheckTx returns an error, SubmitTx returns it and
+// executes nothing more. s.Open must not be nil.
 func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snapshot, error) {
-	if err := readCommitted(ctx, tx); err != nil {
+	if err := j.Database.CheckTx(ctx, tx); err != nil {
 		return new(Snapshot), err
 	}
 	change, err := s.Open()
@@ -328,15 +328,4 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		}
 	}
 	return openOutcome(ch, opened)
-}
-
-func readCommitted(ctx context.Context, tx *sql.Tx) error {
-	var level string
-	if err := tx.QueryRowContext(ctx, `SELECT current_setting('transaction_isolation')`).Scan(&level); err != nil {
-		return pg.Wrap(err)
-	}
-	if level != "read committed" && level != "read uncommitted" {
-		return ErrIsolation
-	}
-	return nil
 }
