@@ -46,7 +46,7 @@ var evidenceGuards = []Guard{
 	},
 	{
 		Name:     "an ambiguous answer proves nothing",
-		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "if err := strictjson.Decode(raw, &b); err != nil {", "if err := json.Unmarshal(raw, &b); err != nil {"}, {"postadjudication/escrowhttp/answer.go", "	\"github.com/recourse-dev/recourse/internal/strictjson\"\n", ""}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "if err := strictjson.Decode(bytes.TrimPrefix(raw, byteOrderMark), &b); err != nil {", "if err := json.Unmarshal(bytes.TrimPrefix(raw, byteOrderMark), &b); err != nil {"}, {"postadjudication/escrowhttp/answer.go", "	\"github.com/recourse-dev/recourse/internal/strictjson\"\n", ""}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestAnAmbiguousAnswerIsUnknown"},
 	},
 	{
