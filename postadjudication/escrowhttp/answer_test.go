@@ -106,8 +106,8 @@ func TestNoSecretLeavesInASpan(t *testing.T) {
 				if a.Key == "recourse.code" {
 					codes++
 				}
-				if strings.Contains(a.Value.Emit(), secret) {
-					t.Errorf("span %s: %s = %q", s.Name, a.Key, a.Value.Emit())
+				if strings.Contains(a.Value.String(), secret) {
+					t.Errorf("span %s: %s = %q", s.Name, a.Key, a.Value.String())
 				}
 			}
 		}
