@@ -270,3 +270,42 @@ func TestTestModeRefusesPagesOfOtherOrigins(t *testing.T) {
 		}
 	}
 }
+
+// What a worker did is not done again for the form of what it says: each answer is taken, a failure is on record with its text, and
+// of a result all is kept but what may not be, which the answer says.
+func TestEachAnswerOfAWorkerIsTakenInWhateverForm(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.runService()
+	key := f.all("acme")
+	fetched := func() string {
+		t.Helper()
+		id := f.must(key, "/jobs", `{"type":"a.b","queue":"mail","args":[],"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}}`).Job.ID
+		f.must(key, "/workers/fetch", `{"queues":["mail"],"worker_id":"w1"}`)
+		return id
+	}
+	long := `"` + strings.Repeat("r", 64<<10) + `"`
+	for result, kept := range map[string]string{
+		`{"sent": 3}`:                             `{"sent": 3}`,
+		`{"next_page_token":"abc","sent":3}`:      `{"next_page_token":"[redacted]","sent":3}`,
+		`{"id":4111111111111111,"ok":true}`:       `{"id":"[redacted]","ok":true}`,
+		`{"log":"cut \ud83d and \u0000 and ü"}`:   `{"log":"cut \ufffd and \ufffd and ü"}`,
+		long:                                      `{"too_long":` + fmt.Sprint(len(long)) + `}`,
+		`{"4111111111111111":"a name is a card"}`: `{"redacted":""}`,
+	} {
+		id := fetched()
+		status, _, text := f.raw(f.url, key, "POST", "/ojs/v1/workers/ack", `{"job_id":"`+id+`","worker_id":"w1","result":`+result+`}`)
+		said := map[bool]string{true: "", false: `"result":` + kept}[kept == result]
+		if status != http.StatusOK || !strings.Contains(string(text), said) || said == "" && strings.Contains(string(text), `"result"`) {
+			t.Errorf("%.60s: %d %.300s", result, status, text)
+		}
+		if _, _, text = f.raw(f.url, key, "GET", "/ojs/v1/jobs/"+id, ""); !strings.Contains(string(text), `"result":`+kept) || !strings.Contains(string(text), `"state":"completed"`) {
+			t.Errorf("%.60s: %.600s", result, text)
+		}
+	}
+	id := fetched()
+	f.must(key, "/workers/nack", `{"job_id":"`+id+`","worker_id":"w1","error":{"code":"`+strings.Repeat("c", 300)+`","message":"SMTP \u0000 said \ud83d","backtrace":"a\nb","details":{"pin":1234,"mailbox":"full"}}}`)
+	if _, _, text := f.raw(f.url, key, "GET", "/ojs/v1/jobs/"+id, ""); !strings.Contains(string(text), "SMTP \uFFFD said \uFFFD") || !strings.Contains(string(text), `"mailbox":"full"`) || strings.Contains(string(text), "1234") {
+		t.Errorf("%s", text)
+	}
+}

@@ -1,7 +1,9 @@
 package ojs
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -126,13 +128,18 @@ func ackJob(q request) (answer, error) {
 	if err != nil {
 		return answer{}, changeError(q, err, spec.RequestAck, a.JobID)
 	}
+	kept := done.Output
+	if bytes.Equal(kept, a.Result) && !a.Replaced {
+		kept = nil
+	}
 	return answer{body: marshal(struct {
-		Acknowledged bool       `json:"acknowledged"`
-		ID           string     `json:"id"`
-		JobID        string     `json:"job_id"`
-		State        spec.State `json:"state"`
-		CompletedAt  string     `json:"completed_at,omitempty"`
-	}{true, done.ID, done.ID, stateOf(done, done.EndedAt), spec.FormatTime(done.EndedAt)})}, nil
+		Acknowledged bool            `json:"acknowledged"`
+		ID           string          `json:"id"`
+		JobID        string          `json:"job_id"`
+		State        spec.State      `json:"state"`
+		CompletedAt  string          `json:"completed_at,omitempty"`
+		Result       json.RawMessage `json:"result,omitempty"` // as it is kept, if that is not what was said
+	}{true, done.ID, done.ID, stateOf(done, done.EndedAt), spec.FormatTime(done.EndedAt), kept})}, nil
 }
 
 // nackJob answers POST /workers/nack.

@@ -37,6 +37,35 @@ func Find(data json.RawMessage) (field string, found bool) {
 	}
 }
 
+// Document returns JSON with [RedactedMark] in place of each value that [Find] takes for a secret. All other bytes stay. ok is
+// false if that is not possible: a name is a secret, or the text is no JSON.
+func Document(data json.RawMessage) (_ json.RawMessage, ok bool) {
+	if !json.Valid(data) {
+		return nil, false
+	}
+	w := documentPosition{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var out []byte
+	kept := 0
+	for {
+		from := dec.InputOffset()
+		token, err := dec.Token()
+		if err == io.EOF {
+			return append(out, data[kept:]...), true
+		}
+		if err != nil || w.atKey() && w.secret(token) {
+			return nil, false
+		}
+		if w.secret(token) {
+			between := len(data[from:]) - len(bytes.TrimLeft(data[from:], " \t\r\n:,"))
+			out = append(append(out, data[kept:int(from)+between]...), `"`+RedactedMark+`"`...)
+			kept = int(dec.InputOffset())
+		}
+		w.step(token)
+	}
+}
+
 // level is an open object or array: the current key or index.
 type level struct {
 	array   bool

@@ -74,3 +74,24 @@ func TestFindTakesAnyDepth(t *testing.T) {
 		t.Error("not found")
 	}
 }
+
+func TestADocumentKeepsAllButItsSecrets(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"next_page_token":"abc","sent": 3}`:                `{"next_page_token":"[redacted]","sent": 3}`,
+		`{ "id" : 4111111111111111 , "ok":true}`:             `{ "id" : "[redacted]" , "ok":true}`,
+		`{"password":{"is":["x",1,null,true]},"a":[1.0,-0]}`: `{"password":{"is":["[redacted]","[redacted]",null,true]},"a":[1.0,-0]}`,
+		`["card 4111 1111 1111 1111",{"pin":1234}]`:          `["[redacted]",{"pin":"[redacted]"}]`,
+		`"4111111111111111"`:                                 `"[redacted]"`,
+		`{"a":"b"}`:                                          `{"a":"b"}`,
+	} {
+		if out, ok := Document(json.RawMessage(text)); !ok || string(out) != want {
+			t.Errorf("%s: %s, %v; want %s", text, out, ok, want)
+		}
+	}
+	for _, text := range []string{`{"4111111111111111":1}`, `{"password":`, `no`, `1 2`, ``} {
+		if out, ok := Document(json.RawMessage(text)); ok {
+			t.Errorf("%s: %s", text, out)
+		}
+	}
+}

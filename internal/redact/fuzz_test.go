@@ -69,6 +69,15 @@ func FuzzFindAgreesWithJSON(f *testing.F) {
 			t.Errorf("found at %q", field)
 		}
 		Find(json.RawMessage(value))
+		for _, text := range []json.RawMessage{doc, json.RawMessage(value)} {
+			out, ok := Document(text)
+			if field, found := Find(out); ok && (found || !json.Valid(out)) {
+				t.Errorf("%s: left at %q in %s", text, field, out)
+			}
+			if _, found := Find(text); ok && !found && string(out) != string(text) {
+				t.Errorf("%s became %s", text, out)
+			}
+		}
 		planted, err := json.Marshal(map[string]any{"list": []any{value, "5555555555554444"}})
 		if err != nil {
 			t.Fatal(err)

@@ -115,20 +115,20 @@ type Answer struct {
 	Attempt int    // as fetched; 0: any. An adjudication needs it where several can be meant
 }
 
-// Ack records that a job was done, with what the worker returns, as JSON of at most
-// background.MaxOutput bytes. The job has succeeded when Ack returns. Only the actor that fetched it answers. Of an
-// adjudication the output has to say what was paid: {"moved":{"minor","currency"},"reference"}; anything else
-// changes nothing.
+// Ack records that a job was done, with what the worker returns, as JSON. The job has succeeded when Ack returns. Only the
+// actor that fetched it answers. Of an adjudication the output has to say what was paid: {"moved":{"minor","currency"},"reference"};
+// anything else changes nothing. Status.Output is the output as it is kept: with "[redacted]" in place of each secret, and
+// {"too_long":BYTES} for one of over background.MaxOutput bytes.
 //
 // Errors: refusal.ErrNotFound; *ConflictError if the job is not held, or is held by another worker of the actor;
 // *refusal.RefusedError with refusal.GateNotTheHolder, of which the case has a receipt, if another actor fetched it;
 // *refusal.FieldError. After any other error it is unknown whether the answer is recorded. What is
 // answered for an adjudication after its lease is recorded as late, and is a *ConflictError all the same.
 func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status, error) {
-	if len(output) > background.MaxOutput || len(output) > 0 && !json.Valid(output) {
-		return Status{}, &refusal.FieldError{Field: "result", Problem: fmt.Sprintf("must be JSON of at most %d bytes", background.MaxOutput)}
+	if len(output) > 0 && !json.Valid(output) {
+		return Status{}, &refusal.FieldError{Field: "result", Problem: "must be JSON"}
 	}
-	return j.answer(ctx, a, "ack", func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
+	done, err := j.answer(ctx, a, "ack", func(f casework.Fetcher, adjudication *background.Run, held lease.Held) (background.Ended, error) {
 		res := background.Result{Class: background.Executed, Output: output}
 		if adjudication != nil {
 			var err error
@@ -138,6 +138,8 @@ func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status
 		}
 		return f.Finish(ctx, held, res)
 	})
+	done.Output = casework.KeptOutput(output)
+	return done, err
 }
 
 // Nack records that an attempt failed. What becomes of the job is decided by its policy, unless end

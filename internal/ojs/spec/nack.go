@@ -1,6 +1,9 @@
 package spec
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // The limits of failures.
 const (
@@ -36,9 +39,10 @@ type Nack struct {
 
 // ParseNack reads the body of a nack. error must be an object, also with requeue; all its members may be
 // missing, since clients leave out one or the other: code is handler_error then, message the code, and
-// retryable true. The error is an *Error.
+// retryable true. A code or type is cut after 255 bytes, and characters that no store keeps are replaced: the failure
+// is on record, whatever form it is told in. The error is an *Error.
 func ParseNack(body []byte) (Nack, error) {
-	r, wrong := parseBody(body, answerNames{})
+	r, wrong := parseBody(storable(body), answerNames{})
 	if wrong != nil {
 		return Nack{}, wrong
 	}
@@ -48,12 +52,12 @@ func ParseNack(body []byte) (Nack, error) {
 	if !given {
 		r.wrong("error", "is missing")
 	}
-	n.Code, _ = e.text("code", maxErrorType)
+	n.Code = e.cutText("code", maxErrorType)
 	if n.Code == "" {
 		n.Code = codeHandlerError
 	}
 	n.Details, _ = e.ofKind("details", "an object")
-	if n.Type, _ = e.text("type", maxErrorType); n.Type == "" {
+	if n.Type = e.cutText("type", maxErrorType); n.Type == "" {
 		n.Type = n.errorClass()
 	}
 	if n.Message, _ = e.text("message", MaxBody); n.Message == "" {
@@ -76,9 +80,27 @@ func (n Nack) errorClass() string {
 	return n.Code
 }
 
-// frames reads the backtrace, of which empty frames and those after the fiftieth are left out.
+// cutText reads a string, of which it keeps the first bytes.
+func (r reader) cutText(name string, most int) string {
+	s, _ := r.text(name, MaxBody)
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "")
+	}
+	return s
+}
+
+// frames reads the backtrace, of which empty frames and those after the fiftieth are left out. A string has a frame a line.
 func (r reader) frames() (frames []string) {
-	raw, _ := r.ofKind("backtrace", "a list")
+	raw, given := r.get("backtrace")
+	if text, isText := unquote(raw); given && isText {
+		for frame := range strings.Lines(text) {
+			if frame = strings.TrimSpace(frame); frame != "" && len(frames) < maxFrames {
+				frames = append(frames, frame)
+			}
+		}
+		return frames
+	}
+	raw, _ = r.ofKind("backtrace", "a list")
 	for _, one := range elements(raw) {
 		frame, ok := unquote(one)
 		if !ok {

@@ -61,7 +61,7 @@ func TestAcks(t *testing.T) {
 	for body, field := range map[string]string{
 		`{}`: "job_id", `{"job_id":null}`: "job_id", `{"job_id":1}`: "job_id", `{"id":"x"}`: "job_id", `{"job_id":"x","worker_id":1}`: "worker_id",
 		`{"job_id":"x","attempt":0}`: "attempt", `{"job_id":"x","attempt":"1"}`: "attempt", `{"job_id":"x","attempt":1.5}`: "attempt", `{"job_id":"x","attempt":4294967296}`: "attempt", `{"job_id":"x","attempt":null}`: "attempt",
-		`{"job_id":"x","result":{"a":1,"a":2}}`: "result.a", `{"job_id":"x","result":"\u0000"}`: "result", `{"job_id":"x","Result":1}`: "Result",
+		`{"job_id":"x","result":{"a":1,"a":2}}`: "result.a", `{"job_id":"x","Result":1}`: "Result",
 	} {
 		_, err := spec.ParseAck([]byte(body))
 		refused(t, body, err, 400, "invalid_request", field)
@@ -69,11 +69,32 @@ func TestAcks(t *testing.T) {
 	result := func(size int) []byte {
 		return []byte(`{"job_id":"x","result":"` + strings.Repeat("r", size-2) + `"}`)
 	}
-	if a, err := spec.ParseAck(result(maxResult)); err != nil || len(a.Result) != maxResult {
-		t.Error(err)
+	for _, size := range []int{maxResult, 4 * maxResult} { // what is kept of a longer one, the journal decides
+		if a, err := spec.ParseAck(result(size)); err != nil || len(a.Result) != size {
+			t.Error(err)
+		}
 	}
-	_, err := spec.ParseAck(result(maxResult + 1))
-	refused(t, "result", err, 413, "payload_too_large", "result")
+}
+
+// What a worker did is not done again for a character that no store keeps.
+func TestAnAnswerIsTakenWithCharactersThatNoStoreKeeps(t *testing.T) {
+	t.Parallel()
+	for said, kept := range map[string]string{
+		`"a\u0000b"`: `"a\ufffdb"`, `"\ud83d"`: `"\ufffd"`, `"\uDE42x"`: `"\ufffdx"`, `"\ud83d\ud83d\ude42"`: `"\ufffd\ud83d\ude42"`, `"\ud83d\n\ude42"`: `"\ufffd\n\ufffd"`,
+		"\"a\xff\xc3b\"": "\"a\uFFFDb\"", "\"\xed\xa0\x80\"": "\"\uFFFD\"", `"\ud83d\ude42"`: `"\ud83d\ude42"`, `"\\u0000 \\\\ud83d"`: `"\\u0000 \\\\ud83d"`, `{"\u0000":["\u0000"]}`: `{"\ufffd":["\ufffd"]}`,
+		`"\u0041\u00e9"`: `"\u0041\u00e9"`, `"ü"`: `"ü"`,
+	} {
+		if a, err := spec.ParseAck([]byte(`{"job_id":"x","result":` + said + `}`)); err != nil || string(a.Result) != kept {
+			t.Errorf("%q: %q, %v; want %q", said, a.Result, err, kept)
+		}
+		if n, err := spec.ParseNack([]byte(`{"job_id":"x","error":{"details":{"d":` + said + `}}}`)); err != nil || string(n.Details) != `{"d":`+kept+`}` {
+			t.Errorf("%q: %q, %v", said, n.Details, err)
+		}
+	}
+	n, err := spec.ParseNack([]byte(`{"job_id":"x","error":{"code":"` + strings.Repeat("é", 200) + `","type":"T` + strings.Repeat("é", 200) + `","message":"cut \ud83d","backtrace":"at a.go:1\n\n\tat b.go:2\u0000"}}`))
+	if err != nil || n.Code != strings.Repeat("é", 127) || n.Type != "T"+strings.Repeat("é", 127) || n.Message != "cut \uFFFD" || !slices.Equal(n.Backtrace, []string{"at a.go:1", "at b.go:2\uFFFD"}) {
+		t.Errorf("%+v, %v", n, err)
+	}
 }
 
 func TestNacks(t *testing.T) {
@@ -113,11 +134,11 @@ func TestNacks(t *testing.T) {
 		`{"job_id":"x"}`: "error", `{"job_id":"x","requeue":true}`: "error", `{"job_id":"x","error":null}`: "error", `{"job_id":"x","error":"m"}`: "error", `{"job_id":"x","error":[]}`: "error",
 		`{"error":{}}`:             "job_id",
 		prefix + `{},"requeue":1}`: "requeue", prefix + `{},"requeue":null}`: "requeue", prefix + `{},"attempt":-1}`: "attempt",
-		prefix + `{"code":1}}`: "error.code", prefix + `{"code":null}}`: "error.code", prefix + `{"code":"` + strings.Repeat("c", 256) + `"}}`: "error.code",
-		prefix + `{"type":{}}}`: "error.type", prefix + `{"type":"` + strings.Repeat("c", 256) + `"}}`: "error.type", prefix + `{"message":1}}`: "error.message", prefix + `{"message":null}}`: "error.message",
+		prefix + `{"code":1}}`: "error.code", prefix + `{"code":null}}`: "error.code",
+		prefix + `{"type":{}}}`: "error.type", prefix + `{"message":1}}`: "error.message", prefix + `{"message":null}}`: "error.message",
 		prefix + `{"retryable":"no"}}`: "error.retryable", prefix + `{"retryable":null}}`: "error.retryable", prefix + `{"details":[]}}`: "error.details", prefix + `{"details":"d"}}`: "error.details", prefix + `{"details":null}}`: "error.details",
-		prefix + `{"backtrace":"f"}}`: "error.backtrace", prefix + `{"backtrace":[1]}}`: "error.backtrace", prefix + `{"backtrace":{}}}`: "error.backtrace",
-		prefix + `{"Message":"m"}}`: "error.Message", prefix + `{"message":"m","message":"n"}}`: "error.message", prefix + `{"message":"\u0000"}}`: "error",
+		prefix + `{"backtrace":[1]}}`: "error.backtrace", prefix + `{"backtrace":{}}}`: "error.backtrace",
+		prefix + `{"Message":"m"}}`: "error.Message", prefix + `{"message":"m","message":"n"}}`: "error.message",
 	} {
 		_, err := spec.ParseNack([]byte(body))
 		refused(t, body, err, 400, "invalid_request", field)

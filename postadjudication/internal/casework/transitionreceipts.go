@@ -39,26 +39,29 @@ func redactTransition(tr background.Transition) background.Transition {
 			tr.Result.Failure.Type = background.FailureUnspecified
 		}
 	}
-	tr.Result.Output = []byte(redactJSON(string(tr.Result.Output), background.MaxOutput))
-	if len(tr.Result.Output) == 0 {
-		tr.Result.Output = nil
-	}
+	tr.Result.Output = KeptOutput(tr.Result.Output)
 	return tr
 }
 
-// redactJSON returns a JSON document of a remote worker as it is kept. One that has a secret, or is
-// longer than limit, is replaced as a whole: what is left of it would no longer be what the worker
-// said.
-func redactJSON(text string, limit int) string {
-	field, found := "", false
-	if text != "" {
-		field, found = redact.Find(json.RawMessage(text))
+// KeptOutput returns the form in which an output of an attempt is kept; nil for none.
+func KeptOutput(output []byte) []byte {
+	if len(output) == 0 {
+		return nil
 	}
-	switch {
-	case found:
-		return `{"redacted":` + string(receipts.AppendText(nil, field)) + `}`
-	case len(text) > limit:
+	return []byte(redactJSON(string(output), background.MaxOutput))
+}
+
+// redactJSON returns a JSON document of a remote worker as it is kept: with a mark in place of each secret. One that is longer
+// than limit, and one in which a name is a secret, is replaced as a whole.
+func redactJSON(text string, limit int) string {
+	if len(text) > limit {
 		return `{"too_long":` + strconv.Itoa(len(text)) + `}`
+	}
+	if field, found := redact.Find(json.RawMessage(text)); found {
+		document, ok := redact.Document(json.RawMessage(text))
+		if text = string(document); !ok || len(text) > limit {
+			return `{"redacted":` + string(receipts.AppendText(nil, field)) + `}`
+		}
 	}
 	return text
 }
