@@ -36,7 +36,7 @@ func TestAFindingOfExecutedTakesTwoPeople(t *testing.T) {
 	before := r.Head(letter.Case)
 	_, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, rig.PaidFinding)
 	plan := rig.PlanForSecondPerson(r, err)
-	if f := plan.Spec.Finding; plan.Action != bulk.Finding || f == nil || *f != (bulk.PlannedFinding{Class: escrow.Executed, Moved: 1000, Reference: "stmt-7", Transaction: rig.Release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != settlement.SumOf(1000) {
+	if f := plan.Spec.Finding; plan.Action != bulk.Finding || f == nil || *f != (bulk.PlannedFinding{Class: escrow.Executed, Moved: 1000, Currency: "EUR", Reference: "stmt-7", Transaction: rig.Release(1).TransactionReceiptID}) || plan.Items != 1 || plan.Ready != 1 || plan.Money["EUR"] != settlement.SumOf(1000) {
 		t.Errorf("%+v", plan)
 	}
 	var second *bulk.SecondPersonError

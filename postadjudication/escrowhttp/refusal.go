@@ -9,8 +9,9 @@ import (
 	"unicode"
 )
 
-// codeForm is the form of a code: a number, a word, or several that are joined as in an identifier or a URI.
-var codeForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/#?&=%~-]{0,254}$`)
+// codeForm is the form of a code: a number, a word, or several that are joined as in an identifier or a URI. A longer one
+// would be cut in its receipt, to what another code may have, too.
+var codeForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/#?&=%~-]{0,63}$`)
 
 // refusalOf returns the code and the text of a refusal. Those of a JSON object are in its members, as APIs and problem+json
 // (RFC 9457) name them; the text begins with the code, so that refusals of other causes are other texts, but with the

@@ -60,8 +60,10 @@ func TestBAD_03_Sizes(t *testing.T) {
 	post(t, root+"/jobs", q.body(members{"args": []any{strings.Repeat("x", 1<<20)}})).refused(413, "payload_too_large")
 	post(t, root+"/jobs", q.body(members{"meta": members{"a": strings.Repeat("x", 64<<10)}})).refused(413, "payload_too_large")
 	id := q.fetch().text("id")
-	q.askAck(id, members{"result": strings.Repeat("x", 64<<10)}).refused(413, "payload_too_large")
-	find(t, id).is("state", "active")
+	q.askAck(id, members{"result": strings.Repeat("x", 64<<10)}).must(200) // the job is done
+	done := find(t, id)
+	done.is("state", "completed")
+	done.object("result").is("too_long", 64<<10+2)
 }
 
 func TestBAD_04_SecretsAreRefusedByTheirPlace(t *testing.T) {
