@@ -92,7 +92,7 @@ func (w *failureWindow) unlikelyRow(at time.Time) int {
 	switch {
 	case before < w.rule.MinAttempts && at.Sub(w.closedAt) < w.rule.Window:
 		return w.rule.MinAttempts
-	case before < w.rule.MinAttempts || failed == 0:
+	case before < w.rule.MinAttempts || failed == 0 || failed == before: // of the last, the logarithm below is 0
 		return 0
 	}
 	return int(math.Ceil(math.Log(chanceOfRow) / math.Log(float64(failed)/float64(before))))

@@ -159,12 +159,20 @@ func (x *exchange) decidedByStatus(resp *http.Response, v Verdict) escrow.Answer
 	case v.Class != escrow.NotExecuted:
 	case strings.Contains(about, "idempoten"):
 		a.Class, a.Type = escrow.Unknown, TypeKeyReused
-	case strings.Contains(about, x.call.OperationKey.String()) && strings.Contains(about, statusExecuted) && !strings.Contains(about, statusNotExecuted):
-		a.Class, a.Type = escrow.Unknown, TypeUnreadable // it states a payment
+	case x.statesPayment(raw):
+		a.Class, a.Type = escrow.Unknown, TypeUnreadable
 	case !v.Retry && unreadable && mayBeAboutKey(resp.StatusCode):
 		a.Class = escrow.Unknown
 	}
 	return a
+}
+
+// statesPayment reports whether a body names our operation key as one that has paid, as an execution does.
+func (x *exchange) statesPayment(body []byte) bool {
+	var b answerBody
+	err := json.Unmarshal(bytes.TrimPrefix(body, byteOrderMark), &b)
+	paid := b.Status == statusExecuted || b.Status == statusAlreadyExecuted || b.Moved != nil && b.Moved.Minor > 0
+	return err == nil && b.OperationKey == x.call.OperationKey.String() && paid
 }
 
 // plainTexts returns a body in lower case, and where it is JSON, with each text as its readers get it: JSON may escape

@@ -73,6 +73,8 @@ func TestARefusalOfTheKeyProvesNothing(t *testing.T) {
 		{409, `{"error":"idempotency_key_reused"}`, escrowhttp.Verdict{Class: escrow.NotExecuted}, "unknown", "http.key_reused"},
 		{409, `{"error":"idempotency_key_reused"}`, escrowhttp.Verdict{}, "unknown", "http.in_flight"},
 		{422, `{"error":"payee_blocked"}`, escrowhttp.Verdict{}, "not_executed", "http.refused"},
+		{422, `{"operation_key":"` + newCall().OperationKey.String() + `","code":"account_closed","message":"it can't be executed"}`, escrowhttp.Verdict{}, "not_executed", "http.refused"},
+		{422, `{"operation_key":"` + newCall().OperationKey.String() + `","moved":{"minor":1,"currency":"USD"}}`, escrowhttp.Verdict{}, "unknown", "http.unreadable"},
 		{422, `{"code":"\u0069dempotency_key_reused"}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
 		{422, `{"error":{"details":[{"reason":"\u0049DEMPOTENCY"}]}}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},
 		{429, `{"code":"idempotency_key_in_use"}`, escrowhttp.Verdict{}, "unknown", "http.key_reused"},

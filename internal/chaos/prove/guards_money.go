@@ -205,6 +205,11 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten"},
 	},
 	{
+		Name:     "a refusal that states a payment under our key proves nothing",
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case x.statesPayment(raw):", "	case false && x.statesPayment(raw):"}},
+		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestEveryStatusMeansWhatTheTableSays"},
+	},
+	{
 		Name:     "a refusal of the operation key proves nothing",
 		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case strings.Contains(about, \"idempoten\"):", "	case false:"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestARefusalOfTheKeyProvesNothing"},
