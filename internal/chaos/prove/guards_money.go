@@ -211,7 +211,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a refusal of the operation key proves nothing",
-		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case strings.Contains(about, \"idempoten\"):", "	case false:"}},
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "	case strings.Contains(about, \"idempoten\"):", "	case false && strings.Contains(about, \"idempoten\"):"}},
 		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestARefusalOfTheKeyProvesNothing"},
 	},
 	{
