@@ -2,6 +2,7 @@ package postadjudication
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -54,8 +55,8 @@ func (k *escrowMaintainer) run(ctx context.Context) {
 		began := time.Now()
 		_, err := k.journal.Escrows.FoldDeltas(ctx)
 		took := time.Since(began)
-		if began = time.Now(); err == nil && began.After(nextCheck) {
-			err = k.logBreaches(ctx)
+		if began = time.Now(); began.After(nextCheck) { // also after an error: it may be of one escrow
+			err = errors.Join(err, k.logBreaches(ctx))
 			nextCheck = time.Now().Add(min(foldMaxPause, foldCostFactor*time.Since(began)))
 		}
 		if !failures.Note(ctx, err) || !casework.Sleep(ctx, min(foldMaxPause, max(foldEvery, foldCostFactor*took)), nil) {

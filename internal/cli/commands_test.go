@@ -91,6 +91,23 @@ func TestSubmitAgainAnswersWhatBecameOfALine(t *testing.T) {
 	}
 }
 
+// A line whose values Postgres refuses is reported as a bad line; those before and behind it are submitted.
+func TestSubmitGoesOnBehindALineThatCanNotBeStored(t *testing.T) {
+	t.Parallel()
+	p := clitest.New(t, testkit.Migrated(t))
+	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
+	if _, err := testkit.OpenAsOwner(t, p.URL).Exec(`INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta) SELECT id, gen_random_uuid(), 1, 9223372036854775807 FROM recourse.escrows`); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := func(id string) string { return strings.ReplaceAll(clitest.LineFor(id), "esc_1", "esc_"+id) }
+	got := p.Run(elsewhere("txr_2")+clitest.LineFor("txr_3")+elsewhere("txr_4"), "submit", "-", "--json")
+	got.Check(t, "submit", 1, "1 line not accepted")
+	v := got.Object(t)
+	if replies := v["replies"].(map[string]any); replies["created"] != 2. || v["bad_lines"] != 1. || !strings.Contains(got.Out, "out of range") {
+		t.Errorf("%v", v)
+	}
+}
+
 func TestSubmitTakesFilesLongerThanAChunk(t *testing.T) {
 	t.Parallel()
 	p := clitest.New(t, testkit.Migrated(t))

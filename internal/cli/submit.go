@@ -150,7 +150,7 @@ func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Serv
 	}
 	answers, errs := service.SubmitBatch(ctx, as)
 	for i, answer := range answers {
-		if wrong := fieldProblems(errs[i], chunk[i].Number); wrong != nil {
+		if wrong := lineProblems(errs[i], chunk[i].Number); wrong != nil {
 			h.addBadLine(intake.Line{Number: chunk[i].Number, Problems: wrong})
 			continue
 		}
@@ -170,6 +170,14 @@ func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Serv
 		})
 	}
 	return nil
+}
+
+// lineProblems returns why an adjudication was refused for what its line says; none if err is about anything else.
+func lineProblems(err error, line int) []intake.Problem {
+	if errors.Is(err, refusal.ErrUnrecordable) {
+		return []intake.Problem{{Line: line, Problem: redact.Text(err.Error())}}
+	}
+	return fieldProblems(err, line)
 }
 
 // fieldProblems returns the fields that an adjudication was refused for, though its line could be

@@ -5,11 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
@@ -258,4 +260,37 @@ func TestOnlyAnEscrowThatNoCaseHasUsedIsCorrected(t *testing.T) {
 	if _, err := j.Submit(ctx, more("used", "more")); !errors.Is(err, journal.ErrEscrowMismatch) || mustFindEscrow(t, j, "used").Held != 10 {
 		t.Errorf("an escrow of an ended case: %v, %+v", err, mustFindEscrow(t, j, "used"))
 	}
+}
+
+// An escrow whose sum Postgres refuses keeps its deltas and is named; the deltas of others are folded, and their
+// submissions written, though they share its statements.
+func TestAnEscrowWhoseSumIsRefusedTakesNoOtherAlong(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
+	for _, escrow := range []string{"overflows", "fine"} {
+		freed := mustReserve(t, j, escrow, escrow, 10)
+		applyState(t, j, freed, func(s *settlement.State) { s.Reserved = 4 })
+	}
+	if _, err := db.Exec(`INSERT INTO recourse.escrow_deltas (escrow_id, case_id, seq, delta) SELECT id, gen_random_uuid(), 1, 9223372036854775807 FROM recourse.escrows WHERE reference = 'overflows'`); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := j.Escrows.FoldDeltas(t.Context()); n != 1 || err == nil || !strings.Contains(err.Error(), "out of range") {
+		t.Errorf("%d deltas were folded, %v", n, err)
+	}
+	if e := mustFindEscrow(t, j, "fine"); e.Committed != 4 || e.OpenDeltas != 0 {
+		t.Errorf("%+v", e)
+	}
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			if _, err := j.Submit(t.Context(), reservation("fine", fmt.Sprintf("fine/%d", i), 1)); err != nil {
+				t.Error(err)
+			}
+			if _, err := j.Submit(t.Context(), reservation("overflows", fmt.Sprintf("overflows/%d", i), 1)); !errors.Is(err, background.ErrUnrecordable) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }

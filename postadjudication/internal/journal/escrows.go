@@ -3,6 +3,8 @@ package journal
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"hash/maphash"
 	"sync/atomic"
 
@@ -108,24 +110,44 @@ const foldBatch = 256
 
 // FoldDeltas folds the open deltas of all escrows that no transaction has locked, and
 // returns how many deltas it folded. Until they are folded, deltas count wherever the sum
-// of an escrow is read, and free no room for reservations.
+// of an escrow is read, and free no room for reservations. An escrow whose sum Postgres refuses keeps its
+// deltas, and the error names it; the others are folded.
 func (e *Escrows) FoldDeltas(ctx context.Context) (folded int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
+	var refused error
 	for after := int64(0); ; {
 		var open []int64
 		if err := e.readDB.SelectContext(ctx, &open, unfoldedSQL, after, foldBatch); err != nil {
-			return folded, pg.Wrap(err)
+			return folded, errors.Join(refused, pg.Wrap(err))
 		}
 		if len(open) == 0 {
-			return folded, nil
+			return folded, refused
 		}
 		n, err := e.foldEscrows(ctx, open)
+		if pg.IsDataError(err) {
+			n, err = e.foldEach(ctx, open, &refused)
+		}
 		if folded += n; err != nil {
-			return folded, err
+			return folded, errors.Join(refused, err)
 		}
 		after = open[len(open)-1]
 	}
+}
+
+// foldEach folds escrows one by one, and adds the error of each that Postgres refuses to refused.
+func (e *Escrows) foldEach(ctx context.Context, escrows []int64, refused *error) (folded int64, err error) {
+	for _, id := range escrows {
+		n, err := e.foldEscrows(ctx, []int64{id})
+		switch {
+		case pg.IsDataError(err):
+			*refused = errors.Join(*refused, fmt.Errorf("escrow %d: %w", id, err))
+		case err != nil:
+			return folded, err
+		}
+		folded += n
+	}
+	return folded, nil
 }
 
 func (e *Escrows) foldEscrows(ctx context.Context, escrows []int64) (folded int64, err error) {

@@ -193,7 +193,7 @@ func openOutcome(ch *chainedChange, opened openResult) (*Snapshot, error) {
 // also opens a deferred row again, which did not fit into its escrow after others of its batch.
 func (o *opener) openWithRetry(ctx context.Context, ch *chainedChange, opened openResult) (openResult, error) {
 	if _, err := o.recreateEscrow(ctx, ch); err != nil { // the conflict may be an escrow that is missing
-		return openResult{}, pg.Wrap(err)
+		return openResult{}, unrecordableOrWrapped(err)
 	}
 	reopen := func() (res result, err error) {
 		opened, err = o.opens.Do(ch)
@@ -303,7 +303,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		return new(Snapshot), unrecordable(err)
 	}
 	if _, err := o.ensureEscrows(ctx, []*chainedChange{ch}); err != nil {
-		return new(Snapshot), pg.Wrap(err)
+		return new(Snapshot), unrecordableOrWrapped(err)
 	}
 	opened, err := applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
 	retry := false
