@@ -301,3 +301,15 @@ func TestARealExecutorIsNotRunOnADemonstration(t *testing.T) {
 	r.StartWorkers().WaitNoneLive()
 	r.MustAudit()
 }
+
+// A process refuses a database that can't keep every text.
+func TestADatabaseOfAnotherEncodingIsNotOpened(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	_, redis := testkit.Redis(t)
+	testkit.SetEncoding(t, url, "LATIN1")
+	s, err := postadjudication.Open(t.Context(), postadjudication.Config{DatabaseURL: url, Redis: redis, Executor: rig.NewEscrow()})
+	if !errors.Is(err, postadjudication.ErrUnsuitable) || !strings.Contains(err.Error(), "LATIN1") {
+		t.Errorf("%v, %v", s, err)
+	}
+}

@@ -242,6 +242,43 @@ func TestSubmitTxRefusesATransactionOfAnotherDatabase(t *testing.T) {
 	}
 }
 
+// The caller's transaction is as durable as the answer promises, whatever its connection has chosen; the connection keeps its choice.
+func TestSubmitTxMakesTheCallersCommitDurable(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	for chosen, want := range map[string]string{"off": "on", "local": "on", "remote_apply": "remote_apply"} {
+		conn, err := r.DB.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		commits := func(q interface {
+			QueryRowContext(context.Context, string, ...any) *sql.Row
+		}) (is string) {
+			if err := q.QueryRowContext(t.Context(), `SELECT current_setting('synchronous_commit')`).Scan(&is); err != nil {
+				t.Fatal(err)
+			}
+			return is
+		}
+		if _, err := conn.ExecContext(t.Context(), `SET synchronous_commit = `+chosen); err != nil {
+			t.Fatal(err)
+		}
+		tx, err := conn.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := r.SubmitTx(t.Context(), tx, rig.Release(1)); err != nil || s.Reply != postadjudication.Created || commits(tx) != want {
+			t.Errorf("%s: %+v, %v, commits with %s", chosen, s, err, commits(tx))
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+		if is := commits(conn); is != chosen {
+			t.Errorf("the connection has %s, and chose %s", is, chosen)
+		}
+	}
+}
+
 // inOwnTx submits in a transaction of the service's own database, and commits.
 func inOwnTx(r *rig.Rig) (postadjudication.Submitted, error) {
 	tx, err := r.DB.Begin()

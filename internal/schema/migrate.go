@@ -42,7 +42,8 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 // a lock that keeps other migrating processes out. On a current schema it enables the
 // triggers that a restore left disabled, and completes the grants of the app role. Before
 // anything is changed it returns:
-//   - ErrSchema if the schema is newer than the program, or from before oldestVersion;
+//   - ErrSchema if the schema is newer than the program, or from before oldestVersion, or if the encoding of
+//     the database is another than UTF8;
 //   - ErrAppRole if the role can't be the app role, or if running processes would lose
 //     privileges.
 func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
@@ -51,8 +52,8 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 		return done, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.PingContext(ctx); err != nil {
-		return done, unavailable(err)
+	if err := checkServer(ctx, db); err != nil {
+		return done, err
 	}
 	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS recourse`); err != nil && sqlState(err) != "23505" {
 		return done, unavailable(err)
@@ -79,6 +80,18 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	}
 	done.AppRole, err = m.applyGrants(ctx, db)
 	return done, err
+}
+
+// checkServer returns nil if the database may have the schema.
+func checkServer(ctx context.Context, db *sql.DB) error {
+	var encoding string
+	if err := db.QueryRowContext(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil {
+		return unavailable(err)
+	}
+	if err := stored.CheckEncoding(encoding); err != nil {
+		return fmt.Errorf("%w: %w", ErrSchema, err)
+	}
+	return nil
 }
 
 // migrateConns is what a migration needs: the migrations, their lock, and the lock of triggers.

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,6 +36,22 @@ func TestMigratingAtOnceAndAgainIsSafe(t *testing.T) {
 	}
 	if err := stored.CheckSchema(context.Background(), testkit.OpenAsOwner(t, url)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A database that can't keep every text is refused before anything is written to it.
+func TestADatabaseOfAnotherEncodingIsNotMigrated(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {
+		url := testkit.Database(t)
+		testkit.SetEncoding(t, url, encoding)
+		if _, _, err := schema.Migrate(t.Context(), url); !errors.Is(err, schema.ErrSchema) || !strings.Contains(err.Error(), encoding) || !strings.Contains(err.Error(), "UTF8") {
+			t.Errorf("%s: %v", encoding, err)
+		}
+		var there bool
+		if err := testkit.OpenAsOwner(t, url).QueryRow(`SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'recourse')`).Scan(&there); err != nil || there {
+			t.Errorf("%s: a schema was created: %t, %v", encoding, there, err)
+		}
 	}
 }
 

@@ -70,3 +70,11 @@ func triggerSwitches(t testing.TB, tx *sql.Tx) (off, on []string) {
 	}
 	return off, on
 }
+
+// SetEncoding gives the database of a URL another encoding, for the connections from now on. Its texts stay as they are.
+func SetEncoding(t testing.TB, databaseURL, encoding string) {
+	t.Helper()
+	if _, err := OpenAsOwner(t, databaseURL).Exec(`UPDATE pg_database SET encoding = pg_char_to_encoding($1) WHERE datname = current_database()`, encoding); err != nil {
+		t.Fatalf("testkit: %v", err)
+	}
+}

@@ -8,6 +8,16 @@ var storeGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSubmitTxRefusesATransactionOfAnotherDatabase"},
 	},
 	{
+		Name:     "a session commits durably, whatever the defaults of the database and the role are",
+		Edits:    []Edit{{"postadjudication/internal/journal/pg/pool.go", "out.WriteString(sessionSQL)", "out.WriteString(`SELECT 1`)"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestNoDefaultWeakensASession"},
+	},
+	{
+		Name:     "a submission in the caller's transaction makes its commit durable",
+		Edits:    []Edit{{"postadjudication/internal/journal/database.go", "set_config('synchronous_commit', 'on', true)", "''"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestSubmitTxMakesTheCallersCommitDurable"},
+	},
+	{
 		Name: "a transition is decided on the newest head of its case",
 		Edits: []Edit{
 			{"postadjudication/internal/journal/transitionsql.go",

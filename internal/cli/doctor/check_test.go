@@ -48,7 +48,10 @@ func TestWhatMayLoseCommitsOrNotificationsIsWrongAndHasARemedy(t *testing.T) {
 			t.Errorf("a database without a schema is reported as tampered with: %+v", c)
 		}
 	}
-	for _, name := range []string{"synchronous_commit", "schema version", "maxmemory-policy"} {
+	if c := find(t, checks, "synchronous_commit"); c.Verdict != doctor.Hint || !strings.Contains(c.Result, "Recourse commits with on") || c.Remedy == "" {
+		t.Errorf("%+v", c)
+	}
+	for _, name := range []string{"schema version", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Wrong || c.Result == "" || c.Remedy == "" {
 			t.Errorf("%+v", c)
 		}
@@ -58,6 +61,15 @@ func TestWhatMayLoseCommitsOrNotificationsIsWrongAndHasARemedy(t *testing.T) {
 	}
 	if doctor.Healthy(checks) {
 		t.Error("healthy")
+	}
+}
+
+func TestADatabaseOfAnotherEncodingIsWrong(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	testkit.SetEncoding(t, url, "LATIN1")
+	if c := find(t, doctor.Examine(t.Context(), url, nil), "server"); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "LATIN1") || c.Remedy == "" {
+		t.Errorf("%+v", c)
 	}
 }
 

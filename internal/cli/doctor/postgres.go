@@ -51,7 +51,7 @@ func examinePostgres(ctx context.Context, databaseURL string) (checks []Check) {
 	}()
 	p := postgresServer{ctx, db}
 	checks = []Check{
-		fine(name, "yes"), p.version(), p.durable("fsync", "on"), p.durable("synchronous_commit", "on", "remote_write", "remote_apply"), p.replication(), p.clock(),
+		fine(name, "yes"), p.version(), p.fsync(), p.synchronousCommit(), p.replication(), p.clock(),
 	}
 	return checks
 }
@@ -79,18 +79,30 @@ func (p postgresServer) version() Check {
 	return fine(name, fmt.Sprintf("%d.%d", number/10000, number%10000))
 }
 
-// durable checks a setting that keeps acknowledged commits from being lost.
-func (p postgresServer) durable(setting string, good ...string) Check {
-	value, err := p.ask(`SELECT current_setting($1)`, setting)
-	if err != nil {
-		return wrong(setting, err.Error(), "check the server's log")
+// fsync checks the setting without which a crash of the machine loses acknowledged commits.
+func (p postgresServer) fsync() Check {
+	const name = "fsync"
+	value, err := p.ask(`SELECT current_setting('fsync')`)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "check the server's log")
+	case value != "on":
+		return wrong(name, value, "set fsync = on: a crash may lose committed transactions")
 	}
-	for _, g := range good {
-		if value == g {
-			return fine(setting, value)
-		}
+	return fine(name, value)
+}
+
+// synchronousCommit checks the default of new sessions, which the sessions of processes replace where it is weak.
+func (p postgresServer) synchronousCommit() Check {
+	const name = "synchronous_commit"
+	value, err := p.ask(`SELECT current_setting('synchronous_commit')`)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "check the server's log")
+	case value == "off" || value == "local":
+		return hint(name, value+" by default: Recourse commits with on, other programs may lose what they commit to this database", "set synchronous_commit = on for the database and the role")
 	}
-	return wrong(setting, value, fmt.Sprintf("set %s = on: a crash may lose committed transactions", setting))
+	return fine(name, value)
 }
 
 // replication checks whether commits survive the loss of this server.

@@ -66,3 +66,11 @@ func CheckVersion(have, want int64) error {
 func NewerSchema(have, want int64) error {
 	return fmt.Errorf("%w: the database is at version %d, newer than this program's %d; use a newer recourse", ErrSchema, have, want)
 }
+
+// CheckEncoding returns nil if a database of an encoding keeps every text. Otherwise the error says in one line what to do.
+func CheckEncoding(name string) error {
+	if name == "UTF8" {
+		return nil
+	}
+	return fmt.Errorf("the database has the encoding %s, and only one with UTF8 keeps every text; use another database, made by: CREATE DATABASE NAME ENCODING 'UTF8' TEMPLATE template0", name)
+}

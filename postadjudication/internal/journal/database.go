@@ -24,6 +24,7 @@ type Installation struct {
 	Standby  bool   // the server takes no writes
 	Schema   int64  // version
 	Timeline int64  // of the server's log; 0 on a standby
+	Encoding string // of the database
 
 	Demonstration bool // the escrow service of this database pays nothing real; permanent
 
@@ -38,7 +39,7 @@ type Installation struct {
 // promoted server only after its next checkpoint.
 const installationSQL = `SELECT coalesce(i.id::text, ''), pg_is_in_recovery(), (SELECT coalesce(max(version_id), 0) FROM ` + stored.VersionTable + ` WHERE is_applied),
 	CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END,
-	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen, coalesce(i.demonstration, false) FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
+	coalesce(i.timeline, 0), coalesce(i.timeline_before, 0), i.timeline_seen, coalesce(i.demonstration, false), current_setting('server_encoding') FROM (VALUES (1)) one LEFT JOIN recourse.installation i ON true`
 
 // Database reads the state of the database itself: its schema, role, triggers and timeline.
 type Database struct {
@@ -49,7 +50,7 @@ type Database struct {
 // Installation reads the identity and the state of the database, in one statement.
 func (d *Database) Installation(ctx context.Context) (i Installation, err error) {
 	var since sql.NullTime
-	err = d.readDB.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.RecordedTimeline, &i.PreviousTimeline, &since, &i.Demonstration)
+	err = d.readDB.QueryRowContext(ctx, installationSQL).Scan(&i.ID, &i.Standby, &i.Schema, &i.Timeline, &i.RecordedTimeline, &i.PreviousTimeline, &since, &i.Demonstration, &i.Encoding)
 	if err != nil {
 		return i, pg.Wrap(err)
 	}
@@ -80,7 +81,8 @@ const (
 // journal, else the error wraps background.ErrOtherDatabase, and is READ COMMITTED, else the error is ErrIsolation.
 func (d *Database) CheckTx(ctx context.Context, tx *sql.Tx) error {
 	var level, theirs string
-	err := tx.QueryRowContext(ctx, `SELECT current_setting('transaction_isolation'), `+identitySQL).Scan(&level, &theirs)
+	// The commit of the caller's transaction is as durable as one of the journal's own sessions.
+	err := tx.QueryRowContext(ctx, `SELECT current_setting('transaction_isolation'), `+identitySQL+` FROM (SELECT CASE WHEN `+pg.WeakCommits+` THEN set_config('synchronous_commit', 'on', true) END) durable`).Scan(&level, &theirs)
 	var refused *pq.Error
 	switch {
 	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"): // no such table, no such schema
@@ -126,6 +128,9 @@ func (i Installation) CheckUsable() error {
 		return errStandby
 	case i.Schema > want:
 		return stored.NewerSchema(i.Schema, want)
+	}
+	if err := stored.CheckEncoding(i.Encoding); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsuitable, err)
 	}
 	return nil
 }

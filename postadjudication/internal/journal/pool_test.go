@@ -4,8 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
@@ -43,6 +47,33 @@ func TestTheServerShowsWhatConnectionsAreForUnlessTheURLNamesThem(t *testing.T) 
 	t.Parallel()
 	databaseURL := testkit.Migrated(t)
 	journaltest.CheckPurposes(t, databaseURL, func(url string) map[string]*sql.DB { return journaltest.Open(t, url).Pools() })
+}
+
+// No default of the database or of the role makes a commit less durable than was promised, or changes what values and
+// transactions mean. A commit that also waits for standbys stays as it is.
+func TestNoDefaultWeakensASession(t *testing.T) {
+	t.Parallel()
+	for weak, commits := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_write": "remote_write", "remote_apply": "remote_apply"} {
+		for _, of := range []string{`DATABASE %[1]s`, `ROLE %[2]s IN DATABASE %[1]s`} {
+			databaseURL := testkit.Migrated(t)
+			db := testkit.OpenAsOwner(t, databaseURL)
+			u, err := url.Parse(databaseURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			of = fmt.Sprintf(of, pq.QuoteIdentifier(u.Path[1:]), pq.QuoteIdentifier(u.User.Username()))
+			for setting, value := range map[string]string{"synchronous_commit": weak, "array_nulls": "off", "standard_conforming_strings": "off", "default_transaction_isolation": "serializable"} {
+				if _, err := db.Exec(`ALTER ` + of + ` SET ` + setting + ` = '` + value + `'`); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, pool := range journaltest.Open(t, databaseURL).Pools() {
+				journaltest.CheckSettings(t, of+", "+name, pool, map[string]string{
+					"synchronous_commit": commits, "array_nulls": "on", "standard_conforming_strings": "on", "transaction_isolation": "read committed",
+				})
+			}
+		}
+	}
 }
 
 // With any order of lending sessions, and any number of them.

@@ -29,11 +29,20 @@ var PlannerSettings = map[string]string{
 	"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off",
 }
 
+// sessionSQL gives each session what the journal's promises and statements need, whatever the defaults of the server, the
+// database, the role or the URL are: a commit that was answered survives a crash of the server, and values and
+// transactions mean the same everywhere. A synchronous_commit that also waits for a standby stays.
+const sessionSQL = `SELECT set_config('synchronous_commit', 'on', false) WHERE ` + WeakCommits + `; ` +
+	`SET array_nulls = on; SET standard_conforming_strings = on; SET default_transaction_isolation = 'read committed'`
+
+// WeakCommits is true in SQL where a commit may be answered that a crash of the server, or of its standby, loses.
+const WeakCommits = `current_setting('synchronous_commit') IN ('off', 'local')`
+
 // PoolConfig configures a pool.
 type PoolConfig struct {
 	Purpose  string // shown in pg_stat_activity, unless the URL sets the application name
 	MaxConns int
-	Settings map[string]string // run-time settings of each session
+	Settings map[string]string // further run-time settings of each session
 	Binary   bool              // accepts BinaryColumns, and sends a statement that is not prepared in one round trip
 	Dialer   pq.Dialer         // nil: connections have no idle timeout
 }
@@ -66,14 +75,14 @@ func OpenPool(databaseURL string, cfg PoolConfig) (*sql.DB, error) {
 // poolers refuse them as startup parameters.
 type connector struct {
 	driver.Connector
-	setSQL string // empty: nothing to set
+	setSQL string
 }
 
 // Connect implements driver.Connector.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
-	if err != nil || c.setSQL == "" {
-		return conn, err
+	if err != nil {
+		return nil, err
 	}
 	session, ok := conn.(driver.ExecerContext)
 	if !ok {
@@ -86,13 +95,14 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// setStatements returns the SQL that sets the settings.
+// setStatements returns the SQL that sets up a session with the settings.
 func setStatements(settings map[string]string) string {
 	var out strings.Builder
+	out.WriteString(sessionSQL)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		fmt.Fprintf(&out, "SET %s = %s; ", pq.QuoteIdentifier(name), pq.QuoteLiteral(settings[name]))
+		fmt.Fprintf(&out, "; SET %s = %s", pq.QuoteIdentifier(name), pq.QuoteLiteral(settings[name]))
 	}
-	return strings.TrimSuffix(out.String(), "; ")
+	return out.String()
 }
 
 // Querier is implemented by *sql.DB, *sql.Conn and *sql.Tx, and by Statement for one statement.
