@@ -22,6 +22,7 @@ type clock struct {
 	simulated bool
 	origin    atomic.Pointer[time.Time] // time when the process began; nil before the first measurement
 	setBack   atomic.Pointer[time.Time] // ClockReading.SetBack of the last reading; nil before the first one
+	unchanged atomic.Pointer[time.Time] // see Manager.ClockUnchangedSince; nil before the first reading
 	measuring singleflight.Group        // by MeasureClock
 
 	mu           sync.Mutex
@@ -51,10 +52,15 @@ func (c *clock) observe(sent time.Duration, read ClockReading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.filter.observe(s)
-	c.publish()
+	c.publish(read.UnchangedSince)
 }
 
-func (c *clock) publish() {
+// publish makes the filter's time the one that now returns. stored is ClockReading.UnchangedSince of the last reading.
+func (c *clock) publish(stored time.Time) {
+	if c.filter.changedTo.After(stored) {
+		stored = c.filter.changedTo
+	}
+	c.unchanged.Store(&stored) // before the time
 	zero := c.filter.current.origin
 	c.origin.Store(&zero)
 	c.measured = time.Now()
@@ -96,6 +102,13 @@ func (c *clock) atLeast() time.Time {
 	return c.filter.current.origin.Add(monotonic() - c.filter.current.maxError)
 }
 
+// changedTo returns what the database's clock showed when this process last found it changed; zero if it never did.
+func (c *clock) changedTo() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.filter.changedTo
+}
+
 // err returns why nothing may be claimed by this clock, or nil.
 func (c *clock) err() error {
 	if c.origin.Load() == nil {
@@ -135,7 +148,8 @@ func (m *Manager) MeasureClock(ctx context.Context) error {
 // measure takes as many samples as must agree.
 func (c *clock) measure(ctx context.Context, store Store) error {
 	var fresh clockFilter
-	for range clockAgreements {
+	var first, last ClockReading
+	for i := range clockAgreements {
 		sent := monotonic()
 		read, err := store.Clock(ctx)
 		if err != nil {
@@ -143,13 +157,19 @@ func (c *clock) measure(ctx context.Context, store Store) error {
 		}
 		fresh.observe(clockSample{sent: sent, received: monotonic(), wall: c.wall().Round(0), read: read})
 		c.setBack.Store(&read.SetBack)
+		if last = read; i == 0 {
+			first = read
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case len(fresh.candidates) == 0:
+		if fresh.changedTo = c.filter.changedTo; c.filter.differs(fresh.current) {
+			fresh.changedTo = first.At
+		}
 		c.filter = fresh
-		c.publish()
+		c.publish(last.UnchangedSince)
 	case c.origin.Load() == nil:
 		return errors.New("background: the database's clock changed while it was measured")
 	}
@@ -174,6 +194,16 @@ func (m *Manager) ClockSetBack() time.Time {
 	return time.Time{}
 }
 
+// ClockUnchangedSince returns since when, by the journal's clock, this process and the heartbeats of all have followed that
+// clock without finding it changed by over MaxClockOffset, either way: how long ago anything earlier was, the clock can't
+// say; since this time at least. Zero if it never changed, or is simulated.
+func (m *Manager) ClockUnchangedSince() time.Time {
+	if at := m.clock.unchanged.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
 // MaxClockOffset is how much the clock of a process may differ from the database's.
 const MaxClockOffset = time.Second
 
@@ -190,6 +220,9 @@ type ClockReading struct {
 	// MaxClockOffset, by whichever process, also after a restart of all; zero if it never was. How long ago an earlier
 	// time was, nobody can say.
 	SetBack time.Time
+	// UnchangedSince is what the database's clock showed when it was last found changed by over MaxClockOffset, either way,
+	// or at the first heartbeat after there was none for Session.LostAfter; zero if neither ever was.
+	UnchangedSince time.Time
 }
 
 // clockSample is a reading with the times around it, on the clocks of this process. Nobody can
@@ -232,6 +265,8 @@ type clockFilter struct {
 	server     string
 	estimates  []clockEstimate // estimates that agree, oldest first
 	candidates []clockEstimate // since the server changed; empty once the change is confirmed
+	changing   time.Time       // what the first candidate read
+	changedTo  time.Time       // what the clock showed when it was last found to jump; zero if it never was
 	offset     time.Duration
 }
 
@@ -242,9 +277,9 @@ func (j *clockFilter) observe(s clockSample) {
 	case j.current.origin.IsZero():
 		j.adopt(s.read.Server, m)
 	case len(j.candidates) > 0:
-		j.confirmChange(s.read.Server, m)
-	case s.read.Server != j.server || m.origin.Sub(j.current.origin).Abs() > m.maxError+j.current.maxError+MaxClockOffset:
-		j.server, j.candidates = s.read.Server, []clockEstimate{m}
+		j.confirmChange(s.read, m)
+	case s.read.Server != j.server || j.differs(m):
+		j.server, j.candidates, j.changing = s.read.Server, []clockEstimate{m}, s.read.At
 	default:
 		j.follow(m)
 	}
@@ -252,13 +287,21 @@ func (j *clockFilter) observe(s clockSample) {
 }
 
 // confirmChange adds a sample while a change of the server is being confirmed.
-func (j *clockFilter) confirmChange(server string, m clockEstimate) {
-	if server != j.server || slices.ContainsFunc(j.candidates, func(c clockEstimate) bool { return !c.agrees(m) }) {
-		j.server, j.candidates = server, j.candidates[:0]
+func (j *clockFilter) confirmChange(read ClockReading, m clockEstimate) {
+	if read.Server != j.server || slices.ContainsFunc(j.candidates, func(c clockEstimate) bool { return !c.agrees(m) }) {
+		j.server, j.candidates, j.changing = read.Server, j.candidates[:0], read.At
 	}
 	if j.candidates = append(j.candidates, m); len(j.candidates) >= clockAgreements {
-		j.adopt(server, j.candidates...)
+		before := *j
+		if j.adopt(read.Server, j.candidates...); before.differs(j.current) {
+			j.changedTo = j.changing
+		}
 	}
+}
+
+// differs reports whether an estimate is over MaxClockOffset from the one in use, if there is one, by more than both may err.
+func (j *clockFilter) differs(m clockEstimate) bool {
+	return !j.current.origin.IsZero() && m.origin.Sub(j.current.origin).Abs() > m.maxError+j.current.maxError+MaxClockOffset
 }
 
 func (j *clockFilter) adopt(server string, estimates ...clockEstimate) {

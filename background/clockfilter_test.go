@@ -1,6 +1,7 @@
 package background
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ func TestClockFilter(t *testing.T) {
 		others []time.Duration
 
 		held   time.Duration // the time in use, as db
+		jumped int           // the number of the step that first read what the clock was set to; 0 if it never was
 		refuse string        // part of the reason; empty: claiming is allowed
 	}
 	many := func(n int, s step) (out []step) {
@@ -45,15 +47,15 @@ func TestClockFilter(t *testing.T) {
 			step{trip: 3 * ms, db: 2 * ms, held: 2 * ms}),
 		"another server, whose clock is 2s behind: three agree, then it is used": {
 			{trip: ms, server: "a"}, {trip: ms, server: "b", db: -2 * time.Second, refuse: "has changed"},
-			{trip: ms, server: "b", db: -2 * time.Second, refuse: "has changed"}, {trip: ms, server: "b", db: -2 * time.Second, held: -2 * time.Second},
-			{trip: ms, server: "b", db: -2 * time.Second, held: -2 * time.Second},
+			{trip: ms, server: "b", db: -2 * time.Second, refuse: "has changed"}, {trip: ms, server: "b", db: -2 * time.Second, held: -2 * time.Second, jumped: 2},
+			{trip: ms, server: "b", db: -2 * time.Second, held: -2 * time.Second, jumped: 2},
 		},
 		"another server whose clock is the same pauses too": {
 			{trip: ms, server: "a"}, {trip: ms, server: "b", refuse: "has changed"}, {trip: ms, server: "b", refuse: "has changed"}, {trip: ms, server: "b"},
 		},
 		"three that do not agree start again": {
 			{trip: ms}, {trip: ms, db: 5 * time.Second, refuse: "has changed"}, {trip: ms, db: 9 * time.Second, refuse: "has changed"},
-			{trip: ms, db: 9 * time.Second, refuse: "has changed"}, {trip: ms, db: 9 * time.Second, held: 9 * time.Second},
+			{trip: ms, db: 9 * time.Second, refuse: "has changed"}, {trip: ms, db: 9 * time.Second, held: 9 * time.Second, jumped: 3},
 		},
 		"a third server in between starts again": {
 			{trip: ms, server: "a"}, {trip: ms, server: "b", refuse: "has changed"}, {trip: ms, server: "b", refuse: "has changed"},
@@ -83,10 +85,43 @@ func TestClockFilter(t *testing.T) {
 				if held := j.current.origin.Sub(begin); held != s.held {
 					t.Errorf("step %d: %s is in use, want %s", i, held, s.held)
 				}
+				var jumped time.Time
+				if s.jumped > 0 {
+					jumped = begin.Add(time.Duration(s.jumped)*time.Second + steps[s.jumped-1].trip/2 + steps[s.jumped-1].db)
+				}
+				if !j.changedTo.Equal(jumped) {
+					t.Errorf("step %d: the clock was set to %s, want %s", i, j.changedTo, jumped)
+				}
 				if why := j.blockReason(s.others); (why == "") != (s.refuse == "") || !strings.Contains(why, s.refuse) {
 					t.Errorf("step %d: %q, want %q", i, why, s.refuse)
 				}
 			}
 		})
+	}
+}
+
+// setStore is a store whose clock is ahead of this machine's.
+type setStore struct {
+	Store
+	ahead time.Duration
+}
+
+func (s *setStore) Clock(context.Context) (ClockReading, error) {
+	return ClockReading{At: time.Now().Add(s.ahead)}, nil
+}
+
+// A process without a session measures by itself, and finds that the clock was set since it measured before.
+func TestAProcessWithoutASessionFindsThatTheClockWasSet(t *testing.T) {
+	t.Parallel()
+	c, store := &clock{wall: time.Now}, &setStore{}
+	for _, step := range []struct{ ahead, changedTo time.Duration }{{0, 0}, {0, 0}, {time.Hour, time.Hour}, {time.Hour, time.Hour}, {time.Minute, time.Minute}} {
+		store.ahead = step.ahead
+		if err := c.measure(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+		got := *c.unchanged.Load()
+		if off := time.Until(got) - step.changedTo; got.IsZero() != (step.changedTo == 0) || !got.IsZero() && off.Abs() > 30*time.Second {
+			t.Errorf("the clock is %s ahead: unchanged since %s", step.ahead, got)
+		}
 	}
 }

@@ -33,6 +33,10 @@ type Session struct {
 	// ClockAtLeast is the earliest time that the journal's clock can show at this heartbeat, by the process's monotonic
 	// clock: if it shows less, it was set back. Zero when not measured.
 	ClockAtLeast time.Time
+	// ClockChangedTo is what the journal's clock showed when this process last found it changed by over MaxClockOffset,
+	// either way; zero if it never did.
+	ClockChangedTo time.Time
+	LostAfter      time.Duration // Config.LostAfter: after as long without a heartbeat of any process, the clock may have been changed
 }
 
 // Why a process claims nothing, in Session.ClaimsBlockedBy.
@@ -92,7 +96,8 @@ func (s *session) beat(ctx context.Context) {
 		id, _, _ = s.current() // and measure the clock before anything is claimed
 	}
 	sent := monotonic()
-	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.claimGate.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset(), ClockAtLeast: s.m.clock.atLeast()}
+	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.claimGate.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset(), ClockAtLeast: s.m.clock.atLeast(),
+		ClockChangedTo: s.m.clock.changedTo(), LostAfter: s.m.cfg.LostAfter}
 	alive, now, err := s.m.cfg.Store.Beat(ctx, status)
 	s.m.liveness.onBeat(err)
 	switch {

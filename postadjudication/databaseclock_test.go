@@ -57,13 +57,61 @@ func TestAKeyFromBeforeTheDatabaseClockWasSetBackIsNotUsedAgain(t *testing.T) {
 			if _, err := letters.Lookup(t.Context(), s.Run); r.StatusOf(s.Run).Class != escrow.Unknown {
 				t.Errorf("a lookup of a key whose age is unknown: %v", err)
 			}
-			if _, err := letters.Reconcile(t.Context(), s.Run, deadletter.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt"}); err != nil {
-				t.Fatal(err)
-			}
+			r.Wait("the call can't be on its way any more", func() bool {
+				_, err := letters.Reconcile(t.Context(), s.Run, deadletter.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt"})
+				if err != nil && (!errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
 			fork := r.MustFork(s)
 			r.WaitNoneLive()
 			if got := r.StatusOf(fork.Run); got.State != background.Succeeded || len(calls()) != 2 || calls()[0].OperationKey == calls()[1].OperationKey {
 				t.Errorf("the fork is %+v, the calls %+v", got, calls())
+			}
+			r.MustAudit()
+		})
+	}
+}
+
+// A call that got no answer may be on its way for ten minutes. The clock of the database is set ahead by an hour seconds
+// after it: that time has not passed, also where all processes stood still while the clock was set. Neither a lookup nor
+// a person's finding clears the money, and the call that arrives pays once.
+func TestACallIsOnItsWayAlthoughTheDatabaseClockWasSetAhead(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]bool{"while a process runs": false, "while none runs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := rig.NewDatabaseClock(t, func(c *postadjudication.Config) {
+				c.TimeLimit, c.LostAfter, c.Policy.MaxRetryAttempts = 200*time.Millisecond, 3*time.Second, 1
+				c.Executor.(*rig.Escrow).Flight = 10 * time.Minute
+			})
+			calls := c.Escrow.Record(func(escrow.Call) escrow.Answer { return rig.NoAnswer() })
+			r := c.Join()
+			c.WaitInUse(r)
+			s := r.MustSubmit(rig.Release(1))
+			r.WaitLetter(s.Run)
+			if stopped {
+				r.StopWorkers()
+			}
+			c.Set(time.Hour)
+			if stopped {
+				r = c.Join()
+			}
+			c.WaitInUse(r)
+
+			letters := r.As("acme", "user:ada").DeadLetters
+			_, err := letters.Lookup(t.Context(), s.Run)
+			if got := r.StatusOf(s.Run); got.Class != escrow.Unknown {
+				t.Errorf("after a lookup the outcome is %s, %v", got.Class, err)
+			}
+			var refused *refusal.RefusedError
+			if _, err := letters.Reconcile(t.Context(), s.Run, deadletter.Finding{Reason: "the bank says no", Class: escrow.NotExecuted, Reference: "stmt"}); !errors.As(err, &refused) || refused.Gate != refusal.GateCallOutstanding {
+				t.Errorf("a finding while the call may be on its way: %v", err)
+			}
+			c.Escrow.Pay(calls()[0], calls()[0].Amount.Minor)
+			if _, err := letters.Lookup(t.Context(), s.Run); err != nil || r.StatusOf(s.Run).Class != escrow.Executed {
+				t.Errorf("after the call has arrived: %v", err)
 			}
 			r.MustAudit()
 		})

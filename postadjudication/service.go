@@ -234,7 +234,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	h := &casework.LetterHandlers{Applier: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler, OnDeath: s.deathHook(c.OnLetterOpened)}
 	s.settlements = &casework.SettlementFamily{
 		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), Remote: c.Remote, CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), LostAfter: c.LostAfter, DefaultInFlight: c.InFlight,
-		Lookups: c.Lookups.WithDefaults(), Now: s.now, ClockSetBack: func() time.Time { return s.engine.ClockSetBack() }, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
+		Lookups: c.Lookups.WithDefaults(), Now: s.now, ClockSetBack: func() time.Time { return s.engine.ClockSetBack() }, ClockUnchanged: func() time.Time { return s.engine.ClockUnchangedSince() }, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
 	}
 	s.applier.Settlements = s.settlements
 	families := []background.Family{s.settlements}

@@ -200,6 +200,36 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAKeyFromBeforeTheDatabaseClockWasSetBackIsNotUsedAgain"},
 	},
 	{
+		Name:     "a call is on its way for as long as the database's clock surely shows",
+		Edits:    []Edit{{"postadjudication/internal/casework/keylifetime.go", "Later(since, f.ClockUnchanged())", "Later(since, time.Time{})"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhatIsKnownOfTheCallsUnderAKey"},
+	},
+	{
+		Name:     "two answers are apart by what the database's clock surely shows",
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "elapsed(f, next.NotExecutedAt, now) >= gap", "now.Sub(next.NotExecutedAt) >= gap"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhichAnswersAreBelieved"},
+	},
+	{
+		Name:     "a process finds that the database's clock was set",
+		Edits:    []Edit{{"background/clock.go", "before.differs(j.current) {", "before.differs(j.current) && false {"}},
+		CaughtBy: Detector{Package: "./background", Test: "TestClockFilter"},
+	},
+	{
+		Name:     "a process without a session finds that the database's clock was set",
+		Edits:    []Edit{{"background/clock.go", "c.filter.differs(fresh.current) {", "c.filter.differs(fresh.current) && false {"}},
+		CaughtBy: Detector{Package: "./background", Test: "TestAProcessWithoutASessionFindsThatTheClockWasSet"},
+	},
+	{
+		Name:     "what a process finds of the database's clock is kept",
+		Edits:    []Edit{{"postadjudication/internal/journal/sessions.go", "greatest(i.clock_unchanged_since, CASE WHEN $9::timestamptz <= clock_timestamp() THEN $9 END)", "i.clock_unchanged_since"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestAHeartbeatKeepsSinceWhenTheClockIsUnchanged"},
+	},
+	{
+		Name:     "the database's clock may have been set while no process followed it",
+		Edits:    []Edit{{"postadjudication/internal/journal/sessions.go", "i.clock_read + $10 * interval '1s' THEN", "i.clock_read + $10 * interval '1y' THEN"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestAHeartbeatKeepsSinceWhenTheClockIsUnchanged"},
+	},
+	{
 		Name:     "no order is leased while its key is about to be forgotten",
 		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "	case !r.forgottenByWorkers(run, at):", "	case at.IsZero() && !r.forgottenByWorkers(run, at):"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestNoOrderIsGivenWhileItsKeyIsAboutToBeForgotten"},

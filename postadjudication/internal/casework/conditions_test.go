@@ -168,7 +168,7 @@ func TestWhenAKeyHasNoEnd(t *testing.T) {
 	if err := f.checkKeyLifetime(&r, first.Add(-time.Second)); err != nil {
 		t.Errorf("for ever: %v", err)
 	}
-	remote := RemoteRuns{Settlements: &SettlementFamily{Remote: RemoteWorkers{KeyLifetime: time.Hour}, ClockSetBack: f.ClockSetBack}}
+	remote := RemoteRuns{Settlements: &SettlementFamily{Remote: RemoteWorkers{KeyLifetime: time.Hour}, ClockSetBack: f.ClockSetBack, ClockUnchanged: f.ClockUnchanged}}
 	if remote.forgottenByWorkers(&never, late) || !remote.forgottenByWorkers(&r, late) {
 		t.Error("a key that was never called is forgotten, or one that was is not")
 	}

@@ -17,6 +17,7 @@ type Engine interface {
 	MeasureClock(ctx context.Context) error
 	Now() time.Time
 	ClockSetBack() time.Time
+	ClockUnchangedSince() time.Time
 
 	Queue(family, retryKey string) string
 	Queues(family string) []string

@@ -146,6 +146,12 @@ func TestWhatIsKnownOfTheCallsUnderAKey(t *testing.T) {
 			t.Errorf("%s, the processes can't be read: %v", name, err)
 		}
 	}
+	ahead := *out.f
+	ahead.ClockUnchanged = func() time.Time { return ahead.Now().Add(-time.Second) }
+	q, err := lookupEvidenceOf(&ahead, out.runs['a'], []journal.Snapshot{{Case: out.c, Run: out.runs['a']}}, out.trail, func([]string) (bool, error) { return false, nil })
+	if err != nil || q.sinceLastCall != time.Second || q.sinceLost != time.Second {
+		t.Errorf("a second after the clock was set ahead: %+v, %v", q, err)
+	}
 	history, err := callHistoryOf(newKey.runs['b'], []journal.Snapshot{{Run: newKey.runs['a']}, {Run: newKey.runs['b']}}, newKey.trail)
 	if err != nil || !history.lastEvent.IsZero() || len(history.workers) > 0 {
 		t.Errorf("under a new key: %+v, %v", history, err)

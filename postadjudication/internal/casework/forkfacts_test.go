@@ -41,7 +41,7 @@ func TestAForkIsNotDecidedOnSessionsThatCanNotBeRead(t *testing.T) {
 func TestAForkGetsANewKeyOnlyOnFactsThatWereRead(t *testing.T) {
 	t.Parallel()
 	unreadable, first := errors.New("unreadable"), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Minute}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: time.Second, ClockSetBack: never}
+	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Minute}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: time.Second, ClockSetBack: never, ClockUnchanged: never}
 	var s journal.Snapshot
 	s.Case.Kind = journal.KindSettlement
 	s.Run = background.Run{ID: background.RunID(NewID()), Target: escrow.DefaultTarget, State: background.DeadLettered, Letter: background.LetterOpen, Class: escrow.NotExecuted, FirstSentAt: first}

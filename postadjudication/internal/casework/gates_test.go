@@ -99,7 +99,7 @@ func TestWhichForksNeedANewKey(t *testing.T) {
 	t.Parallel()
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	family := func(life time.Duration) *SettlementFamily {
-		return &SettlementFamily{Executor: fixedEscrow{keyLifetime: life}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: time.Second, ClockSetBack: never}
+		return &SettlementFamily{Executor: fixedEscrow{keyLifetime: life}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: time.Second, ClockSetBack: never, ClockUnchanged: never}
 	}
 	called := func(f *journal.LetterRow) { f.Run.Target, f.Run.FirstSentAt = escrow.DefaultTarget, first }
 	out := func(f *journal.LetterRow) { f.Run.Attempt, f.Run.OutstandingCalls = 1, []int{1} }

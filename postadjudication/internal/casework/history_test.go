@@ -40,7 +40,7 @@ func runID(name byte) background.RunID {
 func begin(t *testing.T) *history {
 	t.Helper()
 	h := &history{t: t, runs: map[byte]background.Run{}, at: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), f: &SettlementFamily{
-		Executor: fixedEscrow{keyLifetime: 24 * time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: time.Second, ClockSetBack: never,
+		Executor: fixedEscrow{keyLifetime: 24 * time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: time.Second, ClockSetBack: never, ClockUnchanged: never,
 	}}
 	h.c = journal.Case{ID: receipts.CaseID(runID('c')), Tenant: "acme", Kind: journal.KindSettlement, Subject: "tx", Currency: "EUR", Held: 1000}
 	h.c.Head = receipts.Genesis(h.c.ID)

@@ -52,6 +52,11 @@ func keyAge(f *SettlementFamily, first, at time.Time) time.Duration {
 	return at.Sub(first)
 }
 
+// elapsed returns how long ago a recorded time was at the least: a clock that was set ahead since shows more.
+func elapsed(f *SettlementFamily, since, now time.Time) time.Duration {
+	return max(0, now.Sub(Later(since, f.ClockUnchanged())))
+}
+
 // slackOf returns how long before the end of a span something is done that has to happen within it: claims and
 // lookups may be late.
 func slackOf(span time.Duration) time.Duration { return min(max(span, 0)/10, time.Minute) }

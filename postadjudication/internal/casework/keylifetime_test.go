@@ -16,7 +16,7 @@ func never() time.Time { return time.Time{} }
 func TestAKeyOfWhichTheAgeIsUnknown(t *testing.T) {
 	t.Parallel()
 	back := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second, LostAfter: 15 * time.Second, ClockSetBack: func() time.Time { return back }}
+	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second, LostAfter: 15 * time.Second, ClockSetBack: func() time.Time { return back }, ClockUnchanged: never}
 	for after, want := range map[time.Duration]error{
 		-24 * time.Hour: background.ErrKeyExpired, -time.Minute: background.ErrKeyExpired, 0: background.ErrKeyExpired, 17 * time.Second: background.ErrKeyExpired,
 		17*time.Second + 1: nil,
@@ -32,7 +32,7 @@ func TestAKeyOfWhichTheAgeIsUnknown(t *testing.T) {
 // one past the lifetime can.
 func TestAClockBeforeTheFirstCallWaits(t *testing.T) {
 	t.Parallel()
-	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Minute}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second, ClockSetBack: never}
+	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Minute}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: time.Second, CallBound: 3 * time.Second, ClockSetBack: never, ClockUnchanged: never}
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r := background.Run{Target: escrow.DefaultTarget, State: background.Scheduled, UnknownOpen: 1, FirstSentAt: first}
 	for after, want := range map[time.Duration]error{
@@ -55,7 +55,7 @@ func TestHowLongARemoteAttemptMayLast(t *testing.T) {
 	t.Parallel()
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	remote := RemoteWorkers{KeyLifetime: time.Hour}
-	f := &SettlementFamily{Remote: remote, CallTimeLimit: 5 * time.Second, CallBound: 3 * time.Second, ClockSetBack: never} // a margin of 5s
+	f := &SettlementFamily{Remote: remote, CallTimeLimit: 5 * time.Second, CallBound: 3 * time.Second, ClockSetBack: never, ClockUnchanged: never} // a margin of 5s
 	const recognised = time.Hour - 5*time.Second
 	run := background.Run{Target: escrow.RemotePrefix + "payouts", State: background.Scheduled, FirstSentAt: first}
 	unknown := run
@@ -91,8 +91,8 @@ func TestHowLongARemoteAttemptMayLast(t *testing.T) {
 // lookup that proves something; after that, and where the outcome is known, the wait stays as it is.
 func TestHowLongAWaitOfUnknownOutcomeMayLast(t *testing.T) {
 	t.Parallel()
-	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: 5 * time.Second, CallBound: 3 * time.Second, ClockSetBack: never}
-	forever := &SettlementFamily{Executor: fixedEscrow{keyLifetime: escrow.Forever}, Targets: Targets{escrow.DefaultTarget: nil}, ClockSetBack: never}
+	f := &SettlementFamily{Executor: fixedEscrow{keyLifetime: time.Hour}, Targets: Targets{escrow.DefaultTarget: nil}, CallTimeLimit: 5 * time.Second, CallBound: 3 * time.Second, ClockSetBack: never, ClockUnchanged: never}
+	forever := &SettlementFamily{Executor: fixedEscrow{keyLifetime: escrow.Forever}, Targets: Targets{escrow.DefaultTarget: nil}, ClockSetBack: never, ClockUnchanged: never}
 	first := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	lastCall, lastLookup := time.Hour-5*time.Second-5*time.Second-time.Minute, time.Hour-5*time.Second-time.Minute
 	for _, tc := range []struct {

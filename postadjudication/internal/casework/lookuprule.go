@@ -74,10 +74,10 @@ func weigh(f *SettlementFamily, was *journal.LookupRecord, run *background.Run, 
 		return *was, false // the service contradicts itself: what it said first stays on record
 	case found.Class == escrow.NotExecuted && next.NotExecutedAt.IsZero():
 		next.NotExecutedAt, next.NextAt = now, now.Add(gap)
-	case found.Class == escrow.NotExecuted && now.Sub(next.NotExecutedAt) >= gap:
+	case found.Class == escrow.NotExecuted && elapsed(f, next.NotExecutedAt, now) >= gap:
 		return next, true
 	case found.Class == escrow.NotExecuted:
-		next.NextAt = next.NotExecutedAt.Add(gap)
+		next.NextAt = Later(next.NotExecutedAt, f.ClockUnchanged()).Add(gap)
 	}
 	if last := lastLookup(f, run); !last.IsZero() && next.NextAt.After(last) {
 		if next.NextAt = last; !now.Before(last) {

@@ -58,7 +58,7 @@ func TestWhichAnswersAreBelieved(t *testing.T) {
 		{"asked once more before the key is forgotten", saidAt(time.Hour), escrow.Unknown, time.Minute, 2*time.Hour + 2*time.Minute + 4*time.Second, false, time.Minute + 2*time.Second, time.Hour},
 		{"forgotten before the next lookup", saidAt(time.Hour), escrow.Unknown, time.Minute, 2*time.Hour + time.Minute, false, 0, time.Hour},
 	} {
-		f := SettlementFamily{Executor: fixedEscrow{keyLifetime: tc.lifetime, inFlight: tc.flight}, Targets: Targets{escrow.DefaultTarget: nil}, Lookups: LookupRule{}.WithDefaults()}
+		f := SettlementFamily{Executor: fixedEscrow{keyLifetime: tc.lifetime, inFlight: tc.flight}, Targets: Targets{escrow.DefaultTarget: nil}, Lookups: LookupRule{}.WithDefaults(), ClockUnchanged: never}
 		next, believed := weigh(&f, &tc.was, &run, background.Result{Class: tc.answer}, now)
 		if believed != tc.believed {
 			t.Errorf("%s: believed %v", tc.name, believed)
@@ -68,6 +68,13 @@ func TestWhichAnswersAreBelieved(t *testing.T) {
 		}
 		if tc.absentFor == -1 != next.NotExecutedAt.IsZero() || tc.absentFor >= 0 && !next.NotExecutedAt.Equal(now.Add(-tc.absentFor)) {
 			t.Errorf("%s: not executed since %v, want for %s", tc.name, next.NotExecutedAt, tc.absentFor)
+		}
+	}
+	for since, believed := range map[time.Duration]bool{time.Minute: true, time.Minute - 1: false} {
+		f := SettlementFamily{Executor: fixedEscrow{keyLifetime: escrow.Forever, inFlight: time.Minute}, Targets: Targets{escrow.DefaultTarget: nil}, Lookups: LookupRule{}.WithDefaults(), ClockUnchanged: func() time.Time { return now.Add(-since) }}
+		was := saidAt(time.Hour)
+		if next, got := weigh(&f, &was, &run, background.Result{Class: escrow.NotExecuted}, now); got != believed || !got && !next.NextAt.Equal(now.Add(1)) {
+			t.Errorf("said an hour ago by a clock that was set %s ago: believed %v, next at %s", since, got, next.NextAt)
 		}
 	}
 }

@@ -210,7 +210,7 @@ func lookupEvidenceOf(f *SettlementFamily, r background.Run, runs []journal.Snap
 	if r.State == background.Running {
 		t.lastEvent = now // its call returned just now
 	}
-	q.sinceLastCall, q.lostCall, q.sinceLost = max(0, now.Sub(t.lastEvent)), !t.lostAt.IsZero(), max(0, now.Sub(t.lostAt))
+	q.sinceLastCall, q.lostCall, q.sinceLost = elapsed(f, t.lastEvent, now), !t.lostAt.IsZero(), elapsed(f, t.lostAt, now)
 	return q, nil
 }
 

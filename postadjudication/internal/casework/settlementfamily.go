@@ -25,6 +25,7 @@ type SettlementFamily struct {
 	CallTimeLimit  time.Duration
 	Now            func() time.Time
 	ClockSetBack   func() time.Time // background.Manager.ClockSetBack
+	ClockUnchanged func() time.Time // background.Manager.ClockUnchangedSince
 	LetterHandlers *LetterHandlers
 	Served         *ServedFamilies
 	// OnExcess is called after each commit that pays excess minor units beyond the adjudication. It must not be nil.

@@ -38,18 +38,24 @@ const clockSQL = `clock_timestamp(), (SELECT system_identifier FROM pg_control_s
 const setBackSQL = `(SELECT CASE WHEN clock_timestamp() < clock_read - interval '1s' THEN greatest(clock_set_back, clock_read) ELSE clock_set_back END FROM recourse.installation)`
 
 // beatSQL writes also how far the database's clock has come, twice a second by all processes together, and from where it
-// was set back: behind a time that was written, or that this process knows by its monotonic clock ($8). A heartbeat that
-// finds the row locked leaves it to the next one: it waits for nobody.
+// was set back: behind a time that was written, or that this process knows by its monotonic clock ($8). It writes since
+// when the clock is unchanged: since it was set back, since this process found it changed ($9), or from now where no
+// heartbeat followed it for LostAfter ($10). $9 is from before a set-back if the clock has not come as far. A heartbeat
+// that finds the row locked leaves it to the next one: it waits for nobody.
 const beatSQL = `WITH due AS MATERIALIZED (
 	SELECT one FROM recourse.installation WHERE clock_read IS NULL OR clock_timestamp() > clock_read + interval '500ms'
-		OR clock_timestamp() < greatest(clock_read, $8) - interval '1s' FOR NO KEY UPDATE SKIP LOCKED
+		OR clock_timestamp() < greatest(clock_read, $8) - interval '1s' OR $9 > coalesce(clock_unchanged_since, '-infinity')
+	FOR NO KEY UPDATE SKIP LOCKED
 ), written AS (
 	UPDATE recourse.installation i SET clock_read = clock_timestamp(), clock_set_back = CASE
-		WHEN clock_timestamp() < greatest(i.clock_read, $8::timestamptz) - interval '1s' THEN greatest(i.clock_set_back, i.clock_read, $8) ELSE i.clock_set_back END
-	FROM due WHERE i.one = due.one RETURNING i.clock_set_back
+		WHEN clock_timestamp() < greatest(i.clock_read, $8::timestamptz) - interval '1s' THEN greatest(i.clock_set_back, i.clock_read, $8) ELSE i.clock_set_back END, clock_unchanged_since = CASE
+		WHEN clock_timestamp() < greatest(i.clock_read, $8) - interval '1s' OR clock_timestamp() > i.clock_read + $10 * interval '1s' THEN clock_timestamp()
+		ELSE greatest(i.clock_unchanged_since, CASE WHEN $9::timestamptz <= clock_timestamp() THEN $9 END) END
+	FROM due WHERE i.one = due.one RETURNING i.clock_set_back, i.clock_unchanged_since
 )
 UPDATE recourse.sessions SET beat = beat + 1, clock_offset_us = $2, queues = $3, barred = $4, beat_at = $5, redis = nullif($6, ''), targets = coalesce($7::text[], '{}'), role = current_user WHERE id = $1 AND NOT lost
-RETURNING ` + clockSQL + `, greatest((SELECT clock_set_back FROM written), ` + setBackSQL + `)`
+RETURNING ` + clockSQL + `, greatest((SELECT clock_set_back FROM written), ` + setBackSQL + `),
+	coalesce((SELECT clock_unchanged_since FROM written), (SELECT clock_unchanged_since FROM recourse.installation))`
 
 // Beat increments the counter of a session that is not marked lost, and reads the clock. It
 // reports false if the session is lost.
@@ -59,7 +65,8 @@ func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bo
 		us = sql.NullInt64{Int64: session.ClockOffset.Microseconds(), Valid: true}
 	}
 	failpoint.Hit(failpoint.JournalBefore, failpoint.Beat)
-	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, beatSQL, session.ID, us, pq.Array(session.Queues), session.ClaimsBlockedBy, nullTime(session.BeatAt), session.Redis, pq.Array(session.Targets), nullTime(session.ClockAtLeast)))
+	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, beatSQL, session.ID, us, pq.Array(session.Queues), session.ClaimsBlockedBy, nullTime(session.BeatAt), session.Redis, pq.Array(session.Targets), nullTime(session.ClockAtLeast),
+		nullTime(session.ClockChangedTo), session.LostAfter.Seconds()))
 	failpoint.Hit(failpoint.JournalAfter, failpoint.Beat)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -72,14 +79,14 @@ func (s *SessionStore) Beat(ctx context.Context, session background.Session) (bo
 
 // Clock reads the database's clock.
 func (s *SessionStore) Clock(ctx context.Context) (background.ClockReading, error) {
-	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL+`, `+setBackSQL))
+	now, err := readClock(s.heartbeatDB.QueryRowContext(ctx, `SELECT `+clockSQL+`, `+setBackSQL+`, (SELECT clock_unchanged_since FROM recourse.installation)`))
 	return now, pg.Wrap(err)
 }
 
 func readClock(row *sql.Row) (r background.ClockReading, err error) {
-	var setBack sql.NullTime
-	err = row.Scan(&r.At, &r.Server, &setBack)
-	r.At, r.SetBack = r.At.UTC(), pg.UTCOrZero(setBack)
+	var setBack, unchanged sql.NullTime
+	err = row.Scan(&r.At, &r.Server, &setBack, &unchanged)
+	r.At, r.SetBack, r.UnchangedSince = r.At.UTC(), pg.UTCOrZero(setBack), pg.UTCOrZero(unchanged)
 	return r, err
 }
 

@@ -201,6 +201,58 @@ func TestAHeartbeatKeepsThatTheClockWasSetBack(t *testing.T) {
 	beat(time.Time{}, day)
 }
 
+// A heartbeat keeps since when the clock is unchanged: since the latest time to which a process found it set, since it was
+// set back, and since the first heartbeat after none followed it for LostAfter. A process that has not yet found that the
+// clock was set back states a time to come, which does not count.
+func TestAHeartbeatKeepsSinceWhenTheClockIsUnchanged(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db, ctx := journaltest.Open(t, url), testkit.OpenAsOwner(t, url), context.Background()
+	if _, err := j.Database.Install(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	session := background.Session{ID: uuid.New(), Worker: "w", Queues: []string{"settlement:0"}, LostAfter: time.Minute}
+	if err := j.Sessions.Register(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now().Truncate(time.Microsecond)
+	beat := func(changedTo time.Time) time.Time {
+		t.Helper()
+		session.ClockChangedTo = changedTo
+		alive, now, err := j.Sessions.Beat(ctx, session)
+		if err != nil || !alive {
+			t.Fatal(alive, err)
+		}
+		if read, err := j.Sessions.Clock(ctx); err != nil || !read.UnchangedSince.Equal(now.UnchangedSince) {
+			t.Errorf("the clock is unchanged since %s, %v, and a heartbeat read %s", read.UnchangedSince, err, now.UnchangedSince)
+		}
+		return now.UnchangedSince
+	}
+	for _, step := range []struct{ changedTo, want time.Time }{
+		{}, {begun.Add(-time.Hour), begun.Add(-time.Hour)}, {begun.Add(-2 * time.Hour), begun.Add(-time.Hour)}, {begun.Add(time.Hour), begun.Add(-time.Hour)},
+		{begun, begun}, {time.Time{}, begun},
+	} {
+		if got := beat(step.changedTo); !got.Equal(step.want) {
+			t.Errorf("changed to %s: unchanged since %s, want %s", step.changedTo, got, step.want)
+		}
+	}
+	last := begun
+	for _, was := range []string{"- interval '61s'", "+ interval '2s'"} {
+		if _, err := db.Exec(`UPDATE recourse.installation SET clock_read = clock_timestamp() ` + was); err != nil {
+			t.Fatal(err)
+		}
+		if last, begun = beat(time.Time{}), last; !last.After(begun) {
+			t.Errorf("after a heartbeat at the clock's time %s: unchanged since %s", was, last)
+		}
+	}
+	if _, err := db.Exec(`UPDATE recourse.installation SET clock_read = clock_timestamp() - interval '59s'`); err != nil {
+		t.Fatal(err)
+	}
+	if got := beat(time.Time{}); !got.Equal(last) {
+		t.Errorf("after 59 seconds without heartbeat: %s, want %s", got, last)
+	}
+}
+
 // otherSessions returns the sessions except the one that open registers.
 func otherSessions(j *journal.Journal) ([]background.Session, error) {
 	all, err := j.Sessions.Sessions(context.Background())
