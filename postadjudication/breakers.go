@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -27,8 +28,9 @@ const AllTenants = journal.AllTenants
 var ErrBreakerNotOpen = errors.New("postadjudication: the circuit breaker is not open")
 
 // Open opens the circuit breaker of a target by hand, for a tenant or over AllTenants,
-// until a person releases it. target is any name of an escrow service, or the name of a plain
-// family. When it returns, the change is committed with its receipt, and no process claims a
+// until a person releases it. target is any name of an escrow service, the name of a plain
+// family, or escrow.RemotePrefix and the name of a queue, from which no remote worker is given a
+// run then. When it returns, the change is committed with its receipt, and no process claims a
 // run of the target that was not already being claimed. Attempts in flight continue. A breaker
 // that opened automatically is then open by hand. A second call changes nothing.
 func (t TenantBreakers) Open(ctx context.Context, target, reason string) (casestatus.Breaker, error) {
@@ -94,12 +96,15 @@ func (t TenantBreakers) toChange(ctx context.Context, target, reason string) (ci
 	return t.find(ctx, target)
 }
 
+// maxBreakerTarget bounds the target of a circuit breaker: a queue of jobs has a longer name than a target.
+const maxBreakerTarget = len(escrow.RemotePrefix) + 128
+
 func validateBreakerChange(tenant, target, actor, reason string) error {
 	errs := []error{validate.KnownID("tenant", tenant, 128)}
 	for _, f := range []struct {
 		name, value string
 		most        int
-	}{{"target", target, 64}, {"actor", actor, 128}, {"reason", reason, 1024}} {
+	}{{"target", target, maxBreakerTarget}, {"actor", actor, 128}, {"reason", reason, 1024}} {
 		if f.value == "" || len(f.value) > f.most || !validate.PlainText(f.value) {
 			errs = append(errs, &refusal.FieldError{Field: f.name, Problem: "must be plain text, not empty and not too long"})
 		}

@@ -17,7 +17,7 @@ const (
 	Fork      Action = "fork"      // fork a dead letter
 	Reconcile Action = "reconcile" // record whether money moved
 	Cancel    Action = "cancel"    // end a waiting run
-	Breaker   Action = "breaker"   // stop and resume the calls of an escrow service
+	Breaker   Action = "breaker"   // stop and resume the calls of an escrow service, or the fetches from a queue
 	Hold      Action = "hold"      // hold a letter against retention, and release it
 	Mark      Action = "mark"      // mark a letter as worth a fork or in need of review
 	Purge     Action = "purge"     // delete dead letters of jobs, which move no money

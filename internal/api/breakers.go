@@ -25,7 +25,7 @@ type breakersOutput struct {
 
 type breakerInput struct {
 	Body struct {
-		Target string `json:"target,omitempty" minLength:"1" maxLength:"64" default:"escrow" doc:"An escrow service, or the name of a plain family"`
+		Target string `json:"target,omitempty" minLength:"1" maxLength:"134" default:"escrow" doc:"An escrow service, the name of a plain family, or queue: and the name of a queue from which remote workers fetch"`
 		Reason string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipt"`
 	}
 }

@@ -22,7 +22,7 @@ type HistoryPage struct {
 }
 
 type breakerHistoryInput struct {
-	Target string `path:"target" minLength:"1" maxLength:"64" example:"escrow"`
+	Target string `path:"target" minLength:"1" maxLength:"134" example:"escrow"`
 	HistoryPage
 }
 

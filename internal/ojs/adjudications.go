@@ -27,7 +27,7 @@ func (s *Server) submit(q request, job spec.Job) (answer, error) {
 	}
 	a.Actor = q.caller.Principal
 	// Before it is committed, so that its queue is listed whatever happens to this process.
-	if err := q.jobs.AddQueue(q.Context(), job.Queue); err != nil {
+	if err := q.jobs.Queues().Add(q.Context(), job.Queue); err != nil {
 		return answer{}, err
 	}
 	out, err := s.service.Submit(q.Context(), a)

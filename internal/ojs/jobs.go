@@ -29,31 +29,46 @@ func (s *Server) enqueue(q request) (answer, error) {
 	asked := jobOf(job, now)
 	asked.Request = door.RequestID(q.Context())
 	enqueued, err := q.jobs.Enqueue(q.Context(), asked)
-	var duplicate *jobs.DuplicateError
-	if errors.As(err, &duplicate) && asked.Request != "" {
-		made, readErr := q.jobs.MadeBy(q.Context(), duplicate.Existing, asked.Request)
-		if readErr != nil {
-			return answer{}, readErr
-		}
-		if made { // by a handler of this request that was interrupted
-			enqueued, err = duplicate.Existing, nil
-		}
+	if made, readErr := madeBefore(q, err, asked.Request); readErr != nil {
+		return answer{}, readErr
+	} else if made != nil {
+		enqueued, err = *made, nil
 	}
+	var duplicate *jobs.DuplicateError
 	switch {
-	case err != nil && duplicate != nil && duplicate.Existing.ID == "": // the caller may not read it
-		return answer{}, spec.Duplicate("", "", "a job that another principal enqueued has the id, or is unique in the same way")
-	case err != nil && duplicate != nil && duplicate.Unique && job.Unique.OnConflict == spec.Ignore:
+	case errors.As(err, &duplicate) && duplicate.Existing.ID != "" && duplicate.Unique && job.Unique.OnConflict == spec.Ignore:
 		return s.existing(q, duplicate.Existing.ID)
-	case err != nil && duplicate != nil:
-		problem := "the id is taken"
-		if duplicate.Unique {
-			problem = "another job is unique in the same way"
-		}
-		return answer{}, spec.Duplicate(duplicate.Existing.ID, stateOf(duplicate.Existing, now), problem)
 	case err != nil:
-		return answer{}, err
+		return answer{}, enqueueError(err, now)
 	}
 	return answer{http.StatusCreated, renderJob(enqueued, q.jobs.Now()), root + "/jobs/" + enqueued.ID, enqueued.Case}, nil
+}
+
+// madeBefore returns the job that refuses an equal one, if a handler of the same request made it and was interrupted.
+func madeBefore(q request, err error, asked string) (*jobs.Status, error) {
+	var duplicate *jobs.DuplicateError
+	if !errors.As(err, &duplicate) || asked == "" {
+		return nil, nil
+	}
+	made, err := q.jobs.MadeBy(q.Context(), duplicate.Existing, asked)
+	if err != nil || !made {
+		return nil, err
+	}
+	return &duplicate.Existing, nil
+}
+
+// enqueueError returns the refusal of a job that another one refuses. Other errors are returned as they are.
+func enqueueError(err error, now time.Time) error {
+	var duplicate *jobs.DuplicateError
+	switch {
+	case !errors.As(err, &duplicate):
+		return err
+	case duplicate.Existing.ID == "": // the caller may not read it
+		return spec.Duplicate("", "", "a job that another principal enqueued has the id, or is unique in the same way")
+	case duplicate.Unique:
+		return spec.Duplicate(duplicate.Existing.ID, stateOf(duplicate.Existing, now), "another job is unique in the same way")
+	}
+	return spec.Duplicate(duplicate.Existing.ID, stateOf(duplicate.Existing, now), "the id is taken")
 }
 
 // existing returns the job that stands in the way of one that was not enqueued.
@@ -169,32 +184,6 @@ func changeError(q request, err error, asked spec.Request, id string) error {
 
 // reason returns the reason of a change for its receipt.
 func reason(what string) string { return "Open Job Spec: " + what }
-
-// listQueues answers GET /queues. The default queue always exists.
-func listQueues(q request) (answer, error) {
-	page, err := spec.ParsePage(q.URL.Query())
-	if err != nil {
-		return answer{}, err
-	}
-	found, total, err := q.jobs.Queues(q.Context(), spec.DefaultQueue, page.Offset, page.Limit)
-	if err != nil {
-		return answer{}, err
-	}
-	type queue struct {
-		Name      string `json:"name"`
-		Status    string `json:"status"`
-		CreatedAt string `json:"created_at"`
-	}
-	out := struct {
-		Queues     []queue    `json:"queues"`
-		Pagination pagination `json:"pagination"`
-	}{Queues: []queue{}}
-	for _, f := range found {
-		out.Queues = append(out.Queues, queue{f.Name, "active", spec.FormatTime(f.CreatedAt)})
-	}
-	out.Pagination = pagination{Total: int64(total), Limit: page.Limit, Offset: page.Offset, HasMore: page.Offset+len(found) < total}
-	return answer{body: marshal(out)}, nil
-}
 
 // pagination says which part of a list an answer has.
 type pagination struct {

@@ -12,7 +12,7 @@ func (s *Server) manifest(w http.ResponseWriter, _ *http.Request) {
 		SpecVersion: spec.Version, OJSVersion: spec.Version,
 		Implementation:   spec.Implementation{Name: "recourse", Version: s.version, Language: "go"},
 		ConformanceLevel: 1, Protocols: []string{"http"}, Backend: backend,
-		Capabilities: spec.Capabilities{DeadLetter: true, DelayedJobs: true, JobTTL: true, PriorityQueues: true, UniqueJobs: true},
+		Capabilities: spec.Capabilities{BatchEnqueue: true, DeadLetter: true, DelayedJobs: true, JobTTL: true, PriorityQueues: true, UniqueJobs: true, PauseResume: true},
 		Extensions:   spec.Extensions{Official: []spec.Extension{spec.DeadLetterExtension()}, Experimental: []spec.Extension{}},
 		Endpoints: map[string]string{
 			"manifest": Prefix + "/manifest", "health": root + "/health", "jobs": root + "/jobs", "queues": root + "/queues", "events": root + "/events", "dead_letter": deadLetters,

@@ -75,9 +75,10 @@ type operation struct {
 // request is a request whose caller may make it.
 type request struct {
 	*http.Request
-	caller door.Caller
-	body   []byte
-	jobs   jobs.Jobs // of the caller's tenant, in the caller's name
+	caller   door.Caller
+	body     []byte
+	jobs     jobs.Jobs // of the caller's tenant, in the caller's name
+	breakers postadjudication.TenantBreakers
 }
 
 // parsed returns what parse reads in the body of a request, in the tenant's turn if it is long.
@@ -99,6 +100,10 @@ type answer struct {
 func (s *Server) operations() []operation {
 	all := []operation{
 		{pattern: "GET " + root + "/queues", action: access.Read, do: listQueues},
+		{pattern: "GET " + root + "/queues/{queue}/stats", action: access.List, do: queueStats},
+		{pattern: "POST " + root + "/queues/{queue}/pause", action: access.Breaker, do: pauseQueue},
+		{pattern: "POST " + root + "/queues/{queue}/resume", action: access.Breaker, do: resumeQueue},
+		{pattern: "POST " + root + "/jobs/batch", action: access.Submit, do: enqueueBatch},
 		{pattern: "POST " + root + "/jobs", action: access.Submit, do: s.enqueue},
 		{pattern: "GET " + root + "/jobs/{id}", action: access.Read, do: getJob},
 		{pattern: "DELETE " + root + "/jobs/{id}", action: access.Cancel, do: cancelJob},
@@ -138,7 +143,8 @@ func (s *Server) handle(o operation) {
 	route := door.Route{Action: o.action, Also: o.also, MaxBody: spec.MaxBody, Repeatable: o.repeatable}
 	s.mux.Handle(o.pattern, route, func(w http.ResponseWriter, r *http.Request, c door.Caller, body []byte) error {
 		c.Tenant = s.test.Tenant(c.Tenant)
-		q := request{r, c, body, s.service.As(c.Tenant, c.Principal).Jobs}
+		of := s.service.As(c.Tenant, c.Principal)
+		q := request{r, c, body, of.Jobs, of.Breakers}
 		out, err := s.do(r.Context(), o, q)
 		if err != nil {
 			return refusalOf(err)

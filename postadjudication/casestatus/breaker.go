@@ -6,6 +6,8 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/circuit"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 )
 
@@ -48,6 +50,11 @@ func (s *Reader) addPausingBreakers(ctx context.Context, st *Status, r backgroun
 		return err
 	}
 	found, err := s.Journal.Breakers.TargetBreakers(ctx, circuit.Scope{Tenant: r.Tenant, Family: r.Family, Name: name})
+	if queue := escrow.RemotePrefix + r.Queue; r.Remote && name != queue && err == nil { // of a job
+		var ofQueue []circuit.Breaker
+		ofQueue, err = s.Journal.Breakers.TargetBreakers(ctx, circuit.Scope{Tenant: r.Tenant, Family: casework.Family, Name: queue})
+		found = append(found, ofQueue...)
+	}
 	for _, b := range found {
 		st.PausedBy = append(st.PausedBy, BreakerOf(b))
 		st.setWait(WaitsForBreaker, "the circuit breaker of %s is %s", b.Name, b.State)

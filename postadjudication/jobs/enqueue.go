@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,30 +29,82 @@ import (
 //
 // The *DuplicateError says nothing of a job that the caller may not read: its Existing is zero.
 func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
-	out, err := enqueue(ctx, j, job)
+	if err := prepare(ctx, j, &job); err != nil {
+		return Status{}, readable(ctx, j, err)
+	}
+	if job.Unique != nil {
+		out, err := enqueueTogether(ctx, j, []Job{job})
+		if refused := (*BatchError)(nil); errors.As(err, &refused) {
+			return Status{}, readable(ctx, j, refused.Err)
+		} else if err != nil {
+			return Status{}, err
+		}
+		return out[0], nil
+	}
+	snap, err := j.s.journal.Submit(ctx, j.submission(&job))
+	if err != nil {
+		return Status{}, readable(ctx, j, duplicate(snap, err, false))
+	}
+	return statusOf(snap.Run), nil
+}
+
+// EnqueueAll adds jobs in one commit: all of them, or none. It gives each that has no id one. Where a job has the
+// OnConflict Ignore and another one stands in its way, that one is returned in its place.
+//
+// Errors: *BatchError with an error of Enqueue: nothing has changed. After any other error it is unknown whether the
+// jobs were added: enqueue them again with the same ids.
+func (j Jobs) EnqueueAll(ctx context.Context, all []Job) ([]Status, error) {
+	for i := range all {
+		if err := prepare(ctx, j, &all[i]); err != nil {
+			return nil, &BatchError{i, readable(ctx, j, err)}
+		}
+	}
+	out, err := enqueueTogether(ctx, j, all)
+	if refused := (*BatchError)(nil); errors.As(err, &refused) {
+		refused.Err = readable(ctx, j, refused.Err)
+	}
+	return out, err
+}
+
+// BatchError means that a job of EnqueueAll is refused, and so all of them.
+type BatchError struct {
+	Index int // of the job
+	Err   error
+}
+
+func (e *BatchError) Error() string {
+	return fmt.Sprintf("jobs: job %d of the batch: %s", e.Index, e.Err)
+}
+
+// Unwrap returns the error of the job.
+func (e *BatchError) Unwrap() error { return e.Err }
+
+// readable returns an error of Enqueue without what the caller may not read.
+func readable(ctx context.Context, j Jobs, err error) error {
 	var duplicate *DuplicateError
 	if !errors.As(err, &duplicate) {
-		return out, err
+		return err
 	}
 	may, readErr := casework.Permitted(ctx, j.s.journal, j.tenant, []background.RunID{duplicate.Existing.Run})
 	if readErr != nil {
-		return Status{}, readErr
+		return readErr
 	}
 	if !may(duplicate.Existing.Run) {
 		err = &DuplicateError{Unique: duplicate.Unique}
 	}
-	return Status{}, err
+	return err
 }
 
-func enqueue(ctx context.Context, j Jobs, job Job) (Status, error) {
-	if err := j.problems(ctx, job); err != nil {
-		return Status{}, err
+// prepare checks a job, and gives it its id and its queue.
+func prepare(ctx context.Context, j Jobs, job *Job) error {
+	if err := j.problems(ctx, *job); err != nil {
+		return err
 	}
-	if err := checkForm(ctx, j, &job); err != nil {
-		return Status{}, err
+	if err := checkForm(ctx, j, job); err != nil {
+		return err
 	}
 	if err := j.s.applier.Engine.MeasureClock(ctx); err != nil {
-		return Status{}, err
+		return err
 	}
 	switch {
 	case job.ID == "" && job.Request != "":
@@ -60,24 +114,13 @@ func enqueue(ctx context.Context, j Jobs, job Job) (Status, error) {
 	default: // adjudications are jobs, too, by the id of their run
 		switch taken, err := j.adjudications().takes(job.ID); {
 		case err == nil:
-			return Status{}, &DuplicateError{Existing: statusOf(taken.Run)}
+			return &DuplicateError{Existing: statusOf(taken.Run)}
 		case !errors.Is(err, refusal.ErrNotFound):
-			return Status{}, err
+			return err
 		}
 	}
 	// Before the job is committed, so that its queue is listed whatever happens to this process.
-	if err := j.AddQueue(ctx, job.Queue); err != nil {
-		return Status{}, err
-	}
-	sub := j.submission(&job)
-	if job.Unique != nil {
-		return j.enqueueUnique(ctx, &job, sub)
-	}
-	snap, err := j.s.journal.Submit(ctx, sub)
-	if err != nil {
-		return Status{}, duplicate(snap, err, false)
-	}
-	return statusOf(snap.Run), nil
+	return j.Queues().Add(ctx, job.Queue)
 }
 
 // checkForm refuses ids that can be taken for another one, but those of a tenant or a job that exists: earlier versions
@@ -179,43 +222,94 @@ type Unique struct {
 // OnConflict is what happens to a unique job while another stands in its way.
 type OnConflict string
 
-// What happens. Replace cancels the jobs in the way, unless a worker holds one of them.
+// What happens. Replace cancels the jobs in the way, unless a worker holds one of them. Ignore adds no job, and is
+// for EnqueueAll.
 const (
 	Reject  OnConflict = "reject"
 	Replace OnConflict = "replace"
+	Ignore  OnConflict = "ignore"
 )
 
-func (j Jobs) enqueueUnique(ctx context.Context, job *Job, sub journal.Submission) (Status, error) {
-	var holder *journal.Snapshot
-	snap, err := j.s.journal.SubmitUnique(ctx, journal.UniqueSubmission{
-		Submission: sub, Fingerprint: job.Unique.Fingerprint, Until: wholeMicroseconds(job.Unique.Until), At: j.s.now(),
-		Resolve: func(holders []journal.Snapshot) (replaced []journal.Change, err error) {
-			for i := range holders {
-				if holders[i].Run.Letter == background.LetterPurged || !job.Unique.Conflicts(statusOf(holders[i].Run)) {
-					continue
+// enqueueTogether adds jobs that were prepared in one commit.
+func enqueueTogether(ctx context.Context, j Jobs, all []Job) ([]Status, error) {
+	holders := make([]*journal.Snapshot, len(all)) // which stand in the way of a job
+	replaced := map[background.RunID]bool{}
+	given := make([]journal.UniqueSubmission, len(all))
+	for i := range all {
+		given[i] = journal.UniqueSubmission{Submission: j.submission(&all[i]), At: j.s.now()}
+		if u := all[i].Unique; u != nil {
+			given[i].Fingerprint, given[i].Until = u.Fingerprint, wholeMicroseconds(u.Until)
+			given[i].Resolve = func(found []journal.Snapshot) (changes []journal.Change, leaveOut bool, err error) {
+				changes, holders[i], err = resolve(j, &all[i], given[i].Run, found)
+				for k := range changes {
+					replaced[changes[k].After.Run.ID] = true
 				}
-				if holder = &holders[i]; job.Unique.OnConflict != Replace || !holder.Run.State.Waiting() {
-					return nil, errDuplicate
+				if u.OnConflict == Ignore && holders[i] != nil {
+					return nil, true, mayBeShown(ctx, j, holders[i].Run.ID, given[:i])
 				}
-				if job.Unique.KeepSchedule && !holder.Run.AwaitsActivation() {
-					job.NotBefore = holder.Run.DueAt
-				}
-				change, err := j.replace(*holder, sub.Run)
-				if err != nil {
-					return nil, err
-				}
-				replaced = append(replaced, *change)
+				return changes, false, err
 			}
-			return replaced, nil
-		},
-	})
-	if errors.Is(err, errDuplicate) && holder != nil {
-		return Status{}, refusedBy(ctx, j, holder, job)
+		}
 	}
-	if err != nil {
-		return Status{}, duplicate(snap, err, false)
+	snaps, at, err := j.s.journal.SubmitAll(ctx, given)
+	switch {
+	case errors.Is(err, errDuplicate) && holders[at] != nil:
+		return nil, &BatchError{at, refusedBy(ctx, j, holders[at], &all[at])}
+	case errors.Is(err, errDuplicate):
+		return nil, &BatchError{at, duplicate(snaps[at], err, false)}
+	case err != nil:
+		return nil, err
 	}
-	return statusOf(snap.Run), nil
+	out := make([]Status, len(all))
+	for i, snap := range snaps {
+		if snap == nil { // it is left out
+			snap = holders[i]
+		}
+		if out[i] = statusOf(snap.Run); replaced[snap.Run.ID] { // by a later one of them
+			out[i].State, out[i].EndedAt = background.Cancelled, j.s.now()
+		}
+	}
+	return out, nil
+}
+
+// mayBeShown refuses a job because of another one that the caller may not read. It may read those of the same batch.
+func mayBeShown(ctx context.Context, j Jobs, holder background.RunID, batch []journal.UniqueSubmission) error {
+	if slices.ContainsFunc(batch, func(g journal.UniqueSubmission) bool { return g.Run == holder }) {
+		return nil
+	}
+	switch may, err := casework.Permitted(ctx, j.s.journal, j.tenant, []background.RunID{holder}); {
+	case err != nil:
+		return err
+	case !may(holder):
+		return errDuplicate
+	}
+	return nil
+}
+
+// resolve returns the changes that end the jobs which stand in the way of a unique one, or the holder because of
+// which it is refused or left out.
+func resolve(j Jobs, job *Job, run background.RunID, found []journal.Snapshot) (replaced []journal.Change, holder *journal.Snapshot, err error) {
+	for i := range found {
+		if found[i].Run.Letter == background.LetterPurged || !job.Unique.Conflicts(statusOf(found[i].Run)) {
+			continue
+		}
+		holder = &found[i]
+		switch {
+		case job.Unique.OnConflict == Ignore:
+			return nil, holder, nil
+		case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting():
+			return nil, holder, errDuplicate
+		}
+		if job.Unique.KeepSchedule && !holder.Run.AwaitsActivation() {
+			job.NotBefore = holder.Run.DueAt
+		}
+		change, err := j.replace(*holder, run)
+		if err != nil {
+			return nil, holder, err
+		}
+		replaced = append(replaced, *change)
+	}
+	return replaced, holder, nil
 }
 
 // refusedBy returns the error of a job that another one refuses by its Unique. A job that was enqueued

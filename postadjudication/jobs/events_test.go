@@ -121,17 +121,17 @@ func TestQueuesAreListedFromTheirFirstJobOn(t *testing.T) {
 	if _, err := f.Jobs.DeadLetters().Retry(ctx, dead.ID, jobs.Retry{Reason: "r", Queue: "d"}); err != nil {
 		t.Fatal(err)
 	}
-	queues, total, err := f.Queues(ctx, "a", 1, 3)
+	queues, total, err := f.Queues().List(ctx, "a", 1, 3)
 	if err != nil || total != 5 || len(queues) != 3 || queues[0].Name != "b" || queues[1].Name != "c" || queues[2].Name != "d" || queues[0].CreatedAt.IsZero() {
 		t.Errorf("%+v of %d, %v", queues, total, err)
 	}
-	if queues, total, err := f.other().Queues(ctx, "a", 0, 100); err != nil || total != 5 || queues[4].Name != mail {
+	if queues, total, err := f.other().Queues().List(ctx, "a", 0, 100); err != nil || total != 5 || queues[4].Name != mail {
 		t.Errorf("%+v of %d, %v", queues, total, err)
 	}
 	// One queue is there before its first job, and once after it.
 	names := func(tenant, always string, offset, limit int) (names []string) {
 		t.Helper()
-		queues, total, err := f.As(tenant, "ada").Jobs.Queues(ctx, always, offset, limit)
+		queues, total, err := f.As(tenant, "ada").Jobs.Queues().List(ctx, always, offset, limit)
 		if err != nil || total != map[string]int{"acme": 6, "nobody": 1}[tenant] {
 			t.Errorf("%v of %d, %v", queues, total, err)
 		}

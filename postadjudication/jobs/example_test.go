@@ -131,16 +131,13 @@ func ExampleJobs_Activate() {
 
 	pending := jobs.Job{ID: "mail-1", Type: "mail.send", Queue: "mail", Pending: true, Payload: json.RawMessage(`{}`), Request: "req_7"}
 	tomorrow := jobs.Job{ID: "mail-2", Type: "mail.send", Queue: "mail", NotBefore: shop.Now().Add(24 * time.Hour), Payload: json.RawMessage(`{}`)}
-	var first jobs.Status
-	for _, job := range []jobs.Job{pending, tomorrow} {
-		status, err := shop.Enqueue(ctx, job)
-		if err != nil {
-			panic(err)
-		}
-		if job.Pending {
-			first = status
-		}
+	added, err := shop.EnqueueAll(ctx, []jobs.Job{pending, tomorrow}) // both, or neither
+	if err != nil {
+		panic(err)
 	}
+	first := added[0]
+	counts, err := shop.Queues().Count(ctx, "mail")
+	fmt.Println(counts.Pending, counts.Scheduled, err)
 	fetch()
 	activated, err := shop.Activate(ctx, "mail-1")
 	fmt.Println(activated.AwaitsActivation, err)
@@ -150,15 +147,16 @@ func ExampleJobs_Activate() {
 
 	made, err := shop.MadeBy(ctx, first, "req_7") // what an API asks that does not know whether a request was carried out
 	fmt.Println(made, err)
-	if err := shop.AddQueue(ctx, "reports"); err != nil {
+	if err := shop.Queues().Add(ctx, "reports"); err != nil {
 		panic(err)
 	}
-	queues, total, err := shop.Queues(ctx, "default", 0, 10)
+	queues, total, err := shop.Queues().List(ctx, "default", 0, 10)
 	for _, q := range queues {
 		fmt.Println(q.Name)
 	}
 	fmt.Println(total, err)
 	// Output:
+	// 1 1 <nil>
 	// 0 <nil>
 	// false <nil>
 	// 1 <nil>

@@ -96,7 +96,7 @@ func TestNoDoorForksAnOrderToAnotherPayer(t *testing.T) {
 			t.Errorf("into its own queue: %v", err)
 		}
 	}
-	if queues, _, err := f.Queues(t.Context(), mail, 0, 10); err != nil || slices.ContainsFunc(queues, func(q jobs.Queue) bool { return q.Name == otherBank }) {
+	if queues, _, err := f.Queues().List(t.Context(), mail, 0, 10); err != nil || slices.ContainsFunc(queues, func(q jobs.Queue) bool { return q.Name == otherBank }) {
 		t.Errorf("workers are told of %v, %v", queues, err)
 	}
 	f.MustAudit()

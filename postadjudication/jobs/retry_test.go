@@ -106,7 +106,7 @@ func TestARetryChangesWhatItSays(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	queues, _, err := f.Queues(ctx, mail, 0, 10)
+	queues, _, err := f.Queues().List(ctx, mail, 0, 10)
 	if err != nil || slices.ContainsFunc(queues, func(q jobs.Queue) bool { return q.Name == "never" }) || !slices.ContainsFunc(queues, func(q jobs.Queue) bool { return q.Name == "later" }) {
 		t.Errorf("%+v, %v", queues, err)
 	}

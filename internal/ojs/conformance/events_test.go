@@ -185,8 +185,8 @@ func TestMAN_01_TheManifestClaimsWhatHolds(t *testing.T) {
 		m.object("implementation").text(name)
 	}
 	m.object("capabilities").are(members{
-		"batch_enqueue": false, "cron_jobs": false, "dead_letter": true, "delayed_jobs": true, "job_ttl": true, "priority_queues": true, "rate_limiting": false, "schema_validation": false,
-		"unique_jobs": true, "workflows": false, "pause_resume": false,
+		"batch_enqueue": true, "cron_jobs": false, "dead_letter": true, "delayed_jobs": true, "job_ttl": true, "priority_queues": true, "rate_limiting": false, "schema_validation": false,
+		"unique_jobs": true, "workflows": false, "pause_resume": true,
 	})
 	m.object("extensions").are(members{"official": []any{members{"name": "dead-letter", "uri": "urn:ojs:ext:dead-letter", "version": "1.0.0-rc.1"}}, "experimental": []any{}})
 }

@@ -76,7 +76,7 @@ func (s server) keyFor(r *http.Request) string {
 		return s.keys[both]
 	case strings.Contains(path, "/dead-letter") && (r.Method == http.MethodDelete || path == letters+"/purge"):
 		return s.keys[approver]
-	case strings.Contains(path, "/dead-letter"), r.Method == http.MethodDelete:
+	case strings.Contains(path, "/dead-letter"), strings.HasPrefix(path, root+"/queues/"), r.Method == http.MethodDelete:
 		return s.keys[operator]
 	}
 	return s.keys[submitter]

@@ -15,7 +15,7 @@ import (
 func requirements() (ids []string) {
 	ids = []string{"DLQ_001", "DLQ_002", "DLQ_003", "DLQ_004", "DLQ_005", "DLQ_006", "DLQ_R001", "DLQ_R002", "DLQ_R003", "DLQ_R004", "DLQ_R005"}
 	for section, n := range map[string]int{
-		"END": 7, "FRA": 11, "STA": 14, "ENV": 17, "WRK": 23, "RTP": 8, "JER": 4, "LET": 4, "LST": 3, "BLK": 4, "RET": 1, "UNQ": 5, "EVT": 4, "MAN": 2, "MET": 1, "BAD": 5, "KEY": 9,
+		"END": 7, "FRA": 11, "STA": 14, "ENV": 17, "WRK": 23, "RTP": 8, "JER": 4, "LET": 4, "LST": 3, "BLK": 4, "RET": 1, "UNQ": 5, "EVT": 4, "MAN": 2, "MET": 1, "BAD": 5, "QUE": 3, "BAT": 3, "KEY": 9,
 	} {
 		for i := range n {
 			ids = append(ids, fmt.Sprintf("%s_%02d", section, i+1))

@@ -100,6 +100,12 @@ var runOnBoth = []func(*testing.T){
 	TestLST_02_Limits,
 	TestDLQ_R005_Filters,
 	TestLST_03_MembersOfClientsDoNotBreakTheList,
+	TestQUE_01_NothingIsFetchedFromAPausedQueue,
+	TestQUE_02_StatisticsCountEachState,
+	TestQUE_03_TheListSaysWhichArePaused,
+	TestBAT_01_ABatchIsEnqueuedWhole,
+	TestBAT_02_OneBadJobRefusesTheBatch,
+	TestBAT_03_UniqueJobsOfABatch,
 	TestRTP_01_Defaults,
 	TestRTP_02_PoliciesThatAreRefused,
 	TestRTP_03_NoneAndOneMeanOneRun,
@@ -190,7 +196,7 @@ func checkServers(t *testing.T, tests []*ast.FuncDecl) {
 			t.Errorf("%s must be either in needTestMode or in runOnBoth", name)
 		}
 	}
-	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{122, 11, 9, 142}; got != want {
+	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{128, 11, 9, 148}; got != want {
 		t.Errorf("%d tests run against both servers, %d only in test mode, %d only with keys, of %d; want %d", got[0], got[1], got[2], got[3], want)
 	}
 }

@@ -50,6 +50,18 @@ func (e *Error) With(name string, value any) *Error {
 	return &out
 }
 
+// InBatch returns the refusal of a batch because of one of its jobs.
+func (e *Error) InBatch(index int) *Error {
+	out := e.With("index", index)
+	at := fmt.Sprintf("jobs[%d]", index)
+	if out.Field == "" {
+		out.Message = at + ": " + out.Message
+		return out
+	}
+	out.Field, out.Message = bounded(at+"."+out.Field), at+"."+out.Message
+	return out
+}
+
 // envelope is the body of a refusal. type repeats the code: some clients read the one, some the other.
 type envelope struct {
 	Error struct {

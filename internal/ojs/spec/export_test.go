@@ -1,7 +1,10 @@
 package spec
 
-// ValidQueue and ValidType are validQueue and validType.
+// ValidType is validType.
+var ValidType = validType
+
+// States and ParseTime are states and parseTime.
 var (
-	ValidQueue = validQueue
-	ValidType  = validType
+	States    = states
+	ParseTime = parseTime
 )

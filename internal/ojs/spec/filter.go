@@ -22,7 +22,7 @@ const typeFilter = "must be a type, or the beginning of types and *"
 func (f Filter) problem() (field, problem string) {
 	prefix, isPrefix := strings.CutSuffix(f.Type, "*")
 	switch {
-	case f.Queue != "" && !validQueue(f.Queue):
+	case f.Queue != "" && !ValidQueue(f.Queue):
 		return "queue", "must be the name of a queue"
 	case f.Type != "" && !isPrefix && !validType(f.Type):
 		return "type", typeFilter

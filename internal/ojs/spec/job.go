@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -55,6 +56,42 @@ func ParseJob(body []byte, now time.Time) (Job, error) {
 		return Job{}, TooLarge("", MaxBody)
 	}
 	return parseJob(body, now)
+}
+
+// maxBatch bounds the jobs of a batch.
+const maxBatch = 1000
+
+// ParseBatch reads the body that enqueues several jobs: {"jobs":[...]}, each as ParseJob reads it. The error is an *Error
+// whose field and details.index name the job.
+func ParseBatch(body []byte, now time.Time) ([]Job, error) {
+	r, wrong := parseBody(body, nil)
+	if wrong != nil {
+		return nil, wrong
+	}
+	r.closed("a batch", "jobs")
+	raw, _ := r.ofKind("jobs", "a list")
+	given := elements(raw)
+	if len(given) < 1 || len(given) > maxBatch {
+		r.wrong("jobs", "must be a list of 1 to %d jobs", maxBatch)
+	}
+	if err := r.failed(); err != nil {
+		return nil, err
+	}
+	out := make([]Job, len(given))
+	seen := map[string]bool{}
+	for i, one := range given {
+		var err error
+		if out[i], err = parseJob(one, now); err == nil && seen[out[i].ID] {
+			err = Invalid("id", "is that of another job of the batch")
+		}
+		if refused := (*Error)(nil); errors.As(err, &refused) {
+			return nil, refused.InBatch(i)
+		} else if err != nil {
+			return nil, err
+		}
+		seen[out[i].ID] = out[i].ID != ""
+	}
+	return out, nil
 }
 
 // ParseStored reads Job.Stored: the same job, but for ID if the server made it.
@@ -167,7 +204,7 @@ func (p *jobParser) destination() {
 	queue, from, given := one(p.both("queue"), func(at place) (string, bool) { return at.text(at.name, MaxBody) }, equal[string])
 	p.job.Queue = DefaultQueue
 	if given {
-		if !validQueue(queue) {
+		if !ValidQueue(queue) {
 			from.wrong(from.name, queueProblem)
 		}
 		p.job.Queue = queue

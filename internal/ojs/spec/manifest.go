@@ -59,7 +59,7 @@ func DeadLetterExtension() Extension {
 func Limits() map[string]int {
 	return map[string]int{
 		"max_body_bytes": MaxBody, "max_meta_bytes": maxMeta, "max_type_bytes": maxType, "max_queue_bytes": maxQueue, "max_result_bytes": maxResult,
-		"max_timeout_ms": int(MaxTimeout.Milliseconds()), "max_fetch_count": maxFetch, "max_fetch_queues": maxQueues, "max_heartbeat_jobs": maxHeartbeat,
+		"max_timeout_ms": int(MaxTimeout.Milliseconds()), "max_fetch_count": maxFetch, "max_fetch_queues": maxQueues, "max_heartbeat_jobs": maxHeartbeat, "max_batch_jobs": maxBatch,
 		"max_list_limit": maxLimit, "max_backtrace_frames": maxFrames,
 	}
 }

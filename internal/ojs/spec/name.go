@@ -17,8 +17,8 @@ var (
 	typePattern  = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$`)
 )
 
-// validQueue reports whether a text is the name of a queue.
-func validQueue(s string) bool { return len(s) <= maxQueue && queuePattern.MatchString(s) }
+// ValidQueue reports whether a text is the name of a queue.
+func ValidQueue(s string) bool { return len(s) <= maxQueue && queuePattern.MatchString(s) }
 
 // validType reports whether a text is a type of jobs. The core document forbids a dash in a segment; the
 // API document and clients have it.

@@ -97,7 +97,7 @@ func (o *overrider) applyQueue() {
 	if !given {
 		return
 	}
-	if !validQueue(queue) {
+	if !ValidQueue(queue) {
 		o.wrong("queue", queueProblem)
 		return
 	}

@@ -102,7 +102,7 @@ func (q *query) time(name string) time.Time {
 	if raw == "" {
 		return time.Time{}
 	}
-	t, err := ParseTime(raw)
+	t, err := parseTime(raw)
 	if err != nil {
 		q.wrong(name, "%s", err)
 	}
@@ -144,7 +144,7 @@ func (q *query) purge(now time.Time) Filter {
 	if !f.Until.IsZero() {
 		q.wrong("older_than", "excludes until")
 	}
-	t, err := ParseTime(raw)
+	t, err := parseTime(raw)
 	if err != nil {
 		var age time.Duration
 		if age, err = parseAge(raw); err != nil {

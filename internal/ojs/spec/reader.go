@@ -166,7 +166,7 @@ func (r reader) time(name string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	s, _ := unquote(raw)
-	t, err := ParseTime(s)
+	t, err := parseTime(s)
 	if err != nil {
 		r.wrong(name, "%s", err)
 		return time.Time{}, false

@@ -20,8 +20,8 @@ const (
 	Discarded State = "discarded" // it failed for good; a dead letter, or not
 )
 
-// States returns the eight states.
-func States() []State {
+// states returns the eight states.
+func states() []State {
 	return []State{Scheduled, Available, Pending, Active, Retryable, Completed, Cancelled, Discarded}
 }
 

@@ -23,9 +23,9 @@ const (
 	lastYear  = 9998
 )
 
-// ParseTime reads a time of RFC 3339 with an explicit zone, of the years 1970 to 9998. Lower-case letters
+// parseTime reads a time of RFC 3339 with an explicit zone, of the years 1970 to 9998. Lower-case letters
 // and leap seconds are refused.
-func ParseTime(text string) (time.Time, error) {
+func parseTime(text string) (time.Time, error) {
 	if !timePattern.MatchString(text) {
 		return time.Time{}, errTime
 	}
@@ -53,7 +53,7 @@ var errMoment = errors.New(errTime.Error() + ", or + and an ISO 8601 duration fr
 func parseMoment(text string, now time.Time) (moment, error) {
 	relative, is := strings.CutPrefix(text, "+")
 	if !is {
-		t, err := ParseTime(text)
+		t, err := parseTime(text)
 		if err != nil {
 			return moment{}, errMoment
 		}

@@ -58,7 +58,7 @@ func (p *jobParser) readUnique(r reader) (unique *Unique, resolved object) {
 	if names, given := r.texts("states", maxKeys, maxKeyLength); given {
 		u.States = nil
 		for _, name := range names {
-			if !slices.Contains(States(), State(name)) {
+			if !slices.Contains(states(), State(name)) {
 				r.wrong("states", "must be a list of states")
 			}
 			u.States = append(u.States, State(name))

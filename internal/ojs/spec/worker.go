@@ -52,7 +52,7 @@ func ParseFetch(body []byte) (Fetch, error) {
 		r.wrong("queues", "must be a list of 1 to %d queues", maxQueues)
 	}
 	for _, q := range queues {
-		if !validQueue(q) {
+		if !ValidQueue(q) {
 			r.wrong("queues", "must be names of queues")
 		}
 		if !slices.Contains(f.Queues, q) {

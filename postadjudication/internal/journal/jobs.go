@@ -132,7 +132,40 @@ func (c *Cases) JobQueues(ctx context.Context, tenant, always string, offset, li
 	return queues, total, pg.Wrap(err)
 }
 
-// UniqueSubmission is a submission that is refused, or replaces others, if live jobs have the same
+// countedEnds bounds what a count reads: jobs that have ended are kept for good.
+const countedEnds = 100_000
+
+// jobCountsSQL: the run of a dead letter that was retried is not its job any more.
+const jobCountsSQL = `SELECT CASE WHEN due_at >= $4 THEN 'pending' WHEN due_at <= $3 THEN 'available' WHEN attempt_count > handed_back THEN 'retryable' ELSE 'scheduled' END, count(*)
+	FROM recourse.runs WHERE tenant = $1 AND queue = $2 AND fetchable GROUP BY 1
+UNION ALL SELECT 'active', count(*) FROM recourse.leases l JOIN recourse.runs r ON r.id = l.run_id WHERE l.tenant = $1 AND r.queue = $2 AND r.state = 'running'
+UNION ALL SELECT CASE state WHEN 'succeeded' THEN 'completed' WHEN 'cancelled' THEN state ELSE 'discarded' END, count(*) FROM (
+	SELECT state, letter FROM recourse.runs WHERE tenant = $1 AND queue = $2 AND remote AND NOT live ORDER BY id DESC LIMIT $5) ended
+	WHERE letter IN ('', 'open') GROUP BY 1`
+
+// JobCounts counts the jobs of a queue by their states, as of a time. Of those that have ended it counts the newest
+// countedEnds.
+func (c *Cases) JobCounts(ctx context.Context, tenant, queue string, at time.Time) (map[string]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	rows, err := c.readDB.QueryContext(ctx, jobCountsSQL, tenant, queue, at, background.NeverDue, countedEnds)
+	if err != nil {
+		return nil, pg.Wrap(err)
+	}
+	defer rows.Close()
+	out := map[string]int64{}
+	for rows.Next() {
+		var state string
+		var n int64
+		if err := rows.Scan(&state, &n); err != nil {
+			return nil, pg.Wrap(err)
+		}
+		out[state] = n
+	}
+	return out, pg.Wrap(rows.Err())
+}
+
+// UniqueSubmission is a submission that is refused, left out, or replaces others, if live jobs have the same
 // fingerprint.
 type UniqueSubmission struct {
 	Submission
@@ -140,9 +173,9 @@ type UniqueSubmission struct {
 	At          time.Time // now
 	Until       time.Time // until when its case holds the fingerprint; zero: without end
 	// Resolve gets the cases of the tenant with that fingerprint, each with its active run, in pages, the
-	// newest first. It returns the changes that end those that conflict, or an error that refuses the
-	// submission.
-	Resolve func(holders []Snapshot) ([]Change, error)
+	// newest first. It returns the changes that end those that conflict, whether to leave out the submission
+	// because of one, or an error that refuses it. Nil: the case has no fingerprint.
+	Resolve func(holders []Snapshot) (changes []Change, leaveOut bool, err error)
 }
 
 const (
@@ -157,54 +190,77 @@ WHERE u.tenant = $1 AND u.fingerprint = $2 AND (u.until IS NULL OR u.until > $3)
 	claimFingerprintSQL = `INSERT INTO recourse.unique_jobs (tenant, fingerprint, case_id, until) VALUES ($1, $2, $3, $4)`
 )
 
-// SubmitUnique opens a case unless a holder of its fingerprint conflicts with it. Whoever reads or
-// claims a fingerprint holds its advisory lock, so that of two submissions one sees the other.
-// Errors are those of Submit, and of Resolve.
-func (j *Journal) SubmitUnique(ctx context.Context, s UniqueSubmission) (snap *Snapshot, err error) {
-	snap = new(Snapshot)
-	err = j.InSlowPathTx(ctx, failpoint.UniqueJob, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, fingerprintLockSQL, s.Tenant, s.Fingerprint[:]); err != nil {
-			return err
-		}
-		changes, err := s.judge(ctx, tx)
-		if err != nil {
-			return err
-		}
-		for i := range changes {
-			ch, err := chainForCaller(ctx, &changes[i])
-			if err != nil {
-				return unrecordable(err)
+// SubmitAll opens cases in one transaction, all or none. None is opened while a holder of its fingerprint
+// conflicts with it. Whoever reads or claims a fingerprint holds its advisory lock, so that of two submissions
+// one sees the other. The snapshot of a submission that is left out is nil. Errors are those of Submit, and of
+// Resolve; at is the submission that has the error, and its snapshot is that of the case that exists.
+func (j *Journal) SubmitAll(ctx context.Context, all []UniqueSubmission) (snaps []*Snapshot, at int, err error) {
+	snaps = make([]*Snapshot, len(all))
+	err = j.InSlowPathTx(ctx, failpoint.UniqueJob, func(ctx context.Context, tx *sql.Tx) (err error) {
+		var names []tenantFingerprint
+		for i := range all {
+			if all[i].Resolve != nil {
+				names = append(names, tenantFingerprint{all[i].Tenant, all[i].Fingerprint[:]})
 			}
-			switch res, err := applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch); {
-			case err != nil:
+		}
+		if err := lockInOrder(ctx, tx, names); err != nil {
+			return err
+		}
+		for at = range all {
+			if snaps[at], err = all[at].submit(ctx, tx, j.opener); err != nil {
 				return err
-			case res != applied:
-				return ErrBusy // the holder changed since it was read
 			}
 		}
-		change, err := s.Open()
-		if err != nil {
-			return err
-		}
-		if snap, err = j.opener.openTx(ctx, tx, change); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, claimFingerprintSQL, s.Tenant, s.Fingerprint[:], snap.Case.ID.String(), nullTime(s.Until))
-		return err
+		return nil
 	})
 	if errors.Is(err, errCaseExists) {
+		s := &all[at]
 		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
-		if err != nil {
-			return seen, pg.Wrap(err)
+		if snaps[at] = seen; err != nil {
+			return snaps, at, pg.Wrap(err)
 		}
 		_, err = s.Decide(seen)
-		return seen, err
+		return snaps, at, err
 	}
+	return snaps, at, err
+}
+
+// submit opens a case in a transaction that has locked its fingerprint; nil: it is left out.
+func (s *UniqueSubmission) submit(ctx context.Context, tx *sql.Tx, o *opener) (*Snapshot, error) {
+	var changes []Change
+	if s.Resolve != nil {
+		var leaveOut bool
+		var err error
+		if changes, leaveOut, err = s.judge(ctx, tx); err != nil || leaveOut {
+			return nil, err
+		}
+	}
+	for i := range changes {
+		ch, err := chainForCaller(ctx, &changes[i])
+		if err != nil {
+			return nil, unrecordable(err)
+		}
+		switch res, err := applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch); {
+		case err != nil:
+			return nil, err
+		case res != applied:
+			return nil, ErrBusy // the holder changed since it was read
+		}
+	}
+	change, err := s.Open()
+	if err != nil {
+		return nil, err
+	}
+	snap, err := o.openTx(ctx, tx, change)
+	if err != nil || s.Resolve == nil {
+		return snap, err
+	}
+	_, err = tx.ExecContext(ctx, claimFingerprintSQL, s.Tenant, s.Fingerprint[:], snap.Case.ID.String(), nullTime(s.Until))
 	return snap, err
 }
 
 // judge reads the holders of the fingerprint, and returns the changes that take them out of the way.
-func (s *UniqueSubmission) judge(ctx context.Context, tx *sql.Tx) (changes []Change, err error) {
+func (s *UniqueSubmission) judge(ctx context.Context, tx *sql.Tx) (changes []Change, leaveOut bool, err error) {
 	for before := uuid.Max; ; {
 		holders, err := snapshots(ctx, tx, holdersSQL, s.Tenant, s.Fingerprint[:], s.At, before.String(), holdersPage)
 		var unreadables unreadable
@@ -213,14 +269,14 @@ func (s *UniqueSubmission) judge(ctx context.Context, tx *sql.Tx) (changes []Cha
 				holders = append(holders, u.partial)
 			}
 		} else if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		more, err := s.Resolve(holders)
-		if err != nil {
-			return nil, err
+		more, leaveOut, err := s.Resolve(holders)
+		if err != nil || leaveOut {
+			return nil, leaveOut, err
 		}
 		if changes = append(changes, more...); len(holders) < holdersPage {
-			return changes, nil
+			return changes, false, nil
 		}
 		for i := range holders {
 			if id := uuid.UUID(holders[i].Case.ID); bytes.Compare(id[:], before[:]) < 0 {
@@ -272,17 +328,21 @@ func lockFingerprints(ctx context.Context, tx *sql.Tx, changes ...*chainedChange
 	if names, err = forkedFingerprints(ctx, tx, ids); err != nil || len(names) == 0 {
 		return fingerprints{}, err
 	}
-	names = append(names, changed...)
+	out.cases = ids.Args()
+	return out, lockInOrder(ctx, tx, append(names, changed...))
+}
+
+// lockInOrder locks fingerprints in an order that is the same for all who lock several.
+func lockInOrder(ctx context.Context, tx *sql.Tx, names []tenantFingerprint) error {
 	slices.SortFunc(names, func(a, b tenantFingerprint) int {
 		return cmp.Or(cmp.Compare(a.tenant, b.tenant), bytes.Compare(a.fingerprint, b.fingerprint))
 	})
 	for _, next := range names {
 		if _, err := tx.ExecContext(ctx, fingerprintLockSQL, next.tenant, next.fingerprint); err != nil {
-			return out, err
+			return err
 		}
 	}
-	out.cases = ids.Args()
-	return out, nil
+	return nil
 }
 
 // claim gives the cases whose forks were written the fingerprints that the forks change. It returns

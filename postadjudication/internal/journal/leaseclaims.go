@@ -351,7 +351,8 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 
 // dueRemoteSQL locks due remote runs of queues and reads them. It skips runs that another
 // transaction has locked, and never waits. The priorities of a queue are walked from the highest on,
-// each from its earliest run to the first that is not due yet: runs that are due later cost nothing.
+// each from its earliest run to the first that is not due yet: runs that are due later cost nothing. A
+// queue is paused by the circuit breaker that has its name as that of a target, whatever is in it.
 // No run is read after maxPickedBytes of payloads.
 //
 // $1 tenants · $2 queues · $3 numbers of runs wanted · $4 whether the queues pay · $5 now · $6 runs to leave out · $7 bytes
@@ -359,6 +360,7 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 const dueRemoteSQL = `
 WITH RECURSIVE w AS MATERIALIZED (
   SELECT * FROM unnest($1::text[],$2::text[],$3::int[],$4::bool[]) WITH ORDINALITY AS w(tenant,queue,wanted,pays,n)
+  WHERE NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.tenant IN (w.tenant, '') AND k.family = 'settlement' AND k.target = 'queue:' || w.queue AND k.state <> 'closed')
 ), level AS (
   SELECT w.n, w.tenant, w.queue, w.wanted, w.pays, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue
     AND r.fetchable ORDER BY r.priority DESC LIMIT 1) AS priority FROM w

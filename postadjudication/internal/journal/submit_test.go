@@ -146,13 +146,14 @@ func TestAForkThatIsNotWrittenChangesNoFingerprint(t *testing.T) {
 	for n := range byte(2) {
 		run := journaltest.PlainRun(receipts.CaseID(uuid.New()), "acme")
 		run.Remote = true
-		seen, err := j.SubmitUnique(t.Context(), journal.UniqueSubmission{
+		opened, _, err := j.SubmitAll(t.Context(), []journal.UniqueSubmission{{
 			Submission: submissionOf(run, journaltest.Submitted(run)), Fingerprint: [32]byte{n}, At: run.DueAt,
-			Resolve: func([]journal.Snapshot) ([]journal.Change, error) { return nil, nil },
-		})
+			Resolve: func([]journal.Snapshot) ([]journal.Change, bool, error) { return nil, false, nil },
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
+		seen := opened[0]
 		after, fork := *seen, journaltest.PlainRun(run.Case, "acme")
 		fork.Remote, fork.Parent = true, run.ID
 		after.Run.State, after.Run.Letter, after.Run.DeadAt, after.Case.ActiveRun = background.DeadLettered, background.LetterForked, fork.DueAt, fork.ID
