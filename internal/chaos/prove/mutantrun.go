@@ -223,20 +223,24 @@ func (run *mutantRun) alone(ctx context.Context, number int, m mutant) (*mutantR
 	return one, nil
 }
 
-// batches returns the tests that meet a mutant, as they are run at once: those of the package, then a few at a time.
+// batches returns the tests that meet a mutant, as they are run at once: those of the package first, of each program the
+// fastest first, as many as take batchTime one after the other.
 func (run *mutantRun) batches(number int) (out [][]mutantTest) {
+	var took time.Duration
 	for _, t := range run.tests {
-		last := len(out) - 1
-		switch {
-		case !slices.Contains(t.met, number):
-		case last < 0 || out[last][0].program != t.program || t.program != run.programs[0] && len(out[last]) == 6:
-			out = append(out, []mutantTest{t})
-		default:
-			out[last] = append(out[last], t)
+		if !slices.Contains(t.met, number) {
+			continue
 		}
+		if len(out) == 0 || out[len(out)-1][0].program != t.program || took+t.took > batchTime {
+			out, took = append(out, nil), 0
+		}
+		out[len(out)-1], took = append(out[len(out)-1], t), took+t.took
 	}
 	return out
 }
+
+// batchTime keeps a mutant that a fast test kills from waiting for the slow ones.
+const batchTime = 5 * time.Second
 
 // failedTest matches the name of a test that failed.
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
