@@ -129,10 +129,10 @@ func (b *returnsBuilder) addAll(ctx context.Context, returns []ReturnedPayment) 
 		switch {
 		case added[r.Reference]:
 			continue
-		case isKnown && known.Subject == r.Transaction && known.Amount == r.Amount.Minor:
+		case isKnown && known.Subject == r.Transaction && known.Amount == r.Amount:
 			b.out.Known = append(b.out.Known, r.Reference)
 		case isKnown:
-			b.refuse(r, refusal.GateReferenceUsed, fmt.Sprintf("a return of %s of transaction %s has this reference", settlement.Money{Minor: known.Amount, Currency: r.Amount.Currency}, known.Subject))
+			b.refuse(r, refusal.GateReferenceUsed, fmt.Sprintf("a return of %s of transaction %s has this reference", known.Amount, known.Subject))
 		default:
 			if err := b.add(ctx, i, r); err != nil {
 				return err

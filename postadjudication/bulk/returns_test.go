@@ -189,7 +189,9 @@ func TestAReturnIsRecordedOnce(t *testing.T) {
 	if again := planReturns(r, cameBack(transaction, "R-1", 400)); again.Plan != nil || len(again.Known) != 1 || again.Known[0] != "R-1" {
 		t.Errorf("again: %+v", again)
 	}
-	for _, other := range []bulk.ReturnedPayment{cameBack(transaction, "R-1", 401), cameBack("txr_3", "R-1", 400)} {
+	inDollars := cameBack(transaction, "R-1", 400)
+	inDollars.Amount.Currency = "USD"
+	for _, other := range []bulk.ReturnedPayment{cameBack(transaction, "R-1", 401), cameBack("txr_3", "R-1", 400), inDollars} {
 		if planned := planReturns(r, other); planned.Plan != nil || len(planned.Refused) != 1 || planned.Refused[0].Gate != refusal.GateReferenceUsed {
 			t.Errorf("another one: %+v", planned)
 		}

@@ -315,10 +315,10 @@ func (r ReturnedPayments) write(ctx context.Context, tx *sql.Tx) error {
 // RecordedReturn is a return that is recorded.
 type RecordedReturn struct {
 	Subject string // of its case
-	Amount  int64
+	Amount  settlement.Money
 }
 
-const returnsSQL = `SELECT r.reference, c.subject, r.amount FROM recourse.returns r JOIN recourse.cases c ON c.id = r.case_id
+const returnsSQL = `SELECT r.reference, c.subject, r.amount, e.currency FROM recourse.returns r JOIN recourse.cases c ON c.id = r.case_id JOIN recourse.escrows e ON e.id = c.escrow_id
 WHERE r.tenant = $1 AND r.reference = ANY($2)`
 
 // Returns reads the recorded returns of a tenant by their references.
@@ -334,7 +334,7 @@ func (c *Cases) Returns(ctx context.Context, tenant string, references []string)
 	for rows.Next() {
 		var reference string
 		var r RecordedReturn
-		if err := rows.Scan(&reference, &r.Subject, &r.Amount); err != nil {
+		if err := rows.Scan(&reference, &r.Subject, &r.Amount.Minor, &r.Amount.Currency); err != nil {
 			return nil, pg.Wrap(err)
 		}
 		out[reference] = r
