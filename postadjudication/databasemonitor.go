@@ -20,6 +20,7 @@ import (
 const (
 	monitorEvery       = time.Second
 	poolerCheckEvery   = 30 * time.Second // interval of the check for a connection pooler
+	guardsCheckEvery   = 30 * time.Second // interval of the check of what protects evidence, beside triggers
 	failoverVisibleFor = 24 * time.Hour   // for how long readiness reports a failover
 	failoverLookback   = time.Minute      // exposures are counted from this long before it
 	recountAfter       = 30 * time.Second // pause after a failed count
@@ -43,18 +44,18 @@ type Failover struct {
 // FailoverExposure counts, for one tenant, what lost commits may contradict.
 type FailoverExposure = journal.FailoverExposure
 
-// TriggersOff returns the database triggers that are disabled, each as table.trigger. While
-// they are, receipts and the rows they describe can be changed. A data-only restore disables
-// them; so can the owner of the tables.
-func (h *Health) TriggersOff(ctx context.Context) ([]string, error) {
-	return schema.DisabledTriggers(ctx, h.s.journal.Reads())
+// GuardsOff names what protects evidence in the database and is missing, switched off, or defined otherwise than by this version:
+// triggers as table.trigger, functions, constraints and unique indexes after their kind. While it is, receipts and the
+// rows they describe can be changed. A data-only restore disables triggers; the owner of the tables can change all of it.
+func (h *Health) GuardsOff(ctx context.Context) ([]string, error) {
+	return schema.GuardsOff(ctx, h.s.journal.Reads())
 }
 
 // databaseMonitor checks the database while a process uses it.
 //   - Newer schema: a version can't know whether it may use the tables of a newer one, so the
 //     process claims nothing more and decides nothing until it is replaced.
 //   - Another database in place of the one that was opened: the same.
-//   - Triggers off, or other circuit breakers for targets than this process has: it claims
+//   - What protects evidence off or changed, or other circuit breakers for targets than this process has: it claims
 //     nothing until that is over.
 type databaseMonitor struct {
 	journal      *journal.Journal
@@ -69,6 +70,7 @@ type databaseMonitor struct {
 	timelineSeenAt  time.Time // when the previous timeline was last seen
 	recountAt       time.Time // exposures are not counted again before
 	poolerCheckedAt time.Time // last check for a pooler
+	guardsCheckedAt time.Time // last check of what protects evidence, beside triggers
 }
 
 // unready returns err in the form of readiness.
@@ -80,8 +82,8 @@ func (c *databaseMonitor) unready() error {
 		return nil
 	case errors.Is(err, ErrSchema):
 		reason = "the schema of the database is of another version"
-	case errors.Is(err, schema.ErrTriggersOff):
-		reason = "triggers of the database are off"
+	case errors.Is(err, schema.ErrGuardsOff):
+		reason = "what protects evidence in the database is off or changed"
 	case errors.Is(err, ErrTargets):
 		reason = "targets have other circuit breakers than in this process"
 	}
@@ -130,7 +132,7 @@ func (c *databaseMonitor) check(ctx context.Context, outdated func()) {
 		err = c.checkIdentity(found)
 	}
 	if err == nil {
-		err = c.checkTriggers(ctx)
+		err = c.checkGuards(ctx)
 	}
 	if err == nil {
 		err = c.checkTargets(ctx)
@@ -168,10 +170,15 @@ func (c *databaseMonitor) checkIdentity(found journal.Installation) error {
 		ErrUnsuitable, background.ErrOtherDatabase, cmp.Or(found.ID, "which has no identity yet"), c.id)
 }
 
-// checkTriggers returns an error if triggers are off that protect receipts and the rows they
-// describe. While they are off, a run may differ from what was decided.
-func (c *databaseMonitor) checkTriggers(ctx context.Context) error {
-	if err := schema.RecheckTriggers(ctx, c.journal.Reads()); errors.Is(err, schema.ErrTriggersOff) {
+// checkGuards returns an error if what protects receipts, and the rows they describe, is off or changed. While it is, a
+// run may differ from what was decided. It checks the triggers each time, and the rest less often, unless something was off.
+func (c *databaseMonitor) checkGuards(ctx context.Context) error {
+	check := schema.RecheckTriggers
+	if errors.Is(c.err(), schema.ErrGuardsOff) || time.Since(c.guardsCheckedAt) >= guardsCheckEvery {
+		check = schema.RecheckGuards
+		c.guardsCheckedAt = time.Now()
+	}
+	if err := check(ctx, c.journal.Reads()); errors.Is(err, schema.ErrGuardsOff) {
 		return fmt.Errorf("%w: %w", ErrUnsuitable, err)
 	}
 	return nil // readiness checks the connection itself

@@ -78,6 +78,33 @@ func TestNothingIsClaimedWhileTriggersAreOff(t *testing.T) {
 	r.MustAudit()
 }
 
+// A function that protects receipts, and was hollowed out after the process opened the database, keeps it from claiming.
+func TestNothingIsClaimedWhileAGuardIsChanged(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	if _, err := r.DB.Exec(`CREATE OR REPLACE FUNCTION recourse.refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'`); err != nil {
+		t.Fatal(err)
+	}
+	r.StartWorkers()
+	named := func() bool {
+		err := r.Health().Check(context.Background())
+		return errors.Is(err, postadjudication.ErrUnsuitable) && strings.Contains(err.Error(), "refuse_rewrite")
+	}
+	r.Wait("it is not ready, and names the function", named)
+	s := r.MustSubmit(rig.Release(1))
+	r.MustNotify(s)
+	beats := r.Beat()
+	r.Wait("it continues to beat", func() bool { return r.Beat() > beats+3 })
+	if st := r.StatusOf(s.Run); st.State != background.Pending || r.Escrow.TotalCalls() != 0 || !named() {
+		t.Errorf("%+v after %d calls", st, r.Escrow.TotalCalls())
+	}
+	if _, _, err := postadjudication.Migrate(context.Background(), testkit.Owner(t, r.DatabaseURL)); err != nil {
+		t.Fatal(err)
+	}
+	r.WaitNoneLive()
+	r.MustAudit()
+}
+
 // If the opened database is replaced by another, or loses its identity, the process claims,
 // looks up and decides nothing, and does not register.
 func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 var ErrSchema = schema.ErrSchema
 
 // ErrUnsuitable means that the database can't be used as it is: it is a standby, behind a
-// connection pooler in transaction mode, or required triggers are off. The error says in one
+// connection pooler in transaction mode, or what protects evidence is off or changed. The error says in one
 // line which, and what to do.
 var ErrUnsuitable = journal.ErrUnsuitable
 
@@ -36,7 +36,7 @@ func (c *Config) openJournal(ctx context.Context) (_ *journal.Journal, _ *search
 	installed, err = journal.Database.Installation(ctx)
 	if err == nil && !c.AllowUnsuitable {
 		if err = installed.CheckUsable(); err == nil {
-			err = schema.CheckTriggers(ctx, journal.Reads())
+			err = schema.CheckGuards(ctx, journal.Reads())
 		}
 	}
 	if err == nil && c.Executor != nil && !c.AllowUnsuitable {

@@ -108,7 +108,7 @@ type Config struct {
 
 	// AllowUnsuitable also opens a database that does not refuse changes of evidence, such as
 	// one restored without its triggers, or a standby. It is for audits and reading, and must
-	// not be used to change anything. TriggersOff lists the triggers that are not in force.
+	// not be used to change anything. GuardsOff lists the triggers that are not in force.
 	AllowUnsuitable bool
 
 	handlerFamilies map[string]string // the handler's family, by the family of the dead run; see withHandlers

@@ -16,7 +16,7 @@ func TestWhyADatabaseMayNotBeWorkedOnIsReportedByItsKind(t *testing.T) {
 	for reason, err := range map[string]error{
 		"this database may not be used":                            fmt.Errorf("%w: %w (%s)", ErrUnsuitable, background.ErrOtherDatabase, named),
 		"the schema of the database is of another version":         fmt.Errorf("%w: %s", ErrSchema, named),
-		"triggers of the database are off":                         fmt.Errorf("%w: %w (%s)", ErrUnsuitable, schema.ErrTriggersOff, named),
+		"what protects evidence in the database is off or changed": fmt.Errorf("%w: %w (%s)", ErrUnsuitable, schema.ErrGuardsOff, named),
 		"targets have other circuit breakers than in this process": fmt.Errorf("%w: %s", ErrTargets, named),
 	} {
 		c := &databaseMonitor{}

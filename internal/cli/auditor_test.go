@@ -63,11 +63,11 @@ func TestVerifyNeedsSelectOnly(t *testing.T) {
 	p.Exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`)
 	off := p.Run("", "receipts", "verify", "--all-tenants", "--json")
 	off.Check(t, "triggers are off", 0, "")
-	if v := off.Object(t); v["ok"] != true || len(v["triggers_off"].([]any)) != 1 || v["triggers_off"].([]any)[0] != "receipts.append_only" {
+	if v := off.Object(t); v["ok"] != true || len(v["guards_off"].([]any)) != 1 || v["guards_off"].([]any)[0] != "receipts.append_only" {
 		t.Errorf("%v", v)
 	}
 	unsaved := heads + ".off"
-	p.Run("", "receipts", "verify", "--all-tenants", "--save-heads", unsaved).Check(t, "heads while triggers are off", 1, "was not written: triggers are disabled")
+	p.Run("", "receipts", "verify", "--all-tenants", "--save-heads", unsaved).Check(t, "heads while triggers are off", 1, "was not written: what protects evidence")
 	if _, err := os.Stat(unsaved); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("heads were saved while triggers are off: %v", err)
 	}

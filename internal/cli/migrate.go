@@ -51,7 +51,7 @@ the URL for the role that migrates, and $` + app.DatabaseVariable + ` to the URL
 			if err := o.CheckTransport(); err != nil {
 				return err
 			}
-			off, err := disabledTriggers(cmd.Context(), o)
+			off, err := guardsOff(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
@@ -76,8 +76,8 @@ the URL for the role that migrates, and $` + app.DatabaseVariable + ` to the URL
 type migrateAnswer struct {
 	From     int64    `json:"from"`
 	To       int64    `json:"to"`
-	Restored []string `json:"triggers_restored,omitempty"` // triggers that were disabled and are enabled again
-	AppRole  string   `json:"app_role,omitempty"`          // role that was granted what processes need
+	Restored []string `json:"guards_restored,omitempty"` // what protects evidence, was off or changed, and is in force again
+	AppRole  string   `json:"app_role,omitempty"`        // role that was granted what processes need
 }
 
 func (m migrateAnswer) show(s *screen.Screen) error {
@@ -87,7 +87,7 @@ func (m migrateAnswer) show(s *screen.Screen) error {
 		s.Text("The schema was migrated from version %d to %d.", m.From, m.To)
 	}
 	if len(m.Restored) > 0 {
-		s.Text("Triggers that were disabled and are enabled again: %s. Evidence may have been changed meanwhile: keep this output, and run recourse receipts verify.",
+		s.Text("What protects evidence and was off or changed: %s. It is in force again. Evidence may have been changed meanwhile: keep this output, and run recourse receipts verify.",
 			strings.Join(m.Restored, ", "))
 	}
 	if m.AppRole != "" {
@@ -96,10 +96,10 @@ func (m migrateAnswer) show(s *screen.Screen) error {
 	return s.Err()
 }
 
-// disabledTriggers returns the disabled triggers of a current schema. For an older schema it
-// returns none: the migration creates the triggers that are missing.
-func disabledTriggers(ctx context.Context, o app.Options) (off []string, err error) {
-	config, err := backend.AllowTriggersOff(&o)
+// guardsOff names what protects evidence in a current schema and is off or changed. For an older schema it
+// returns none: the migration makes what is missing.
+func guardsOff(ctx context.Context, o app.Options) (off []string, err error) {
+	config, err := backend.AllowGuardsOff(&o)
 	if err != nil {
 		return nil, err
 	}
@@ -111,5 +111,5 @@ func disabledTriggers(ctx context.Context, o app.Options) (off []string, err err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, service.Close()) }()
-	return service.Health().TriggersOff(ctx)
+	return service.Health().GuardsOff(ctx)
 }

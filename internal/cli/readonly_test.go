@@ -42,7 +42,7 @@ func TestReadOnlyCommandsNeedNoRedis(t *testing.T) {
 	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "Redis is away", 0, "")
 }
 
-// A database with disabled triggers can be read, with a warning. Every command that changes something
+// A database where what protects evidence is off or changed can be read, with a warning. Every command that changes something
 // returns an error, also one that needs no Redis.
 func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	t.Parallel()
@@ -50,10 +50,10 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	p.Run(clitest.Line, "submit", "-").Check(t, "submit", 0, "")
 	run := p.RunOf("txr_1")
 	whole := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
-	if v := whole.Object(t); v["triggers_off"] != nil || strings.Contains(p.Run("", "receipts", "verify", "--tenant", "acme").Out, "Warning:") {
-		t.Errorf("enabled triggers are reported as disabled: %s", whole.Out)
+	if v := whole.Object(t); v["guards_off"] != nil || strings.Contains(p.Run("", "receipts", "verify", "--tenant", "acme").Out, "Warning:") {
+		t.Errorf("guards in force are reported as off: %s", whole.Out)
 	}
-	p.Exec(`ALTER TABLE recourse.receipts DISABLE TRIGGER append_only`, `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`)
+	p.Exec(`CREATE OR REPLACE FUNCTION recourse.refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'`, `ALTER TABLE recourse.runs ENABLE TRIGGER never_changed`)
 	for _, args := range []string{
 		"receipts list --tenant acme --transaction txr_1", "status txr_1 --tenant acme", "status " + run + " --tenant acme", "breaker list --tenant acme", "breaker history --tenant acme", "events --tenant acme", "cases list --tenant acme",
 		"keys list --tenant acme", "keys history --tenant acme", "policy list --tenant acme", "policy history --tenant acme", "people show --tenant acme", "people history --tenant acme", "access history --tenant acme",
@@ -61,7 +61,7 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	} {
 		got := p.Run("", strings.Fields(args)...)
 		got.Check(t, args, 0, "")
-		if strings.Count(got.Err, "\n") != 1 || !strings.HasPrefix(got.Err, "warning: 2 triggers") || !strings.Contains(got.Err, "(receipts.append_only, runs.never_changed)") || !strings.Contains(got.Err, "receipts verify") {
+		if strings.Count(got.Err, "\n") != 1 || !strings.HasPrefix(got.Err, "warning: 2 guards") || !strings.Contains(got.Err, "(function refuse_rewrite(), runs.never_changed)") || !strings.Contains(got.Err, "receipts verify") {
 			t.Errorf("%s warns with %q", args, got.Err)
 		}
 	}
@@ -75,21 +75,21 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 	p.Run(clitest.LineFor("txr_2"), "submit", "-").Check(t, "submit", 4, "not in force")
 	sick := p.Run("", "doctor")
 	sick.Check(t, "doctor", 1, "a check failed")
-	if strings.Count(sick.Out, "append_only") != 1 || !strings.Contains(strings.Join(strings.Fields(sick.Out), " "), "run recourse receipts verify, find the cause, then run recourse migrate") {
+	if strings.Count(sick.Out, "refuse_rewrite") != 1 || !strings.Contains(strings.Join(strings.Fields(sick.Out), " "), "run recourse receipts verify, find the cause, then run recourse migrate") {
 		t.Errorf("%s", sick.Out)
 	}
 	v := p.Run("", "receipts", "verify", "--tenant", "acme", "--json")
 	v.Check(t, "verify", 0, "")
-	if off := v.Object(t)["triggers_off"]; len(off.([]any)) != 2 || v.Object(t)["ok"] != true {
+	if off := v.Object(t)["guards_off"]; len(off.([]any)) != 2 || v.Object(t)["ok"] != true {
 		t.Errorf("%s", v.Out)
 	}
-	if people := p.Run("", "receipts", "verify", "--tenant", "acme"); people.Code != 0 || !strings.Contains(people.Out, "2 triggers") || people.Err != "" {
+	if people := p.Run("", "receipts", "verify", "--tenant", "acme"); people.Code != 0 || !strings.Contains(people.Out, "2 guards") || people.Err != "" {
 		t.Errorf("%+v", people)
 	}
-	if mended := p.Run("", "migrate"); mended.Code != 0 || !strings.Contains(strings.Join(strings.Fields(mended.Out), " "), "enabled again: receipts.append_only, runs.never_changed. Evidence may have been changed") {
+	if mended := p.Run("", "migrate"); mended.Code != 0 || !strings.Contains(strings.Join(strings.Fields(mended.Out), " "), "off or changed: function refuse_rewrite(), runs.never_changed. It is in force again. Evidence may have been changed") {
 		t.Errorf("%+v", mended)
 	}
-	if again := p.Run("", "migrate"); again.Code != 0 || strings.Contains(again.Out, "enabled again") {
+	if again := p.Run("", "migrate"); again.Code != 0 || strings.Contains(again.Out, "in force again") {
 		t.Errorf("%+v", again)
 	}
 }

@@ -34,8 +34,8 @@ type verifyAnswer struct {
 
 	OnePerson []string `json:"people_1,omitempty"` // tenants with people: 1
 
-	// TriggersOff names the disabled triggers. It is a warning: a data-only restore disables them, too.
-	TriggersOff []string `json:"triggers_off,omitempty"`
+	// GuardsOff names what protects evidence and is off or changed. It is a warning: a data-only restore disables triggers, too.
+	GuardsOff []string `json:"guards_off,omitempty"`
 
 	Archive *audit.Archived `json:"archive,omitempty"` // with --archive
 
@@ -173,8 +173,8 @@ func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error)
 	}
 	err = v.write(sh)
 	switch {
-	case err == nil && v.OK && flags.saveHeads != "" && len(v.TriggersOff) > 0:
-		return fmt.Errorf("%s was not written: triggers are disabled", flags.saveHeads)
+	case err == nil && v.OK && flags.saveHeads != "" && len(v.GuardsOff) > 0:
+		return fmt.Errorf("%s was not written: what protects evidence is off or changed", flags.saveHeads)
 	case err != nil || v.OK:
 		return err
 	case nothing && flags.file != "":
@@ -230,7 +230,7 @@ func (flags *verifyFlags) answer(ctx context.Context, source audit.ReceiptReader
 		if v.OnePerson, err = onePerson(ctx, db, flags.tenants()); err != nil {
 			return v, err
 		}
-		if v.TriggersOff, err = db.TriggersOff(ctx); err != nil {
+		if v.GuardsOff, err = db.GuardsOff(ctx); err != nil {
 			return v, err
 		}
 	}
@@ -338,9 +338,9 @@ func (v verifyAnswer) show(s *screen.Screen) error {
 	for _, tenant := range v.OnePerson {
 		s.Text("people: 1. In %s one person may decide about money by hand.", tenant)
 	}
-	if len(v.TriggersOff) > 0 {
-		s.Text("Warning: %s not in force (%s): evidence can be changed. A data-only restore disables triggers, and so does an attacker. Find out which before you run recourse migrate, which enables them again.",
-			shell.Plural(len(v.TriggersOff), "trigger"), strings.Join(v.TriggersOff, ", "))
+	if len(v.GuardsOff) > 0 {
+		s.Text("Warning: %s of evidence not in force (%s): it can be changed. A data-only restore disables triggers, and so does an attacker, who can also change the rest. Find out which before you run recourse migrate, which restores them.",
+			shell.Plural(len(v.GuardsOff), "guard"), strings.Join(v.GuardsOff, ", "))
 	}
 	switch {
 	case v.EndedEarly != "":

@@ -12,8 +12,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// saveHeads writes the heads of an audit to a file, if one is named, nothing is broken, no trigger is
-// disabled, and there are receipts.
+// saveHeads writes the heads of an audit to a file, if one is named, nothing is broken, what protects
+// evidence is in force, and there are receipts.
 func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Report) error {
 	switch {
 	case name == "":
@@ -21,7 +21,7 @@ func saveHeads(sh *shell.Shell, name string, v verifyAnswer, report *audit.Repor
 	case !v.OK:
 		sh.Note(name + " was not written: something is broken.")
 		return nil
-	case len(v.TriggersOff) > 0: // verify returns the error
+	case len(v.GuardsOff) > 0: // verify returns the error
 		return nil
 	case len(report.Heads) == 0:
 		sh.Note(name + " was not written: there are no receipts.")

@@ -76,7 +76,7 @@
 //	change               what a transition or a decision writes: a case, its runs and receipts, in one commit
 //	draft                a receipt of a change before it has its place in the chain
 //	guard                a condition that keeps a promise about money or evidence, in a statement or beside
-//	                     a decision
+//	                     a decision; of a database: a trigger, function, constraint or unique index
 //	gate                 a named reason for which something is refused, and nothing is changed
 //	plan                 what is to be done to many dead letters or cases, stored before it is started; its items are
 //	                     the letters or cases, and its hash is what whoever starts it confirms

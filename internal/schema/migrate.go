@@ -39,8 +39,8 @@ func Migrate(ctx context.Context, databaseURL string) (from, to int64, err error
 }
 
 // Run brings the schema up to this program's version, one migration per transaction, under
-// a lock that keeps other migrating processes out. On a current schema it enables the
-// triggers that a restore left disabled, and completes the grants of the app role. Before
+// a lock that keeps other migrating processes out. On a current schema it restores
+// what protects evidence, such as triggers that a restore left disabled, and completes the grants of the app role. Before
 // anything is changed it returns:
 //   - ErrSchema if the schema is newer than the program, or from before oldestVersion, or if the encoding of
 //     the database is another than UTF8;
@@ -75,7 +75,7 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	if _, err := p.Up(ctx); err != nil {
 		return done, unavailable(err)
 	}
-	if err := enableTriggers(ctx, db); err != nil {
+	if err := restoreGuards(ctx, db); err != nil {
 		return done, unavailable(err)
 	}
 	done.AppRole, err = m.applyGrants(ctx, db)

@@ -97,7 +97,7 @@ type (
 var _ RowReader = (*trail.Reader)(nil)
 
 // Database is a RowReader of a database. Besides, it answers CaseOf, OnePersonTenants and
-// TriggersOff.
+// GuardsOff.
 type Database struct {
 	*trail.Reader
 	db *sql.DB

@@ -5,6 +5,16 @@ import "slices"
 // evidenceGuards is what guards what is kept.
 var evidenceGuards = []Guard{
 	{
+		Name:     "what protects evidence in the database is compared by what it does",
+		Edits:    []Edit{{"internal/schema/stored/guards.go", "func (g Guard) comparable() Guard {\n", "func (g Guard) comparable() Guard {\n	g.Definition = \"\"\n"}},
+		CaughtBy: Detector{Package: "./internal/schema", Test: "TestWhatProtectsEvidenceIsComparedByWhatItDoes"},
+	},
+	{
+		Name:     "a process that runs finds what protects evidence changed",
+		Edits:    []Edit{{"postadjudication/databasemonitor.go", "		check = schema.RecheckGuards\n", "		check = schema.RecheckTriggers\n"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsClaimedWhileAGuardIsChanged"},
+	},
+	{
 		Name:     "readers of events hear that the end of the order was lost",
 		Edits:    []Edit{{"postadjudication/internal/eventlog/trace.go", "len(found) == 1 && found[0] == newest", "true"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestReadersHearOfALostEndOfTheOrder"},

@@ -80,7 +80,7 @@ var storeGuards = []Guard{
 	},
 	{
 		Name:     "receipts are never changed or deleted",
-		Edits:    []Edit{{"internal/schema/stored/triggers.go", "{\"receipts\", \"append_only\", \"BEFORE UPDATE OR DELETE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
+		Edits:    []Edit{{"internal/schema/stored/triggers.go", "{\"receipts\", \"append_only\", \"BEFORE DELETE OR UPDATE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestReceiptsAreNeverChanged"},
 	},
 }

@@ -54,7 +54,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 		return Backend{}, err
 	}
 	if !o.Mutates {
-		if err := warnOfTriggers(ctx, sh, l.service); err != nil {
+		if err := warnOfGuards(ctx, sh, l.service); err != nil {
 			return Backend{}, errors.Join(err, l.Close())
 		}
 	}

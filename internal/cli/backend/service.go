@@ -18,38 +18,38 @@ func Open(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudicatio
 // OpenReadOnly opens a service that only reads. If triggers are disabled it writes a warning to
 // standard error and returns the service nevertheless.
 func OpenReadOnly(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
-	service, err := OpenWith(ctx, sh, o, AllowTriggersOff)
+	service, err := OpenWith(ctx, sh, o, AllowGuardsOff)
 	if err != nil {
 		return nil, err
 	}
-	if err := warnOfTriggers(ctx, sh, service); err != nil {
+	if err := warnOfGuards(ctx, sh, service); err != nil {
 		return nil, errors.Join(err, service.Close())
 	}
 	return service, nil
 }
 
-// AllowTriggersOff returns a configuration for reading, which also opens a database with disabled
-// triggers.
-func AllowTriggersOff(o *app.Options) (postadjudication.Config, error) {
+// AllowGuardsOff returns a configuration for reading, which also opens a database where what protects evidence is
+// off or changed.
+func AllowGuardsOff(o *app.Options) (postadjudication.Config, error) {
 	config, err := o.ReadOnlyConfig()
 	config.AllowUnsuitable = true
 	return config, err
 }
 
-// warnOfTriggers writes one line to standard error if triggers are disabled.
-func warnOfTriggers(ctx context.Context, sh *shell.Shell, service *postadjudication.Service) error {
-	off, err := service.Health().TriggersOff(ctx)
+// warnOfGuards writes one line to standard error if what protects evidence is off or changed.
+func warnOfGuards(ctx context.Context, sh *shell.Shell, service *postadjudication.Service) error {
+	off, err := service.Health().GuardsOff(ctx)
 	if err == nil && len(off) > 0 {
-		sh.Note("warning: " + triggersWarning(off))
+		sh.Note("warning: " + guardsWarning(off))
 	}
 	return err
 }
 
-// triggersWarning returns what disabled triggers mean to a reader. The order of the commands
-// matters: migrate enables the triggers, and then nothing shows that they were disabled.
-func triggersWarning(off []string) string {
-	return shell.Plural(len(off), "trigger") + " disabled (" + strings.Join(off, ", ") +
-		"): evidence can be changed, and this output may show changed data. Run recourse receipts verify and find the cause before you run recourse migrate, which enables the triggers."
+// guardsWarning returns what that means to a reader. The order of the commands
+// matters: migrate restores what is off or changed, and then nothing shows that it was.
+func guardsWarning(off []string) string {
+	return shell.Plural(len(off), "guard") + " of evidence off or changed (" + strings.Join(off, ", ") +
+		"): evidence can be rewritten, and this output may show changed data. Run recourse receipts verify and find the cause before you run recourse migrate, which restores them."
 }
 
 // OpenWith opens a service with the configuration that configure returns for the options, after

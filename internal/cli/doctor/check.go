@@ -66,10 +66,10 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	const name, server = "schema version", "server"
 	config := postadjudication.Config{DatabaseURL: databaseURL, Redis: redis}
 	service, err := postadjudication.Open(ctx, config)
-	triggers := fine(appendOnlyCheck, "triggers enabled")
-	if errors.Is(err, postadjudication.ErrSchema) { // if only triggers are disabled, the other checks still work
+	triggers := fine(appendOnlyCheck, "triggers, functions and constraints are those of this version")
+	if errors.Is(err, postadjudication.ErrSchema) { // if only guards of evidence are off, the other checks still work
 		config.AllowUnsuitable = true
-		if reads, off := withTriggersOff(ctx, config); reads != nil {
+		if reads, off := withGuardsOff(ctx, config); reads != nil {
 			service, err, triggers = reads, nil, off
 		}
 	}
@@ -93,20 +93,19 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 
 const appendOnlyCheck = "receipts append-only"
 
-// withTriggersOff opens a database whose only problem is disabled triggers, and returns the check
-// that reports them; nil for any other problem. Disabled triggers may be the only trace of
-// tampering, and migrate removes it.
-func withTriggersOff(ctx context.Context, config postadjudication.Config) (*postadjudication.Service, Check) {
+// withGuardsOff opens a database whose only problem is that what protects evidence is off or changed, and returns the check
+// that names it; nil for any other problem. It may be the only trace of tampering, and migrate removes it.
+func withGuardsOff(ctx context.Context, config postadjudication.Config) (*postadjudication.Service, Check) {
 	service, err := postadjudication.Open(ctx, config)
 	if err != nil {
 		return nil, Check{} // the caller reports the error of the first Open
 	}
-	off, err := service.Health().TriggersOff(ctx)
+	off, err := service.Health().GuardsOff(ctx)
 	if err != nil || len(off) == 0 {
 		_ = service.Close() // the caller reports the error of the first Open
 		return nil, Check{}
 	}
-	return service, wrong(appendOnlyCheck, "triggers disabled: "+strings.Join(off, ", ")+". A data-only restore disables triggers, and so does an attacker",
+	return service, wrong(appendOnlyCheck, "off or changed: "+strings.Join(off, ", ")+". A data-only restore disables triggers; only an attacker changes the rest",
 		"run recourse receipts verify, find the cause, then run recourse migrate")
 }
 

@@ -1,12 +1,8 @@
 package stored
 
-import (
-	"context"
-	"fmt"
-	"slices"
-)
+import "fmt"
 
-// Trigger is a trigger that refuses changes of evidence, or of what it is bound to.
+// Trigger is a trigger that refuses changes of evidence, or of what it is bound to. Its Event and Action are spelled as the server spells them.
 type Trigger struct{ Table, Name, Event, Action string }
 
 // Triggers fire ALWAYS, even where session_replication_role disables ordinary
@@ -14,9 +10,9 @@ type Trigger struct{ Table, Name, Event, Action string }
 // transitions name none of these. The triggers are per statement, which costs nothing: a
 // single one per row makes Postgres read every updated row again.
 var Triggers = []Trigger{
-	{"receipts", "append_only", "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
-	{"returns", "append_only", "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
-	{"event_log", "append_only", "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
+	{"receipts", "append_only", "BEFORE DELETE OR UPDATE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
+	{"returns", "append_only", "BEFORE DELETE OR UPDATE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
+	{"event_log", "append_only", "BEFORE DELETE OR UPDATE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
 	{"escrows", "never_removed", "BEFORE DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_removal()"},
 	{"cases", "never_removed", "BEFORE DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_removal()"},
 	{"runs", "never_removed", "BEFORE DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_removal()"},
@@ -33,43 +29,4 @@ var Triggers = []Trigger{
 func (g Trigger) CreateSQL() string {
 	return fmt.Sprintf("CREATE OR REPLACE TRIGGER %s %s ON recourse.%s FOR EACH %s; ALTER TABLE recourse.%s ENABLE ALWAYS TRIGGER %s",
 		g.Name, g.Event, g.Table, g.Action, g.Table, g.Name)
-}
-
-const triggersSQL = `SELECT c.relname || '.' || t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = 'recourse' AND NOT t.tgisinternal ORDER BY 1`
-
-// DisabledTriggers returns the Triggers that are missing or not enabled ALWAYS, and the other
-// triggers of the schema that are disabled, each as table.trigger.
-func DisabledTriggers(ctx context.Context, q Querier) ([]string, error) {
-	rows, err := q.QueryContext(ctx, triggersSQL)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	state := map[string]string{}
-	for rows.Next() {
-		var name, enabled string
-		if err := rows.Scan(&name, &enabled); err != nil {
-			return nil, err
-		}
-		state[name] = enabled
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, g := range Triggers {
-		name := g.Table + "." + g.Name
-		if state[name] != "A" {
-			out = append(out, name)
-		}
-		delete(state, name)
-	}
-	for name, enabled := range state {
-		if enabled != "O" && enabled != "A" {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out, nil
 }

@@ -69,7 +69,7 @@ func TestTheAppRoleDoesTheWorkAndCanTurnNothingOff(t *testing.T) {
 	}
 	own := urlAs(t, owner, role)
 	j := journaltest.Open(t, own)
-	if err := errors.Join(schema.CheckPrivileges(ctx, j.Reads()), schema.CheckTriggers(ctx, j.Reads())); err != nil {
+	if err := errors.Join(schema.CheckPrivileges(ctx, j.Reads()), schema.CheckGuards(ctx, j.Reads())); err != nil {
 		t.Error(err)
 	}
 	if r := roleOf(t, j); r.Name != role || r.AppRole != role || r.Power != "" || len(r.Missing)+len(r.Excess) > 0 {

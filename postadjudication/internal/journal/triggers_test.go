@@ -75,14 +75,14 @@ func TestDisabledTriggersAreReportedAndEnabledByMigrate(t *testing.T) {
 		if _, err := db.Exec(harm); err != nil {
 			t.Fatal(err)
 		}
-		err := schema.CheckTriggers(ctx, journaltest.Open(t, url).Reads())
+		err := schema.CheckGuards(ctx, journaltest.Open(t, url).Reads())
 		if !errors.Is(err, schema.ErrSchema) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "recourse migrate") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, _, err := schema.Migrate(ctx, owner); err != nil {
 			t.Fatal(err)
 		}
-		if err := schema.CheckTriggers(ctx, journaltest.Open(t, url).Reads()); err != nil {
+		if err := schema.CheckGuards(ctx, journaltest.Open(t, url).Reads()); err != nil {
 			t.Errorf("%s: after migrate: %v", name, err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 	whole, data := testkit.Database(t), testkit.Owner(t, testkit.Migrated(t))
 	restore(t, source, whole)
 	testkit.CheckEvidenceTriggers(t, testkit.OpenAsOwner(t, whole))
-	if err := schema.CheckTriggers(ctx, journaltest.Open(t, whole).Reads()); err != nil {
+	if err := schema.CheckGuards(ctx, journaltest.Open(t, whole).Reads()); err != nil {
 		t.Error(err)
 	}
 
@@ -109,7 +109,7 @@ func TestARestoredDatabaseHasItsTriggers(t *testing.T) {
 		t.Fatal(err)
 	}
 	restore(t, source, data, "--data-only", "--disable-triggers", "--exclude-table=recourse.schema_version")
-	if err := schema.CheckTriggers(ctx, journaltest.Open(t, data).Reads()); !errors.Is(err, schema.ErrSchema) {
+	if err := schema.CheckGuards(ctx, journaltest.Open(t, data).Reads()); !errors.Is(err, schema.ErrSchema) {
 		t.Fatalf("after a data-only restore: %v", err)
 	}
 	if state := testkit.EvidenceTriggers(t, testkit.OpenAsOwner(t, data)); state["receipts.append_only"] != "O" {

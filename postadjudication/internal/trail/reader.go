@@ -131,11 +131,14 @@ func (r *Reader) OnePersonTenants(ctx context.Context) (out []string, err error)
 	return out, failed(err)
 }
 
-// TriggersOff returns the triggers that are not in force, each as table.trigger: those that
-// refuse changes of evidence, and others that are disabled.
-func (r *Reader) TriggersOff(ctx context.Context) ([]string, error) {
-	off, err := stored.DisabledTriggers(ctx, r.db)
-	return off, failed(err)
+// GuardsOff names what protects evidence and is missing, off, or defined otherwise than by this version: triggers as
+// table.trigger, functions, constraints and unique indexes after their kind.
+func (r *Reader) GuardsOff(ctx context.Context) (names []string, err error) {
+	off, err := stored.GuardsOff(ctx, r.db)
+	for _, g := range off {
+		names = append(names, g.String())
+	}
+	return names, failed(err)
 }
 
 // trailPage is how many receipts are read at once.
