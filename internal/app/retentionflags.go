@@ -21,7 +21,7 @@ type Retention struct {
 // BindRetention defines --retain and --archive.
 func (o *Options) BindRetention(f *pflag.FlagSet) {
 	f.StringVar(&o.Retention.Archive, "archive", "", "directory that expired and purged dead letters are written to; without it dead letters of settlements never expire")
-	f.StringArrayVar(&o.Retention.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:QUEUE]=AGE[/COUNT], such as settlement=P180D, chores:0=P30D/10000 (the queue chores:0) or ojs:mail=P7D (the queue mail of jobs); repeatable (default "+retention.DefaultMaxAge+")")
+	f.StringArrayVar(&o.Retention.Rules, "retain", nil, "how long dead letters are kept: FAMILY[:QUEUE]=AGE[/COUNT][/archive or /delete], such as settlement=P180D, chores:0=P30D/10000 (the queue chores:0) or ojs:mail=P7D/delete (the queue mail of jobs, of which --archive gets no copy); repeatable (default "+retention.DefaultMaxAge+")")
 }
 
 // BindArchive defines --archive for commands that remove dead letters.
@@ -55,10 +55,15 @@ func retentionRule(text string) (rule retention.Rule, err error) {
 			return rule, fmt.Errorf("the queue after %q is missing", where)
 		}
 	}
-	var count string
-	if rule.MaxAge, count, found = strings.Cut(keep, "/"); !found {
+	parts := strings.Split(keep, "/")
+	rule.MaxAge, parts = parts[0], parts[1:]
+	if last := len(parts) - 1; last >= 0 && (parts[last] == string(retention.Delete) || parts[last] == string(retention.ToArchive)) {
+		rule.Pruning, parts = retention.Pruning(parts[last]), parts[:last]
+	}
+	if len(parts) == 0 {
 		return rule, rule.Validate()
 	}
+	count := strings.Join(parts, "/")
 	if rule.MaxCount, err = strconv.Atoi(count); err != nil || rule.MaxCount < 1 {
 		return rule, fmt.Errorf("%q is not a number of letters", count)
 	}

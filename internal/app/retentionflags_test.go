@@ -21,7 +21,7 @@ func TestRetentionIsReadAsPeopleWriteIt(t *testing.T) {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.Bind(f)
 	folder := filepath.Join(t.TempDir(), "archive")
-	if err := f.Parse([]string{"--retain", "settlement=P2Y", "--retain", "settlement:1=P30D/10000", "--retain", "ojs=P1D", "--retain", "ojs:mail.send=P7D/5", "--archive", folder}); err != nil {
+	if err := f.Parse([]string{"--retain", "settlement=P2Y", "--retain", "settlement:1=P30D/10000", "--retain", "ojs=P1D", "--retain", "ojs:mail.send=P7D/5", "--retain", "ojs:a=P7D/5/delete", "--retain", "ojs:b=P7D/archive", "--archive", folder}); err != nil {
 		t.Fatal(err)
 	}
 	var c postadjudication.Config
@@ -29,7 +29,8 @@ func TestRetentionIsReadAsPeopleWriteIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []retention.Rule{{Family: "settlement", MaxAge: "P2Y"}, {Family: "settlement", Queue: "settlement:1", MaxAge: "P30D", MaxCount: 10000},
-		{Family: "ojs", MaxAge: "P1D"}, {Family: "ojs", Queue: "mail.send", MaxAge: "P7D", MaxCount: 5}}
+		{Family: "ojs", MaxAge: "P1D"}, {Family: "ojs", Queue: "mail.send", MaxAge: "P7D", MaxCount: 5},
+		{Family: "ojs", Queue: "a", MaxAge: "P7D", MaxCount: 5, Pruning: retention.Delete}, {Family: "ojs", Queue: "b", MaxAge: "P7D", Pruning: retention.ToArchive}}
 	if !reflect.DeepEqual(c.Retention, want) || c.Archive == nil {
 		t.Errorf("%+v", c)
 	}
@@ -37,7 +38,7 @@ func TestRetentionIsReadAsPeopleWriteIt(t *testing.T) {
 
 func TestRetentionThatCannotBeReadIsAWrongOption(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "P180D", "settlement", "settlement=", "=P1D", "settlement=P1D/", "settlement=P1D/0", "settlement=P1D/many", "settlement=P1X", "settlement=1d", "settlement=P0D", "settlement=P300Y", "settlement=P1X/10", "settlement:x=P1D", "settlement:=P1D", "ojs:=P1D"} {
+	for _, text := range []string{"", "P180D", "settlement", "settlement=", "=P1D", "settlement=P1D/", "settlement=P1D/0", "settlement=P1D/many", "settlement=P1X", "settlement=1d", "settlement=P0D", "settlement=P300Y", "settlement=P1X/10", "settlement:x=P1D", "settlement:=P1D", "ojs:=P1D", "settlement=P1D/delete", "ojs:a=P1D/drop", "ojs:a=P1D/delete/5"} {
 		o := validOptions()
 		o.Retention.Rules = []string{text}
 		if err := o.check(); !errors.Is(err, ErrOptions) {

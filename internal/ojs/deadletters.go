@@ -1,9 +1,11 @@
 package ojs
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/ojs/spec"
@@ -23,7 +25,11 @@ func listLetters(q request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	found, err := q.jobs.DeadLetters().List(q.Context(), jobs.Query{Filter: filterOf(f), After: page.After, Offset: page.Offset, Limit: page.Limit})
+	asked := jobs.Query{Filter: filterOf(f), After: page.After, Offset: page.Offset, Limit: page.Limit}
+	if f.Args != "" {
+		return searchLetters(q, asked, f.Args)
+	}
+	found, err := q.jobs.DeadLetters().List(q.Context(), asked)
 	if err != nil {
 		return answer{}, cursorError(err)
 	}
@@ -31,6 +37,44 @@ func listLetters(q request) (answer, error) {
 		Total      int64      `json:"total"`
 		Pagination pagination `json:"pagination"`
 	}{found.Total, pagination{found.Total, found.Next != "", page.Limit, page.Offset, found.Next}})}, nil
+}
+
+// searchLetters answers GET /dead-letter for a part of the args. How many there are in all is not known.
+func searchLetters(q request, asked jobs.Query, part string) (answer, error) {
+	found, err := q.jobs.DeadLetters().Search(q.Context(), asked, func(envelope json.RawMessage) bool { return argsHave(envelope, part) })
+	if err != nil {
+		return answer{}, cursorError(err)
+	}
+	type searched struct {
+		HasMore    bool   `json:"has_more"`
+		Limit      int    `json:"limit"`
+		NextCursor string `json:"next_cursor,omitempty"`
+	}
+	return answer{body: withJobs("jobs", rendered(q, found), struct {
+		Pagination searched `json:"pagination"`
+	}{searched{found.Next != "", asked.Limit, found.Next}})}, nil
+}
+
+// argsHave reports whether the args in an envelope have a part: as they were written, or with every character written as
+// itself; without blanks between members either way.
+func argsHave(envelope json.RawMessage, part string) bool {
+	var of struct {
+		Args json.RawMessage `json:"args"`
+	}
+	var written bytes.Buffer
+	if json.Unmarshal(envelope, &of) != nil || json.Compact(&written, of.Args) != nil {
+		return false
+	}
+	switch text := written.String(); {
+	case strings.Contains(text, part):
+		return true
+	case !strings.Contains(text, `\`):
+		return false
+	}
+	var value any
+	decoder := json.NewDecoder(&written)
+	decoder.UseNumber()
+	return decoder.Decode(&value) == nil && strings.Contains(string(marshal(value)), part)
 }
 
 // cursorError returns the refusal of a cursor under the name of its parameter.

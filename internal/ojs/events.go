@@ -114,7 +114,10 @@ func addEvents(page *spec.EventPage, asked spec.EventQuery, found []jobs.Event) 
 // eventsOf returns the events that follow from a receipt, without their ids.
 func eventsOf(e jobs.Event) (out []spec.Event) {
 	add := func(kind string, state spec.State, data map[string]any) {
-		one := map[string]any{"job_id": e.ID, "type": e.Type, "job_type": e.Type, "queue": e.Queue, "timestamp": spec.FormatTime(e.At)}
+		one := map[string]any{"timestamp": spec.FormatTime(e.At)}
+		if e.ID != "" { // else it is of many jobs
+			one["job_id"], one["type"], one["job_type"], one["queue"] = e.ID, e.Type, e.Type, e.Queue
+		}
 		if state != "" {
 			one["state"] = string(state)
 		}

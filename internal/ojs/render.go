@@ -24,7 +24,7 @@ func isLetter(s jobs.Status) bool {
 // statusOf returns a job as the specification has it, at a time.
 func statusOf(s jobs.Status, now time.Time) spec.Status {
 	out := spec.Status{
-		ID: s.ID, RunSettings: termsOf(s), State: stateOf(s, now), Attempt: s.Attempt, MaxAttempts: s.Policy.MaxRetryAttempts, CreatedAt: s.CreatedAt, EnqueuedAt: s.EnqueuedAt, StartedAt: s.StartedAt,
+		ID: s.ID, RunSettings: termsOf(s), State: stateOf(s, now), DeadLetter: isLetter(s), Attempt: s.Attempt, MaxAttempts: s.Policy.MaxRetryAttempts, CreatedAt: s.CreatedAt, EnqueuedAt: s.EnqueuedAt, StartedAt: s.StartedAt,
 		Result: s.Output,
 	}
 	for _, f := range s.Failures {

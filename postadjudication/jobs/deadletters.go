@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -92,6 +93,73 @@ func (l DeadLetters) List(ctx context.Context, q Query) (Page, error) {
 	}
 	page.Total = count.Total
 	return page, err
+}
+
+const (
+	// searchPage is how many letters a search reads at once, and maxSearched after how many it ends its page.
+	searchPage  = 200
+	maxSearched = 5 * searchPage
+)
+
+// Search lists the dead letters that a query selects and whose envelopes match. A page ends after Limit matches, or once
+// 1,000 letters were read: it may then be empty, and has a Next. Its Total is 0, and Offset is not for it.
+//
+// Errors: *refusal.FieldError for invalid input.
+func (l DeadLetters) Search(ctx context.Context, q Query, matches func(envelope json.RawMessage) bool) (Page, error) {
+	if err := deadletter.CheckQuery(l.tenant, q.Filter.Letters()); err != nil {
+		return Page{}, err
+	}
+	letters, err := l.letters().CaughtUp(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	out := Page{Next: q.After}
+	for searched := 0; searched < maxSearched && len(out.Jobs) < q.Limit; {
+		runs, next, err := letters.ListRuns(ctx, deadletter.Query{Filter: q.Filter.Letters(), After: out.Next, Limit: searchPage})
+		if err != nil {
+			return Page{}, err
+		}
+		found, read, err := l.matching(ctx, runs, matches, q.Limit-len(out.Jobs))
+		if err == nil && read < len(runs) { // the cursor must be that of the last one that was read
+			_, next, err = letters.ListRuns(ctx, deadletter.Query{Filter: q.Filter.Letters(), After: out.Next, Limit: read})
+		}
+		if err != nil {
+			return Page{}, err
+		}
+		searched += read
+		if out.Jobs, out.Next = append(out.Jobs, found...), next; next == "" {
+			break
+		}
+	}
+	return out, nil
+}
+
+// matching returns the jobs of runs whose envelopes match, at most a number of them, and how many runs it has read for
+// that: all, unless there are more matches, or they are large.
+func (l DeadLetters) matching(ctx context.Context, runs []background.RunID, matches func(json.RawMessage) bool, most int) ([]Status, int, error) {
+	if len(runs) == 0 {
+		return nil, 0, nil
+	}
+	listed, err := l.s.journal.Letters.ListedRuns(ctx, runs, maxPageBytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	var found []background.RunID
+	var places []int
+	for i := range listed {
+		if len(found) < most && matches(statusOf(listed[i].Run).Payload) {
+			found, places = append(found, runs[i]), append(places, i)
+		}
+	}
+	read := len(listed)
+	if len(found) == 0 {
+		return nil, read, nil
+	}
+	out, shown, err := l.readStatuses(ctx, found, maxPageBytes)
+	if shown < len(found) || len(found) == most {
+		read = places[shown-1] + 1
+	}
+	return out, read, err
 }
 
 // page reads a page without the total.

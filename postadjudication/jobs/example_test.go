@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,6 +96,8 @@ func ExampleJobs_Nack() {
 	letters := operator.DeadLetters()
 	page, err := letters.List(ctx, jobs.Query{Filter: jobs.Filter{Queue: "mail"}, Limit: 10})
 	fmt.Println(page.Total, page.Jobs[0].Failures[0].Message, err)
+	found, err := letters.Search(ctx, jobs.Query{Limit: 10}, func(envelope json.RawMessage) bool { return bytes.Contains(envelope, []byte("no such argument")) })
+	fmt.Println(len(found.Jobs), err)
 	stats, err := letters.Stats(ctx)
 	fmt.Println(stats.Total, stats.ByErrorType, err)
 	retried, err := letters.Retry(ctx, "mail-1", jobs.Retry{Reason: "the mailbox exists now"})
@@ -112,6 +115,7 @@ func ExampleJobs_Nack() {
 	// dead_lettered <nil>
 	// dead_lettered <nil>
 	// 2 no such mailbox <nil>
+	// 0 <nil>
 	// 2 map[SmtpError:2] <nil>
 	// pending true <nil>
 	// <nil>

@@ -89,6 +89,37 @@ func TestRetentionKeepsTheNewestOfEachQueue(t *testing.T) {
 	f.MustAudit()
 }
 
+// A queue whose letters are deleted leaves no copy in the archive.
+func TestEachQueueHasItsPruningPolicy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, queue := range []string{"deleted", "archived", "other"} {
+		f.mustDie(func(j *jobs.Job) { j.Queue = queue })
+	}
+	rules := []retention.Rule{
+		{Family: jobs.Family, MaxAge: "PT1H"},
+		{Family: jobs.Family, Queue: "deleted", MaxAge: "PT1H", Pruning: retention.Delete}, {Family: jobs.Family, Queue: "archived", MaxAge: "PT1H", Pruning: retention.ToArchive},
+	}
+	dir := t.TempDir()
+	archive, err := retention.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pruner := f.NewPruner(withJobs, func(c *postadjudication.Config) { c.Retention, c.Archive = rules, archive })
+	pruner.At(2 * time.Hour).MustPrune(retention.Report{Pruned: 3})
+	var kept []string
+	for letter, err := range pruner.As("acme", "ada").DeadLetters.Archived(t.Context(), jobs.Family) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, letter.Queue)
+	}
+	if slices.Sort(kept); !slices.Equal(kept, []string{"archived", "other"}) {
+		t.Errorf("the archive has letters of %v", kept)
+	}
+	f.MustAudit()
+}
+
 // Tenants do not count towards each other's limit, in a queue of the same name.
 func TestRetentionCountsEachTenantAlone(t *testing.T) {
 	t.Parallel()

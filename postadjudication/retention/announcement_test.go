@@ -90,6 +90,7 @@ func TestRetentionThatCannotWorkIsRefusedAtTheStart(t *testing.T) {
 	chores := []postadjudication.PlainFamily{{Name: "chores", Handle: rig.SucceedTask}}
 	for _, rules := range [][]retention.Rule{
 		{{Family: "none"}}, {{Family: postadjudication.Family, MaxAge: "P1"}}, {{}}, {{Family: postadjudication.Family, MaxAge: "180 days"}}, {{Family: postadjudication.Family, MaxCount: -1}},
+		{{Family: postadjudication.Family, Pruning: retention.Delete}}, {{Family: "chores", Pruning: "drop"}}, {{Family: "chores", Pruning: retention.ToArchive}},
 		{{Family: postadjudication.Family, Queue: "chores:0"}}, {{Family: postadjudication.Family, Queue: postadjudication.Family}}, {{Family: postadjudication.Family, Queue: postadjudication.Family + ":x"}}, {{Family: postadjudication.Family, Queue: postadjudication.Family + ":01"}},
 		{{Family: postadjudication.Family, MaxAge: "P1D"}, {Family: postadjudication.Family, MaxAge: "P2D"}},
 		{{Family: postadjudication.Family, Queue: postadjudication.Family + ":0"}, {Family: postadjudication.Family, Queue: postadjudication.Family + ":0"}},

@@ -100,6 +100,11 @@ func NewKeeper(of *casework.Applier, families []background.Family, rules []Rule,
 	}
 	var err error
 	k.rules, err = newRuleSet(rules, names)
+	for i, rule := range rules {
+		if rule.Pruning == ToArchive && archive == nil {
+			err = errors.Join(err, fmt.Errorf("%w[%d]: its letters are to be archived, and there is no archive", ErrRule, i))
+		}
+	}
 	return k, err
 }
 
@@ -230,7 +235,7 @@ func (p *pruneRound) purgeExpired(ctx context.Context, rule parsedRule, why stri
 	results, err := p.applier.ApplyMany(ctx, due, casework.Purging(func(f journal.LetterRow) receipts.Draft {
 		return receipts.Draft{Run: f.Run.ID, Subtype: receipts.RetentionExpired, Actor: systemActor, At: at, Payload: receipts.Payload{
 			ReasonCode: why, Reason: "its retention is over", ExpiresAt: casework.Later(f.Annotations.RetentionEndsAt, rule.expiresAt(f.Run.DeadAt)), DeadLetteredAt: f.Run.DeadAt}}
-	}), p.applier.Archiving(at, casework.Batch{Tried: tried}))
+	}), p.applier.Archiving(at, casework.Batch{Tried: tried, Unarchived: rule.pruning == Delete}))
 	n := countWritten(results)
 	p.report.Pruned += n
 	p.counts.pruned.Add(uint64(n))

@@ -29,7 +29,18 @@ type Rule struct {
 	// queues. Tenants do not count towards each other's limit. 0 means any number, and
 	// DefaultMaxJobs of jobs.
 	MaxCount int
+	// Pruning is what happens to a letter whose retention is over. Empty: it is archived if there is an archive.
+	Pruning Pruning
 }
+
+// Pruning is what happens to a letter before it is removed.
+type Pruning string
+
+// What happens. Delete keeps no copy, whether or not there is an archive, and is not for settlements. ToArchive needs an archive.
+const (
+	Delete    Pruning = "delete"
+	ToArchive Pruning = "archive"
+)
 
 // ErrRule marks the error of Open for an invalid Config.Retention.
 var ErrRule = errors.New("postadjudication: Config.Retention")
@@ -52,6 +63,7 @@ type parsedRule struct {
 	journal.RetentionScope
 	maxAge   time.Duration
 	maxCount int
+	pruning  Pruning
 }
 
 // needsArchive reports whether the rule's letters may only be purged into an archive.
@@ -155,7 +167,7 @@ func newRuleSet(rules []Rule, families []string) (ruleSet, error) {
 
 // parse parses a rule with the given age.
 func (rule Rule) parse(age string) (r parsedRule, err error) {
-	r = parsedRule{RetentionScope: journal.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount}
+	r = parsedRule{RetentionScope: journal.RetentionScope{Family: rule.Family, Queue: rule.Queue}, maxCount: rule.MaxCount, pruning: rule.Pruning}
 	if rule.Family == casework.JobFamily {
 		r.maxCount = cmp.Or(r.maxCount, DefaultMaxJobs)
 		if rule.Queue != "" {
@@ -164,8 +176,13 @@ func (rule Rule) parse(age string) (r parsedRule, err error) {
 	} else if rule.Queue != "" && !regexp.MustCompile(`^`+regexp.QuoteMeta(rule.Family)+`:(0|[1-9]\d{0,3})$`).MatchString(rule.Queue) {
 		return r, fmt.Errorf("queue %q is not one of the family's, which look like %s:0", rule.Queue, rule.Family)
 	}
-	if rule.MaxCount < 0 {
+	switch {
+	case rule.MaxCount < 0:
 		return r, fmt.Errorf("MaxCount is negative")
+	case rule.Pruning != "" && rule.Pruning != Delete && rule.Pruning != ToArchive:
+		return r, fmt.Errorf("%q is neither %s nor %s", rule.Pruning, Delete, ToArchive)
+	case rule.Pruning == Delete && r.needsArchive():
+		return r, fmt.Errorf("letters of settlements are not deleted without a copy")
 	}
 	maxAge, ageErr := validate.ParseISODuration(age)
 	r.maxAge = maxAge
@@ -180,7 +197,7 @@ type Effective struct {
 	MaxAge   deadletter.Duration `json:"max_age"`             // from death
 	MaxCount int                 `json:"max_count,omitempty"` // of each tenant; any number if absent
 	// Archived means that letters are archived before they are purged. Without an archive,
-	// letters of settlements are kept.
+	// letters of settlements are kept. Letters of a rule that deletes are never archived.
 	Archived bool `json:"archived"`
 }
 
@@ -189,7 +206,7 @@ type Effective struct {
 func (p Schedule) Retention(context.Context) ([]Effective, error) {
 	out := []Effective{}
 	for _, r := range p.s.rules.all() {
-		out = append(out, Effective{Family: r.Family, Queue: r.Queue, MaxAge: deadletter.Duration(r.maxAge), MaxCount: r.maxCount, Archived: p.s.archive != nil})
+		out = append(out, Effective{Family: r.Family, Queue: r.Queue, MaxAge: deadletter.Duration(r.maxAge), MaxCount: r.maxCount, Archived: p.s.archive != nil && r.pruning != Delete})
 	}
 	return out, nil
 }

@@ -17,7 +17,7 @@
 // it: with keys, and a Postgres and a Redis that are named. It runs every test there that needs no test mode,
 // as TestKEY_01_.../TestDLQ_003_...: each request has the key of the program, or the person, that makes such
 // requests. servers_test.go lists the tests that need the test mode, 11, and those that run against both
-// servers, 128, and checks that none is left out. The other TestKEY tests, 8, are of keys themselves: what a
+// servers, 129, and checks that none is left out. The other TestKEY tests, 8, are of keys themselves: what a
 // key may not do, and that no refusal tells whether a job exists. To test a server of somebody else alone,
 // add -skip TestKEY_.
 //

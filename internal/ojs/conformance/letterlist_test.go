@@ -24,6 +24,12 @@ func TestDLQ_006_AnEntryHasWhatTheExampleHas(t *testing.T) {
 	entry.instant("discarded_at")
 	entry.object("error").are(members{"code": "handler_error", "type": "TestError", "message": "it failed"})
 	entry.failures()[0].instant("occurred_at")
+	for _, shown := range []object{entry, letter(t, id)} {
+		shown.object("metadata").are(members{"created_at": entry.text("created_at"), "discarded_at": entry.text("discarded_at")})
+	}
+	retry(t, id).lacks("metadata")
+	own := q.dead(members{"metadata": members{"of": "the client"}, "priority": 9})
+	letter(t, own.text("id")).is("metadata", members{"of": "the client"})
 	get(t, letters+"?queue="+q.name+"-none").must(200).are(members{"jobs": []any{}, "total": 0})
 }
 
@@ -135,6 +141,48 @@ func TestDLQ_R005_Filters(t *testing.T) {
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
 	}
+}
+
+// The extension recommends a search by args.
+func TestDLQ_R005_ArgsAreSearched(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t)
+	var want []string
+	const letterCount = 46
+	for i := range letterCount {
+		id := q.dead(members{"args": []any{members{"customer": "c-" + text(i%23), "name": "Zoë <1>"}}}).text("id")
+		if i%23 == 7 {
+			want = append(want, id)
+		}
+	}
+	search := func(part, more string) (found []string) {
+		for cursor := ""; ; {
+			page := get(t, letters+"?queue="+q.name+"&limit=3&args="+url.QueryEscape(part)+more+cursor).must(200)
+			found = append(found, ids(page.objects("jobs"))...)
+			page.lacks("total")
+			if next := page.object("pagination"); next.flag("has_more") {
+				cursor = "&cursor=" + url.QueryEscape(next.text("next_cursor"))
+				continue
+			}
+			return found
+		}
+	}
+	found := search(`"customer":"c-7"`, "")
+	if slices.Reverse(found); !slices.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+	if found := search("c-7", "&error_type=Other"); len(found) != 0 {
+		t.Errorf("%v of another error", found)
+	}
+	if found := search("Zoë <1>", ""); len(found) != letterCount {
+		t.Errorf("%d letters by a text that JSON may escape", len(found))
+	}
+	if found := search("customer: c-7", ""); len(found) != 0 {
+		t.Errorf("%v", found)
+	}
+	get(t, letters+"?args=x&offset=1").refused(400, "invalid_request").field("args")
+	get(t, letters+"?args=").refused(400, "invalid_request").field("args")
+	remove(t, letters+"?confirm=true&args=x&queue="+q.name).refused(400, "invalid_request").field("args")
 }
 
 func TestDLQ_R004_StatisticsAgreeWithTheList(t *testing.T) {

@@ -99,6 +99,7 @@ var runOnBoth = []func(*testing.T){
 	TestLST_01_TheNewestDeathIsFirst,
 	TestLST_02_Limits,
 	TestDLQ_R005_Filters,
+	TestDLQ_R005_ArgsAreSearched,
 	TestLST_03_MembersOfClientsDoNotBreakTheList,
 	TestQUE_01_NothingIsFetchedFromAPausedQueue,
 	TestQUE_02_StatisticsCountEachState,
@@ -196,7 +197,7 @@ func checkServers(t *testing.T, tests []*ast.FuncDecl) {
 			t.Errorf("%s must be either in needTestMode or in runOnBoth", name)
 		}
 	}
-	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{128, 11, 9, 148}; got != want {
+	if got, want := [...]int{len(shared), len(needTestMode), keyed, len(tests)}, [...]int{129, 11, 9, 149}; got != want {
 		t.Errorf("%d tests run against both servers, %d only in test mode, %d only with keys, of %d; want %d", got[0], got[1], got[2], got[3], want)
 	}
 }

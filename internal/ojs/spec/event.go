@@ -19,7 +19,7 @@ type Event struct {
 	Type        string         `json:"type"`
 	Source      string         `json:"source"`
 	Time        string         `json:"time"`
-	Subject     string         `json:"subject"` // the id of the job
+	Subject     string         `json:"subject,omitempty"` // the id of the job; empty: the event is of many
 	Data        map[string]any `json:"data"`
 }
 

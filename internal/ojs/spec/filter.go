@@ -14,6 +14,7 @@ type Filter struct {
 	ErrorType string    // of the last failure
 	Since     time.Time // discarded then or later
 	Until     time.Time // discarded before
+	Args      string    // a part of the args as JSON; of the list only
 }
 
 const typeFilter = "must be a type, or the beginning of types and *"
@@ -88,9 +89,16 @@ func (r reader) named(name string, most int) string {
 func ParseList(values url.Values) (Filter, Page, error) {
 	q := newQuery(values)
 	f := q.filter()
+	f.Args = q.text("args", maxArgsFilter)
 	p := q.page()
+	if f.Args != "" && p.Offset > 0 {
+		q.wrong("args", "excludes offset: follow next_cursor")
+	}
 	return f, p, q.finish()
 }
+
+// maxArgsFilter bounds the part of args that a list is searched for, in bytes.
+const maxArgsFilter = 1024
 
 // ParseNone refuses parameters of a request that has none. The error is an *Error.
 func ParseNone(values url.Values) error { return newQuery(values).finish() }

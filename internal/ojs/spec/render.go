@@ -14,8 +14,9 @@ type Status struct {
 	ID            string
 	RunSettings   // of the run, over those of the envelope
 	State         State
-	Attempt       int // also written when it is 0
-	MaxAttempts   int // likewise
+	DeadLetter    bool // an open one
+	Attempt       int  // also written when it is 0
+	MaxAttempts   int  // likewise
 	CreatedAt     time.Time
 	EnqueuedAt    time.Time
 	ReEnqueuedAt  time.Time // when a dead letter was retried
@@ -92,7 +93,11 @@ func Render(stored json.RawMessage, s Status) json.RawMessage {
 	if s.Replay != nil {
 		out.set("meta", s.Replay.over(out))
 	}
-	return append(out, s.members()...).encode()
+	out = append(out, s.members()...)
+	if _, given := out.get("metadata"); s.DeadLetter && !given { // the extension for dead letters has these times once more
+		out = append(out, member{"metadata", object{{"created_at", quoted(FormatTime(s.CreatedAt))}, {"discarded_at", quoted(FormatTime(s.DiscardedAt))}}.encode()})
+	}
+	return out.encode()
 }
 
 // liftOptions returns the limits of time among the options as members of the job, and the options that

@@ -26,6 +26,8 @@ type Batch struct {
 	// an error if it did not call it. Its ctx may be done, but write is not interrupted. written reports for each
 	// letter whether its change was written. nil: write is called.
 	Around func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() (written []bool, err error)) ([]bool, error)
+	// Unarchived: Archiving keeps no copy.
+	Unarchived bool
 	// group is a key: letters of different groups share no commit. nil: all may.
 	group func(journal.LetterRow) string
 	// Commits is how many commits run at once; 0: 1.

@@ -66,7 +66,7 @@ func (c *Applier) Archiving(at time.Time, m Batch) Batch {
 	m.group = func(f journal.LetterRow) string { return f.Run.Tenant + "\x00" + f.Run.Family }
 	m.Around = func(ctx context.Context, letters []journal.LetterRow, changes []journal.Change, write func() ([]bool, error)) ([]bool, error) {
 		name := ""
-		if c.Archive != nil {
+		if c.Archive != nil && !m.Unarchived {
 			var digest string
 			var err error
 			if name, digest, err = c.Archive.Put(ctx, letters, at); err != nil {
