@@ -182,7 +182,7 @@ func (k Forking) checkQueue(r *background.Run, targets Targets) error {
 	case k.Queue == "":
 		return nil
 	case r.Remote:
-		errs := []error{validate.Identifier("queue", k.Queue, 128), validate.NoSecret("queue", k.Queue)}
+		errs := []error{validate.NewID("queue", k.Queue, 128)}
 		if r.Family != Family {
 			errs = append(errs, targets.CheckPlainQueue(k.Queue))
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // A fork is not decided while nobody knows which families are served, as when the clock can't be
@@ -65,5 +66,16 @@ func TestAForkGetsANewKeyOnlyOnFactsThatWereRead(t *testing.T) {
 	s.Run.Class = escrow.Unknown
 	if got, err := (ForkFacts{family: f, at: first.Add(time.Hour)}).newKey(&s); got || err != nil {
 		t.Errorf("of unknown outcome: %t, %v", got, err)
+	}
+}
+
+// A fork enters no queue whose name a reader can't tell from another one's.
+func TestAForkNamesAQueueInItsOnlySpelling(t *testing.T) {
+	t.Parallel()
+	for queue, refused := range map[string]bool{"payouts": false, "payouts\u200b": true, " payouts": true, "e\u0301": true, "\u00e9": false} {
+		err := Forking{Queue: queue}.checkQueue(&background.Run{Family: "job", Remote: true}, Targets{})
+		if wrong := (*refusal.FieldError)(nil); errors.As(err, &wrong) != refused {
+			t.Errorf("%+q: %v", queue, err)
+		}
 	}
 }
