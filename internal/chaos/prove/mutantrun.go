@@ -17,9 +17,10 @@ import (
 	"time"
 )
 
-// publicDoors are the tests that meet a package's conditions on money through another package.
-var publicDoors = map[string]Detector{
-	"postadjudication/internal/casework": {Package: "./postadjudication", Test: "Test.*(Paid|Payment|Finding|Fork|Lookup|Call|Cancel|Letter|Unknown|Answer|Generation|Executed|Reservation).*"},
+// publicDoors are the tests that meet the packages' conditions on money through another package.
+var publicDoors = []Detector{
+	{Package: "./postadjudication", Test: "Test.*(Paid|Payment|Finding|Fork|Lookup|Call|Cancel|Letter|Unknown|Answer|Generation|Executed|Reservation).*"},
+	{Package: "./postadjudication/jobs", Test: "Test.*(Answer|Lease|Worker|Fetch|Order|Key|Cancel|Late).*"},
 }
 
 // mutantRun tries the mutants of one package. They are all in its test programs, each behind its number.
@@ -280,8 +281,10 @@ const mutantTimeout = 4 * time.Minute
 // files with those of its public door.
 func detectorsOf(pkg string) []Detector {
 	tests := map[string][]string{}
-	if door, is := publicDoors[pkg]; is {
-		tests[door.Package] = []string{door.Test}
+	if pkg != settlementPackage && slices.Contains(mutated, pkg) { // settlement is pure: its own tests meet everything
+		for _, door := range publicDoors {
+			tests[door.Package] = []string{door.Test}
+		}
 	}
 	for _, g := range Guards {
 		name, _, _ := strings.Cut(g.CaughtBy.Test, "/")
