@@ -395,7 +395,7 @@ func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result pro
 			_, deadLetterErr := d.deadLetterAltered(err)
 			m.log.Warn("probe run was altered", zap.Stringer("run", p.run.ID), zap.Error(deadLetterErr))
 		}
-		if !errors.Is(err, ErrKeyExpired) {
+		if !errors.Is(err, ErrKeyExpired) && !errors.Is(err, ErrReconcileFirst) {
 			l.deferRun(p.run.ID)
 			return probeInconclusive, d.run
 		}
@@ -416,7 +416,7 @@ func (l *breakerLeader) lookupExpiredKey(d *delivery, t *probeCall) (claimAgain 
 		switch lookup, wasInterrupted := l.m.caller.lookup(l.family, d.run); {
 		case wasInterrupted:
 			return false, probeInconclusive
-		case lookup.Class != Unknown:
+		case lookup.Class != Unknown || lookup.Accepted:
 			return false, probeAnswered
 		case lookup.Retry:
 			return false, probeFailed
@@ -472,7 +472,7 @@ func probeEnding(run Run, res Result, lookup *Result, now time.Time) (end ending
 	delay := min(run.Policy.DelayForAttempt(run.Attempt), probeDelayMax).Round(time.Microsecond) + time.Microsecond
 	run.Policy.MaxRetryAttempts++ // so that the budget does not end the run
 	end, needsLookup = decide(run, res, lookup, now)
-	if end.subtype == receipts.RetryScheduled {
+	if end.subtype == receipts.RetryScheduled && end.reason != receipts.ReasonAccepted {
 		end.charge, end.reason = ChargeNothing, ReasonProbe
 		if at := now.Add(delay); at.After(end.next) {
 			end.next = at

@@ -119,8 +119,10 @@ func (w *failureWindow) idle(now time.Time) bool {
 }
 
 // countsAsFailure reports whether a result counts against the target, and not only against the
-// run.
-func countsAsFailure(r Result) bool { return r.Class != Executed && (r.Retry || r.Class == Unknown) }
+// run. A service that accepts a call and ends it later answers.
+func countsAsFailure(r Result) bool {
+	return r.Class != Executed && !r.Accepted && (r.Retry || r.Class == Unknown)
+}
 
 // hangingCalls counts the outstanding calls of a target in this process. They hang, in the words of the rule.
 // It is pure: the counts and times come in.

@@ -227,7 +227,7 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 		calls.lastAnswer = now
 		b.hanging[t] = calls
 	}
-	if (*b.current.Load())[t].Blocks() {
+	if (*b.current.Load())[t].Blocks() || done.result.Accepted { // accepted: neither success nor failure
 		b.mu.Unlock()
 		return
 	}

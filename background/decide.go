@@ -45,6 +45,8 @@ func decide(run Run, res Result, lookup *Result, now time.Time) (end ending, nee
 		return ending{subtype: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
 	case run.CancelRequested && unpaid:
 		return ending{subtype: receipts.Cancelled, result: res}, false
+	case res.Accepted && run.MovesMoney():
+		return acceptedEnding(res, res.RetryAfter, now), false
 	}
 	decision := run.Policy.Decide(retryQuestion(run, res, now))
 	if decision.Retry && res.End == EndByPolicy {
@@ -60,7 +62,13 @@ func decide(run Run, res Result, lookup *Result, now time.Time) (end ending, nee
 	if unpaid || run.Remote { // nobody can look up what a remote worker called
 		return deadLetter, false
 	}
-	return resolve(run, deadLetter, lookup)
+	return resolve(run, deadLetter, lookup, now)
+}
+
+// acceptedEnding returns how an attempt ends whose call the service has accepted and not ended: the run waits, and
+// charges nothing.
+func acceptedEnding(res Result, askAfter time.Duration, now time.Time) ending {
+	return ending{subtype: receipts.RetryScheduled, result: res, reason: receipts.ReasonAccepted, next: now.Add(askAfter).Truncate(time.Microsecond)}
 }
 
 // isDiscarded reports whether a run that failed for good is discarded instead of kept.
@@ -129,7 +137,7 @@ func provenUnpaid(run Run, res Result) bool {
 
 // resolve ends a run that may have moved money, by what a lookup found: no dead letter is opened before
 // one.
-func resolve(run Run, deadLetter ending, lookup *Result) (end ending, needsLookup bool) {
+func resolve(run Run, deadLetter ending, lookup *Result, now time.Time) (end ending, needsLookup bool) {
 	switch {
 	case lookup == nil:
 		return ending{}, true
@@ -139,6 +147,10 @@ func resolve(run Run, deadLetter ending, lookup *Result) (end ending, needsLooku
 		return ending{subtype: receipts.AttemptSucceeded, result: res, lookup: Executed}, false
 	case lookup.Class == NotExecuted && run.CancelRequested:
 		return ending{subtype: receipts.Cancelled, result: deadLetter.result, lookup: NotExecuted}, false
+	case lookup.Accepted:
+		end := acceptedEnding(deadLetter.result, lookup.RetryAfter, now)
+		end.lookup = lookup.Class
+		return end, false
 	}
 	deadLetter.lookup = lookup.Class
 	return deadLetter, false
@@ -172,12 +184,13 @@ func interruptedEnding(run Run, res Result, now time.Time) ending {
 // class is Unknown.
 func normalizeResult(r Result) Result {
 	if r.Class == Executed {
-		r.Failure, r.Retry, r.RetryAfter = nil, false, 0
+		r.Failure, r.Retry, r.RetryAfter, r.Accepted = nil, false, 0, false
 		return r
 	}
 	if r.Class != NotExecuted && r.Class != Unknown {
 		r.Class, r.Retry = Unknown, true
 	}
+	r.Accepted = r.Accepted && r.Class == Unknown
 	if r.Failure == nil {
 		r.Failure = &Failure{Type: FailureUnspecified}
 	}

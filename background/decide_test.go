@@ -37,6 +37,11 @@ func TestDecide(t *testing.T) {
 	}
 	later := refused
 	later.RetryAfter = 3 * time.Second
+	accepted := vague
+	accepted.Accepted, accepted.RetryAfter = true, 2*time.Second
+	ask := func(r Result, lookup Class) ending {
+		return ending{subtype: receipts.RetryScheduled, result: r, lookup: lookup, reason: receipts.ReasonAccepted, next: noon.Add(2 * time.Second)}
+	}
 	named := retrypolicy.Policy{NonRetryable: []string{"http.*"}}
 	for name, c := range map[string]struct {
 		run    Run
@@ -75,6 +80,11 @@ func TestDecide(t *testing.T) {
 		"looked up: unknown":               {Run{BudgetSpent: 2}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
 		"looked up though a retry is left": {Run{}, vague, &refused, retry(vague, 25*time.Millisecond), false},
 		"cancel during the lookup":         {Run{BudgetSpent: 2, CancelRequested: true}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
+		"accepted":                         {Run{}, accepted, nil, ask(accepted, ""), false},
+		"accepted, budget spent":           {Run{BudgetSpent: 2}, accepted, nil, ask(accepted, ""), false},
+		"accepted, asked to cancel":        {Run{CancelRequested: true}, accepted, nil, ask(accepted, ""), false},
+		"accepted, known to be paid":       {Run{Class: Executed}, accepted, nil, success(accepted, Executed), false},
+		"looked up: accepted":              {Run{BudgetSpent: 2}, vague, &accepted, ask(vague, Unknown), false},
 		"reason stays after a lookup":      {Run{}, finalUnknown, &finalUnknown, deadLetter(finalUnknown, Unknown, ReasonFinal), false},
 	} {
 		t.Run(name, func(t *testing.T) {

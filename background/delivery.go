@@ -137,7 +137,7 @@ func (d *delivery) onClaimRefused(cause error) (claimAgain bool, err error) {
 		return false, &redeliverAt{at: d.m.now().Add(unreadableDelay)}
 	case errors.Is(cause, ErrUnrecordable):
 		return d.deadLetterUnrecordable(cause)
-	case errors.Is(cause, ErrKeyExpired):
+	case errors.Is(cause, ErrKeyExpired), errors.Is(cause, ErrReconcileFirst):
 		if d.m.breakers.blocksFresh(d.run) {
 			return d.acknowledgePaused() // to be looked up once the target answers
 		}

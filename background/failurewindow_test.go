@@ -141,6 +141,7 @@ func TestWhatCountsAgainstATarget(t *testing.T) {
 		{Result{Class: NotExecuted, Retry: true}, true},
 		{Result{Class: Unknown, Retry: true}, true},
 		{Result{Class: Unknown}, true},
+		{Result{Class: Unknown, Retry: true, Accepted: true}, false}, // it takes calls
 	} {
 		if got := countsAsFailure(tc.result); got != tc.fails {
 			t.Errorf("%+v: %v", tc.result, got)

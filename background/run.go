@@ -113,7 +113,7 @@ type Run struct {
 	DueAt              time.Time // no attempt starts before it
 	DeadAt             time.Time // zero unless dead-lettered
 	NotificationNumber int       // number of the newest notification
-	Reason             string    // reason code of the dead letter
+	Reason             string    // reason code of the dead letter; of a waiting run receipts.ReasonAccepted or empty
 	Failure            *Failure  // the last failure
 	Output             []byte    // what the remote worker returned with its success
 
@@ -132,6 +132,11 @@ func (r Run) IsActive() bool { return r.State.Live() || r.Letter == LetterOpen }
 
 // AwaitsActivation reports whether no attempt starts before the run is activated.
 func (r Run) AwaitsActivation() bool { return r.State.Waiting() && r.DueAt.Equal(NeverDue) }
+
+// AwaitsEnd reports whether the called service has accepted the last call of a waiting run, and has not ended it.
+func (r Run) AwaitsEnd() bool {
+	return r.State.Waiting() && r.Reason == receipts.ReasonAccepted && r.Class == Unknown
+}
 
 // Expired reports whether no attempt of the run may start at the given time or later.
 func (r Run) Expired(at time.Time) bool { return !r.ExpiresAt.IsZero() && !at.Before(r.ExpiresAt) }

@@ -73,7 +73,7 @@ func (tr Transition) claim(now Run) (Run, error) {
 	case len(now.OutstandingCalls) >= MaxOutstandingCalls:
 		return now, ErrTooManyOutstandingCalls
 	}
-	now.State, now.Attempt, now.Token, now.Session, now.LastTransition = Running, now.Attempt+1, tr.Token, tr.Session, tr.ID
+	now.State, now.Attempt, now.Token, now.Session, now.LastTransition, now.Reason = Running, now.Attempt+1, tr.Token, tr.Session, tr.ID, ""
 	if now.FirstSentAt.IsZero() || tr.KeyForgotten {
 		now.FirstSentAt = tr.At
 	}
@@ -117,6 +117,9 @@ func (tr Transition) reconcile(now Run) (Run, error) {
 		return now, fmt.Errorf("background: %q is no finding", tr.Result.Class)
 	case !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt:
 		return now, ErrConflict // the finding does not cover calls made since
+	}
+	if now.State.Waiting() {
+		now.Reason = "" // the call that was accepted has ended
 	}
 	now = tr.mergeOutcome(now)
 	if tr.Result.Class != Executed {
@@ -186,7 +189,9 @@ func (tr Transition) end(now Run) (Run, error) {
 			now.Output = tr.Result.Output
 		}
 	case receipts.RetryScheduled, receipts.AttemptInterrupted:
-		now.State, now.DueAt = Scheduled, tr.NextRetryAt
+		if now.State, now.DueAt = Scheduled, tr.NextRetryAt; tr.Reason == receipts.ReasonAccepted {
+			now.Reason = tr.Reason
+		}
 	case receipts.DeadLettered:
 		now.State, now.Letter, now.DeadAt, now.Reason = DeadLettered, LetterOpen, tr.At, tr.Reason
 	case receipts.Discarded:
@@ -220,7 +225,8 @@ type Result struct {
 	Output     []byte        // what the remote worker returned with its success; not kept of a run that is not remote
 	End        EndOrder      // whether the remote worker orders the end of the run
 
-	Unsent bool // the claim was too old before the whole request was sent; set by the manager only
+	Accepted bool // the service has accepted the call and not ended it; Class is Unknown, and RetryAfter is when to ask
+	Unsent   bool // the claim was too old before the whole request was sent; set by the manager only
 }
 
 // MaxOutput bounds Result.Output, in bytes.
@@ -278,7 +284,7 @@ type Transition struct {
 	Lookup                 Class          // class of the lookup before the transition; empty without lookup
 	KeyForgotten           bool           // AttemptStarted: whoever pays has forgotten the operation key by now, and its lifetime counts from this call
 	HandedBack             bool           // AttemptInterrupted: the remote worker handed the attempt back
-	Reason                 string         // DeadLettered, Discarded: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe or empty
+	Reason                 string         // DeadLettered, Discarded: reason code. Cancelled: the requester's words. RetryScheduled: ReasonProbe, receipts.ReasonAccepted or empty
 	NextRetryAt            time.Time      // RetryScheduled, AttemptInterrupted
 	Duration               time.Duration
 	LeavesCallOutstanding  bool   // the attempt ends, and its call is outstanding

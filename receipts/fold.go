@@ -170,7 +170,7 @@ func (r *RunHistory) started(e Entry) error {
 		return budgetProblem(fmt.Sprintf("attempt starts %s before its time", r.NextRetryAt.Sub(e.At)))
 	}
 	r.AttemptCount++
-	r.State, r.NextRetryAt = StateRunning, time.Time{}
+	r.State, r.NextRetryAt, r.Accepted = StateRunning, time.Time{}, false
 	r.Attempts = append(r.Attempts, AttemptHistory{Number: r.AttemptCount, StartedAt: e.At})
 	return nil
 }
@@ -202,13 +202,13 @@ func (f *foldState) ended(run *RunHistory, e Entry) error {
 			run.BudgetSpent, run.Recoveries, p.BudgetSpent, p.Recoveries))
 	}
 	run.BudgetSpent, run.Recoveries = p.BudgetSpent, p.Recoveries
-	run.NextRetryAt = time.Time{}
+	run.NextRetryAt, run.Accepted = time.Time{}, false
 	switch e.Subtype {
 	case RetryScheduled:
 		if p.NextRetryAt.IsZero() {
 			return errors.New("next_retry_at is not given")
 		}
-		run.State, run.NextRetryAt = StateScheduled, p.NextRetryAt
+		run.State, run.NextRetryAt, run.Accepted = StateScheduled, p.NextRetryAt, p.ReasonCode == ReasonAccepted
 	case AttemptInterrupted:
 		run.State, run.NextRetryAt = StateScheduled, p.NextRetryAt
 		if p.HandedBack {
@@ -253,7 +253,7 @@ func (f *foldState) reconciled(run *RunHistory, e Entry) error {
 	}
 	switch {
 	case run.isWaiting():
-		if executed {
+		if run.Accepted = false; executed {
 			run.State, run.NextRetryAt = StateSucceeded, time.Time{}
 		}
 	case run.State == StateRunning:
@@ -390,6 +390,7 @@ type RunHistory struct {
 	Pending         bool             // no attempt starts before it is activated
 	ExpiresAt       time.Time        // no attempt starts from then on; zero: never
 	HandedBack      int              // attempts that workers gave back
+	Accepted        bool             // it waits, and the service has accepted its last call and not ended it
 	DeadAt          time.Time        // zero unless dead-lettered
 	LastError       Failure          // of the last receipt of the run that carried one
 	CancelRequested bool             // somebody asked that the run end with its attempt
@@ -422,6 +423,10 @@ const (
 	FailureTimeout     = "timeout"
 	FailureInterrupted = "interrupted"
 )
+
+// ReasonAccepted is the reason code of a retry-scheduled whose call the service has accepted and not ended: the attempt
+// charged nothing, and the service is asked before another call is made.
+const ReasonAccepted = "accepted"
 
 // legacyCallWindow is the distance between attempts that versions before Payload.Call could not distinguish:
 // they kept the outstanding calls in as many bits, and bit n stood for the attempts n, n+63 and so on.

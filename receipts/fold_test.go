@@ -120,6 +120,30 @@ func TestFoldOfNothingIsTheZeroHistory(t *testing.T) {
 	}
 }
 
+// A run is accepted while it waits for the end of a call that its service has accepted, and no longer.
+func TestFoldKnowsAnAcceptedCall(t *testing.T) {
+	t.Parallel()
+	accepted := draftOf(receipts.RetryScheduled, 11, receipts.Payload{Attempt: 1, NextRetryAt: at(12), ReasonCode: receipts.ReasonAccepted, OutcomeClass: receipts.ClassUnknown, UnknownOpen: 1})
+	probe := draftOf(receipts.RetryScheduled, 11, receipts.Payload{Attempt: 1, NextRetryAt: at(12), ReasonCode: "probe"})
+	found := func(class string) receipts.Draft {
+		return draftOf(receipts.Reconciled, 20, receipts.Payload{Finding: class, OutcomeClass: class})
+	}
+	for name, c := range map[string]struct {
+		after []receipts.Draft
+		want  bool
+	}{
+		"accepted": {[]receipts.Draft{accepted}, true}, "a probe": {[]receipts.Draft{probe}, false},
+		"called again": {[]receipts.Draft{accepted, draftOf(receipts.AttemptStarted, 20, receipts.Payload{Attempt: 2})}, false},
+		"not executed": {[]receipts.Draft{accepted, found(receipts.ClassNotExecuted)}, false}, "executed": {[]receipts.Draft{accepted, found(receipts.ClassExecuted)}, false},
+		"dead": {[]receipts.Draft{accepted, die(2)}, false},
+	} {
+		h, err := folded(t, append([]receipts.Draft{submit(), start(1)}, c.after...)...)
+		if err != nil || h.Runs[runA].Accepted != c.want {
+			t.Errorf("%s: %+v, %v", name, h.Runs[runA], err)
+		}
+	}
+}
+
 func TestFoldOfLegalOrders(t *testing.T) {
 	t.Parallel()
 	executed := receipts.Payload{Finding: receipts.ClassExecuted, OutcomeClass: receipts.ClassExecuted}

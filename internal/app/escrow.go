@@ -61,7 +61,7 @@ func (o *Options) openEscrow(e *Escrow, lifetime, inFlight time.Duration) (*Escr
 		if authorization != "" {
 			header.Set("Authorization", authorization)
 		}
-		one, err := escrowhttp.New(escrowhttp.Config{BaseURL: url, Header: header, KeyLifetime: lifetime, LookupLifetime: o.LookupLifetime.Span, InFlight: inFlight, ProxyFromEnvironment: o.Proxy})
+		one, err := escrowhttp.New(escrowhttp.Config{BaseURL: url, Header: header, KeyLifetime: lifetime, LookupLifetime: o.LookupLifetime.Span, InFlight: inFlight, Asynchronous: o.Asynchronous, ProxyFromEnvironment: o.Proxy})
 		if err != nil {
 			e.Close()
 			return nil, optionError("the escrow service: %v", err)

@@ -68,6 +68,7 @@ type Options struct {
 	// LookupLifetime is how long a lookup knows an operation key; KeyLifetime if not given.
 	LookupLifetime    Lifetime
 	InFlight          time.Duration                // how long an abandoned call may still be executed; 0: escrowhttp.DefaultInFlight, negative: never
+	Asynchronous      time.Duration                // how long an accepted call is asked about; 0: the escrow service ends each call with its answer
 	TimeLimit         time.Duration                // time limit of one call of the escrow service
 	WorkerKeyLifetime Lifetime                     // how long the payment services of remote workers recognise an operation key; none if not given
 	WorkerInFlight    time.Duration                // how long after its lease a remote worker may still pay; 0: nobody can say
@@ -110,6 +111,7 @@ func (o *Options) BindEscrowTimes(f *pflag.FlagSet) {
 	f.Var(&o.KeyLifetime, "key-lifetime", `how long the escrow service recognises an operation key: a duration such as 24h, "unlimited", or "none" (no repeated call after an unknown outcome)`)
 	f.Var(&o.LookupLifetime, "lookup-lifetime", "how long after the first call a lookup that finds nothing proves that nothing was executed (minimum and default: --key-lifetime)")
 	f.DurationVar(&o.InFlight, "in-flight", escrowhttp.DefaultInFlight, "how long an abandoned call may still be executed; until then a lookup that finds nothing proves nothing (0: "+escrowhttp.DefaultInFlight.String()+"; -1s: an abandoned call is never executed)")
+	f.DurationVar(&o.Asynchronous, "asynchronous", 0, "the escrow service may accept a call (202) and end it later: how long after the first call it is asked about, such as 24h, shorter than --lookup-lifetime (0: an accepted call is one of unknown outcome)")
 	f.DurationVar(&o.TimeLimit, "time-limit", 10*time.Second, "time limit of one call of the escrow service")
 	f.Var(&o.WorkerKeyLifetime, "worker-key-lifetime", `how long the payment services of remote workers recognise an operation key: a duration, "unlimited" or "none" (default none: a person decides after an unknown outcome, and a repeated fetch is given no adjudication again)`)
 	f.DurationVar(&o.WorkerInFlight, "worker-in-flight", 0, "how long after the end of its lease a remote worker may still pay; 0: unknown; a finding of not_executed then needs --call-outstanding")
@@ -121,10 +123,13 @@ func (o *Options) RemoteWorkers() postadjudication.RemoteWorkers {
 }
 
 // CheckEscrowTimes returns ErrOptions if the lookup lifetime is shorter than the key lifetime:
-// lookups count for as long as keys are recognised.
+// lookups count for as long as keys are recognised. An accepted call is asked about while they count.
 func (o *Options) CheckEscrowTimes() error {
 	if o.LookupLifetime.Given && o.KeyLifetime.Given && o.LookupLifetime.Span < o.KeyLifetime.Span {
 		return optionError("--lookup-lifetime must not be shorter than --key-lifetime: if lookups forget a key sooner, set --key-lifetime to that time")
+	}
+	if o.Asynchronous > 0 && o.KeyLifetime.Given && o.Asynchronous >= max(o.KeyLifetime.Span, o.LookupLifetime.Span) {
+		return optionError("--asynchronous must be shorter than --lookup-lifetime (without one: than --key-lifetime): after that the escrow service can't be asked what became of a call")
 	}
 	return nil
 }

@@ -38,6 +38,10 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 			o.KeyLifetime, o.LookupLifetime = Lifetime{time.Hour, true}, Lifetime{time.Minute, true}
 		}, "--lookup-lifetime"},
 		"a lookup lifetime of its own":               {func(o *Options) { o.KeyLifetime, o.LookupLifetime = Lifetime{0, true}, Lifetime{time.Minute, true} }, ""},
+		"accepted calls longer than a lookup counts": {func(o *Options) { o.KeyLifetime, o.Asynchronous = Lifetime{time.Hour, true}, time.Hour }, "--asynchronous"},
+		"accepted calls while a lookup counts": {func(o *Options) {
+			o.KeyLifetime, o.LookupLifetime, o.Asynchronous = Lifetime{time.Hour, true}, Lifetime{2 * time.Hour, true}, time.Hour
+		}, ""},
 		"no time limit":                              {func(o *Options) { o.TimeLimit = 0 }, "--time-limit"},
 		"a time limit without end":                   {func(o *Options) { o.TimeLimit = math.MaxInt64 }, "--time-limit"},
 		"all interfaces":                             {func(o *Options) { o.Listen = ":8321" }, "--expose"},

@@ -273,6 +273,8 @@ func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) str
 		return fmt.Sprintf("%s paid beyond what was adjudicated", money(p.Excess))
 	case r.Subtype == receipts.Contradicted:
 		return contradictionText(p, money)
+	case r.Subtype == receipts.RetryScheduled && p.ReasonCode == receipts.ReasonAccepted:
+		return fmt.Sprintf("%s: accepted and not ended, asked in %s", p.Error.Type, p.NextRetryAt.Sub(r.At).Round(time.Microsecond))
 	case r.Subtype == receipts.RetryScheduled:
 		return fmt.Sprintf("%s, next in %s", p.Error.Type, p.NextRetryAt.Sub(r.At).Round(time.Microsecond))
 	case p.Error.Type != "":

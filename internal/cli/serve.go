@@ -33,7 +33,8 @@ type serverInfo struct {
 	Embedded bool   `json:"embedded"` // the escrow service is the one for demonstrations
 	// KeyLifetime is how long the escrow service recognises an operation key: a duration, "unlimited" or "none".
 	KeyLifetime    string `json:"key_lifetime"`
-	LookupLifetime string `json:"lookup_lifetime"` // how long a lookup that finds nothing proves that nothing was executed
+	LookupLifetime string `json:"lookup_lifetime"`        // how long a lookup that finds nothing proves that nothing was executed
+	Asynchronous   string `json:"asynchronous,omitempty"` // how long an accepted call is asked about; empty: the escrow service ends each call with its answer
 }
 
 func serveCommand(sh *shell.Shell) *cobra.Command {
@@ -81,6 +82,9 @@ func runServer(ctx context.Context, sh *shell.Shell, m *app.Main) (err error) {
 		URL: m.URL, Ready: m.URL + "/readyz", Metrics: m.MetricsURL + "/metrics", Asynqmon: m.URL + "/asynqmon", API: m.URL + api.Prefix, Keys: m.KeysRequired, Tenant: m.Options.Tenant, Webhooks: m.WebhooksSent,
 		Escrow: m.EscrowURL, Embedded: m.EmbeddedEscrow != nil, KeyLifetime: m.KeyLifetime.String(), LookupLifetime: m.LookupLifetime.String(),
 	}
+	if m.Options.Asynchronous > 0 {
+		info.Asynchronous = m.Options.Asynchronous.String()
+	}
 	if !m.Options.NoOJS {
 		info.Jobs = m.URL + ojs.Prefix + "/v1"
 	}
@@ -115,6 +119,9 @@ func showServerInfo(sh *shell.Shell, info serverInfo) error {
 	s.Table([]screen.Column{{Name: "Serving"}, {Name: "At", Wraps: true}}, append(rows, [][]string{
 		{"readiness", info.Ready}, {"metrics", info.Metrics}, {"queues and tasks", info.Asynqmon}, {"escrow service", escrow}, {"operation keys", info.lifetimeText()}, {"webhooks", info.webhooksText()}, {"access", info.accessText()},
 	}...))
+	if info.Asynchronous != "" {
+		s.Text("The escrow service may accept calls and end them later: it is asked about each one until %s after the first call.", shell.Span(info.Asynchronous))
+	}
 	if info.Database != "" {
 		s.Text("Postgres and Redis are private, and end with this process. Commands that need Redis, too, take --server %s. Others need the URL of Postgres:", info.URL)
 		s.Command(app.DatabaseVariable + "='" + info.Database + "' recourse receipts verify --tenant " + cmp.Or(info.Tenant, "TENANT"))

@@ -25,6 +25,7 @@ type completeExecutor interface {
 	escrow.Lookuper
 	escrow.InFlighter
 	escrow.LookupLifetimer
+	escrow.Asynchronous
 }
 
 // NewPanicking wraps an executor.

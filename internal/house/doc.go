@@ -151,6 +151,8 @@
 //
 // Escrow services:
 //
+//	accepted             of a call: the escrow service has it and has not ended it; of a submission: its reply says that
+//	                     it will be executed, or has been
 //	lookup               a question to the escrow service what became of an operation key
 //	finding              what a person states about a payment, with a reference
 //	circuit breaker      what stops the calls of one escrow service

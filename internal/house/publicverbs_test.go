@@ -87,6 +87,7 @@ var withoutExample = map[string]string{
 	"postadjudication/jobs.DeadLetters.UniqueHolder":      "/ojs says by it why a retry is refused",
 	"postadjudication/escrowhttp.Executor.KeyLifetime":    "a Service reads by it what the configuration states",
 	"postadjudication/escrowhttp.Executor.LookupLifetime": "a Service reads by it what the configuration states",
+	"postadjudication/escrowhttp.Executor.AcceptedFor":    "a Service reads by it what the configuration states",
 }
 
 // Each verb is called in an example that go doc shows with its package, or with postadjudication.

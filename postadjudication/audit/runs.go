@@ -25,6 +25,8 @@ func compareRun(row *StoredRun, recorded receipts.RunHistory) (d differences) {
 		d.compareTimes("due time", row.DueAt, recorded.NextRetryAt)
 	}
 	d.compareTimes("time of death", row.DeadAt, recorded.DeadAt)
+	waits := row.State == receipts.StatePending || row.State == receipts.StateScheduled
+	d.compare("mark of being accepted", waits && row.Reason == receipts.ReasonAccepted, recorded.Accepted)
 	return d
 }
 

@@ -16,6 +16,7 @@ import (
 const (
 	WaitsForBreaker     = "circuit_breaker"   // a circuit breaker pauses it: see PausedBy
 	WaitsForCalls       = "outstanding_calls" // MaxOutstandingCalls of its calls have not returned
+	WaitsForService     = "accepted"          // the escrow service accepted its call and has not ended it
 	WaitsForTime        = "next_attempt"      // it is not due before NextRetryAt
 	WaitsForFamily      = "family_not_served" // no running process has its family
 	WaitsForQueue       = "queue_not_served"  // no running process serves its queue
@@ -50,6 +51,8 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 	case len(r.OutstandingCalls) >= background.MaxOutstandingCalls:
 		st.setWait(WaitsForCalls, "%d of its calls have not returned", len(r.OutstandingCalls))
 		return nil
+	case r.AwaitsEnd() && r.DueAt.After(now):
+		return s.addAcceptedWait(ctx, st, r)
 	case r.DueAt.After(now):
 		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
 		return nil
@@ -77,10 +80,28 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 			return nil
 		}
 	}
+	if r.AwaitsEnd() {
+		return s.addAcceptedWait(ctx, st, r)
+	}
 	if st.Ahead, err = s.Journal.Cases.RunsAhead(ctx, r, maxAheadCounted); err != nil {
 		return err
 	}
 	st.setWait(WaitsForTurn, "it is due, with %s before it in queue %s", runCountText(st.Ahead, maxAheadCounted), r.Queue)
+	return nil
+}
+
+// addAcceptedWait sets what a run waits for whose call the escrow service has accepted.
+func (s *Reader) addAcceptedWait(ctx context.Context, st *Status, r background.Run) error {
+	last, err := s.Journal.Lookups.Find(ctx, r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	next := casework.Later(r.DueAt, last.NextAt).UTC()
+	st.NextRetryAt = &next
+	st.setWait(WaitsForService, "the escrow service accepted the call and has not ended it; next look at %s", next.Format(time.RFC3339Nano))
+	if until := casework.AcceptedUntil(s.Applier.Settlements, &r); !until.IsZero() {
+		st.WaitsBecause += ", for the last time at " + until.UTC().Format(time.RFC3339)
+	}
 	return nil
 }
 

@@ -61,6 +61,11 @@ type Answer struct {
 	Type       string        // stable name of the failure, such as "http.refused"; policies match it
 	Code       string        // the escrow service's own code
 	Message    string        // free text, redacted before it is stored
+
+	// Accepted says, with class Unknown, that the escrow service has the call and has not ended it. The attempt
+	// spends nothing, and the service is asked until the call ends or Asynchronous.AcceptedFor is over: by
+	// Lookup, or by the same call if the executor is no Lookuper. RetryAfter is when it may be asked again.
+	Accepted bool
 }
 
 // Executor calls an escrow service. It MUST pass on OperationKey, MUST NOT change Request, and
@@ -115,6 +120,16 @@ type Addressed interface {
 type LookupLifetimer interface {
 	LookupLifetime() time.Duration
 }
+
+// Asynchronous is implemented by executors whose escrow service accepts calls and ends them later. AcceptedFor is how
+// long after the first call an accepted one is asked about. The default is DefaultAcceptedFor. It is asked about no
+// longer than the service is sure to know the operation key. Then its outcome is unknown.
+type Asynchronous interface {
+	AcceptedFor() time.Duration
+}
+
+// DefaultAcceptedFor is how long an accepted call is asked about, unless the executor states another duration.
+const DefaultAcceptedFor = 24 * time.Hour
 
 // DefaultTarget is the escrow service called if postadjudication.Adjudication.Target is empty.
 const DefaultTarget = binding.DefaultTarget

@@ -24,6 +24,9 @@ const (
 	statusExecuted        = "executed"
 	statusAlreadyExecuted = "already_executed"
 	statusNotExecuted     = "not_executed"
+	statusAccepted        = "accepted"
+	statusPending         = "pending"
+	statusProcessing      = "processing"
 
 	maxReference = 255 // a longer one is not stored: truncated it would identify something else
 
@@ -47,6 +50,9 @@ type moved struct {
 // execution reads a success. An unreadable body does not prove an execution.
 func (x *exchange) execution(ctx context.Context, resp *http.Response) escrow.Answer {
 	b, err := x.readBody(resp)
+	if err == nil && x.asynchronous && isAccepted(b) {
+		return acceptedAnswer(resp, x.now())
+	}
 	if err == nil {
 		err = x.checkMoved(b)
 	}
@@ -58,6 +64,34 @@ func (x *exchange) execution(ctx context.Context, resp *http.Response) escrow.An
 		a.Reference = string(b.Reference)
 	}
 	return a
+}
+
+// acceptance reads a 202. It may have no body. One that states something else than that the call is accepted proves
+// nothing.
+func (x *exchange) acceptance(ctx context.Context, resp *http.Response) escrow.Answer {
+	if resp.ContentLength == 0 {
+		return acceptedAnswer(resp, x.now())
+	}
+	b, err := x.readBody(resp)
+	if err == nil && !isAccepted(b) {
+		err = fmt.Errorf("status is %q", b.Status)
+	}
+	if err != nil {
+		return x.unreadableAnswer(ctx, resp, err)
+	}
+	return acceptedAnswer(resp, x.now())
+}
+
+// isAccepted reports whether a body says that the service has the call and has not ended it.
+func isAccepted(b answerBody) bool {
+	return (b.Status == statusAccepted || b.Status == statusPending || b.Status == statusProcessing) && (b.Moved == nil || b.Moved.Minor == 0)
+}
+
+func acceptedAnswer(resp *http.Response, now time.Time) escrow.Answer {
+	return escrow.Answer{
+		Class: escrow.Unknown, Retry: true, Accepted: true, RetryAfter: retryAfter(resp.Header, now),
+		Type: TypeAccepted, Code: statusCode(resp), Message: "the escrow service accepted the call and has not ended it",
+	}
 }
 
 func (x *exchange) checkMoved(b answerBody) error {

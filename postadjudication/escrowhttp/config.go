@@ -54,6 +54,10 @@ type Config struct {
 	// executing machines. Zero means DefaultInFlight. Negative means that the service never
 	// executes a call that it has not answered.
 	InFlight time.Duration
+	// Asynchronous is for a service that accepts calls and ends them later: how long after the first call an accepted
+	// one is asked about. Then its outcome is unknown. It must be shorter than the time for which a lookup knows
+	// a key. Zero means that the service ends each call with its answer: a 202 is an unknown outcome then.
+	Asynchronous time.Duration
 	// Table overrides the meaning of status codes. A status with class Executed is read as a
 	// success, which its body must confirm.
 	Table map[int]Verdict
@@ -83,6 +87,12 @@ func New(c Config) (*Executor, error) {
 	if c.LookupLifetime < 0 {
 		return nil, errors.New("escrowhttp: LookupLifetime is negative")
 	}
+	if c.Asynchronous < 0 {
+		return nil, errors.New("escrowhttp: Asynchronous is negative")
+	}
+	if c.Asynchronous > 0 && c.Asynchronous >= max(c.KeyLifetime, c.LookupLifetime) {
+		return nil, errors.New("escrowhttp: Asynchronous is not shorter than the time for which a lookup knows an operation key: KeyLifetime or LookupLifetime")
+	}
 	if c.MaxBody < 0 {
 		return nil, errors.New("escrowhttp: MaxBody is negative")
 	}
@@ -102,6 +112,7 @@ func New(c Config) (*Executor, error) {
 		keyLifetime:    c.KeyLifetime,
 		lookupLifetime: max(c.KeyLifetime, c.LookupLifetime),
 		inFlight:       c.InFlight,
+		acceptedFor:    c.Asynchronous,
 		table:          maps.Clone(c.Table),
 		maxBody:        c.MaxBody,
 		now:            c.Now,

@@ -29,6 +29,15 @@
 // number for reference, and a byte order mark. A text for moved.minor, another currency and
 // a fraction of a minor unit are unreadable.
 //
+// # Accepted calls
+//
+// A service that ends calls later ([Config.Asynchronous]) answers 202 without a body, or 202 or 200 with
+//
+//	{"operation_key":"<ours>","status":"accepted"}
+//
+// where the status may also be "pending" or "processing". It gives the same answer to a lookup until the call
+// has ended, and then 200 or 404 as above. A Retry-After says when it may be asked again.
+//
 // # Refusals
 //
 // The body of a refusal is text, or a JSON object, as application/json or application/problem+json
@@ -62,6 +71,7 @@
 //	no connection was made (refused, no such host); 425; 429   not_executed  yes
 //	the last byte was kept back: the claim was too old         not_executed  yes, spending nothing
 //	no answer, reset, time-out, 408, 5xx, 202, 3xx, 409        unknown       yes
+//	202, 200 of an asynchronous service, as above              unknown       accepted: it is asked, spending nothing
 //	any other 2xx, or one that can't be read as above          unknown       yes
 //	any other 4xx whose body names the idempotency key, or
 //	states a payment under our operation key                   unknown       no (425, 429: yes)

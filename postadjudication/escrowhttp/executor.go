@@ -32,6 +32,7 @@ type Executor struct {
 	keyLifetime    time.Duration
 	lookupLifetime time.Duration
 	inFlight       time.Duration
+	acceptedFor    time.Duration
 	table          map[int]Verdict
 	maxBody        int64
 	now            func() time.Time
@@ -42,6 +43,7 @@ var (
 	_ escrow.Lookuper        = (*Executor)(nil)
 	_ escrow.InFlighter      = (*Executor)(nil)
 	_ escrow.LookupLifetimer = (*Executor)(nil)
+	_ escrow.Asynchronous    = (*Executor)(nil)
 	_ escrow.Addressed       = (*Executor)(nil)
 )
 
@@ -68,7 +70,7 @@ func (e *Executor) leaveConnections(a escrow.Answer) escrow.Answer {
 func (e *Executor) execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
+	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now, asynchronous: e.acceptedFor > 0}
 	req := e.request(x.watchConnection(ctx), http.MethodPost, e.executions, c)
 	req.Header.Set("Content-Type", "application/json")
 	setFenceHeaders(req.Header, c)
@@ -88,8 +90,11 @@ func (e *Executor) execute(ctx context.Context, c escrow.Call) escrow.Answer {
 	closeSwitchedProtocol(resp)
 	defer resp.Body.Close()
 	v := e.verdict(resp.StatusCode)
-	if v.Class == escrow.Executed {
+	switch _, overridden := e.table[resp.StatusCode]; {
+	case v.Class == escrow.Executed:
 		return x.execution(ctx, resp)
+	case resp.StatusCode == http.StatusAccepted && x.asynchronous && !overridden:
+		return x.acceptance(ctx, resp)
 	}
 	return x.decidedByStatus(resp, v)
 }
@@ -105,7 +110,7 @@ func (e *Executor) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
 func (e *Executor) lookUp(ctx context.Context, c escrow.Call) escrow.Answer {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now}
+	x := exchange{call: c, cancel: cancel, maxBody: e.maxBody, now: e.now, asynchronous: e.acceptedFor > 0}
 	req := e.request(ctx, http.MethodGet, e.executions.JoinPath(c.OperationKey.String()), c)
 
 	resp, err := e.client.Do(req)
@@ -116,10 +121,12 @@ func (e *Executor) lookUp(ctx context.Context, c escrow.Call) escrow.Answer {
 	}
 	closeSwitchedProtocol(resp)
 	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusOK:
+	switch {
+	case resp.StatusCode == http.StatusOK:
 		return x.execution(ctx, resp)
-	case http.StatusNotFound:
+	case resp.StatusCode == http.StatusAccepted && x.asynchronous:
+		return x.acceptance(ctx, resp)
+	case resp.StatusCode == http.StatusNotFound:
 		return x.provenAbsence(ctx, resp)
 	default:
 		v := defaultVerdict(resp.StatusCode)
@@ -136,6 +143,9 @@ func (e *Executor) LookupLifetime() time.Duration { return e.lookupLifetime }
 
 // InFlight returns Config.InFlight or its default.
 func (e *Executor) InFlight() time.Duration { return e.inFlight }
+
+// AcceptedFor returns Config.Asynchronous.
+func (e *Executor) AcceptedFor() time.Duration { return e.acceptedFor }
 
 // Close closes idle connections. Calls in flight are not affected.
 func (e *Executor) Close() { e.client.CloseIdleConnections() }
@@ -171,10 +181,13 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // exchange is one request and its response.
 type exchange struct {
-	call      escrow.Call
-	cancel    context.CancelFunc // ends the exchange, including a read of its body
-	maxBody   int64
-	now       func() time.Time
+	call    escrow.Call
+	cancel  context.CancelFunc // ends the exchange, including a read of its body
+	maxBody int64
+	now     func() time.Time
+
+	asynchronous bool // the service may accept the call and end it later
+
 	connected atomic.Bool // a connection was made, so bytes may have been sent
 }
 

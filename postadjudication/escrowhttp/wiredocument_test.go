@@ -30,7 +30,8 @@ const wireDocument = "escrow.openapi.json"
 
 const aboutWire = `What an escrow service offers to Recourse, which calls it. Recourse sends each request at least once under its operation key, and
 pays nothing itself: the service moves money at most once for each key. Each example says what Recourse takes from the answer: executed, not_executed (it is
-certain that nothing was moved by this call) or unknown, and whether it calls again. The package escrowhttp has the whole table.`
+certain that nothing was moved by this call) or unknown, and whether it calls again. Of a service that is configured as asynchronous (serve --asynchronous) it
+also takes accepted: the service has the call and ends it later, and is looked up until then. The package escrowhttp has the whole table.`
 
 // executionRequest is the body of a call, as binding.CanonicalRequest writes it.
 type executionRequest struct {
@@ -67,6 +68,13 @@ type absenceAnswer struct {
 	Status       string `json:"status" enum:"not_executed" doc:"The key moved nothing, and no call that the service has received will"`
 }
 
+type acceptedAnswer struct {
+	_ struct{} `additionalProperties:"true"`
+
+	OperationKey string `json:"operation_key" pattern:"^[0-9a-f]{64}$" doc:"That of the request"`
+	Status       string `json:"status" enum:"accepted,pending,processing" doc:"The service has the call, and has not ended it"`
+}
+
 type refusalAnswer struct {
 	_ struct{} `additionalProperties:"true"`
 
@@ -81,31 +89,36 @@ type wireExample struct {
 	header  map[string]string
 	body    any    // nil: none
 	meaning string // what Recourse takes from it; the test compares
+
+	asynchronous bool // of a service that is configured as asynchronous
 }
 
 func wireExamples(c escrow.Call) (calls, lookups []wireExample) {
 	paid := func(status string, minor int64) executionAnswer {
 		return executionAnswer{OperationKey: c.OperationKey.String(), Status: status, Moved: wireMoney{"EUR", minor}, Reference: "pay_81"}
 	}
+	accepted := acceptedAnswer{OperationKey: c.OperationKey.String(), Status: "accepted"}
 	calls = []wireExample{
-		{200, "executed", nil, paid("executed", 12500), "executed"},
-		{200, "a part", nil, paid("executed", 10000), "executed"},
-		{200, "a repeated key", nil, paid("already_executed", 12500), "executed"},
-		{201, "executed", nil, paid("executed", 12500), "executed"},
-		{202, "accepted", nil, nil, "unknown, and calls again"},
-		{400, "refused", nil, refusalAnswer{Code: "amount_invalid", Message: "the amount has half a cent"}, "not_executed, and does not call again"},
-		{408, "timed out", nil, nil, "unknown, and calls again"},
-		{409, "in progress", nil, refusalAnswer{Code: "in_progress", Message: "the first call under this key is not over"}, "unknown, and calls again"},
-		{422, "refused", nil, refusalAnswer{Code: "account_closed", Message: "account 47 is closed"}, "not_executed, and does not call again"},
-		{422, "too late, or outdated", nil, refusalAnswer{Code: "too_late", Message: "Recourse-Not-After is over"}, "not_executed, and does not call again"},
-		{422, "the key had another request", nil, refusalAnswer{Code: "idempotency_key_reused", Message: "the key was used with another request"}, "unknown, and does not call again"},
-		{429, "too many calls", map[string]string{"Retry-After": "2"}, refusalAnswer{Code: "rate_limited", Message: "10 a second"}, "not_executed, and calls again"},
-		{503, "unavailable", map[string]string{"Retry-After": "2"}, nil, "unknown, and calls again"},
+		{200, "executed", nil, paid("executed", 12500), "executed", false},
+		{200, "a part", nil, paid("executed", 10000), "executed", false},
+		{200, "a repeated key", nil, paid("already_executed", 12500), "executed", false},
+		{201, "executed", nil, paid("executed", 12500), "executed", false},
+		{202, "accepted", nil, nil, "unknown, and calls again", false},
+		{202, "accepted", map[string]string{"Retry-After": "2"}, accepted, "accepted, if the service is configured as asynchronous, and asks what became of it", true},
+		{400, "refused", nil, refusalAnswer{Code: "amount_invalid", Message: "the amount has half a cent"}, "not_executed, and does not call again", false},
+		{408, "timed out", nil, nil, "unknown, and calls again", false},
+		{409, "in progress", nil, refusalAnswer{Code: "in_progress", Message: "the first call under this key is not over"}, "unknown, and calls again", false},
+		{422, "refused", nil, refusalAnswer{Code: "account_closed", Message: "account 47 is closed"}, "not_executed, and does not call again", false},
+		{422, "too late, or outdated", nil, refusalAnswer{Code: "too_late", Message: "Recourse-Not-After is over"}, "not_executed, and does not call again", false},
+		{422, "the key had another request", nil, refusalAnswer{Code: "idempotency_key_reused", Message: "the key was used with another request"}, "unknown, and does not call again", false},
+		{429, "too many calls", map[string]string{"Retry-After": "2"}, refusalAnswer{Code: "rate_limited", Message: "10 a second"}, "not_executed, and calls again", false},
+		{503, "unavailable", map[string]string{"Retry-After": "2"}, nil, "unknown, and calls again", false},
 	}
 	lookups = []wireExample{
-		{200, "executed", nil, paid("executed", 12500), "executed"},
-		{404, "not executed", nil, absenceAnswer{OperationKey: c.OperationKey.String(), Status: "not_executed"}, "not_executed, and calls again"},
-		{503, "unavailable", nil, nil, "unknown, and calls again"},
+		{202, "not ended", nil, accepted, "accepted, if the service is configured as asynchronous, and asks what became of it", true},
+		{200, "executed", nil, paid("executed", 12500), "executed", false},
+		{404, "not executed", nil, absenceAnswer{OperationKey: c.OperationKey.String(), Status: "not_executed"}, "not_executed, and calls again", false},
+		{503, "unavailable", nil, nil, "unknown, and calls again", false},
 	}
 	return calls, lookups
 }
@@ -129,6 +142,8 @@ func meaningOf(a escrow.Answer) string {
 	switch {
 	case a.Class == escrow.Executed:
 		return string(a.Class)
+	case a.Accepted:
+		return "accepted, if the service is configured as asynchronous, and asks what became of it"
 	case a.Retry:
 		return string(a.Class) + ", and calls again"
 	}
@@ -185,7 +200,7 @@ func TestTheDocumentOfTheWireIsWhatTheCodeSendsAndUnderstands(t *testing.T) {
 
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[executionRequest](): "Execution", reflect.TypeFor[wireMoney](): "Money", reflect.TypeFor[executionAnswer](): "Executed",
-	reflect.TypeFor[absenceAnswer](): "NotExecuted", reflect.TypeFor[refusalAnswer](): "Refusal",
+	reflect.TypeFor[absenceAnswer](): "NotExecuted", reflect.TypeFor[refusalAnswer](): "Refusal", reflect.TypeFor[acceptedAnswer](): "Accepted",
 }
 
 // describeAnswers gives each answer to a call, and describes it with what Recourse takes from it.
@@ -197,7 +212,11 @@ func describeAnswers(t *testing.T, schemas huma.Registry, examples []wireExample
 		if e.body != nil {
 			body = mustMarshal(t, e.body)
 		}
-		got := ask(newExecutor(t, escrowhttp.Config{BaseURL: serveAnswer(t, e.status, e.header, string(body))}))
+		config := escrowhttp.Config{BaseURL: serveAnswer(t, e.status, e.header, string(body)), KeyLifetime: 48 * time.Hour}
+		if e.asynchronous {
+			config.Asynchronous = 24 * time.Hour
+		}
+		got := ask(newExecutor(t, config))
 		if meaningOf(got) != e.meaning {
 			t.Errorf("%d %s: Recourse takes from it %s, not %s: %+v", e.status, e.name, meaningOf(got), e.meaning, got)
 		}
@@ -207,7 +226,7 @@ func describeAnswers(t *testing.T, schemas huma.Registry, examples []wireExample
 		}
 		r := out[status]
 		for name, value := range e.header {
-			r.Headers[name] = &huma.Param{Description: "How long Recourse waits before it calls again", Schema: &huma.Schema{Type: "string"}, Example: value}
+			r.Headers[name] = &huma.Param{Description: "How long Recourse waits before it calls or asks again", Schema: &huma.Schema{Type: "string"}, Example: value}
 		}
 		if e.body == nil {
 			r.Description += fmt.Sprintf(": Recourse takes it for %s", e.meaning)

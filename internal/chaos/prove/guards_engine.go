@@ -64,6 +64,11 @@ var engineGuards = []Guard{
 		CaughtBy: Detector{Package: "./background", Test: "TestUnknownIsLookedUpBeforeItsLetterIsOpened"},
 	},
 	{
+		Name:     "an accepted call says nothing for its target",
+		Edits:    []Edit{{"background/breakerregistry.go", " || done.result.Accepted {", " {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAcceptedCallsNeitherOpenABreakerNorKeepItOpen"},
+	},
+	{
 		Name:     "a task that kills its workers ends",
 		Edits:    []Edit{{"background/recovery.go", "case r.Recoveries+1 > o.m.cfg.MaxRecoveries || r.lastCallOutstanding():", "case false:"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestAPoisonPillEndsAsADeadLetter"},

@@ -176,8 +176,33 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "a waiting run of unknown outcome is looked up",
-		Edits:    []Edit{{"postadjudication/internal/journal/lookups.go", "(r.letter = 'open' OR r.live AND r.state <> 'running')", "r.letter = 'open'"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/lookups.go", "(r.letter = 'open' OR r.live AND r.state <> 'running' AND r.reason <> 'accepted')", "r.letter = 'open'"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAWaitingRunThatWasPaidIsNotCalledAgain"},
+	},
+	{
+		Name:     "an accepted call spends no attempt",
+		Edits:    []Edit{{"background/decide.go", "result: res, reason: receipts.ReasonAccepted,", "charge: ChargeAttempt, result: res, reason: receipts.ReasonAccepted,"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptedCallThatIsExecutedLaterSettles"},
+	},
+	{
+		Name:     "an accepted call is asked about before another one is made",
+		Edits:    []Edit{{"postadjudication/internal/casework/settlementfamily.go", "if isAskedFirst(f, &s.Run) {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptedCallThatIsExecutedLaterSettles"},
+	},
+	{
+		Name:     "an accepted call may have paid",
+		Edits:    []Edit{{"postadjudication/escrowhttp/answer.go", "Class: escrow.Unknown, Retry: true, Accepted: true,", "Class: escrow.NotExecuted, Retry: true,"}},
+		CaughtBy: Detector{Package: "./postadjudication/escrowhttp", Test: "TestWhatAnAsynchronousServiceAnswers"},
+	},
+	{
+		Name:     "not executed is not believed after accepted",
+		Edits:    []Edit{{"postadjudication/internal/casework/lookuprule.go", "case found.Accepted:", "case false:"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptedCallThatIsRefusedLaterIsALetter"},
+	},
+	{
+		Name:     "an accepted call is asked about until its span is over",
+		Edits:    []Edit{{"postadjudication/internal/casework/accepted.go", "!now.Before(until) {", "until.IsZero() {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptedCallThatDoesNotEndIsALetterOfUnknownOutcome"},
 	},
 	{
 		Name:     "a wait after an unknown outcome ends while the service knows the key",

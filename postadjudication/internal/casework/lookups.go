@@ -81,21 +81,27 @@ func (q lookupEvidence) remainingFlight() time.Duration {
 // Lookup asks the escrow service about the run's operation key. It records the first answer NotExecuted, and returns
 // Unknown for it, with the time until the next one in RetryAfter: see weigh.
 func (f *SettlementFamily) Lookup(ctx context.Context, r background.Run) background.Result {
-	found := f.lookUp(ctx, r, false)
-	if found.Class != escrow.NotExecuted {
+	found := awaitingEnd(f, &r, f.lookUp(ctx, r, false))
+	if found.Class == escrow.Executed || found.Class == escrow.Unknown && !r.AwaitsEnd() {
 		return found
 	}
 	was, err := f.Journal.Lookups.Find(ctx, r.Tenant, r.ID)
 	if err != nil {
-		return unknownResult(lookupUnsure, err.Error())
+		return awaitingEnd(f, &r, unknownResult(lookupUnsure, err.Error()))
 	}
 	now := f.Now()
 	next, believed := weigh(f, &was, &r, found, now)
 	if believed {
 		return found
 	}
+	if found.Class == escrow.Unknown && found.RetryAfter > 0 {
+		next.NextAt = now.Add(found.RetryAfter)
+	}
 	if err := f.Journal.Lookups.Record(ctx, next); err != nil {
-		return unknownResult(lookupUnsure, err.Error())
+		return awaitingEnd(f, &r, unknownResult(lookupUnsure, err.Error()))
+	}
+	if found.Class == escrow.Unknown {
+		return found
 	}
 	once := unknownResult(lookupSaidOnce, "nothing was executed, the escrow service says for the first time: the same answer is needed again")
 	if next.ManualReason == "" {

@@ -57,7 +57,7 @@ func (f *SettlementFamily) Handle(ctx context.Context, a background.Attempt) bac
 	if executor == nil { // unreachable through claims: a run of an unknown target is not claimed
 		return background.Result{Class: escrow.NotExecuted, Retry: true, Failure: &background.Failure{Type: failureTargetUnknown, Message: "this process does not call the escrow service"}}
 	}
-	return resultOf(executor.Execute(ctx, call), call.Amount.Minor)
+	return awaitingEnd(f, &a.Run, resultOf(executor.Execute(ctx, call), call.Amount.Minor))
 }
 
 // maxBelievableMoved bounds the amount that an executor may report beyond what it was asked to
@@ -73,7 +73,7 @@ func IsBelievable(moved, asked int64) bool {
 // resultOf turns an executor's answer into a result. An unknown class, or Executed without a
 // plausible amount, counts as an unknown outcome.
 func resultOf(a escrow.Answer, asked int64) background.Result {
-	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference}
+	r := background.Result{Class: a.Class, Retry: a.Retry, RetryAfter: a.RetryAfter, Reference: a.Reference, Accepted: a.Accepted && a.Class == escrow.Unknown}
 	switch {
 	case a.Class == escrow.Executed && IsBelievable(a.Moved, asked):
 		r.Moved = a.Moved
@@ -84,8 +84,15 @@ func resultOf(a escrow.Answer, asked int64) background.Result {
 	case a.Class != escrow.NotExecuted && a.Class != escrow.Unknown:
 		r.Class, r.Retry = escrow.Unknown, true
 	}
-	if a.Type == "" {
+	switch {
+	case a.Type != "":
+	case r.Accepted:
+		a.Type = "executor.accepted"
+	default:
 		a.Type = "executor.unspecified"
+	}
+	if r.Accepted && a.Message == "" {
+		a.Message = "the escrow service has accepted the call and not ended it"
 	}
 	r.Failure = &background.Failure{Type: a.Type, Code: a.Code, Message: a.Message}
 	return r
@@ -168,6 +175,9 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 	if tr.Subtype == receipts.AttemptStarted {
 		if err := f.checkKeyLifetime(&s.Run, tr.At); err != nil {
 			return journal.Change{}, err
+		}
+		if isAskedFirst(f, &s.Run) {
+			return journal.Change{}, background.ErrReconcileFirst
 		}
 	}
 	state, effect, recorded, err := applySettlement(&tr, s, runs)

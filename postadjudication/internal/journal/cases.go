@@ -244,7 +244,7 @@ func (c *Cases) KnownIDs(ctx context.Context, of SubmittedIDs) (tenant, subject,
 	return tenant, subject, escrow, err
 }
 
-const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
+const beforeInQueueSQL = `SELECT count(*) FROM (SELECT FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.reason <> 'accepted' AND r.queue = $1 AND (r.due_at, r.id) < ($2, $3) LIMIT $4) AS ahead`
 
 // RunsAhead counts the runs of r's queue that are due before r and wait too, up to most.
 func (c *Cases) RunsAhead(ctx context.Context, r background.Run, most int) (n int, err error) {

@@ -19,7 +19,7 @@ import (
 // Levels are counts over all tenants. Each part is of one moment.
 type Levels struct {
 	Runs           map[background.State]int64 // live runs that are delivered; under dead_lettered, open dead letters
-	OldestDue      time.Time                  // due time of the oldest waiting run; zero if none is due
+	OldestDue      time.Time                  // due time of the oldest waiting run whose call is not accepted by its service; zero if none is due
 	JobLetters     map[string]int64           // open dead letters of jobs, of the maxJobQueues longest queues by name, of the others under OtherQueues
 	AtRisk         settlement.Sums            // reserved by cases with an open dead letter
 	Held           int64                      // open dead letters with a hold
@@ -36,7 +36,7 @@ type Levels struct {
 // The queries repeat the predicates of the partial indexes on runs, so that none reads the
 // runs that have ended.
 const (
-	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1) FROM recourse.runs WHERE live AND NOT remote GROUP BY state`
+	liveSQL        = `SELECT state, count(*), min(due_at) FILTER (WHERE state <> 'running' AND due_at <= $1 AND reason <> 'accepted') FROM recourse.runs WHERE live AND NOT remote GROUP BY state`
 	openLettersSQL = `SELECT coalesce(e.currency, ''), CASE WHEN r.remote THEN r.queue ELSE '' END, count(*), coalesce(sum(c.reserved), 0)
 		FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id LEFT JOIN recourse.escrows e ON e.id = c.escrow_id
 		WHERE r.active AND r.letter = 'open' GROUP BY 1, 2 ORDER BY 3 DESC`

@@ -32,9 +32,10 @@ type LookupRecord struct {
 
 // openUnknownSQL selects the runs of settlements of unknown outcome, with case c and run r, that are open dead letters
 // or wait for an attempt. It leaves out dead letters on hold, those in a bulk plan that runs or is paused, and runs that
-// have surely not paid: money may have moved under an older operation key, of which a lookup tells nothing.
+// have surely not paid: money may have moved under an older operation key, of which a lookup tells nothing. A run whose
+// call is accepted is asked about by its own deliveries.
 const openUnknownSQL = ` FROM recourse.cases c JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.lookups l ON l.run_id = r.id
-WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND (r.letter = 'open' OR r.live AND r.state <> 'running') AND r.class <> 'not_executed'
+WHERE c.unknown_open > 0 AND c.kind = 'settlement' AND (r.letter = 'open' OR r.live AND r.state <> 'running' AND r.reason <> 'accepted') AND r.class <> 'not_executed'
   AND NOT EXISTS (SELECT FROM recourse.annotations d WHERE d.run_id = r.id AND d.held)
   AND NOT EXISTS (SELECT FROM recourse.bulks b JOIN recourse.bulk_items i ON i.bulk_id = b.id WHERE b.state IN ('running', 'paused') AND i.outcome = '' AND i.run_id = r.id)`
 

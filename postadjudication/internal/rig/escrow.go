@@ -15,6 +15,7 @@ type Escrow struct {
 	KeyLife    time.Duration // how long it knows an operation key
 	LookupLife time.Duration // how long a lookup knows a key; KeyLife when that is longer
 	Flight     time.Duration // how long an abandoned call may be executed
+	Accepting  time.Duration // how long an accepted call is asked about
 
 	mu           sync.Mutex
 	script       func(ctx context.Context, c escrow.Call) escrow.Answer // nil: pay
@@ -33,7 +34,7 @@ type payment struct {
 
 // NewEscrow returns an escrow service that knows its keys for ever, and pays each call.
 func NewEscrow() *Escrow {
-	return &Escrow{KeyLife: escrow.Forever, known: map[escrow.OperationKey]payment{}, calls: map[escrow.OperationKey]int{}}
+	return &Escrow{KeyLife: escrow.Forever, Accepting: escrow.DefaultAcceptedFor, known: map[escrow.OperationKey]payment{}, calls: map[escrow.OperationKey]int{}}
 }
 
 // KeyLifetime implements escrow.Executor.
@@ -44,6 +45,9 @@ func (e *Escrow) LookupLifetime() time.Duration { return e.LookupLife }
 
 // InFlight says how long an abandoned call may be executed.
 func (e *Escrow) InFlight() time.Duration { return e.Flight }
+
+// AcceptedFor says how long an accepted call is asked about.
+func (e *Escrow) AcceptedFor() time.Duration { return e.Accepting }
 
 // Script sets what answers the calls from now on, and returns what answered them before. Calls
 // are answered at the same time. nil pays each call.
@@ -176,6 +180,14 @@ func Refused() escrow.Answer {
 func NoAnswer() escrow.Answer {
 	return escrow.Answer{Class: escrow.Unknown, Retry: true, Type: "http.no_answer", Message: "connection reset"}
 }
+
+// Accepted is the answer of a service that has a call and has not ended it.
+func Accepted() escrow.Answer {
+	return escrow.Answer{Class: escrow.Unknown, Retry: true, Accepted: true, Type: "http.accepted", Code: "202"}
+}
+
+// Accepts answers a call with Accepted.
+func Accepts(escrow.Call) escrow.Answer { return Accepted() }
 
 // Refuses answers a call with Refused.
 func Refuses(escrow.Call) escrow.Answer { return Refused() }
