@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	rt "runtime/metrics"
 	"strconv"
 	"strings"
 	"time"
@@ -21,10 +22,13 @@ type cost struct {
 	at                      time.Duration // since the record's base
 	client, redis, postgres time.Duration // CPU
 	scripts                 int64         // run by Redis
+	objects, bytes          uint64        // allocated by the client process
 }
 
 func (m meter) read(ctx context.Context, r *record) (cost, error) {
-	c := cost{at: r.now()}
+	heap := []rt.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
+	rt.Read(heap)
+	c := cost{at: r.now(), objects: heap[0].Value.Uint64(), bytes: heap[1].Value.Uint64()}
 	var err error
 	if c.client, err = ownCPU(); err != nil {
 		return c, err
@@ -47,6 +51,7 @@ func (c cost) since(before cost) cost {
 	return cost{
 		at: c.at - before.at, client: c.client - before.client, redis: c.redis - before.redis,
 		postgres: c.postgres - before.postgres, scripts: c.scripts - before.scripts,
+		objects: c.objects - before.objects, bytes: c.bytes - before.bytes,
 	}
 }
 
@@ -76,6 +81,8 @@ func (c cost) perTask(n int, into metrics) {
 	into[redisCPU] = 1000 * c.redis.Seconds() / tasks
 	into[postgresCPU] = 1000 * c.postgres.Seconds() / tasks
 	into[scripts] = float64(c.scripts) / tasks
+	into[allocations] = float64(c.objects) / tasks
+	into[allocatedKB] = float64(c.bytes) / 1000 / tasks
 }
 
 // shares writes how much of a core each process used.

@@ -21,13 +21,13 @@ func TestScriptsAreCounted(t *testing.T) {
 
 func TestCostsAreDividedByTasksAndByTime(t *testing.T) {
 	t.Parallel()
-	before := cost{at: time.Second, client: time.Second, redis: time.Second, postgres: time.Second, scripts: 100}
-	after := cost{at: 11 * time.Second, client: 3 * time.Second, redis: 2 * time.Second, postgres: 6 * time.Second, scripts: 700}
+	before := cost{at: time.Second, client: time.Second, redis: time.Second, postgres: time.Second, scripts: 100, objects: 1000, bytes: 1e6}
+	after := cost{at: 11 * time.Second, client: 3 * time.Second, redis: 2 * time.Second, postgres: 6 * time.Second, scripts: 700, objects: 3000, bytes: 5e6}
 	m := metrics{}
 	spent := after.since(before)
 	spent.perTask(200, m)
 	spent.shares(m)
-	wanted := metrics{clientCPU: 10, redisCPU: 5, postgresCPU: 25, scripts: 3, clientShare: 20, redisShare: 10, postgresShare: 50}
+	wanted := metrics{clientCPU: 10, redisCPU: 5, postgresCPU: 25, scripts: 3, allocations: 10, allocatedKB: 20, clientShare: 20, redisShare: 10, postgresShare: 50}
 	for name, want := range wanted {
 		if m[name] != want {
 			t.Errorf("%s is %v, want %v", name, m[name], want)

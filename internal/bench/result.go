@@ -25,6 +25,8 @@ const (
 	postgresShare = "postgres_cpu_percent"
 	scripts       = "redis_scripts_per_task"
 	commits       = "commits_per_task"
+	allocations   = "client_allocations_per_task"
+	allocatedKB   = "client_allocated_kb_per_task"
 	walBytes      = "wal_bytes_per_task"
 	residentMB    = "resident_mb"
 	anonymousMB   = "anonymous_mb" // of them, without the pages of files

@@ -19,6 +19,7 @@ var (
 	costColumns    = []column{
 		{clientCPU, "client s/1000", "%.3f"}, {redisCPU, "redis", "%.3f"}, {postgresCPU, "postgres", "%.3f"},
 		{scripts, "scripts", "%.1f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
+		{allocations, "allocations", "%.0f"}, {allocatedKB, "kB", "%.1f"},
 	}
 	idleColumns = []column{
 		{clientShare, "client %", "%.1f"}, {redisShare, "redis %", "%.1f"}, {postgresShare, "postgres %", "%.1f"},
