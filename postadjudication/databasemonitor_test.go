@@ -120,9 +120,7 @@ func TestADatabaseThatIsAnotherOneThanWasOpenedIsNotWorkedOn(t *testing.T) {
 			r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { asked.Add(1); return rig.NoAnswer() })
 			r.StartWorkers()
 			r.DeadLetters(1, 2, rig.GivesNoAnswer)
-			if _, err := r.DB.Exec(change); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Tamper(t, r.DB, change)
 			r.Wait("it is not ready, and says why", func() bool {
 				err := r.Health().Check(context.Background())
 				return errors.Is(err, postadjudication.ErrUnsuitable) && strings.Contains(err.Error(), "another database")

@@ -227,9 +227,7 @@ func TestSubmitTxRefusesATransactionOfAnotherDatabase(t *testing.T) {
 	empty := testkit.OpenAsOwner(t, testkit.Database(t))
 	refused("no schema", empty, rig.Release(1))
 	for _, db := range []*sql.DB{r.DB, other.DB} {
-		if _, err := db.Exec(`DELETE FROM recourse.installation`); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Tamper(t, db, `DELETE FROM recourse.installation`)
 	}
 	refused("not installed", other.DB, rig.Release(1))
 	for _, table := range []string{"runs", "cases", "escrows", "receipts"} {

@@ -5,6 +5,11 @@ import "slices"
 // evidenceGuards is what guards what is kept.
 var evidenceGuards = []Guard{
 	{
+		Name:     "the identity of a database, and its mark for demonstrations, never change",
+		Edits:    []Edit{{"internal/schema/stored/triggers.go", "BEFORE UPDATE OF one, id, demonstration", "BEFORE UPDATE OF one"}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
+	},
+	{
 		Name:     "what protects evidence in the database is compared by what it does",
 		Edits:    []Edit{{"internal/schema/stored/guards.go", "func (g Guard) comparable() Guard {\n", "func (g Guard) comparable() Guard {\n	g.Definition = \"\"\n"}},
 		CaughtBy: Detector{Package: "./internal/schema", Test: "TestWhatProtectsEvidenceIsComparedByWhatItDoes"},

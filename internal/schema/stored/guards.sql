@@ -455,7 +455,7 @@ CREATE OR REPLACE FUNCTION recourse.refuse_change()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    RAISE EXCEPTION 'recourse: what a submission fixed in % is never changed', TG_TABLE_NAME USING ERRCODE = '42501';
+    RAISE EXCEPTION 'recourse: what a row of % was made with is never changed', TG_TABLE_NAME USING ERRCODE = '42501';
 END $function$
 --- function refuse_other_sum()
 CREATE OR REPLACE FUNCTION recourse.refuse_other_sum()

@@ -17,12 +17,15 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 )
 
-// What a submission fixed can't be changed, even by the owner.
+// What a submission fixed can't be changed, even by the owner, nor can the identity of the database and what it is for.
 func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
 	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	if _, err := j.Submit(context.Background(), settlementOf("esc_1", "txr_1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Database.Install(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	for _, role := range []string{"origin", "replica"} {
@@ -35,6 +38,8 @@ func TestWhatASubmissionFixedIsRefusedToChange(t *testing.T) {
 			`UPDATE recourse.cases SET id = gen_random_uuid()`, `UPDATE recourse.cases SET tenant = 'x'`, `UPDATE recourse.cases SET kind = 'plain'`,
 			`UPDATE recourse.cases SET subject = 'x'`, `UPDATE recourse.cases SET escrow_id = 7`,
 			`UPDATE recourse.escrows SET tenant = 'x'`, `UPDATE recourse.escrows SET reference = 'x'`, `UPDATE recourse.escrows SET held = 999999`, `UPDATE recourse.escrows SET currency = 'SEK'`,
+			`UPDATE recourse.installation SET id = gen_random_uuid()`, `UPDATE recourse.installation SET demonstration = true`, `UPDATE recourse.installation SET one = true`,
+			`DELETE FROM recourse.installation`, `TRUNCATE recourse.installation`,
 			`UPDATE recourse.receipts SET body = 'x'`, `DELETE FROM recourse.receipts`,
 		} {
 			_, err := db.Exec(`SET session_replication_role = ` + role + `; ` + statement)
