@@ -198,7 +198,7 @@ func (m *Main) startHTTP(ctx context.Context) error {
 			return err
 		}
 	}
-	if m.URL, err = m.serve(ctx, m.Options.Listen, forbidFraming(pages), shared.Stop); err != nil {
+	if m.URL, err = m.serve(ctx, m.Options.Listen, forbidFraming(withoutRedirects(pages)), shared.Stop); err != nil {
 		return err
 	}
 	m.MetricsURL = cmp.Or(m.MetricsURL, m.URL)
@@ -235,7 +235,7 @@ func (m *Main) startDoor() (*door.Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := door.Config{Service: m.Service, Log: m.Log, RequestLevel: level, OnRefusal: func(code string) { m.metrics.refusals.WithLabelValues(code).Inc() }}
+	config := door.Config{Service: m.Service, Test: m.testMode, Log: m.Log, RequestLevel: level, OnRefusal: func(code string) { m.metrics.refusals.WithLabelValues(code).Inc() }}
 	if !m.KeysRequired {
 		config.Keyless = &door.Keyless{Tenant: m.Options.Tenant}
 	}

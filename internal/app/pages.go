@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +57,7 @@ func (m *Main) routes(monitor http.Handler, apiServer *api.API) *http.ServeMux {
 	mux.Handle("GET /readyz", m.localPage(m.readyHandler(false)))
 	mux.Handle("/asynqmon/", monitor)
 	mux.Handle("/asynqmon", monitor)
+	mux.Handle(api.Prefix, apiServer)
 	mux.Handle(api.Prefix+"/", apiServer)
 	if m.DemoHandler != nil {
 		mux.Handle("/demo/", door.LoopbackOnly(http.NewCrossOriginProtection().Handler(m.DemoHandler)))
@@ -66,6 +68,7 @@ func (m *Main) routes(monitor http.Handler, apiServer *api.API) *http.ServeMux {
 // serveJobs adds the pages of Open Job Spec.
 func (m *Main) serveJobs(pages *http.ServeMux, shared *door.Door) {
 	server := ojs.New(ojs.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Test: m.testMode})
+	pages.Handle(ojs.Prefix, server)
 	pages.Handle(ojs.Prefix+"/", server)
 	if m.testMode != nil {
 		pages.Handle(ojs.TestPrefix+"/", server.Tests(func(ctx context.Context) error { return prune(ctx, m.Service) }))
@@ -96,7 +99,7 @@ func (m *Main) serveRuns(ctx context.Context, pages *http.ServeMux, shared *door
 	config := openwop.Config{Service: m.Service, Door: shared, Log: m.Log, Version: build.Read().Version, Now: m.now()}
 	if m.testMode != nil {
 		config.Workflows = m.fixtures.Workflows()
-		config.Test = &openwop.TestMode{Door: m.testMode, Fixtures: m.fixtures.Advertised()}
+		config.Test = &openwop.TestMode{Fixtures: m.fixtures.Advertised()}
 	}
 	families := []string{postadjudication.Family}
 	for _, w := range config.Workflows {
@@ -113,7 +116,7 @@ func (m *Main) serveRuns(ctx context.Context, pages *http.ServeMux, shared *door
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{openwop.DiscoveryPath, openwop.Prefix + "/", "/runs", "/runs/", "/workflows/"} {
+	for _, path := range []string{openwop.DiscoveryPath, openwop.Prefix, openwop.Prefix + "/", "/runs", "/runs/", "/workflows/"} {
 		pages.Handle(path, server)
 	}
 	return nil
@@ -179,6 +182,21 @@ func (m *Main) metricsHandler(apiServer *api.API) http.Handler {
 // this machine must keep the Host header; behind any other proxy use MetricsListen.
 func (m *Main) isLocal(r *http.Request) bool {
 	return m.Options.MetricsListen == "" && m.Options.loopback() && door.IsLoopbackHost(r.Host)
+}
+
+// withoutRedirects has a path such as /ojs//v1/jobs answered by the page of its beginning. A mux redirects it in its own form
+// of answer, in which a client may send its body a second time.
+func withoutRedirects(pages *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if door.IsCanonical(r.URL.Path) {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		canonical := r.Clone(r.Context())
+		canonical.URL.Path, canonical.URL.RawPath = path.Clean(r.URL.Path), ""
+		page, _ := pages.Handler(canonical)
+		page.ServeHTTP(w, r)
+	})
 }
 
 // forbidFraming sets headers that forbid framing and content sniffing on every page.

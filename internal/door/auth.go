@@ -44,7 +44,7 @@ func (d *Door) authenticate(r *http.Request) (Caller, error) {
 		return d.authenticateLocal(r)
 	}
 	if token == "" {
-		return Caller{}, d.keyFailure(r, "key_missing", "send an access key: Authorization: Bearer rck_...; recourse keys create makes one")
+		return Caller{}, d.keyFailure(r, "key_missing", "send an access key in the header Authorization, after the word Bearer and a blank; recourse keys create makes one")
 	}
 	if err := d.limitLookups(r, token); err != nil {
 		return Caller{}, err
@@ -60,7 +60,7 @@ func (d *Door) authenticate(r *http.Request) (Caller, error) {
 	case err != nil:
 		return Caller{}, err
 	}
-	c := Caller{Tenant: key.Tenant, Principal: key.Principal, Roles: key.Roles, Queues: key.Queues, Key: key.Prefix, ExpiresAt: key.ExpiresAt, token: token}
+	c := Caller{Tenant: d.test.Tenant(key.Tenant), Principal: key.Principal, Roles: key.Roles, Queues: key.Queues, Key: key.Prefix, ExpiresAt: key.ExpiresAt, token: token}
 	if named := r.Header.Get(TenantHeader); named != "" && named != key.Tenant {
 		err := d.RecordRefusal(r.Context(), c, postadjudication.AccessRefusal{Action: r.Method, Code: "tenant_mismatch"}) // the route is not known yet
 		if err == nil {
@@ -87,7 +87,7 @@ func (d *Door) authenticateLocal(r *http.Request) (Caller, error) {
 	if tenant == "" {
 		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_missing", "name the tenant: %s: NAME", TenantHeader)
 	}
-	return Caller{Tenant: tenant, Principal: Local, Roles: access.Roles()}, nil
+	return Caller{Tenant: d.test.Tenant(tenant), Principal: Local, Roles: access.Roles()}, nil
 }
 
 // IsLoopbackHost reports whether a host, with or without a port, is this machine.

@@ -19,6 +19,7 @@ import (
 type Door struct {
 	service      *postadjudication.Service
 	keyless      *Keyless
+	test         *TestMode
 	log          *zap.Logger
 	keys         *access.Keyring
 	keyFailures  *keyedLimiter // requests without a valid key, by address
@@ -41,6 +42,7 @@ type Door struct {
 type Config struct {
 	Service *postadjudication.Service
 	Keyless *Keyless    // nil: a key is always needed
+	Test    *TestMode   // nil: none
 	Log     *zap.Logger // none when nil
 
 	RequestLevel zapcore.Level     // level of the log line of each request
@@ -58,7 +60,7 @@ func New(c Config) (*Door, error) {
 		c.Log = zap.NewNop()
 	}
 	d := &Door{
-		service: c.Service, keyless: c.Keyless, log: c.Log,
+		service: c.Service, keyless: c.Keyless, test: c.Test, log: c.Log,
 		expiringKeys: expiringKeys{byPrefix: map[string]expiringKey{}},
 		streamQuota:  newQuota(maxStreams, maxTenantStreams, maxKeyStreams), batchQuota: newQuota(maxProcessBatchBytes, maxTenantBatchBytes, 0),
 		answerQuota: newQuota(maxProcessAnswerBytes, maxTenantAnswerBytes, 0),

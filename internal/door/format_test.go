@@ -166,6 +166,7 @@ func TestEveryRefusalIsInTheFormatOfItsDoor(t *testing.T) {
 		"doubled query":    {f.auditor, "GET", "/door/read?a=1&a=2&b=", "", nil, 422, "invalid (a b) [] "},
 		"unreadable query": {f.auditor, "GET", "/door/read?a=%zz", "", nil, 400, "malformed () [] "},
 		"media type":       {f.worker, "POST", "/door/work", "{}", []string{"Content-Type", "application/json"}, 415, "unsupported_media_type () [] "},
+		"compressed":       {f.worker, "POST", "/door/work", "{}", []string{"Content-Encoding", "gzip"}, 415, "content_encoding_unsupported () [] "},
 		"too large":        {f.worker, "POST", "/door/work", `{"a":"` + strings.Repeat("a", 64) + `"}`, nil, 413, "too_large () [] "},
 		"no object":        {f.worker, "POST", "/door/work", `[]`, nil, 400, "malformed () [] "},
 		"a member twice":   {f.worker, "POST", "/door/work", `{"a":1,"a":2}`, nil, 400, "malformed (a) [] "},

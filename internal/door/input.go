@@ -63,10 +63,13 @@ func (m *Mux) readBody(w http.ResponseWriter, r *http.Request, route Route, do f
 	return do(body)
 }
 
-// CheckMediaType refuses a body whose Content-Type is not a media type of the door, in UTF-8. A request
-// without a Content-Type passes, and so does one whose body is known to be empty.
+// CheckMediaType refuses a body whose Content-Type is not a media type of the door, in UTF-8, and one that is
+// compressed. A request without a Content-Type passes, and so does one whose body is known to be empty.
 func (m *Mux) CheckMediaType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") && r.ContentLength != 0 {
+		return NewRefusal(http.StatusUnsupportedMediaType, EncodingUnsupported, "send the body as it is, without Content-Encoding")
+	}
 	if given == "" || r.ContentLength == 0 {
 		return nil
 	}
@@ -76,6 +79,9 @@ func (m *Mux) CheckMediaType(r *http.Request) error {
 	}
 	return nil
 }
+
+// EncodingUnsupported is the code of a body that is compressed.
+const EncodingUnsupported = "content_encoding_unsupported"
 
 // malformed returns the refusal of a body that is invalid JSON.
 func malformed(err error) *Refusal {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -117,6 +118,9 @@ func (m *Mux) record(w http.ResponseWriter, r *http.Request) (recorded http.Resp
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := m.routes.Handler(r)
+	if !IsCanonical(r.URL.Path) { // the mux would redirect it
+		pattern = ""
+	}
 	if m.public[pattern] {
 		m.routes.ServeHTTP(w, r)
 		return
@@ -132,6 +136,12 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		m.routes.ServeHTTP(w, r)
 	}
+}
+
+// IsCanonical reports whether a path has no empty part, and none that is . or ... Another path is none of a door.
+func IsCanonical(of string) bool {
+	clean := path.Clean(of)
+	return clean == of || clean+"/" == of
 }
 
 // admit calls do if the caller may make the request, and the request can be read.

@@ -2,8 +2,11 @@ package door
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 // maxAdvance bounds how far the clock of a process goes in all.
@@ -24,17 +27,19 @@ func (t *TestMode) Now() time.Time {
 	return time.Now().Add(t.advanced)
 }
 
-// Tenant returns the tenant whose data a caller sees: its own, or an empty one for each Reset.
+// Tenant returns the tenant whose data a caller sees at every door: its own, or an empty one for each Reset. A key that was
+// made since the last one is of that already.
 func (t *TestMode) Tenant(tenant string) string {
 	if t == nil {
 		return tenant
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.resets == 0 {
+	suffix := fmt.Sprintf(".%d", t.resets)
+	if t.resets == 0 || tenant == postadjudication.AllTenants || strings.HasSuffix(tenant, suffix) {
 		return tenant
 	}
-	return fmt.Sprintf("%.100s.%d", tenant, t.resets)
+	return fmt.Sprintf("%.100s", tenant) + suffix
 }
 
 // Reset gives every caller a tenant that has nothing.

@@ -309,3 +309,22 @@ func TestEachAnswerOfAWorkerIsTakenInWhateverForm(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// What the guide says of arguments: what is refused, by its place, and the ways round it.
+func TestArgumentsAreRefusedAsTheGuideSays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	for args, field := range map[string]string{
+		`{"token":"x"}`: "args[0].token", `{"next_page_token":"x"}`: "args[0].next_page_token", `{"password":"x"}`: "args[0].password", `{"secret":"x"}`: "args[0].secret",
+		`{"api_key":"x"}`: "args[0].api_key", `{"authorization":"x"}`: "args[0].authorization", `{"pin":"x"}`: "args[0].pin", `{"cvv":"x"}`: "args[0].cvv", `{"private_key":"x"}`: "args[0].private_key",
+		`{"id":4111111111111111}`: "args[0].id", `"4111-1111-1111-1111"`: "args[0]", `"DE89 3704 0044 0532 0130 00"`: "args[0]", `"https://ada:pw@host/"`: "args[0]", `"sk_live_0123456789abcdef"`: "args[0]",
+		`{"page_cursor":"x"}`: "", `{"next_page":"x"}`: "", `{"confirmation_id":"x"}`: "", `{"id":"order-4111111111111111"}`: "args[0].id", `{"id":"14h9mddt8lj"}`: "", `{"id":"41111111x11111111"}`: "", `{"uses":"vault:mail/smtp"}`: "", `{"id":1764400000000}`: "",
+		`{"id":"0197a1c2-0000-7000-8000-000000000001"}`: "", `{"at":1764400000000000}`: "", `"+49 30 901820"`: "",
+	} {
+		status, made := f.ask(key, "POST", "/ojs/v1/jobs", `{"type":"a.b","args":[`+args+`]}`)
+		if field == "" && status != http.StatusCreated || field != "" && (status != http.StatusBadRequest || made.Error.Details["field"] != field) {
+			t.Errorf("%s: %d %v, want %q", args, status, made.Error.Details, field)
+		}
+	}
+}

@@ -54,6 +54,8 @@ func ofDoor(refused *door.Refusal) *spec.Error {
 		return spec.Invalid(inEnvelope(refused.Fields[0].Field), "%s", refused.Fields[0].Problem)
 	case refused.Status == http.StatusNotFound:
 		own = spec.NotFound("path", "")
+	case refused.Code == door.EncodingUnsupported:
+		return spec.Invalid("Content-Encoding", "must be absent: send the body as it is")
 	case refused.Status == http.StatusUnsupportedMediaType:
 		return spec.Invalid("Content-Type", "must be %s or application/json, in UTF-8", mediaType)
 	case refused.Status == http.StatusBadRequest, refused.Code == "invalid":

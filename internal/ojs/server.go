@@ -142,7 +142,6 @@ func (s *Server) operations() []operation {
 func (s *Server) handle(o operation) {
 	route := door.Route{Action: o.action, Also: o.also, MaxBody: spec.MaxBody, Repeatable: o.repeatable}
 	s.mux.Handle(o.pattern, route, func(w http.ResponseWriter, r *http.Request, c door.Caller, body []byte) error {
-		c.Tenant = s.test.Tenant(c.Tenant)
 		of := s.service.As(c.Tenant, c.Principal)
 		q := request{r, c, body, of.Jobs, of.Breakers}
 		out, err := s.do(r.Context(), o, q)

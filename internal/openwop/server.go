@@ -40,14 +40,12 @@ type Config struct {
 
 // TestMode configures a process in test mode.
 type TestMode struct {
-	Door     *door.TestMode
 	Fixtures []string // workflows for conformance tests
 }
 
 // Server serves the paths of the door. It is safe for concurrent use.
 type Server struct {
 	Config
-	test      *door.TestMode // nil: none
 	mux       *door.Mux
 	workflows map[string]spec.Workflow // by family
 	followers followers
@@ -62,7 +60,7 @@ func New(c Config) (*Server, error) {
 	s.followers = followers{service: c.Service, stopping: c.Door.Stopping(), byTenant: map[string]*follower{}}
 	var fixtures []string
 	if c.Test != nil {
-		s.test, fixtures = c.Test.Door, c.Test.Fixtures
+		fixtures = c.Test.Fixtures
 	}
 	for _, w := range c.Workflows {
 		s.workflows[w.ID] = w
@@ -107,7 +105,7 @@ func (s *Server) operations() []operation {
 		{"POST " + runs + "/{run}/cancel", access.Cancel, s.cancel},
 		{"GET " + Prefix + "/workflows/{workflow}", access.Read, s.workflow},
 	}
-	if s.test != nil {
+	if s.Test != nil {
 		all = append(all, operation{"POST " + ExhaustPath, access.Submit, s.exhaust})
 	}
 	return all
@@ -115,7 +113,6 @@ func (s *Server) operations() []operation {
 
 func (s *Server) handle(o operation) {
 	s.mux.Handle(o.pattern, door.Route{Action: o.action, MaxBody: maxBody}, func(w http.ResponseWriter, r *http.Request, c door.Caller, body []byte) error {
-		c.Tenant = s.test.Tenant(c.Tenant)
 		return refusalOf(o.do(w, request{r, c, body, s.Service.As(c.Tenant, c.Principal)}))
 	})
 }

@@ -31,6 +31,7 @@ func TestFRA_03_AnotherMediaTypeIsRefused(t *testing.T) {
 	for _, sent := range []string{"text/plain", "application/xml", "application/x-www-form-urlencoded", "application/jsonx", "multipart/form-data; boundary=x"} {
 		send(t, request{method: "POST", path: root + "/jobs", body: q.body(), header: map[string]string{"Content-Type": sent}}).refused(400, "invalid_request")
 	}
+	send(t, request{method: "POST", path: root + "/jobs", body: q.body(), header: map[string]string{"Content-Encoding": "gzip"}}).refused(400, "invalid_request").naming("Content-Encoding")
 	q.isEmpty()
 }
 
