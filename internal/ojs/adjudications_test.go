@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,30 +187,7 @@ func TestTheWorkerOfTheGuidePays(t *testing.T) {
 		c.Executor, c.Remote.KeyLifetime = neverCalled{t}, escrow.Forever
 	})
 	f.runService()
-	shop, worker := f.key("acme", access.Submitter), f.key("acme", access.Worker)
-	script := guideWorker(t)
-	work := func(lease time.Duration) (kill func()) {
-		cmd := exec.Command("perl", script)
-		cmd.Env = append(os.Environ(), "OJS="+f.url+"/ojs/v1", "PAY="+bank.URL(), "QUEUE=payouts", "KEY="+worker, fmt.Sprint("LEASE_MS=", lease.Milliseconds()))
-		var said strings.Builder
-		cmd.Stderr = &said
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var once sync.Once
-		kill = func() {
-			once.Do(func() {
-				if err := cmd.Process.Kill(); err != nil {
-					t.Error(err)
-				}
-				if err := cmd.Wait(); err == nil || said.Len() > 0 {
-					t.Errorf("the worker ended by itself, or complained: %v %s", err, said.String())
-				}
-			})
-		}
-		t.Cleanup(kill)
-		return kill
-	}
+	shop, work := f.key("acme", access.Submitter), f.guideWorker(bank.URL())
 	const orders = 12
 	for n := range orders {
 		change := `"payload":{"note":"größer <b>"}`
@@ -272,8 +252,78 @@ func (f *fixture) logRuns() {
 	}
 }
 
-// guideWorker writes the worker of the guide to a file, and returns its path.
-func guideWorker(t *testing.T) string {
+// A refusal is certain, but for one of the key: it says nothing of the money. So the worker of the guide reports it.
+func TestTheWorkerOfTheGuideTakesNoRefusalOfTheKeyForCertain(t *testing.T) {
+	t.Parallel()
+	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		order, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		code := "account_closed"
+		if strings.Contains(string(order), `"outcome":"refund"`) {
+			code = "idempotency_key_reused"
+		}
+		if _, err := fmt.Fprintf(w, `{"code":%q}`, code); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(bank.Close)
+	f := newFixture(t, func(c *postadjudication.Config) {
+		c.Executor, c.Remote.KeyLifetime = neverCalled{t}, escrow.Forever
+	})
+	f.runService()
+	shop := f.key("acme", access.Submitter)
+	for n, change := range []string{``, `"outcome":"refund"`} {
+		if status, out := f.answerTo(shop, "POST", "/ojs/v1/jobs", adjudication(n, change)); status != 201 {
+			t.Fatalf("%d %v", status, out)
+		}
+	}
+	f.guideWorker(bank.URL)(time.Minute)
+	var ends string
+	wait(t, "both orders are dead letters", func() bool {
+		err := f.db.QueryRow(`SELECT count(*) || coalesce(string_agg(' ' || c.subject || ' ' || r.class, '' ORDER BY c.subject), '') FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.letter = 'open'`).Scan(&ends)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ends[0] == '2'
+	})
+	if want := "2 txr_0 not_executed txr_1 unknown"; ends != want {
+		t.Errorf("%s, want %s", ends, want)
+	}
+}
+
+// guideWorker returns what starts the worker of the guide, which pays at the given address, with a key of its own.
+func (f *fixture) guideWorker(pay string) (work func(lease time.Duration) (kill func())) {
+	f.Helper()
+	script, key := guideScript(f.T), f.key("acme", access.Worker)
+	return func(lease time.Duration) (kill func()) {
+		cmd := exec.Command("perl", script)
+		cmd.Env = append(os.Environ(), "OJS="+f.url+"/ojs/v1", "PAY="+pay, "QUEUE=payouts", "KEY="+key, fmt.Sprint("LEASE_MS=", lease.Milliseconds()))
+		var said strings.Builder
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			f.Fatal(err)
+		}
+		var once sync.Once
+		kill = func() {
+			once.Do(func() {
+				if err := cmd.Process.Kill(); err != nil {
+					f.Error(err)
+				}
+				if err := cmd.Wait(); err == nil || said.Len() > 0 {
+					f.Errorf("the worker ended by itself, or complained: %v %s", err, said.String())
+				}
+			})
+		}
+		f.Cleanup(kill)
+		return kill
+	}
+}
+
+// guideScript writes the worker of the guide to a file, and returns its path.
+func guideScript(t *testing.T) string {
 	t.Helper()
 	guide, err := os.ReadFile("README.md")
 	if err != nil {
