@@ -16,6 +16,10 @@ import (
 // ErrSchema means that the database's schema is missing, older or newer.
 var ErrSchema = schema.ErrSchema
 
+// ErrSubmitRole means that SubmitTx would change a case that exists, as for a higher generation, and that the role of the transaction
+// may only open cases (recourse migrate --submit-role): hand the adjudication over by Submit. Nothing was written.
+var ErrSubmitRole = schema.ErrSubmitRole
+
 // ErrUnsuitable means that the database can't be used as it is: it is a standby, behind a
 // connection pooler in transaction mode, or what protects evidence is off or changed. The error says in one
 // line which, and what to do.

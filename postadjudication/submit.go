@@ -96,8 +96,8 @@ func (s *submissions) notifyCreated(ctx context.Context, out Submitted) {
 // nothing reserved, and the receipt of a refusal with CaseEnded or TargetChanged.
 //
 // Errors: as of Submit, and background.ErrOtherDatabase where the transaction belongs to another database than
-// that of the Service: nothing is written in either. After any other than a *FieldError or ErrClosed the
-// transaction may be aborted: roll it back.
+// that of the Service: nothing is written in either, and ErrSubmitRole. After any other than a *FieldError, ErrClosed
+// or ErrSubmitRole the transaction may be aborted: roll it back.
 func (s *submissions) SubmitTx(ctx context.Context, tx *sql.Tx, a Adjudication) (Submitted, error) {
 	if !s.calls.begin() {
 		return Submitted{}, ErrClosed

@@ -17,7 +17,7 @@ import (
 
 func migrateCommand(sh *shell.Shell) *cobra.Command {
 	var o app.Options
-	var appRole string
+	var appRole, submitRole string
 	var noAppRole bool
 	cmd := &cobra.Command{
 		Use: "migrate", Short: "Migrate the schema of a database to this program's version", Args: shell.Exactly(),
@@ -32,7 +32,11 @@ migrate grants that role what is new. The role must exist and own nothing:
 
 To use several roles, make them members of the named role. A different --app-role
 replaces the role, and --no-app-role revokes its grants. Both are refused while a process
-is connected as the role; the error names these processes. Set $` + app.OwnerVariable + ` to
+is connected as the role; the error names these processes.
+
+--submit-role names the role of a program that hands over adjudications in transactions of
+its own (SubmitTx), and grants it what that needs and nothing else. There may be several;
+every later migrate grants them the same. Set $` + app.OwnerVariable + ` to
 the URL for the role that migrates, and $` + app.DatabaseVariable + ` to the URL for the app role.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.DatabaseURL == "" {
@@ -55,11 +59,11 @@ the URL for the role that migrates, and $` + app.DatabaseVariable + ` to the URL
 			if err != nil {
 				return err
 			}
-			done, err := postadjudication.Migration{DatabaseURL: o.DatabaseURL, AppRole: appRole, NoAppRole: noAppRole}.Run(cmd.Context())
+			done, err := postadjudication.Migration{DatabaseURL: o.DatabaseURL, AppRole: appRole, NoAppRole: noAppRole, SubmitRole: submitRole}.Run(cmd.Context())
 			if err != nil {
 				return err
 			}
-			m := migrateAnswer{done.From, done.To, off, done.AppRole}
+			m := migrateAnswer{done.From, done.To, off, done.AppRole, done.SubmitRoles}
 			if sh.JSON {
 				return sh.Answer(m)
 			}
@@ -68,6 +72,7 @@ the URL for the role that migrates, and $` + app.DatabaseVariable + ` to the URL
 	}
 	o.BindDatabase(cmd.Flags())
 	cmd.Flags().StringVar(&appRole, "app-role", "", "role that all other commands connect as; this and every later migrate grants it what they need")
+	cmd.Flags().StringVar(&submitRole, "submit-role", "", "role that may submit in its own transactions, and nothing else; this and every later migrate grants it what it needs")
 	cmd.Flags().BoolVar(&noAppRole, "no-app-role", false, "revoke what --app-role granted, and forget the role")
 	return cmd
 }
@@ -78,6 +83,8 @@ type migrateAnswer struct {
 	To       int64    `json:"to"`
 	Restored []string `json:"guards_restored,omitempty"` // what protects evidence, was off or changed, and is in force again
 	AppRole  string   `json:"app_role,omitempty"`        // role that was granted what processes need
+
+	SubmitRoles []string `json:"submit_roles,omitempty"` // roles that were granted what SubmitTx needs
 }
 
 func (m migrateAnswer) show(s *screen.Screen) error {
@@ -92,6 +99,9 @@ func (m migrateAnswer) show(s *screen.Screen) error {
 	}
 	if m.AppRole != "" {
 		s.Text("The role %s has the rights that all other commands need, and no more.", m.AppRole)
+	}
+	if len(m.SubmitRoles) > 0 {
+		s.Text("May submit in their own transactions, and nothing else: %s.", strings.Join(m.SubmitRoles, ", "))
 	}
 	return s.Err()
 }

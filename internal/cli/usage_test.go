@@ -124,6 +124,7 @@ func TestAMissingSchemaExitsFourUntilMigrate(t *testing.T) {
 	p.Run("", "migrate", "--app-role", "").Check(t, "no role", 2, "--no-app-role")
 	p.Run("", "migrate", "--app-role", "r", "--no-app-role").Check(t, "a role and none", 2, "--no-app-role")
 	p.Run("", "migrate", "--app-role", "nobody at all").Check(t, "a role that is not there", 1, `CREATE ROLE "nobody at all" LOGIN PASSWORD`)
+	p.Run("", "migrate", "--submit-role", "nobody at all").Check(t, "a submit role that is not there", 1, `CREATE ROLE "nobody at all" LOGIN PASSWORD`)
 	first := p.Run("", "migrate", "--json")
 	first.Check(t, "migrate", 0, "")
 	if v := first.Object(t); v["from"] != 0.0 || v["to"].(float64) < 1 {

@@ -247,7 +247,11 @@ func (m Migration) applyGrants(ctx context.Context, db *sql.DB) (role string, er
 	if err != nil {
 		return "", unavailable(err)
 	}
-	for _, s := range statements {
+	submits, err := submitGrantStatements(ctx, tx, m.SubmitRole)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range append(statements, submits...) {
 		if _, err := tx.ExecContext(ctx, s); err != nil {
 			return "", unavailable(err)
 		}

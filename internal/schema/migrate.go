@@ -19,17 +19,23 @@ import (
 // ErrSchema means that the database's schema is not the one this program needs.
 var ErrSchema = stored.ErrSchema
 
+// ErrSubmitRole means that the role of a transaction may open cases, and change none.
+var ErrSubmitRole = stored.ErrSubmitRole
+
 // Migration brings the schema of a database up to this program's version.
 type Migration struct {
 	DatabaseURL string // role of the URL: owns the schema, or will
 	AppRole     string // granted what processes need, now and by every later migration; empty: the stored one
 	NoAppRole   bool   // revokes what was granted, and grants nothing any more
+	SubmitRole  string // granted what SubmitTx needs of the role of the caller's transaction, now and by every later migration; empty: none is added
 }
 
 // MigrationResult is the outcome of a migration.
 type MigrationResult struct {
 	From, To int64  // versions
 	AppRole  string // the app role; empty if there is none
+
+	SubmitRoles []string // the roles that may submit, and nothing else
 }
 
 // Migrate runs a Migration with default settings.
@@ -78,7 +84,9 @@ func (m Migration) Run(ctx context.Context) (done MigrationResult, err error) {
 	if err := restoreGuards(ctx, db); err != nil {
 		return done, unavailable(err)
 	}
-	done.AppRole, err = m.applyGrants(ctx, db)
+	if done.AppRole, err = m.applyGrants(ctx, db); err == nil {
+		done.SubmitRoles, err = SubmitRoles(ctx, db)
+	}
 	return done, err
 }
 
@@ -133,6 +141,11 @@ func (m Migration) checkAppRole(ctx context.Context, db *sql.DB) error {
 	role := m.effectiveAppRole(previous)
 	if role != "" {
 		if err := validateAppRole(ctx, db, role); err != nil {
+			return err
+		}
+	}
+	if m.SubmitRole != "" {
+		if err := validateSubmitRole(ctx, db, m.SubmitRole, role); err != nil {
 			return err
 		}
 	}

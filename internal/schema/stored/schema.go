@@ -14,6 +14,9 @@ import (
 // ErrSchema means that the database's schema is not the one this program needs.
 var ErrSchema = errors.New("schema")
 
+// ErrSubmitRole means that the role of a transaction opens cases and changes none that exists, as one of migrate --submit-role does.
+var ErrSubmitRole = errors.New("the role of the transaction may open cases, and change none")
+
 // VersionTable is the table of the migrations that were applied.
 const VersionTable = "recourse.schema_version"
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/schema/stored"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 )
 
@@ -286,6 +287,9 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return seen, unrecordable(err)
 	}
+	if err := checkMayChange(ctx, tx); err != nil {
+		return seen, err
+	}
 	switch res, err := applyWideTransition(ctx, tx, withSkipLocked(wideTransitionSQL), ch); {
 	case err != nil:
 		return seen, pg.Wrap(err)
@@ -295,6 +299,19 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 		return seen, ErrBusy
 	}
 	return newRunSnapshot(&change), nil
+}
+
+// checkMayChange returns nil if the role of the transaction may change cases that exist. A statement that is refused for lack
+// of a privilege would abort the caller's transaction.
+func checkMayChange(ctx context.Context, tx *sql.Tx) error {
+	var may bool
+	if err := tx.QueryRowContext(ctx, `SELECT has_table_privilege('recourse.runs', 'UPDATE')`).Scan(&may); err != nil {
+		return pg.Wrap(err)
+	}
+	if !may {
+		return fmt.Errorf("journal: the case exists: %w", stored.ErrSubmitRole)
+	}
+	return nil
 }
 
 func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapshot, error) {
