@@ -91,6 +91,16 @@ func (c *clock) offset() *time.Duration {
 	return &off
 }
 
+// maxError returns by how much the time may differ from the database's clock; 0 before the first measurement.
+func (c *clock) maxError() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.filter.current.origin.IsZero() {
+		return 0
+	}
+	return max(c.filter.current.maxError, c.filter.best().maxError)
+}
+
 // atLeast returns the earliest time that the database's clock shows now, unless it was set back; zero before the
 // first measurement.
 func (c *clock) atLeast() time.Time {
@@ -164,6 +174,12 @@ func (c *clock) measure(ctx context.Context, store Store) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case len(fresh.candidates) == 0 && len(c.filter.candidates) == 0 && fresh.server == c.filter.server && !c.filter.current.origin.IsZero() && !c.filter.differs(fresh.current):
+		for _, m := range fresh.estimates {
+			c.filter.follow(m)
+		}
+		c.filter.offset = fresh.offset
+		c.publish(last.UnchangedSince)
 	case len(fresh.candidates) == 0:
 		if fresh.changedTo = c.filter.changedTo; c.filter.differs(fresh.current) {
 			fresh.changedTo = first.At
@@ -174,6 +190,14 @@ func (c *clock) measure(ctx context.Context, store Store) error {
 		return errors.New("background: the database's clock changed while it was measured")
 	}
 	return nil
+}
+
+// measureFirst takes more than the one sample of a heartbeat before anything is claimed, unless the clock was measured before: one may take long.
+func (c *clock) measureFirst(ctx context.Context, store Store) error {
+	if c.simulated || c.origin.Load() != nil {
+		return nil
+	}
+	return c.measure(ctx, store)
 }
 
 func (c *clock) due() bool {
@@ -249,11 +273,24 @@ func (m clockEstimate) agrees(other clockEstimate) bool {
 	return m.origin.Sub(other.origin).Abs() <= m.maxError+other.maxError
 }
 
+// near returns what an estimate proves, once the clock has drifted away from an older one: itself, unless it took longer. Then
+// the time is at its end that is nearer to the older one, and may be at the other.
+func (m clockEstimate) near(older clockEstimate) clockEstimate {
+	switch {
+	case m.maxError <= older.maxError:
+		return m
+	case m.origin.Before(older.origin):
+		return clockEstimate{origin: m.origin.Add(m.maxError), maxError: 2 * m.maxError}
+	}
+	return clockEstimate{origin: m.origin.Add(-m.maxError), maxError: 2 * m.maxError}
+}
+
 // clockFilter computes the time from samples of the database's clock. It is pure: times and
 // round trips come in, decisions go out.
 //
 //   - Of the last 60 samples the one with the shortest round trip counts. The time follows
-//     it only where it differs by more than its own error.
+//     it only where it differs by more than its own error. A sample that took longer than the best is not
+//     followed, not even where both can't be right: the clock drifted by as little as that proves.
 //   - When the server changes, or its clock jumps by over MaxClockOffset, the old time
 //     continues until three samples in a row agree on the new one. Nothing is claimed until
 //     then.
@@ -310,12 +347,14 @@ func (j *clockFilter) adopt(server string, estimates ...clockEstimate) {
 }
 
 func (j *clockFilter) follow(m clockEstimate) {
-	if !j.best().agrees(m) {
-		j.estimates = j.estimates[:0] // it drifted away from them
-	}
-	if j.estimates = append(j.estimates, m); len(j.estimates) > clockWindow {
+	if len(j.estimates) == clockWindow {
 		j.estimates = slices.Delete(j.estimates, 0, 1)
 	}
+	if best := j.best(); !best.agrees(m) { // it drifted away from them
+		j.estimates = j.estimates[:0]
+		m = m.near(best)
+	}
+	j.estimates = append(j.estimates, m)
 	if best := j.best(); best.origin.Sub(j.current.origin).Abs() > best.maxError {
 		j.current = best
 	}

@@ -42,6 +42,9 @@ func TestClockFilter(t *testing.T) {
 		"a drift beyond the errors is followed": {
 			{trip: 2 * ms}, {trip: 2 * ms, db: 10 * ms, held: 10 * ms}, {trip: 2 * ms, db: 20 * ms, held: 20 * ms},
 		},
+		"a drift beyond the errors is not followed by a sample that took longer": {
+			{trip: ms}, {trip: 300 * ms, db: 151 * ms}, {trip: ms, db: ms / 2}, {trip: 300 * ms, db: -151 * ms}, {trip: ms, db: 3 * ms, held: 3 * ms},
+		},
 		"after 60 samples the best is dropped": append(append(
 			[]step{{trip: ms / 10}}, many(59, step{trip: 4 * ms, db: ms})...),
 			step{trip: 3 * ms, db: 2 * ms, held: 2 * ms}),

@@ -184,6 +184,7 @@ type Stats struct {
 	PausedQueues         int    // queues paused in asynq, as last seen
 
 	ClockOffset time.Duration // how much later the journal's clock is than this machine's; 0 before it was measured
+	ClockError  time.Duration // how much what this process takes for that clock may differ from it: half the shortest round trip of the last measurements
 }
 
 // Stats returns the counters.
@@ -199,6 +200,7 @@ func (m *Manager) Stats() Stats {
 	}
 	return Stats{
 		ClockOffset:          offset,
+		ClockError:           m.clock.maxError(),
 		StalledBreakers:      len(stalled),
 		StalledRuns:          runs,
 		Running:              int(m.caller.running.Load()),

@@ -93,7 +93,11 @@ func (s *session) beat(ctx context.Context) {
 		if s.register(ctx); !s.registered() {
 			return
 		}
-		id, _, _ = s.current() // and measure the clock before anything is claimed
+		if err := s.m.clock.measureFirst(ctx, s.m.cfg.Store); err != nil {
+			s.onBeatFailed(err)
+			return
+		}
+		id, _, _ = s.current()
 	}
 	sent := monotonic()
 	status := Session{ID: id, BeatAt: s.m.now(), Queues: s.m.queues.served(), Targets: s.m.targets.allCalled(), ClaimsBlockedBy: s.m.claimGate.claimsBlockedBy(), Redis: s.m.redisOwner.sessionMarker(), ClockOffset: s.m.clock.offset(), ClockAtLeast: s.m.clock.atLeast(),

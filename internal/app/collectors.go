@@ -55,6 +55,7 @@ func (p processCollector) Collect(to chan<- prometheus.Metric) {
 	gauge("recourse_dead_letter_subscribers", float64(s.Subscribers), "Subscribers of dead letters in this process.")
 	gauge("recourse_dead_letters_unarchived", float64(s.Retention.Unarchived), "Dead letters of settlements kept beyond their retention because there is no archive.")
 	gauge("recourse_clock_offset_seconds", s.ClockOffset.Seconds(), "How far the database's clock is ahead of this machine's. All times are the database's. A process whose clock alone is off by over a second claims nothing.")
+	gauge("recourse_clock_error_seconds", s.ClockError.Seconds(), "How far what this process takes for the database's clock, and records, may differ from it: half the shortest round trip of its last measurements.")
 	gauge("recourse_uptime_seconds", time.Since(p.started).Seconds(), "Time since this process opened its service.")
 	gauge("recourse_runs_unreadable", float64(s.Unreadable), "Runs seen within ten minutes that this process cannot read, such as runs of a newer version. They wait for a process that can.")
 	count("recourse_outcomes_unrecordable_total", s.Unrecordable, "Outcomes that could not be recorded: their runs became dead letters for a person.")

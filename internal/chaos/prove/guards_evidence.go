@@ -5,6 +5,11 @@ import "slices"
 // evidenceGuards is what guards what is kept.
 var evidenceGuards = []Guard{
 	{
+		Name:     "a measurement of the clock that took longer than the best is not followed",
+		Edits:    []Edit{{"background/clock.go", "		m = m.near(best)\n", ""}},
+		CaughtBy: Detector{Package: "./background", Test: "TestClockFilter"},
+	},
+	{
 		Name:     "the identity of a database, and its mark for demonstrations, never change",
 		Edits:    []Edit{{"internal/schema/stored/triggers.go", "BEFORE UPDATE OF one, id, demonstration", "BEFORE UPDATE OF one"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestWhatASubmissionFixedIsRefusedToChange"},
