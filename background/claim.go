@@ -57,7 +57,13 @@ func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 	if !d.probe && d.m.breakers.confirmBlocked(d.run) {
 		return d.acknowledgePaused() // paused meanwhile: no lookup, and no dead letter for the expired key
 	}
+	select {
+	case d.m.lookups <- struct{}{}:
+	default: // deliveries of other runs must not wait behind lookups that hang
+		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
+	}
 	lookup, interrupted := d.m.caller.lookup(d.family, d.run)
+	<-d.m.lookups
 	if interrupted {
 		return false, &redeliverAt{at: d.m.now()}
 	}

@@ -69,6 +69,7 @@ type Manager struct {
 	inspector *asynq.Inspector
 
 	slots        *slots
+	lookups      chan struct{} // one element for each lookup before a claim
 	consumer     *consumer
 	notifier     *notifier
 	caller       *handlerCaller
@@ -131,6 +132,7 @@ func New(cfg Config) (*Manager, error) {
 		redis:     shared,
 		inspector: asynq.NewInspectorFromRedisClient(shared),
 		slots:     newSlots(cfg.Slots),
+		lookups:   make(chan struct{}, cfg.Slots),
 		inFlight:  newInFlightRuns(),
 		health:    newHealth(cfg.Logger),
 		clock:     &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},

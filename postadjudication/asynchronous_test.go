@@ -216,3 +216,47 @@ func TestAcceptedCallsNeitherOpenABreakerNorKeepItOpen(t *testing.T) {
 	r.WaitBreakersClosed()
 	auditIsClean(t, r)
 }
+
+// Lookups that hang hold up nothing else: many accepted calls are asked about, and a run beside them settles.
+func TestLookupsOfAcceptedCallsThatHangHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	const accepted = 450 // more than a process has deliveries
+	r, _ := asynchronous(t, nil, func(c *postadjudication.Config) { c.TimeLimit, c.Grace = 2*time.Minute, time.Second })
+	var hangs atomic.Int64
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	lookups := blockingLookups{r.Escrow, &hangs, release}
+	other := r.OtherProcess(func(c *postadjudication.Config) {
+		c.Executor, c.TimeLimit, c.Grace, c.Slots = lookups, 2*time.Minute, time.Second, 8
+	})
+	as := make([]postadjudication.Adjudication, accepted)
+	for i := range as {
+		as[i] = rig.Release(i)
+	}
+	if _, errs := r.SubmitBatch(context.Background(), as); len(errs) != accepted || errs[0] != nil {
+		t.Fatal(errs)
+	}
+	other.StartWorkers()
+	other.Wait("as many lookups hang as there are slots, and all are accepted", func() bool {
+		return hangs.Load() >= 8 && r.Escrow.TotalCalls() == accepted
+	})
+	r.Escrow.Answer(func(c escrow.Call) escrow.Answer { return r.Escrow.Pay(c, c.Amount.Minor) })
+	r.MustSubmit(rig.Release(accepted))
+	r.WaitSettled(1)
+}
+
+// blockingLookups is an escrow service whose lookups hang until it is released.
+type blockingLookups struct {
+	*rig.Escrow
+	hangs   *atomic.Int64
+	release chan struct{}
+}
+
+func (b blockingLookups) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
+	b.hangs.Add(1)
+	select {
+	case <-b.release:
+	case <-ctx.Done():
+	}
+	return rig.NoAnswer()
+}

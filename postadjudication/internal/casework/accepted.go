@@ -44,8 +44,11 @@ func AcceptedUntil(f *SettlementFamily, r *background.Run) time.Time {
 // isAskedFirst reports whether the service has accepted the last call of a waiting run, and can be asked what became of
 // it: no other call is made before.
 func isAskedFirst(f *SettlementFamily, r *background.Run) bool {
+	if !r.AwaitsEnd() || r.UnknownOpen == 0 {
+		return false
+	}
 	_, canLookUp := f.ExecutorOf(r.Target).(escrow.Lookuper)
-	return canLookUp && r.AwaitsEnd() && r.UnknownOpen > 0
+	return canLookUp
 }
 
 // awaitingEnd returns the answer of a call or a lookup with the time until the next question in RetryAfter, while a call
