@@ -19,7 +19,8 @@
 // retry and delete their dead letters. Adjudications are paid by remote workers of several principals, each with a key: one
 // pays in every manner in which an honest worker may, one contradicts itself, one answers for the orders of the others, and
 // one answers only after its lease (payers.go). At the end everything is healed, all unknown outcomes
-// are looked up, and when no run is live the result is verified.
+// are looked up, and when no run is live the result is verified. With -asynchronous the escrow service accepts the calls
+// of a third of the decisions, and executes or refuses them later.
 //
 // # What is verified
 //

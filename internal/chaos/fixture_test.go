@@ -141,7 +141,7 @@ func (s *fixture) worker(point string, change ...func(*worker.Settings)) *worker
 	s.t.Helper()
 	set := worker.Settings{
 		Name: "worker", DatabaseURL: s.url, RedisURL: s.redis, EscrowURL: s.escrow.URL(), Failpoint: point,
-		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: time.Second,
+		LostAfter: lostAfter, TimeLimit: callLimit, Grace: callLimit, BaseDelay: 25 * time.Millisecond, Slots: 8, KeyLifetime: time.Hour, InFlight: time.Second, Asynchronous: 30 * time.Minute,
 	}
 	set.Webhooks = s.receiver != nil
 	for _, f := range change {

@@ -29,6 +29,8 @@ type load struct {
 	seed     uint64
 	remote   bool // every fifth adjudication is for remote workers
 
+	asynchronous bool // every third is accepted by its escrow service, and ended later
+
 	sent, unanswered atomic.Int64
 	replies          sync.Map // postadjudication.Reply or error text: *atomic.Int64
 	mu               sync.Mutex
@@ -114,6 +116,9 @@ func (l *load) step(ctx context.Context, n int) {
 // draw returns the nth adjudication.
 func (l *load) draw(rng *rand.Rand, n int) postadjudication.Adjudication {
 	a := drawAdjudication(rng, n)
+	if l.asynchronous && n%3 == 1 {
+		a.Payload = fmt.Appendf(nil, `{"simulate":%q,"lookup":%q}`, acceptedMix[rng.IntN(len(acceptedMix))], lookupMix[rng.IntN(len(lookupMix))])
+	}
 	if l.remote && n%5 == 4 {
 		a.Target = escrow.RemotePrefix + remote.PayQueue
 	}
@@ -145,6 +150,9 @@ func drawAdjudication(rng *rand.Rand, n int) postadjudication.Adjudication {
 		Payload: fmt.Appendf(nil, `{"simulate":%q,"executor":%q,"lookup":%q}`, words, executor, lookupMix[rng.IntN(len(lookupMix))]),
 	}
 }
+
+// acceptedMix is the outcomes of calls that end later.
+var acceptedMix = []string{"accept", "accept", "accept", "accept", "retryable,accept", "decline,ok", "decline,refused", "decline,accept"}
 
 // lookupMix is the outcomes of lookups: answered by a replica that lags, or not at all.
 var lookupMix = []string{"ok", "ok", "ok", "ok", "ok", "ok", "lag", "fail,ok", "fail,lag", "lag,ok"}

@@ -33,6 +33,7 @@ type options struct {
 	keyLifetime    time.Duration
 	settleTimeout  time.Duration // how long all runs may take to end after the last fault
 	appendOnly     bool
+	asynchronous   bool    // the escrow service accepts a third of the calls, and ends them later
 	faults         []fault // that may be injected
 	oneAtATime     bool    // machines have one fault at a time; else sometimes two
 
@@ -125,6 +126,7 @@ func parse(args []string, progress io.Writer) (options, error) {
 	f.DurationVar(&o.settleTimeout, "rest", 5*time.Minute, "how long all runs may take to end after the last fault")
 	f.DurationVar(&o.inFlight, "in-flight", 30*time.Second, "how long an abandoned call may still be executed; longer than a fault delays one")
 	f.DurationVar(&o.keyLifetime, "key-lifetime", 24*time.Hour, "for how long the escrow service knows an operation key")
+	f.BoolVar(&o.asynchronous, "asynchronous", false, "the escrow service accepts the calls of a third of the decisions, and ends them later")
 	f.BoolVar(&o.appendOnly, "aof", false, "Redis is append-only, and keeps its data over restarts; with an odd seed it always is")
 	only := f.String("only", "", "names of the faults to inject, separated by commas; one at a time")
 	if err := f.Parse(args); err != nil {
@@ -179,7 +181,7 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 	fmt.Fprintf(progress, "seed %d, %g minutes, %d workers, Redis append-only %t, in %s\n", o.seed, o.minutes, o.workers, o.appendOnly, a.dir)
 	s := newSchedule(o)
 	s.testbed, s.progress = a, progress
-	l := &load{fleet: a.fleet, accepted: newAccepted(), seed: o.seed, remote: o.jobRate > 0}
+	l := &load{fleet: a.fleet, accepted: newAccepted(), seed: o.seed, remote: o.jobRate > 0, asynchronous: o.asynchronous}
 	a.load = l
 
 	faultsCtx, end := context.WithTimeout(ctx, time.Duration(o.minutes*float64(time.Minute)))

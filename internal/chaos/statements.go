@@ -13,7 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// statement is what an executor or a remote worker stated under an operation key.
+// statement is what an executor, a lookup or a remote worker stated under an operation key.
 type statement struct {
 	worker.Statement
 	class background.Class
@@ -43,14 +43,14 @@ func (h *workerProcess) noteEnd() {
 }
 
 // statements returns what all executors have stated. A statement need not be on record if its worker ended too soon
-// after it.
+// after it, or if it is of a lookup: a person may have decided meanwhile.
 func (f *fleet) statements() (out []statement) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.started {
 		h.mu.Lock()
 		for _, s := range h.received {
-			known := h.endedAt.IsZero() || h.endedAt.Sub(s.at) > recordingTime
+			known := !s.Lookup && (h.endedAt.IsZero() || h.endedAt.Sub(s.at) > recordingTime)
 			out = append(out, statement{s.Statement, background.Executed, known})
 		}
 		h.mu.Unlock()

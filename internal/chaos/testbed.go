@@ -98,7 +98,7 @@ func openTestbed(ctx context.Context, o options) (a *testbed, err error) {
 	a.closers = append(a.closers, a.operatorService.Close)
 	a.fleet, err = openFleet(o.workers, a.log, worker.Settings{
 		DatabaseURL: databaseURL, RedisURL: redisURL, EscrowURL: "http://" + a.proxies["escrow"].addr(), Brief: briefSettings(a.brief),
-		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight, RemoteKeyLifetime: o.remoteKeyLifetime(),
+		LostAfter: o.lostAfter, TimeLimit: timeLimit, Grace: 2 * timeLimit, BaseDelay: 25 * time.Millisecond, Slots: 32, KeyLifetime: o.keyLifetime, InFlight: o.inFlight, Asynchronous: o.keyLifetime / 2, RemoteKeyLifetime: o.remoteKeyLifetime(),
 	})
 	if err != nil {
 		return a, err
@@ -158,7 +158,7 @@ func (a *testbed) openDirectClients() (err error) {
 
 // openOperatorService opens a service that executes nothing, and can look up at the escrow service.
 func (a *testbed) openOperatorService(ctx context.Context, o options, databaseURL string) (*postadjudication.Service, error) {
-	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: a.escrow.URL(), KeyLifetime: o.keyLifetime, InFlight: o.inFlight})
+	calls, err := escrowhttp.New(escrowhttp.Config{BaseURL: a.escrow.URL(), KeyLifetime: o.keyLifetime, InFlight: o.inFlight, Asynchronous: o.keyLifetime / 2})
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,8 @@
 //	           follows after half of Config.Late
 //	whole      no answer until other calls of the key have moved the      -
 //	           whole amount; then 200 with it
+//	accept     202, as to each call until Config.Late is over; then paid  moved
+//	decline    the same, but then nothing was moved                       -
 //
 // A key that was paid answers already_executed at once to every later call, unless
 // the word is dark or whole. Its sum is the total that was moved under the key so far.
@@ -40,6 +42,9 @@
 //	lie     the opposite of its state
 //	absent  not executed, whatever its state, as from a replica that lags far
 //	fail    503
+//
+// A lookup of a call that is accepted and has not ended is answered 202 where the word shows the state of the
+// ledger.
 //
 // After Repair every word means ok, for calls and for lookups.
 //

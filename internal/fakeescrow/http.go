@@ -63,6 +63,10 @@ func (s *Service) execute(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, d.status, d.refusal, d.detail)
 		return
 	}
+	if d.status == http.StatusAccepted {
+		writeState(w, d.status, key, d.result)
+		return
+	}
 	writeEffect(w, d.effect, d.result)
 }
 
@@ -72,14 +76,15 @@ func (s *Service) lookup(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, "bad_operation_key", "the operation key is not 64 hexadecimal digits")
 		return
 	}
-	effect, paid, dark := s.ledger.lookUp(key, s.config.Now())
-	switch {
-	case dark:
-		writeProblem(w, http.StatusServiceUnavailable, "unavailable", "the escrow service can't say what became of it")
-	case paid:
+	switch status, effect := s.ledger.lookUp(key, s.config.Now()); status {
+	case http.StatusServiceUnavailable:
+		writeProblem(w, status, "unavailable", "the escrow service can't say what became of it")
+	case http.StatusOK:
 		writeEffect(w, effect, "executed")
+	case http.StatusAccepted:
+		writeState(w, status, key, statusAccepted)
 	default:
-		writeJSON(w, http.StatusNotFound, map[string]string{"operation_key": key, "status": "not_executed"})
+		writeState(w, status, key, "not_executed")
 	}
 }
 
@@ -104,6 +109,13 @@ func writeEffect(w http.ResponseWriter, e Effect, status string) {
 		"moved":         e.Moved,
 		"reference":     e.Reference,
 	})
+}
+
+// statusAccepted is the status of a call that has not ended.
+const statusAccepted = "accepted"
+
+func writeState(w http.ResponseWriter, status int, key, state string) {
+	writeJSON(w, status, map[string]string{"operation_key": key, "status": state})
 }
 
 func writeProblem(w http.ResponseWriter, status int, name, detail string) {

@@ -52,6 +52,7 @@ type ledger struct {
 	lookup         string        // the default word of lookups
 	lag            time.Duration
 	leg            time.Duration // how long after the first leg the second one is moved
+	accepting      time.Duration // how long after it was accepted a call ends
 	wait           time.Duration
 
 	mu       sync.Mutex
@@ -73,6 +74,15 @@ type entry struct {
 	paid       []int     // indexes of its effects
 	rest       time.Time // when the rest of its payment is moved; zero when none is
 	unanswered bool      // lookups answer 503 until the repair
+	accepted   *accepted // a call that has not ended; nil when none is
+}
+
+// accepted is a call that was accepted and ends later.
+type accepted struct {
+	request   request
+	key, word string
+	since     time.Time
+	ends      time.Time
 }
 
 type escrowID struct{ tenant, reference string }
@@ -84,7 +94,7 @@ type holding struct {
 }
 
 func newLedger(c Config) ledger {
-	return ledger{lifetime: c.KeyLifetime, lookupLifetime: max(c.KeyLifetime, c.LookupLifetime), lookup: c.Lookup, lag: c.Lag, leg: c.Late / 2, wait: c.Wait, keys: map[string]*entry{}, escrows: map[escrowID]*holding{}}
+	return ledger{lifetime: c.KeyLifetime, lookupLifetime: max(c.KeyLifetime, c.LookupLifetime), lookup: c.Lookup, lag: c.Lag, leg: c.Late / 2, accepting: c.Late, wait: c.Wait, keys: map[string]*entry{}, escrows: map[escrowID]*holding{}}
 }
 
 // answerMode is how the answer of a decided call reaches its client, or does not.
@@ -163,8 +173,13 @@ func (l *ledger) total(e *entry, at time.Time) (sum Effect) {
 	return sum
 }
 
-// moveRest moves the second leg of a payment when its time has come.
+// moveRest moves the second leg of a payment when its time has come, and what was accepted.
 func (l *ledger) moveRest(e *entry, now time.Time) {
+	if a := e.accepted; a != nil && !now.Before(a.ends) {
+		if e.accepted = nil; a.word == wordAccept {
+			l.pay(a.key, e, a.request, a.word, a.ends)
+		}
+	}
 	if e.rest.IsZero() || now.Before(e.rest) {
 		return
 	}
@@ -193,6 +208,9 @@ func (l *ledger) whole(key string, now time.Time) (Effect, bool) {
 }
 
 func (l *ledger) decide(key string, e *entry, r request, word string, now time.Time) decision {
+	if e.accepted != nil {
+		return decision{status: http.StatusAccepted, result: statusAccepted}
+	}
 	if l.repaired {
 		word = wordOK
 	}
@@ -207,6 +225,10 @@ func (l *ledger) decide(key string, e *entry, r request, word string, now time.T
 	}
 	if len(e.paid) > 0 {
 		return decision{status: http.StatusOK, effect: l.total(e, now), result: "already_executed"}
+	}
+	if word == wordAccept || word == wordDecline {
+		e.accepted = &accepted{request: r, key: key, word: word, since: now, ends: now.Add(l.accepting)}
+		return decision{status: http.StatusAccepted, result: statusAccepted}
 	}
 	if refused := l.refuse(r, word); refused != nil {
 		return *refused
@@ -291,14 +313,17 @@ func (l *ledger) noteAnswered(key string, call int, now time.Time) {
 	l.keys[key].calls[call].Answered = now
 }
 
-// lookUp returns the answer of a lookup of a key: its effect, that there is none, or that it
-// is not known.
-func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bool) {
+// lookUp returns the answer of a lookup of a key: with its effect, that there is none, that a call is accepted and has not
+// ended, or that it is not known.
+func (l *ledger) lookUp(key string, now time.Time) (status int, effect Effect) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.keys[key]
 	if e == nil {
-		return Effect{}, false, !l.repaired && l.lookup == wordFail
+		if !l.repaired && l.lookup == wordFail {
+			return http.StatusServiceUnavailable, Effect{}
+		}
+		return http.StatusNotFound, Effect{}
 	}
 	word, as := l.lookup, now
 	if len(e.words) > 0 {
@@ -312,16 +337,20 @@ func (l *ledger) lookUp(key string, now time.Time) (effect Effect, paid, dark bo
 		as = now.Add(-l.lag)
 	}
 	l.moveRest(e, now)
-	effect, paid = l.effectAsOf(e, as)
+	effect, paid := l.effectAsOf(e, as)
 	switch {
 	case word == wordFail, e.unanswered && !l.repaired && !l.expired(e, as, l.lookupLifetime):
-		return Effect{}, false, true
+		return http.StatusServiceUnavailable, Effect{}
 	case word == wordLie && paid, word == wordAbsent:
-		return Effect{}, false, false
+		return http.StatusNotFound, Effect{}
 	case word == wordLie:
-		return l.invented(key, e), true, false
+		return http.StatusOK, l.invented(key, e)
+	case paid:
+		return http.StatusOK, effect
+	case e.accepted != nil && !as.Before(e.accepted.since):
+		return http.StatusAccepted, Effect{}
 	}
-	return effect, paid, false
+	return http.StatusNotFound, Effect{}
 }
 
 // effectAsOf returns the effect of a key as of a time.

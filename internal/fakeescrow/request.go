@@ -27,6 +27,8 @@ const (
 	wordWait      = "wait"
 	wordLegs      = "legs"
 	wordWhole     = "whole"
+	wordAccept    = "accept"
+	wordDecline   = "decline"
 )
 
 // The words of payload.lookup, besides ok.
@@ -39,7 +41,7 @@ const (
 
 var (
 	callWords = []string{wordOK, wordRetryable, wordRefused, wordHang, wordDrop, wordPanic, wordLate, wordPartial, wordDark, wordLost,
-		wordLater, wordFunds, wordWait, wordLegs, wordWhole}
+		wordLater, wordFunds, wordWait, wordLegs, wordWhole, wordAccept, wordDecline}
 	lookupWords = []string{wordOK, wordLag, wordLie, wordFail, wordAbsent}
 )
 

@@ -26,12 +26,22 @@ type misbehavingExecutor struct {
 	received func(Statement) // is called with each payment that the executor returns
 }
 
-// Statement is a payment that an attempt stated under an operation key.
+// Statement is a payment that an attempt, or a lookup of its run, stated under an operation key.
 type Statement struct {
 	Key, Run  string
 	Attempt   int
 	Moved     int64
 	Reference string
+	Lookup    bool // a lookup stated it
+}
+
+// Lookup looks up, and tells what was paid: a person's finding of the same payment may name another reference.
+func (o misbehavingExecutor) Lookup(ctx context.Context, c escrow.Call) escrow.Answer {
+	a := o.Panicking.Lookup(ctx, c)
+	if a.Class == escrow.Executed {
+		o.received(Statement{c.OperationKey.String(), c.Run.String(), c.Attempt, a.Moved, a.Reference, true})
+	}
+	return a
 }
 
 func (o misbehavingExecutor) Execute(ctx context.Context, c escrow.Call) escrow.Answer {
@@ -55,7 +65,7 @@ func (o misbehavingExecutor) Execute(ctx context.Context, c escrow.Call) escrow.
 		a.Reference += fmt.Sprintf("-%d", c.Attempt)
 	}
 	if a.Class == escrow.Executed {
-		o.received(Statement{c.OperationKey.String(), c.Run.String(), c.Attempt, a.Moved, a.Reference})
+		o.received(Statement{c.OperationKey.String(), c.Run.String(), c.Attempt, a.Moved, a.Reference, false})
 	}
 	return a
 }

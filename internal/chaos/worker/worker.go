@@ -111,7 +111,8 @@ func (p *process) open(ctx context.Context) error {
 		return err
 	}
 	calls, err := escrowhttp.New(escrowhttp.Config{
-		BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: p.settings.InFlight, Client: taggedClient(p.settings.Name),
+		BaseURL: p.settings.EscrowURL, KeyLifetime: p.settings.KeyLifetime, InFlight: p.settings.InFlight, Asynchronous: p.settings.Asynchronous,
+		Client: taggedClient(p.settings.Name),
 	})
 	if err != nil {
 		return err
@@ -211,6 +212,7 @@ type Settings struct {
 	// RemoteKeyLifetime is how long the payment services of remote workers know an operation key.
 	RemoteKeyLifetime time.Duration
 	InFlight          time.Duration // of the executor; longer than any fault delays a call
+	Asynchronous      time.Duration // of the executor
 	Handled           bool          // dead letters of settlements have a handler, which succeeds
 	Archive           string        // directory of archived letters; none when empty
 	Retain            string        // how long letters of settlements and jobs are kept, as ISO 8601; needs Archive
