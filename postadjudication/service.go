@@ -64,7 +64,8 @@ type Config struct {
 	Sweep     time.Duration      // how often the sweeper looks for runs without a task in Redis; 1s when 0
 	LostAfter time.Duration      // a process without a heartbeat for this long counts as lost; 15s when 0, at least 3s
 	// MaxRecoveries is how often a run is recovered from a lost worker. After the next lost
-	// worker it is dead-lettered as poison_pill. 5 when 0, unlimited when negative.
+	// worker it is dead-lettered as poison_pill. 5 when 0. When negative only the bound of calls
+	// that are outstanding counts: each lost worker leaves one, and the sixteenth ends the run.
 	MaxRecoveries int
 	// Worker names this process in receipts; when empty, host name, pid and six random
 	// characters. The name must be unique, also among processes that replace this one: a call

@@ -159,7 +159,7 @@ func (o *Options) Bind(f *pflag.FlagSet) {
 	f.StringVar(&o.RequestLog, "request-log", "debug", "log level of the line for each HTTP request, with its principal: debug, info or warn; written only if --log-level includes it")
 	o.BindEscrowTimes(f)
 	f.BoolVar(&o.Lookups.Off, "no-auto-lookups", false, "disable automatic lookups about dead letters of unknown outcome")
-	f.Var(&o.MaxRecoveries, "max-recoveries", `how many lost workers a run may have: a number, or "unlimited"; the next loss makes it a dead letter`)
+	f.Var(&o.MaxRecoveries, "max-recoveries", `how many lost workers a run may have: a number, or "unlimited"; the next loss makes it a dead letter, and the sixteenth does in any case`)
 	bindBreaker(f, &o.Breaker)
 	o.BindWebhooks(f)
 	o.BindRetention(f)

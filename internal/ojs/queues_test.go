@@ -61,6 +61,33 @@ func TestAPausedPaymentQueueOnlyWaits(t *testing.T) {
 	}
 }
 
+// A paused queue gives nothing until it is resumed, and the status of what waits says why.
+func TestAPausedQueueGivesNoJob(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	key := f.all("acme")
+	id := f.must(key, "/jobs", `{"type":"a.b","queue":"mail","args":[]}`).Job.ID
+	f.must(key, "/queues/mail/pause", ``)
+	fetched := func() any {
+		_, out := f.answerTo(key, "POST", "/ojs/v1/workers/fetch", `{"queues":["mail"]}`)
+		return at(out, "jobs", 0, "id")
+	}
+	if got := fetched(); got != nil {
+		t.Errorf("fetched %v", got)
+	}
+	job, err := f.service.As("acme", "ada").Jobs.Find(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := f.service.Status(t.Context(), "acme", job.Run); err != nil || len(st.PausedBy) != 1 || st.PausedBy[0].Target != "queue:mail" {
+		t.Errorf("%+v %v", st, err)
+	}
+	f.must(key, "/queues/mail/resume", ``)
+	if got := fetched(); got != id {
+		t.Errorf("fetched %v", got)
+	}
+}
+
 // A batch whose handler is interrupted after its commit is answered as made when it is sent again, and makes nothing a
 // second time.
 func TestABatchIsMadeOnceByItsIdempotencyKey(t *testing.T) {

@@ -209,8 +209,13 @@ var remoteGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARepeatedFetchGivesNoAlteredOrder"},
 	},
 	{
+		Name:     "nothing is fetched from a paused queue",
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "k.target = 'queue:' || w.queue AND k.state <> 'closed')", "k.target = 'queue:' || w.queue AND false)"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestAPausedQueueGivesNoJob"},
+	},
+	{
 		Name:     "no job has the id of an adjudication",
-		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "			return Status{}, &DuplicateError{Existing: statusOf(taken.Run)}\n", "			_ = taken\n"}},
+		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "			return &DuplicateError{Existing: statusOf(taken.Run)}\n", "			_ = taken\n"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAJobDoesNotTakeTheAnswersOfAnAdjudication"},
 	},
 	{

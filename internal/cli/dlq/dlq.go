@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -28,7 +29,19 @@ demonstrations needs no key; give it --tenant.`,
 	}
 	cmd.AddCommand(list(sh), inspect(sh), analyze(sh), stats(sh), export(sh), fork(sh), retry(sh), reconcile(sh), hold(sh), release(sh), mark(sh),
 		purgeCommand(sh), clearCommand(sh), bulkCommand(sh), rulesCommand(sh), retentionCommand(sh), rebuild(sh))
+	cmd.SetGlobalNormalizationFunc(flagOfAlias)
 	return cmd
+}
+
+// flagOfAlias returns the flag that has the meaning of a flag of another tool for dead letters.
+func flagOfAlias(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "job-id":
+		name = "transaction"
+	case "workflow-id":
+		name = "family"
+	}
+	return pflag.NormalizedName(name)
 }
 
 // letterCommand has the flags and the run of a command on one letter.

@@ -38,7 +38,7 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 		l.queueFlag = "queue"
 	}
 	f.StringVar(&l.status, "status", "open", "only letters with this status: open, forked, reconciled or superseded; empty for all")
-	f.StringVar(&l.filter.Family, "family", "", "only letters of this family, such as settlement")
+	f.StringVar(&l.filter.Family, "family", "", "only letters of this family, such as settlement (also --workflow-id)")
 	f.StringVar(&l.filter.Queue, l.queueFlag, "", "only letters of this queue, such as settlement:0")
 	f.StringVar(&l.filter.JobType, "type", "", "only letters of this job type; for settlements it is the name of the family")
 	f.StringVar(&l.outcome, "outcome", "", "only letters with this outcome: release or refund")
@@ -62,7 +62,7 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	l.amounts[0].Bind(f, "min-amount", "only letters with at least this adjudicated amount")
 	l.amounts[1].Bind(f, "max-amount", "only letters with at most this adjudicated amount")
 	f.StringVar(&l.filter.Currency, "currency", "", "only letters in this currency, such as EUR")
-	f.StringVar(&l.filter.Transaction, "transaction", "", "only the letters of this transaction receipt id")
+	f.StringVar(&l.filter.Transaction, "transaction", "", "only the letters of this transaction receipt id, or of the job or task with this id (also --job-id)")
 	f.StringVar(&l.filter.Submission, "submission", "", "only the letters of this submission receipt id")
 	f.StringVar(&l.filter.Escrow, "escrow", "", "only letters of this escrow reference")
 	f.StringVar(&l.filter.Dispatch, "dispatch", "", "only the letter with this asynq task id (RUN.N), dispatch_reference in receipts")

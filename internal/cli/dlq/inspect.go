@@ -14,11 +14,13 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
 func inspect(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
+	var transaction string
 	cmd := &cobra.Command{
 		Use: "inspect RUN", Short: "Show a dead letter with its attempts, and the actions that are allowed now", Args: shell.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,6 +30,9 @@ func inspect(sh *shell.Shell) *cobra.Command {
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.DeadLetters.Inspect(ctx, run)
+				if err == nil && transaction != "" && transaction != found.Letter.Transaction {
+					err = refusal.ErrNotFound
+				}
 				if err != nil {
 					return o.NotFound(err, "letter of run "+args[0])
 				}
@@ -39,6 +44,7 @@ func inspect(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	o.Bind(cmd.Flags())
+	cmd.Flags().StringVar(&transaction, "transaction", "", "find the letter only if it is of this transaction receipt id, or of the job or task with this id (also --job-id)")
 	return cmd
 }
 

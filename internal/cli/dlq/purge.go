@@ -102,9 +102,15 @@ func clearCommand(sh *shell.Shell) *cobra.Command {
 	var r removal
 	var family string
 	cmd := &cobra.Command{
-		Use: "clear", Short: "Remove all open dead letters of a family", Args: shell.Exactly(),
+		Use: "clear [FAMILY]", Short: "Remove all open dead letters of a family", Args: shell.AtMostOne,
 		Long: "Remove all open dead letters of a family of a tenant, after showing their number and asking for\nconfirmation. " + removalText,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if hint := shell.ValueHint(cmd, args[0]); hint != "" || family != "" && family != args[0] {
+					return shell.Usage(cmd, errors.New("FAMILY and --family name two families, or "+args[0]+" is none"+hint))
+				}
+				family = args[0]
+			}
 			if family == "" {
 				return shell.Usage(cmd, errors.New("--family is missing: the family whose letters are removed, such as "+postadjudication.Family))
 			}
@@ -124,7 +130,7 @@ func clearCommand(sh *shell.Shell) *cobra.Command {
 	}
 	r.letterFlags.bind(pflag.NewFlagSet("", pflag.ContinueOnError)) // none of them but --family
 	r.bind(cmd.Flags(), "the name of the family")
-	cmd.Flags().StringVar(&family, "family", "", "family whose open letters are removed (required)")
+	cmd.Flags().StringVar(&family, "family", "", "family whose open letters are removed, instead of FAMILY (also --workflow-id)")
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package dlq
 import (
 	"context"
 	"errors"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -24,16 +25,23 @@ type retryFlags struct {
 func retry(sh *shell.Shell) *cobra.Command {
 	var r retryFlags
 	cmd := &cobra.Command{
-		Use: "retry [RUN]", Short: "Fork the newest run of a lineage, or many dead letters",
+		Use: "retry [RUN or FAMILY]", Short: "Fork the newest run of a lineage, or many dead letters",
 		Long: `Fork the newest run of the lineage of RUN: RUN, its ancestors and its forks. The newest
 run must be an open dead letter; the fork has its policy. "recourse status" shows the state
 of each run.
 
-Without RUN one plan retries all letters that a filter (or --all) selects and that are
+With FAMILY, as with --family, one plan retries the letters of that family. Without either one
+plan retries all letters that a filter (or --all) selects and that are
 eligible for a retry; it is shown for confirmation first. --force includes letters that are
 not eligible by mark or cause of death. It does not override the checks that protect money.`,
 		Args: shell.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && familyName.MatchString(args[0]) && shell.ValueHint(cmd, args[0]) == "" {
+				if err := cmd.Flags().Set("family", args[0]); err != nil {
+					return err
+				}
+				args = nil
+			}
 			if len(args) == 0 {
 				return retryBatch(sh, cmd, &r)
 			}
@@ -47,6 +55,9 @@ not eligible by mark or cause of death. It does not override the checks that pro
 	f.BoolVar(&r.force, "force", false, "include letters not eligible by mark or cause of death; does not override the checks that protect money")
 	return cmd
 }
+
+// familyName matches the names of families: no run id, cut or mistyped, looks like one.
+var familyName = regexp.MustCompile(`^[a-z][a-z_-]*$`)
 
 // retryOne forks the newest run of a lineage. Flags that select letters are an error.
 func retryOne(sh *shell.Shell, cmd *cobra.Command, r *retryFlags, run string) error {
