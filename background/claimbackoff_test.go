@@ -1,10 +1,18 @@
 package background
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
+
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // The age of a claim is the longest of all clocks: each of them can stand still or be set back.
@@ -84,6 +92,149 @@ func TestClaimBackoffIsBoundedByLostAfter(t *testing.T) {
 		}
 		if p.onStaleClaim(); p.remaining() != most {
 			t.Errorf("lost after %s: the last pause is %s, want %s", lostAfter, p.remaining(), most)
+		}
+	}
+}
+
+// memoryJournal keeps runs by Transition.Apply. What a test does not set up panics.
+type memoryJournal struct {
+	Store
+	refuse   func(Transition) error       // if it returns an error, nothing is recorded
+	answer   func(context.Context) Result // of lookups
+	attempts []Run                        // under every session
+
+	mu       sync.Mutex
+	runs     map[RunID]Run
+	recorded []Transition
+	removed  []SessionID
+}
+
+func (j *memoryJournal) Name() string                           { return "pay" }
+func (j *memoryJournal) TimeLimit() time.Duration               { return time.Minute }
+func (j *memoryJournal) Handle(context.Context, Attempt) Result { panic("no attempt is made") }
+
+func (j *memoryJournal) Lookup(ctx context.Context, _ Run) Result { return j.answer(ctx) }
+
+func (j *memoryJournal) Record(_ context.Context, tr Transition) (Run, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now, known := j.runs[tr.Run.ID]
+	if !known {
+		return Run{}, ErrNotFound
+	}
+	if j.refuse != nil {
+		if err := j.refuse(tr); err != nil {
+			return now, err
+		}
+	}
+	after, err := tr.Apply(now)
+	if err == nil {
+		j.runs[now.ID] = after
+		j.recorded = append(j.recorded, tr)
+	}
+	return after, err
+}
+
+func (j *memoryJournal) AttemptsOf(context.Context, SessionID, int) ([]Run, error) {
+	return j.attempts, nil
+}
+
+func (j *memoryJournal) Remove(_ context.Context, id SessionID) error {
+	j.removed = append(j.removed, id)
+	return nil
+}
+
+// subtypes returns the recorded transitions, once the manager has written the answers of all calls.
+func (j *memoryJournal) subtypes(m *Manager) (all []receipts.Subtype) {
+	m.work.Wait()
+	for _, tr := range j.recorded {
+		all = append(all, tr.Subtype)
+	}
+	return all
+}
+
+// unconnected returns a manager of a journal with one run. It has no Redis.
+func unconnected(t *testing.T, run Run, change ...func(*Config)) (*Manager, *memoryJournal) {
+	t.Helper()
+	j := &memoryJournal{runs: map[RunID]Run{run.ID: run}}
+	cfg := Config{
+		Redis: asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, Store: j, Families: []Family{j},
+		Now: func() time.Time { return noon }, ClockSimulated: true,
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	m, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m, j
+}
+
+// A claim whose call was never made proves that nothing was sent.
+func TestACallThatWasNotMadeProvesThatNothingWasPaid(t *testing.T) {
+	t.Parallel()
+	if done := notCalled("the process shut down"); done.result.Class != NotExecuted || !done.interrupted || !provenUnpaid(attempted(), done.result) {
+		t.Errorf("%+v", done)
+	}
+}
+
+// After its context ended, a call still tells that it paid or that it sent nothing. Another refusal proves nothing:
+// the service may have answered the cancel.
+func TestAnAnswerAfterTheCancelCountsOnlyIfItProvesSomething(t *testing.T) {
+	t.Parallel()
+	unsent := unsentResult("too old")
+	for name, c := range map[string]struct {
+		answer      Result
+		class       Class
+		interrupted bool
+	}{
+		"paid":    {paid, Executed, false},
+		"unsent":  {unsent, NotExecuted, true},
+		"refused": {refused, Unknown, false},
+	} {
+		answers := make(chan Result, 1)
+		answers <- c.answer
+		done := callOutcome{lateAnswer: answers, result: unknownResult(FailureTimeout, "no answer")}
+		if done.awaitAfterCancel(answers); done.result.Class != c.class || done.interrupted != c.interrupted || done.lateAnswer != nil {
+			t.Errorf("%s: %+v", name, done)
+		}
+	}
+}
+
+// A lookup that proves nothing yet and states when to ask again ends nothing: the run waits.
+func TestALookupBeforeAClaimWaitsForAnAnswerThatComes(t *testing.T) {
+	t.Parallel()
+	later := vague
+	later.RetryAfter = 3 * time.Second
+	for name, c := range map[string]struct {
+		lookup     Result
+		claimAgain bool
+		want       []receipts.Subtype
+	}{
+		"unknown, ask again":         {later, false, nil},
+		"unknown":                    {vague, false, []receipts.Subtype{receipts.DeadLettered}},
+		"refused":                    {refused, true, []receipts.Subtype{receipts.Reconciled}},
+		"refused, with a retry time": {Result{Class: NotExecuted, RetryAfter: 3 * time.Second, Failure: failure}, true, []receipts.Subtype{receipts.Reconciled}},
+		"paid":                       {paid, false, []receipts.Subtype{receipts.Reconciled}},
+	} {
+		run := runIn(Scheduled)
+		run.ID, run.Family, run.Class, run.UnknownOpen = RunID(uuid.New()), "pay", Unknown, 1
+		m, j := unconnected(t, run)
+		j.answer = func(context.Context) Result { return c.lookup }
+		d := &delivery{m: m, family: j, run: run, probe: true}
+		claimAgain, err := d.lookupBeforeClaim()
+		if got := j.subtypes(m); claimAgain != c.claimAgain || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v, recorded %v", name, claimAgain, err, got)
+		}
+		var again *redeliverAt
+		if errors.As(err, &again) != (c.want == nil) || again != nil && !again.at.Equal(noon.Add(3*time.Second)) {
+			t.Errorf("%s: delivered again by %v", name, err)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package background
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,26 +68,27 @@ func TestDecide(t *testing.T) {
 		"interruptions spend no budget": {Run{Attempt: 5, BudgetSpent: 0}, refused, nil,
 			retry(refused, 25*time.Millisecond), false},
 
-		"cancel, nothing paid":             {Run{CancelRequested: true}, refused, nil, ending{subtype: receipts.Cancelled, result: refused}, false},
-		"cancel of a final refusal":        {Run{CancelRequested: true}, declined, nil, ending{subtype: receipts.Cancelled, result: declined}, false},
-		"cancel, this attempt unknown":     {Run{CancelRequested: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
-		"cancel, an earlier one unknown":   {Run{CancelRequested: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
-		"cancel, unknown in another run":   {Run{CancelRequested: true, UnknownOpen: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
-		"unknown, budget spent":            {Run{BudgetSpent: 2}, vague, nil, ending{}, true},
-		"unknown, final":                   {Run{}, finalUnknown, nil, ending{}, true},
-		"refused after an earlier unknown": {Run{BudgetSpent: 2, Class: Unknown}, refused, nil, ending{}, true},
-		"refused, unknown in another run":  {Run{BudgetSpent: 2, UnknownOpen: 1}, refused, nil, ending{}, true},
-		"looked up: paid":                  {Run{BudgetSpent: 2}, vague, &paid, success(foundPaid, Executed), false},
-		"looked up: not paid":              {Run{BudgetSpent: 2}, vague, &refused, deadLetter(vague, NotExecuted, ReasonRetryExhausted), false},
-		"looked up: unknown":               {Run{BudgetSpent: 2}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
-		"looked up though a retry is left": {Run{}, vague, &refused, retry(vague, 25*time.Millisecond), false},
-		"cancel during the lookup":         {Run{BudgetSpent: 2, CancelRequested: true}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
-		"accepted":                         {Run{}, accepted, nil, ask(accepted, ""), false},
-		"accepted, budget spent":           {Run{BudgetSpent: 2}, accepted, nil, ask(accepted, ""), false},
-		"accepted, asked to cancel":        {Run{CancelRequested: true}, accepted, nil, ask(accepted, ""), false},
-		"accepted, known to be paid":       {Run{Class: Executed}, accepted, nil, success(accepted, Executed), false},
-		"looked up: accepted":              {Run{BudgetSpent: 2}, vague, &accepted, ask(vague, Unknown), false},
-		"reason stays after a lookup":      {Run{}, finalUnknown, &finalUnknown, deadLetter(finalUnknown, Unknown, ReasonFinal), false},
+		"cancel, nothing paid":                     {Run{CancelRequested: true}, refused, nil, ending{subtype: receipts.Cancelled, result: refused}, false},
+		"cancel of a final refusal":                {Run{CancelRequested: true}, declined, nil, ending{subtype: receipts.Cancelled, result: declined}, false},
+		"cancel, this attempt unknown":             {Run{CancelRequested: true}, vague, nil, retry(vague, 25*time.Millisecond), false},
+		"cancel, an earlier one unknown":           {Run{CancelRequested: true, Class: Unknown}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"cancel, unknown in another run":           {Run{CancelRequested: true, UnknownOpen: 1}, refused, nil, retry(refused, 25*time.Millisecond), false},
+		"unknown, budget spent":                    {Run{BudgetSpent: 2}, vague, nil, ending{}, true},
+		"unknown, final":                           {Run{}, finalUnknown, nil, ending{}, true},
+		"refused after an earlier unknown":         {Run{BudgetSpent: 2, Class: Unknown}, refused, nil, ending{}, true},
+		"refused, unknown in another run":          {Run{BudgetSpent: 2, UnknownOpen: 1}, refused, nil, ending{}, true},
+		"looked up: paid":                          {Run{BudgetSpent: 2}, vague, &paid, success(foundPaid, Executed), false},
+		"looked up: not paid":                      {Run{BudgetSpent: 2}, vague, &refused, deadLetter(vague, NotExecuted, ReasonRetryExhausted), false},
+		"looked up: not paid, and asked to cancel": {Run{BudgetSpent: 2, CancelRequested: true}, vague, &refused, ending{subtype: receipts.Cancelled, result: vague, lookup: NotExecuted}, false},
+		"looked up: unknown":                       {Run{BudgetSpent: 2}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
+		"looked up though a retry is left":         {Run{}, vague, &refused, retry(vague, 25*time.Millisecond), false},
+		"cancel during the lookup":                 {Run{BudgetSpent: 2, CancelRequested: true}, vague, &finalUnknown, deadLetter(vague, Unknown, ReasonRetryExhausted), false},
+		"accepted":                                 {Run{}, accepted, nil, ask(accepted, ""), false},
+		"accepted, budget spent":                   {Run{BudgetSpent: 2}, accepted, nil, ask(accepted, ""), false},
+		"accepted, asked to cancel":                {Run{CancelRequested: true}, accepted, nil, ask(accepted, ""), false},
+		"accepted, known to be paid":               {Run{Class: Executed}, accepted, nil, success(accepted, Executed), false},
+		"looked up: accepted":                      {Run{BudgetSpent: 2}, vague, &accepted, ask(vague, Unknown), false},
+		"reason stays after a lookup":              {Run{}, finalUnknown, &finalUnknown, deadLetter(finalUnknown, Unknown, ReasonFinal), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -196,17 +199,19 @@ func TestTheEndOfALeaseOfMoneyIsALostWorker(t *testing.T) {
 		charge BudgetCharge
 		reason string
 	}{
-		"the run waits":                 {money, receipts.AttemptInterrupted, ChargeRecovery, ""},
-		"the attempt budget is apart":   {with(func(r *Run) { r.BudgetSpent = 2 }), receipts.AttemptInterrupted, ChargeRecovery, ""},
-		"the recovery budget is spent":  {with(func(r *Run) { r.Recoveries = 5 }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
-		"a cancel can't be granted":     {with(func(r *Run) { r.CancelRequested = true }), receipts.AttemptInterrupted, ChargeRecovery, ""},
-		"an earlier attempt has paid":   {with(func(r *Run) { r.Class = Executed }), receipts.AttemptSucceeded, ChargeNothing, ""},
-		"nothing is discarded by order": {with(func(r *Run) { r.Policy.OnExhaustion = retrypolicy.Discard; r.Recoveries = 5 }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
+		"the run waits":                      {money, receipts.AttemptInterrupted, ChargeRecovery, ""},
+		"the attempt budget is apart":        {with(func(r *Run) { r.BudgetSpent = 2 }), receipts.AttemptInterrupted, ChargeRecovery, ""},
+		"the recovery budget is spent":       {with(func(r *Run) { r.Recoveries = 5 }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
+		"no further call may be outstanding": {with(func(r *Run) { r.OutstandingCalls = make([]int, MaxOutstandingCalls-1) }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
+		"a cancel can't be granted":          {with(func(r *Run) { r.CancelRequested = true }), receipts.AttemptInterrupted, ChargeRecovery, ""},
+		"an earlier attempt has paid":        {with(func(r *Run) { r.Class = Executed }), receipts.AttemptSucceeded, ChargeNothing, ""},
+		"nothing is discarded by order":      {with(func(r *Run) { r.Policy.OnExhaustion = retrypolicy.Discard; r.Recoveries = 5 }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
 	} {
 		for _, cause := range []lease.End{lease.Expired, lease.OverLimit} {
 			end := leaseEnding(c.run, cause, 5, noon)
 			paid := c.event == receipts.AttemptSucceeded
-			if end.subtype != c.event || end.charge != c.charge || end.reason != c.reason || end.result.Class != Unknown || end.outstanding == paid {
+			overLimit := end.result.Failure.Message == "no answer within the time limit"
+			if end.subtype != c.event || end.charge != c.charge || end.reason != c.reason || end.result.Class != Unknown || end.outstanding == paid || overLimit != (cause == lease.OverLimit) {
 				t.Errorf("%s, %s: %+v", name, cause, end)
 			}
 		}
@@ -251,6 +256,46 @@ func TestTheLossOfAWorkerHonoursACancel(t *testing.T) {
 	}
 }
 
+// What an interrupted attempt paid is kept, and a cancel is granted only where nothing can have been paid.
+func TestAnInterruptedAttemptEndsByWhatItProves(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		run  Run
+		res  Result
+		want receipts.Subtype
+	}{
+		"paid":                          {Run{}, paid, receipts.AttemptSucceeded},
+		"paid, and asked to cancel":     {Run{CancelRequested: true}, paid, receipts.AttemptSucceeded},
+		"not sent":                      {Run{}, refused, receipts.AttemptInterrupted},
+		"not sent, and asked to cancel": {Run{CancelRequested: true}, refused, receipts.Cancelled},
+		"unknown, and asked to cancel":  {Run{CancelRequested: true}, vague, receipts.AttemptInterrupted},
+		"not sent after an unknown":     {Run{CancelRequested: true, Class: Unknown, UnknownOpen: 1}, refused, receipts.AttemptInterrupted},
+	} {
+		c.run.Operation = [32]byte{1}
+		if end := interruptedEnding(c.run, c.res, noon); end.subtype != c.want || end.charge != ChargeNothing || !cmp.Equal(end.result, c.res) {
+			t.Errorf("%s: %+v", name, end)
+		}
+	}
+}
+
+// The called service's word that a lost worker paid ends the run. Its word that nothing was paid proves nothing: the
+// call may be on its way.
+func TestTheLossOfAWorkerEndsByWhatALookupProves(t *testing.T) {
+	t.Parallel()
+	o := &recoverer{m: &Manager{recorder: &recorder{newID: uuid.New, now: func() time.Time { return noon }}}}
+	o.m.cfg.MaxRecoveries = 1
+	run := Run{Operation: [32]byte{1}, Recoveries: 1}
+	tr := o.lostTransition(Session{}, run, paid)
+	if tr.Subtype != receipts.AttemptSucceeded || tr.Lookup != Executed || tr.Result.Moved != paid.Moved || tr.Result.Reference != paid.Reference || tr.Charge != ChargeNothing {
+		t.Errorf("paid: %+v", tr)
+	}
+	for _, lookup := range []Result{refused, vague} {
+		if tr := o.lostTransition(Session{}, run, lookup); tr.Subtype != receipts.DeadLettered || tr.Lookup != NoClass || tr.Result.Class != Unknown || !tr.LeavesCallOutstanding {
+			t.Errorf("%s: %+v", lookup.Class, tr)
+		}
+	}
+}
+
 func TestNormalizeResult(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ in, want Result }{
@@ -289,6 +334,84 @@ func TestACallThatWasCutShortKeepsWhatItProves(t *testing.T) {
 		done.markInterrupted()
 		if f := done.result.Failure; done.result.Class != c.class || done.interrupted != c.interrupted || (f == nil) != (c.failure == "") || f != nil && f.Type != c.failure {
 			t.Errorf("%s: %+v", name, done)
+		}
+	}
+}
+
+// attempted returns a run of money that is being attempted.
+func attempted() Run {
+	run := runIn(Running)
+	run.ID, run.Family, run.Tenant, run.OutstandingCalls = RunID(uuid.New()), "pay", "acme", nil
+	return run
+}
+
+// If another process ended the attempt meanwhile, a payment and a refusal are facts to record. An answer that proves
+// nothing is not.
+func TestTheResultOfAnAttemptThatEndedElsewhereIsNotLost(t *testing.T) {
+	t.Parallel()
+	none := []receipts.Subtype(nil)
+	late := []receipts.Subtype{receipts.AnsweredLate}
+	for name, c := range map[string]struct {
+		done callOutcome
+		want []receipts.Subtype
+	}{
+		"paid":                       {callOutcome{result: paid}, append(late, receipts.Reconciled)},
+		"refused":                    {callOutcome{result: refused}, late},
+		"unknown":                    {callOutcome{result: vague}, none},
+		"interrupted":                {callOutcome{result: refused, interrupted: true}, none},
+		"interrupted before sending": {callOutcome{result: unsentResult("too old"), interrupted: true}, late},
+		"still unanswered":           {callOutcome{result: refused, lateAnswer: make(chan Result)}, none},
+	} {
+		run := attempted()
+		elsewhere := run
+		elsewhere.State, elsewhere.OutstandingCalls, elsewhere.Class, elsewhere.UnknownOpen = Scheduled, []int{run.Attempt}, Unknown, 1
+		m, j := unconnected(t, elsewhere)
+		after, err := m.recorder.finish(j, run, c.done)
+		if got := j.subtypes(m); !errors.Is(err, errEndedElsewhere) || after.State != Scheduled || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %s, %v, recorded %v", name, after.State, err, got)
+		}
+		for _, tr := range j.recorded {
+			if c.done.result.Class == Executed && (tr.Result.Moved != paid.Moved || tr.Result.Reference != paid.Reference) {
+				t.Errorf("%s: %s states %+v", name, tr.Subtype, tr.Result)
+			}
+		}
+	}
+}
+
+// A delivery that waits for the next attempt of a run reads it again if a late answer ended it.
+func TestALateAnswerThatEndsTheRunWakesItsDelivery(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer Result
+		wakes  bool
+	}{"paid": {paid, true}, "refused": {refused, false}} {
+		run := attempted()
+		waiting := run
+		waiting.State, waiting.OutstandingCalls = Scheduled, []int{run.Attempt}
+		m, j := unconnected(t, waiting)
+		inFlight, _ := m.inFlight.acquire(run.ID, 1)
+		answer := make(chan Result, 1)
+		answer <- c.answer
+		m.recorder.awaitLateAnswer(j, run, answer, func() {})
+		if j.subtypes(m); len(inFlight.wake) > 0 != c.wakes {
+			t.Errorf("%s: woken %v", name, !c.wakes)
+		}
+	}
+}
+
+// What the journal refuses did not happen, whatever the run was changed by last.
+func TestARefusedTransitionIsNotReported(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[error]int{ErrConflict: 0, ErrKeyExpired: 0, ErrDeadLettered: 1, nil: 1} {
+		run, reported := attempted(), 0
+		m, j := unconnected(t, run, func(c *Config) { c.OnTransition = func(Transition, Run) { reported++ } })
+		tr := m.recorder.newTransition(receipts.AttemptSucceeded, run)
+		tr.Result = paid
+		run.LastTransition = tr.ID
+		j.runs[run.ID] = run
+		j.refuse = func(Transition) error { return cause }
+		if _, err := m.recorder.write(j, tr); !errors.Is(err, cause) || reported != want {
+			t.Errorf("%v: %v, reported %d times", cause, err, reported)
 		}
 	}
 }

@@ -77,3 +77,28 @@ func seconds(of ...int) map[int]bool {
 	}
 	return set
 }
+
+// The session of a lost process is kept until nothing runs under it and no claim can be on its way.
+func TestTheSessionOfALostProcessIsKeptWhileItMayHaveAttempts(t *testing.T) {
+	t.Parallel()
+	elsewhere := attempted()
+	elsewhere.Family = "mail" // a process that has the family recovers it
+	for name, c := range map[string]struct {
+		lost      bool
+		attempts  []Run
+		unchanged time.Duration
+		removed   bool
+	}{
+		"nothing left":          {true, nil, removeSessionAfter, true},
+		"a claim may be coming": {true, nil, removeSessionAfter - 1, false},
+		"an attempt is left":    {true, []Run{elsewhere}, removeSessionAfter, false},
+		"it sends heartbeats":   {false, nil, 0, false},
+	} {
+		m, j := unconnected(t, elsewhere)
+		j.attempts = c.attempts
+		err := m.recoverer.checkSession(t.Context(), Session{ID: SessionID{1}, Lost: c.lost}, c.unchanged)
+		if err != nil || (len(j.removed) > 0) != c.removed {
+			t.Errorf("%s: removed %v, %v", name, j.removed, err)
+		}
+	}
+}

@@ -114,7 +114,12 @@ func TestApplyGuards(t *testing.T) {
 		"cancel requested": {retry, runIn(Running), changed(Running, func(r *Run) { r.CancelRequested = true }), ErrConflict},
 		"cancel was known": {retry, changed(Running, func(r *Run) { r.CancelRequested = true }),
 			changed(Running, func(r *Run) { r.CancelRequested = true }), nil},
-		"cancel of what was claimed since": {Transition{Subtype: receipts.Cancelled}, runIn(Scheduled), changed(Running, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"cancel of what was claimed since":                                 {Transition{Subtype: receipts.Cancelled}, runIn(Scheduled), changed(Running, func(r *Run) { r.Attempt++ }), ErrConflict},
+		"cancel that an attempt ends with, of a run that waits again":      {Transition{Subtype: receipts.Cancelled}, runIn(Running), runIn(Scheduled), ErrConflict},
+		"dead letter that an attempt ends with, of a run that waits again": {deadLettered, runIn(Running), runIn(Scheduled), ErrConflict},
+		"dead letter of a run cancelled since":                             {deadLettered, runIn(Scheduled), runIn(Cancelled), ErrConflict},
+		"late answer that tells nothing, of a run that paid": {Transition{Subtype: receipts.AnsweredLate, Result: vague},
+			changed(Running, func(r *Run) { r.Attempt = 1 }), changed(Running, func(r *Run) { r.Class = Executed }), ErrConflict},
 		"cancel of an unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Scheduled),
 			changed(Scheduled, func(r *Run) { r.Class = Unknown }), ErrReconcileFirst},
 		"cancel while another run is unknown": {Transition{Subtype: receipts.Cancelled}, runIn(Pending),
@@ -232,8 +237,10 @@ func TestMergeOutcome(t *testing.T) {
 		"late: refused clears nothing": {running(Unknown, 1), Transition{Subtype: receipts.AnsweredLate, Result: refused}, Unknown, 1},
 		"late: refused, none unknown":  {running(NotExecuted, 0), Transition{Subtype: receipts.AnsweredLate, Result: refused}, NotExecuted, 0},
 		"late: unknown adds nothing":   {running(Unknown, 1), Transition{Subtype: receipts.AnsweredLate, Result: vague}, Unknown, 1},
-		"executed stays, refused":      {running(Executed, 0), Transition{Subtype: ended, Result: refused}, Executed, 0},
-		"executed stays, unknown":      {running(Executed, 0), Transition{Subtype: ended, Result: vague}, Executed, 0},
+		"ended without a call":         {running("", 0), Transition{Subtype: receipts.DeadLettered, Reason: ReasonExpired}, "", 0},
+		"refused after an unknown that another run of the case resolved": {running(Unknown, 0), Transition{Subtype: ended, Result: refused}, Unknown, 0},
+		"executed stays, refused": {running(Executed, 0), Transition{Subtype: ended, Result: refused}, Executed, 0},
+		"executed stays, unknown": {running(Executed, 0), Transition{Subtype: ended, Result: vague}, Executed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -268,7 +275,11 @@ func TestAFindingOfAnotherClassIsRefused(t *testing.T) {
 		run := runIn(state)
 		run.Class, run.UnknownOpen = Unknown, 1
 		for _, class := range []Class{NoClass, Unknown, "executed_in_part"} {
-			after, err := Transition{Subtype: receipts.Reconciled, Run: run, Result: Result{Class: class}}.Apply(run)
+			finding := Transition{Subtype: receipts.Reconciled, Run: run, Result: Result{Class: class}}
+			if merged := finding.mergeOutcome(run); merged.Class != Unknown || merged.UnknownOpen == 0 {
+				t.Errorf("%s, found %q: it is taken for %s", state, class, merged.Class)
+			}
+			after, err := finding.Apply(run)
 			if err == nil || WriteOutcomeKnown(err) || !cmp.Equal(after, run) {
 				t.Errorf("%s, found %q: %+v, %v", state, class, after, err)
 			}
@@ -365,6 +376,42 @@ func TestTheReducedFormKeepsWhatIsKnownOfTheMoney(t *testing.T) {
 			if got := tr.reduced(thisTransition, form, errors.New("too long")); got.Result.Class != c.class || got.Result.Failure.Code != string(c.reported) {
 				t.Errorf("form %d, %s, looked up %q: %+v", form, c.answered, c.lookup, got.Result)
 			}
+		}
+	}
+}
+
+// A run occupies its case while it lives and while its dead letter is open.
+func TestARunIsActiveUntilItsLetterIsClosed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		run  Run
+		want bool
+	}{
+		{runIn(Pending), true}, {runIn(Running), true}, {runIn(Scheduled), true}, {runIn(DeadLettered), true},
+		{runIn(Succeeded), false}, {runIn(Cancelled), false}, {Run{State: DeadLettered, Letter: LetterForked}, false},
+	} {
+		if c.run.IsActive() != c.want {
+			t.Errorf("%s %q: active %v", c.run.State, c.run.Letter, !c.want)
+		}
+	}
+}
+
+// Only the newest claim of a run may decide again how its attempt ends.
+func TestAnAttemptIsDecidedAgainOnlyByItsOwnClaim(t *testing.T) {
+	t.Parallel()
+	claimed := attempted()
+	for name, c := range map[string]struct {
+		change func(*Run)
+		want   bool
+	}{
+		"asked to cancel":  {func(r *Run) { r.CancelRequested = true }, true},
+		"another attempt":  {func(r *Run) { r.Attempt++ }, false},
+		"another claim":    {func(r *Run) { r.Token = newToken }, false},
+		"waits for others": {func(r *Run) { r.State = Scheduled }, false},
+	} {
+		now := claimed
+		if c.change(&now); stillClaimed(now, claimed) != c.want {
+			t.Errorf("%s: %v", name, !c.want)
 		}
 	}
 }
