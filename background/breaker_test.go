@@ -1,6 +1,7 @@
 package background
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -184,5 +185,75 @@ func TestANewLeaderCountsOnSinceWhenFewRunsArePaused(t *testing.T) {
 		if l.policy.fallbackDue(now, m.cfg.Breaker.FewPaused); !l.policy.fewSince.IsZero() {
 			t.Errorf("few since %v: it counts on although many runs are paused", c.since)
 		}
+	}
+}
+
+// A lookup before a probe tells of the target: it answered, it failed, or it was not asked.
+func TestWhatALookupBeforeAProbeTellsOfTheTarget(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind       probeKind
+		state      State
+		class      Class
+		lookedUp   bool
+		lookup     Result
+		claimAgain bool
+		want       probeResult
+		recorded   int
+	}{
+		"a test, refused":             {kindFallback, Scheduled, Unknown, false, refused, false, probeAnswered, 0},
+		"a test, unknown for now":     {kindFallback, Scheduled, Unknown, false, vague, false, probeFailed, 0},
+		"a test, unknown for good":    {kindFallback, Scheduled, Unknown, false, finalUnknown, false, probeInconclusive, 1},
+		"refused":                     {kindNewCase, Scheduled, Unknown, false, refused, true, probeInconclusive, 1},
+		"paid":                        {kindNewCase, Scheduled, Unknown, false, paid, false, probeAnswered, 1},
+		"resolved before, not paid":   {kindNewCase, Scheduled, NotExecuted, true, vague, false, probeAnswered, 0},
+		"resolved before, paid":       {kindNewCase, Succeeded, Executed, true, vague, false, probeAnswered, 0},
+		"unknown again":               {kindNewCase, Scheduled, Unknown, true, vague, false, probeInconclusive, 0},
+		"not paid, and a dead letter": {kindNewCase, DeadLettered, NotExecuted, true, vague, false, probeInconclusive, 0},
+	} {
+		run := runIn(c.state)
+		run.ID, run.Family, run.Class = RunID(uuid.New()), "pay", c.class
+		m, j := unconnected(t, run)
+		j.answer = func(context.Context) Result { return c.lookup }
+		l := &breakerLeader{m: m, family: j}
+		claimAgain, got := l.lookupExpiredKey(&delivery{m: m, family: j, run: run, probe: true, lookedUp: c.lookedUp}, &probeCall{kind: c.kind})
+		if claimAgain != c.claimAgain || got != c.want || len(j.recorded) != c.recorded {
+			t.Errorf("%s: %v, %v, recorded %+v", name, claimAgain, got, j.recorded)
+		}
+	}
+}
+
+// Each probe counts as in flight from its start until it is released, once.
+func TestAProbeIsCountedUntilItsRelease(t *testing.T) {
+	t.Parallel()
+	var rule circuit.Rule
+	rule.Normalise()
+	later := noon.Add(time.Minute)
+	for kind, want := range map[probeKind][2]int{kindNewCase: {1, 0}, kindRetried: {0, 1}, kindFallback: {0, 0}} {
+		p := newProbePolicy(rule, 8, nil, noon)
+		probe := p.start(later, kind)
+		if got := [2]int{p.newInFlight, p.retriedInFlight}; got != want || p.lastProbe.Equal(later) != (kind != kindRetried) {
+			t.Errorf("kind %v: %v in flight, last probe %s", kind, got, p.lastProbe)
+		}
+		for range 2 {
+			if p.release(probe); p.newInFlight != 0 || p.retriedInFlight != 0 {
+				t.Errorf("kind %v: %d and %d left in flight", kind, p.newInFlight, p.retriedInFlight)
+			}
+		}
+	}
+}
+
+// While new cases wait, a breaker closes only after as many answers as show that the target works.
+func TestABreakerWithWaitingCasesNeedsMoreAnswers(t *testing.T) {
+	t.Parallel()
+	var rule circuit.Rule
+	rule.Normalise()
+	p := newProbePolicy(rule, 8, nil, noon)
+	p.answers = answersWhenNoneWait
+	if p.recovered(noon, true, 9) || !p.recovered(noon, false, 9) {
+		t.Error("the answers that suffice when no new case waits suffice always")
+	}
+	if countsAsFailure(Result{Class: Executed, Retry: true}) || !countsAsFailure(refused) || countsAsFailure(declined) {
+		t.Error("a payment counts as a failure, or a failure does not")
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -75,6 +76,39 @@ func TestRunIDOf(t *testing.T) {
 	} {
 		if got := runIDOf(text); got != want {
 			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+// A lease is watched from when its attempt was seen first. Only a newer version restarts its length, and only a newer
+// attempt replaces it.
+func TestALeaseIsWatchedByItsAttemptAndVersion(t *testing.T) {
+	t.Parallel()
+	id, old := RunID(uuid.New()), time.Now().Add(-time.Hour)
+	of := func(attempt int, version int64) lease.Lease {
+		return lease.Lease{Run: id, Attempt: attempt, Version: version, Length: 2 * time.Hour}
+	}
+	for name, c := range map[string]struct {
+		do             func(*leaseReaper)
+		attempt        int
+		version        int64
+		since, restart bool // whether the length, and the time of the attempt, begin again
+	}{
+		"claimed again by a repeated fetch": {func(r *leaseReaper) { r.onClaimed(Claimed{Run: Run{ID: id}, Lease: of(2, 5)}) }, 2, 5, false, false},
+		"claimed":                           {func(r *leaseReaper) { r.onClaimed(Claimed{Run: Run{ID: id}, Lease: of(3, 1)}) }, 3, 1, true, true},
+		"extended":                          {func(r *leaseReaper) { r.onExtended(of(2, 6)) }, 2, 6, true, false},
+		"an older heartbeat":                {func(r *leaseReaper) { r.onExtended(of(2, 5)) }, 2, 5, false, false},
+		"extended, of another attempt":      {func(r *leaseReaper) { r.onExtended(of(3, 6)) }, 3, 6, true, true},
+		"read, of an older attempt":         {func(r *leaseReaper) { r.observe([]lease.Lease{of(1, 9)}, time.Time{}) }, 2, 5, false, false},
+		"read, of a newer version":          {func(r *leaseReaper) { r.observe([]lease.Lease{of(2, 6)}, time.Time{}) }, 2, 6, true, false},
+		"read as it was":                    {func(r *leaseReaper) { r.observe([]lease.Lease{of(2, 5)}, time.Time{}) }, 2, 5, false, false},
+	} {
+		r := newLeaseReaper(nil, nil)
+		r.seen[id] = leaseObservation{lease: of(2, 5), since: old, began: old}
+		c.do(r)
+		got := r.seen[id]
+		if got.lease.Attempt != c.attempt || got.lease.Version != c.version || got.since.After(old) != c.since || got.began.After(old) != c.restart {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
