@@ -87,3 +87,24 @@ func TestWhatProtectsEvidenceIsComparedByWhatItDoes(t *testing.T) {
 		}
 	}
 }
+
+// Odd defaults of a database change neither what is migrated nor what is compared.
+func TestDefaultsOfADatabaseChangeNoGuard(t *testing.T) {
+	t.Parallel()
+	url := testkit.Database(t)
+	for _, setting := range []string{
+		`array_nulls = off`, `standard_conforming_strings = off`, `default_transaction_isolation = serializable`, `synchronous_commit = off`, `quote_all_identifiers = on`, `search_path = recourse, public`, `bytea_output = escape`,
+	} {
+		if _, err := testkit.OpenAsOwner(t, url).Exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ` + setting + `', current_database()); END $$`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, _, err := schema.Migrate(t.Context(), url); err != nil {
+			t.Fatal(err)
+		}
+		if off, err := schema.GuardsOff(t.Context(), testkit.OpenAsOwner(t, url)); err != nil || len(off) > 0 {
+			t.Fatalf("%v, %v", off, err)
+		}
+	}
+}

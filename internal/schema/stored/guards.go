@@ -37,11 +37,11 @@ func (g Guard) RestoreSQL() string {
 	return g.Definition
 }
 
-// What ReadGuards reads. Only with this search_path, which ends with the statement, do the server's own functions always write names
-// with their schema. goose makes the table of versions.
+// What ReadGuards reads. Only with these settings, which end with the statement, do the server's own functions always write names
+// with their schema and spell them alike. goose makes the table of versions.
 const (
 	triggerGuardsSQL = `
-WITH path AS MATERIALIZED (SELECT set_config('search_path', 'pg_catalog', true)), tables AS (
+WITH path AS MATERIALIZED (SELECT set_config('search_path', 'pg_catalog', true), set_config('quote_all_identifiers', 'off', true), set_config('standard_conforming_strings', 'on', true)), tables AS (
   SELECT c.oid, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'recourse' AND c.relname <> 'schema_version'
 )
 SELECT 'trigger', c.relname || '.' || t.tgname, replace(pg_catalog.pg_get_triggerdef(t.oid), 'CREATE TRIGGER', 'CREATE OR REPLACE TRIGGER') || '; ALTER TABLE recourse.' || c.relname
