@@ -13,7 +13,7 @@ import (
 var submitterReads = map[string]string{
 	"GET /ojs/v1/jobs/{id}": "404", "POST /ojs/v1/jobs/{id}/activate": "404", "GET /ojs/v1/dead-letter/{id}": "404", "GET /ojs/v1/admin/dead-letter/{id}": "404",
 	"GET /ojs/v1/events": "left out", "GET /ojs/v1/queues": "settings", "GET /ojs/v1/dead-letter/replay-rules": "settings", "GET /ojs/v1/admin/dead-letter/replay-rules": "settings",
-	"POST /ojs/v1/jobs": "tested below",
+	"POST /ojs/v1/jobs": "tested below", "POST /ojs/v1/jobs/batch": "tested below",
 }
 
 func TestASubmitterReadsOnlyWhatItsPrincipalEnqueued(t *testing.T) {
@@ -78,6 +78,13 @@ func TestASubmitterReadsOnlyWhatItsPrincipalEnqueued(t *testing.T) {
 		status, refused := f.ask(mallory, http.MethodPost, "/ojs/v1/jobs", body)
 		if status != http.StatusConflict || refused.Error.Code != "duplicate" || refused.Error.Details["existing_job_id"] != nil || refused.Error.Details["existing_job_state"] != nil || refused.Job.ID != "" {
 			t.Errorf("%s: %d %+v", body, status, refused)
+		}
+	}
+	for _, job := range []string{`{"type":"a.b","args":[],"id":"` + pending + `"}`, unique, strings.Replace(unique, "ignore", "reject", 1)} {
+		before := f.runs()
+		status, refused := f.ask(mallory, http.MethodPost, "/ojs/v1/jobs/batch", `{"jobs":[{"type":"a.d","args":[]},`+job+`]}`)
+		if status != http.StatusConflict || refused.Error.Code != "duplicate" || refused.Error.Details["index"] != 1.0 || len(refused.Error.Details) != 1 || f.runs() != before {
+			t.Errorf("a batch with %s: %d %+v", job, status, refused)
 		}
 	}
 	if again := f.must(shop, "/jobs", unique).Job.ID; again != pending {
