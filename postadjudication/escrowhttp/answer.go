@@ -1,6 +1,7 @@
 package escrowhttp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -69,9 +70,14 @@ func (x *exchange) execution(ctx context.Context, resp *http.Response) escrow.An
 // acceptance reads a 202. It may have no body. One that states something else than that the call is accepted proves
 // nothing.
 func (x *exchange) acceptance(ctx context.Context, resp *http.Response) escrow.Answer {
-	if resp.ContentLength == 0 {
+	body := bufio.NewReader(resp.Body)
+	if _, err := body.Peek(1); errors.Is(err, io.EOF) {
 		return acceptedAnswer(resp, x.now())
 	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
 	b, err := x.readBody(resp)
 	if err == nil && !isAccepted(b) {
 		err = fmt.Errorf("status is %q", b.Status)

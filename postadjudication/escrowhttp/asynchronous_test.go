@@ -2,6 +2,8 @@ package escrowhttp_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -68,6 +70,20 @@ func TestWhatAnAsynchronousServiceAnswers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A server that streams states no length of the body that it does not send.
+func TestA202WithoutABodyAndWithoutItsLengthIsAccepted(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		w.(http.Flusher).Flush()
+	}))
+	t.Cleanup(server.Close)
+	e := newExecutor(t, escrowhttp.Config{BaseURL: server.URL, KeyLifetime: escrow.Forever, Asynchronous: time.Hour})
+	if a := e.Execute(withLimit(t), newCall()); !a.Accepted {
+		t.Errorf("%+v", a)
 	}
 }
 

@@ -200,6 +200,26 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptedCallThatIsRefusedLaterIsALetter"},
 	},
 	{
+		Name:     "an acceptance counts of a run whose answer was lost",
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "found.Class == escrow.Unknown && !answer.Accepted && !r.AwaitsEnd():", "found.Class == escrow.Unknown && !r.AwaitsEnd():"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptanceBetweenTwoDenialsCountsAfterALostAnswer"},
+	},
+	{
+		Name:     "no finding clears an accepted call without confirmation",
+		Edits:    []Edit{{"postadjudication/internal/casework/lookups.go", "if err == nil && wasAccepted(&r, &was) {", "if err == nil && wasAccepted(&r, &was) && err != nil {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNobodyClearsAnAcceptedCallWithoutConfirmation"},
+	},
+	{
+		Name:     "no single lookup clears an accepted call",
+		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "case wasAccepted(&seen.Run, &was):", "case wasAccepted(&seen.Run, &was) && err != nil:"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNobodyClearsAnAcceptedCallWithoutConfirmation"},
+	},
+	{
+		Name:     "no key is surely forgotten because the database's clock was set ahead",
+		Edits:    []Edit{{"postadjudication/internal/casework/remotesettlements.go", "elapsed(r.Settlements, run.FirstSentAt, at) >=", "at.Sub(run.FirstSentAt) >="}},
+		CaughtBy: Detector{Package: "./postadjudication/internal/casework", Test: "TestWhenAKeyHasNoEnd"},
+	},
+	{
 		Name:     "an accepted call is asked about until its span is over",
 		Edits:    []Edit{{"postadjudication/internal/casework/accepted.go", "!now.Before(until) {", "until.IsZero() {"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptedCallThatDoesNotEndIsALetterOfUnknownOutcome"},

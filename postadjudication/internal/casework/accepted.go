@@ -7,6 +7,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
+// failureAccepted is the failure type of a call or lookup that the service accepted, unless the executor states one. The
+// record of lookups always has it.
+const failureAccepted = "executor.accepted"
+
 // Bounds of the pause between two questions about an accepted call. The sweeper takes the notification of a due run
 // for lost if it is delayed by much more than the longer one.
 const (
@@ -31,7 +35,7 @@ func AcceptedUntil(f *SettlementFamily, r *background.Run) time.Time {
 		return time.Time{}
 	}
 	span := escrow.DefaultAcceptedFor
-	if states, ok := executor.(escrow.Asynchronous); ok {
+	if states, ok := executor.(escrow.Asynchronous); ok && states.AcceptedFor() > 0 { // 0: another process accepts for it
 		span = states.AcceptedFor()
 	}
 	until := r.FirstSentAt.Add(span)
@@ -60,10 +64,7 @@ func awaitingEnd(f *SettlementFamily, r *background.Run, res background.Result) 
 	}
 	now := f.Now()
 	if until := AcceptedUntil(f, r); !now.Before(until) {
-		res.Accepted = false
-		if r.AwaitsEnd() {
-			res.RetryAfter = 0
-		}
+		res.Accepted, res.RetryAfter = false, 0
 		return res
 	}
 	pause := acceptedPause(keyAge(f, r.FirstSentAt, now))

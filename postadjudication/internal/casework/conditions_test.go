@@ -172,6 +172,10 @@ func TestWhenAKeyHasNoEnd(t *testing.T) {
 	if remote.forgottenByWorkers(&never, late) || !remote.forgottenByWorkers(&r, late) {
 		t.Error("a key that was never called is forgotten, or one that was is not")
 	}
+	remote.Settlements.ClockUnchanged = func() time.Time { return late.Add(-time.Minute) }
+	if remote.forgottenByWorkers(&r, late) {
+		t.Error("a key is surely forgotten by a clock that was set ahead a minute ago")
+	}
 }
 
 // If the receipts do not say what an executed run has paid, what is stated counts as recorded.

@@ -141,6 +141,15 @@ func (c *Applier) LookupFinding(ctx context.Context, tenant string, id backgroun
 	if found.Class == escrow.Unknown {
 		return Finding{}, LookupSource{}, refusedBecause(refusal.GateReconcileFirst, seen, lookupUnclear(found))
 	}
+	if found.Class == escrow.NotExecuted {
+		was, err := c.Journal.Lookups.Find(ctx, tenant, id)
+		switch {
+		case err != nil:
+			return Finding{}, LookupSource{}, err
+		case wasAccepted(&seen.Run, &was):
+			return Finding{}, LookupSource{}, refusedBecause(refusal.GateReconcileFirst, seen, "nothing was executed, this answer says, but the one before said that the call is accepted: it is asked for again")
+		}
+	}
 	return Finding{Class: found.Class, Moved: found.Moved, Reference: found.Reference}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
 }
 

@@ -73,7 +73,7 @@ func weigh(f *SettlementFamily, was *journal.LookupRecord, run *background.Run, 
 	case was.Answer == escrow.Executed:
 		return *was, false // the service contradicts itself: what it said first stays on record
 	case found.Accepted: // it may yet be executed, whatever was said before
-		next.NotExecutedAt = time.Time{}
+		next.NotExecutedAt, next.FailureType = time.Time{}, failureAccepted
 	case found.Class == escrow.NotExecuted && next.NotExecutedAt.IsZero():
 		next.NotExecutedAt, next.NextAt = now, now.Add(gap)
 	case found.Class == escrow.NotExecuted && elapsed(f, next.NotExecutedAt, now) >= gap:

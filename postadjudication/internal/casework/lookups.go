@@ -81,8 +81,13 @@ func (q lookupEvidence) remainingFlight() time.Duration {
 // Lookup asks the escrow service about the run's operation key. It records the first answer NotExecuted, and returns
 // Unknown for it, with the time until the next one in RetryAfter: see weigh.
 func (f *SettlementFamily) Lookup(ctx context.Context, r background.Run) background.Result {
-	found := awaitingEnd(f, &r, f.lookUp(ctx, r, false))
-	if found.Class == escrow.Executed || found.Class == escrow.Unknown && !r.AwaitsEnd() {
+	answer := lookUpWithin(ctx, f, r, false, f.CallTimeLimit*9/10) // before the caller gives up: an accepted call is asked about again
+	found := awaitingEnd(f, &r, answer)
+	switch {
+	case found.Class == escrow.Executed:
+		return found
+	case found.Class == escrow.Unknown && !answer.Accepted && !r.AwaitsEnd():
+		found.RetryAfter = 0 // whatever the service asks for: a dead letter is looked up again
 		return found
 	}
 	was, err := f.Journal.Lookups.Find(ctx, r.Tenant, r.ID)
@@ -90,7 +95,9 @@ func (f *SettlementFamily) Lookup(ctx context.Context, r background.Run) backgro
 		return awaitingEnd(f, &r, unknownResult(lookupUnsure, err.Error()))
 	}
 	now := f.Now()
-	next, believed := weigh(f, &was, &r, found, now)
+	said := found
+	said.Accepted = answer.Accepted // also once the span is over
+	next, believed := weigh(f, &was, &r, said, now)
 	if believed {
 		return found
 	}
@@ -151,17 +158,25 @@ func ask(ctx context.Context, f *SettlementFamily, of escrow.Lookuper, call escr
 	return found
 }
 
-// lookUpWithTimeout is lookUp within the time limit of a call, for lookups outside an attempt. If
-// the lookup panics or ignores its context, the answer is Unknown and the caller is not blocked.
+// lookUpWithTimeout is lookUpWithin the time limit of a call, for lookups outside an attempt.
 func (c *Applier) lookUpWithTimeout(ctx context.Context, r background.Run, noCallInFlight bool) background.Result {
-	ctx, cancel := context.WithTimeout(ctx, c.Settlements.CallTimeLimit)
+	found := lookUpWithin(ctx, c.Settlements, r, noCallInFlight, c.Settlements.CallTimeLimit)
+	if found.Failure != nil && found.Failure.Type == background.FailurePanic {
+		c.Log.Warn("a lookup panicked", zap.Stringer("run", r.ID), zap.String("panic", found.Failure.Message))
+	}
+	return found
+}
+
+// lookUpWithin is lookUp within a time limit. If the lookup panics or ignores its context, the answer is Unknown and the
+// caller is not blocked.
+func lookUpWithin(ctx context.Context, f *SettlementFamily, r background.Run, noCallInFlight bool, limit time.Duration) background.Result {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answers := make(chan background.Result, 1)
 	go func() {
-		found := unknownResult(background.FailurePanic, "the lookup panicked")
-		err := RecoverPanic(func() error { found = c.Settlements.lookUp(ctx, r, noCallInFlight); return nil })
-		if err != nil {
-			c.Log.Warn("a lookup panicked", zap.Stringer("run", r.ID), zap.Error(err))
+		var found background.Result
+		if err := RecoverPanic(func() error { found = f.lookUp(ctx, r, noCallInFlight); return nil }); err != nil {
+			found = unknownResult(background.FailurePanic, "the lookup panicked: "+err.Error())
 		}
 		answers <- found
 	}()
@@ -320,7 +335,20 @@ func (f *SettlementFamily) mayStillPay(ctx context.Context, r background.Run) (s
 	if err != nil {
 		return "", err
 	}
-	return q.whyMayPay(), nil
+	if why := q.whyMayPay(); why != "" {
+		return why, nil
+	}
+	was, err := f.Journal.Lookups.Find(ctx, r.Tenant, r.ID)
+	if err == nil && wasAccepted(&r, &was) {
+		return "the escrow service said last that it has accepted the call and not ended it", nil
+	}
+	return "", err
+}
+
+// wasAccepted reports whether the last that the escrow service said of a run's call is that it has accepted the call and
+// not ended it.
+func wasAccepted(r *background.Run, was *journal.LookupRecord) bool {
+	return r.AwaitsEnd() || was.Attempt == r.Attempt && was.FailureType == failureAccepted
 }
 
 func everyCallWasRefused(r *background.Run) bool {

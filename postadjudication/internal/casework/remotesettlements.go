@@ -66,7 +66,7 @@ func (r RemoteRuns) leaseLimit(run *background.Run, at time.Time) (time.Duration
 // call that is made then is known from that call on. False where keys are never recognised, or for ever.
 func (r RemoteRuns) forgottenByWorkers(run *background.Run, at time.Time) bool {
 	recognised := r.recognisedByWorkers()
-	return recognised > 0 && recognised != escrow.Forever && !run.FirstSentAt.IsZero() && !at.Before(run.FirstSentAt.Add(r.Settlements.Remote.KeyLifetime+r.Settlements.margin()))
+	return recognised > 0 && recognised != escrow.Forever && !run.FirstSentAt.IsZero() && elapsed(r.Settlements, run.FirstSentAt, at) >= r.Settlements.Remote.KeyLifetime+r.Settlements.margin()
 }
 
 // NoWorkerUntil returns when a waiting adjudication is given to remote workers again: when its operation key is surely
@@ -78,7 +78,7 @@ func NoWorkerUntil(f *SettlementFamily, run *background.Run, at time.Time) time.
 	if _, err := (RemoteRuns{Settlements: f}).leaseLimit(run, at); !errors.Is(err, background.ErrNotDue) {
 		return time.Time{}
 	}
-	return run.FirstSentAt.Add(f.Remote.KeyLifetime + f.margin())
+	return Later(run.FirstSentAt, f.ClockUnchanged()).Add(f.Remote.KeyLifetime + f.margin())
 }
 
 // recognisedByWorkers returns how long the services that remote workers call are relied on to recognise

@@ -87,7 +87,7 @@ func resultOf(a escrow.Answer, asked int64) background.Result {
 	switch {
 	case a.Type != "":
 	case r.Accepted:
-		a.Type = "executor.accepted"
+		a.Type = failureAccepted
 	default:
 		a.Type = "executor.unspecified"
 	}
