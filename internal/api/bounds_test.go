@@ -219,9 +219,8 @@ func TestReadersOfEventsLeaveConnectionsToOthers(t *testing.T) {
 	if a := r.ask("", http.MethodGet, "/readyz", ""); a.status != http.StatusOK {
 		t.Errorf("the process is not ready: %d %s", a.status, a.text)
 	}
-	if n := r.count(`SELECT coalesce(max(n), 0)` + waiting); n != ofTenant {
-		t.Errorf("%d reads of a tenant have a connection, want %d", n, ofTenant)
-	}
+	// On a busy machine a read may end by its time limit just now, and the next one take its place.
+	r.waitFor("two reads of a tenant have a connection", `SELECT coalesce(max(n), 0) = $1`+waiting, ofTenant)
 	leave()
 	unlock()
 	r.ask(victim, http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)
