@@ -72,7 +72,7 @@ func TestIncompletePolicyCommandsAreBadUsage(t *testing.T) {
 		"policy set --actor a --reason b --max-attempts 4":          "--tenant is missing",
 		"policy set --tenant t --actor a --reason b --base-delay 0": "--base-delay is zero",
 		"dlq retry": "--reason is missing",
-		"dlq retry x --tenant t --actor a --reason b":               "not a run id",
+		"dlq retry x --tenant t --actor a --reason b":               "add --yes", // x may be a family
 		"dlq retry 019a0000-0000-7000-8000-000000000000 --tenant t": "--reason",
 	} {
 		clitest.Execute(t.Context(), nil, strings.NewReader(""), strings.Fields(args)...).Check(t, args, 2, word)
