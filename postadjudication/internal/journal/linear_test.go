@@ -26,7 +26,7 @@ func TestStatementsOfManyIDsReadInProportion(t *testing.T) {
 	t.Parallel()
 	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
 	insertRemoteRuns(t, db)
-	const few, many, most, whole = 300, 3000, 12, 5 * 24000
+	const few, many, most, whole = 300, 3000, 12, 10 * 24000
 	var arguments [2][]string
 	for i, n := range []int{few, many} {
 		arguments[i] = idArguments(t, db, n)
