@@ -202,7 +202,7 @@ func TestWhatALookupBeforeAProbeTellsOfTheTarget(t *testing.T) {
 		recorded   int
 	}{
 		"a test, refused":             {kindFallback, Scheduled, Unknown, false, refused, false, probeAnswered, 0},
-		"a test, unknown for now":     {kindFallback, Scheduled, Unknown, false, vague, false, probeFailed, 0},
+		"a test, the service is down": {kindFallback, Scheduled, Unknown, false, vague, false, probeFailed, 0},
 		"a test, unknown for good":    {kindFallback, Scheduled, Unknown, false, finalUnknown, false, probeInconclusive, 1},
 		"refused":                     {kindNewCase, Scheduled, Unknown, false, refused, true, probeInconclusive, 1},
 		"paid":                        {kindNewCase, Scheduled, Unknown, false, paid, false, probeAnswered, 1},

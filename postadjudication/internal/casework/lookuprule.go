@@ -53,7 +53,8 @@ func (r LookupRule) pause(asked int) time.Duration {
 // weigh returns the record of lookups of a run after one more answer, and whether the answer is believed. Executed
 // is believed. NotExecuted, which conclude has passed, is believed only if the service has said it before, as long
 // ago as a call can be in flight and at least FirstPause, and neither was an attempt made since nor did the service
-// say that the call is accepted: a replica that lags says it once. Whatever the product asks by itself is judged here: before a claim, at the end of an attempt, by the loop.
+// say that the call is accepted: a replica that lags says it once. Whatever the product asks by itself is judged here:
+// before a claim, at the end of an attempt, by the loop.
 func weigh(f *SettlementFamily, was *journal.LookupRecord, run *background.Run, found background.Result, now time.Time) (next journal.LookupRecord, believed bool) {
 	next = journal.LookupRecord{
 		Run: run.ID, Tenant: run.Tenant, Attempt: run.Attempt, Count: was.Count + 1, LookedUpAt: now, Answer: found.Class, Moved: found.Moved,

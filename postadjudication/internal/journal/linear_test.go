@@ -21,7 +21,7 @@ var arrayArguments = map[string]string{
 }
 
 // A statement that takes ids reads at most twelve times as much for ten times as many, with the settings of the journal
-// and as the server plans, for all arguments and for these. A plan may read the tables whole, a few times, instead: it reads no more for more ids.
+// and as the server plans, for all arguments and for these. A plan may read the tables whole, ten times, instead: it reads no more for more ids.
 func TestStatementsOfManyIDsReadInProportion(t *testing.T) {
 	t.Parallel()
 	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
