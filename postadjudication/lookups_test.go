@@ -159,6 +159,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, func(c *postadjudication.Config) {
 		c.Worker, c.TimeLimit, c.Grace, c.Policy.MaxRetryAttempts = "first", 50*time.Millisecond, 10*time.Millisecond, 1
+		c.Executor.(*rig.Escrow).Flight = time.Minute
 	})
 	hang := make(chan struct{})
 	defer close(hang)
@@ -168,6 +169,7 @@ func TestTheCallOfALostWorkerIsOnItsWayForAWhile(t *testing.T) {
 	later := func(d time.Duration) *rig.Rig {
 		return rig.Join(t, r.DatabaseURL, r.Redis, rig.NewEscrow(), func(c *postadjudication.Config) {
 			c.Worker, c.Simulated, c.Now = "second", true, func() time.Time { return time.Now().Add(d) }
+			c.Executor.(*rig.Escrow).Flight = time.Minute
 		})
 	}
 	var refused *refusal.RefusedError
@@ -193,7 +195,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, func(c *postadjudication.Config) {
 		c.LostAfter, c.TimeLimit, c.Policy.MaxRetryAttempts = 3*time.Second, 50*time.Millisecond, 1
-		c.Executor.(*rig.Escrow).KeyLife = 0
+		c.Executor.(*rig.Escrow).KeyLife, c.Executor.(*rig.Escrow).Flight = 0, time.Minute
 	})
 	ctx := context.Background()
 	s := r.MustSubmit(rig.Release(1))

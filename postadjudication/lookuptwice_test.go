@@ -115,13 +115,13 @@ func TestAWaitEndsWhileTheServiceKnowsTheKey(t *testing.T) {
 	r := rig.New(t, func(c *postadjudication.Config) {
 		c.TimeLimit, c.LostAfter = 200*time.Millisecond, 3*time.Second
 		e := c.Executor.(*rig.Escrow)
-		e.KeyLife, e.Flight = 8*time.Second, 300*time.Millisecond
+		e.KeyLife, e.Flight = 20*time.Second, 300*time.Millisecond
 	})
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if a := r.Escrow.Pay(c, c.Amount.Minor); c.Attempt > 1 {
 			return a
 		}
-		return escrow.Answer{Class: escrow.Unknown, Retry: true, RetryAfter: 9 * time.Second, Type: "http.unavailable"}
+		return escrow.Answer{Class: escrow.Unknown, Retry: true, RetryAfter: 21 * time.Second, Type: "http.unavailable"}
 	})
 	s := r.StartWorkers().MustSubmit(rig.Release(1))
 	r.WaitNoneLive()

@@ -49,11 +49,18 @@ func (w Waits) WaitState(run background.RunID, state background.State) {
 // WaitStatus waits for a condition of a run.
 func (w Waits) WaitStatus(what string, run background.RunID, ok func(casestatus.Status) bool) {
 	w.t.Helper()
+	var last casestatus.Status
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("the run: %+v", last)
+		}
+	}()
 	w.Wait(what, func() bool {
 		s, err := w.service.Status(context.Background(), "acme", run)
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		last = s
 		return ok(s)
 	})
 }
