@@ -16,8 +16,8 @@
 // # Mutants
 //
 // The table has the guards that somebody thought of. Mutate changes every condition on money of a package (if
-// conditions, operands, cases, the AND of statements, assignments to fields of money), one at a time. All mutants of Go
-// are in one test program of each package, behind their numbers (mutantswitch.go); those of statements are built alone.
+// conditions, operands, cases, the AND of statements, assignments to fields of money), one at a time. All mutants
+// are in one test program of each package, behind their numbers (mutantswitch.go).
 // Each test of the package, and each that the table names for its files or that is at its public door, first records the
 // mutants that it meets, which are those that change something in it. Then each mutant is run against the tests that meet it, those of the
 // package first. A mutant is killed if a test fails or hangs with it, and passes without it right after. Mutate reports

@@ -23,7 +23,7 @@ const (
 	neverTrue      = "never true"           // the condition of an if, a case, or an operand of ||
 	alwaysTrue     = "always true"          // an operand of &&
 	withoutCase    = "without the case"     // of a switch over a value
-	withoutSQL     = "without the AND"      // of a statement; it has no switch, and is built alone
+	withoutSQL     = "without the AND"      // of a statement
 	withoutAssign  = "without assignment"   // to a field of money
 	withoutElement = "without the element"  // of a field of money in a composite literal
 	withoutValue   = "without a case value" // one of several
@@ -66,31 +66,103 @@ func (i insert) rank() int {
 // overlay writes the files of a package with all given mutants, by number, into a directory, and the JSON file for go
 // build -overlay. Lines keep their numbers.
 func overlay(root, dir, pkg string, numbered map[int]mutant) (string, error) {
+	files, err := withoutConstants(root, pkg)
+	if err != nil {
+		return "", err
+	}
 	inserts := map[string][]insert{}
 	for _, n := range slices.Sorted(maps.Keys(numbered)) {
 		m, of := numbered[n], strings.NewReplacer("%d", strconv.Itoa(n))
 		inserts[m.File] = append(inserts[m.File], insert{m.from, m.from - m.to, n, of.Replace(m.before)}, insert{m.to, m.to - m.from, -n, of.Replace(m.after)})
 	}
 	texts := map[string]string{pkg + "/zz_mutantswitch.go": strings.Replace(switches, "package prove", "package "+filepath.Base(pkg), 1)}
-	for file, list := range inserts {
-		raw, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			return "", err
-		}
+	for file, raw := range files {
+		list := inserts[file]
 		slices.SortFunc(list, func(a, b insert) int {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.order, b.order))
 		})
 		var text strings.Builder
 		last := 0
 		for _, i := range list {
-			text.Write(raw[last:i.at])
+			text.WriteString(raw[last:i.at])
 			text.WriteString(i.text)
 			last = i.at
 		}
-		text.Write(raw[last:])
+		text.WriteString(raw[last:])
 		texts[file] = text.String()
 	}
 	return writeOverlay(root, dir, texts)
+}
+
+// withoutConstants returns the files of a package whose constants that hold statements, or are made of such ones, are
+// variables: the mutants of statements are not constant. Each byte keeps its place.
+func withoutConstants(root, pkg string) (map[string]string, error) {
+	texts, parsed, set := map[string]string{}, map[string]*ast.File{}, token.NewFileSet()
+	err := eachFile(root, pkg, func(name string, raw []byte) (err error) {
+		texts[name] = string(raw)
+		parsed[name], err = parser.ParseFile(set, name, raw, parser.SkipObjectResolution)
+		return err
+	})
+	statements := map[string]bool{} // names of variables that were constants
+	for before := -1; err == nil && before < len(statements); {
+		before = len(statements)
+		for name, file := range parsed {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if d, is := n.(*ast.GenDecl); is && d.Tok == token.CONST && holdsStatement(d, statements) {
+					at := set.Position(d.Pos()).Offset
+					texts[name] = texts[name][:at] + "var  " + texts[name][at+len("const"):]
+				}
+				return true
+			})
+		}
+	}
+	return texts, err
+}
+
+// holdsStatement reports whether a constant of a declaration holds a statement, itself or by a name of statements. It
+// adds the declaration's names then. A declaration that has numbers too stays as it is.
+func holdsStatement(d *ast.GenDecl, statements map[string]bool) (holds bool) {
+	var names []string
+	numbers := false
+	for _, spec := range d.Specs {
+		for _, name := range spec.(*ast.ValueSpec).Names {
+			names = append(names, name.Name)
+		}
+		for _, value := range spec.(*ast.ValueSpec).Values {
+			ast.Inspect(value, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.BasicLit:
+					holds = holds || n.Kind == token.STRING && statement.MatchString(n.Value)
+					numbers = numbers || n.Kind != token.STRING
+				case *ast.Ident:
+					holds = holds || statements[n.Name]
+				}
+				return true
+			})
+		}
+	}
+	if numbers || !holds {
+		return false
+	}
+	for _, name := range names {
+		statements[name] = true
+	}
+	return true
+}
+
+// eachFile calls a function for each file of a package, in order, with its name from the root of the module.
+func eachFile(root, pkg string, f func(name string, raw []byte) error) error {
+	files, err := filepath.Glob(filepath.Join(root, pkg, "*.go"))
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err == nil {
+			err = f(filepath.ToSlash(filepath.Join(pkg, filepath.Base(file))), raw)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // money matches what decides about money: a condition that does not match is not changed, except in package settlement,
@@ -102,28 +174,20 @@ var moneyFields = regexp.MustCompile(`^(Moved|Paid|Reserved|Released|Refunded|As
 
 // mutants returns all mutants of a package, in order.
 func mutants(root, pkg string) ([]mutant, error) {
-	files, err := filepath.Glob(filepath.Join(root, pkg, "*.go"))
-	if err != nil {
-		return nil, err
-	}
 	var out []mutant
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
+	err := eachFile(root, pkg, func(name string, raw []byte) error {
+		if strings.HasSuffix(name, "_test.go") {
+			return nil
 		}
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
+		c := &changer{file: name, text: string(raw), all: pkg == settlementPackage, set: token.NewFileSet()}
+		parsed, err := parser.ParseFile(c.set, name, raw, parser.SkipObjectResolution)
+		if err == nil {
+			ast.Inspect(parsed, c.visit)
+			out = append(out, c.found...)
 		}
-		c := &changer{file: filepath.ToSlash(filepath.Join(pkg, filepath.Base(file))), text: string(raw), all: pkg == settlementPackage, set: token.NewFileSet()}
-		parsed, err := parser.ParseFile(c.set, file, raw, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		ast.Inspect(parsed, c.visit)
-		out = append(out, c.found...)
-	}
-	return out, nil
+		return err
+	})
+	return out, err
 }
 
 // changer collects the mutants of one file.
@@ -260,6 +324,7 @@ func (c *changer) guards(l *ast.BasicLit) {
 			continue
 		}
 		begin := l.Pos() + token.Pos(from)
-		c.add(withoutSQL, text, begin, begin, begin+token.Pos(len(text)), "(", " OR true)")
+		put := l.Value[:1] + ` + mutantText(%d, "%s") + ` + l.Value[:1]
+		c.add(withoutSQL, text, begin, begin, begin+token.Pos(len(text)), strings.Replace(put, "%s", "(", 1), strings.Replace(put, "%s", " OR true)", 1))
 	}
 }

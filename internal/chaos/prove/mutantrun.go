@@ -36,7 +36,6 @@ type mutantRun struct {
 type mutantProgram struct {
 	pkg, pattern string // of its tests
 	file         string
-	product      string // file of the same program as the product is, unless a mutant is on
 }
 
 // mutantTest is a test of a program.
@@ -57,7 +56,7 @@ func (p *prover) buildMutants(ctx context.Context, pkg string, numbered map[int]
 	run := &mutantRun{prover: p, pkg: pkg, compiled: numbered}
 	for _, d := range detectorsOf(pkg) {
 		file := filepath.Join(dir, fmt.Sprint(len(run.programs), ".test"))
-		program := mutantProgram{pkg: d.Package, pattern: "^" + d.Test + "$", file: file, product: file}
+		program := mutantProgram{pkg: d.Package, pattern: "^" + d.Test + "$", file: file}
 		for {
 			changed, err := overlay(p.root, dir, pkg, numbered)
 			if err != nil {
@@ -117,15 +116,15 @@ func (run *mutantRun) meet(ctx context.Context, kept *results) error {
 	return nil
 }
 
-// list returns the tests of a program, which meet the given mutants.
-func (run *mutantRun) list(ctx context.Context, program mutantProgram, met ...int) (tests []mutantTest, err error) {
+// list returns the tests of a program.
+func (run *mutantRun) list(ctx context.Context, program mutantProgram) (tests []mutantTest, err error) {
 	r, err := run.start(ctx, buildTimeout, program, program.file, nil, "-test.list", program.pattern)
 	if err == nil && !r.passed {
 		err = fmt.Errorf("prove: %s lists no tests: %s", program.pkg, r.output)
 	}
 	for _, name := range strings.Fields(r.output) {
 		if strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") || strings.HasPrefix(name, "Fuzz") {
-			tests = append(tests, mutantTest{program: program, name: name, met: met})
+			tests = append(tests, mutantTest{program: program, name: name})
 		}
 	}
 	return tests, err
@@ -177,16 +176,9 @@ func (run *mutantRun) start(ctx context.Context, limit time.Duration, program mu
 func (run *mutantRun) try(ctx context.Context, number int, m mutant) (mutantResult, error) {
 	began := time.Now()
 	r := mutantResult{Mutant: m.String(), Verdict: survived}
-	switch {
-	case slices.ContainsFunc(equivalents, func(e equal) bool { return e.is(m) }):
+	if slices.ContainsFunc(equivalents, func(e equal) bool { return e.is(m) }) {
 		r.Verdict = equivalent
 		return r, nil
-	case m.Kind == withoutSQL:
-		alone, err := run.alone(ctx, number, m)
-		if err != nil {
-			return r, err
-		}
-		run = alone
 	}
 	if _, is := run.compiled[number]; !is {
 		r.Verdict = unbuilt
@@ -205,23 +197,6 @@ func (run *mutantRun) try(ctx context.Context, number int, m mutant) (mutantResu
 	r.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
 	_, err := fmt.Fprintf(run.progress, "%6.1fs  %-21s %s\n", r.Seconds, r.Verdict, r.Mutant)
 	return r, err
-}
-
-// alone builds the programs with one mutant, which has no switch: all tests are taken to meet it.
-func (run *mutantRun) alone(ctx context.Context, number int, m mutant) (*mutantRun, error) {
-	one, err := run.buildMutants(ctx, run.pkg, map[int]mutant{number: m})
-	if err != nil {
-		return nil, err
-	}
-	for i := range one.programs {
-		one.programs[i].product = run.programs[i].file
-		tests, err := one.list(ctx, one.programs[i], number)
-		if err != nil {
-			return nil, err
-		}
-		one.tests = append(one.tests, tests...)
-	}
-	return one, nil
 }
 
 // batches returns the tests that meet a mutant, as they are run at once: those of the package first, of each program the
@@ -263,7 +238,7 @@ func (run *mutantRun) kill(ctx context.Context, number int, batch []mutantTest) 
 	if failed := failedTest.FindStringSubmatch(with.output); failed != nil {
 		names = failed[1:]
 	}
-	without, err := run.start(ctx, limit, program, program.product, nil, "-test.run", pattern(names))
+	without, err := run.start(ctx, limit, program, program.file, nil, "-test.run", pattern(names))
 	switch v = killed; {
 	case err != nil || !without.passed:
 		run.report(program.pkg+" "+pattern(names), "as the product is", true, without)

@@ -31,6 +31,14 @@ func mutantIs(number int) bool {
 	return number == mutantOn
 }
 
+// mutantText returns what a statement gets of a mutant: nothing, unless it is on.
+func mutantText(number int, text string) string {
+	if !mutantIs(number) {
+		return ""
+	}
+	return text
+}
+
 // mutantSet returns what is assigned to: the field, or nothing that anybody reads.
 func mutantSet[T any](number int, field *T) *T {
 	if mutantIs(number) {

@@ -22,6 +22,9 @@ func TestWhatAMutantChanges(t *testing.T) {
 		if got := mutantCase(number, "a", "a"); (got == "a") == on {
 			t.Errorf("%d: %q", number, got)
 		}
+		if got := mutantText(number, "OR true"); (got == "OR true") != on || !on && got != "" {
+			t.Errorf("%d: %q", number, got)
+		}
 		for _, value := range []string{"", "b"} {
 			if got := mutantCase(number, value, "a"); got != value {
 				t.Errorf("%d: %q, not %q", number, got, value)

@@ -106,9 +106,7 @@ func (p *prover) mutatePackage(ctx context.Context, pkg string, all []mutant, dr
 	s := score{pkg: pkg, all: len(all), counts: map[verdict]int{}}
 	switched := map[int]mutant{}
 	for i, m := range all {
-		if m.Kind != withoutSQL {
-			switched[i+1] = m
-		}
+		switched[i+1] = m
 	}
 	run, err := p.buildMutants(ctx, pkg, switched)
 	if err == nil {

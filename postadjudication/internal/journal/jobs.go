@@ -178,14 +178,14 @@ type UniqueSubmission struct {
 	Resolve func(holders []Snapshot) (changes []Change, leaveOut bool, err error)
 }
 
+// holdersPage is how many holders of a fingerprint are read at once.
+const holdersPage = 100
+
 const (
 	fingerprintLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 11))`
 
 	holdersSQL = snapshotSQL + `JOIN recourse.unique_jobs u ON u.case_id = c.id
 WHERE u.tenant = $1 AND u.fingerprint = $2 AND (u.until IS NULL OR u.until > $3) AND r.id = c.run_id AND u.case_id < $4 ORDER BY u.case_id DESC LIMIT $5`
-
-	// holdersPage is how many holders of a fingerprint are read at once.
-	holdersPage = 100
 
 	claimFingerprintSQL = `INSERT INTO recourse.unique_jobs (tenant, fingerprint, case_id, until) VALUES ($1, $2, $3, $4)`
 )
