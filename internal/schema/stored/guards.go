@@ -100,12 +100,14 @@ func TriggersOff(ctx context.Context, q Querier) ([]Guard, error) {
 }
 
 func missingGuards(have, want []Guard) (out []Guard) {
-	found := make(map[Guard]bool, len(have))
+	type name struct{ kind, name string }
+	definitions := make(map[name]string, len(have))
 	for _, g := range have {
-		found[g.comparable()] = true
+		definitions[name{g.Kind, g.Name}] = g.Definition
 	}
 	for _, g := range want {
-		if !found[g.comparable()] {
+		definition, found := definitions[name{g.Kind, g.Name}]
+		if !found || definition != g.Definition && g.normalize(definition) != g.normalize(g.Definition) {
 			out = append(out, g)
 		}
 	}
@@ -115,11 +117,12 @@ func missingGuards(have, want []Guard) (out []Guard) {
 // notation is what versions of the server may write differently in the definition of a constraint or an index.
 var notation = regexp.MustCompile(`::[a-z ]+(\[\])?|[\s()"]`)
 
-func (g Guard) comparable() Guard {
+// normalize returns a definition of the guard as each version of the server writes it.
+func (g Guard) normalize(definition string) string {
 	if g.Kind == "constraint" || g.Kind == "index" {
-		g.Definition = notation.ReplaceAllString(g.Definition, "")
+		return notation.ReplaceAllString(definition, "")
 	}
-	return g
+	return definition
 }
 
 // guardDefinitions are the guards that migrations define, each after a line with its kind and name. A test compares them with a
