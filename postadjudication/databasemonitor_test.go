@@ -18,6 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/localpg"
 	"github.com/recourse-dev/recourse/internal/localredis"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
@@ -90,7 +91,7 @@ func TestNothingIsClaimedWhileAGuardIsChanged(t *testing.T) {
 		err := r.Health().Check(context.Background())
 		return errors.Is(err, postadjudication.ErrUnsuitable) && strings.Contains(err.Error(), "refuse_rewrite")
 	}
-	r.Wait("it is not ready, and names the function", named)
+	poll.Within(t, time.Minute, "it is not ready, and names the function", named)
 	s := r.MustSubmit(rig.Release(1))
 	r.MustNotify(s)
 	beats := r.Beat()
