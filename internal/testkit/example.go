@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 )
 
@@ -47,3 +48,6 @@ func (e *Example) Fatal(a ...any) { panic(fmt.Sprint(a...)) }
 
 // Fatalf panics.
 func (e *Example) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+// Logf writes to standard error.
+func (e *Example) Logf(format string, a ...any) { fmt.Fprintf(os.Stderr, format+"\n", a...) }

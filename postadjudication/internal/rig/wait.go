@@ -50,8 +50,9 @@ func (w Waits) WaitState(run background.RunID, state background.State) {
 func (w Waits) WaitStatus(what string, run background.RunID, ok func(casestatus.Status) bool) {
 	w.t.Helper()
 	var last casestatus.Status
+	reached := false
 	defer func() {
-		if w.t.Failed() {
+		if !reached {
 			w.t.Logf("the run: %+v", last)
 		}
 	}()
@@ -60,8 +61,8 @@ func (w Waits) WaitStatus(what string, run background.RunID, ok func(casestatus.
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		last = s
-		return ok(s)
+		last, reached = s, ok(s)
+		return reached
 	})
 }
 
