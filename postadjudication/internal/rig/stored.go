@@ -169,10 +169,10 @@ func (s Stored) TimesAskedAbout(run background.RunID) int {
 	return s.Count(`SELECT coalesce(max(asked), 0) FROM recourse.lookups WHERE run_id = $1`, run.String())
 }
 
-// Beat returns the last beat of any session.
+// Beat returns the last beat of any session; 0 while there is none.
 func (s Stored) Beat() int {
 	s.t.Helper()
-	return s.Count(`SELECT max(beat) FROM recourse.sessions`)
+	return s.Count(`SELECT coalesce(max(beat), 0) FROM recourse.sessions`)
 }
 
 // Blocked returns how many connections wait for a lock.
