@@ -83,7 +83,7 @@ func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
 	}
 	d.run, d.lookedUp = after, false
 	switch {
-	case after.State == DeadLettered && after.Letter == LetterOpen:
+	case after.Letter == LetterOpen:
 		if d.inFlight.isHandedOff() {
 			d.m.NotifyAsync(d.m.baseCtx, after) // asynq no longer holds the task to archive
 		}
@@ -186,7 +186,7 @@ func (d *delivery) onWaitingRunWritten(after Run, err error) (claimAgain bool, a
 	switch {
 	case err != nil:
 		return d.onClaimRefused(err)
-	case after.State == DeadLettered && after.Letter == LetterOpen:
+	case after.Letter == LetterOpen:
 		return false, archiveErrorFor(after)
 	}
 	return after.State.Waiting(), nil

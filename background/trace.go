@@ -45,9 +45,9 @@ func (t tracing) delivery(ctx context.Context, task *asynq.Task, run RunID) (con
 }
 
 // withDeliverySpan adds a delivery's span to the context of a call, which keeps its own
-// cancellation.
+// cancellation. A probe has no delivery, and begins a trace.
 func (t tracing) withDeliverySpan(callCtx, delivered context.Context) context.Context {
-	if t.tracer == nil || delivered == nil || callCtx == nil {
+	if t.tracer == nil || callCtx == nil {
 		return callCtx
 	}
 	return trace.ContextWithSpan(callCtx, trace.SpanFromContext(delivered))
