@@ -2,12 +2,14 @@ package background
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background/circuit"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 func TestBreakerTransitions(t *testing.T) {
@@ -255,5 +257,87 @@ func TestABreakerWithWaitingCasesNeedsMoreAnswers(t *testing.T) {
 	}
 	if countsAsFailure(Result{Class: Executed, Retry: true}) || !countsAsFailure(refused) || countsAsFailure(declined) {
 		t.Error("a payment counts as a failure, or a failure does not")
+	}
+}
+
+// pausedRun returns a run that waits for the target without a name.
+func pausedRun() Run {
+	run := runIn(Scheduled)
+	run.ID, run.Family, run.Queue, run.Tenant, run.NotificationNumber, run.OutstandingCalls = RunID(uuid.New()), "pay", "pay:0", "acme", 1, nil
+	return run
+}
+
+// openBreaker is that of the target without a name.
+var openBreaker = circuit.Breaker{Scope: circuit.Scope{Family: "pay"}, State: circuit.Open, Version: 1, Openings: 1}
+
+// A run that this process has in flight is not probed, and another one is probed in its place.
+func TestARunInFlightIsNotProbed(t *testing.T) {
+	t.Parallel()
+	first, second := pausedRun(), pausedRun()
+	m, j := unconnected(t, first)
+	j.due = []Run{first, second}
+	m.inFlight.acquire(first.ID, 1)
+	picks, err := newBreakerLeader(m, j, openBreaker).chooseProbes(t.Context(), time.Now().Add(time.Hour), nil)
+	if err != nil || len(picks) != 1 || picks[0].run.ID != second.ID {
+		t.Errorf("%+v, %v", picks, err)
+	}
+}
+
+// The breaker that closes has paused the waiting runs of its target, and no others. Those in flight need no task.
+func TestAClosedBreakerNotifiesOfTheRunsThatItPaused(t *testing.T) {
+	t.Parallel()
+	paused, runs, inFlight, other := pausedRun(), pausedRun(), pausedRun(), pausedRun()
+	runs.State, other.Target = Running, "other"
+	m, j := unconnected(t, paused)
+	j.breaker, j.due = openBreaker, []Run{runs, inFlight, other, paused}
+	m.inFlight.acquire(inFlight.ID, 1)
+	if err := newBreakerLeader(m, j, openBreaker).close(t.Context()); err != nil || !slices.Equal(j.renewed, []RunID{paused.ID}) || j.breaker.Blocks() {
+		t.Errorf("notified of %v, %v, the breaker is %s", j.renewed, err, j.breaker.State)
+	}
+}
+
+// What a probe leaves behind gets its task: a dead letter that of its archive, and a waiting run that no breaker pauses
+// any more that of its next attempt.
+func TestWhatIsNotifiedOfAfterAProbe(t *testing.T) {
+	t.Parallel()
+	m, j := connected(t, attempted())
+	m.session.onBeatAnswered()
+	for name, c := range map[string]struct {
+		refusal  error // of the claim
+		since    func(*Run)
+		open     bool
+		task     bool // of the dead letter
+		notified int
+	}{
+		"it can't be claimed yet":           {ErrTooManyOutstandingCalls, nil, false, false, 1},
+		"it can't, and its breaker is open": {ErrTooManyOutstandingCalls, nil, true, false, 0},
+		"it ended meanwhile":                {ErrConflict, func(r *Run) { r.State = Succeeded }, false, false, 0},
+		"it runs elsewhere":                 {ErrConflict, func(r *Run) { r.State = Running }, false, false, 0},
+		"it died, for it was altered":       {ErrRequestAltered, nil, false, true, 0},
+	} {
+		run := pausedRun()
+		now := run
+		if c.since != nil {
+			c.since(&now)
+		}
+		breaker := openBreaker
+		if !c.open {
+			breaker.State = circuit.Closed
+		}
+		m.breakers.apply(breaker)
+		j.runs[run.ID], j.renewed = now, nil
+		j.refuse = func(tr Transition) error {
+			if tr.Subtype == receipts.AttemptStarted {
+				return c.refusal
+			}
+			return nil
+		}
+		l := newBreakerLeader(m, j, openBreaker)
+		inFlight, _ := m.inFlight.acquire(run.ID, 1)
+		l.runProbe(t.Context(), probeCandidate{run, kindRetried, inFlight}, l.policy.start(time.Now(), kindRetried))
+		_, err := m.inspector.GetTaskInfo(run.Queue, taskID(run))
+		if err == nil != c.task || len(j.renewed) != c.notified || m.inFlight.has(run.ID) {
+			t.Errorf("%s: task %v, notified of %v", name, err, j.renewed)
+		}
 	}
 }

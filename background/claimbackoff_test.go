@@ -11,7 +11,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/recourse-dev/recourse/background/circuit"
+	"github.com/recourse-dev/recourse/internal/localredis"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -96,86 +99,6 @@ func TestClaimBackoffIsBoundedByLostAfter(t *testing.T) {
 	}
 }
 
-// memoryJournal keeps runs by Transition.Apply. What a test does not set up panics.
-type memoryJournal struct {
-	Store
-	refuse   func(Transition) error       // if it returns an error, nothing is recorded
-	answer   func(context.Context) Result // of lookups
-	attempts []Run                        // under every session
-
-	mu       sync.Mutex
-	runs     map[RunID]Run
-	recorded []Transition
-	removed  []SessionID
-}
-
-func (j *memoryJournal) Name() string                           { return "pay" }
-func (j *memoryJournal) TimeLimit() time.Duration               { return time.Minute }
-func (j *memoryJournal) Handle(context.Context, Attempt) Result { panic("no attempt is made") }
-
-func (j *memoryJournal) Lookup(ctx context.Context, _ Run) Result { return j.answer(ctx) }
-
-func (j *memoryJournal) Record(_ context.Context, tr Transition) (Run, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	now, known := j.runs[tr.Run.ID]
-	if !known {
-		return Run{}, ErrNotFound
-	}
-	if j.refuse != nil {
-		if err := j.refuse(tr); err != nil {
-			return now, err
-		}
-	}
-	after, err := tr.Apply(now)
-	if err == nil {
-		j.runs[now.ID] = after
-		j.recorded = append(j.recorded, tr)
-	}
-	return after, err
-}
-
-func (j *memoryJournal) AttemptsOf(context.Context, SessionID, int) ([]Run, error) {
-	return j.attempts, nil
-}
-
-func (j *memoryJournal) Remove(_ context.Context, id SessionID) error {
-	j.removed = append(j.removed, id)
-	return nil
-}
-
-// subtypes returns the recorded transitions, once the manager has written the answers of all calls.
-func (j *memoryJournal) subtypes(m *Manager) (all []receipts.Subtype) {
-	m.work.Wait()
-	for _, tr := range j.recorded {
-		all = append(all, tr.Subtype)
-	}
-	return all
-}
-
-// unconnected returns a manager of a journal with one run. It has no Redis.
-func unconnected(t *testing.T, run Run, change ...func(*Config)) (*Manager, *memoryJournal) {
-	t.Helper()
-	j := &memoryJournal{runs: map[RunID]Run{run.ID: run}}
-	cfg := Config{
-		Redis: asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, Store: j, Families: []Family{j},
-		Now: func() time.Time { return noon }, ClockSimulated: true,
-	}
-	for _, c := range change {
-		c(&cfg)
-	}
-	m, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return m, j
-}
-
 // A claim whose call was never made proves that nothing was sent.
 func TestACallThatWasNotMadeProvesThatNothingWasPaid(t *testing.T) {
 	t.Parallel()
@@ -232,9 +155,258 @@ func TestALookupBeforeAClaimWaitsForAnAnswerThatComes(t *testing.T) {
 		if got := j.subtypes(m); claimAgain != c.claimAgain || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v, recorded %v", name, claimAgain, err, got)
 		}
+		if archived := errors.Is(err, asynq.SkipRetry); archived != slices.Contains(c.want, receipts.DeadLettered) {
+			t.Errorf("%s: its task is archived: %v", name, archived)
+		}
 		var again *redeliverAt
 		if errors.As(err, &again) != (c.want == nil) || again != nil && !again.at.Equal(noon.Add(3*time.Second)) {
 			t.Errorf("%s: delivered again by %v", name, err)
+		}
+	}
+}
+
+// memoryJournal keeps runs by Transition.Apply. What a test does not set up panics.
+type memoryJournal struct {
+	Store
+	refuse   func(Transition) error       // if it returns an error, nothing is recorded
+	answer   func(context.Context) Result // of lookups
+	attempts []Run                        // under every session
+	due      []Run                        // in order, paused or not
+	sessions []Session
+	breaker  circuit.Breaker // of the target without a name
+
+	mu       sync.Mutex
+	runs     map[RunID]Run
+	recorded []Transition
+	removed  []SessionID
+	renewed  []RunID // runs that were to get a new notification; another process is first each time
+}
+
+func (j *memoryJournal) Name() string                           { return "pay" }
+func (j *memoryJournal) TimeLimit() time.Duration               { return time.Minute }
+func (j *memoryJournal) Handle(context.Context, Attempt) Result { panic("no attempt is made") }
+
+func (j *memoryJournal) Lookup(ctx context.Context, _ Run) Result { return j.answer(ctx) }
+
+func (j *memoryJournal) Record(_ context.Context, tr Transition) (Run, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now, known := j.runs[tr.Run.ID]
+	if !known {
+		return Run{}, ErrNotFound
+	}
+	if j.refuse != nil {
+		if err := j.refuse(tr); err != nil {
+			return now, err
+		}
+	}
+	after, err := tr.Apply(now)
+	if err == nil {
+		j.runs[now.ID] = after
+		j.recorded = append(j.recorded, tr)
+	}
+	return after, err
+}
+
+func (j *memoryJournal) AttemptsOf(context.Context, SessionID, int) ([]Run, error) {
+	return j.attempts, nil
+}
+
+func (j *memoryJournal) Remove(_ context.Context, id SessionID) error {
+	j.removed = append(j.removed, id)
+	return nil
+}
+
+func (j *memoryJournal) Find(_ context.Context, id RunID) (Run, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.runs[id], nil
+}
+
+func (j *memoryJournal) RunStatuses(_ context.Context, ids []RunID) (found []Run, _ error) {
+	for _, id := range ids {
+		if run, known := j.runs[id]; known {
+			found = append(found, run)
+		}
+	}
+	return found, nil
+}
+
+func (j *memoryJournal) DueRuns(_ context.Context, after Cursor, _ time.Time, limit int) ([]Run, error) {
+	from := 1 + slices.IndexFunc(j.due, func(r Run) bool { return r.ID == after.ID })
+	return slices.Clone(j.due[from:min(from+limit, len(j.due))]), nil
+}
+
+func (j *memoryJournal) AdvanceNotifications(_ context.Context, runs []Run) ([]Run, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range runs {
+		j.renewed = append(j.renewed, r.ID)
+	}
+	return nil, nil
+}
+
+func (j *memoryJournal) Sessions(context.Context) ([]Session, error) { return j.sessions, nil }
+
+func (j *memoryJournal) Breakers(context.Context) (open []circuit.Breaker, _ error) {
+	if j.breaker.Blocks() {
+		open = append(open, j.breaker)
+	}
+	return open, nil
+}
+
+func (j *memoryJournal) BreakerChangedAt(context.Context, circuit.Scope) (time.Time, error) {
+	return time.Time{}, nil
+}
+
+func (j *memoryJournal) UpdateBreaker(_ context.Context, _ circuit.Scope, decide func(circuit.Breaker) (circuit.Breaker, bool)) (circuit.Breaker, bool, error) {
+	next, changed := decide(j.breaker)
+	if changed {
+		j.breaker = next
+	}
+	return j.breaker, changed, nil
+}
+
+func (j *memoryJournal) PausedRuns(context.Context, PausedQuery) ([]Run, error) {
+	return slices.Clone(j.due), nil
+}
+
+func (j *memoryJournal) RecordPaused(context.Context, string, circuit.Scope, time.Time) error {
+	return nil
+}
+
+// subtypes returns the recorded transitions, once the manager has written the answers of all calls.
+func (j *memoryJournal) subtypes(m *Manager) (all []receipts.Subtype) {
+	m.work.Wait()
+	for _, tr := range j.recorded {
+		all = append(all, tr.Subtype)
+	}
+	return all
+}
+
+// unconnected returns a manager of a journal with one run. It has no Redis.
+func unconnected(t *testing.T, run Run, change ...func(*Config)) (*Manager, *memoryJournal) {
+	t.Helper()
+	j := &memoryJournal{runs: map[RunID]Run{run.ID: run}}
+	cfg := Config{
+		Redis: asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, Store: j, Families: []Family{j},
+		Now: func() time.Time { return noon }, ClockSimulated: true,
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	m, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m, j
+}
+
+// connected returns an unconnected manager that has a Redis.
+func connected(t *testing.T, run Run, change ...func(*Config)) (*Manager, *memoryJournal) {
+	t.Helper()
+	server, err := localredis.Start(t.Context(), localredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return unconnected(t, run, append(change, func(c *Config) {
+		c.Redis = asynq.RedisClientOpt{Addr: server.Addr(), Password: server.Password()}
+	})...)
+}
+
+// taskIn returns a waiting run that was due for some time, and whose task Redis has in a state of asynq; empty: it has none.
+func taskIn(t *testing.T, m *Manager, j *memoryJournal, overdue time.Duration, state string) Run {
+	t.Helper()
+	run := runIn(Scheduled)
+	run.ID, run.Family, run.Queue, run.NotificationNumber, run.DueAt = RunID(uuid.New()), "pay", "pay:0", 1, noon.Add(-overdue)
+	if state != "" {
+		if err := m.redis.HSet(t.Context(), taskKey(run.Queue, taskID(run)), "msg", "", "state", state).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.runs[run.ID], j.due = run, append(j.due, run)
+	return run
+}
+
+// change changes a run of the journal.
+func (j *memoryJournal) change(run Run, change func(*Run)) {
+	change(&run)
+	j.runs[run.ID] = run
+	j.due[slices.IndexFunc(j.due, func(r Run) bool { return r.ID == run.ID })] = run
+}
+
+// The journal's refusal of a claim decides what becomes of the task. Usual refusals are not logged.
+func TestWhatBecomesOfTheTaskOfARefusedClaim(t *testing.T) {
+	t.Parallel()
+	const acknowledged, archived = -1, -2 // in place of the time until it is delivered again
+	for name, c := range map[string]struct {
+		cause  error
+		letter LetterStatus
+		number int
+		want   time.Duration
+		logged string
+	}{
+		"an open dead letter":                   {ErrDeadLettered, LetterOpen, 1, archived, ""},
+		"a task that another program named":     {ErrDeadLettered, LetterOpen, -1, acknowledged, ""},
+		"a forked dead letter":                  {ErrDeadLettered, LetterForked, 1, acknowledged, ""},
+		"a reconciled dead letter":              {ErrDeadLettered, LetterReconciled, 1, acknowledged, ""},
+		"a purged dead letter":                  {ErrDeadLettered, LetterPurged, 1, acknowledged, ""},
+		"changed meanwhile":                     {ErrConflict, NoLetter, 1, acknowledged, ""},
+		"calls that may still pay":              {ErrTooManyOutstandingCalls, NoLetter, 1, outstandingCallsDelay, ""},
+		"another process calls the target":      {ErrTargetUnknown, NoLetter, 1, unknownTargetDelay, "runs wait for a process that calls their target"},
+		"a newer program can read the run":      {ErrUnreadable, NoLetter, 1, unreadableDelay, ""},
+		"a refusal that this program knows not": {errors.New("quota"), NoLetter, 1, time.Minute, "run cannot be claimed"},
+	} {
+		run := attempted()
+		run.Letter = c.letter
+		core, logs := observer.New(zap.WarnLevel)
+		m, j := unconnected(t, run, func(cfg *Config) { cfg.Logger = zap.New(core) })
+		d := &delivery{m: m, family: j, run: run, notificationNumber: c.number}
+		claimAgain, err := d.onClaimRefused(c.cause)
+		got := time.Duration(acknowledged)
+		var again *redeliverAt
+		switch {
+		case errors.As(err, &again):
+			got = again.at.Sub(noon)
+		case errors.Is(err, asynq.SkipRetry):
+			got = archived
+		}
+		var logged []string
+		for _, entry := range logs.All() {
+			logged = append(logged, entry.Message)
+		}
+		if claimAgain || got != c.want || len(logged) != min(1, len(c.logged)) || c.logged != "" && !slices.Contains(logged, c.logged) {
+			t.Errorf("%s: %s, %v, logged %q", name, got, err, logged)
+		}
+	}
+}
+
+// The task of a run that this process has in flight is acknowledged, unless it may be the one that was given back to
+// asynq: that one stays, and comes again after a second, however often it came.
+func TestATaskThatWasGivenBackComesAgainEverySecond(t *testing.T) {
+	t.Parallel()
+	run := attempted()
+	m, _ := unconnected(t, run)
+	inFlight, _ := m.inFlight.acquire(run.ID, 1)
+	task := asynq.NewTask("pay", []byte(run.ID.String()))
+	if err := m.consumer.process(t.Context(), task); err != nil {
+		t.Errorf("a second task is not acknowledged: %v", err)
+	}
+	inFlight.handOff()
+	err := m.consumer.process(t.Context(), task)
+	for _, deliveries := range []int{0, 1, 9} {
+		if again := m.consumer.redeliverIn(deliveries, err, task); err == nil || again != time.Second {
+			t.Errorf("%v, delivered again %s after delivery %d", err, again, deliveries)
 		}
 	}
 }

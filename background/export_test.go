@@ -12,6 +12,14 @@ var (
 	TaskID               = taskID
 )
 
+// RedisError is an error reply of Redis.
+type RedisError string
+
+func (e RedisError) Error() string { return string(e) }
+
+// RedisError tells go-redis that it is one.
+func (RedisError) RedisError() {}
+
 // InterruptsCall makes a call as an attempt does and reports whether it was interrupted.
 func InterruptsCall(callCtx context.Context, fn func(context.Context) Result) bool {
 	c := &handlerCaller{graceOver: make(chan struct{}), workers: newWorkerPool()}

@@ -105,7 +105,8 @@ func TestAWindowIsIdleWhenNothingInItCanOpen(t *testing.T) {
 }
 
 // After a breaker has closed, the answers that closed it stand for the calls before: a few failures in
-// a row do not open it again, and an outage does.
+// a row do not open it again, and an outage does. Once enough calls were answered since, they stand for
+// themselves.
 func TestABreakerThatHasJustClosedOpensForAnOutage(t *testing.T) {
 	t.Parallel()
 	rule := circuit.Rule{}
@@ -123,6 +124,13 @@ func TestABreakerThatHasJustClosedOpensForAnOutage(t *testing.T) {
 		}
 	}
 	w := failureWindow{rule: rule, closedAt: noon}
+	for n := range rule.MinAttempts + rule.Consecutive {
+		at, failed := noon.Add(time.Duration(n)*time.Millisecond), n >= rule.MinAttempts
+		if why := w.note(at, outcome{caseID: caseOf(n), began: at, first: true, failed: failed}); why != "" != (n+1 == rule.MinAttempts+rule.Consecutive) {
+			t.Errorf("call %d, after %d answers since it closed: %q", n+1, rule.MinAttempts, why)
+		}
+	}
+	w = failureWindow{rule: rule, closedAt: noon}
 	for n := range 2 * rule.MinAttempts {
 		if why := w.note(noon.Add(time.Minute), outcome{caseID: caseOf(n), began: noon.Add(-time.Second), first: true, failed: true}); why != "" {
 			t.Errorf("%d calls from before it closed open it again: %s", n+1, why)

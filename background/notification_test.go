@@ -60,6 +60,22 @@ func TestNotifyAsyncDoesNotBlockAndCloseDrainsIt(t *testing.T) {
 	}
 }
 
+// A remote run is fetched by its workers, and has a task in asynq only as a dead letter.
+func TestARemoteRunHasATaskOnlyAsADeadLetter(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[background.State]int{background.Pending: 0, background.Running: 0, background.Scheduled: 0, background.DeadLettered: 1} {
+		h := newFixture(t, nil)
+		m := h.manager()
+		m.NotifyAsync(t.Context(), background.Run{ID: background.RunID{1}, Family: family, Queue: mail, RetryKey: "job", Remote: true, State: state})
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if sent := h.pending(); sent != want {
+			t.Errorf("%s: %d tasks", state, sent)
+		}
+	}
+}
+
 // When notifications are slower than commits, callers send them and block while their context
 // allows.
 func TestNotifyAsyncIsSynchronousAtItsLimit(t *testing.T) {

@@ -222,6 +222,39 @@ func TestARedisThatRefusesInfoIsSwept(t *testing.T) {
 	h.awaitTrue("the archive is scanned", func() bool { return w.Stats().ArchiveScans > 0 })
 }
 
+// redirecting answers as a node of a Cluster that has none of the keys, and whose users may not read INFO.
+type redirecting struct{}
+
+func (redirecting) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (redirecting) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (redirecting) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.SetErr(background.RedisError("MOVED 1 127.0.0.1:2")); cmd.Name() == "info" {
+				cmd.SetErr(background.RedisError("NOPERM this user has no permissions to run the 'info' command"))
+			}
+		}
+		return cmds[0].Err()
+	}
+}
+
+// A node of a Cluster is told by where it sends its client, if its users may not read INFO.
+func TestANodeOfAClusterThatRefusesInfoIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, nil)
+	cfg := h.config()
+	cfg.Redis = hookedRedis{cfg.Redis, redirecting{}}
+	m, err := background.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	if err := m.CheckRedis(t.Context(), false); !errors.Is(err, background.ErrUnsuitableRedis) || !strings.Contains(err.Error(), "redis-cluster://") {
+		t.Error(err)
+	}
+}
+
 // startRedis starts a Redis of the test's own and returns its address.
 func startRedis(t *testing.T) *localredis.Server {
 	t.Helper()

@@ -1,12 +1,17 @@
 package background
 
 import (
+	"bytes"
+	"context"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -80,6 +85,126 @@ func TestRunIDOf(t *testing.T) {
 	}
 }
 
+// What a sweep saw of a task may be older than its run is now. A run in flight has its task with this process, and one
+// that is or was paused has none.
+func TestTamperingIsRecordedOnlyOfARunThatIsAsItWasSeen(t *testing.T) {
+	t.Parallel()
+	paused := circuit.Breaker{Scope: circuit.Scope{Family: "pay"}, State: circuit.Open, Version: 1, Openings: 1}
+	for name, c := range map[string]struct {
+		state    State
+		kind     string
+		since    func(*Run) // what changed since
+		inFlight bool
+		breaker  circuit.Breaker
+		recorded int
+	}{
+		"removed":               {Scheduled, TaskRemoved, nil, false, circuit.Breaker{}, 1},
+		"removed, and paused":   {Scheduled, TaskRemoved, nil, false, paused, 0},
+		"archived":              {Scheduled, TaskArchived, nil, false, circuit.Breaker{}, 1},
+		"archived, and paused":  {Scheduled, TaskArchived, nil, false, paused, 1},
+		"in flight":             {Scheduled, TaskArchived, nil, true, circuit.Breaker{}, 0},
+		"attempted since":       {Scheduled, TaskArchived, func(r *Run) { r.Attempt++ }, false, circuit.Breaker{}, 0},
+		"notified of since":     {Scheduled, TaskArchived, func(r *Run) { r.NotificationNumber++ }, false, circuit.Breaker{}, 0},
+		"cancelled since":       {Scheduled, TaskArchived, func(r *Run) { r.State = Cancelled }, false, circuit.Breaker{}, 0},
+		"its letter is open":    {DeadLettered, ArchivedTaskRemoved, nil, false, circuit.Breaker{}, 1},
+		"its letter was forked": {DeadLettered, ArchivedTaskRemoved, func(r *Run) { r.Letter = LetterForked }, false, circuit.Breaker{}, 0},
+	} {
+		seen := runIn(c.state)
+		seen.ID, seen.Family = RunID(uuid.New()), "pay"
+		now := seen
+		if c.since != nil {
+			c.since(&now)
+		}
+		m, j := unconnected(t, now)
+		if j.breaker = c.breaker; c.inFlight {
+			m.inFlight.acquire(seen.ID, 1)
+		}
+		if m.tampering.verify(t.Context(), seen, c.kind); len(j.recorded) != c.recorded {
+			t.Errorf("%s: recorded %+v", name, j.recorded)
+		}
+	}
+}
+
+// archived adds a run whose task is in asynq's archive.
+func archived(t *testing.T, m *Manager, j *memoryJournal, change func(*Run)) Run {
+	t.Helper()
+	run := taskIn(t, m, j, time.Second, "archived")
+	if err := m.redis.ZAdd(t.Context(), queueKey(run.Queue, "archived"), redis.Z{Score: float64(noon.Unix()), Member: taskID(run)}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	j.change(run, change)
+	return run
+}
+
+// The archive keeps the tasks of open dead letters. It keeps the archived task of a run that waits too: the sweeper
+// reports it as tampering.
+func TestTheArchiveKeepsTheTasksOfWhatIsNotClosed(t *testing.T) {
+	t.Parallel()
+	m, j := connected(t, attempted())
+	var want []string
+	for _, c := range []struct {
+		state  State
+		letter LetterStatus
+		kept   bool
+	}{
+		{Scheduled, NoLetter, true}, {Running, NoLetter, true}, {DeadLettered, LetterOpen, true}, {DeadLettered, LetterForked, false},
+		{DeadLettered, LetterPurged, false}, {DeadLettered, LetterReconciled, false}, {Succeeded, NoLetter, false},
+	} {
+		run := archived(t, m, j, func(r *Run) { r.State, r.Letter = c.state, c.letter })
+		if c.kept {
+			want = append(want, taskID(run))
+		}
+	}
+	if err := m.archive.scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := m.redis.ZRange(t.Context(), queueKey("pay:0", "archived"), 0, -1).Result()
+	slices.Sort(want)
+	if err != nil || !slices.Equal(kept, want) {
+		t.Errorf("kept %v, want %v, %v", kept, want, err)
+	}
+}
+
+// The archived task of an open dead letter that is missing was removed by somebody, unless asynq delivers a task of the
+// run now: the same one, which was run again, or that of a newer notification.
+func TestAMissingArchivedTaskIsTamperingIfNothingIsDelivered(t *testing.T) {
+	t.Parallel()
+	m, j := connected(t, attempted())
+	before, now := archiveSnapshot{diedAt: map[string]time.Time{}}, archiveSnapshot{prunedUntil: noon.Add(-time.Hour)}
+	gone := func(letter LetterStatus, newest int, delivered ...int) Run {
+		run := runIn(DeadLettered)
+		run.ID, run.Family, run.Queue, run.Letter, run.NotificationNumber = RunID(uuid.New()), "pay", "pay:0", letter, 1
+		before.diedAt[taskID(run)] = noon
+		for _, run.NotificationNumber = range delivered {
+			if err := m.notifier.notify(t.Context(), run); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run.NotificationNumber = newest
+		j.runs[run.ID] = run
+		return run
+	}
+	want := []RunID{gone(LetterOpen, 1).ID, gone(LetterOpen, 2).ID}
+	gone(LetterOpen, 1, 1)
+	gone(LetterOpen, 2, 1)
+	gone(LetterOpen, 2, 2)
+	gone(LetterForked, 1)
+	m.archive.detectRemoved(t.Context(), "pay:0", before, now)
+	var got []RunID
+	for _, tr := range j.recorded {
+		if got = append(got, tr.Run.ID); tr.Reason != ArchivedTaskRemoved {
+			t.Errorf("%+v", tr)
+		}
+	}
+	sorted := func(ids []RunID) []RunID {
+		slices.SortFunc(ids, func(a, b RunID) int { return bytes.Compare(a[:], b[:]) })
+		return ids
+	}
+	if !slices.Equal(sorted(got), sorted(want)) {
+		t.Errorf("recorded for %v, want %v", got, want)
+	}
+}
+
 // A lease is watched from when its attempt was seen first. Only a newer version restarts its length, and only a newer
 // attempt replaces it.
 func TestALeaseIsWatchedByItsAttemptAndVersion(t *testing.T) {
@@ -109,6 +234,43 @@ func TestALeaseIsWatchedByItsAttemptAndVersion(t *testing.T) {
 		got := r.seen[id]
 		if got.lease.Attempt != c.attempt || got.lease.Version != c.version || got.since.After(old) != c.since || got.began.After(old) != c.restart {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// endedLease is a store with a lease whose end is marked.
+type endedLease struct {
+	LeaseStore
+	run Run
+	err error
+}
+
+func (s endedLease) EndLease(context.Context, lease.Lease) (bool, error) { return true, nil }
+
+func (s endedLease) FindLease(context.Context, string, RunID) (Run, lease.Lease, error) {
+	return s.run, lease.Lease{Run: s.run.ID, Attempt: s.run.Attempt}, s.err
+}
+
+// Once the end of a lease is marked, another process may end the attempt, and a worker fetch the run again. Its newer
+// attempt goes on.
+func TestTheEndOfALeaseEndsNoLaterAttempt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		attempts int // of the run, by now
+		find     error
+		want     []receipts.Subtype
+	}{
+		"the attempt is the last":   {2, nil, []receipts.Subtype{receipts.AttemptInterrupted}},
+		"a worker fetched it again": {3, nil, nil},
+		"nobody has it":             {2, ErrNotFound, nil},
+	} {
+		run := attempted()
+		run.Remote = true
+		ended := lease.Lease{Run: run.ID, Tenant: run.Tenant, Attempt: run.Attempt, Ended: lease.Expired}
+		run.Attempt = c.attempts
+		m, j := unconnected(t, run, func(cfg *Config) { cfg.Leases = endedLease{run: run, err: c.find} })
+		if err := m.fetcher.leases.end(t.Context(), ended); err != nil || !slices.Equal(j.subtypes(m), c.want) {
+			t.Errorf("%s: recorded %+v, %v", name, j.recorded, err)
 		}
 	}
 }
