@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/recourse-dev/recourse/internal/build"
+	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/dlq"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -28,6 +29,9 @@ cannot be executed becomes a dead letter, which a person handles. None is lost.
   RECOURSE_LOG_LEVEL              log level of serve: debug, info, warn or error
   RECOURSE_METRICS_LISTEN         address at which serve serves /metrics, as --metrics-listen
   RECOURSE_KEY                    access key of commands with --server
+  RECOURSE_SERVER                 URL of a recourse server, as --server; --server "" uses the database
+  RECOURSE_TENANT                 tenant to act on, as --tenant; not for serve and demo, nor beside --all-tenants and --platform
+  RECOURSE_ACTOR                  name to record as the actor, as --actor
   RECOURSE_WEBHOOK_KEY            encrypts the secrets of webhooks: 32 random bytes as base64; after a comma the former ones
 
 Other users of the machine can read the flags of a process. Put a URL with a password
@@ -52,10 +56,22 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 			}
 			return cmd.Help()
 		},
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) { markSelfDeclared(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			switch cmd.Name() {
+			case "serve", "demo": // they record the actors of their callers, and --tenant is theirs
+				return nil
+			case "submit": // it records none
+			default:
+				markSelfDeclared(cmd)
+			}
+			if err := backend.FromEnvironment(cmd, sh.Getenv); err != nil {
+				return shell.Usage(cmd, err)
+			}
+			return nil
+		},
 	}
 	root.Flags().BoolVar(&version, "version", false, "print the version and what it was built from")
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.CompletionOptions.DisableDescriptions = true
 	root.PersistentFlags().BoolVar(&sh.JSON, "json", false, "write the result as one JSON object to standard output")
 	root.SetFlagErrorFunc(shell.FlagError)
 	root.AddCommand(demoCommands(sh)...)
@@ -74,11 +90,7 @@ func showVersion(sh *shell.Shell) error {
 }
 
 // markSelfDeclared makes the receipts of a command state that its actor's name was typed, not
-// verified. serve and demo record the actors of their callers, and submit records none.
+// verified.
 func markSelfDeclared(cmd *cobra.Command) {
-	switch cmd.Name() {
-	case "serve", "demo", "submit":
-		return
-	}
 	cmd.SetContext(postadjudication.WithCaller(cmd.Context(), postadjudication.Caller{SelfDeclared: true}))
 }

@@ -15,10 +15,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
-// KeyVariable is the environment variable of the access key for a server. There is no flag for
-// it, because every user of the machine can read the flags of a process.
-const KeyVariable = "RECOURSE_KEY"
-
 // Flags are the connection flags of a command, with its tenant and actor. At a server the
 // access key determines the tenant and the actor.
 type Flags struct {
@@ -77,7 +73,11 @@ func (o *Flags) Check(cmd *cobra.Command) error {
 	}
 	for _, name := range o.local {
 		if cmd.Flags().Changed(name) {
-			return shell.Usage(cmd, fmt.Errorf("--%s cannot be used with --server", name))
+			hint := ""
+			if !cmd.Flags().Changed("server") {
+				hint = `, which $` + serverVariable + ` sets; --server "" uses the database`
+			}
+			return shell.Usage(cmd, fmt.Errorf("--%s cannot be used with --server%s", name, hint))
 		}
 	}
 	return nil

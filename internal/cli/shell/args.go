@@ -21,16 +21,46 @@ func Usage(cmd *cobra.Command, err error) error {
 // UnknownCommand returns an error for an argument of a group of commands.
 func UnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return Usage(cmd, errors.New("there is no command "+args[0]))
+		return noCommand(cmd, args[0])
 	}
 	return nil
+}
+
+func noCommand(cmd *cobra.Command, name string) error {
+	return Usage(cmd, errors.New("there is no command "+name+didYouMean(cmd, name, "")))
+}
+
+// didYouMean returns a question that names the commands under cmd whose names are like the given one; empty if
+// there is none.
+func didYouMean(cmd *cobra.Command, name, before string) string {
+	if cmd.SuggestionsMinimumDistance == 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	alike := cmd.SuggestionsFor(name)
+	if len(alike) == 0 {
+		return ""
+	}
+	return " (did you mean " + before + strings.Join(alike, " or "+before) + "?)"
+}
+
+// flagsAlike returns a question that names the flags of cmd whose names are like the given one.
+func flagsAlike(cmd *cobra.Command, name string) string {
+	names := &cobra.Command{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	return didYouMean(names, name, "--")
 }
 
 // FlagError returns the error of a bad flag. If a group of commands got an unknown command with
 // flags, the error names the command and not its first flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-		return Usage(cmd, errors.New("there is no command "+words[0]))
+		return noCommand(cmd, words[0])
+	}
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		return Usage(cmd, fmt.Errorf("%w%s", err, flagsAlike(cmd, unknown.GetSpecifiedName())))
 	}
 	var value *pflag.InvalidValueError
 	var form *numberForm
