@@ -199,6 +199,11 @@ var remoteGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheEndOfALeaseIsNotThatOfTheNextAttempt"},
 	},
 	{
+		Name:     "the end of a lease ends no later attempt",
+		Edits:    []Edit{{"background/leasereaper.go", "errors.Is(err, ErrNotFound) || err == nil && now.Attempt != l.Attempt {", "errors.Is(err, ErrNotFound) {"}},
+		CaughtBy: Detector{Package: "./background", Test: "TestTheEndOfALeaseEndsNoLaterAttempt"},
+	},
+	{
 		Name:     "a heartbeat makes no lease of money shorter",
 		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "THEN greatest(l.length_ms, $5) ELSE $5 END", "THEN $5 ELSE $5 END"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAHeartbeatDoesNotEndALeaseBeforeItsOrderMayNoLongerBeExecuted"},
