@@ -34,6 +34,37 @@ func TestAForkReallyExecutes(t *testing.T) {
 	r.MustAudit()
 }
 
+// While the escrow service knows the key of an unknown outcome, a list, a condition and the letter itself say that it can be forked, as
+// the fork does; past that time each names the same gate.
+func TestAListSaysOfAnUnknownOutcomeWhatTheForkDoes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		life time.Duration
+		gate refusal.Gate
+	}{{escrow.Forever, ""}, {0, refusal.GateReconcileFirst}} {
+		r := rig.New(t).StartWorkers()
+		r.Escrow.ScriptLookups(rig.GivesNoAnswer)
+		letter := r.DeadLetter(1, rig.GivesNoAnswer)
+		r.Escrow.KeyLife = c.life
+		letters := r.As("acme", "user:ada").DeadLetters
+		found, err := letters.Search(context.Background(), deadletter.Search{Where: "can_fork", Limit: 10})
+		if err != nil || len(found.Letters) == 1 != (c.gate == "") {
+			t.Errorf("key lifetime %s: a condition finds %+v, %v", c.life, found.Letters, err)
+		}
+		seen, err := letters.Inspect(context.Background(), letter.Run)
+		if err != nil || seen.Actions[0].RefusedBy != c.gate || seen.Letter.RefusedBy != c.gate {
+			t.Errorf("key lifetime %s: the letter says %+v, %+v, %v", c.life, seen.Actions[0], seen.Letter, err)
+		}
+		if l := r.Letters(deadletter.Filter{}); len(l) != 1 || l[0].RefusedBy != c.gate || l[0].CanFork != (c.gate == "") {
+			t.Errorf("key lifetime %s: the list says %+v", c.life, l)
+		}
+		var refused *refusal.RefusedError
+		if _, err := letters.Fork(context.Background(), letter.Run, rig.ForkRequest); c.gate == "" != (err == nil) || err != nil && (!errors.As(err, &refused) || refused.Gate != c.gate) {
+			t.Errorf("key lifetime %s: fork: %v", c.life, err)
+		}
+	}
+}
+
 // Of many people who fork a letter at once, one succeeds; the errors of the others name the
 // fork.
 func TestManyForksOfOneLetterMakeOne(t *testing.T) {

@@ -45,7 +45,7 @@ type Letter struct {
 const foundLettersSQL = `
 SELECT l.run_id, l.tenant, l.transaction, l.submission, l.escrow, l.amount, l.replays, l.last_seen_at,
   s.job_type, s.signature, s.outcome, s.currency, s.replayed_by, s.held, s.eligible, s.review,
-  r.case_id, r.family, r.queue, r.parent_id, r.state, r.letter, r.attempt_count, r.class, r.notification_number, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
+  r.case_id, r.family, r.target, r.queue, r.remote, r.parent_id, r.state, r.letter, r.attempt_count, r.class, r.notification_number, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
   c.kind, c.progression, c.asked, c.moved, c.reserved, c.run_id, c.unknown_open, c.first_sent_at
 FROM recourse.letters l JOIN recourse.facet_groups s ON s.id = l.facet_group JOIN recourse.runs r ON r.id = l.run_id JOIN recourse.cases c ON c.id = r.case_id
 WHERE l.run_id = ANY($1::uuid[])`
@@ -97,7 +97,7 @@ func scanLetter(rows *sql.Rows) (l Letter, err error) {
 	r, c := &l.Run, &l.Case
 	err = rows.Scan(&run, &r.Tenant, &c.Subject, &l.Submission, &l.Escrow, &l.Amount, &l.Replays, &l.SeenAt,
 		&l.JobType, &l.Signature, &l.Outcome, &l.Currency, &l.ReplayedBy, &l.Held, &l.Eligible, &l.Review,
-		&caseID, &r.Family, &r.Queue, &parent, &r.State, &r.Letter, &r.Attempt, &r.Class, &r.NotificationNumber, &r.DeadAt, &r.Reason, &failure.Type, &failure.Code, &failure.Message,
+		&caseID, &r.Family, &r.Target, &r.Queue, &r.Remote, &parent, &r.State, &r.Letter, &r.Attempt, &r.Class, &r.NotificationNumber, &r.DeadAt, &r.Reason, &failure.Type, &failure.Code, &failure.Message,
 		&c.Kind, &c.State.Progression, &c.State.Asked, &c.State.Moved, &c.State.Reserved, &active, &r.UnknownOpen, &sent)
 	if err != nil {
 		return l, err
