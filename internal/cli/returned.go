@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -136,7 +137,7 @@ func readReturns(from io.Reader) (out []bulk.ReturnedPayment, err error) {
 			continue
 		}
 		var r bulk.ReturnedPayment
-		if err := strictjson.Decode(line, &r); err != nil {
+		if err := readReturn(line, &r); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if out = append(out, r); len(out) > bulk.MaxReturns {
@@ -150,6 +151,16 @@ func readReturns(from io.Reader) (out []bulk.ReturnedPayment, err error) {
 		return nil, errors.New("the file names no payment")
 	}
 	return out, nil
+}
+
+// readReturn reads a line. A member that is unknown is refused: one that is misspelled, such as returned_at, would be left out of the receipt.
+func readReturn(line []byte, r *bulk.ReturnedPayment) error {
+	if err := strictjson.CheckFor(line, r); err != nil {
+		return err
+	}
+	known := json.NewDecoder(bytes.NewReader(line))
+	known.DisallowUnknownFields()
+	return known.Decode(r)
 }
 
 // answerReturns writes what became of returned payments: the plan, and those that it has not.

@@ -40,6 +40,8 @@ func TestReturnedPlansAndShowsAPaymentThatCameBack(t *testing.T) {
 	returned("", append([]string{"-", "--transaction"}, "txr_1")...).Check(t, "both", 2, "either one payment")
 	returned("{}\n", "-").Check(t, "no payment", 2, "returns[0]")
 	returned("{\"transaction_receipt_id\":1}\n", "-").Check(t, "no line", 1, "line 1")
+	returned(`{"transaction_receipt_id":"txr_1","reference":"R-1","amount":{"minor":2500,"currency":"USD"},"return_at":"2026-11-20T09:30:00Z"}`+"\n", "-").
+		Check(t, "a member that is unknown", 1, `line 1: json: unknown field "return_at"`)
 	returned("\n", "-").Check(t, "no lines", 1, "names no payment")
 	returned("", append(one, "125.01USD")...).Check(t, "too much", 1, "1 returned payment can't be recorded")
 
