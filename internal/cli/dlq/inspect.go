@@ -2,6 +2,7 @@ package dlq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -74,6 +75,13 @@ func showInspection(s *screen.Screen, i deadletter.Inspection) error {
 	if i.Lookups != nil {
 		rows = append(rows, []string{"lookups", lookupText(i.Lookups)})
 	}
+	found, err := foundText(i)
+	if err != nil {
+		return err
+	}
+	if found != "" {
+		rows = append(rows, []string{"found", found})
+	}
 	if i.Handler != nil {
 		rows = append(rows, []string{"handled by", "run " + i.Handler.Run.String() + ", which is " + string(i.Handler.State)})
 	}
@@ -86,6 +94,26 @@ func showInspection(s *screen.Screen, i deadletter.Inspection) error {
 	s.Table([]screen.Column{{Name: "Action"}, {Name: "Allowed"}, {Name: "Refused by"}}, rows)
 	showAttempts(s, i.Attempts)
 	return view.Case(s, view.CaseAnswer{Case: i.Case})
+}
+
+// foundText returns what the last lookup or person on record found about the letter's run, for people: after it
+// the attempts of unknown outcome decide nothing any more, and who runs the plan of another person sees what it contradicts.
+func foundText(i deadletter.Inspection) (string, error) {
+	var text string
+	for _, r := range i.Receipts {
+		if r.Subtype != receipts.Reconciled || r.Run == nil || *r.Run != i.Letter.Run {
+			continue
+		}
+		var p receipts.Payload
+		if err := json.Unmarshal(r.Payload, &p); err != nil {
+			return "", err
+		}
+		text = p.Finding + " by " + r.Actor + " at " + shell.Timestamp(r.At) + " UTC"
+		if p.Reference != "" {
+			text += " (" + p.Reference + ")"
+		}
+	}
+	return text, nil
 }
 
 // lookupText returns the lookups about a letter of unknown outcome, for people.
