@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,8 +73,9 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		s.Text("There are no receipts.")
 		return s.Err()
 	}
-	rows := make([][]string, len(found))
+	rows, subjects := make([][]string, len(found)), false
 	for i, e := range found {
+		subjects = subjects || e.Key+e.Bulk+e.Webhook != ""
 		what := e.Changes
 		if e.RefusedBy != "" {
 			what = e.AskedFor + " refused by " + e.RefusedBy
@@ -83,8 +85,15 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		}
 		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), e.Actor, e.Key + e.Bulk + e.Webhook, what, e.Reason, string(e.Subtype)}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "By", Wraps: true}, {Name: "Key, plan or webhook", Wraps: true, Optional: true},
-		{Name: "What", Wraps: true}, {Name: "Why", Wraps: true, Optional: true}, {Name: "Receipt", Optional: true}}, rows)
+	columns := []screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "By", Wraps: true}, {Name: "Key, plan or webhook", Wraps: true, Optional: true},
+		{Name: "What", Wraps: true}, {Name: "Why", Wraps: true, Optional: true}, {Name: "Receipt", Optional: true}}
+	if at := 3; !subjects { // an empty column would take the place of Why in a narrow terminal
+		columns = slices.Delete(columns, at, at+1)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], at, at+1)
+		}
+	}
+	s.Table(columns, rows)
 	if len(found) == limit {
 		s.Text("There may be more: --after %d", found[len(found)-1].Sequence)
 	}

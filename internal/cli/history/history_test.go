@@ -28,6 +28,9 @@ func TestOperationLogsAreListed(t *testing.T) {
 	p.Run("", "breaker", "open", "--tenant", "acme", "--actor", "user:ada", "--reason", "their bank is down").Check(t, "open", 0, "")
 	p.Run("", "breaker", "release", "--tenant", "acme", "--actor", "user:bob", "--reason", "it is up").Check(t, "release", 0, "")
 	p.Run("", "dlq", "bulk", "plan", "hold", "--tenant", "acme", "--actor", "user:ada", "--reason", "in court", "--all").Check(t, "plan", 0, "")
+	if listed := p.Run("", "breaker", "history", "--tenant", "acme").Out; strings.Contains(listed, "Key, plan or webhook") || !strings.Contains(listed, "their bank is down") {
+		t.Errorf("a history without keys, plans and webhooks has a column of them: %s", listed)
+	}
 	for _, c := range []struct {
 		args    string
 		entries int
