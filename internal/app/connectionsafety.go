@@ -77,16 +77,25 @@ func (o *Options) Routes() ([]Route, error) {
 		add(RedisServer, "Redis", "use a rediss:// URL", u.protection())
 	}
 	if o.EscrowURL != "" {
-		add(EscrowServer, "the escrow service", "use an https URL", httpProtection(o.EscrowURL))
+		p, err := httpProtection("the escrow service", o.EscrowURL)
+		if err != nil {
+			return nil, err
+		}
+		add(EscrowServer, "the escrow service", "use an https URL", p)
 	}
 	named, err := o.targets()
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range named {
-		if t.url != "" {
-			add(EscrowServer, "the escrow service "+t.name, "use an https URL", httpProtection(t.url))
+		if t.url == "" {
+			continue
 		}
+		p, err := httpProtection("the escrow service "+t.name, t.url)
+		if err != nil {
+			return nil, err
+		}
+		add(EscrowServer, "the escrow service "+t.name, "use an https URL", p)
 	}
 	return out, nil
 }
@@ -154,17 +163,17 @@ func (u *redisURL) protection() Protection {
 	return Plaintext
 }
 
-func httpProtection(text string) Protection {
+func httpProtection(name, text string) (Protection, error) {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil: // opening it returns the error
-		return Plaintext
+	case err != nil, !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"), u.Hostname() == "":
+		return "", optionError("%s has no URL that begins with https:// and names a host (http:// on this machine)", name) // the parser's error repeats the URL
 	case loopbackHost(u.Hostname()):
-		return Local
+		return Local, nil
 	case strings.EqualFold(u.Scheme, "https"):
-		return Verified
+		return Verified, nil
 	}
-	return Plaintext
+	return Plaintext, nil
 }
 
 // InsecureFrom returns InsecureServers from the environment.

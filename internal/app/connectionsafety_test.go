@@ -83,6 +83,22 @@ func TestRemoteServersMustAuthenticate(t *testing.T) {
 }
 
 // A proxy of the environment can read plaintext requests, so it is used only on request.
+// TestAnAddressThatIsNoURLIsNotCalledRemote: who leaves out the scheme is told what to write, and not that the host is beyond this machine.
+func TestAnAddressThatIsNoURLIsNotCalledRemote(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"127.0.0.1:9411", "localhost:9411", "localhost", "ftp://localhost", "https://", "http://u:hush@127.0.0.1:hush"} {
+		o := validOptions()
+		o.EscrowURL, o.InsecureServers = text, []string{EscrowServer}
+		named := validOptions()
+		named.Targets = []string{"bank=" + text}
+		for _, o := range []*Options{&o, &named} {
+			if err := o.CheckTransport(); !errors.Is(err, ErrOptions) || strings.Contains(err.Error(), "beyond") || strings.Contains(err.Error(), "hush") {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+	}
+}
+
 func TestAProxyIsUsedOnlyWhereItIsAskedFor(t *testing.T) {
 	proxied := make(chan string, 8)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
