@@ -92,6 +92,27 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	}
 }
 
+// A queue that a person paused is named, with its remedy.
+func TestAPausedQueueIsNamed(t *testing.T) {
+	t.Parallel()
+	_, opt := testkit.Redis(t)
+	client := opt.MakeRedisClient().(redis.UniversalClient)
+	defer client.Close() // only used here
+	inspector := asynq.NewInspector(opt)
+	defer inspector.Close() // only read from
+	for _, q := range []string{"settlement:0", "settlement:1"} {
+		if err := client.SAdd(t.Context(), "asynq:queues", q).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := inspector.PauseQueue("settlement:1"); err != nil {
+		t.Fatal(err)
+	}
+	if c := find(t, doctor.Examine(t.Context(), "", opt), "asynq queues"); c.Verdict != doctor.Hint || !strings.Contains(c.Result, "paused settlement:1") || !strings.Contains(c.Remedy, "unpause") {
+		t.Errorf("%+v", c)
+	}
+}
+
 // hidesSave makes clients to which the server does not reveal when it saves snapshots.
 type hidesSave struct{ asynq.RedisConnOpt }
 

@@ -80,12 +80,22 @@ func checkQueues(opt asynq.RedisConnOpt) (c Check) {
 	const name = "asynq queues"
 	inspector := asynq.NewInspector(opt)
 	all, err := inspector.Queues()
+	ours := slices.DeleteFunc(all, func(q string) bool { return !strings.HasPrefix(q, postadjudication.Family+":") })
+	var paused []string
+	for _, q := range ours {
+		info, unread := inspector.GetQueueInfo(q)
+		if err = errors.Join(err, unread); unread == nil && info.Paused {
+			paused = append(paused, q)
+		}
+	}
 	if err = errors.Join(err, inspector.Close()); err != nil {
 		return wrong(name, err.Error(), "check the server's log")
 	}
-	ours := slices.DeleteFunc(all, func(q string) bool { return !strings.HasPrefix(q, postadjudication.Family+":") })
 	if len(ours) == 0 {
 		return hint(name, "no queue of Recourse yet", "recourse serve registers them")
+	}
+	if slices.Sort(paused); len(paused) > 0 {
+		return hint(name, "a person paused "+strings.Join(paused, ", ")+": their runs wait", "unpause each with the tools of asynq (asynq queue unpause, Inspector.UnpauseQueue)")
 	}
 	slices.Sort(ours)
 	return fine(name, strings.Join(ours, ", "))
