@@ -35,8 +35,9 @@ type OperationLogEntry struct {
 	Key       string           `json:"key,omitempty"`         // prefix of an access key
 	AskedFor  string           `json:"asked_for,omitempty"`   // of a refusal: the action; of a bulk plan: what it does
 	RefusedBy string           `json:"refused_by,omitempty"`
-	Bulk      string           `json:"bulk,omitempty"` // id of a plan
-	Hash      string           `json:"hash,omitempty"` // of a plan
+	Bulk      string           `json:"bulk,omitempty"`        // id of a plan
+	Hash      string           `json:"hash,omitempty"`        // of a plan
+	Incident  string           `json:"break_glass,omitempty"` // for which one person ran their own plan
 	Target    string           `json:"target,omitempty"`
 	Webhook   string           `json:"webhook,omitempty"` // id of a webhook
 }
@@ -86,7 +87,7 @@ func (o operator) readOperationLog(ctx context.Context, subject string, after in
 		}
 		out[i] = OperationLogEntry{
 			Sequence: r.Seq, Receipt: r.ID(), Subtype: r.Subtype, Actor: r.Actor, At: r.At, Changes: p.Changes, Reason: p.Reason, Cause: p.ReasonCode,
-			Key: p.Reference, AskedFor: p.AskedFor, RefusedBy: p.RefusedBy, Bulk: p.Bulk, Target: p.Target,
+			Key: p.Reference, AskedFor: p.AskedFor, RefusedBy: p.RefusedBy, Bulk: p.Bulk, Incident: p.BreakGlass, Target: p.Target,
 		}
 		if p.Webhook != "" {
 			out[i].Webhook, out[i].Key = p.Reference, ""

@@ -100,6 +100,9 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	if alone := as("user:ada", "--yes", "--break-glass", "INC-7", "--reason", "nobody else is awake", "--json"); alone.Code != 0 || alone.Object(t)["break_glass"] != "INC-7" {
 		t.Errorf("%+v", alone)
 	}
+	if listed := p.Run("", "dlq", "bulk", "history", "--tenant", "acme").Out; !strings.Contains(strings.Join(strings.Fields(listed), " "), "INC-7") {
+		t.Errorf("the history of plans says of no incident that one person ran their own plan: %s", listed)
+	}
 	if left := p.Run("", "cases", "list", "--tenant", "acme", "--json").Object(t); left["total"] != 3.0 || left["money"].(map[string]any)["USD"].(map[string]any)["reserved"] != 0.0 {
 		t.Errorf("%v", left)
 	}

@@ -83,6 +83,9 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		if e.Bulk != "" || e.Webhook != "" {
 			what = e.AskedFor + ": " + e.Changes
 		}
+		if e.Incident != "" {
+			what += ", by break-glass for " + e.Incident
+		}
 		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), e.Actor, e.Key + e.Bulk + e.Webhook, what, e.Reason, string(e.Subtype)}
 	}
 	columns := []screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "By", Wraps: true}, {Name: "Key, plan or webhook", Wraps: true, Optional: true},
