@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -273,4 +274,34 @@ func TestTheEndOfALeaseEndsNoLaterAttempt(t *testing.T) {
 			t.Errorf("%s: recorded %+v, %v", name, j.recorded, err)
 		}
 	}
+}
+
+// countedLeases is a store without leases that counts how often they are read.
+type countedLeases struct {
+	LeaseStore
+	reads int
+}
+
+func (s *countedLeases) Leases(context.Context) ([]lease.Lease, error) { s.reads++; return nil, nil }
+
+func (*countedLeases) ExpiredRuns(context.Context, time.Time, int) ([]Run, error) { return nil, nil }
+
+func (*countedLeases) UnrepeatableRuns(context.Context, time.Time, int) ([]Run, error) {
+	return nil, nil
+}
+
+// A process that shuts down reads the leases no more.
+func TestLeasesAreReadUntilTheProcessShutsDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := unconnected(t, attempted())
+		s := &countedLeases{}
+		ctx, cancel := context.WithCancel(t.Context())
+		go newLeaseReaper(m, s).run(ctx)
+		<-time.After(2*leaseScanEvery + 1)
+		cancel()
+		if synctest.Wait(); s.reads != 3 {
+			t.Errorf("read %d times", s.reads)
+		}
+	})
 }
