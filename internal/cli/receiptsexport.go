@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 )
@@ -16,55 +15,80 @@ import (
 type exportAnswer struct {
 	Receipts int64  `json:"receipts"`
 	File     string `json:"file"`
+	Heads    string `json:"heads,omitempty"` // file of the heads, if one is named
 }
 
 func receiptsExport(sh *shell.Shell) *cobra.Command {
-	var options app.Options
-	var tenant string
-	var all bool
+	var flags verifyFlags
 	cmd := &cobra.Command{
 		Use: "export FILE", Short: "Write receipts to a file that can be verified without a database", Args: shell.Exactly("FILE"),
 		Long: `Write every receipt of a tenant, or of all tenants, to a file: one JSON object a line, with
 the exact bytes that were hashed. receipts verify --file verifies it without a database. The
 file is replaced when all is written. "-" writes to standard output. The role of the database
-URL needs USAGE on the schema recourse and SELECT on its tables, and nothing else.`,
+URL needs USAGE on the schema recourse and SELECT on its tables, and nothing else.
+
+--case and --transaction write one case. --save-heads also writes the head of each written
+case, as stored: give a reader both files, for receipts verify --file FILE --heads HEADS.
+Only heads that receipts verify --save-heads saved before, or that others keep, prove that
+no end was removed until now.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a := verifyFlags{tenant: tenant, all: all}
-			if err := a.check(); err != nil {
+			if err := flags.checkSelection(); err != nil {
 				return shell.Usage(cmd, err)
 			}
-			return exportReceipts(cmd.Context(), sh, options, a.tenants(), args[0])
+			return exportReceipts(cmd.Context(), sh, flags, args[0])
 		},
 	}
-	f := cmd.Flags()
-	options.BindReadOnly(f)
-	f.StringVar(&tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
-	f.BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant")
+	flags.bindSelection(cmd.Flags())
+	cmd.Flags().StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, as stored")
 	return cmd
 }
 
-func exportReceipts(ctx context.Context, sh *shell.Shell, o app.Options, tenants []string, name string) (err error) {
-	db, err := openAudit(ctx, sh, o)
+func exportReceipts(ctx context.Context, sh *shell.Shell, flags verifyFlags, name string) (err error) {
+	db, err := openAudit(ctx, sh, flags.options)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	var n int64
-	write := func(to io.Writer) (err error) {
-		n, err = audit.WriteFile(ctx, db, tenants, to)
+	write := func(to io.Writer) (audit.Written, error) { return audit.WriteFile(ctx, db, flags.tenants(), to) }
+	if flags.singleCase() {
+		id, err := flags.selectedCase(ctx, db)
+		if err != nil {
+			return err
+		}
+		write = func(to io.Writer) (audit.Written, error) { return audit.WriteCase(ctx, db, flags.tenant, id, to) }
+	}
+	var written audit.Written
+	writeTo := func(to io.Writer) (err error) {
+		written, err = write(to)
 		return err
 	}
 	if name == "-" {
 		sh.Answering()
-		return write(sh.Out)
+		err = writeTo(sh.Out)
+	} else {
+		err = shell.WriteFile(name, writeTo)
 	}
-	if err := shell.WriteFile(name, write); err != nil {
+	switch {
+	case errors.Is(err, audit.ErrNotFound):
+		return flags.caseNotFound()
+	case err != nil:
 		return err
 	}
+	if flags.saveHeads != "" {
+		if err := writeHeads(flags.saveHeads, written.Heads); err != nil {
+			return err
+		}
+	}
+	if name == "-" {
+		return nil
+	}
 	if sh.JSON {
-		return sh.Answer(exportAnswer{n, name})
+		return sh.Answer(exportAnswer{written.Receipts, name, flags.saveHeads})
 	}
 	s := sh.Screen()
-	s.Text("%s written to %s.", shell.Plural(int(n), "receipt"), name)
+	s.Text("%s written to %s.", shell.Plural(int(written.Receipts), "receipt"), name)
+	if flags.saveHeads != "" {
+		s.Text("%s written to %s.", shell.Plural(len(written.Heads), "head"), flags.saveHeads)
+	}
 	return s.Err()
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
@@ -27,8 +28,9 @@ type verifyAnswer struct {
 	Receipts          int64             `json:"receipts"`
 	Chains            int               `json:"chains_verified"`
 	Compared          int               `json:"heads_compared"`
-	TrailsWithoutHead *int              `json:"trails_without_head,omitempty"` // with --heads
-	Invariants        map[string]string `json:"invariants"`                    // name -> "ok", why it was not checked, or its first break
+	OtherHeads        int               `json:"heads_of_other_cases,omitempty"` // saved heads that were not compared, as one case was verified
+	TrailsWithoutHead *int              `json:"trails_without_head,omitempty"`  // with --heads
+	Invariants        map[string]string `json:"invariants"`                     // name -> "ok", why it was not checked, or its first break
 	Breaks            []audit.Break     `json:"breaks"`
 	TotalBreaks       int               `json:"breaks_in_all"` // includes breaks that are not listed
 
@@ -73,8 +75,9 @@ then is listed.
 
 The role of the database URL needs USAGE on the schema recourse and SELECT on its tables, and
 nothing else; a standby will do. --file verifies a file that receipts export wrote, without a
-database: each chain, and that each receipt may follow those before it. What only a comparison
-with the stored state can show is listed as not checked.`,
+database: each chain, and that each receipt may follow those before it. What a comparison
+with the stored state would show is listed as checked in part, or as not checked. A file of one
+case is compared with the head of that case, in a file of many heads too.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.check(); err != nil {
 				return shell.Usage(cmd, err)
@@ -83,17 +86,22 @@ with the stored state can show is listed as not checked.`,
 		},
 	}
 	f := cmd.Flags()
-	flags.options.BindReadOnly(f)
-	f.StringVar(&flags.tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
-	f.BoolVar(&flags.all, "all-tenants", false, "all tenants, instead of --tenant")
-	f.StringVar(&flags.caseID, "case", "", "only this case, by its id")
-	f.StringVar(&flags.transaction, "transaction", "", "only the case of this transaction receipt id")
+	flags.bindSelection(f)
 	f.StringVar(&flags.heads, "heads", "", "file written by --save-heads, for the same tenant or for all: reports chains whose end is missing")
 	f.StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
 	f.StringVar(&flags.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
 	f.StringVar(&flags.file, "file", "", "verify this file of receipts export instead of a database")
 	f.Var(&flags.maxRecoveries, "max-recoveries", `how many lost workers a run may have, as serve --max-recoveries says: a number, or "unlimited"`)
 	return cmd
+}
+
+// bindSelection defines the flags of the database and of what is selected in it.
+func (flags *verifyFlags) bindSelection(f *pflag.FlagSet) {
+	flags.options.BindReadOnly(f)
+	f.StringVar(&flags.tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
+	f.BoolVar(&flags.all, "all-tenants", false, "all tenants, instead of --tenant")
+	f.StringVar(&flags.caseID, "case", "", "only this case, by its id")
+	f.StringVar(&flags.transaction, "transaction", "", "only the case of this transaction receipt id")
 }
 
 // tenants returns the tenants to check; nil means all.
@@ -109,6 +117,20 @@ func (flags *verifyFlags) singleCase() bool { return flags.caseID != "" || flags
 
 // check returns an error for flags that exclude or lack each other.
 func (flags *verifyFlags) check() error {
+	if err := flags.checkSelection(); err != nil {
+		return err
+	}
+	switch {
+	case flags.file != "" && flags.transaction != "":
+		return errors.New("--transaction needs a database: with --file, name the case by --case")
+	case flags.singleCase() && flags.saveHeads != "":
+		return errors.New("--save-heads saves the heads of all cases: leave out --case and --transaction")
+	}
+	return nil
+}
+
+// checkSelection is check for the flags of bindSelection.
+func (flags *verifyFlags) checkSelection() error {
 	switch {
 	case flags.tenant == "" && !flags.all:
 		return errors.New("--tenant is missing (or say --all-tenants)")
@@ -118,10 +140,6 @@ func (flags *verifyFlags) check() error {
 		return errors.New("name the case by one of --case and --transaction")
 	case flags.singleCase() && flags.all:
 		return errors.New("--case and --transaction need --tenant, not --all-tenants")
-	case flags.file != "" && flags.transaction != "":
-		return errors.New("--transaction needs a database: with --file, name the case by --case")
-	case flags.singleCase() && flags.saveHeads != "":
-		return errors.New("--save-heads saves the heads of all cases: leave out --case and --transaction")
 	}
 	return nil
 }
@@ -153,6 +171,10 @@ func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	if file, ok := source.(*audit.File); ok && flags.heads != "" && !flags.singleCase() {
+		flags.selectOnlyCase(file)
+	}
+	loaded := len(saved)
 	if flags.heads != "" && !flags.all && !flags.singleCase() {
 		if err := checkHeads(ctx, source, flags.heads, flags.tenant, saved); err != nil {
 			return err
@@ -165,6 +187,9 @@ func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error)
 	v, err := flags.answer(ctx, source, db, report, saved)
 	if err != nil {
 		return flags.endEarly(sh, report, err)
+	}
+	if flags.heads != "" && flags.singleCase() {
+		v.OtherHeads = loaded - v.Compared
 	}
 	nothing := report.Receipts == 0 && (!flags.all || flags.file != "") && v.OK
 	v.OK = v.OK && !nothing // a tenant whose rows were all removed has no receipts, either
@@ -285,6 +310,13 @@ func runAudit(ctx context.Context, sh *shell.Shell, source audit.ReceiptReader, 
 	return report, errors.Join(err, bar.End())
 }
 
+// selectOnlyCase selects the case of a file that has only one, so that no head of another case is compared.
+func (flags *verifyFlags) selectOnlyCase(file *audit.File) {
+	if tenant, id, only := file.OnlyCase(); only && (flags.all || flags.tenant == tenant) {
+		flags.tenant, flags.all, flags.caseID = tenant, false, id.String()
+	}
+}
+
 // selectedCase returns the case that the flags name.
 func (flags *verifyFlags) selectedCase(ctx context.Context, db *audit.Database) (receipts.CaseID, error) {
 	if flags.caseID != "" {
@@ -347,6 +379,9 @@ func (v verifyAnswer) show(s *screen.Screen) error {
 		s.Text("The verification ended early. What it found until then is listed. No heads were compared.")
 	case v.TrailsWithoutHead != nil:
 		s.Text("Heads: %s compared, %s without a saved head.", shell.Plural(v.Compared, "saved head"), shell.Plural(*v.TrailsWithoutHead, "trail"))
+		if v.OtherHeads > 0 {
+			s.Text("One case was verified: %s of other cases not compared.", shell.Plural(v.OtherHeads, "saved head"))
+		}
 	default:
 		s.Text("No heads were compared. Only saved heads (--heads) reveal a recomputed chain, or a removed end of a chain whose case was reset to match.")
 	}

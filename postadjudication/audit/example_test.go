@@ -65,16 +65,18 @@ func ExampleOpenFile() {
 	svc, stop := rig.Example()
 	defer stop()
 	ctx := context.Background()
-	svc.DeadLetter(1, rig.Refuses)
+	letter := svc.DeadLetter(1, rig.Refuses)
 
 	folder, err := os.MkdirTemp("", "audit")
 	if err != nil {
 		panic(err)
 	}
 	defer os.RemoveAll(folder)
-	var text bytes.Buffer
-	n, err := audit.WriteFile(ctx, svc.AuditReader(), []string{"acme"}, &text)
-	fmt.Println(n, err)
+	var text, one bytes.Buffer
+	written, err := audit.WriteFile(ctx, svc.AuditReader(), []string{"acme"}, &text)
+	fmt.Println(written.Receipts, err)
+	ofCase, err := audit.WriteCase(ctx, svc.AuditReader(), "acme", letter.Case, &one)
+	fmt.Println(ofCase.Heads[letter.Case] == written.Heads[letter.Case], err)
 	check := func(name string, text []byte) (*audit.Report, error) {
 		path := filepath.Join(folder, name)
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -95,6 +97,7 @@ func ExampleOpenFile() {
 	fmt.Println(forged.OK(), err)
 	// Output:
 	// 3 <nil>
+	// true <nil>
 	// true ok <nil>
 	// not checked: there are receipts only
 	// false <nil>

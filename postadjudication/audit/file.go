@@ -41,30 +41,78 @@ func (l *fileLine) receipt() receipts.Receipt {
 	return r
 }
 
+// Written is what WriteFile or WriteCase wrote.
+type Written struct {
+	Receipts int64
+	Heads    receipts.Heads // of each case, as its last receipt states it: it is not verified
+}
+
 // WriteFile writes the receipts of tenants, or of all tenants if none is given, as OpenFile reads
-// them: by tenant, case and sequence, each tenant once. It returns how many it wrote. Receipts that are
+// them: by tenant, case and sequence, each tenant once. Receipts that are
 // written to the database meanwhile may be missing. What was written before an error is no file to keep.
-func WriteFile(ctx context.Context, r ReceiptReader, tenants []string, to io.Writer) (n int64, err error) {
+func WriteFile(ctx context.Context, r ReceiptReader, tenants []string, to io.Writer) (w Written, err error) {
 	if len(tenants) == 0 {
 		if tenants, err = r.Tenants(ctx); err != nil {
-			return 0, err
+			return w, err
 		}
 	}
 	tenants = slices.Compact(slices.Sorted(slices.Values(tenants)))
-	out := bufio.NewWriter(to)
-	lines := json.NewEncoder(out)
+	out := newFileWriter(to)
 	for _, tenant := range tenants {
 		for one, err := range r.Receipts(ctx, tenant) {
+			if err == nil {
+				err = out.add(tenant, one)
+			}
 			if err != nil {
-				return n, err
+				return out.Written, err
 			}
-			if err := lines.Encode(lineOf(tenant, one)); err != nil {
-				return n, err
-			}
-			n++
 		}
 	}
-	return n, out.Flush()
+	return out.Written, out.lines.Flush()
+}
+
+// WriteCase is WriteFile for one case of a tenant. It returns ErrNotFound for a case without receipts.
+func WriteCase(ctx context.Context, r ReceiptReader, tenant string, id receipts.CaseID, to io.Writer) (Written, error) {
+	out := newFileWriter(to)
+	for {
+		page, err := r.Trail(ctx, tenant, id, out.Heads[id].Seq, singleTrailPage)
+		if err != nil {
+			return out.Written, err
+		}
+		for _, one := range page {
+			if err := out.add(tenant, one); err != nil {
+				return out.Written, err
+			}
+		}
+		if len(page) < singleTrailPage {
+			break
+		}
+	}
+	if out.Receipts == 0 {
+		return out.Written, ErrNotFound
+	}
+	return out.Written, out.lines.Flush()
+}
+
+// fileWriter writes receipts as lines of a file, in the order in which they come.
+type fileWriter struct {
+	Written
+	lines *bufio.Writer
+	json  *json.Encoder
+}
+
+func newFileWriter(to io.Writer) *fileWriter {
+	lines := bufio.NewWriter(to)
+	return &fileWriter{Written{Heads: receipts.Heads{}}, lines, json.NewEncoder(lines)}
+}
+
+func (w *fileWriter) add(tenant string, r receipts.Receipt) error {
+	if err := w.json.Encode(lineOf(tenant, r)); err != nil {
+		return err
+	}
+	w.Receipts++
+	w.Heads[r.Case] = receipts.Head{Seq: r.Seq, Link: r.Link}
+	return nil
 }
 
 // File is a ReceiptReader of a file that WriteFile wrote. It has receipts and no rows. It is safe for
@@ -108,6 +156,18 @@ func OpenFile(path string) (_ *File, err error) {
 
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
+
+// OnlyCase returns the case of a file that has only one, and its tenant.
+func (f *File) OnlyCase() (tenant string, id receipts.CaseID, only bool) {
+	if len(f.cases) != 1 {
+		return "", id, false
+	}
+	for caseID, owners := range f.cases {
+		tenant, id = owners[0].tenant, caseID
+		only = len(owners) == 1
+	}
+	return tenant, id, only
+}
 
 // index finds the tenants and cases of the file.
 func (f *File) index() error {
