@@ -20,12 +20,15 @@ type request struct {
 type requestKey struct{}
 
 // withCaller returns the request with its caller in the context. A caller that may not list its tenant, such as a
-// submitter, reads only what its own principal submitted. The refusals of a key are counted
-// together, whether a door or the library refuses.
+// submitter, reads only what its own principal submitted. One that may not cancel replaces only jobs that its own
+// principal enqueued. The refusals of a key are counted together, whether a door or the library refuses.
 func (d *Door) withCaller(r *http.Request, c Caller) *http.Request {
 	known := postadjudication.Caller{Key: c.Key, NoKeys: c.Key == ""}
 	if !access.May(c.Roles, access.List) {
 		known.ReadsOnlyOf = c.Principal
+	}
+	if !access.May(c.Roles, access.Cancel) {
+		known.ReplacesOnlyOf = c.Principal
 	}
 	if c.Key != "" {
 		known.RefusalDelay = func() time.Duration { return time.Duration(d.limitRefusals(c)) * time.Second }

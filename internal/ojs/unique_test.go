@@ -2,6 +2,7 @@ package ojs
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/internal/access"
@@ -55,4 +56,45 @@ func TestARetryWithOtherArgumentsIsUniqueByThem(t *testing.T) {
 	want(http.StatusOK, worker, "POST", "/ojs/v1/workers/nack", `{"job_id":"`+dead+`","worker_id":"w1","error":{"code":"smtp"}}`)
 	want(http.StatusCreated, key, "POST", "/ojs/v1/jobs", job(live, "b"))
 	want(http.StatusConflict, key, "POST", "/ojs/v1/dead-letter/"+dead+"/retry", `{"override":{"args":["b"]}}`)
+}
+
+// Who may not cancel the job of another principal may not replace it either, whether or not it may read it: alone, in a
+// batch, or by a job that keeps the schedule of the one that it replaces.
+func TestAReplacementCancelsNoJobOfAnotherPrincipal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	shop, mallory := f.keyOf("acme", "service:shop", access.Submitter), f.keyOf("acme", "service:mallory", access.Submitter)
+	auditor, operator := f.keyOf("acme", "service:mallory", access.Submitter, access.Auditor), f.keyOf("acme", "service:operator", access.Submitter, access.Operator)
+	job := func(conflict string) string {
+		return `{"type":"mail.send","queue":"mail","args":[],"unique":{"keys":["type","queue"],"on_conflict":"` + conflict + `"}}`
+	}
+	state := func(id string) string {
+		_, _, text := f.raw(f.url, shop, "GET", "/ojs/v1/jobs/"+id, "")
+		return string(text)
+	}
+	waiting := f.must(shop, "/jobs", job("reject")).Job.ID
+	for _, key := range []string{mallory, auditor} {
+		if status, _ := f.ask(key, "DELETE", "/ojs/v1/jobs/"+waiting, ""); status != http.StatusForbidden {
+			t.Errorf("cancel: %d", status)
+		}
+		for _, conflict := range []string{"replace", "replace_except_schedule"} {
+			for path, body := range map[string]string{"/jobs": job(conflict), "/jobs/batch": `{"jobs":[{"type":"a.b","args":[]},` + job(conflict) + `]}`} {
+				before := f.runs()
+				status, refused := f.ask(key, "POST", "/ojs/v1"+path, body)
+				if status != http.StatusConflict || refused.Error.Code != "duplicate" || f.runs() != before || !strings.Contains(state(waiting), `"state":"available"`) {
+					t.Errorf("%s %s: %d %+v, the other's job: %s", path, conflict, status, refused.Error, state(waiting))
+				}
+				if known := refused.Error.Details["existing_job_id"]; (known == waiting) != (key == auditor) {
+					t.Errorf("%s %s: it is told of %v", path, conflict, known)
+				}
+			}
+		}
+	}
+	f.must(shop, "/jobs", job("replace"))
+	f.must(shop, "/jobs/batch", `{"jobs":[`+job("replace")+","+job("replace")+`]}`)
+	f.must(operator, "/jobs", job("replace"))
+	f.must(operator, "/jobs/batch", `{"jobs":[`+job("replace")+`]}`)
+	if status, _, text := f.raw(f.keyless(nil), "", "POST", "/ojs/v1/jobs", job("replace")); status != http.StatusCreated {
+		t.Errorf("without keys: %d %s", status, text)
+	}
 }

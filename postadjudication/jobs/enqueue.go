@@ -222,8 +222,8 @@ type Unique struct {
 // OnConflict is what happens to a unique job while another stands in its way.
 type OnConflict string
 
-// What happens. Replace cancels the jobs in the way, unless a worker holds one of them. Ignore adds no job, and is
-// for EnqueueAll.
+// What happens. Replace cancels the jobs in the way, unless a worker holds one of them, or the caller may not replace one:
+// see postadjudication.Caller. Ignore adds no job, and is for EnqueueAll.
 const (
 	Reject  OnConflict = "reject"
 	Replace OnConflict = "replace"
@@ -240,7 +240,11 @@ func enqueueTogether(ctx context.Context, j Jobs, all []Job) ([]Status, error) {
 		if u := all[i].Unique; u != nil {
 			given[i].Fingerprint, given[i].Until = u.Fingerprint, wholeMicroseconds(u.Until)
 			given[i].Resolve = func(found []journal.Snapshot) (changes []journal.Change, leaveOut bool, err error) {
-				changes, holders[i], err = resolve(j, &all[i], given[i].Run, found)
+				may, err := mayReplace(ctx, j, found, given[:i])
+				if err != nil {
+					return nil, false, err
+				}
+				changes, holders[i], err = resolve(j, &all[i], given[i].Run, found, may)
 				for k := range changes {
 					replaced[changes[k].After.Run.ID] = true
 				}
@@ -274,21 +278,36 @@ func enqueueTogether(ctx context.Context, j Jobs, all []Job) ([]Status, error) {
 
 // mayBeShown refuses a job because of another one that the caller may not read. It may read those of the same batch.
 func mayBeShown(ctx context.Context, j Jobs, holder background.RunID, batch []journal.UniqueSubmission) error {
-	if slices.ContainsFunc(batch, func(g journal.UniqueSubmission) bool { return g.Run == holder }) {
-		return nil
-	}
 	switch may, err := casework.Permitted(ctx, j.s.journal, j.tenant, []background.RunID{holder}); {
 	case err != nil:
 		return err
-	case !may(holder):
+	case !may(holder) && !isOf(batch, holder):
 		return errDuplicate
 	}
 	return nil
 }
 
+// mayReplace returns whether the caller may replace a job, for those found. It may replace those of the same batch.
+func mayReplace(ctx context.Context, j Jobs, found []journal.Snapshot, batch []journal.UniqueSubmission) (func(background.RunID) bool, error) {
+	if len(found) == 0 {
+		return nil, nil
+	}
+	ids := make([]background.RunID, len(found))
+	for i := range found {
+		ids[i] = found[i].Run.ID
+	}
+	may, err := casework.Replaceable(ctx, j.s.journal, j.tenant, ids)
+	return func(id background.RunID) bool { return may(id) || isOf(batch, id) }, err
+}
+
+// isOf reports whether a job of the batch has the run.
+func isOf(batch []journal.UniqueSubmission, run background.RunID) bool {
+	return slices.ContainsFunc(batch, func(g journal.UniqueSubmission) bool { return g.Run == run })
+}
+
 // resolve returns the changes that end the jobs which stand in the way of a unique one, or the holder because of
 // which it is refused or left out.
-func resolve(j Jobs, job *Job, run background.RunID, found []journal.Snapshot) (replaced []journal.Change, holder *journal.Snapshot, err error) {
+func resolve(j Jobs, job *Job, run background.RunID, found []journal.Snapshot, mayReplace func(background.RunID) bool) (replaced []journal.Change, holder *journal.Snapshot, err error) {
 	for i := range found {
 		if found[i].Run.Letter == background.LetterPurged || !job.Unique.Conflicts(statusOf(found[i].Run)) {
 			continue
@@ -297,7 +316,7 @@ func resolve(j Jobs, job *Job, run background.RunID, found []journal.Snapshot) (
 		switch {
 		case job.Unique.OnConflict == Ignore:
 			return nil, holder, nil
-		case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting():
+		case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting() || !mayReplace(holder.Run.ID):
 			return nil, holder, errDuplicate
 		}
 		if job.Unique.KeepSchedule && !holder.Run.AwaitsActivation() {

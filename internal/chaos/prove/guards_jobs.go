@@ -58,6 +58,16 @@ var jobGuards = []Guard{
 		CaughtBy: Detector{Package: "./internal/ojs/spec", Test: "TestBulkRetries"},
 	},
 	{
+		Name:     "a unique job replaces none of another principal",
+		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "!mayReplace(holder.Run.ID):", "false && !mayReplace(holder.Run.ID):"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestAReplacementCancelsNoJobOfAnotherPrincipal"},
+	},
+	{
+		Name:     "who may not cancel replaces only its principal's jobs",
+		Edits:    []Edit{{"internal/door/requestcontext.go", "if !access.May(c.Roles, access.Cancel) {", "if !access.May(c.Roles, access.List) {"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestAReplacementCancelsNoJobOfAnotherPrincipal"},
+	},
+	{
 		Name:     "a retry waits for the lock of its fingerprint",
 		Edits:    []Edit{{"postadjudication/internal/journal/jobs.go", "	for _, next := range names {", "	for _, next := range names[:0] {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARetryWaitsForTheLockOfItsFingerprint"},

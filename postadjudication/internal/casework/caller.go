@@ -23,6 +23,9 @@ type Caller struct {
 	// ReadsOnlyOf is the principal to whose submissions the caller's reads are limited, with their forks. What another
 	// one submitted is not found, and left out of events. Empty: the caller reads the whole tenant.
 	ReadsOnlyOf string
+	// ReplacesOnlyOf is the principal of the jobs that a unique job of the caller may replace, which cancels them. Any
+	// other in its way refuses it. Empty: it may replace each of the tenant.
+	ReplacesOnlyOf string
 	// RefusalDelay is called before a refusal is recorded as a receipt. If it returns a
 	// positive time, the caller was refused too often: no receipt is written, and the error is
 	// a *TooManyRefusalsError. May be nil.

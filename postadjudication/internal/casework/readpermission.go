@@ -11,7 +11,17 @@ import (
 // Permitted returns whether the caller of a request may read what a run of a tenant did, for the given runs. A caller with
 // ReadsOnlyOf may not read what belongs to no run.
 func Permitted(ctx context.Context, j *journal.Journal, tenant string, ids []background.RunID) (may func(background.RunID) bool, err error) {
-	principal := CallerOf(ctx).ReadsOnlyOf
+	return submittedBy(ctx, j, tenant, CallerOf(ctx).ReadsOnlyOf, ids)
+}
+
+// Replaceable returns whether the caller of a request may have a unique job replace a job, for the runs of some jobs of a
+// tenant.
+func Replaceable(ctx context.Context, j *journal.Journal, tenant string, ids []background.RunID) (may func(background.RunID) bool, err error) {
+	return submittedBy(ctx, j, tenant, CallerOf(ctx).ReplacesOnlyOf, ids)
+}
+
+// submittedBy returns whether a principal submitted a run, for the given runs; true for each if principal is empty.
+func submittedBy(ctx context.Context, j *journal.Journal, tenant, principal string, ids []background.RunID) (is func(background.RunID) bool, err error) {
 	if principal == "" {
 		return func(background.RunID) bool { return true }, nil
 	}
