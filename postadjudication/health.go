@@ -24,7 +24,7 @@ type Stats struct {
 	NewCases    Batches // new cases that shared commits
 
 	// Unreadable counts the runs of newer versions that this process met within ten minutes and
-	// can't read: they wait for a process that can.
+	// can't read: they wait for a process that can. It also counts those that it could not change, as in Health.Blocked.
 	Unreadable int
 
 	Subscribers          int    // current subscribers of OnDeadLetter
@@ -123,6 +123,12 @@ func (h *Health) Check(ctx context.Context) error {
 // read because a newer version wrote them: they wait for a program that can.
 func (h *Health) Unreadable(ctx context.Context) (int64, error) {
 	return h.s.journal.Cases.CountUnreadable(ctx)
+}
+
+// Blocked counts the live runs and open letters of all tenants whose next receipt can't be recorded, because somebody
+// wrote one beyond the head of their case by hand: they wait until the owner of the schema has removed it.
+func (h *Health) Blocked(ctx context.Context) (int64, error) {
+	return h.s.journal.Cases.CountBlocked(ctx)
 }
 
 // Webhooks counts the webhooks of all tenants, and those that need a person.

@@ -85,13 +85,16 @@ func TestTheSubmitRoleSubmitsAndChangesNothingThatExists(t *testing.T) {
 			t.Errorf("%s: %v, want to have no permission", statement, err)
 		}
 	}
-	// It can write receipts by hand. One in the chain of a case that exists is found by the head of that case, which it can't change.
-	if _, err := db.Exec(`INSERT INTO recourse.receipts SELECT case_id, seq + 1, run_id, tenant, source, subtype, actor, at, body, link FROM recourse.receipts r
-		WHERE case_id = $1 AND seq = (SELECT max(seq) FROM recourse.receipts WHERE case_id = $1)`, letter.Case.String()); err != nil {
-		t.Fatal(err)
+	// Nor does it add a receipt to a case that exists: the next one of that case could not be recorded.
+	_, err := db.Exec(`INSERT INTO recourse.receipts SELECT case_id, seq + 1, run_id, tenant, source, subtype, actor, at, body, link FROM recourse.receipts r
+		WHERE case_id = $1 AND seq = (SELECT max(seq) FROM recourse.receipts WHERE case_id = $1)`, letter.Case.String())
+	var refused *pq.Error
+	if !errors.As(err, &refused) || refused.Code != "42501" || !strings.HasPrefix(refused.Message, "recourse: ") {
+		t.Errorf("a receipt appended by hand: %v", err)
 	}
+	rig.AppendByHand(r, letter.Case)
 	if a, err := r.Audit(t.Context()); err != nil || a.OK() {
-		t.Errorf("a receipt appended by hand was not found: %v", err)
+		t.Errorf("a receipt appended by hand by the owner was not found: %v", err)
 	}
 }
 

@@ -337,3 +337,20 @@ func TestAPaymentUnderAnOlderKeyThatCanNotBeRecordedEndsTheRunThatRuns(t *testin
 		})
 	}
 }
+
+// A worker leaves a run whose case has a receipt beyond its head, which a person wrote: it reports the run, and executes all others.
+func TestARunOfACaseWithAReceiptBeyondItsHeadIsReported(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t)
+	blocked := r.MustNotify(r.MustSubmit(rig.Release(1)))
+	rig.AppendByHand(r, blocked.Case)
+	r.StartWorkers()
+	r.Wait("the run was met", func() bool { return r.Health().Stats().Unreadable == 1 })
+	for n := 2; n < 12; n++ {
+		r.MustSubmit(rig.Release(n))
+	}
+	r.WaitSettled(10)
+	if n, err := r.Health().Blocked(t.Context()); n != 1 || err != nil || r.Engine().Healthy() != nil {
+		t.Errorf("%d blocked, %v; healthy: %v", n, err, r.Engine().Healthy())
+	}
+}

@@ -57,7 +57,7 @@ func (p processCollector) Collect(to chan<- prometheus.Metric) {
 	gauge("recourse_clock_offset_seconds", s.ClockOffset.Seconds(), "How far the database's clock is ahead of this machine's. All times are the database's. A process whose clock alone is off by over a second claims nothing.")
 	gauge("recourse_clock_error_seconds", s.ClockError.Seconds(), "How far what this process takes for the database's clock, and records, may differ from it: half the shortest round trip of its last measurements.")
 	gauge("recourse_uptime_seconds", time.Since(p.started).Seconds(), "Time since this process opened its service.")
-	gauge("recourse_runs_unreadable", float64(s.Unreadable), "Runs seen within ten minutes that this process cannot read, such as runs of a newer version. They wait for a process that can.")
+	gauge("recourse_runs_unreadable", float64(s.Unreadable), "Runs seen within ten minutes that this process cannot read, such as runs of a newer version, or cannot change, because somebody wrote a receipt beyond the head of their case. doctor says which.")
 	count("recourse_outcomes_unrecordable_total", s.Unrecordable, "Outcomes that could not be recorded: their runs became dead letters for a person.")
 	count("recourse_evidence_write_failures_total", s.WriteFailures, "Failed attempts to write a transition.")
 	count("recourse_stale_claims_total", s.StaleClaims, "Claims that were too old for a call, because Postgres or this machine stalled. They spend no attempt.")

@@ -32,7 +32,7 @@ func requiredPrivileges(relation, kind string) []string {
 	}
 	out := []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
 	for _, trigger := range stored.Triggers {
-		if trigger.Table == relation && strings.HasPrefix(trigger.Event, "BEFORE ") && !strings.Contains(trigger.Event, " OF ") {
+		if trigger.Table == relation && strings.HasPrefix(trigger.Event, "BEFORE ") && strings.HasPrefix(trigger.Action, "STATEMENT ") && !strings.Contains(trigger.Event, " OF ") {
 			out = slices.DeleteFunc(out, func(p string) bool { return strings.Contains(trigger.Event, p) })
 		}
 	}

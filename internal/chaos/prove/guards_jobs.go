@@ -29,8 +29,18 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "fetches with one key are answered one after another",
-		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))", "SELECT hashtextextended($1 || chr(31) || encode($2, 'hex'), 12)"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))", "SELECT hashtextextended($1 || chr(31) || encode($2, 'hex'), 12)"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAFetchThatIsRepeatedAtAnotherServerAtOnceGetsTheSameJob"},
+	},
+	{
+		Name:     "a claim that can't be recorded stops no other",
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "[]writeClaims{applyLeaseClaims, applyEachLeaseClaim}", "[]writeClaims{applyLeaseClaims, applyLeaseClaims}"}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestAnOrderWhoseClaimCanNotBeRecordedStopsNoOther"},
+	},
+	{
+		Name:     "a run of no case stops no other",
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "AND (SELECT true FROM recourse.cases c WHERE c.id = r.case_id)", ""}},
+		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestARunOfNoCaseStopsNoOther"},
 	},
 	{
 		Name:     "a marked lease is not extended",

@@ -85,7 +85,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "the key of a fetch is its principal's",
-		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "AND $3 = ` + leasePrincipal + ` AND", "AND $3 || ` + leasePrincipal + ` <> '' AND"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/heldleases.go", "AND $3 = ` + leasePrincipal + ` AND", "AND $3 || ` + leasePrincipal + ` <> '' AND"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheKeyOfAFetchIsThatOfItsPrincipal"},
 	},
 	{

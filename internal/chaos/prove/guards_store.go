@@ -83,4 +83,9 @@ var storeGuards = []Guard{
 		Edits:    []Edit{{"internal/schema/stored/triggers.go", "{\"receipts\", \"append_only\", \"BEFORE DELETE OR UPDATE OR TRUNCATE\"", "{\"receipts\", \"append_only\", \"BEFORE TRUNCATE\""}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestReceiptsAreNeverChanged"},
 	},
+	{
+		Name:     "a submit role adds no receipt to a case that exists",
+		Edits:    []Edit{{"internal/schema/stored/triggers.go", "(((new.seq > 1) AND", "(((new.seq > 9) AND"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTheSubmitRoleSubmitsAndChangesNothingThatExists"},
+	},
 }

@@ -81,7 +81,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the version this program needs"), fine(server, "accepts writes, and each connection is its own session"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service), checkDuties(ctx, service), checkWebhooks(ctx, service)}
+	checks := []Check{fine(name, "the version this program needs"), fine(server, "accepts writes, and each connection is its own session"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkBlocked(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service), checkDuties(ctx, service), checkWebhooks(ctx, service)}
 	if redis != nil {
 		checks = append(checks, checkRedisOwner(ctx, service))
 	}
@@ -177,6 +177,19 @@ func checkOnePerson(ctx context.Context, service *postadjudication.Service) Chec
 		tenants[i] = fmt.Sprintf("%s (people: 1, set by %s: %s)", p.Tenant, p.Actor, p.Reason)
 	}
 	return hint(name, "not required for "+strings.Join(tenants, ", "), "recourse people set 2 --tenant NAME, if two people are available")
+}
+
+// checkBlocked finds runs of which no receipt can be recorded, so that no process changes them.
+func checkBlocked(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "runs recordable"
+	n, err := service.Health().Blocked(ctx)
+	switch {
+	case err != nil:
+		return wrong(name, err.Error(), "see the other checks of Postgres")
+	case n > 0:
+		return wrong(name, fmt.Sprintf("the cases of %d live runs and open letters have a receipt beyond their head, which somebody wrote by hand: no process can change them", n), "run: recourse receipts verify, which names them; then the owner of the schema removes these receipts, as cmd/recourse/README.md says")
+	}
+	return fine(name, "all")
 }
 
 // checkReadable finds runs that this program cannot read and therefore skips.

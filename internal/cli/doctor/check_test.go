@@ -77,7 +77,7 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	t.Parallel()
 	_, opt := testkit.Redis(t)
 	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
-	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "database role", "clocks", "schema version", "server", "runs readable", "escrow services called", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
+	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "database role", "clocks", "schema version", "server", "runs readable", "runs recordable", "escrow services called", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Remedy != "" {
 			t.Errorf("%+v", c)
 		}

@@ -449,6 +449,14 @@ BEGIN
     END IF;
     RETURN NULL;
 END $function$
+--- function refuse_append()
+CREATE OR REPLACE FUNCTION recourse.refuse_append()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'recourse: the role % may open cases, and add no receipt to one that exists', current_user USING ERRCODE = '42501';
+END $function$
 --- function refuse_change()
 CREATE OR REPLACE FUNCTION recourse.refuse_change()
  RETURNS trigger

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 	"time"
@@ -307,4 +308,41 @@ func (l *LeaseStore) ExpiredRuns(ctx context.Context, at time.Time, limit int) (
 	found, err := snapshots(ctx, l.j.readDB, expiredRunsSQL, at, limit)
 	runs, _, err := l.j.readableRuns(found, err)
 	return runs, err
+}
+
+var (
+	fetchKeyLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))`
+
+	keyedLeasesSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + `, first.at` + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
+WHERE l.tenant = $1 AND l.fetch_key = $2 AND $3 = ` + leasePrincipal + ` AND l.ended = '' AND r.state = 'running' ORDER BY r.id`
+)
+
+// givenBefore returns the runs that a fetch with the same key got and whose leases are still held. It
+// waits until no other one is being answered by another process.
+func (l *LeaseStore) givenBefore(ctx context.Context, tx *sql.Tx, want lease.Want) (out []background.Claimed, err error) {
+	if _, err := tx.ExecContext(ctx, fetchKeyLockSQL, want.Tenant, want.Key[:]); err != nil {
+		return nil, err
+	}
+	rows, err := tx.QueryContext(ctx, keyedLeasesSQL, want.Tenant, want.Key[:], want.Actor)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var unreadables unreadable
+	for rows.Next() {
+		var scanned snapshotRow
+		var held leaseRow
+		var opened sql.NullTime
+		s, err := scanned.read(rows, append(held.destinations(), &opened)...)
+		switch {
+		case scanned.ID == (uuid.UUID{}):
+			return nil, err
+		case err != nil:
+			unreadables = append(unreadables, unreadableRun{id: background.RunID(scanned.ID), err: err})
+			continue
+		}
+		out = append(out, claimedRun(s.Run, held.lease(), opened.Time.UTC()))
+	}
+	l.j.warnUnreadable(unreadables)
+	return out, rows.Err()
 }

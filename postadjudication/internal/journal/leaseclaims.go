@@ -156,11 +156,22 @@ func (l *LeaseStore) flushOnce(requests []*Claim) []pg.Outcome[[]background.Clai
 	return out
 }
 
-func (l *LeaseStore) claimInTime(requests []*Claim) ([][]background.Claimed, bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
-	defer cancel()
-	return l.claimAll(ctx, requests)
+// claimInTime claims in one statement. If the database refuses a claim, it claims again, each in a statement of
+// its own, so that one run keeps no other from being claimed.
+func (l *LeaseStore) claimInTime(requests []*Claim) (out [][]background.Claimed, full bool, err error) {
+	for _, write := range []writeClaims{applyLeaseClaims, applyEachLeaseClaim} {
+		ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
+		out, full, err = l.claimAll(ctx, requests, write)
+		cancel()
+		if !pg.IsDataError(err) {
+			break
+		}
+	}
+	return out, full, err
 }
+
+// writeClaims writes claims with their leases, and returns the result of each, with the error of one that the database refused.
+type writeClaims func(ctx context.Context, tx *sql.Tx, statement pg.Querier, changes []*chainedChange, leases []givenLease) ([]pg.Outcome[result], error)
 
 // pick is a due run that was picked for a request.
 type pick struct {
@@ -171,7 +182,7 @@ type pick struct {
 
 // claimAll picks and claims runs for requests in one transaction. full reports whether it claimed as many
 // bytes as it may, so that more runs may be due.
-func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]background.Claimed, full bool, err error) {
+func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim, write writeClaims) (out [][]background.Claimed, full bool, err error) {
 	out = make([][]background.Claimed, len(requests))
 	due, err := l.dueStmt.Prepare(ctx)
 	if err != nil {
@@ -212,7 +223,7 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 	if len(changes) == 0 {
 		return out, full, nil
 	}
-	results, err := applyLeaseClaims(ctx, claim.In(ctx, tx), changes, leases)
+	results, err := write(ctx, tx, claim.In(ctx, tx), changes, leases)
 	if err != nil {
 		return nil, false, err
 	}
@@ -223,7 +234,13 @@ func (l *LeaseStore) claimAll(ctx context.Context, requests []*Claim) (out [][]b
 		return nil, false, err
 	}
 	for i, ch := range changes {
-		if results[i] != applied {
+		switch {
+		case results[i].Err != nil:
+			l.leaveOut.add(ch.After.Run.ID, time.Now())
+			l.j.warnIfBlocked(ch.After.Run.ID, results[i].Err)
+			out[of[i].request] = append(out[of[i].request], background.Claimed{Run: of[i].snapshot.Run, Err: results[i].Err})
+			continue
+		case results[i].Value != applied:
 			continue // its case is locked or has changed: it is picked again
 		}
 		l.j.cacheSnapshot(ch.After.Run.ID, ch.After, true)
@@ -239,43 +256,6 @@ func claimedRun(run background.Run, held lease.Lease, openedAt time.Time) backgr
 		claimed.SubmittedAt = run.Terms.At
 	}
 	return claimed
-}
-
-var (
-	fetchKeyLockSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || encode($2, 'hex'), 12))`
-
-	keyedLeasesSQL = `SELECT ` + snapshotColumns + `, ` + termsColumns + `, ` + leaseColumns + `, first.at` + snapshotTables + termsJoin + ` JOIN recourse.leases l ON l.run_id = r.id
-WHERE l.tenant = $1 AND l.fetch_key = $2 AND $3 = ` + leasePrincipal + ` AND l.ended = '' AND r.state = 'running' ORDER BY r.id`
-)
-
-// givenBefore returns the runs that a fetch with the same key got and whose leases are still held. It
-// waits until no other one is being answered by another process.
-func (l *LeaseStore) givenBefore(ctx context.Context, tx *sql.Tx, want lease.Want) (out []background.Claimed, err error) {
-	if _, err := tx.ExecContext(ctx, fetchKeyLockSQL, want.Tenant, want.Key[:]); err != nil {
-		return nil, err
-	}
-	rows, err := tx.QueryContext(ctx, keyedLeasesSQL, want.Tenant, want.Key[:], want.Actor)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var unreadables unreadable
-	for rows.Next() {
-		var scanned snapshotRow
-		var held leaseRow
-		var opened sql.NullTime
-		s, err := scanned.read(rows, append(held.destinations(), &opened)...)
-		switch {
-		case scanned.ID == (uuid.UUID{}):
-			return nil, err
-		case err != nil:
-			unreadables = append(unreadables, unreadableRun{id: background.RunID(scanned.ID), err: err})
-			continue
-		}
-		out = append(out, claimedRun(s.Run, held.lease(), opened.Time.UTC()))
-	}
-	l.j.warnUnreadable(unreadables)
-	return out, rows.Err()
 }
 
 // decide returns the change that claims a run at a time, and the lease.
@@ -372,6 +352,7 @@ WITH RECURSIVE w AS MATERIALIZED (
     SELECT y.* FROM level v CROSS JOIN LATERAL (
       SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.fetchable
         AND r.due_at <= $5 AND (r.expires_at IS NULL OR r.expires_at > $5) AND r.id <> ALL ($6::uuid[]) AND (r.operation_key IS NOT NULL) = v.pays AND NOT ` + pausedByBreakerSQL + `
+        AND (SELECT true FROM recourse.cases c WHERE c.id = r.case_id)
       ORDER BY r.due_at, r.id LIMIT v.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
     WHERE v.n = w.n LIMIT w.wanted) x
 ), sized AS (
@@ -463,8 +444,8 @@ type givenLease struct {
 }
 
 // applyLeaseClaims executes leaseClaimSQL and returns the result of each row.
-func applyLeaseClaims(ctx context.Context, q pg.Querier, changes []*chainedChange, leases []givenLease) ([]result, error) {
-	out := make([]result, len(changes))
+func applyLeaseClaims(ctx context.Context, _ *sql.Tx, q pg.Querier, changes []*chainedChange, leases []givenLease) ([]pg.Outcome[result], error) {
+	out := make([]pg.Outcome[result], len(changes))
 	c := leaseClaimColumns.Get()
 	for i, ch := range changes {
 		addNarrowTransition(c, ch)
@@ -478,7 +459,7 @@ func applyLeaseClaims(ctx context.Context, q pg.Querier, changes []*chainedChang
 		}
 		c.Str(leases[i].Principal)
 	}
-	err := scanRowNumbers(ctx, q, len(changes), c.Args(), func(n int, _ int64) { out[n-1] = applied })
+	err := scanRowNumbers(ctx, q, len(changes), c.Args(), func(n int, _ int64) { out[n-1].Value = applied })
 	leaseClaimColumns.Put(c)
 	return out, err
 }

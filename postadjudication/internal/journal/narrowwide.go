@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 
@@ -106,4 +107,26 @@ func scanRowNumbers(ctx context.Context, q pg.Querier, count int, args []any, ea
 		each(n, value)
 	}
 	return rows.Err()
+}
+
+// applyEachLeaseClaim executes leaseClaimSQL for each row, and keeps those that the database does not refuse.
+func applyEachLeaseClaim(ctx context.Context, tx *sql.Tx, q pg.Querier, changes []*chainedChange, leases []givenLease) (out []pg.Outcome[result], err error) {
+	for i := range changes {
+		if _, err := tx.ExecContext(ctx, `SAVEPOINT claim`); err != nil {
+			return nil, err
+		}
+		one, err := applyLeaseClaims(ctx, tx, q, changes[i:i+1], leases[i:i+1])
+		end := `RELEASE SAVEPOINT claim`
+		switch {
+		case pg.IsDataError(err):
+			one, end = []pg.Outcome[result]{{Err: unrecordable(err)}}, `ROLLBACK TO SAVEPOINT claim`
+		case err != nil:
+			return nil, err
+		}
+		if _, err := tx.ExecContext(ctx, end); err != nil {
+			return nil, err
+		}
+		out = append(out, one[0])
+	}
+	return out, nil
 }

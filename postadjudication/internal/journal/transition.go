@@ -73,6 +73,9 @@ func (j *Journal) write(ctx context.Context, change *Change, path *pg.SlowPath, 
 		return conflict, unrecordable(err)
 	}
 	res, err := j.tryWrite(ctx, ch)
+	if err != nil {
+		j.warnIfBlocked(change.After.Run.ID, err)
+	}
 	if res != conflict || err != nil || path == nil {
 		return res, err
 	}

@@ -73,8 +73,19 @@ func (s *shared) warnUnreadable(unreadables unreadable) {
 	}
 }
 
-// UnreadableSeen returns the number of runs that this process failed to read within the
-// last ten minutes.
+// errBlocked is the error of runs of a case with a receipt beyond its head, which no process writes: the next receipt
+// of the case can't be recorded.
+var errBlocked = errors.New("its case has a receipt beyond its head, written by hand, so that no receipt can be recorded: run recourse receipts verify, then the owner of the schema removes that receipt")
+
+// warnIfBlocked passes a run to Warn, once, if err means that a receipt of its case is in the place of the next one.
+func (s *shared) warnIfBlocked(id background.RunID, err error) {
+	if pg.ViolatedConstraint(err) == "receipts_pkey" && s.unreadableRuns.observe(id, time.Now()) {
+		s.Warn(fmt.Errorf("journal: run %s: %w", id, errBlocked))
+	}
+}
+
+// UnreadableSeen returns the number of runs that this process failed to read, or whose next receipt it could not
+// record because of one beyond the head of their case, within the last ten minutes.
 func (s *shared) UnreadableSeen() int { return s.unreadableRuns.count(time.Now()) }
 
 // readableRuns returns the runs of the snapshots, and those that can't be read.
@@ -141,6 +152,15 @@ func (c *Cases) CountUnreadable(ctx context.Context) (n int64, err error) {
 		}
 	}
 	return n, nil
+}
+
+// CountBlocked counts the live runs and open dead letters of all tenants whose case has a receipt beyond its head.
+func (c *Cases) CountBlocked(ctx context.Context) (n int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	err = c.readDB.GetContext(ctx, &n, `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
+WHERE r.active AND EXISTS (SELECT FROM recourse.receipts x WHERE x.case_id = c.id AND x.seq > c.last_seq)`)
+	return n, pg.Wrap(err)
 }
 
 // unreadable is the error of runs that this program can't read, such as one with a policy

@@ -19,6 +19,15 @@ func SQLState(err error) string {
 	return ""
 }
 
+// ViolatedConstraint returns the name of the constraint whose violation the server reports by err, else "".
+func ViolatedConstraint(err error) string {
+	var e *pq.Error
+	if errors.As(err, &e) {
+		return e.Constraint
+	}
+	return ""
+}
+
 // IsDataError reports whether the server refused a value or a constraint was violated: such
 // an error belongs to one row of a batch, not to all of them.
 func IsDataError(err error) bool {
