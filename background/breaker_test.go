@@ -3,6 +3,8 @@ package background
 import (
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -339,5 +341,47 @@ func TestWhatIsNotifiedOfAfterAProbe(t *testing.T) {
 		if err == nil != c.task || len(j.renewed) != c.notified || m.inFlight.has(run.ID) {
 			t.Errorf("%s: task %v, notified of %v", name, err, j.renewed)
 		}
+	}
+}
+
+// slowBreakers is a journal whose reads of the breakers end when the test lets them.
+type slowBreakers struct {
+	*memoryJournal
+	reads atomic.Int64
+	let   chan struct{}
+}
+
+func (s *slowBreakers) Breakers(ctx context.Context) ([]circuit.Breaker, error) {
+	s.reads.Add(1)
+	<-s.let
+	return s.memoryJournal.Breakers(ctx)
+}
+
+// Deliveries that ask at once whether their run is paused share a read of the breakers: it began after they asked.
+func TestDeliveriesThatAskAtOnceReadTheBreakersOnce(t *testing.T) {
+	t.Parallel()
+	run := runIn(Scheduled)
+	slow := &slowBreakers{let: make(chan struct{})}
+	m, j := unconnected(t, run, func(c *Config) {
+		slow.memoryJournal = c.Store.(*memoryJournal)
+		c.Store = slow
+	})
+	j.breaker = circuit.Breaker{Scope: circuit.Scope{Tenant: run.Tenant}, State: circuit.Closed}
+	var asking, answered sync.WaitGroup
+	const deliveries = 50
+	asking.Add(deliveries)
+	for range deliveries {
+		answered.Go(func() {
+			asking.Done()
+			if m.breakers.confirmBlocked(run) {
+				t.Error("it is paused")
+			}
+		})
+	}
+	asking.Wait()
+	close(slow.let)
+	answered.Wait()
+	if n := slow.reads.Load(); n < 1 || n > deliveries/2 {
+		t.Errorf("%d reads", n)
 	}
 }

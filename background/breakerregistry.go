@@ -112,12 +112,13 @@ func (b *breakerRegistry) pausedRecently(r Run) bool {
 
 // refresh reads the breakers unless the last read is younger than maxAge.
 func (b *breakerRegistry) refresh(ctx context.Context, maxAge time.Duration) error {
+	asked := time.Now()
 	b.readMu.Lock()
 	defer b.readMu.Unlock()
 	for {
 		b.mu.Lock()
 		began, changes := time.Now(), b.changes
-		fresh := began.Sub(b.readAt) < maxAge
+		fresh := began.Sub(b.readAt) < maxAge || b.readAt.After(asked) // another caller read meanwhile
 		b.mu.Unlock()
 		if fresh {
 			return nil

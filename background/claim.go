@@ -54,16 +54,14 @@ func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 		// Resolved a moment ago and unknown again: another run of the case is active.
 		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
 	}
-	if !d.probe && d.m.breakers.confirmBlocked(d.run) {
+	if !d.probe && d.m.breakers.blocksFresh(d.run) {
 		return d.acknowledgePaused() // paused meanwhile: no lookup, and no dead letter for the expired key
 	}
-	select {
-	case d.m.lookups <- struct{}{}:
-	default: // deliveries of other runs must not wait behind lookups that hang
+	if !d.m.lookups.acquire(d.run.Target) { // deliveries of other runs must not wait behind lookups that hang
 		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
 	}
 	lookup, interrupted := d.m.caller.lookup(d.family, d.run)
-	<-d.m.lookups
+	d.m.lookups.release(d.run.Target)
 	if interrupted {
 		return false, &redeliverAt{at: d.m.now()}
 	}

@@ -69,7 +69,7 @@ type Manager struct {
 	inspector *asynq.Inspector
 
 	slots        *slots
-	lookups      chan struct{} // one element for each lookup before a claim
+	lookups      *lookupSlots
 	consumer     *consumer
 	notifier     *notifier
 	caller       *handlerCaller
@@ -132,7 +132,7 @@ func New(cfg Config) (*Manager, error) {
 		redis:     shared,
 		inspector: asynq.NewInspectorFromRedisClient(shared),
 		slots:     newSlots(cfg.Slots),
-		lookups:   make(chan struct{}, cfg.Slots),
+		lookups:   &lookupSlots{most: cfg.Slots, inUse: map[string]int{}},
 		inFlight:  newInFlightRuns(),
 		health:    newHealth(cfg.Logger),
 		clock:     &clock{wall: cfg.Now, simulated: cfg.ClockSimulated},

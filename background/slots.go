@@ -1,6 +1,7 @@
 package background
 
 import (
+	"sync"
 	"time"
 )
 
@@ -114,3 +115,29 @@ func (c *workerPool) work(fn func()) {
 
 // close ends idle goroutines. Running ones finish, and do still works.
 func (c *workerPool) close() { close(c.done) }
+
+// lookupSlots bounds the lookups before claims of each target, so that a service that hangs takes none of another one.
+type lookupSlots struct {
+	most  int
+	mu    sync.Mutex
+	inUse map[string]int // by target
+}
+
+// acquire returns false while the target has as many lookups as it may have.
+func (s *lookupSlots) acquire(target string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inUse[target] >= s.most {
+		return false
+	}
+	s.inUse[target]++
+	return true
+}
+
+func (s *lookupSlots) release(target string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inUse[target]--; s.inUse[target] == 0 {
+		delete(s.inUse, target)
+	}
+}

@@ -90,3 +90,43 @@ func TestCallsThatHangBesideAnsweredOnesPauseNobody(t *testing.T) {
 	r.Wait("every late answer is in", func() bool { return r.Health().Stats().Abandoned == 0 })
 	r.MustAudit()
 }
+
+// hangingLookups is an asynchronous escrow service that accepts calls, and does not answer lookups.
+type hangingLookups struct {
+	*rig.Escrow
+	hang chan struct{}
+	hung *atomic.Int64
+}
+
+func (hangingLookups) Execute(context.Context, escrow.Call) escrow.Answer { return rig.Accepted() }
+
+func (h hangingLookups) Lookup(context.Context, escrow.Call) escrow.Answer {
+	h.hung.Add(1)
+	<-h.hang
+	return rig.NoAnswer()
+}
+
+// An escrow service whose lookups hang takes no lookup of another service: what that one accepted settles.
+func TestLookupsThatHangHoldUpNoOtherService(t *testing.T) {
+	t.Parallel()
+	hang, hung := make(chan struct{}), atomic.Int64{}
+	r := rig.New(t, func(c *postadjudication.Config) {
+		c.Slots, c.TimeLimit = 2, time.Minute
+		c.Targets = []postadjudication.Target{{Name: "hanging", Executor: hangingLookups{rig.NewEscrow(), hang, &hung}}}
+	})
+	defer close(hang)
+	r.Escrow.Answer(rig.Accepts)
+	r.Escrow.ScriptLookups(func(c escrow.Call) escrow.Answer { return answerExecuted(c.Amount.Minor) })
+	r.StartWorkers()
+	for i := range 8 {
+		a := rig.Release(i)
+		a.Target = "hanging"
+		r.MustSubmit(a)
+	}
+	r.Wait("the service has as many lookups as it may", func() bool { return hung.Load() == 2 })
+	s := r.MustSubmit(rig.Release(100))
+	r.WaitState(s.Run, background.Succeeded)
+	if n := hung.Load(); n != 2 {
+		t.Errorf("%d lookups of the service hang", n)
+	}
+}
