@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -36,6 +37,9 @@ var ErrBreakerNotOpen = errors.New("postadjudication: the circuit breaker is not
 func (t TenantBreakers) Open(ctx context.Context, target, reason string) (casestatus.Breaker, error) {
 	of, err := t.toChange(ctx, target, reason)
 	if err != nil {
+		return casestatus.Breaker{}, err
+	}
+	if err := t.checkRoom(ctx, of); err != nil {
 		return casestatus.Breaker{}, err
 	}
 	reason = validate.Clean(reason, 1024)
@@ -86,6 +90,34 @@ func (t TenantBreakers) List(ctx context.Context) ([]casestatus.Breaker, error) 
 		out[i] = casestatus.BreakerOf(b)
 	}
 	return out, nil
+}
+
+// maxOpenBreakers is how many circuit breakers of one tenant may be open by hand. Every process reads all that are
+// open each time a run may be paused, and a queue may be paused under any name.
+const maxOpenBreakers = 100
+
+// checkRoom returns an error if a tenant has as many open circuit breakers as it may, and this one is not of them.
+func (t TenantBreakers) checkRoom(ctx context.Context, of circuit.Scope) error {
+	if t.tenant == AllTenants {
+		return nil
+	}
+	found, err := t.s.journal.Breakers.TenantBreakers(ctx, t.tenant)
+	if err != nil {
+		return err
+	}
+	open := 0
+	for _, b := range found {
+		switch {
+		case b.Scope == of && b.Blocks():
+			return nil
+		case b.Scope.Tenant == t.tenant && b.Blocks():
+			open++
+		}
+	}
+	if open >= maxOpenBreakers {
+		return &refusal.FieldError{Field: "target", Problem: fmt.Sprintf("is one too many: %d circuit breakers of the tenant are open; release one first", open)}
+	}
+	return nil
 }
 
 // toChange validates a person's request and returns the target of its circuit breaker.

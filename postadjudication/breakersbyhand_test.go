@@ -3,6 +3,7 @@ package postadjudication_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -131,5 +132,30 @@ func TestBreakerChangesNameWhoAndWhy(t *testing.T) {
 	}
 	if bs, err := r.As("acme", "").Breakers.List(context.Background()); err != nil || len(bs) != 0 {
 		t.Errorf("%v, %v", bs, err)
+	}
+}
+
+// A tenant opens so many circuit breakers by hand, and no more: every process reads all that are open.
+func TestATenantOpensABoundedNumberOfBreakers(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, withBreakers)
+	acme := r.As("acme", "ops:kim").Breakers
+	for i := range 100 {
+		if _, err := acme.Open(t.Context(), fmt.Sprintf("%sq%d", escrow.RemotePrefix, i), "maintenance"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wrong *refusal.FieldError
+	if _, err := acme.Open(t.Context(), escrow.RemotePrefix+"more", "maintenance"); !errors.As(err, &wrong) || wrong.Field != "target" {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := acme.Open(t.Context(), escrow.RemotePrefix+"q7", "still"); err != nil {
+		t.Errorf("one of them again: %v", err)
+	}
+	if _, err := r.As("other", "ops:kim").Breakers.Open(t.Context(), escrow.RemotePrefix+"more", "maintenance"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	if _, err := acme.Release(t.Context(), escrow.RemotePrefix+"q7", "done"); err != nil {
+		t.Fatal(err)
 	}
 }
