@@ -294,3 +294,15 @@ func TestAnEscrowWhoseSumIsRefusedTakesNoOtherAlong(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestAnyBreachCounts(t *testing.T) {
+	t.Parallel()
+	for _, b := range []journal.Breaches{{Excesses: 1}, {Contradictions: 1}, {Escrows: 1}} {
+		if !b.Any() {
+			t.Errorf("%+v is none", b)
+		}
+	}
+	if (journal.Breaches{}).Any() {
+		t.Error("nothing is a breach")
+	}
+}

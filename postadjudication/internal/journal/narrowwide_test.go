@@ -6,6 +6,10 @@ import (
 
 	"github.com/lib/pq"
 	"pgregory.net/rapid"
+
+	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Each row gets its own answer: that of the wide statement if the narrow one refused the
@@ -44,4 +48,106 @@ func TestEachRowOfABatchGetsItsOwnAnswer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The narrow statement of transitions takes a change of one run and its case by one receipt, and nothing else.
+func TestWhichTransitionsTheNarrowStatementTakes(t *testing.T) {
+	t.Parallel()
+	run := background.RunID{1}
+	transition := func(edit func(*chainedChange)) bool {
+		snapshot := func() *Snapshot {
+			return &Snapshot{Case: Case{Kind: KindSettlement, Submission: "sub", ActiveRun: run, Epoch: 2, State: settlement.State{Outcome: settlement.Release, Generation: 1, Asked: 100}},
+				Run: background.Run{ID: run, OutstandingCalls: []int{1}}}
+		}
+		ch := &chainedChange{Change: &Change{Before: snapshot(), After: snapshot()}, receipts: []receipts.Receipt{{Run: run}}}
+		edit(ch)
+		return ch.fitsNarrowTransition()
+	}
+	if !transition(func(ch *chainedChange) {
+		ch.After.Run.State, ch.After.Case.State.Progression = background.Running, settlement.Settled
+	}) {
+		t.Error("a change of the run and of the case's progression is not taken")
+	}
+	for name, edit := range map[string]func(*chainedChange){
+		"two receipts":              func(ch *chainedChange) { ch.receipts = append(ch.receipts, ch.receipts[0]) },
+		"a receipt of another run":  func(ch *chainedChange) { ch.receipts[0].Run = background.RunID{2} },
+		"of an operation log":       func(ch *chainedChange) { ch.After.Case.Kind = KindOperations },
+		"another run changes, too":  func(ch *chainedChange) { ch.Others = []RunChange{{}} },
+		"a new run":                 func(ch *chainedChange) { ch.NewRun = &background.Run{} },
+		"a reservation":             func(ch *chainedChange) { ch.Reserve = true },
+		"another outcome":           func(ch *chainedChange) { ch.After.Case.State.Outcome = settlement.Refund },
+		"another generation":        func(ch *chainedChange) { ch.After.Case.State.Generation++ },
+		"another amount":            func(ch *chainedChange) { ch.After.Case.State.Asked++ },
+		"another active run":        func(ch *chainedChange) { ch.After.Case.ActiveRun = background.RunID{2} },
+		"another epoch":             func(ch *chainedChange) { ch.After.Case.Epoch++ },
+		"another content":           func(ch *chainedChange) { ch.After.Case.Content = [32]byte{1} },
+		"another submission":        func(ch *chainedChange) { ch.After.Case.Submission = "other" },
+		"another call outstanding":  func(ch *chainedChange) { ch.After.Run.OutstandingCalls = []int{1, 2} },
+		"no more calls outstanding": func(ch *chainedChange) { ch.After.Run.OutstandingCalls = nil },
+	} {
+		if transition(edit) {
+			t.Errorf("%s: it is taken", name)
+		}
+	}
+}
+
+// The narrow statement of openings takes the first case of an escrow that nobody knows and that covers it.
+func TestWhichOpeningsTheNarrowStatementTakes(t *testing.T) {
+	t.Parallel()
+	run := background.RunID{1}
+	for name, c := range map[string]struct {
+		edit func(*chainedChange)
+		want bool
+	}{
+		"a new escrow that is just enough": {func(*chainedChange) {}, true},
+		"no escrow":                        {func(ch *chainedChange) { ch.OpeningEscrow = OpeningEscrow{} }, true},
+		"one that was named before":        {func(ch *chainedChange) { ch.OpeningEscrow.Reference = "named" }, false},
+		"one that exists":                  {func(ch *chainedChange) { ch.OpeningEscrow.Reference = "known" }, false},
+		"one of that name of another":      {func(ch *chainedChange) { ch.OpeningEscrow.Reference, ch.After.Case.Tenant = "known", "other" }, true},
+		"more than it holds":               {func(ch *chainedChange) { ch.After.Case.State.Asked++ }, false},
+		"two receipts":                     {func(ch *chainedChange) { ch.receipts = append(ch.receipts, ch.receipts[0]) }, false},
+	} {
+		o := &opener{knownEscrows: newEscrowCache()}
+		o.knownEscrows.add(escrowKey{"acme", "known"})
+		named := map[escrowKey]struct{}{{"acme", "named"}: {}}
+		ch := &chainedChange{
+			Change: &Change{
+				After:         &Snapshot{Case: Case{Tenant: "acme", Kind: KindSettlement, State: settlement.State{Asked: 100}}, Run: background.Run{ID: run}},
+				OpeningEscrow: OpeningEscrow{Reference: "esc", Currency: "EUR", Held: 100},
+			}, receipts: []receipts.Receipt{{Run: run}},
+		}
+		c.edit(ch)
+		if got := o.pickNarrowOpen(ch, named); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		_, takes := named[escrowKey{ch.After.Case.Tenant, ch.OpeningEscrow.Reference}]
+		if want := c.want && ch.OpeningEscrow.Reference != "" || name == "one that was named before"; takes != want {
+			t.Errorf("%s: the escrow is named: %t", name, takes)
+		}
+	}
+}
+
+// A change that was written alone tells its caller a rule from a lock that another transaction holds, and both from what can't be recorded.
+func TestTheErrorOfAChangeThatWasWrittenAlone(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("gone")
+	for _, c := range []struct {
+		err, want error
+		res       result
+	}{
+		{nil, nil, exceedsHeld},
+		{&pq.Error{Code: "55P03"}, ErrBusy, conflict},
+		{ErrFingerprintHeld, ErrFingerprintHeld, conflict},
+		{ErrReturnRecorded, ErrReturnRecorded, conflict},
+		{&pq.Error{Code: "22003"}, background.ErrUnrecordable, conflict},
+		{broken, broken, conflict},
+	} {
+		res, err := classifyAlone(exceedsHeld, c.err)
+		if res != c.res || !errors.Is(err, c.want) {
+			t.Errorf("%v: %v, %v", c.err, res, err)
+		}
+		if rule := errors.Is(c.want, ErrFingerprintHeld) || errors.Is(c.want, ErrReturnRecorded); rule && err != c.want {
+			t.Errorf("%v is wrapped: %v", c.err, err)
+		}
+	}
 }
