@@ -71,7 +71,7 @@ var arrows = map[string][]string{
 	"background":                                    {"retrypolicy", "receipts", "internal/failpoint", "background/circuit", "background/lease", "background/internal/asynqredis", "internal/every"},
 	"background/backgroundtest":                     {"background", "receipts", "background/circuit", "background/lease"},
 	"internal/schema":                               {"internal/schema/migrations", "internal/schema/stored", "internal/pgurl"},
-	"postadjudication/internal/journal":             {"background", "background/circuit", "background/lease", "internal/access", "internal/failpoint", "internal/schema/migrations", "internal/schema/stored", "internal/tenantlimit", "postadjudication/internal/journal/pg", "receipts", "retrypolicy", "settlement"},
+	"postadjudication/internal/journal":             {"background", "background/circuit", "background/lease", "internal/access", "internal/failpoint", "internal/schema/migrations", "internal/schema/stored", "internal/tenantlimit", "postadjudication/internal/journal/pg", "postadjudication/refusal", "receipts", "retrypolicy", "settlement"},
 	"postadjudication/internal/journal/pg":          {"internal/failpoint", "internal/pgurl"},
 	"postadjudication/internal/journal/search":      {"postadjudication/internal/journal", "postadjudication/internal/journal/pg", "internal/schema/stored", "background", "settlement", "receipts", "internal/failpoint", "internal/signature", "internal/tenantlimit"},
 	"postadjudication/internal/journal/plans":       {"settlement", "postadjudication/internal/journal", "postadjudication/internal/journal/pg", "postadjudication/internal/journal/search", "internal/schema/stored", "background", "receipts", "internal/failpoint"},

@@ -75,7 +75,12 @@ func batchError(q request, err error) error {
 	var batch *jobs.BatchError
 	var field *refusal.FieldError
 	var own *spec.Error
-	if !errors.As(err, &batch) {
+	switch {
+	case errors.Is(err, refusal.ErrBatchTooLong): // sent again, it would take as long
+		own = spec.Unavailable("the batch takes longer than a transaction may take, and nothing was enqueued: send the jobs in smaller batches")
+		own.Retryable = false
+		return own
+	case !errors.As(err, &batch):
 		return err
 	}
 	if err = enqueueError(batch.Err, q.jobs.Now()); errors.As(err, &field) {

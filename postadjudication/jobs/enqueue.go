@@ -51,7 +51,7 @@ func (j Jobs) Enqueue(ctx context.Context, job Job) (Status, error) {
 // EnqueueAll adds jobs in one commit: all of them, or none. It gives each that has no id one. Where a job has the
 // OnConflict Ignore and another one stands in its way, that one is returned in its place.
 //
-// Errors: *BatchError with an error of Enqueue: nothing has changed. After any other error it is unknown whether the
+// Errors: *BatchError with an error of Enqueue, or refusal.ErrBatchTooLong: nothing has changed. After any other error it is unknown whether the
 // jobs were added: enqueue them again with the same ids.
 func (j Jobs) EnqueueAll(ctx context.Context, all []Job) ([]Status, error) {
 	for i := range all {
@@ -240,16 +240,13 @@ func enqueueTogether(ctx context.Context, j Jobs, all []Job) ([]Status, error) {
 		if u := all[i].Unique; u != nil {
 			given[i].Fingerprint, given[i].Until = u.Fingerprint, wholeMicroseconds(u.Until)
 			given[i].Resolve = func(found []journal.Snapshot) (changes []journal.Change, leaveOut bool, err error) {
-				may, err := mayReplace(ctx, j, found, given[:i])
-				if err != nil {
-					return nil, false, err
-				}
-				changes, holders[i], err = resolve(j, &all[i], given[i].Run, found, may)
+				mayReplace := func(holder background.RunID) error { return mayMeet(ctx, j, casework.Replaceable, holder, given[:i]) }
+				changes, holders[i], err = resolve(j, &all[i], given[i].Run, found, mayReplace)
 				for k := range changes {
 					replaced[changes[k].After.Run.ID] = true
 				}
 				if u.OnConflict == Ignore && holders[i] != nil {
-					return nil, true, mayBeShown(ctx, j, holders[i].Run.ID, given[:i])
+					return nil, true, mayMeet(ctx, j, casework.Permitted, holders[i].Run.ID, given[:i])
 				}
 				return changes, false, err
 			}
@@ -276,38 +273,24 @@ func enqueueTogether(ctx context.Context, j Jobs, all []Job) ([]Status, error) {
 	return out, nil
 }
 
-// mayBeShown refuses a job because of another one that the caller may not read. It may read those of the same batch.
-func mayBeShown(ctx context.Context, j Jobs, holder background.RunID, batch []journal.UniqueSubmission) error {
-	switch may, err := casework.Permitted(ctx, j.s.journal, j.tenant, []background.RunID{holder}); {
+// mayMeet refuses a job because of another one unless the permission of the caller includes that. It includes those of the
+// same batch.
+func mayMeet(ctx context.Context, j Jobs, permission casework.Permission, holder background.RunID, batch []journal.UniqueSubmission) error {
+	if slices.ContainsFunc(batch, func(g journal.UniqueSubmission) bool { return g.Run == holder }) {
+		return nil
+	}
+	switch may, err := permission(ctx, j.s.journal, j.tenant, []background.RunID{holder}); {
 	case err != nil:
 		return err
-	case !may(holder) && !isOf(batch, holder):
+	case !may(holder):
 		return errDuplicate
 	}
 	return nil
 }
 
-// mayReplace returns whether the caller may replace a job, for those found. It may replace those of the same batch.
-func mayReplace(ctx context.Context, j Jobs, found []journal.Snapshot, batch []journal.UniqueSubmission) (func(background.RunID) bool, error) {
-	if len(found) == 0 {
-		return nil, nil
-	}
-	ids := make([]background.RunID, len(found))
-	for i := range found {
-		ids[i] = found[i].Run.ID
-	}
-	may, err := casework.Replaceable(ctx, j.s.journal, j.tenant, ids)
-	return func(id background.RunID) bool { return may(id) || isOf(batch, id) }, err
-}
-
-// isOf reports whether a job of the batch has the run.
-func isOf(batch []journal.UniqueSubmission, run background.RunID) bool {
-	return slices.ContainsFunc(batch, func(g journal.UniqueSubmission) bool { return g.Run == run })
-}
-
 // resolve returns the changes that end the jobs which stand in the way of a unique one, or the holder because of
 // which it is refused or left out.
-func resolve(j Jobs, job *Job, run background.RunID, found []journal.Snapshot, mayReplace func(background.RunID) bool) (replaced []journal.Change, holder *journal.Snapshot, err error) {
+func resolve(j Jobs, job *Job, run background.RunID, found []journal.Snapshot, mayReplace func(background.RunID) error) (replaced []journal.Change, holder *journal.Snapshot, err error) {
 	for i := range found {
 		if found[i].Run.Letter == background.LetterPurged || !job.Unique.Conflicts(statusOf(found[i].Run)) {
 			continue
@@ -316,8 +299,11 @@ func resolve(j Jobs, job *Job, run background.RunID, found []journal.Snapshot, m
 		switch {
 		case job.Unique.OnConflict == Ignore:
 			return nil, holder, nil
-		case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting() || !mayReplace(holder.Run.ID):
+		case job.Unique.OnConflict != Replace || !holder.Run.State.Waiting():
 			return nil, holder, errDuplicate
+		}
+		if err := mayReplace(holder.Run.ID); err != nil {
+			return nil, holder, err
 		}
 		if job.Unique.KeepSchedule && !holder.Run.AwaitsActivation() {
 			job.NotBefore = holder.Run.DueAt

@@ -67,6 +67,9 @@ var ErrUnreadable = background.ErrUnreadable
 // ErrUnrecordable means that a value can't be recorded. Nothing was recorded.
 var ErrUnrecordable = background.ErrUnrecordable
 
+// ErrBatchTooLong means that one transaction takes too long for the jobs of a batch: none was enqueued. Smaller batches take less.
+var ErrBatchTooLong = errors.New("postadjudication: the batch takes longer than a transaction may take")
+
 // ErrTargetUnknown means that this process does not call the escrow service of a run: it is
 // not one of Config.Targets.
 var ErrTargetUnknown = background.ErrTargetUnknown

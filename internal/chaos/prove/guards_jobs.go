@@ -69,13 +69,18 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "a unique job replaces none of another principal",
-		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "!mayReplace(holder.Run.ID):", "false && !mayReplace(holder.Run.ID):"}},
+		Edits:    []Edit{{"postadjudication/jobs/enqueue.go", "if err := mayReplace(holder.Run.ID); err != nil {", "if err := mayReplace(holder.Run.ID); err != nil && false {"}},
 		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestAReplacementCancelsNoJobOfAnotherPrincipal"},
 	},
 	{
 		Name:     "who may not cancel replaces only its principal's jobs",
 		Edits:    []Edit{{"internal/door/requestcontext.go", "if !access.May(c.Roles, access.Cancel) {", "if !access.May(c.Roles, access.List) {"}},
 		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestAReplacementCancelsNoJobOfAnotherPrincipal"},
+	},
+	{
+		Name:     "batches of jobs leave connections to other tenants",
+		Edits:    []Edit{{"postadjudication/internal/journal/jobs.go", "tenantlimit.New(maxSubmissionBatches, 1)", "tenantlimit.New(1000, 1000)"}},
+		CaughtBy: Detector{Package: "./internal/ojs", Test: "TestBatchesTakeTurns"},
 	},
 	{
 		Name:     "a retry waits for the lock of its fingerprint",

@@ -63,7 +63,7 @@ func TestManifestAndHealth(t *testing.T) {
 	}
 	want := map[string]int{
 		"max_body_bytes": spec.MaxBody, "max_meta_bytes": maxMeta, "max_type_bytes": maxType, "max_queue_bytes": maxQueue, "max_result_bytes": maxResult, "max_timeout_ms": 86_400_000,
-		"max_fetch_count": maxFetch, "max_fetch_queues": maxQueues, "max_heartbeat_jobs": maxHeartbeat, "max_batch_jobs": 1000, "max_list_limit": maxLimit, "max_backtrace_frames": maxFrames,
+		"max_fetch_count": maxFetch, "max_fetch_queues": maxQueues, "max_heartbeat_jobs": maxHeartbeat, "max_batch_jobs": 200, "max_list_limit": maxLimit, "max_backtrace_frames": maxFrames,
 	}
 	if got := spec.Limits(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -8,6 +8,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
+// Permission returns whether the caller of a request may do something with a run, for some runs of a tenant: Permitted and
+// Replaceable.
+type Permission func(ctx context.Context, j *journal.Journal, tenant string, ids []background.RunID) (may func(background.RunID) bool, err error)
+
 // Permitted returns whether the caller of a request may read what a run of a tenant did, for the given runs. A caller with
 // ReadsOnlyOf may not read what belongs to no run.
 func Permitted(ctx context.Context, j *journal.Journal, tenant string, ids []background.RunID) (may func(background.RunID) bool, err error) {

@@ -13,7 +13,9 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/failpoint"
+	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -190,29 +192,16 @@ WHERE u.tenant = $1 AND u.fingerprint = $2 AND (u.until IS NULL OR u.until > $3)
 	claimFingerprintSQL = `INSERT INTO recourse.unique_jobs (tenant, fingerprint, case_id, until) VALUES ($1, $2, $3, $4)`
 )
 
-// SubmitAll opens cases in one transaction, all or none. None is opened while a holder of its fingerprint
+// SubmitAll opens cases of one tenant in one transaction, all or none. None is opened while a holder of its fingerprint
 // conflicts with it. Whoever reads or claims a fingerprint holds its advisory lock, so that of two submissions
 // one sees the other. The snapshot of a submission that is left out is nil. Errors are those of Submit, and of
 // Resolve; at is the submission that has the error, and its snapshot is that of the case that exists.
+// refusal.ErrBatchTooLong: one transaction takes too long for them. ErrBusy: they had no turn.
 func (j *Journal) SubmitAll(ctx context.Context, all []UniqueSubmission) (snaps []*Snapshot, at int, err error) {
 	snaps = make([]*Snapshot, len(all))
-	err = j.InSlowPathTx(ctx, failpoint.UniqueJob, func(ctx context.Context, tx *sql.Tx) (err error) {
-		var names []tenantFingerprint
-		for i := range all {
-			if all[i].Resolve != nil {
-				names = append(names, tenantFingerprint{all[i].Tenant, all[i].Fingerprint[:]})
-			}
-		}
-		if err := lockInOrder(ctx, tx, names); err != nil {
-			return err
-		}
-		for at = range all {
-			if snaps[at], err = all[at].submit(ctx, tx, j.opener); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	if waited := j.opener.turns.do(ctx, all, func() { at, err = j.opener.submitAll(ctx, all, snaps) }); waited != nil {
+		return snaps, 0, ErrBusy
+	}
 	if errors.Is(err, errCaseExists) {
 		s := &all[at]
 		seen, err := snapshotBySubject(ctx, j.batchDB, s.Tenant, s.Kind, s.Subject)
@@ -225,13 +214,94 @@ func (j *Journal) SubmitAll(ctx context.Context, all []UniqueSubmission) (snaps 
 	return snaps, at, err
 }
 
+// submitAll writes the snapshots of the submissions, and returns the one that has the error.
+func (o *opener) submitAll(ctx context.Context, all []UniqueSubmission, snaps []*Snapshot) (at int, err error) {
+	open, err := o.openInTxStmt.Prepare(ctx)
+	if err != nil {
+		return 0, err
+	}
+	replace, err := o.replaceStmt.Prepare(ctx)
+	if err != nil {
+		return 0, err
+	}
+	holders, err := o.holdersStmt.Prepare(ctx)
+	if err != nil {
+		return 0, err
+	}
+	err = o.InSlowPathTx(ctx, failpoint.UniqueJob, func(ctx context.Context, tx *sql.Tx) (err error) {
+		defer func() {
+			if err != nil && ctx.Err() != nil && len(all) > 1 {
+				err = refusal.ErrBatchTooLong
+			}
+		}()
+		var names []tenantFingerprint
+		for i := range all {
+			if all[i].Resolve != nil {
+				names = append(names, tenantFingerprint{all[i].Tenant, all[i].Fingerprint[:]})
+			}
+		}
+		if err := lockInOrder(ctx, tx, names); err != nil {
+			return err
+		}
+		in := submissionTx{tx, open.In(ctx, tx), replace.In(ctx, tx), holders.In(ctx, tx)}
+		for at = range all {
+			if snaps[at], err = all[at].submit(ctx, in, o); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return at, err
+}
+
+// submissionTx is a transaction of SubmitAll with its statements, which are prepared: to plan one takes the server
+// about as long as to execute it.
+type submissionTx struct {
+	*sql.Tx
+	open, replace, holders pg.Querier
+}
+
+// submissionTurns lets transactions of SubmitAll take turns. They share the slow path with the changes of keys, rules,
+// plans and people of all tenants, and that of a batch may take the whole StatementTimeout.
+type submissionTurns struct {
+	batches *tenantlimit.Limit // of more than one submission
+	all     *tenantlimit.Limit
+}
+
+const (
+	// maxSubmissionTxs leave a connection of the slow path to the others.
+	maxSubmissionTxs = pg.SlowPathConns - 1
+	// maxSubmissionBatches leave one of them to single submissions.
+	maxSubmissionBatches = maxSubmissionTxs - 1
+)
+
+func newSubmissionTurns() submissionTurns {
+	return submissionTurns{tenantlimit.New(maxSubmissionBatches, 1), tenantlimit.New(maxSubmissionTxs, maxSubmissionBatches)}
+}
+
+// do runs f, which submits all of them. It waits for a turn no longer than a transaction may take. Its error is that of the
+// context, if that ends before f.
+func (t submissionTurns) do(ctx context.Context, all []UniqueSubmission, f func()) (err error) {
+	if len(all) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	tenant := all[0].Tenant
+	if len(all) == 1 {
+		return t.all.Do(ctx, tenant, f)
+	}
+	waited := t.batches.Do(ctx, tenant, func() { err = t.all.Do(ctx, tenant, f) })
+	return cmp.Or(waited, err)
+}
+
 // submit opens a case in a transaction that has locked its fingerprint; nil: it is left out.
-func (s *UniqueSubmission) submit(ctx context.Context, tx *sql.Tx, o *opener) (*Snapshot, error) {
+func (s *UniqueSubmission) submit(ctx context.Context, tx submissionTx, o *opener) (*Snapshot, error) {
 	var changes []Change
 	if s.Resolve != nil {
 		var leaveOut bool
 		var err error
-		if changes, leaveOut, err = s.judge(ctx, tx); err != nil || leaveOut {
+		if changes, leaveOut, err = s.judge(ctx, tx.holders); err != nil || leaveOut {
 			return nil, err
 		}
 	}
@@ -240,7 +310,7 @@ func (s *UniqueSubmission) submit(ctx context.Context, tx *sql.Tx, o *opener) (*
 		if err != nil {
 			return nil, unrecordable(err)
 		}
-		switch res, err := applyWideTransition(ctx, tx, withLockWait(wideTransitionSQL), ch); {
+		switch res, err := applyWideTransition(ctx, tx.replace, "", ch); {
 		case err != nil:
 			return nil, err
 		case res != applied:
@@ -251,7 +321,7 @@ func (s *UniqueSubmission) submit(ctx context.Context, tx *sql.Tx, o *opener) (*
 	if err != nil {
 		return nil, err
 	}
-	snap, err := o.openTx(ctx, tx, change)
+	snap, err := o.openTx(ctx, tx.Tx, tx.open, change)
 	if err != nil || s.Resolve == nil {
 		return snap, err
 	}
@@ -260,9 +330,9 @@ func (s *UniqueSubmission) submit(ctx context.Context, tx *sql.Tx, o *opener) (*
 }
 
 // judge reads the holders of the fingerprint, and returns the changes that take them out of the way.
-func (s *UniqueSubmission) judge(ctx context.Context, tx *sql.Tx) (changes []Change, leaveOut bool, err error) {
+func (s *UniqueSubmission) judge(ctx context.Context, q pg.Querier) (changes []Change, leaveOut bool, err error) {
 	for before := uuid.Max; ; {
-		holders, err := snapshots(ctx, tx, holdersSQL, s.Tenant, s.Fingerprint[:], s.At, before.String(), holdersPage)
+		holders, err := snapshots(ctx, q, holdersSQL, s.Tenant, s.Fingerprint[:], s.At, before.String(), holdersPage)
 		var unreadables unreadable
 		if errors.As(err, &unreadables) {
 			for _, u := range unreadables { // it holds its fingerprint, whatever its policy is

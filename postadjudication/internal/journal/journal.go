@@ -141,7 +141,7 @@ func newJournal() *Journal {
 		Rules: &Rules{s}, Policies: &Policies{s}, People: &PeopleStore{s},
 		Keys: &Keys{s}, Requests: &IdempotentRequests{s}, Operations: &OperationLogs{s}, Targets: &Targets{s}, Breakers: &BreakerStore{s},
 		Sessions: &SessionStore{shared: s}, Database: &Database{shared: s}, Levels: &LevelReader{s},
-		Notifications: &Notifications{s}, opener: &opener{shared: s},
+		Notifications: &Notifications{s}, opener: &opener{shared: s, turns: newSubmissionTurns()},
 	}
 	j.Leases = &LeaseStore{j: j, keyed: newKeyedClaims()}
 	return j
@@ -204,6 +204,9 @@ func (j *Journal) defineStatements() {
 	}
 	j.findStmt = pg.NewStatement(j.batchDB, byRunsSQL)
 	j.opener.wideOpenStmt = pg.NewStatement(j.batchDB, withTryLock(wideOpenSQL))
+	j.opener.openInTxStmt = pg.NewStatement(j.txPath.DB, withTryLock(wideOpenSQL))
+	j.opener.replaceStmt = pg.NewStatement(j.txPath.DB, withLockWait(wideTransitionSQL))
+	j.opener.holdersStmt = pg.NewStatement(j.txPath.DB, holdersSQL)
 	j.opener.narrowOpenStmt = pg.NewStatement(j.batchDB, narrowOpenSQL)
 	j.Cases.byRunsStmt = pg.NewStatement(j.readDB.DB, byRunsSQL)
 	j.Cases.byCaseStmt = pg.NewStatement(j.readDB.DB, byCaseSQL)

@@ -121,6 +121,10 @@ type opener struct {
 	opens          pg.Batcher[*chainedChange, openResult]
 	wideOpenStmt   *pg.Statement
 	narrowOpenStmt *pg.Statement
+	openInTxStmt   *pg.Statement // wideOpenSQL on txPath
+	replaceStmt    *pg.Statement // wideTransitionSQL on txPath, which waits for locked rows
+	holdersStmt    *pg.Statement // holdersSQL on txPath
+	turns          submissionTurns
 	knownEscrows   *escrowCache
 }
 
@@ -268,7 +272,7 @@ func (j *Journal) SubmitTx(ctx context.Context, tx *sql.Tx, s Submission) (*Snap
 	if err != nil {
 		return new(Snapshot), err
 	}
-	snap, err := j.opener.openTx(ctx, tx, change)
+	snap, err := j.opener.openTx(ctx, tx, tx, change)
 	if !errors.Is(err, errCaseExists) {
 		return snap, err
 	}
@@ -314,7 +318,8 @@ func checkMayChange(ctx context.Context, tx *sql.Tx) error {
 	return nil
 }
 
-func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapshot, error) {
+// openTx opens a case in a transaction, by open: the transaction itself, or wideOpenSQL prepared in it.
+func (o *opener) openTx(ctx context.Context, tx *sql.Tx, open pg.Querier, change Change) (*Snapshot, error) {
 	ch, err := chainForCaller(ctx, &change)
 	if err != nil {
 		return new(Snapshot), unrecordable(err)
@@ -322,7 +327,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 	if _, err := o.ensureEscrows(ctx, []*chainedChange{ch}); err != nil {
 		return new(Snapshot), unrecordableOrWrapped(err)
 	}
-	opened, err := applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
+	opened, err := applyWideOpen(ctx, open, withTryLock(wideOpenSQL), ch)
 	retry := false
 	switch {
 	case err != nil:
@@ -334,7 +339,7 @@ func (o *opener) openTx(ctx context.Context, tx *sql.Tx, change Change) (*Snapsh
 		retry, err = o.recreateEscrow(ctx, ch)
 	}
 	if err == nil && retry {
-		opened, err = applyWideOpen(ctx, tx, withTryLock(wideOpenSQL), ch)
+		opened, err = applyWideOpen(ctx, open, withTryLock(wideOpenSQL), ch)
 	}
 	if err != nil {
 		return new(Snapshot), unrecordableOrWrapped(err)

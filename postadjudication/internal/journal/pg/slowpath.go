@@ -21,7 +21,7 @@ type SlowPath struct {
 }
 
 const (
-	slowPathConns = 4
+	SlowPathConns = 4               // of each slow path
 	LockTimeout   = 2 * time.Second // also the lock_timeout of its connections
 )
 
@@ -32,8 +32,8 @@ func NewSlowPath(databaseURL, purpose string, idle *IdleTimeout, busyAfter time.
 	for k, v := range PlannerSettings {
 		settings[k] = v
 	}
-	db, err := OpenPool(databaseURL, PoolConfig{Purpose: purpose, MaxConns: slowPathConns, Settings: settings, Dialer: idle.Dialer(BatchIdleLimit)})
-	return &SlowPath{DB: db, slots: make(chan struct{}, slowPathConns), busyAfter: busyAfter, errBusy: errBusy}, err
+	db, err := OpenPool(databaseURL, PoolConfig{Purpose: purpose, MaxConns: SlowPathConns, Settings: settings, Dialer: idle.Dialer(BatchIdleLimit)})
+	return &SlowPath{DB: db, slots: make(chan struct{}, SlowPathConns), busyAfter: busyAfter, errBusy: errBusy}, err
 }
 
 // Acquire blocks until a slot is free, for at most LockTimeout. It reports whether it got
