@@ -350,6 +350,9 @@ func TestARunOfACaseWithAReceiptBeyondItsHeadIsReported(t *testing.T) {
 		r.MustSubmit(rig.Release(n))
 	}
 	r.WaitSettled(10)
+	if s, err := r.Status(t.Context(), "acme", blocked.Run); err != nil || s.WaitsFor != casestatus.WaitsForOwner {
+		t.Errorf("it waits for %q, %v", s.WaitsFor, err)
+	}
 	if n, err := r.Health().Blocked(t.Context()); n != 1 || err != nil || r.Engine().Healthy() != nil {
 		t.Errorf("%d blocked, %v; healthy: %v", n, err, r.Engine().Healthy())
 	}

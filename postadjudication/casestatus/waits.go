@@ -27,6 +27,7 @@ const (
 	WaitsForRedis       = "redis_unreachable" // this process can't reach Redis, so perhaps no process is notified
 	WaitsForPausedQueue = "queue_paused"      // a person paused its queue in asynq
 	WaitsForCaseLock    = "case_locked"       // another transaction, such as a caller's, holds its case
+	WaitsForOwner       = "receipt_removal"   // its case has a receipt beyond its head, which the owner of the schema has to remove
 	WaitsForWorker      = "remote_worker"     // a remote worker has to fetch it from its queue
 	WaitsForKey         = "operation_key"     // its operation key may be forgotten during an attempt, so no remote worker is given it
 	WaitsForTurn        = "turn"              // nothing blocks it: Ahead runs of its queue are before it
@@ -56,7 +57,12 @@ func (s *Reader) addWaits(ctx context.Context, st *Status, r background.Run) err
 	case r.DueAt.After(now):
 		st.setWait(WaitsForTime, "its next attempt is due at %s", r.DueAt.UTC().Format(time.RFC3339Nano))
 		return nil
-	case r.Remote:
+	}
+	if blocked, err := s.Journal.Cases.IsBlocked(ctx, r.Case); err != nil || blocked {
+		st.setWait(WaitsForOwner, "its case has a receipt beyond its head, which somebody wrote by hand: run recourse receipts verify; the owner of the schema removes that receipt")
+		return err
+	}
+	if r.Remote {
 		return s.addRemoteWait(ctx, st, r)
 	}
 	sessions, err := s.Applier.Sessions.Running(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -158,10 +159,20 @@ func (c *Cases) CountUnreadable(ctx context.Context) (n int64, err error) {
 func (c *Cases) CountBlocked(ctx context.Context) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	err = c.readDB.GetContext(ctx, &n, `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
-WHERE r.active AND EXISTS (SELECT FROM recourse.receipts x WHERE x.case_id = c.id AND x.seq > c.last_seq)`)
+	err = c.readDB.GetContext(ctx, &n, `SELECT count(*) FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id WHERE r.active AND `+blockedSQL)
 	return n, pg.Wrap(err)
 }
+
+// IsBlocked reports whether a case has a receipt beyond its head.
+func (c *Cases) IsBlocked(ctx context.Context, id receipts.CaseID) (blocked bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	err = c.readDB.GetContext(ctx, &blocked, `SELECT EXISTS (SELECT FROM recourse.cases c WHERE c.id = $1 AND `+blockedSQL+`)`, id.String())
+	return blocked, pg.Wrap(err)
+}
+
+// blockedSQL selects the cases c with a receipt beyond their head.
+const blockedSQL = `EXISTS (SELECT FROM recourse.receipts x WHERE x.case_id = c.id AND x.seq > c.last_seq)`
 
 // unreadable is the error of runs that this program can't read, such as one with a policy
 // that only a newer program knows. Other runs can still be read.
