@@ -31,7 +31,8 @@ const wireDocument = "escrow.openapi.json"
 const aboutWire = `What an escrow service offers to Recourse, which calls it. Recourse sends each request at least once under its operation key, and
 pays nothing itself: the service moves money at most once for each key. Each example says what Recourse takes from the answer: executed, not_executed (it is
 certain that nothing was moved by this call) or unknown, and whether it calls again. Of a service that is configured as asynchronous (serve --asynchronous) it
-also takes accepted: the service has the call and ends it later, and is looked up until then. The package escrowhttp has the whole table.`
+also takes accepted: the service has the call and ends it later, and is looked up until then. Any other 4xx to a call means what 422 means, and any other 5xx what 500
+means. So a service that can't tell who asks, or is not ready to decide, answers 503. The package escrowhttp has the whole table.`
 
 // executionRequest is the body of a call, as binding.CanonicalRequest writes it.
 type executionRequest struct {
@@ -106,17 +107,22 @@ func wireExamples(c escrow.Call) (calls, lookups []wireExample) {
 		{202, "accepted", nil, nil, "unknown, and calls again", false},
 		{202, "accepted", map[string]string{"Retry-After": "2"}, accepted, "accepted, if the service is configured as asynchronous, and asks what became of it", true},
 		{400, "refused", nil, refusalAnswer{Code: "amount_invalid", Message: "the amount has half a cent"}, "not_executed, and does not call again", false},
+		{401, "a wrong authorization", nil, refusalAnswer{Code: "unauthorized", Message: "the token has expired"}, "not_executed, and does not call again", false},
+		{403, "not allowed", nil, refusalAnswer{Code: "forbidden", Message: "this client moves no money"}, "not_executed, and does not call again", false},
+		{404, "no such account", nil, refusalAnswer{Code: "no_account", Message: "there is no account 47"}, "not_executed, and does not call again", false},
 		{408, "timed out", nil, nil, "unknown, and calls again", false},
 		{409, "in progress", nil, refusalAnswer{Code: "in_progress", Message: "the first call under this key is not over"}, "unknown, and calls again", false},
 		{422, "refused", nil, refusalAnswer{Code: "account_closed", Message: "account 47 is closed"}, "not_executed, and does not call again", false},
 		{422, "too late, or outdated", nil, refusalAnswer{Code: "too_late", Message: "Recourse-Not-After is over"}, "not_executed, and does not call again", false},
 		{422, "the key had another request", nil, refusalAnswer{Code: "idempotency_key_reused", Message: "the key was used with another request"}, "unknown, and does not call again", false},
 		{429, "too many calls", map[string]string{"Retry-After": "2"}, refusalAnswer{Code: "rate_limited", Message: "10 a second"}, "not_executed, and calls again", false},
+		{500, "a fault", nil, nil, "unknown, and calls again", false},
 		{503, "unavailable", map[string]string{"Retry-After": "2"}, nil, "unknown, and calls again", false},
 	}
 	lookups = []wireExample{
 		{202, "not ended", nil, accepted, "accepted, if the service is configured as asynchronous, and asks what became of it", true},
 		{200, "executed", nil, paid("executed", 12500), "executed", false},
+		{401, "a wrong authorization", nil, refusalAnswer{Code: "unauthorized", Message: "the token has expired"}, "unknown, and calls again", false},
 		{404, "not executed", nil, absenceAnswer{OperationKey: c.OperationKey.String(), Status: "not_executed"}, "not_executed, and calls again", false},
 		{503, "unavailable", nil, nil, "unknown, and calls again", false},
 	}
