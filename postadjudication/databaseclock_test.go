@@ -117,3 +117,30 @@ func TestACallIsOnItsWayAlthoughTheDatabaseClockWasSetAhead(t *testing.T) {
 		})
 	}
 }
+
+// The clock of the database was set right after a call was accepted, so that nobody knows how old its key is, and the service has it
+// no more. No later answer can say what became of it: the run is a dead letter, and waits for no end of the span.
+func TestAnAcceptedCallWhoseKeyHasNoKnownAgeIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	c := rig.NewDatabaseClock(t, func(c *postadjudication.Config) {
+		c.LostAfter = 3 * time.Second
+		e := c.Executor.(*rig.Escrow)
+		e.KeyLife, e.LookupLife, e.Accepting = 24*time.Hour, 24*time.Hour, 12*time.Hour
+	})
+	c.Set(10 * time.Second)
+	c.Escrow.Answer(rig.Accepts)
+	l := &lookupScript{answers: []escrow.Answer{rig.Accepted()}}
+	c.Escrow.ScriptLookups(l.answer)
+	r := c.Join()
+	c.WaitInUse(r)
+	s := r.MustSubmit(rig.Release(1))
+	r.Wait("the service is asked", func() bool { return l.count() > 0 })
+	c.Set(0)
+	c.WaitInUse(r)
+	c.Escrow.ScriptLookups((&lookupScript{answers: []escrow.Answer{answerAbsent}}).answer)
+	r.WaitLetter(s.Run)
+	if st := r.StatusOf(s.Run); st.Class != escrow.Unknown {
+		t.Errorf("%+v", st)
+	}
+	r.MustAudit()
+}

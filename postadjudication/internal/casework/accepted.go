@@ -57,13 +57,14 @@ func isAskedFirst(f *SettlementFamily, r *background.Run) bool {
 
 // awaitingEnd returns the answer of a call or a lookup with the time until the next question in RetryAfter, while a call
 // is accepted: by this answer, or by one before that this one does not end. Once the span is over nothing is
-// accepted any more.
+// accepted any more, nor once the service may have forgotten the key: then no later answer says more.
 func awaitingEnd(f *SettlementFamily, r *background.Run, res background.Result) background.Result {
 	if res.Class != escrow.Unknown || !res.Accepted && !r.AwaitsEnd() {
 		return res
 	}
 	now := f.Now()
-	if until := AcceptedUntil(f, r); !now.Before(until) {
+	forgotten := res.Failure != nil && res.Failure.Type == lookupForgotten
+	if until := AcceptedUntil(f, r); forgotten || !now.Before(until) {
 		res.Accepted, res.RetryAfter = false, 0
 		return res
 	}
