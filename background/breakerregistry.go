@@ -110,7 +110,7 @@ func (b *breakerRegistry) pausedRecently(r Run) bool {
 	return last.After(b.m.now().Add(-within))
 }
 
-// refresh reads the breakers unless the last read is younger than maxAge.
+// refresh reads the breakers unless the last read is younger than maxAge, or began after the call.
 func (b *breakerRegistry) refresh(ctx context.Context, maxAge time.Duration) error {
 	asked := time.Now()
 	b.readMu.Lock()

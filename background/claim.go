@@ -54,7 +54,7 @@ func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 		// Resolved a moment ago and unknown again: another run of the case is active.
 		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
 	}
-	if !d.probe && d.m.breakers.blocksFresh(d.run) {
+	if !d.probe && d.m.breakers.confirmBlocked(d.run) {
 		return d.acknowledgePaused() // paused meanwhile: no lookup, and no dead letter for the expired key
 	}
 	if !d.m.lookups.acquire(d.run.Target) { // deliveries of other runs must not wait behind lookups that hang

@@ -92,8 +92,9 @@ func (t TenantBreakers) List(ctx context.Context) ([]casestatus.Breaker, error) 
 	return out, nil
 }
 
-// maxOpenBreakers is how many circuit breakers of one tenant may be open by hand. Every process reads all that are
-// open each time a run may be paused, and a queue may be paused under any name.
+// maxOpenBreakers is with how many open circuit breakers a tenant opens no other by hand. Every process reads all that are
+// open each time a run may be paused, and a queue may be paused under any name. It bounds work, not money: callers that
+// open at once may exceed it by as many.
 const maxOpenBreakers = 100
 
 // checkRoom returns an error if a tenant has as many open circuit breakers as it may, and this one is not of them.

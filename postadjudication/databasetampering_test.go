@@ -410,7 +410,7 @@ func TestTamperingAndWhatDetectsIt(t *testing.T) {
 		testkit.Tamper(t, s.DB, s.restoreSQL(schemaKept)...)
 	}
 	// Nothing notices what is written as a process writes it, as its password allows; the guide says so.
-	forged := receipts.Draft{Subtype: receipts.Refused, Actor: "user:ceo", At: time.Now().UTC().Truncate(time.Microsecond), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}}
+	forged := receipts.Draft{Subtype: receipts.Refused, Actor: "user:mallory", At: time.Now().UTC().Truncate(time.Microsecond), Payload: receipts.Payload{AskedFor: "fork", RefusedBy: "role_missing"}}
 	testkit.Tamper(t, s.DB, append(s.rewriteTrailSQL("settled", func(ds []receipts.Draft) []receipts.Draft { return append(ds, forged) }),
 		`INSERT INTO recourse.outbox (tenant, case_ids, seqs) SELECT tenant, ARRAY[id], ARRAY[last_seq] FROM recourse.cases WHERE id = '`+s.cases["settled"].String()+`'`)...)
 	a, err := s.Audit(ctx)

@@ -117,7 +117,8 @@ func ValueHint(cmd *cobra.Command, arg string) (hint string) {
 	return hint
 }
 
-// TenantFlag defines --tenant. It has no default, so that no command acts on a tenant by mistake.
+// TenantFlag defines --tenant. It has no default but the tenant of the environment, which a person sets (backend.FromEnvironment), so
+// that no command acts on a tenant by mistake.
 func TenantFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "tenant", "", "tenant to act on (required)")
 }
