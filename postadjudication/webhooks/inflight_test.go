@@ -7,6 +7,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 
+	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 )
 
@@ -38,6 +39,45 @@ func TestARequestThatTheSenderCutsIsNoFailure(t *testing.T) {
 	next := f.other()
 	next.StartWorkers()
 	next.waitAll(r)
+}
+
+// A process that ends while it writes positions finishes the statement: it waits for its requests in flight, and
+// the next process sends nothing again.
+func TestAProcessThatEndsFinishesWritingPositions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	cut, free := make(chan struct{}, 10), make(chan struct{})
+	r.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		select {
+		case <-free:
+			r.ServeHTTP(w, q)
+		case <-q.Context().Done():
+			cut <- struct{}{}
+		}
+	})
+	w := f.create(r)
+	unlock := testkit.LockTables(t, f.DB, `recourse.webhook_positions IN EXCLUSIVE MODE`)
+	f.StartWorkers()
+	f.MustSubmit(rig.Release(1))
+	f.WaitSettled(1)
+	f.WaitBlockedOn("webhook_positions")
+	stopped := make(chan struct{})
+	go func() { f.StopWorkers(); close(stopped) }()
+	select {
+	case <-stopped:
+		t.Error("the process has ended before it wrote its positions")
+	case <-cut:
+		t.Error("the process has cut a request in flight")
+	case <-time.After(time.Second): // less than the timeout of a statement
+	}
+	close(free)
+	unlock()
+	<-stopped
+	sent := r.tried()
+	if got := f.get(w); got.Delivered != int64(sent) || sent == 0 || got.Failures != 0 {
+		t.Errorf("%d were sent: %+v", sent, got)
+	}
 }
 
 // A webhook whose position is set while a request is in flight waits for its answer: at no moment are

@@ -106,8 +106,10 @@ func (s *Sender) Run(ctx context.Context) {
 	failing := false
 	for casework.Sleep(ctx, saveEvery, nil) {
 		r.pace.measure(time.Now())
-		err := r.step(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
+		// A step that has begun ends: to cut its statement would lose the lock, cut the requests in flight, and
+		// send again what was delivered.
+		err := r.step(context.WithoutCancel(ctx))
+		if err != nil && !failing {
 			s.log.Error("can't send webhooks, retrying", zap.Error(err))
 		}
 		failing = err != nil
