@@ -69,7 +69,11 @@ func (a *testbed) findSome(ctx context.Context, rng *rand.Rand, states ...string
 			return fmt.Sprintf("%d found; a call may be on its way", done), nil
 		}
 		sleep(ctx, ledgerDelay)
-		_, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Reconcile(ctx, c.run, a.finding(c.key))
+		f, known := a.finding(c.key)
+		if !known {
+			continue
+		}
+		_, err := a.operatorService.As(tenant, operatorActor).DeadLetters.Reconcile(ctx, c.run, f)
 		if planned := (*bulk.SecondPersonError)(nil); errors.As(err, &planned) {
 			_, err = a.operatorService.As(tenant, secondActor).Bulk.Run(ctx, planned.Plan.ID, planned.Plan.Hash)
 		}

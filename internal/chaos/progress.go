@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background/circuit"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // snapshot is the state of the live runs at one moment.
@@ -81,6 +83,41 @@ func (a *testbed) awaitProgress(ctx context.Context, s snapshot, limit time.Dura
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// maxDescribed is how many runs describeUnmoved describes.
+const maxDescribed = 5
+
+const unmovedSQL = `SELECT r.id, r.tenant FROM unnest($1::uuid[], $2::bigint[]) AS t(id, head) JOIN recourse.runs r ON r.id = t.id JOIN recourse.cases c ON c.id = r.case_id
+	WHERE r.live AND c.last_seq = t.head ORDER BY r.id LIMIT $3`
+
+// describeUnmoved returns the status of some runs of a snapshot that have not progressed, for the person who reads why.
+func (a *testbed) describeUnmoved(ctx context.Context, s snapshot) (out []string, err error) {
+	rows, err := a.db.QueryContext(ctx, unmovedSQL, pq.Array(s.runs), pq.Array(s.heads), maxDescribed)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, tenant string
+		if err := rows.Scan(&id, &tenant); err != nil {
+			return nil, err
+		}
+		run, err := receipts.ParseRunID(id)
+		if err != nil {
+			return nil, err
+		}
+		status, err := a.operatorService.Status(ctx, tenant, run)
+		if err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal(status)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, string(text))
+	}
+	return out, rows.Err()
 }
 
 // minPausedRuns is the number of paused runs from which a failure of all may be an outage: the default of

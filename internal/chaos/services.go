@@ -25,6 +25,11 @@ func (l ledgers) Effects() (out []fakeescrow.Effect) {
 	return out
 }
 
+// AcceptedOpen reports whether a service has accepted a call under an operation key that has not ended.
+func (l ledgers) AcceptedOpen(key string) bool {
+	return slices.ContainsFunc(l, func(s *fakeescrow.Service) bool { return s.AcceptedOpen(key) })
+}
+
 // Violations returns the effects that are one too many in one service.
 func (l ledgers) Violations() (out []fakeescrow.Violation) {
 	for _, s := range l {

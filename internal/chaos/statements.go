@@ -73,8 +73,8 @@ func recordRests(ctx context.Context, a *testbed) (n int, err error) {
 		}
 	}
 	for _, e := range a.ledgers().Effects() {
-		f := a.finding(e.OperationKey)
-		if !e.Rest || known[e.OperationKey] >= f.Moved {
+		f, ended := a.finding(e.OperationKey)
+		if !ended || !e.Rest || known[e.OperationKey] >= f.Moved {
 			continue
 		}
 		var id string

@@ -27,12 +27,15 @@ func TestACallIsAcceptedAndEndsLater(t *testing.T) {
 		t.Cleanup(e.Close)
 		c := testCase{name: "a", simulate: words}.call()
 		for range 2 {
-			if call, lookup := e.Execute(t.Context(), c), e.Lookup(t.Context(), c); !call.Accepted || !lookup.Accepted || len(s.Effects()) > 0 {
+			if call, lookup := e.Execute(t.Context(), c), e.Lookup(t.Context(), c); !call.Accepted || !lookup.Accepted || len(s.Effects()) > 0 || !s.AcceptedOpen(c.OperationKey.String()) {
 				t.Errorf("%s, before it has ended: %+v, %+v", words, call, lookup)
 			}
 			now.set(59 * time.Second)
 		}
 		now.set(time.Minute)
+		if s.AcceptedOpen(c.OperationKey.String()) {
+			t.Errorf("%s is still open once it has ended", words)
+		}
 		lookup := e.Lookup(t.Context(), c)
 		call := e.Execute(t.Context(), c)
 		if lookup.Class != want.lookup || call.Class != want.call || len(s.Effects()) != want.effects || s.DoubleEffects() != 0 {

@@ -44,6 +44,16 @@ func (s *Service) AllCalls() map[string][]Call {
 	return out
 }
 
+// AcceptedOpen reports whether a call under an operation key was accepted and has not ended: it may still pay.
+func (s *Service) AcceptedOpen(key string) bool {
+	l := &s.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.moveRests(s.config.Now())
+	e := l.keys[key]
+	return e != nil && e.accepted != nil
+}
+
 // Totals are the sums of the ledger.
 type Totals struct {
 	Keys     int              // operation keys seen
