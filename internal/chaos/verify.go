@@ -40,6 +40,8 @@ type verification struct {
 	Revived            int            `json:"cancelled_decisions_carried_out"`
 	Recovered          int            `json:"attempts_interrupted"`
 	Late               int            `json:"answered_late"`
+	SettledMedian      float64        `json:"submitted_to_settled_median_s"`
+	SettledP95         float64        `json:"submitted_to_settled_p95_s"`
 	OutOfBand          map[string]int `json:"out_of_band"` // tampering that receipts report
 	FalseReceipts      int            `json:"false_receipts"`
 	Broken             []string       `json:"broken"`
@@ -127,6 +129,7 @@ func verify(ctx context.Context, w verifyInput) (*verification, error) {
 	invented := inventedPayments(w.reports, effects, cases)
 	v.Invented, effects = len(invented), append(effects, invented...)
 	v.checkDecisions(a.decisions, cases, effects)
+	v.measureSettling(cases)
 	v.Calls = w.escrows.Calls()
 	v.checkEffects(w.escrows.Violations(), effects, cases)
 	v.compareLedger(effects, operations)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +73,26 @@ func (v *verification) checkWaits(c *caseTrail, calls map[string]fakeescrow.Call
 					r.p.Attempt, r.Run, after.At.Sub(before.Answered), wait)
 			}
 		}
+	}
+}
+
+// measureSettling measures how long after its submission each run was known to have paid, by the times of the receipts.
+func (v *verification) measureSettling(cases map[transaction]*caseTrail) {
+	var took []time.Duration
+	for _, c := range cases {
+		submitted := map[background.RunID]time.Time{}
+		for _, r := range c.receipts {
+			switch at, open := submitted[r.Run]; {
+			case r.Subtype == receipts.Submitted:
+				submitted[r.Run] = r.At
+			case open && r.p.AttemptClass == string(background.Executed):
+				took = append(took, r.At.Sub(at))
+				delete(submitted, r.Run)
+			}
+		}
+	}
+	if slices.Sort(took); len(took) > 0 {
+		v.SettledMedian, v.SettledP95 = took[len(took)/2].Seconds(), took[len(took)*95/100].Seconds()
 	}
 }
 
