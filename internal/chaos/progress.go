@@ -85,14 +85,14 @@ func (a *testbed) awaitProgress(ctx context.Context, s snapshot, limit time.Dura
 	}
 }
 
-// maxDescribed is how many runs describeUnmoved describes.
+// maxDescribed is how many runs describe describes.
 const maxDescribed = 5
 
 const unmovedSQL = `SELECT r.id, r.tenant FROM unnest($1::uuid[], $2::bigint[]) AS t(id, head) JOIN recourse.runs r ON r.id = t.id JOIN recourse.cases c ON c.id = r.case_id
 	WHERE r.live AND c.last_seq = t.head ORDER BY r.id LIMIT $3`
 
-// describeUnmoved returns the status of some runs of a snapshot that have not progressed, for the person who reads why.
-func (a *testbed) describeUnmoved(ctx context.Context, s snapshot) (out []string, err error) {
+// describe returns the status of some runs of a snapshot that have not progressed, for the person who reads why.
+func (s snapshot) describe(ctx context.Context, a *testbed) (out []string, err error) {
 	rows, err := a.db.QueryContext(ctx, unmovedSQL, pq.Array(s.runs), pq.Array(s.heads), maxDescribed)
 	if err != nil {
 		return nil, err

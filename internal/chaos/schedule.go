@@ -175,7 +175,7 @@ func (s *schedule) runFaults(ctx context.Context, over <-chan struct{}, chosen [
 	if stuck > 0 {
 		s.stuck = append(s.stuck, fmt.Sprintf("%d of %d live runs did not move in the %s after the others had, once %s was healed", stuck, len(stood.runs), still, name))
 		s.logf("%s", s.stuck[len(s.stuck)-1])
-		described, err := s.testbed.describeUnmoved(ctx, stood)
+		described, err := stood.describe(ctx, s.testbed)
 		if err != nil {
 			return err
 		}

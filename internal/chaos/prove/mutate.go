@@ -122,6 +122,7 @@ func (p *prover) mutatePackage(ctx context.Context, pkg string, all []mutant, dr
 		switch {
 		case seen:
 			tried[i] = r
+			run.noteKiller(m.File, r.By)
 			return nil
 		case time.Now().After(until):
 			return nil
