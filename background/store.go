@@ -15,7 +15,7 @@ type Store interface {
 	Find(ctx context.Context, id RunID) (Run, error)
 	// DueRuns lists live runs that are due at the given time and not paused by a circuit
 	// breaker, oldest first, strictly after the cursor. It reads at least id, case, tenant,
-	// family, queue, target, state, letter, attempt, notification number and due time of each.
+	// family, queue, target, state, notification number and due time of each.
 	DueRuns(ctx context.Context, after Cursor, due time.Time, limit int) ([]Run, error)
 	// AdvanceNotifications raises the notification number of each run that is live and still has
 	// the given number, and returns the changed runs.

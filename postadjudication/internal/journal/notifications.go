@@ -12,7 +12,7 @@ import (
 )
 
 const waitingColumns = `
-SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.letter, r.attempt_count, r.notification_number, r.due_at
+SELECT r.id, r.case_id, r.tenant, r.family, r.queue, r.target, r.state, r.notification_number, r.due_at
 `
 
 const waitingSQL = waitingColumns + `FROM recourse.runs r WHERE r.live AND NOT r.remote AND r.state <> 'running' AND r.due_at <= $1 AND (r.due_at, r.id) > ($2, $3)
@@ -26,8 +26,6 @@ type waitingRow struct {
 	Queue              string    `db:"queue"`
 	Target             string    `db:"target"`
 	State              string    `db:"state"`
-	Letter             string    `db:"letter"`
-	Attempt            int       `db:"attempt_count"`
 	NotificationNumber int       `db:"notification_number"`
 	DueAt              time.Time `db:"due_at"`
 }
@@ -55,7 +53,7 @@ func (s *shared) selectWaiting(ctx context.Context, query string, args ...any) (
 	for i, r := range rows {
 		out[i] = background.Run{
 			ID: background.RunID(r.ID), Case: background.CaseID(r.Case), Tenant: r.Tenant, Family: r.Family, Queue: r.Queue, Target: r.Target,
-			State: background.State(r.State), Letter: background.LetterStatus(r.Letter), Attempt: r.Attempt, NotificationNumber: r.NotificationNumber, DueAt: r.DueAt.UTC(),
+			State: background.State(r.State), NotificationNumber: r.NotificationNumber, DueAt: r.DueAt.UTC(),
 		}
 	}
 	return out, nil
