@@ -20,7 +20,7 @@ import (
 // the late answer of the first come.
 func answersTwice(t *testing.T, first, second escrow.Answer) (r *rig.Rig, answerFirst func()) {
 	t.Helper()
-	r = rig.New(t, func(c *postadjudication.Config) { c.TimeLimit = 200 * time.Millisecond })
+	r = rig.New(t, func(c *postadjudication.Config) { c.TimeLimit = time.Second })
 	late := make(chan struct{})
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		if c.Attempt == 1 {
