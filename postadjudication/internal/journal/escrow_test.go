@@ -231,10 +231,11 @@ func TestTheSumOfAnEscrowIsRightAtEveryMoment(t *testing.T) {
 }
 
 // A submission that states another sum held corrects an escrow that no case has used, and no other: also not one whose only
-// case moved nothing and reserves nothing any more.
+// case moved nothing and reserves nothing any more, nor one that says of itself that it was used, whose cases are lost.
 func TestOnlyAnEscrowThatNoCaseHasUsedIsCorrected(t *testing.T) {
 	t.Parallel()
-	j := journaltest.Open(t, testkit.Migrated(t))
+	url := testkit.Migrated(t)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
 	ctx := context.Background()
 	more := func(escrow, subject string) journal.Submission {
 		s := reservation(escrow, subject, 15)
@@ -259,6 +260,14 @@ func TestOnlyAnEscrowThatNoCaseHasUsedIsCorrected(t *testing.T) {
 	}
 	if _, err := j.Submit(ctx, more("used", "more")); !errors.Is(err, journal.ErrEscrowMismatch) || mustFindEscrow(t, j, "used").Held != 10 {
 		t.Errorf("an escrow of an ended case: %v, %+v", err, mustFindEscrow(t, j, "used"))
+	}
+	if _, err := db.Exec(`INSERT INTO recourse.escrows (tenant, reference, currency, held, committed, breached) VALUES ('acme', 'committed', 'EUR', 10, 5, 0), ('acme', 'breached', 'EUR', 10, 0, 3)`); err != nil {
+		t.Fatal(err)
+	}
+	for _, lost := range []string{"committed", "breached"} {
+		if _, err := j.Submit(ctx, more(lost, lost)); !errors.Is(err, journal.ErrEscrowMismatch) || mustFindEscrow(t, j, lost).Held != 10 {
+			t.Errorf("an escrow with lost cases: %v, %+v", err, mustFindEscrow(t, j, lost))
+		}
 	}
 }
 
