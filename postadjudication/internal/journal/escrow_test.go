@@ -271,6 +271,22 @@ func TestOnlyAnEscrowThatNoCaseHasUsedIsCorrected(t *testing.T) {
 	}
 }
 
+// A transition that reserves more than its escrow has left is refused, as a submission is.
+func TestATransitionReservesNoMoreThanIsLeft(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, testkit.Migrated(t))
+	first := mustReserve(t, j, "esc", "first", 6)
+	m := journaltest.Transition(receipts.Cancelled, first.Run)
+	_, err := j.CommitTransition(t.Context(), first.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+		ch, err := journaltest.Decide(m)(s)
+		ch.After.Case.State.Reserved, ch.Reserve = 11, true
+		return ch, err
+	})
+	if e := mustFindEscrow(t, j, "esc"); !errors.Is(err, journal.ErrExceedsHeld) || e.Committed != 6 || e.Breached != 0 {
+		t.Errorf("%v, %+v", err, e)
+	}
+}
+
 // An escrow whose sum Postgres refuses keeps its deltas and is named; the deltas of others are folded, and their
 // submissions written, though they share its statements.
 func TestAnEscrowWhoseSumIsRefusedTakesNoOtherAlong(t *testing.T) {

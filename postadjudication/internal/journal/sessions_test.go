@@ -3,11 +3,13 @@ package journal_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/lib/pq"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
@@ -287,5 +289,40 @@ func TestASessionThatBeatsAfterItWasReadIsNotLost(t *testing.T) {
 	}
 	if lost, err := j.Sessions.MarkLost(ctx, read[0]); err != nil || !lost {
 		t.Errorf("after no heartbeat: lost %v, %v", lost, err)
+	}
+}
+
+// A process without a heartbeat since a time calls no target and serves no queue, though nobody has marked it lost: what it
+// called is counted, and another process may use another circuit breaker for it.
+func TestAProcessWithoutAHeartbeatServesNothing(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db, ctx := journaltest.Open(t, url), testkit.OpenAsOwner(t, url), context.Background()
+	since := time.Now().Add(-time.Minute)
+	s := journaltest.Submit(t, j)
+	if err := j.Targets.Record(ctx, s.Run.Family, map[string]string{s.Run.Target: s.Run.Target}, since); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, beat_at, queues, targets) VALUES (gen_random_uuid(), 'w', $1, $1, $2, $3)`,
+		since.Add(time.Second), pq.Array([]string{s.Run.Queue}), pq.Array([]string{s.Run.Target})); err != nil {
+		t.Fatal(err)
+	}
+	for _, alive := range []bool{true, false} {
+		if !alive {
+			if _, err := db.Exec(`UPDATE recourse.sessions SET beat_at = $1`, since.Add(-time.Second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unserved, err := j.Levels.Unserved(ctx, since)
+		if err != nil || (len(unserved) == 0) != alive {
+			t.Errorf("alive %t: %+v is not served, %v", alive, unserved, err)
+		}
+		uncalled, err := j.Levels.Uncalled(ctx, s.Run.Family, since)
+		if err != nil || (len(uncalled) == 0) != alive {
+			t.Errorf("alive %t: %+v is not called, %v", alive, uncalled, err)
+		}
+		if err := j.Targets.Record(ctx, s.Run.Family, map[string]string{s.Run.Target: "other"}, since); errors.Is(err, journal.ErrTargetsDiffer) != alive {
+			t.Errorf("alive %t: another circuit breaker: %v", alive, err)
+		}
 	}
 }
