@@ -147,7 +147,7 @@ func (d *delivery) onClaimRefused(cause error) (claimAgain bool, err error) {
 	case errors.Is(cause, ErrSessionLost):
 		return false, errUnavailable // the next heartbeat begins a new session
 	case errors.Is(cause, ErrNotFound):
-		d.m.log.Warn("notification of a run that does not exist", zap.Stringer("run", d.run.ID))
+		d.m.log.Warn("notification of a run that does not exist, or is of another family", zap.Stringer("run", d.run.ID))
 		return false, nil
 	case errors.Is(cause, ErrConflict):
 		return false, nil // running elsewhere, or ended: the usual answer to a second notification

@@ -220,7 +220,8 @@ type Family interface {
 	// Run.OutstandingCalls.
 	Lookup(ctx context.Context, r Run) Result
 	// Record commits a transition and returns the run after it. A transition that is already
-	// recorded returns the same answer again. When the transition does not apply to the run as
+	// recorded returns the same answer again. A family records nothing of a run of another family,
+	// which a forged task may name: to it that run does not exist (ErrNotFound). When the transition does not apply to the run as
 	// it is now, Record returns that run with one of:
 	//
 	//   - ErrConflict, ErrNotDue, ErrExpired, ErrDeadLettered, ErrKeyExpired, ErrBeforeFirstCall,

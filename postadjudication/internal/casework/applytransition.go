@@ -21,6 +21,9 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 		fx := earlier // unless it is decided again
 		s, err := j.CommitTransition(ctx, tr.Run.ID, tr.ID, func(s *journal.Snapshot) (ch journal.Change, err error) {
 			fx = effects{}
+			if s.Run.Family != tr.Run.Family {
+				return ch, background.ErrNotFound // the task was forged: its family may neither call nor end the run
+			}
 			if ch, err = decide(s); err != nil {
 				return ch, err
 			}
