@@ -15,4 +15,11 @@ var equivalents = []equal{
 	{"postadjudication/internal/casework/caseruns.go", alwaysTrue, "!all[0].Case.State.NeedsOlderPaid()", "what older decisions paid was paid by runs of class executed, which anyPaid finds"},
 	{"postadjudication/internal/casework/caseruns.go", neverTrue, "!out.anyPaid() && !all[0].Case.State.NeedsOlderPaid() && now.Run.UnknownOpen == 0", "receipts without a payment and without an unknown outcome say what the zero value says: it saves only that they are read"},
 	{"postadjudication/internal/casework/settlementfamily.go", neverTrue, "s.Case.State.Moved > 0", "a decision whose run is no fork has one key: if it has paid, its run is of class executed"},
+	{"postadjudication/internal/journal/change.go", alwaysTrue, "change.After.Case.Kind != KindOperations", "a log of operations has no run that is stored: nobody reads its terms"},
+	{"postadjudication/internal/journal/heldleases.go", neverTrue, "len(now) == len(held)", "it saves only that the leases are read again"},
+	{"postadjudication/internal/journal/heldleases.go", neverTrue, "len(held) == 0", "it saves only more tries, which extend nothing"},
+	{"postadjudication/internal/journal/receipts.go", withoutSQL, "subtype = 'conservation-breach'", "no other receipt has an excess: it saves only that they are read"},
+	{"postadjudication/internal/journal/submit.go", alwaysTrue, "opened.result == exceedsHeld", "a case that this submission has opened is found by its run"},
+	{"postadjudication/internal/journal/transitionsql.go", withoutSQL, "r.attempt_count = u.attempt", "the head of the case is compared too, and each attempt has a receipt"},
+	{"postadjudication/internal/journal/transitionsql.go", withoutSQL, "r.attempt_count = b.attempt", "the head of the case is compared too, and each attempt has a receipt"},
 }

@@ -175,6 +175,28 @@ func TestAForkThatIsNotWrittenChangesNoFingerprint(t *testing.T) {
 	}
 }
 
+// A batch whose COMMIT was sent may be written, whatever the error is: only before that it is certain that nothing was.
+func TestABatchOfLettersMayBeWrittenOnceItsCommitWasSent(t *testing.T) {
+	t.Parallel()
+	p, through := testkit.NewLossyPostgres(t, testkit.Migrated(t))
+	j := journaltest.Open(t, through)
+	for statement, certain := range map[string]bool{"COMMIT": false, "BEGIN": true} {
+		seen := journaltest.Submit(t, j)
+		after := seen
+		m := journaltest.Transition(receipts.Cancelled, seen.Run)
+		change := journal.Change{Transition: m.ID, Before: &seen, After: &after, Drafts: []receipts.Draft{{Run: seen.Run.ID, Subtype: receipts.Cancelled, Actor: "test", At: m.At}}}
+		p.LoseAnswerTo(statement, true)
+		_, err := j.ApplyLetterBatch(t.Context(), []journal.Change{change})
+		if err == nil || journal.NotCommitted(err) != certain || p.Lost() == 0 {
+			t.Errorf("without the answer to %s: %v, certainly not written: %t", statement, err, journal.NotCommitted(err))
+		}
+		now, err := j.Cases.Snapshot(t.Context(), seen.Run.ID)
+		if err != nil || (now.Case.Head.Seq == seen.Case.Head.Seq) != certain {
+			t.Errorf("without the answer to %s: the head is %d, %v", statement, now.Case.Head.Seq, err)
+		}
+	}
+}
+
 // If several processes open one case at once, each with another escrow, one succeeds, and
 // no money is committed in the other escrows.
 func TestOneOfManyOpensACase(t *testing.T) {
