@@ -145,34 +145,6 @@ func TestAReversalOfAnEndedCaseIsRefusedWithAReceipt(t *testing.T) {
 	r.MustAudit()
 }
 
-// In a caller's transaction, too, a higher generation reserves no more than its escrow has left.
-func TestAHigherGenerationInACallersTransactionFitsItsEscrow(t *testing.T) {
-	t.Parallel()
-	r := rig.New(t).StartWorkers()
-	r.Escrow.Answer(rig.Refuses)
-	first, other := rig.Release(1), rig.Release(2)
-	other.EscrowReference = first.EscrowReference
-	first.Held, other.Held = rig.Euros(2000), rig.Euros(2000)
-	letter := r.MustSubmit(first)
-	r.WaitLetter(letter.Run)
-	r.MustSubmit(other)
-	next := first
-	next.Generation, next.AdjudicationID = 2, "adj_1_2"
-	for minor, want := range map[int64]postadjudication.Reply{1001: postadjudication.ExceedsHeld, 1000: postadjudication.Created} {
-		next.Amount = rig.Euros(minor)
-		tx, err := r.DB.Begin()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s, err := r.SubmitTx(t.Context(), tx, next); err != nil || s.Reply != want {
-			t.Errorf("%d of 1000: %+v, %v", minor, s, err)
-		}
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // In a caller's transaction, too, the refusal's receipt is kept, also if the transaction is rolled
 // back, and SubmitTx does not wait for other transactions.
 func TestARefusalInACallersTransactionIsKept(t *testing.T) {
