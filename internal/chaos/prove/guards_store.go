@@ -85,7 +85,7 @@ var storeGuards = []Guard{
 	},
 	{
 		Name:     "a submit role adds no receipt to a case that exists",
-		Edits:    []Edit{{"internal/schema/stored/triggers.go", "(((new.seq > 1) AND", "(((new.seq > 9) AND"}},
+		Edits:    []Edit{{"internal/schema/stored/triggers.go", "((((new.seq > 1) OR", "((((new.seq > 9) OR"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestTheSubmitRoleSubmitsAndChangesNothingThatExists"},
 	},
 }

@@ -370,6 +370,42 @@ ALTER TABLE recourse.webhooks ADD CONSTRAINT webhooks_state_check CHECK ((state 
 ALTER TABLE recourse.webhooks ADD CONSTRAINT webhooks_tenant_check CHECK ((tenant <> ''::text)) NOT VALID
 --- constraint webhooks.webhooks_version_check
 ALTER TABLE recourse.webhooks ADD CONSTRAINT webhooks_version_check CHECK ((version >= 1)) NOT VALID
+--- function check_opened_case()
+CREATE OR REPLACE FUNCTION recourse.check_opened_case()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.kind = 'operations' OR octet_length(NEW.tenant) > 512 OR octet_length(NEW.subject) > 512 OR octet_length(NEW.submission) > 512 OR NOT isfinite(coalesce(NEW.first_sent_at, now())) THEN
+        RAISE EXCEPTION 'recourse: the role % may open cases, and no case that no submission opens', current_user USING ERRCODE = '42501';
+    END IF;
+    RETURN NEW;
+END $function$
+--- function check_opened_place()
+CREATE OR REPLACE FUNCTION recourse.check_opened_place()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF cardinality(NEW.seqs) <> 1 OR NEW.seqs[1] IS DISTINCT FROM 1
+      OR NOT EXISTS (SELECT FROM recourse.receipts r WHERE r.case_id = NEW.case_ids[1] AND r.seq = 1 AND r.tenant = NEW.tenant) THEN
+        RAISE EXCEPTION 'recourse: the role % may open cases, and give no place in the order of events to anything else', current_user USING ERRCODE = '42501';
+    END IF;
+    RETURN NULL;
+END $function$
+--- function check_opened_run()
+CREATE OR REPLACE FUNCTION recourse.check_opened_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.state <> 'pending' OR NEW.attempt_count > 0 OR NEW.class <> '' OR NEW.cancel_requested OR NOT isfinite(NEW.due_at) OR NOT isfinite(coalesce(NEW.expires_at, NEW.due_at))
+      OR NEW.family !~ '[!-~]' OR NEW.queue !~ '[!-~]'
+      OR octet_length(NEW.tenant) > 512 OR octet_length(NEW.family) > 512 OR octet_length(NEW.retry_key) > 512 OR octet_length(NEW.queue) > 512 OR octet_length(NEW.target) > 512 THEN
+        RAISE EXCEPTION 'recourse: the role % may open runs that wait for their first attempt, and no other', current_user USING ERRCODE = '42501';
+    END IF;
+    RETURN NEW;
+END $function$
 --- function count_letters()
 CREATE OR REPLACE FUNCTION recourse.count_letters()
  RETURNS trigger
@@ -455,7 +491,7 @@ CREATE OR REPLACE FUNCTION recourse.refuse_append()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    RAISE EXCEPTION 'recourse: the role % may open cases, and add no receipt to one that exists', current_user USING ERRCODE = '42501';
+    RAISE EXCEPTION 'recourse: the role % may open cases, and add no receipt but the first of one that it opens', current_user USING ERRCODE = '42501';
 END $function$
 --- function refuse_change()
 CREATE OR REPLACE FUNCTION recourse.refuse_change()

@@ -11,7 +11,10 @@ type Trigger struct{ Table, Name, Event, Action string }
 // single one per row makes Postgres read every updated row again.
 var Triggers = []Trigger{
 	{"receipts", "append_only", "BEFORE DELETE OR UPDATE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
-	{"receipts", "appended_with_head", "BEFORE INSERT", "ROW WHEN (((new.seq > 1) AND (NOT has_column_privilege('recourse.cases'::text, 'last_seq'::text, 'UPDATE'::text)))) EXECUTE FUNCTION recourse.refuse_append()"},
+	{"receipts", "appended_with_head", "BEFORE INSERT", "ROW WHEN ((((new.seq > 1) OR (new.subtype <> 'submitted'::text) OR (NOT isfinite(new.at))) AND (NOT has_column_privilege('recourse.cases'::text, 'last_seq'::text, 'UPDATE'::text)))) EXECUTE FUNCTION recourse.refuse_append()"},
+	{"cases", "opened", "BEFORE INSERT", "ROW WHEN ((NOT has_column_privilege('recourse.cases'::text, 'last_seq'::text, 'UPDATE'::text))) EXECUTE FUNCTION recourse.check_opened_case()"},
+	{"runs", "opened", "BEFORE INSERT", "ROW WHEN ((NOT has_column_privilege('recourse.cases'::text, 'last_seq'::text, 'UPDATE'::text))) EXECUTE FUNCTION recourse.check_opened_run()"},
+	{"outbox", "opened", "AFTER INSERT", "ROW WHEN ((NOT has_column_privilege('recourse.cases'::text, 'last_seq'::text, 'UPDATE'::text))) EXECUTE FUNCTION recourse.check_opened_place()"},
 	{"returns", "append_only", "BEFORE DELETE OR UPDATE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
 	{"event_log", "append_only", "BEFORE DELETE OR UPDATE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_rewrite()"},
 	{"escrows", "never_removed", "BEFORE DELETE OR TRUNCATE", "STATEMENT EXECUTE FUNCTION recourse.refuse_removal()"},
