@@ -289,6 +289,7 @@ type Transition struct {
 	Duration               time.Duration
 	LeavesCallOutstanding  bool   // the attempt ends, and its call is outstanding
 	DespiteOutstandingCall bool   // Reconciled: who found it knew that calls may be outstanding
+	DespiteRecord          bool   // Reconciled: who found it knew that what is on record says otherwise
 	Actor                  string // who requested it; empty means the worker itself
 	Trace                  string // W3C id of the attempt's trace; empty without trace
 }

@@ -230,7 +230,7 @@ func (h *caseHistory) find() {
 	if h.oneOf(2) {
 		run = h.runOf(h.runs[h.rnd.IntN(len(h.runs))])
 	}
-	finding := deadletter.Finding{Reason: "looked", Reference: "statement", Class: escrow.NotExecuted, CallOutstanding: true}
+	finding := deadletter.Finding{Reason: "looked", Reference: "statement", Class: escrow.NotExecuted, CallOutstanding: true, ContradictsRecord: true}
 	if moved := h.executed[run.Operation]; moved > 0 && !h.oneOf(4) {
 		finding.Class, finding.Moved, finding.OtherAmount, finding.CallOutstanding = escrow.Executed, moved, true, false
 	}

@@ -3,6 +3,7 @@ package postadjudication_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/background"
@@ -28,6 +29,12 @@ func TestALookupBesideTheDatabaseTakesTwoPeople(t *testing.T) {
 	byKey := r.DeadLetter(3, func(c escrow.Call) escrow.Answer { r.Escrow.Pay(c, c.Amount.Minor); return rig.Refused() })
 	_, err := r.As("acme", "user:ada").DeadLetters.Lookup(ctx, letter.Run)
 	plan := rig.PlanForSecondPerson(r, err)
+	if f := plan.Spec.Finding; f != nil {
+		if !strings.HasPrefix(f.Contradicts, "attempt 1 ended as not_executed at ") {
+			t.Errorf("the plan does not say that the service refused the call: %q", f.Contradicts)
+		}
+		f.Contradicts = ""
+	}
 	if f := plan.Spec.Finding; plan.Action != bulk.Finding || f == nil || *f != (bulk.PlannedFinding{Class: escrow.Executed, Moved: 1000, Currency: "EUR", Reference: "looked up", Lookup: true, LookupURL: asked, Transaction: rig.Release(1).TransactionReceiptID}) || plan.Money["EUR"] != settlement.SumOf(1000) {
 		t.Errorf("%+v, %+v", plan, f)
 	}

@@ -88,6 +88,8 @@ func TestAPaymentThatCanNotBeSummedIsLeftToAPerson(t *testing.T) {
 		t.Errorf("a higher generation: %s", got.Reply)
 	}
 	r.MustAudit()
+	_, err := r.Reconcile(ctx, "acme", s.Run, bankPaidNot)
+	wantContradicted(t, err, "ended as executed")
 	found := deadletter.Finding{Reason: "paid 90 too much, claimed back", Class: escrow.Executed, Moved: 10, Reference: "stmt-7"}
 	if c, err := r.Reconcile(ctx, "acme", s.Run, found); err != nil || c.Progression != settlement.Settled || c.UnknownOpen != 0 {
 		t.Errorf("%+v, %v", c, err)

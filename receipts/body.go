@@ -79,6 +79,7 @@ func (c *canon) payloadAtoF(p *Payload) {
 	c.optTrue("case_unmoved", p.CaseUnmoved)
 	c.optText("changes", p.Changes)
 	c.optText("content_digest", p.ContentDigest)
+	c.optTrue("contradicts_record", p.ContradictsRecord)
 	c.optText("currency", p.Currency)
 	c.optTime("dead_lettered_at", p.DeadLetteredAt)
 	c.optText("dispatch_reference", p.DispatchReference)

@@ -55,6 +55,7 @@ type Payload struct {
 	DurationUS        int64     `json:"duration_us,omitempty"`        // of the attempt, in microseconds
 	Call              string    `json:"call,omitempty"`               // of an end of an attempt that timed out or was interrupted: "out" when its call had not come back, else "over"; not written by versions before
 	CallOutstanding   bool      `json:"call_outstanding,omitempty"`   // of reconciled: whoever found that nothing was executed knew that a call could still be on its way
+	ContradictsRecord bool      `json:"contradicts_record,omitempty"` // of reconciled: an answer, a lookup or a finding on record said otherwise, and whoever found it knew so; not written by versions before
 	KeyForgotten      bool      `json:"key_forgotten,omitempty"`      // of attempt-started: the operation key was forgotten by then, and its lifetime counts from this call; not written by versions before
 	HandedBack        bool      `json:"handed_back,omitempty"`        // of attempt-interrupted: the worker gave the attempt back, and it spent no budget
 	OutputDigest      string    `json:"output_digest,omitempty"`      // hex; SHA-256 of what the worker returned

@@ -117,6 +117,7 @@ func TestAnUnknownOutcomeIsReconciledByLookupOrFinding(t *testing.T) {
 		`{"finding":"not_executed","reason":"x","reference":"y","currency":"EUR"}`:          "currency",
 		`{"lookup":true,"reason":"x"}`:                                                      "lookup",
 		`{"lookup":true,"other_amount":true}`:                                               "lookup",
+		`{"lookup":true,"contradicts_record":true}`:                                         "lookup",
 		`{"lookup":true,"call_outstanding":true}`:                                           "lookup",
 		`{"finding":"not_executed","reason":"x","reference":"y","by":"z"}`:                  "by",
 	} {

@@ -56,6 +56,7 @@ type reconcileInput struct {
 		Currency        string `json:"currency,omitempty" doc:"Currency of moved, such as EUR: refused if the case is in another. Absent: moved is in that of the case"`
 		OtherAmount     bool   `json:"other_amount,omitempty" doc:"Confirms moved although it differs from the amount that was left; a finding can't be taken back"`
 		CallOutstanding bool   `json:"call_outstanding,omitempty" doc:"Confirms not_executed although a call may be outstanding: it is known that the call will not be executed"`
+		Contradicts     bool   `json:"contradicts_record,omitempty" doc:"Confirms the finding although an answer, a lookup or a finding on record says the opposite: it is known that the record is wrong"`
 		Reason          string `json:"reason,omitempty" maxLength:"1024" doc:"How it was found"`
 		Reference       string `json:"reference,omitempty" maxLength:"255" doc:"Where one can check it"`
 	}
@@ -85,7 +86,7 @@ func (a letterAPI) operations(h huma.API) {
 	register(a.API, h, operation{
 		id: "reconcile-dead-letter", method: http.MethodPost, path: "/dead-letters/{run}/reconcile", action: access.Reconcile, plannable: true,
 		summary:     "Record whether a dead letter or a waiting run moved its money",
-		description: "Give a finding with its reference, or {\"lookup\":true} to look it up at the escrow service, which counts as an open stream. A waiting run can be reconciled while its money is unknown. The finding executed takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding.",
+		description: "Give a finding with its reference, or {\"lookup\":true} to look it up at the escrow service, which counts as an open stream. A waiting run can be reconciled while its money is unknown. The finding executed takes two people, unless the tenant requires only one: 202 second_person_required with a plan that another person has to run. 409 with the gate as code: not_a_letter, running, not_open, not_a_settlement, reconcile_first, call_outstanding, contradicts_record.",
 	}, a.reconcile)
 }
 
@@ -144,8 +145,8 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 	}
 	b := in.Body
 	if b.Lookup {
-		if b.Finding != "" || b.Moved != 0 || b.Currency != "" || b.OtherAmount || b.CallOutstanding || b.Reason != "" || b.Reference != "" {
-			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").WithField("lookup", "excludes finding, moved, currency, other_amount, call_outstanding, reason and reference")
+		if b.Finding != "" || b.Moved != 0 || b.Currency != "" || b.OtherAmount || b.CallOutstanding || b.Contradicts || b.Reason != "" || b.Reference != "" {
+			return nil, door.NewRefusal(http.StatusUnprocessableEntity, "invalid", "give either lookup or a finding").WithField("lookup", "excludes finding, moved, currency, other_amount, call_outstanding, contradicts_record, reason and reference")
 		}
 		release, err := a.door.AcquireStream(c) // it waits for the escrow service, as a long poll waits for events
 		if err != nil {
@@ -156,7 +157,7 @@ func (a letterAPI) reconcile(ctx context.Context, c door.Caller, in *reconcileIn
 		return &caseOutput{status}, err
 	}
 	status, err := a.service.As(c.Tenant, c.Principal).DeadLetters.Reconcile(ctx, id, deadletter.Finding{
-		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, Currency: b.Currency, OtherAmount: b.OtherAmount, CallOutstanding: b.CallOutstanding, Reference: b.Reference, RequestID: door.RequestID(ctx),
+		Reason: b.Reason, Class: escrow.Class(b.Finding), Moved: b.Moved, Currency: b.Currency, OtherAmount: b.OtherAmount, CallOutstanding: b.CallOutstanding, ContradictsRecord: b.Contradicts, Reference: b.Reference, RequestID: door.RequestID(ctx),
 	})
 	return &caseOutput{status}, err
 }

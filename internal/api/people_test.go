@@ -23,7 +23,7 @@ func (r *rig) madeBy(maker, principal string, roles ...access.Role) string {
 	return token
 }
 
-const executed = `{"finding":"executed","moved":1000,"currency":"USD","reason":"the bank says so","reference":"stmt-7"}`
+const executed = `{"finding":"executed","moved":1000,"currency":"USD","contradicts_record":true,"reason":"the bank says so","reference":"stmt-7"}`
 
 // Each combination over HTTP: which principal may run a plan of user:ada, by which maker's key,
 // and how many people are required. The plans are cancelled first, so that running one only

@@ -215,7 +215,7 @@ func refusalText(p receipts.Payload) string {
 }
 
 // provenance returns the planner of a plan's action, its break-glass incident, the number of people
-// if it is set, the URL of a lookup, and whether the actor is self-declared.
+// if it is set, the URL of a lookup, whether the actor is self-declared, and whether it contradicts the record.
 func provenance(p receipts.Payload) (text string) {
 	if p.PlannedBy != "" {
 		text += "; planned by " + p.PlannedBy
@@ -231,6 +231,9 @@ func provenance(p receipts.Payload) (text string) {
 	}
 	if p.SelfDeclared {
 		text += "; self-declared"
+	}
+	if p.ContradictsRecord {
+		text += "; contradicts the record, as confirmed"
 	}
 	return text
 }

@@ -40,8 +40,9 @@ func (d DeadLetters) Reconcile(ctx context.Context, run receipts.RunID, f deadle
 		Currency  string       `json:"currency,omitempty"`
 		Other     bool         `json:"other_amount,omitempty"`
 		Known     bool         `json:"call_outstanding,omitempty"`
+		Despite   bool         `json:"contradicts_record,omitempty"`
 		Reference string       `json:"reference"`
-	}{reasonBody{f.Reason}, f.Class, f.Moved, f.Currency, f.OtherAmount, f.CallOutstanding, f.Reference}, &out)
+	}{reasonBody{f.Reason}, f.Class, f.Moved, f.Currency, f.OtherAmount, f.CallOutstanding, f.ContradictsRecord, f.Reference}, &out)
 	return out, err
 }
 

@@ -319,13 +319,16 @@ func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id back
 	if before, made, err := p.madeFor(ctx, tenant, f.RequestID); made || err != nil {
 		return before, err
 	}
-	seen, err := p.applier.FindingRun(ctx, tenant, id, f, asked)
+	seen, contradicted, err := p.applier.FindingRun(ctx, tenant, id, f, asked)
 	if err != nil {
 		return Plan{}, err
 	}
-	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Currency: seen.Case.Currency, Reference: validate.Clean(f.Reference, casework.MaxReference), OtherAmount: f.OtherAmount, Transaction: seen.Case.Subject}
+	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Currency: seen.Case.Currency, Reference: validate.Clean(f.Reference, casework.MaxReference), OtherAmount: f.OtherAmount, Contradicts: contradicted, Transaction: seen.Case.Subject}
 	if asked.Class != "" {
 		found.Lookup, found.LookupURL, found.OtherAmount = true, asked.URL, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
+		if found.Contradicts, err = casework.RecordAgainst(ctx, p.applier, seen, f.Class); err != nil {
+			return Plan{}, err
+		}
 	}
 	return p.storePlan(ctx, plans.Plan{MadeFor: f.RequestID, Tenant: tenant, Action: string(Finding), Actor: actor, Reason: f.Reason},
 		Spec{Finding: found},
@@ -372,7 +375,7 @@ func (w *planWork) recordFinding(ctx context.Context, i *plans.Item, guard casew
 	if found == nil {
 		return &refusal.FieldError{Field: "finding", Problem: "is missing from the plan"}
 	}
-	f := casework.Finding{Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Currency: found.Currency, Reference: found.Reference, OtherAmount: found.OtherAmount}
+	f := casework.Finding{Reason: w.plan.Reason, Class: found.Class, Moved: found.Moved, Currency: found.Currency, Reference: found.Reference, OtherAmount: found.OtherAmount, ContradictsRecord: found.Contradicts != ""}
 	var asked casework.LookupSource
 	if found.Lookup {
 		asked.Class = found.Class

@@ -35,7 +35,9 @@ type Finding = casework.Finding
 //   - *refusal.FieldError: invalid input. Field is other_amount if Moved differs from the amount left
 //     and OtherAmount is false.
 //   - *refusal.RefusedError: a gate refuses. The gate is refusal.GateCallOutstanding if NotExecuted is found
-//     while a call may still be in flight and CallOutstanding is false.
+//     while a call may still be in flight and CallOutstanding is false. It is refusal.GateContradictsRecord
+//     if an answer, a lookup or a finding on record says the opposite and ContradictsRecord is false; Because
+//     then says what is on record.
 //   - the error of Propose: Executed takes two people, unless the tenant requires only one. The
 //     finding is stored as a plan, and another person must start it.
 //   - refusal.ErrNotFound: the tenant has no such run.

@@ -9,6 +9,7 @@ const (
 	GateNotOpen           Gate = "not_open"             // the letter was forked, reconciled, superseded or purged
 	GateReconcileFirst    Gate = "reconcile_first"      // money may have moved, and the operation key may have expired
 	GateCallOutstanding   Gate = "call_outstanding"     // a call may still be in flight, and pay
+	GateContradictsRecord Gate = "contradicts_record"   // a finding contradicts an answer, a lookup or a finding on record
 	GateCaseEnded         Gate = "case_ended"           // the case is settled or refunded
 	GateNotSettlement     Gate = "not_a_settlement"     // a plain task moves no money
 	GateHeld              Gate = "held"                 // the letter is held
@@ -37,6 +38,8 @@ func (g Gate) Meaning() string {
 		return "money may have moved, so reconcile first, by a lookup or a finding"
 	case GateCallOutstanding:
 		return "a call may still be on its way and pay, so wait for it, or say that you know that it will not be executed (call_outstanding)"
+	case GateContradictsRecord:
+		return "what is on record says the opposite of the finding, so check which is right, or say that you know that the record is wrong (contradicts_record)"
 	case GateCaseEnded:
 		return "the case is settled or refunded"
 	case GateNotSettlement:

@@ -150,6 +150,16 @@ var moneyGuards = []Guard{
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingWhileACallIsOutstandingSaysThatItKnows"},
 	},
 	{
+		Name:     "a finding against what is on record is confirmed",
+		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "if err == nil && contradicted != \"\" && !f.ContradictsRecord {", "if false {"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAFindingAgainstTheRecordIsConfirmed"},
+	},
+	{
+		Name:     "a lookup that finds nothing clears no letter of which one before found a payment",
+		Edits:    []Edit{{"postadjudication/internal/casework/findings.go", "case was.Answer == escrow.Executed:", "case false:"}},
+		CaughtBy: Detector{Package: "./postadjudication", Test: "TestALookupThatContradictsTheOneBeforeClearsNothing"},
+	},
+	{
 		Name:     "no letter is looked up while a call of it can be on its way",
 		Edits:    []Edit{{"postadjudication/internal/casework/lookuploop.go", "now.Sub(since) >= bound &&", "now.Sub(since) >= 0*bound &&"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestNothingIsAskedWhileACallCanBeOnItsWay"},

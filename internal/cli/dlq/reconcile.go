@@ -29,8 +29,11 @@ service (--lookup) or by a person's finding (--finding):
 RUN may also be a live run that waits for an attempt with an unknown outcome: "executed"
 ends it, and after "not_executed" it can be cancelled. --reference states where the finding
 can be checked. --moved has all decimals of the currency, and is refused if the case is in
-another currency; --moved-minor 12500 is in minor units of the letter's currency. While a call may still be in flight, "not_executed" is refused unless
---call-outstanding confirms that the call will not be executed.
+another currency; --moved-minor 12500 is in minor units of the letter's currency.
+While a call may still be in flight, "not_executed" is refused unless --call-outstanding
+confirms that the call will not be executed. A finding that contradicts what is on record,
+such as "executed" after the escrow service's lookup said "not_executed", is refused unless
+you confirm it: at a terminal the command asks, else give --contradicts-record.
 
 "executed" takes two people, unless the tenant is set to one (recourse people): the command
 then stores a plan and prints the command for the second person (exit code 5). This also
@@ -50,7 +53,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	var m batchFlags
 	var finding, reference string
 	var moved shell.Sum
-	var lookup, outstanding bool
+	var lookup, outstanding, contradicts bool
 	cmd := &cobra.Command{
 		Use: "reconcile [RUN]", Short: "Record whether the money of a dead letter moved, or look up many", Args: shell.AtMostOne,
 		Long: reconcileHelp,
@@ -62,7 +65,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 				return err
 			}
 			if lookup {
-				if err := l.lookupOnly(cmd, finding != "" || reference != "" || moved.Given() || outstanding); err != nil {
+				if err := l.lookupOnly(cmd, finding != "" || reference != "" || moved.Given() || outstanding || contradicts); err != nil {
 					return err
 				}
 			}
@@ -77,7 +80,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 					err = lookupError(err)
 				} else {
 					status, err = recordFinding(ctx, sh, cmd, be, l.run, deadletter.Finding{
-						Reason: l.reason, Class: escrow.Class(finding), Moved: sum.Minor, Currency: sum.Currency, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding,
+						Reason: l.reason, Class: escrow.Class(finding), Moved: sum.Minor, Currency: sum.Currency, Reference: reference, OtherAmount: m.yes, CallOutstanding: outstanding, ContradictsRecord: contradicts,
 					})
 				}
 				if errors.Is(err, refusal.ErrNoExecutor) && l.Server == "" {
@@ -105,6 +108,7 @@ func reconcile(sh *shell.Shell) *cobra.Command {
 	f.StringVar(&finding, "finding", "", "finding to record: executed or not_executed (required without --lookup)")
 	moved.Bind(f, "moved", "amount that was moved (with --finding executed)")
 	f.BoolVar(&outstanding, "call-outstanding", false, "with --finding not_executed: confirm, although a call may be in flight, that it will not be executed")
+	f.BoolVar(&contradicts, "contradicts-record", false, "with --finding: confirm the finding, although what is on record says the opposite")
 	f.StringVar(&reference, "reference", "", "where the finding can be checked (required without --lookup)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
 	l.BindEscrowTimes(local)
@@ -138,7 +142,7 @@ func checkFinding(lookup bool, finding, reference string) error {
 func (l *letterCommand) lookupOnly(cmd *cobra.Command, found bool) error {
 	switch {
 	case found || l.reason != "":
-		return shell.Usage(cmd, errors.New("--lookup excludes --finding, --moved, --reference, --call-outstanding and --reason"))
+		return shell.Usage(cmd, errors.New("--lookup excludes --finding, --moved, --reference, --call-outstanding, --contradicts-record and --reason"))
 	case l.Server == "" && !l.KeyLifetime.Given:
 		return shell.Usage(cmd, errors.New(app.KeyLifetimeMissing))
 	}
@@ -146,8 +150,9 @@ func (l *letterCommand) lookupOnly(cmd *cobra.Command, found bool) error {
 	return nil
 }
 
-// recordFinding records a finding, and says before which sum it states. If the amount differs from the amount left to move
-// it asks for confirmation first: a finding is permanent, and more than the escrow has left is a breach.
+// recordFinding records a finding, and says before which sum it states. If the amount differs from the amount left to move,
+// or the finding contradicts what is on record, it asks for confirmation first: a finding is permanent, and one that is
+// wrong pays twice or never.
 func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f deadletter.Finding) (casestatus.Case, error) {
 	if f.Class == escrow.Executed && f.Moved > 0 {
 		if err := addCurrency(ctx, be, run, &f); err != nil {
@@ -157,31 +162,48 @@ func recordFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be 
 	}
 	status, err := be.DeadLetters.Reconcile(ctx, run, f)
 	var field *refusal.FieldError
-	switch {
-	case !errors.As(err, &field):
-		return status, err
-	case field.Field == "currency":
+	if errors.As(err, &field) && field.Field == "currency" {
 		field.Field = "the currency of --moved"
 		return status, err
-	case field.Field != "other_amount":
+	}
+	if errors.As(err, &field) && field.Field == "other_amount" {
+		if err := confirmAmount(ctx, sh, cmd, be, run, f); err != nil {
+			return status, err
+		}
+		f.OtherAmount = true
+		status, err = be.DeadLetters.Reconcile(ctx, run, f)
+	}
+	var refused *refusal.RefusedError
+	if !errors.As(err, &refused) || refused.Gate != refusal.GateContradictsRecord {
 		return status, err
 	}
+	question := fmt.Sprintf("The record contradicts this finding: %s. %s will be recorded, permanently.", refused.Because, f.Class)
+	if err := confirmFinding(ctx, sh, cmd, question, "--contradicts-record"); err != nil {
+		return status, err
+	}
+	f.ContradictsRecord = true
+	return be.DeadLetters.Reconcile(ctx, run, f)
+}
+
+// confirmAmount asks whether a finding of another amount than was left to move is to be recorded.
+func confirmAmount(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, be backend.Backend, run receipts.RunID, f deadletter.Finding) error {
 	question := movedBy(f).String() + " will be recorded as moved, permanently; this is not the adjudicated amount."
 	seen, err := be.DeadLetters.Inspect(ctx, run)
 	switch amountLeft := seen.Letter.Amount; {
 	case err != nil && !errors.Is(err, refusal.ErrNotFound): // the letter may have been purged
-		return status, err
+		return err
 	case amountLeft != nil:
 		question = fmt.Sprintf("%s was adjudicated, but %s will be recorded as moved, permanently.", amountLeft, movedBy(f))
 	}
+	return confirmFinding(ctx, sh, cmd, question, "--yes")
+}
+
+// confirmFinding asks whether a finding is to be recorded, or names the flag that says so where nobody can be asked.
+func confirmFinding(ctx context.Context, sh *shell.Shell, cmd *cobra.Command, question, flag string) error {
 	if sh.NeedTerminal(cmd, false) != nil {
-		return status, shell.Usage(cmd, fmt.Errorf("%s Standard input is not a terminal: add --yes to record it", question))
+		return shell.Usage(cmd, fmt.Errorf("%s Standard input is not a terminal: add %s to record it", question, flag))
 	}
-	if err := sh.Confirm(ctx, question, false); err != nil {
-		return status, err
-	}
-	f.OtherAmount = true
-	return be.DeadLetters.Reconcile(ctx, run, f)
+	return sh.Confirm(ctx, question, false)
 }
 
 func movedBy(f deadletter.Finding) settlement.Money {
@@ -206,7 +228,7 @@ func addCurrency(ctx context.Context, be backend.Backend, run receipts.RunID, f 
 
 // lookupBatch looks up the selected letters by one plan.
 func lookupBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, m *batchFlags, lookup bool) error {
-	for _, name := range []string{"finding", "moved", "moved-minor", "reference", "call-outstanding"} {
+	for _, name := range []string{"finding", "moved", "moved-minor", "reference", "call-outstanding", "contradicts-record"} {
 		if cmd.Flags().Changed(name) {
 			return shell.Usage(cmd, errors.New("--"+name+" is for one letter: RUN is missing"))
 		}

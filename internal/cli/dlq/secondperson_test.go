@@ -33,7 +33,9 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	by := func(actor string, args ...string) clitest.Result {
 		return p.Run("", append(args, "--tenant", "acme", "--actor", actor)...)
 	}
-	finding := []string{"dlq", "reconcile", run, "--finding", "executed", "--moved", "125.00USD", "--reason", "statement", "--reference", "stmt-7"}
+	finding := []string{"dlq", "reconcile", run, "--finding", "executed", "--moved", "125.00USD", "--contradicts-record", "--reason", "statement", "--reference", "stmt-7"}
+	unconfirmed := slices.DeleteFunc(slices.Clone(finding), func(arg string) bool { return arg == "--contradicts-record" })
+	by("user:ada", append(unconfirmed, "--yes")...).Check(t, "against the record", 2, "The record contradicts this finding: attempt 1 ended as not_executed at")
 	for text, problem := range map[string]string{
 		"000012500": "000012500 is not a sum of money with its currency, such as 125.00EUR; see", "12500USD": "is not written with the 2 decimals of USD, such as 125.00USD",
 		"125.00EUR": "the currency of --moved must be USD, that of the case",
@@ -52,7 +54,7 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 		t.Errorf("in minor units: %+v", said)
 	}
 	shown := by("user:ada", finding...)
-	if shown.Check(t, "a finding alone", 5, "another person"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "txr_") {
+	if shown.Check(t, "a finding alone", 5, "another person"); !strings.Contains(shown.Out, "recourse dlq bulk run") || !strings.Contains(shown.Out, "--actor NAME") || !strings.Contains(shown.Out, "executed, 125.00 USD moved, stmt-7") || !strings.Contains(shown.Out, "contradicts") || !strings.Contains(shown.Out, "attempt 1 ended as not_executed") || !strings.Contains(shown.Out, "txr_") {
 		t.Errorf("%s", shown.Out)
 	}
 	by("user:ada", finding[:len(finding)-2]...).Check(t, "no reference of a finding", 2, "--reference is missing")
@@ -95,7 +97,7 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	freed.Check(t, "cases free", 0, "")
 	plan := freed.Object(t)
 	by("user:ben", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes").Check(t, "bulk run", 0, "")
-	broken := by("user:ada", "dlq", "reconcile", o.letter("txr_3"), "--finding", "executed", "--moved-minor", "12500", "--reason", "statement", "--reference", "stmt-8", "--json").Object(t)
+	broken := by("user:ada", "dlq", "reconcile", o.letter("txr_3"), "--finding", "executed", "--moved-minor", "12500", "--contradicts-record", "--reason", "statement", "--reference", "stmt-8", "--json").Object(t)
 	line = shellWords(broken["run"].(string))
 	if alone := as("user:ada", "--yes", "--break-glass", "INC-7", "--reason", "nobody else is awake", "--json"); alone.Code != 0 || alone.Object(t)["break_glass"] != "INC-7" {
 		t.Errorf("%+v", alone)

@@ -66,6 +66,9 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
 		}
 		rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
+		if f.Contradicts != "" {
+			rows = append(rows, []string{"contradicts", f.Contradicts})
+		}
 	}
 	for i, r := range b.Spec.Returns {
 		if i == maxReturnsShown {

@@ -1,11 +1,17 @@
 package casework
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // recordedBefore returns what is on record under the operation key of a run whose answer comes late, or that a
@@ -54,3 +60,82 @@ func contradictionReceipts(tr *background.Transition, run *background.Run, recor
 		Recorded: recorded.Paid, RecordedReference: recorded.Reference,
 	}}}
 }
+
+// RecordAgainst returns what on record says the opposite of a finding about a run, for people; empty if nothing does.
+// Executed is contradicted if all that is known of the run is that nothing was executed, or if the last lookup said so.
+// NotExecuted is contradicted by every answer, lookup and finding under the operation key that said executed, also if
+// its payment could not be recorded.
+func RecordAgainst(ctx context.Context, c *Applier, seen journal.Snapshot, found escrow.Class) (string, error) {
+	run := &seen.Run
+	said, err := c.Journal.Lookups.Find(ctx, run.Tenant, run.ID)
+	if err != nil {
+		return "", err
+	}
+	runs, trail, err := c.Journal.Cases.WithTrail(ctx, run.Tenant, run.Case)
+	if err != nil {
+		return "", err
+	}
+	sameKey := map[background.RunID]bool{run.ID: true}
+	for _, s := range runs {
+		sameKey[s.Run.ID] = s.Run.ID == run.ID || s.Run.Operation == run.Operation
+		if sameKey[s.Run.ID] && s.Run.Class == escrow.Executed && found == escrow.Executed {
+			return "", nil
+		}
+	}
+	opposite := escrow.NotExecuted
+	if found == escrow.NotExecuted {
+		opposite = escrow.Executed
+	}
+	if said.Answer == opposite && (opposite == escrow.Executed || said.Attempt == run.Attempt) {
+		return lookupOnRecord(&said, seen.Case.Currency), nil
+	}
+	if opposite == escrow.NotExecuted {
+		if run.Class != escrow.NotExecuted {
+			return "", nil
+		}
+		sameKey = map[background.RunID]bool{run.ID: true} // what another run was told covers its own calls
+	}
+	words, err := lastSaid(trail, sameKey, string(opposite))
+	if errors.Is(err, background.ErrUnreadable) || err == nil && words == "" && run.Class == opposite {
+		return "the run is recorded as " + string(opposite), nil
+	}
+	return words, err
+}
+
+// lookupOnRecord says for people what the last lookup of a run answered.
+func lookupOnRecord(l *journal.LookupRecord, currency string) string {
+	said := fmt.Sprintf("the escrow service answered the lookup of %s with %s", onRecordAt(l.LookedUpAt), l.Answer)
+	if l.Answer == escrow.Executed {
+		said += ": " + settlement.Money{Minor: l.Moved, Currency: currency}.String()
+	}
+	return said
+}
+
+// lastSaid says for people what last stated an outcome of some runs: an answer, a lookup or a finding. It returns "" if
+// nothing did.
+func lastSaid(trail []receipts.Receipt, runs map[background.RunID]bool, outcome string) (words string, err error) {
+	for _, rec := range trail {
+		if !runs[rec.Run] {
+			continue
+		}
+		p, err := rec.Payload()
+		if err != nil {
+			return "", fmt.Errorf("%w: its receipts: %w", background.ErrUnreadable, err)
+		}
+		at := onRecordAt(rec.At)
+		switch {
+		case p.Finding == outcome && p.Lookup == "":
+			words = fmt.Sprintf("%s found %s at %s", rec.Actor, outcome, at)
+		case p.Lookup == outcome || p.Finding == outcome:
+			words = fmt.Sprintf("the escrow service answered the lookup of %s with %s", at, outcome)
+		case p.Error.Type == background.FailureUnrecordable && p.Error.Code == outcome:
+			words = fmt.Sprintf("attempt %d ended as %s at %s, with values that could not be recorded", p.Attempt, outcome, at)
+		case p.AttemptClass == outcome:
+			words = fmt.Sprintf("attempt %d ended as %s at %s", p.Attempt, outcome, at)
+		}
+	}
+	return words, nil
+}
+
+// onRecordAt returns a time of the record as people read it.
+func onRecordAt(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" }

@@ -35,6 +35,10 @@ type Finding struct {
 	// knows that the call will not be executed. Such a finding is refused without it.
 	CallOutstanding bool
 
+	// ContradictsRecord confirms a Class that contradicts what is on record under the operation key: an answer or a
+	// lookup of the escrow service, or an earlier finding. Such a finding is refused without it.
+	ContradictsRecord bool
+
 	// RequestID identifies the request that gives the finding. It plans the finding once, even if it is sent
 	// again. Empty: none.
 	RequestID string
@@ -146,6 +150,8 @@ func (c *Applier) LookupFinding(ctx context.Context, tenant string, id backgroun
 		switch {
 		case err != nil:
 			return Finding{}, LookupSource{}, err
+		case was.Answer == escrow.Executed:
+			return Finding{}, LookupSource{}, refusedBecause(refusal.GateReconcileFirst, seen, "nothing was executed, this answer says, but "+lookupOnRecord(&was, seen.Case.Currency)+": record a finding")
 		case wasAccepted(&seen.Run, &was):
 			return Finding{}, LookupSource{}, refusedBecause(refusal.GateReconcileFirst, seen, "nothing was executed, this answer says, but the one before said that the call is accepted: it is asked for again")
 		}
@@ -168,12 +174,12 @@ func lookupUnclear(found background.Result) string {
 // Reconcile records a finding of an actor, or of a lookup, and returns the transaction of its
 // case.
 func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.RunID, actor string, f Finding, asked LookupSource, guard Guard) (transaction string, err error) {
-	seen, err := c.FindingRun(ctx, tenant, id, f, asked)
+	seen, contradicted, err := c.FindingRun(ctx, tenant, id, f, asked)
 	if err != nil {
 		return "", err
 	}
 	tr := background.Transition{
-		ID: NewID(), Run: seen.Run, Subtype: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, DespiteOutstandingCall: f.CallOutstanding,
+		ID: NewID(), Run: seen.Run, Subtype: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, DespiteOutstandingCall: f.CallOutstanding, DespiteRecord: contradicted != "",
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
 	if _, err := c.Settlements.record(ctx, tr, guard); errors.Is(err, background.ErrConflict) {
@@ -185,27 +191,35 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 	return seen.Case.Subject, nil
 }
 
-// FindingRun reads the run of a finding or lookup, and refuses a run that accepts neither.
-func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (journal.Snapshot, error) {
-	seen, err := c.OwnRun(ctx, tenant, id)
+// FindingRun reads the run of a finding or lookup, and refuses a run that accepts neither. It also returns what on
+// record a person's finding contradicts, for people; empty if nothing does.
+func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (seen journal.Snapshot, contradicted string, err error) {
+	seen, err = c.OwnRun(ctx, tenant, id)
 	switch gate := findingGate(f, seen); {
 	case err != nil:
-		return seen, err
+		return seen, "", err
 	case gate != "":
-		return seen, RefusedBy(gate, seen)
+		return seen, "", RefusedBy(gate, seen)
 	case asked.Class == escrow.NotExecuted && seen.Run.Attempt != asked.Attempt:
-		return seen, refusedBecause(refusal.GateReconcileFirst, seen, "another call was made during the lookup, and the answer does not cover it")
+		return seen, "", refusedBecause(refusal.GateReconcileFirst, seen, "another call was made during the lookup, and the answer does not cover it")
 	case asked.Class != "":
-		return seen, nil
+		return seen, "", nil
 	case seen.Run.Letter == background.LetterForked:
 		if err := c.refuseIfPaidByFork(ctx, seen, f); err != nil {
-			return seen, err
+			return seen, "", err
 		}
 	}
 	if err := f.checkAmount(&seen); err != nil {
-		return seen, err
+		return seen, "", err
 	}
-	return seen, c.checkNoCallPending(ctx, seen, f)
+	if err := c.checkNoCallPending(ctx, seen, f); err != nil {
+		return seen, "", err
+	}
+	contradicted, err = RecordAgainst(ctx, c, seen, f.Class)
+	if err == nil && contradicted != "" && !f.ContradictsRecord {
+		err = refusedBecause(refusal.GateContradictsRecord, seen, contradicted)
+	}
+	return seen, contradicted, err
 }
 
 // refuseIfPaidByFork refuses a finding for a forked letter of just what is on record under its operation key, as

@@ -108,6 +108,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 	case receipts.Reconciled:
 		p.Finding, p.Moved, p.Reference, p.Error = string(tr.Result.Class), tr.Result.Moved, tr.Result.Reference, receipts.Failure{}
 		p.Reason, p.FindingReference, p.CallOutstanding = tr.Reason, tr.Result.Reference, tr.DespiteOutstandingCall
+		p.ContradictsRecord = tr.DespiteRecord
 		p.Ended = before.State.Waiting() && !after.State.Live()
 	}
 	return p

@@ -70,4 +70,4 @@ func CheckNoBreach(r *Rig) {
 }
 
 // PaidFinding states that the bank paid.
-var PaidFinding = deadletter.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7"}
+var PaidFinding = deadletter.Finding{Reason: "the bank's statement", Class: escrow.Executed, Moved: 1000, Reference: "stmt-7", ContradictsRecord: true}
