@@ -400,8 +400,8 @@ var bookingGuards = []Guard{
 var escrowGuards = []Guard{
 	{
 		Name: "a reservation counts only the deltas that it folded itself",
-		Edits: []Edit{{"postadjudication/internal/journal/opensql.go", "(SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id)",
-			"(SELECT sum(y.delta) FROM recourse.escrow_deltas y WHERE y.escrow_id = e.id)"}},
+		Edits: []Edit{{"postadjudication/internal/journal/opensql.go", "-delta FROM fold) e GROUP BY id",
+			"-y.delta FROM recourse.escrow_deltas y JOIN locked_escrows x ON x.id = y.escrow_id) e GROUP BY id"}},
 		CaughtBy: Detector{Package: "./postadjudication/internal/journal", Test: "TestADeltaIsCountedOnceByWhoeverFoldsIt"},
 	},
 	{

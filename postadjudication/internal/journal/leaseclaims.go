@@ -332,29 +332,30 @@ func addWant(all []queueWant, tenant, queue string, wanted, request int) []queue
 // dueRemoteSQL locks due remote runs of queues and reads them. It skips runs that another
 // transaction has locked, and never waits. The priorities of a queue are walked from the highest on,
 // each from its earliest run to the first that is not due yet: runs that are due later cost nothing. A
-// queue is paused by the circuit breaker that has its name as that of a target, whatever is in it.
+// queue is paused by the circuit breaker that has its name as that of a target, whatever is in it. Each queue
+// has its own list of priorities: in one of all queues the server would search those of all for each queue.
 // No run is read after maxPickedBytes of payloads.
 //
 // $1 tenants · $2 queues · $3 numbers of runs wanted · $4 whether the queues pay · $5 now · $6 runs to leave out · $7 bytes
 // returns the number of the queue, then a row of snapshotSQL, then when the case was opened
 const dueRemoteSQL = `
-WITH RECURSIVE w AS MATERIALIZED (
+WITH w AS MATERIALIZED (
   SELECT * FROM unnest($1::text[],$2::text[],$3::int[],$4::bool[]) WITH ORDINALITY AS w(tenant,queue,wanted,pays,n)
   WHERE NOT EXISTS (SELECT FROM recourse.circuit_breakers k WHERE k.tenant IN (w.tenant, '') AND k.family = 'settlement' AND k.target = 'queue:' || w.queue AND k.state <> 'closed')
-), level AS (
-  SELECT w.n, w.tenant, w.queue, w.wanted, w.pays, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue
-    AND r.fetchable ORDER BY r.priority DESC LIMIT 1) AS priority FROM w
-  UNION ALL
-  SELECT v.n, v.tenant, v.queue, v.wanted, v.pays, (SELECT r.priority FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority < v.priority
-    AND r.fetchable ORDER BY r.priority DESC LIMIT 1) FROM level v WHERE v.priority IS NOT NULL
 ), picked AS MATERIALIZED (
   SELECT w.n, x.* FROM w CROSS JOIN LATERAL (
+    WITH RECURSIVE level AS (
+      SELECT (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue AND r.fetchable ORDER BY r.priority DESC LIMIT 1) AS priority
+      UNION ALL
+      SELECT (SELECT r.priority FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue AND r.priority < v.priority
+        AND r.fetchable ORDER BY r.priority DESC LIMIT 1) FROM level v WHERE v.priority IS NOT NULL
+    )
     SELECT y.* FROM level v CROSS JOIN LATERAL (
-      SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = v.tenant AND r.queue = v.queue AND r.priority = v.priority AND r.fetchable
-        AND r.due_at <= $5 AND (r.expires_at IS NULL OR r.expires_at > $5) AND r.id <> ALL ($6::uuid[]) AND (r.operation_key IS NOT NULL) = v.pays AND NOT ` + pausedByBreakerSQL + `
+      SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue AND r.priority = v.priority AND r.fetchable
+        AND r.due_at <= $5 AND (r.expires_at IS NULL OR r.expires_at > $5) AND r.id <> ALL ($6::uuid[]) AND (r.operation_key IS NOT NULL) = w.pays AND NOT ` + pausedByBreakerSQL + `
         AND (SELECT true FROM recourse.cases c WHERE c.id = r.case_id)
-      ORDER BY r.due_at, r.id LIMIT v.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
-    WHERE v.n = w.n LIMIT w.wanted) x
+      ORDER BY r.due_at, r.id LIMIT w.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
+    LIMIT w.wanted) x
 ), sized AS (
   SELECT n, id, sum(size) OVER (ORDER BY n, priority DESC, due_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before FROM picked
 )

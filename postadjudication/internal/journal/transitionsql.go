@@ -29,6 +29,10 @@ import (
 // run, which is after the case is locked, so that it is not removed before the claim is committed. It may be marked lost meanwhile: a lost session is searched until nothing runs under it.
 // A claim is not written if a circuit breaker blocks the run, in the snapshot of the statement.
 //
+// The server estimates that each part has a row or few, and would join two parts by comparing each row of one with
+// each of the other. So locked_cases carries the rows as given, ok searches a hash of the runs, and room adds up one
+// list of the escrows and of their deltas.
+//
 // With SKIP LOCKED the statement waits for no row. Without it, a row that is written alone waits for its locks.
 //
 // The parameters are those of cases, runs, new runs and receipts, one after the other, and then the classes of
@@ -48,7 +52,7 @@ WITH given AS MATERIALIZED (
 ), blocked AS MATERIALIZED (
   SELECT r.id FROM claimed r JOIN open_breakers k ON ` + blocksClaimSQL + `
 ), locked_cases AS MATERIALIZED (
-  SELECT c.id FROM recourse.cases c JOIN given b ON b.case_id = c.id
+  SELECT c.id, b.* FROM recourse.cases c JOIN given b ON b.case_id = c.id
   WHERE c.last_seq = b.seq AND c.last_link = b.link
   ORDER BY c.id FOR NO KEY UPDATE OF c /*skip*/
 ), locked_runs AS MATERIALIZED (
@@ -57,15 +61,14 @@ WITH given AS MATERIALIZED (
     AND (u.new_state <> 'running' OR u.state = 'running' OR u.session IN (SELECT id FROM alive) AND u.run NOT IN (SELECT id FROM blocked))
   ORDER BY r.id FOR NO KEY UPDATE OF r /*skip*/
 ), ok AS MATERIALIZED (
-  SELECT b.* FROM given b JOIN locked_cases k ON k.id = b.case_id LEFT JOIN (SELECT case_id, count(*) AS locked FROM locked_runs GROUP BY 1) l ON l.case_id = b.case_id
-  WHERE coalesce(l.locked, 0) = b.runs
+  SELECT k.* FROM locked_cases k WHERE k.runs = 0 OR (k.case_id, k.runs) IN (SELECT case_id, count(*)::int FROM locked_runs GROUP BY 1)
 ), locked_escrows AS MATERIALIZED (
   SELECT e.id, e.held, e.committed FROM recourse.escrows e
   WHERE e.id IN (SELECT escrow_id FROM ok WHERE reserve AND delta > 0) ORDER BY e.id FOR NO KEY UPDATE OF e /*skip*/
 ), fold AS (
   DELETE FROM recourse.escrow_deltas x USING locked_escrows e WHERE x.escrow_id = e.id RETURNING x.escrow_id, x.delta
 ), room AS MATERIALIZED (
-  SELECT e.id, e.held - e.committed - coalesce((SELECT sum(fold.delta) FROM fold WHERE fold.escrow_id = e.id), 0) AS free FROM locked_escrows e
+  SELECT id, sum(free) AS free FROM (SELECT id, held - committed AS free FROM locked_escrows UNION ALL SELECT escrow_id, -delta FROM fold) e GROUP BY id
 ), fit AS MATERIALIZED (
   SELECT ok.*, CASE WHEN NOT (ok.reserve AND ok.delta > 0) THEN true WHEN ok.delta > room.free THEN false
       WHEN sum(CASE WHEN ok.reserve AND ok.delta BETWEEN 1 AND room.free THEN ok.delta ELSE 0 END) OVER (PARTITION BY ok.escrow_id ORDER BY ok.n) <= room.free THEN true END AS fits
