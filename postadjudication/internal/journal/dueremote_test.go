@@ -2,7 +2,6 @@ package journal_test
 
 import (
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,66 +9,10 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
-
-// plannedNode is a node of a plan that was executed, as EXPLAIN writes it in JSON.
-type plannedNode struct {
-	Type     string        `json:"Node Type"`
-	Relation string        `json:"Relation Name"`
-	Index    string        `json:"Index Name"`
-	Rows     float64       `json:"Actual Rows"` // of one loop
-	Loops    float64       `json:"Actual Loops"`
-	Removed  float64       `json:"Rows Removed by Filter"`
-	Plans    []plannedNode `json:"Plans"`
-
-	RemovedByJoin float64 `json:"Rows Removed by Join Filter"`
-	Hit           float64 `json:"Shared Hit Blocks"` // with those of the nodes below
-	Read          float64 `json:"Shared Read Blocks"`
-}
-
-// walk calls do for a node and all below it.
-func (n plannedNode) walk(do func(plannedNode)) {
-	do(n)
-	for _, below := range n.Plans {
-		below.walk(do)
-	}
-}
-
-// explainPrepared executes a prepared statement, rolls back what it did, and returns its plan.
-func explainPrepared(t *testing.T, db *sql.DB, settings map[string]string, text, arguments string) (plan plannedNode, whole string) {
-	t.Helper()
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tx.Rollback(); err != nil {
-			t.Error(err)
-		}
-	}()
-	for name, value := range settings {
-		if _, err := tx.Exec(`SELECT set_config($1, $2, true)`, name, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := tx.Exec(`PREPARE explained AS ` + text); err != nil {
-		t.Fatal(err)
-	}
-	err = tx.QueryRow(`EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE explained` + arguments).Scan(&whole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(`DEALLOCATE explained`); err != nil {
-		t.Fatal(err)
-	}
-	var found []struct{ Plan plannedNode }
-	if err := json.Unmarshal([]byte(whole), &found); err != nil || len(found) != 1 {
-		t.Fatalf("%v: %s", err, whole)
-	}
-	return found[0].Plan, whole
-}
 
 // insertRemoteRuns makes 24,000 runs of remote workers in eight queues of two tenants, at three priorities
 // each: of the lower two priorities a tenth is due; a tenth of all has ended, and the others are due later.
@@ -97,10 +40,11 @@ func insertRemoteRuns(t *testing.T, db *sql.DB) {
 // server plans by itself.
 func TestAFetchReadsOnlyTheRunsThatItTakes(t *testing.T) {
 	t.Parallel()
-	db := testkit.OpenAsOwner(t, testkit.Migrated(t))
+	databaseURL := testkit.Migrated(t)
+	db, plans := testkit.OpenAsOwner(t, databaseURL), journaltest.OpenPlans(t, databaseURL)
 	insertRemoteRuns(t, db)
 	const wanted, queues, priorities = 20, 3, 3
-	arguments := fmt.Sprintf(`('{acme,acme,globex}', '{q1,q3,nothing}', '{%[1]d,%[1]d,%[1]d}', '{false,false,false}', now(), '{}', %[2]d)`, wanted, 8<<20)
+	arguments := []any{"{acme,acme,globex}", "{q1,q3,nothing}", fmt.Sprintf("{%[1]d,%[1]d,%[1]d}", wanted), "{false,false,false}", "now", "{}", 8 << 20}
 	for _, c := range []struct {
 		name     string
 		analyzed bool
@@ -116,12 +60,12 @@ func TestAFetchReadsOnlyTheRunsThatItTakes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		plan, whole := explainPrepared(t, db, c.settings, journal.DueRemoteSQL, arguments)
+		plan, whole := journaltest.Explain(t, plans, c.settings, journal.DueRemoteSQL, arguments...)
 		if plan.Rows != 2*wanted {
 			t.Errorf("%s: %g runs", c.name, plan.Rows)
 		}
 		read, large, fetches := 0.0, []string{"runs", "cases", "receipts"}, false
-		plan.walk(func(n plannedNode) {
+		plan.Walk(func(n journaltest.PlanNode) {
 			switch {
 			case n.Type == "Seq Scan" && slices.Contains(large, n.Relation), strings.HasPrefix(n.Type, "Bitmap") && (n.Relation == "runs" || strings.HasPrefix(n.Index, "runs_")):
 				t.Errorf("%s: a %s of %s%s", c.name, n.Type, n.Relation, n.Index)

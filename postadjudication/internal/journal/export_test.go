@@ -56,10 +56,67 @@ func DescribedColumns() map[string][][2]string {
 	return out
 }
 
-// ArrayStatements are statements that take arrays of ids, by what they do.
+// ArrayStatements are statements that take arrays, by their declarations.
 var ArrayStatements = map[string]string{
-	"notify again": advanceNotificationSQL, "statuses of runs": runStatusesSQL, "snapshots of runs": byRunsSQL, "list of runs": listedRunsSQL,
-	"dead letters": letterRowsByIDSQL, "handlers": handlersSQL, "active runs": activeRunsSQL, "replays of lineages": lineageReplaysSQL,
-	"submitters": submittersSQL, "outputs": outputsSQL, "newest receipts": recentReceiptsSQL, "extend leases": extendLeasesSQL,
-	"count replays": countReplaysSQL, "fingerprints": forkedFingerprintsSQL,
+	"advanceNotificationSQL": advanceNotificationSQL, "runStatusesSQL": runStatusesSQL, "byRunsSQL": byRunsSQL, "listedRunsSQL": listedRunsSQL,
+	"letterRowsByIDSQL": letterRowsByIDSQL, "handlersSQL": handlersSQL, "activeRunsSQL": activeRunsSQL, "lineageReplaysSQL": lineageReplaysSQL,
+	"submittersSQL": submittersSQL, "outputsSQL": outputsSQL, "recentReceiptsSQL": recentReceiptsSQL, "extendLeasesSQL": extendLeasesSQL,
+	"countReplaysSQL": countReplaysSQL, "forkedFingerprintsSQL": forkedFingerprintsSQL, "heldLeasesSQL": heldLeasesSQL,
+	"startedByOthersSQL": startedByOthersSQL, "fetchableRunsSQL": fetchableRunsSQL, "jobLabelsSQL": jobLabelsSQL, "liveHolderSQL": `SELECT EXISTS (SELECT ` + liveHolderSQL + `)`,
+	"marksSQL": marksSQL("l.last"), "overQueueCountSQL": overQueueCountSQL, "targetDifferencesSQL": targetDifferencesSQL, "recordTargetsSQL": recordTargetsSQL,
+	"foldDeltasSQL": foldDeltasSQL, "ensureEscrowsSQL": ensureEscrowsSQL, "returnsSQL": returnsSQL, "insertReturnsSQL": insertReturnsSQL,
+	"upsertAnnotationsSQL": upsertAnnotationsSQL, "deleteAnnotationsSQL": deleteAnnotationsSQL, "erasePayloadsSQL": erasePayloadsSQL,
+	"linkLetterHandlersSQL": linkLetterHandlersSQL, "dueRemoteSQL": dueRemoteSQL,
+	"wideTransitionSQL": withSkipLocked(wideTransitionSQL), "narrowTransitionSQL": narrowTransitionSQL, "leaseEndSQL": leaseEndSQL, "leaseClaimSQL": leaseClaimSQL,
+	"wideOpenSQL": withTryLock(wideOpenSQL), "narrowOpenSQL": narrowOpenSQL,
+}
+
+// WideTransitionArgs returns the arguments of wideTransitionSQL, as the following do of theirs.
+func WideTransitionArgs(changes []Change) []any { return wideTransitionArgs(mustChain(changes)) }
+
+func WideOpenArgs(changes []Change) []any { return wideOpenArgs(mustChain(changes)) }
+
+func NarrowOpenArgs(changes []Change) []any {
+	c := narrowOpenColumns.Get()
+	for _, ch := range mustChain(changes) {
+		addNarrowOpen(c, ch)
+	}
+	return c.Args()
+}
+
+func NarrowTransitionArgs(changes []Change) []any {
+	c, sessions := narrowTransitionColumns.Get(), claimSessionColumns.Get()
+	addNarrowTransitions(c, sessions, mustChain(changes))
+	return append(sessions.Args(), c.Args()...)
+}
+
+func LeaseEndArgs(changes []Change) []any {
+	c := leaseEndColumns.Get()
+	for _, ch := range mustChain(changes) {
+		addNarrowTransition(c, ch)
+		c.Int4(0)
+		c.Null()
+	}
+	return c.Args()
+}
+
+func LeaseClaimArgs(changes []Change) []any {
+	c := leaseClaimColumns.Get()
+	for _, ch := range mustChain(changes) {
+		addNarrowTransition(c, ch)
+		c.Str("")
+		c.Int4(1)
+		c.Int4(1)
+		c.Null()
+		c.Str("")
+	}
+	return c.Args()
+}
+
+func mustChain(changes []Change) []*chainedChange {
+	chained, err := chainAll(context.Background(), changes)
+	if err != nil {
+		panic(err)
+	}
+	return chained
 }

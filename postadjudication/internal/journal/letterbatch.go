@@ -61,6 +61,11 @@ func (e Erasure) write(ctx context.Context, tx *sql.Tx) error {
 	return eraseLetters(ctx, tx, []background.RunID{e.Run})
 }
 
+const (
+	deleteAnnotationsSQL = `DELETE FROM recourse.annotations WHERE run_id = ANY($1::uuid[])`
+	erasePayloadsSQL     = `UPDATE recourse.runs SET payload = NULL WHERE id = ANY($1::uuid[]) AND operation_key IS NULL AND letter = 'purged'`
+)
+
 func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) error {
 	if len(runs) == 0 {
 		return nil
@@ -69,13 +74,13 @@ func eraseLetters(ctx context.Context, tx *sql.Tx, runs []background.RunID) erro
 	for _, id := range runs {
 		c.ID(id)
 	}
-	if _, err := tx.ExecContext(ctx, `DELETE FROM recourse.annotations WHERE run_id = ANY($1::uuid[])`, c.Args()...); err != nil {
+	if _, err := tx.ExecContext(ctx, deleteAnnotationsSQL, c.Args()...); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `SELECT set_config('recourse.erasing', 'purged', true)`); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE recourse.runs SET payload = NULL WHERE id = ANY($1::uuid[]) AND operation_key IS NULL AND letter = 'purged'`, c.Args()...)
+	_, err := tx.ExecContext(ctx, erasePayloadsSQL, c.Args()...)
 	return err
 }
 

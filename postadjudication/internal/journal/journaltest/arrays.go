@@ -1,0 +1,127 @@
+package journaltest
+
+import (
+	"database/sql"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
+)
+
+// An ArrayStatement is a statement that takes arrays.
+type ArrayStatement struct {
+	SQL  string
+	Pool Pool
+	Args func(n int) []any // with n elements in each array
+}
+
+// Pool says how the server plans the statements of a pool.
+type Pool []map[string]string
+
+// The pools, by the settings with which they may plan a statement.
+var (
+	// JournalPool has the settings of the journal's own statements: their plans are generic, whether they are
+	// prepared or not.
+	JournalPool = Pool{pg.PlannerSettings}
+	// ReadPool has no settings. A statement that is sent once is planned for its arguments; one that is prepared may
+	// get a generic plan from its sixth execution on.
+	ReadPool = Pool{{"plan_cache_mode": "force_generic_plan"}, {"plan_cache_mode": "force_custom_plan"}}
+	// AnyPool is both.
+	AnyPool = slices.Concat(JournalPool, ReadPool)
+)
+
+// Few and Many are the numbers of elements with which statements are tried.
+const (
+	Few  = 300
+	Many = 10 * Few
+)
+
+// CheckReadsInProportion checks that a statement reads at most twelve times as many rows and blocks for Many elements
+// as for Few. It may read tables of so many rows as a whole, ten times, instead: it reads no more for more elements.
+func CheckReadsInProportion(t testing.TB, db *sql.DB, name string, s ArrayStatement, tableRows float64) {
+	t.Helper()
+	for _, settings := range s.Pool {
+		few, _ := Explain(t, db, settings, s.SQL, s.Args(Few)...)
+		many, text := Explain(t, db, settings, s.SQL, s.Args(Many)...)
+		if many.work() > 12*few.work()+10*tableRows {
+			t.Errorf("%s, %v: %.0f rows and blocks for %d elements, %.0f for %d\n%s", name, settings, few.work(), Few, many.work(), Many, text)
+		}
+	}
+}
+
+// takesArray matches text of a statement that takes an array, or is followed by one.
+var takesArray = regexp.MustCompile(`(?i)\b(any|all) ?\(\s*(\$|\?|$)|\bunnest\(\s*(\$|$)|\bjsonb_to_recordset\(\s*(\$|$)|\$\d+::\w+\[\]`)
+
+// CheckArrayStatementsAreTried checks that each declaration of a package with text of a statement that takes arrays is
+// tried, or an exception. Exceptions say why, and declarations have their names, those of methods without the type.
+func CheckArrayStatementsAreTried(t testing.TB, dir fs.FS, tried map[string]ArrayStatement, exceptions map[string]string) {
+	t.Helper()
+	found := arrayDeclarations(t, dir)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if _, is := tried[name]; !is && exceptions[name] == "" {
+			t.Errorf("%s takes an array, and is neither tried with many elements nor an exception", name)
+		}
+	}
+	for name := range exceptions {
+		if _, is := tried[name]; is || !found[name] {
+			t.Errorf("the exception %s is tried, or takes no array", name)
+		}
+	}
+}
+
+// arrayDeclarations returns the names of the declarations of a package with text that matches takesArray.
+func arrayDeclarations(t testing.TB, dir fs.FS) map[string]bool {
+	t.Helper()
+	files, err := fs.Glob(dir, "*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := fs.ReadFile(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				found[f.Name.Name] = found[f.Name.Name] || hasArray(f)
+				continue
+			}
+			for _, spec := range d.(*ast.GenDecl).Specs {
+				values, ok := spec.(*ast.ValueSpec)
+				for i := 0; ok && i < len(values.Values); i++ {
+					found[values.Names[i].Name] = hasArray(values.Values[i])
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(found, func(_ string, takes bool) bool { return !takes })
+	return found
+}
+
+// hasArray reports whether a text below a node matches takesArray.
+func hasArray(n ast.Node) (has bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
+			s, err := strconv.Unquote(text.Value)
+			has = has || err == nil && takesArray.MatchString(s)
+		}
+		return true
+	})
+	return has
+}
