@@ -67,7 +67,7 @@ func TestStatementsNameWhatTheSchemaHas(t *testing.T) {
 	db := testkit.OpenAsOwner(t, testkit.Owner(t, testkit.Migrated(t)))
 	statements := wholeStatements(t)
 	ofTests := regexp.MustCompile(`"recourse\.(made|was|stolen)"`) // tables that tests create
-	prepared := 0
+	prepared, onTables := 0, 0                                     // on tables that tests create
 	for at, text := range statements {
 		err := prepare(t, db, text)
 		var refused *pq.Error
@@ -76,12 +76,14 @@ func TestStatementsNameWhatTheSchemaHas(t *testing.T) {
 			prepared++
 		case !errors.As(err, &refused):
 			t.Fatalf("%s: %v", at, err)
-		case refused.Code == "42703" || refused.Code == "42P01" && strings.Contains(refused.Message, "recourse.") && !ofTests.MatchString(refused.Message):
+		case ofTests.MatchString(refused.Message):
+			onTables++
+		case refused.Code == "42703" || refused.Code == "42P01" && strings.Contains(refused.Message, "recourse."):
 			t.Errorf("%s: %v", at, err)
 		}
 	}
-	if prepared < 300 || len(statements)-prepared > 80 {
-		t.Errorf("of %d statements %d are checked", len(statements), prepared)
+	if others := len(statements) - prepared - onTables; prepared < 300 || others > 70 {
+		t.Errorf("of %d statements %d are checked, %d are on tables of tests, %d can't be", len(statements), prepared, onTables, others)
 	}
 }
 
