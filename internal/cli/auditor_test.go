@@ -95,6 +95,12 @@ func TestReceiptsAreVerifiedFromAFile(t *testing.T) {
 	p.Run("", "receipts", "verify", "--tenant", "acme", "--save-heads", heads).Check(t, "save heads", 0, "")
 	exported := p.Run("", "receipts", "export", "--tenant", "acme", "--json", file)
 	exported.Check(t, "export", 0, "")
+	p.Run("", "receipts", "export", "--tenant", "acme", file).Check(t, "a file that exists", 2, "exists: name another file")
+	p.Run("", "receipts", "export", "--tenant", "acme", "--save-heads", heads, file+".new").Check(t, "a file of heads that exists", 2, "heads exists")
+	p.Run("", "receipts", "export", "--tenant", "acme", "--force", file).Check(t, "replace it", 0, "3 receipts written")
+	if _, err := os.Stat(file + ".new"); !os.IsNotExist(err) {
+		t.Error(err)
+	}
 	if v := exported.Object(t); v["receipts"] != 3.0 || v["file"] != file {
 		t.Errorf("%v", v)
 	}

@@ -226,7 +226,9 @@ func TestVerifyFindsACutTailByHeadsAndAForgedBodyWithout(t *testing.T) {
 	if v := everybody("--heads", heads+".all").Object(t); v["ok"] != true || v["heads_compared"] != 1.0 {
 		t.Errorf("%v", v)
 	}
-	verify("--save-heads", heads).Check(t, "save again", 0, "")
+	verify("--save-heads", heads).Check(t, "save again", 2, "exists: name another file, or give --force to replace it")
+	verify("--heads", heads).Check(t, "the heads are those of before", 0, "")
+	verify("--save-heads", heads, "--force").Check(t, "replace them", 0, "")
 	p.Run("", "receipts", "verify", "--tenant", "other", "--heads", heads).Check(t, "heads of another tenant", 2, "heads of 1 case of other tenants (acme): use --all-tenants")
 	clitest.WriteFile(t, heads+".none", "recourse heads 1\n")
 	verify("--heads", heads+".none").Check(t, "no heads", 2, "has no heads")

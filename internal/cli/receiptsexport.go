@@ -23,9 +23,10 @@ func receiptsExport(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export FILE", Short: "Write receipts to a file that can be verified without a database", Args: shell.Exactly("FILE"),
 		Long: `Write every receipt of a tenant, or of all tenants, to a file: one JSON object a line, with
-the exact bytes that were hashed. receipts verify --file verifies it without a database. The
-file is replaced when all is written. "-" writes to standard output. The role of the database
-URL needs USAGE on the schema recourse and SELECT on its tables, and nothing else.
+the exact bytes that were hashed. receipts verify --file verifies it without a database. A
+file that exists is refused: it may be evidence. --force replaces it when all is written.
+"-" writes to standard output. The role of the database URL needs USAGE on the schema
+recourse and SELECT on its tables, and nothing else.
 
 --case and --transaction write one case. --save-heads also writes the head of each written
 case, as stored: give a reader both files, for receipts verify --file FILE --heads HEADS.
@@ -35,11 +36,15 @@ no end was removed until now.`,
 			if err := flags.checkSelection(); err != nil {
 				return shell.Usage(cmd, err)
 			}
+			if err := errors.Join(shell.CheckNew(args[0], flags.force), shell.CheckNew(flags.saveHeads, flags.force)); err != nil {
+				return err
+			}
 			return exportReceipts(cmd.Context(), sh, flags, args[0])
 		},
 	}
 	flags.bindSelection(cmd.Flags())
 	cmd.Flags().StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, as stored")
+	cmd.Flags().BoolVar(&flags.force, "force", false, "replace files that exist")
 	return cmd
 }
 

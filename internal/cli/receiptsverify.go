@@ -58,6 +58,7 @@ type verifyFlags struct {
 	archive             string
 	file                string // receipts, instead of a database
 	maxRecoveries       app.Recoveries
+	force               bool // replace files that exist
 }
 
 func receiptsVerify(sh *shell.Shell) *cobra.Command {
@@ -82,13 +83,17 @@ case is compared with the head of that case, in a file of many heads too.`,
 			if err := flags.check(); err != nil {
 				return shell.Usage(cmd, err)
 			}
+			if err := shell.CheckNew(flags.saveHeads, flags.force); err != nil {
+				return err
+			}
 			return verify(cmd.Context(), sh, flags)
 		},
 	}
 	f := cmd.Flags()
 	flags.bindSelection(f)
 	f.StringVar(&flags.heads, "heads", "", "file written by --save-heads, for the same tenant or for all: reports chains whose end is missing")
-	f.StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken")
+	f.StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, if nothing is broken; a file that exists is refused")
+	f.BoolVar(&flags.force, "force", false, "replace the file of --save-heads, if it exists")
 	f.StringVar(&flags.archive, "archive", "", "directory of the archive of dead letters: verify each file that a receipt names (with --case, a receipt of that case)")
 	f.StringVar(&flags.file, "file", "", "verify this file of receipts export instead of a database")
 	f.Var(&flags.maxRecoveries, "max-recoveries", `how many lost workers a run may have, as serve --max-recoveries says: a number, or "unlimited"`)

@@ -105,6 +105,21 @@ func (sh *Shell) Open(name string) (io.ReadCloser, error) {
 	return f, nil
 }
 
+// CheckNew refuses the name of a file that exists, unless force says that it may be replaced. An empty name, and "-" for
+// standard output, name no file.
+func CheckNew(name string, force bool) error {
+	if name == "" || name == "-" || force {
+		return nil
+	}
+	switch _, err := os.Lstat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return WithCode(ExitUsage, err)
+	}
+	return WithCode(ExitUsage, fmt.Errorf("%s exists: name another file, or give --force to replace it", name))
+}
+
 // WriteFile writes a file atomically: after an error or a crash an existing file is unchanged.
 func WriteFile(name string, write func(io.Writer) error) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*.part")
