@@ -197,7 +197,9 @@ func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error)
 		v.OtherHeads = loaded - v.Compared
 	}
 	nothing := report.Receipts == 0 && (!flags.all || flags.file != "") && v.OK
-	v.OK = v.OK && !nothing // a tenant whose rows were all removed has no receipts, either
+	if nothing { // also a tenant whose rows were all removed: nothing was there to be checked
+		v.checkedNothing()
+	}
 	if err := saveHeads(sh, flags.saveHeads, v, report); err != nil {
 		return err
 	}
@@ -251,6 +253,14 @@ func answerOf(report *audit.Report) verifyAnswer {
 		}
 	}
 	return v
+}
+
+// checkedNothing has the answer say that there was nothing to check: it is not OK, and no invariant is.
+func (v *verifyAnswer) checkedNothing() {
+	v.OK, v.notChecked = false, v.names
+	for _, name := range v.names {
+		v.Invariants[name] = "not checked: there are no receipts"
+	}
 }
 
 // answer returns what was found, and the result of a comparison with saved heads.

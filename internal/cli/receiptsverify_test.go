@@ -55,8 +55,11 @@ func TestVerifyListsEverythingThatIsBroken(t *testing.T) {
 	p.Run("", "receipts", "verify", "--all-tenants", "--case", caseID).Check(t, "whose case", 2, "need --tenant")
 	none := p.Run("", "receipts", "verify", "--tenant", "nobody", "--json")
 	none.Check(t, "a tenant of whom there is nothing", 1, "tenant nobody has no receipts")
-	if v := none.Object(t); v["ok"] != false {
+	if v := none.Object(t); v["ok"] != false || strings.Contains(none.Out, `"ok",`) {
 		t.Errorf("%v", v)
+	}
+	if shown := p.Run("", "receipts", "verify", "--tenant", "nobody"); shown.Code != 1 || strings.Contains(shown.Out, "ok ") || !strings.Contains(shown.Out, "not checked: there are no receipts") {
+		t.Errorf("%d: %s", shown.Code, shown.Out)
 	}
 	for _, of := range [][]string{nil, {"--case", caseID}} {
 		args := append([]string{"receipts", "verify", "--tenant", "acme", "--archive", t.TempDir(), "--json"}, of...)
