@@ -278,6 +278,15 @@ func TestAHigherGenerationIsPaidElsewhereAfterAPlanOfTwoPeopleOnly(t *testing.T)
 	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.Refused, Payload: map[string]any{"refused_by": "target_changed"}}); n != 2 {
 		t.Errorf("%d receipts of two refused decisions", n)
 	}
+	nowhere := bulk.MoveRequest{Transaction: "txr_1", Target: "bankk", Reason: "the other one is gone"}
+	var wrong *refusal.FieldError
+	if _, err := r.As("acme", "user:ada").Bulk.PlanMove(ctx, nowhere); !errors.As(err, &wrong) || wrong.Field != "unserved" {
+		t.Errorf("to a target that nobody serves: %v", err)
+	}
+	nowhere.Unserved = true
+	if plan, err := r.As("acme", "user:ada").Bulk.PlanMove(ctx, nowhere); err != nil || plan.Spec.Move.Target != "bankk" {
+		t.Errorf("to one that will be served: %+v, %v", plan.Spec.Move, err)
+	}
 	plan, err := r.As("acme", "user:ada").Bulk.PlanMove(ctx, bulk.MoveRequest{Transaction: "txr_1", Target: "bank", Reason: "the other one is gone"})
 	if err != nil {
 		t.Fatal(err)

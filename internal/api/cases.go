@@ -56,6 +56,7 @@ type moveInput struct {
 	Body struct {
 		Transaction string `json:"transaction_receipt_id" minLength:"1" maxLength:"128" doc:"The case of this transaction"`
 		Target      string `json:"target" minLength:"1" maxLength:"128" doc:"The target that its next generation may name"`
+		Unserved    bool   `json:"unserved,omitempty" doc:"Confirms a target that no running process serves: one will"`
 		Reason      string `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the plan"`
 	}
 }
@@ -157,7 +158,7 @@ func (a caseAPI) planFree(ctx context.Context, c door.Caller, in *freeInput) (*b
 }
 
 func (a caseAPI) planMove(ctx context.Context, c door.Caller, in *moveInput) (*bulkPlannedOutput, error) {
-	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanMove(ctx, bulk.MoveRequest{Transaction: in.Body.Transaction, Target: in.Body.Target, Reason: in.Body.Reason, Request: door.RequestID(ctx)})
+	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanMove(ctx, bulk.MoveRequest{Transaction: in.Body.Transaction, Target: in.Body.Target, Reason: in.Body.Reason, Unserved: in.Body.Unserved, Request: door.RequestID(ctx)})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }
 

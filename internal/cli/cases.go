@@ -18,6 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -170,11 +171,13 @@ dead letter, and lets a higher generation start.`,
 func casesMove(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var transaction, target, reason string
+	var unserved bool
 	cmd := &cobra.Command{
 		Use: "move", Short: "Plan to permit another target for the next generation of a case", Args: shell.Exactly(),
 		Long: `Plan to permit that the next generation of a case names another target than its newest
 run has. Another person runs the plan. Without it a submission of such a generation is
-refused (target_changed). The plan changes no case, and permits one generation only.`,
+refused (target_changed). The plan changes no case, and permits one generation only. A target
+that no running process serves is refused, unless --unserved says that one will.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := shell.NeedReason(cmd, reason); err != nil {
 				return err
@@ -183,7 +186,11 @@ refused (target_changed). The plan changes no case, and permits one generation o
 				return shell.Usage(cmd, errors.New("--transaction and --to are required"))
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				plan, err := be.Cases.PlanMove(ctx, bulk.MoveRequest{Transaction: transaction, Target: target, Reason: reason})
+				plan, err := be.Cases.PlanMove(ctx, bulk.MoveRequest{Transaction: transaction, Target: target, Reason: reason, Unserved: unserved})
+				var field *refusal.FieldError
+				if errors.As(err, &field) && field.Field == "unserved" {
+					return shell.Usage(cmd, fmt.Errorf("no running process serves the target %s: start one that does, check the name, or give --unserved to say that one will", target))
+				}
 				if err != nil {
 					return o.NotFound(err, "transaction "+transaction)
 				}
@@ -196,5 +203,6 @@ refused (target_changed). The plan changes no case, and permits one generation o
 	f.StringVar(&transaction, "transaction", "", "transaction receipt id of the case (required)")
 	f.StringVar(&target, "to", "", "target that the next generation may name, such as escrow or queue:payouts (required)")
 	f.StringVar(&reason, "reason", "", "reason to record (required)")
+	f.BoolVar(&unserved, "unserved", false, "confirm a target that no running process serves: one will")
 	return cmd
 }

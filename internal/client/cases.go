@@ -38,7 +38,8 @@ func (c Cases) PlanMove(ctx context.Context, q bulk.MoveRequest) (out bulk.Plan,
 		reasonBody
 		Transaction string `json:"transaction_receipt_id"`
 		Target      string `json:"target"`
-	}{reasonBody{q.Reason}, q.Transaction, q.Target}, &out)
+		Unserved    bool   `json:"unserved,omitempty"`
+	}{reasonBody{q.Reason}, q.Transaction, q.Target, q.Unserved}, &out)
 	return out, err
 }
 

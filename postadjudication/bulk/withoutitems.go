@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -50,6 +51,7 @@ type MoveRequest struct {
 	Transaction string // whose case it is; required
 	Target      string // which the next generation may name; required
 	Reason      string // required
+	Unserved    bool   // confirms a target that no process serves: one will
 	Request     string // as in FreeRequest
 }
 
@@ -63,7 +65,8 @@ type PlannedMove struct {
 
 // PlanMove stores a plan that permits the next generation of a case to name another target than the newest run has. Run runs
 // it. Submissions are accepted by it once it is done; it moves no money and changes no case. Errors: *FieldError for bad
-// input; ErrNotFound if the tenant has no such case.
+// input, which is Field unserved if neither this process nor a running one serves the target and Unserved is false;
+// ErrNotFound if the tenant has no such case.
 func (p Plans) PlanMove(ctx context.Context, q MoveRequest) (Plan, error) {
 	if err := errors.Join(validate.Change(p.tenant, p.actor, q.Reason), validate.Identifier("target", q.Target, 128)); err != nil {
 		return Plan{}, err
@@ -72,11 +75,26 @@ func (p Plans) PlanMove(ctx context.Context, q MoveRequest) (Plan, error) {
 	if err == nil && seen.Run.Target == q.Target {
 		err = &refusal.FieldError{Field: "target", Problem: "is the target of the case: its next generation needs no plan"}
 	}
+	if err == nil && !q.Unserved && !p.s.applier.Settlements.Targets.Knows(q.Target) {
+		err = checkServed(ctx, p.s, q.Target)
+	}
 	if err != nil {
 		return Plan{}, err
 	}
 	return p.s.planWithoutItems(ctx, plans.Plan{MadeFor: q.Request, Tenant: p.tenant, Action: string(Move), Actor: p.actor, Reason: q.Reason},
 		Spec{Move: &PlannedMove{Transaction: q.Transaction, Run: seen.Run.ID, From: seen.Run.Target, Target: q.Target}})
+}
+
+// checkServed refuses a target that no running process serves: a submission that names it would be refused.
+func checkServed(ctx context.Context, p *Planner, target string) error {
+	if err := p.applier.Engine.MeasureClock(ctx); err != nil { // with a clock that is off, all sessions would look old
+		return err
+	}
+	served, err := p.journal.Targets.Served(ctx, casework.Family, target, p.now().Add(-casework.SessionTimeout))
+	if err == nil && !served {
+		err = &refusal.FieldError{Field: "unserved", Problem: "must be true if no running process serves the target " + target + ": start one that does, or check the name"}
+	}
+	return err
 }
 
 func (p *Planner) planWithoutItems(ctx context.Context, b plans.Plan, spec Spec) (Plan, error) {

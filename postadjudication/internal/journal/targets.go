@@ -189,3 +189,15 @@ func (m *LevelReader) Uncalled(ctx context.Context, family string, since time.Ti
 	var out []Uncalled
 	return out, pg.Wrap(m.readDB.SelectContext(ctx, &out, uncalledSQL, family, since))
 }
+
+// servedSQL reports whether a running process calls a target, or one has named it as the queue of remote workers.
+const servedSQL = `SELECT EXISTS (SELECT FROM recourse.sessions s WHERE NOT s.lost AND s.beat_at >= $3 AND $2 = ANY (s.targets))
+	OR starts_with($2, 'queue:') AND EXISTS (SELECT FROM recourse.targets t WHERE t.family = $1 AND t.name = $2)`
+
+// Served reports whether a process with a heartbeat since a time calls a target, or a process has named it as a payment
+// queue of remote workers.
+func (t *Targets) Served(ctx context.Context, family, target string, since time.Time) (served bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
+	defer cancel()
+	return served, pg.Wrap(t.readDB.QueryRowContext(ctx, servedSQL, family, target, since).Scan(&served))
+}
