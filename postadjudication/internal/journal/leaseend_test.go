@@ -2,12 +2,15 @@ package journal_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/background/lease"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
 )
 
 // A heartbeat that came since a lease was read keeps it, unless the time limit of its attempt is over.
@@ -30,5 +33,26 @@ func TestAHeartbeatDoesNotKeepALeaseThatIsOverItsLimit(t *testing.T) {
 		if n, err := done.RowsAffected(); err != nil || n != c.marked {
 			t.Errorf("%+v: %d leases are marked, %v", c, n, err)
 		}
+	}
+}
+
+// A heartbeat leaves out a lease that another transaction keeps locked, and does not wait for it without end.
+func TestAHeartbeatLeavesOutALeaseThatStaysLocked(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
+	var held []lease.Held
+	for range 2 {
+		id := uuid.New()
+		if _, err := db.Exec(`INSERT INTO recourse.leases (run_id, tenant, worker, principal, attempt, at, length_ms, limit_ms, version) VALUES ($1, 'acme', 'w1', 'service:w', 1, now(), 1000, 60000, 1)`, id); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, lease.Held{Run: background.RunID(id), Tenant: "acme", Worker: "w1", Actor: "service:w"})
+	}
+	release := holdLocks(t, db, `SELECT FROM recourse.leases WHERE run_id = $1 FOR UPDATE`, held[0].Run.String())
+	defer release()
+	extended, err := j.Leases.ExtendLeases(t.Context(), held, time.Second)
+	if err != nil || len(extended) != 1 || extended[0].Run != held[1].Run {
+		t.Errorf("%+v, %v", extended, err)
 	}
 }
