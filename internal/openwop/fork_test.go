@@ -116,7 +116,7 @@ func TestAForkIsRefusedByTheStateOfItsSource(t *testing.T) {
 		run := f.dead(key, "txr_found")
 		id := parse(t, run)
 		f.onePerson()
-		if _, err := f.service.As("acme", "user:ann").DeadLetters.Reconcile(context.Background(), id, deadletter.Finding{Reason: "seen at the bank", Class: escrow.Executed, Moved: 12500, Reference: "bank_1"}); err != nil {
+		if _, err := f.service.As("acme", "user:ann").DeadLetters.Reconcile(context.Background(), id, deadletter.Finding{Reason: "seen at the bank", Class: escrow.Executed, Moved: 12500, Reference: "bank_1", ContradictsRecord: true}); err != nil {
 			t.Fatal(err)
 		}
 		f.refused(http.StatusConflict, "already_executed", key, "POST", forkPath(run), branch)

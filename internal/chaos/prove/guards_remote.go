@@ -35,7 +35,7 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "from a payment queue only adjudications are fetched, and none from another queue",
-		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "AND (r.operation_key IS NOT NULL) = v.pays", "AND v.pays IS NOT NULL"}},
+		Edits:    []Edit{{"postadjudication/internal/journal/leaseclaims.go", "AND (r.operation_key IS NOT NULL) = w.pays", "AND w.pays IS NOT NULL"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestWhatWaitsInTheWrongQueueIsGivenToNobody"},
 	},
 	{
