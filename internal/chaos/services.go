@@ -30,6 +30,9 @@ func (l ledgers) AcceptedOpen(key string) bool {
 	return slices.ContainsFunc(l, func(s *fakeescrow.Service) bool { return s.AcceptedOpen(key) })
 }
 
+// RestsOpen reports whether a service still has the rest of a payment to move.
+func (l ledgers) RestsOpen() bool { return slices.ContainsFunc(l, (*fakeescrow.Service).RestsOpen) }
+
 // Violations returns the effects that are one too many in one service.
 func (l ledgers) Violations() (out []fakeescrow.Violation) {
 	for _, s := range l {

@@ -24,12 +24,12 @@ func TestAPaymentInTwoLegs(t *testing.T) {
 	s := start(t, Config{Now: clock.now, Late: time.Minute})
 	e, c := executor(t, s), testCase{name: "a", simulate: `"legs"`, amount: 1001}.call()
 	moved := func() int64 { return e.Execute(t.Context(), c).Moved }
-	if first, again := moved(), moved(); first != 401 || again != 401 {
-		t.Errorf("the first leg is %d, then %d", first, again)
+	if first, again := moved(), moved(); first != 401 || again != 401 || !s.RestsOpen() {
+		t.Errorf("the first leg is %d, then %d; a rest is open: %t", first, again, s.RestsOpen())
 	}
 	clock.forward(time.Minute)
-	if n := s.DoubleEffects(); n != 0 {
-		t.Errorf("%d effects too many", n)
+	if n := s.DoubleEffects(); n != 0 || s.RestsOpen() {
+		t.Errorf("%d effects too many; a rest is open: %t", n, s.RestsOpen())
 	}
 	if all := moved(); all != 1001 {
 		t.Errorf("%d were moved", all)

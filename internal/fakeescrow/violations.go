@@ -54,6 +54,20 @@ func (s *Service) AcceptedOpen(key string) bool {
 	return e != nil && e.accepted != nil
 }
 
+// RestsOpen reports whether the rest of a payment is still to be moved.
+func (s *Service) RestsOpen() bool {
+	l := &s.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.moveRests(s.config.Now())
+	for _, e := range l.keys {
+		if !e.rest.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
 // Totals are the sums of the ledger.
 type Totals struct {
 	Keys     int              // operation keys seen
