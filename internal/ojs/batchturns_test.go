@@ -109,9 +109,17 @@ func TestTheLargestBatchIsTaken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	key := f.key("acme", access.Submitter)
-	f.must(key, "/jobs/batch", uniqueBatch(1, 200))
-	f.must(key, "/jobs/batch", strings.ReplaceAll(uniqueBatch(1, 200), `"args"]}`, `"args"],"on_conflict":"replace"}`))
-	f.must(key, "/jobs/batch", strings.ReplaceAll(uniqueBatch(2, 200), `,"args"]}`, `],"on_conflict":"replace"}`))
+	for _, batch := range []string{
+		uniqueBatch(1, 200), strings.ReplaceAll(uniqueBatch(1, 200), `"args"]}`, `"args"],"on_conflict":"replace"}`), strings.ReplaceAll(uniqueBatch(2, 200), `,"args"]}`, `],"on_conflict":"replace"}`),
+	} {
+		status, refused := f.ask(key, "POST", "/ojs/v1/jobs/batch", batch)
+		for try := 1; try < 5 && status == http.StatusServiceUnavailable; try++ { // a busy machine may run out of time
+			status, refused = f.ask(key, "POST", "/ojs/v1/jobs/batch", batch)
+		}
+		if status != http.StatusCreated {
+			t.Fatalf("%d %+v", status, refused.Error)
+		}
+	}
 	if status, refused := f.ask(key, "POST", "/ojs/v1/jobs/batch", uniqueBatch(3, 201)); status != http.StatusBadRequest || !strings.Contains(refused.Error.Message, "1 to 200 jobs") {
 		t.Errorf("%d %+v", status, refused.Error)
 	}
