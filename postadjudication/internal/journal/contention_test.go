@@ -33,6 +33,20 @@ func holdLocks(t *testing.T, db *sql.DB, query string, args ...any) (release fun
 	}
 }
 
+// waitUntilBlocked returns once a statement of the test's database waits for a lock.
+func waitUntilBlocked(t *testing.T, db *sql.DB) {
+	t.Helper()
+	for tick := time.Tick(5 * time.Millisecond); ; <-tick {
+		var waits bool
+		if err := db.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		if waits {
+			return
+		}
+	}
+}
+
 // A change of a policy or a circuit breaker that another transaction holds returns ErrBusy
 // and changes nothing; later it succeeds.
 func TestALockedPolicyOrBreakerIsBusy(t *testing.T) {
@@ -100,15 +114,7 @@ func TestARequestThatWaitsForItsKeyHoldsNoOther(t *testing.T) {
 	defer release()
 	waited := make(chan error, 1)
 	go func() { waited <- enter("a", now) }()
-	for tick := time.Tick(5 * time.Millisecond); ; <-tick {
-		var waits bool
-		if err := db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
-		if waits {
-			break
-		}
-	}
+	waitUntilBlocked(t, db)
 	if err := enter("b", now); err != nil {
 		t.Errorf("other key: %v", err)
 	}
