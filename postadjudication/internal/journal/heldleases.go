@@ -188,12 +188,12 @@ func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
 	var extended []lease.Lease
-	for try := 1; ; try++ {
+	for range extensionTries {
 		failpoint.Hit(failpoint.JournalBefore, failpoint.LeaseExtension)
 		now, err := queryLeases(ctx, l.j.batchDB, extendLeasesSQL, append(heldColumns(held), length.Milliseconds())...)
 		failpoint.Hit(failpoint.JournalAfter, failpoint.LeaseExtension)
 		extended = append(extended, now...)
-		if err != nil || len(now) == len(held) || try == extensionTries {
+		if err != nil || len(now) == len(held) {
 			return extended, err
 		}
 		// A lease that another heartbeat writes at this moment was left out.
@@ -214,6 +214,7 @@ func (l *LeaseStore) ExtendLeases(ctx context.Context, held []lease.Held, length
 			return extended, nil
 		}
 	}
+	return extended, nil
 }
 
 // extensionTries bounds the tries to extend a lease that another transaction has locked.

@@ -56,3 +56,21 @@ func TestAHeartbeatLeavesOutALeaseThatStaysLocked(t *testing.T) {
 		t.Errorf("%+v, %v", extended, err)
 	}
 }
+
+// A heartbeat that Postgres refuses to write is an error, and no lease that was left out.
+func TestAHeartbeatThatIsNotWrittenIsAnError(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
+	id := uuid.New()
+	if _, err := db.Exec(`INSERT INTO recourse.leases (run_id, tenant, worker, principal, attempt, at, length_ms, limit_ms, version) VALUES ($1, 'acme', 'w1', 'service:w', 1, now(), 1000, 60000, 1)`, id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(`CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$; CREATE TRIGGER refused BEFORE UPDATE ON recourse.leases EXECUTE FUNCTION public.refuse()`); err != nil {
+		t.Fatal(err)
+	}
+	held := []lease.Held{{Run: background.RunID(id), Tenant: "acme", Worker: "w1", Actor: "service:w"}}
+	if extended, err := j.Leases.ExtendLeases(t.Context(), held, time.Second); err == nil {
+		t.Errorf("%+v", extended)
+	}
+}
