@@ -63,13 +63,3 @@ func TestAListOfCasesHasTheirSettlements(t *testing.T) {
 		}
 	}
 }
-
-// The trail of a tenant's own operations is no case of a settlement that has the same subject.
-func TestACaseOfASettlementIsNoTrailOfOperations(t *testing.T) {
-	t.Parallel()
-	j := journaltest.Open(t, testkit.Migrated(t))
-	mustReserve(t, j, "esc", "rule:late", 1)
-	if id, found, err := j.Operations.Case(t.Context(), "acme", "rule:late"); found || err != nil {
-		t.Errorf("%s, %v", id, err)
-	}
-}

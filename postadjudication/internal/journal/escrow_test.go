@@ -331,3 +331,56 @@ func TestAnyBreachCounts(t *testing.T) {
 		t.Error("nothing is a breach")
 	}
 }
+
+// A payment beyond what is reserved is counted once, and never waits for its escrow, also where its change has more than a change of
+// its run and its case.
+func TestAPaymentBesidesAnotherChangeIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
+	paid := mustReserve(t, j, "esc", "paid", 4)
+	release := holdLocks(t, db, `SELECT FROM recourse.escrows FOR UPDATE`)
+	defer release()
+	m := journaltest.Transition(receipts.Cancelled, paid.Run)
+	if _, err := j.CommitTransition(t.Context(), paid.Run.ID, m.ID, func(s *journal.Snapshot) (journal.Change, error) {
+		ch, err := journaltest.Decide(m)(s)
+		ch.After.Case.State.Reserved, ch.After.Case.State.Released = 0, 9
+		ch.Drafts = append(ch.Drafts, receipts.Draft{Run: s.Run.ID, Subtype: receipts.Marked, Actor: "test", At: m.At})
+		return ch, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 9 || e.OpenDeltas != 5 {
+		t.Errorf("while the row is locked: %+v", e)
+	}
+	release()
+	if n, err := j.Escrows.FoldDeltas(t.Context()); n != 1 || err != nil {
+		t.Errorf("folded %d deltas, %v", n, err)
+	}
+	if e := mustFindEscrow(t, j, "esc"); e.Committed != 9 || e.OpenDeltas != 0 {
+		t.Errorf("after folding: %+v", e)
+	}
+}
+
+// A later submission of a case that asks for more than its escrow has is refused, and nothing of it is written.
+func TestALaterSubmissionTakesNoMoreThanItsEscrowHas(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, testkit.Migrated(t))
+	for asked, want := range map[int64]error{10: nil, 11: journal.ErrExceedsHeld} {
+		name := fmt.Sprint(asked)
+		first := mustReserve(t, j, name, name, 3)
+		next := journaltest.PlainRun(first.Run.Case, "acme")
+		s := reservation(name, name, asked)
+		s.Run, s.Decide = next.ID, func(seen *journal.Snapshot) (journal.Change, error) {
+			after := *seen
+			after.Run.State, after.Case.ActiveRun, after.Case.State.Reserved = background.Cancelled, next.ID, asked
+			return journal.Change{Before: seen, After: &after, NewRun: &next, Reserve: true, Drafts: []receipts.Draft{journaltest.Submitted(next)}}, nil
+		}
+		if _, err := j.Submit(t.Context(), s); !errors.Is(err, want) {
+			t.Errorf("asked %d of 10: %v", asked, err)
+		}
+		if e := mustFindEscrow(t, j, name); want != nil && e.Committed != 3 || want == nil && e.Committed != asked {
+			t.Errorf("asked %d of 10: committed %d", asked, e.Committed)
+		}
+	}
+}
