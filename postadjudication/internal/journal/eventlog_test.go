@@ -8,6 +8,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/journaltest"
+	"github.com/recourse-dev/recourse/receipts"
 )
 
 // A page of the event log reads only its own receipts, not all of the tenant's, with and
@@ -61,5 +62,32 @@ func TestAnEventPageReadsOnlyItsReceipts(t *testing.T) {
 				t.Fatalf("receipt %d is number %d, %d of its case", i, r.Number, r.Seq)
 			}
 		}
+	}
+}
+
+// Deaths are read in the order of events, without the other events between them.
+func TestDeathsAreReadInTheOrderOfEvents(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, testkit.Migrated(t))
+	var want []receipts.RunID
+	for range 2 {
+		run := applyUntilRecorded(t, j, journaltest.Transition(receipts.AttemptStarted, journaltest.Submit(t, j).Run))
+		applyUntilRecorded(t, j, journaltest.Transition(receipts.DeadLettered, run))
+		want = append(want, run.ID)
+		if err := j.Outbox.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, next, err := j.Receipts.Deaths(t.Context(), 0, 100)
+	if err != nil || len(found) != len(want) || next != 6 {
+		t.Fatalf("%d deaths until %d, %v", len(found), next, err)
+	}
+	for i, d := range found {
+		if d.Run != want[i] || d.Subtype != receipts.DeadLettered {
+			t.Errorf("death %d is the %s of %s", i, d.Subtype, d.Run)
+		}
+	}
+	if again, next, err := j.Receipts.Deaths(t.Context(), next, 100); err != nil || len(again) > 0 || next != 6 {
+		t.Errorf("%d more until %d, %v", len(again), next, err)
 	}
 }

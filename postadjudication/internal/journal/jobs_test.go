@@ -42,7 +42,9 @@ func fetch(t *testing.T, j *journal.Journal, queue string, key lease.FetchKey) [
 			return m
 		},
 		Decide: func(m background.Transition, s *journal.Snapshot) (journal.Change, error) {
-			return journaltest.Decide(m)(s)
+			ch, err := journaltest.Decide(m)(s)
+			ch.Drafts[0].Actor = "service:w"
+			return ch, err
 		},
 	})
 	if err != nil {
@@ -86,6 +88,34 @@ func TestALeaseHasTheKeyOfItsFetch(t *testing.T) {
 		}
 		if (stored == nil) != (key == lease.FetchKey{}) || stored != nil && stored[0] != key[0] {
 			t.Errorf("%s: %x", queue, stored)
+		}
+	}
+}
+
+// An attempt belongs to the principal that started it, whoever wrote a receipt after it or at the same time. That of a lease
+// that a process of the version before wrote is in the receipt only.
+func TestAnAttemptBelongsToWhoStartedIt(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	j, db := journaltest.Open(t, url), testkit.OpenAsOwner(t, url)
+	j.Leases.PaymentQueue = func(string) bool { return false }
+	run := submitRemote(t, j, "q", nil)
+	got := fetch(t, j, "q", lease.FetchKey{})
+	if len(got) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if err := j.Operations.RecordRefusal(t.Context(), "acme", run.Case, run.ID, receipts.Draft{Actor: "test", At: got[0].Lease.At}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(`UPDATE recourse.leases SET principal = ''`); err != nil {
+		t.Fatal(err)
+	}
+	if _, l, err := j.Leases.FindLease(t.Context(), "acme", run.ID); err != nil || l.Principal != "service:w" {
+		t.Errorf("the lease is that of %q, %v", l.Principal, err)
+	}
+	for principal, others := range map[string]int{"service:w": 0, "test": 1} {
+		if ids, err := j.Leases.StartedByOthers(t.Context(), "acme", principal, []background.RunID{run.ID}); err != nil || len(ids) != others {
+			t.Errorf("others than %s started %v, %v", principal, ids, err)
 		}
 	}
 }

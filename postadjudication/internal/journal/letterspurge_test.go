@@ -56,27 +56,36 @@ func TestWhichDeadLettersRetentionMayPurge(t *testing.T) {
 	}
 }
 
-// Erasing takes the payload of a purged letter of a plain family only: that of one that stays open is needed for its fork.
-func TestNoPayloadOfAnOpenLetterIsErased(t *testing.T) {
+// Erasing takes the payload of a purged letter of a plain family only: that of one that stays open is needed for its fork,
+// and that of a settlement for a payment that is found later.
+func TestWhichPayloadsAreErased(t *testing.T) {
 	t.Parallel()
 	j := journaltest.Open(t, testkit.Migrated(t))
-	for letter, kept := range map[background.LetterStatus]bool{background.LetterOpen: true, background.LetterPurged: false} {
-		run := applyUntilRecorded(t, j, journaltest.Transition(receipts.AttemptStarted, journaltest.Submit(t, j).Run))
+	for name, c := range map[string]struct {
+		submitted background.Run
+		letter    background.LetterStatus
+		kept      bool
+	}{
+		"open":                    {journaltest.Submit(t, j).Run, background.LetterOpen, true},
+		"purged":                  {journaltest.Submit(t, j).Run, background.LetterPurged, false},
+		"purged, of a settlement": {mustReserve(t, j, "esc", "subject", 1).Run, background.LetterPurged, true},
+	} {
+		run := applyUntilRecorded(t, j, journaltest.Transition(receipts.AttemptStarted, c.submitted))
 		applyUntilRecorded(t, j, journaltest.Transition(receipts.DeadLettered, run))
 		seen, err := j.Cases.Snapshot(t.Context(), run.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		after := seen
-		after.Run.Letter, after.Run.LastTransition = letter, uuid.New()
+		after.Run.Letter, after.Run.LastTransition = c.letter, uuid.New()
 		change := journal.Change{Transition: after.Run.LastTransition, Before: &seen, After: &after, SideEffect: journal.Erasure{Run: run.ID},
 			Drafts: []receipts.Draft{{Run: run.ID, Subtype: receipts.Purged, Actor: "test", At: time.Now().UTC()}}}
 		if done, err := j.ApplyLetterBatch(t.Context(), []journal.Change{change}); err != nil || !done[0] {
 			t.Fatal(done, err)
 		}
 		now, err := j.Cases.Snapshot(t.Context(), run.ID)
-		if err != nil || (len(now.Run.Payload) > 0) != kept {
-			t.Errorf("a letter that is %s: its payload is %q, %v", letter, now.Run.Payload, err)
+		if err != nil || (len(now.Run.Payload) > 0) != c.kept {
+			t.Errorf("%s: the payload is %q, %v", name, now.Run.Payload, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/lib/pq"
 
@@ -60,6 +61,9 @@ func TestWhichRunsAreLookedUp(t *testing.T) {
 	asked := map[string]bool{}
 	for _, u := range found {
 		asked[names[u.Run]] = true
+	}
+	if u := j.Levels.Read(ctx, time.Now()).Unknown; u.ForLookup != 5 || u.ForPerson != 1 {
+		t.Errorf("%+v", u)
 	}
 	if err := j.Lookups.DeleteResolved(ctx); err != nil {
 		t.Fatal(err)
