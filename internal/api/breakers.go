@@ -20,6 +20,7 @@ type noInput struct{}
 type breakersOutput struct {
 	Body struct {
 		Breakers []casestatus.Breaker `json:"breakers"`
+		Called   []string             `json:"called" doc:"The targets that running processes call, of all tenants: the circuit breaker of another name stops nothing"`
 	}
 }
 
@@ -47,9 +48,14 @@ func (a breakerAPI) operations(h huma.API) {
 }
 
 func (a breakerAPI) breakers(ctx context.Context, c door.Caller, _ *noInput) (*breakersOutput, error) {
-	found, err := a.service.As(c.Tenant, "").Breakers.List(ctx)
+	breakers := a.service.As(c.Tenant, "").Breakers
+	found, err := breakers.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	called, err := breakers.Called(ctx)
 	out := &breakersOutput{}
-	out.Body.Breakers = append([]casestatus.Breaker{}, found...)
+	out.Body.Breakers, out.Body.Called = append([]casestatus.Breaker{}, found...), append([]string{}, called...)
 	return out, err
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/history"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -31,8 +30,8 @@ answered. A circuit breaker that a person opened stays open until a person relea
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(breakerList(sh), breakerHistory(sh),
-		breakerChangeCommand(sh, "open", "Stop calls to an escrow service", postadjudication.TenantBreakers.Open),
-		breakerChangeCommand(sh, "release", "Resume paused calls; over all tenants the first release probes, a second one resumes at once", postadjudication.TenantBreakers.Release))
+		breakerChangeCommand(sh, "open", "Stop calls to an escrow service", backend.Breakers.Open),
+		breakerChangeCommand(sh, "release", "Resume paused calls; over all tenants the first release probes, a second one resumes at once", backend.Breakers.Release))
 	return cmd
 }
 
@@ -42,98 +41,87 @@ type breakersAnswer struct {
 }
 
 func breakerList(sh *shell.Shell) *cobra.Command {
-	var o app.Options
-	var tenant string
+	var o backend.Flags
 	var all bool
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the circuit breakers of a tenant, and those over all tenants", Args: shell.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := tenantOrAll(cmd, &tenant, all); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := tenantOrAll(cmd, &o, all); err != nil {
 				return err
 			}
-			service, err := backend.OpenReadOnly(cmd.Context(), sh, o)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			found, err := service.As(tenant, "").Breakers.List(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if sh.JSON {
-				return sh.Answer(breakersAnswer{Breakers: found})
-			}
-			return view.Breakers(sh.Screen(), tenant, found)
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.Breakers.List(ctx)
+				if err != nil {
+					return err
+				}
+				if sh.JSON {
+					return sh.Answer(breakersAnswer{Breakers: found})
+				}
+				return view.Breakers(sh.Screen(), o.TenantLabel(), found)
+			})
 		},
 	}
-	o.BindReadOnly(cmd.Flags())
-	tenantOrAllFlags(cmd.Flags(), &tenant, &all)
+	o.Bind(cmd.Flags())
+	allTenantsFlag(cmd.Flags(), &all)
 	return cmd
 }
 
-func tenantOrAllFlags(f *pflag.FlagSet, tenant *string, all *bool) {
-	f.StringVar(tenant, "tenant", "", "tenant to act on (required without --all-tenants)")
-	f.BoolVar(all, "all-tenants", false, "act on the circuit breaker over all tenants, instead of --tenant")
+func allTenantsFlag(f *pflag.FlagSet, all *bool) {
+	f.BoolVar(all, "all-tenants", false, "act on the circuit breaker over all tenants, instead of --tenant; a server takes it with a key for all tenants")
 }
 
-// tenantOrAll returns an error unless exactly one of --tenant and --all-tenants is given. With
-// --all-tenants it sets tenant to AllTenants.
-func tenantOrAll(cmd *cobra.Command, tenant *string, all bool) error {
-	if !all && *tenant == "" {
+// tenantOrAll returns an error if --tenant and --all-tenants are both given, or neither where no key of a server
+// determines the tenant. With --all-tenants it sets the tenant to AllTenants.
+func tenantOrAll(cmd *cobra.Command, o *backend.Flags, all bool) error {
+	switch {
+	case !all && o.Tenant == "" && o.Server == "":
 		return shell.Usage(cmd, errors.New("--tenant is missing (or give --all-tenants)"))
-	}
-	if !all {
+	case !all:
 		return nil
-	}
-	if *tenant != "" && *tenant != postadjudication.AllTenants {
+	case o.Tenant != "" && o.Tenant != postadjudication.AllTenants:
 		return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
 	}
-	*tenant = postadjudication.AllTenants
+	o.Tenant = postadjudication.AllTenants
 	return nil
 }
 
-// breakerChange is TenantBreakers.Open or TenantBreakers.Release.
-type breakerChange func(b postadjudication.TenantBreakers, ctx context.Context, target, reason string) (casestatus.Breaker, error)
+// breakerChange is Breakers.Open or Breakers.Release.
+type breakerChange func(b backend.Breakers, ctx context.Context, target, reason string) (casestatus.Breaker, error)
 
 func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerChange) *cobra.Command {
-	var o app.Options
-	var tenant, target, actor, reason string
+	o := backend.Flags{NoRedis: true} // a breaker must open while Redis is down, too
+	var target, reason string
 	var all, yes bool
 	cmd := &cobra.Command{
 		Use: verb, Short: short, Args: shell.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if actor == "" || reason == "" {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Server == "" && o.Actor == "" || reason == "" {
 				return shell.Usage(cmd, errors.New("--actor and --reason are needed"))
 			}
-			if err := tenantOrAll(cmd, &tenant, all); err != nil {
+			if err := tenantOrAll(cmd, &o, all); err != nil {
 				return err
 			}
-			service, err := backend.OpenWith(cmd.Context(), sh, o, (*app.Options).ReadOnlyConfig) // a breaker must open while Redis is down, too
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			breakers := service.As(tenant, actor).Breakers
-			if verb == "open" && !yes {
-				if err := needCalled(cmd, breakers, target); err != nil {
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				if verb == "open" && !yes {
+					if err := needCalled(ctx, cmd, be.Breakers, target); err != nil {
+						return err
+					}
+				}
+				b, err := change(be.Breakers, ctx, target, reason)
+				if err != nil {
 					return err
 				}
-			}
-			b, err := change(breakers, cmd.Context(), target, reason)
-			if err != nil {
-				return err
-			}
-			if sh.JSON {
-				return sh.Answer(b)
-			}
-			return view.Breaker(sh.Screen(), b)
+				if sh.JSON {
+					return sh.Answer(b)
+				}
+				return view.Breaker(sh.Screen(), b)
+			})
 		},
 	}
 	f := cmd.Flags()
-	o.BindReadOnly(f)
-	tenantOrAllFlags(f, &tenant, &all)
+	o.BindActor(f)
+	allTenantsFlag(f, &all)
 	f.StringVar(&target, "target", escrow.DefaultTarget, "name of the escrow service, or of a family of tasks")
-	shell.ActorFlag(f, &actor, "name to record as the actor, such as user:ada or root (required)")
 	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	if verb == "open" {
 		f.BoolVarP(&yes, "yes", "y", false, "also open it for a name that no running process calls")
@@ -143,8 +131,8 @@ func breakerChangeCommand(sh *shell.Shell, verb, short string, change breakerCha
 
 // needCalled returns an error for a target that no running process calls, such as a misspelt one: its
 // circuit breaker would stop nothing. Nothing is known while no process runs, and of remote workers.
-func needCalled(cmd *cobra.Command, breakers postadjudication.TenantBreakers, target string) error {
-	known, err := breakers.Called(cmd.Context())
+func needCalled(ctx context.Context, cmd *cobra.Command, breakers backend.Breakers, target string) error {
+	known, err := breakers.Called(ctx)
 	if err != nil || len(known) == 0 || slices.Contains(known, target) || escrow.IsRemote(target) {
 		return err
 	}
@@ -152,31 +140,28 @@ func needCalled(cmd *cobra.Command, breakers postadjudication.TenantBreakers, ta
 }
 
 func breakerHistory(sh *shell.Shell) *cobra.Command {
-	var o app.Options
+	var o backend.Flags
 	var p history.Page
-	var tenant, target string
+	var target string
 	var all bool
 	cmd := &cobra.Command{
 		Use: "history", Short: "List the state changes of a circuit breaker, from the receipts", Args: shell.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := errors.Join(tenantOrAll(cmd, &tenant, all), p.Check(cmd)); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(tenantOrAll(cmd, &o, all), p.Check(cmd)); err != nil {
 				return err
 			}
-			service, err := backend.OpenReadOnly(cmd.Context(), sh, o)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			found, err := service.As(tenant, "").Breakers.History(cmd.Context(), target, p.After, p.Limit)
-			if err != nil {
-				return err
-			}
-			return history.Answer(sh, found, p.Limit)
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				found, err := be.Breakers.History(ctx, target, p.After, p.Limit)
+				if err != nil {
+					return err
+				}
+				return history.Answer(sh, found, p.Limit)
+			})
 		},
 	}
 	f := cmd.Flags()
-	o.BindReadOnly(f)
-	tenantOrAllFlags(f, &tenant, &all)
+	o.Bind(f)
+	allTenantsFlag(f, &all)
 	f.StringVar(&target, "target", escrow.DefaultTarget, "name of the escrow service, or of a family of tasks")
 	p.Bind(f)
 	return cmd

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -18,11 +17,10 @@ import (
 
 // eventFlags select events.
 type eventFlags struct {
-	options app.Options
-	tenant  string
-	after   int64
-	limit   int
-	follow  bool
+	backend.Flags
+	after  int64
+	limit  int
+	follow bool
 }
 
 func eventsCommand(sh *shell.Shell) *cobra.Command {
@@ -34,34 +32,27 @@ position to --after to continue without a gap or a duplicate.
 
 --follow waits for new events until interrupted; --json then writes one object a line.
 New events appear only while a recourse serve process is running.`,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := w.check(cmd); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := w.checkRange(cmd); err != nil {
 				return err
 			}
-			service, err := backend.OpenReadOnly(cmd.Context(), sh, w.options)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			if w.follow {
-				return followEvents(cmd.Context(), sh, service, w)
-			}
-			return listEvents(cmd.Context(), sh, service, w)
+			return backend.With(sh, cmd, &w.Flags, func(ctx context.Context, be backend.Backend) error {
+				if w.follow {
+					return followEvents(ctx, sh, be.Events, w)
+				}
+				return listEvents(ctx, sh, be.Events, w)
+			})
 		},
 	}
 	f := cmd.Flags()
-	w.options.BindReadOnly(f)
-	shell.TenantFlag(f, &w.tenant)
+	w.Bind(f)
 	f.Int64Var(&w.after, "after", 0, "list only events after this position")
 	f.IntVar(&w.limit, "limit", 100, fmt.Sprintf("maximum number to list, up to %d; not with --follow", postadjudication.MaxEvents))
 	f.BoolVar(&w.follow, "follow", false, "wait for new events until interrupted")
 	return cmd
 }
 
-func (w *eventFlags) check(cmd *cobra.Command) error {
-	if err := shell.NeedTenant(cmd, w.tenant); err != nil {
-		return err
-	}
+func (w *eventFlags) checkRange(cmd *cobra.Command) error {
 	switch {
 	case w.limit < 1 || w.limit > postadjudication.MaxEvents:
 		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", postadjudication.MaxEvents))
@@ -79,8 +70,8 @@ type eventsAnswer struct {
 	Next   postadjudication.Position `json:"next"`
 }
 
-func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w eventFlags) error {
-	events, next, err := service.Events(ctx, w.tenant, postadjudication.Position(w.after), w.limit)
+func listEvents(ctx context.Context, sh *shell.Shell, from backend.Events, w eventFlags) error {
+	events, next, err := from.List(ctx, postadjudication.Position(w.after), w.limit)
 	if err != nil {
 		return err
 	}
@@ -102,14 +93,11 @@ func listEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.
 }
 
 // followEvents writes events as they arrive. It returns nil when ctx ends.
-func followEvents(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, w eventFlags) error {
+func followEvents(ctx context.Context, sh *shell.Shell, from backend.Events, w eventFlags) error {
 	sh.Answering()
-	reader := service.Follow(w.tenant, postadjudication.Position(w.after))
+	next := from.Follow(postadjudication.Position(w.after))
 	for ctx.Err() == nil {
-		events, _, err := reader.Next(ctx, postadjudication.MaxEvents, func(_ context.Context, _ string, read func()) error {
-			read()
-			return nil
-		})
+		events, err := next(ctx)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -86,5 +87,32 @@ func TestNoCommandReadsANumberFromText(t *testing.T) {
 	})
 	if err != nil || found != len(numberReaders) {
 		t.Errorf("%d files read numbers, of %d: %v", found, len(numberReaders), err)
+	}
+}
+
+// Every command works at a server, or its help says why it does not.
+func TestEveryCommandTakesAServerOrSaysWhyNot(t *testing.T) {
+	t.Parallel()
+	unused := maps.Clone(withoutServer)
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, below := range cmd.Commands() {
+			visit(below)
+		}
+		path := strings.TrimPrefix(cmd.CommandPath(), "recourse ")
+		reason, listed := withoutServer[path]
+		delete(unused, path)
+		takes := cmd.Flags().Lookup("server") != nil
+		switch {
+		case cmd.HasSubCommands():
+		case takes == listed:
+			t.Errorf("%s takes --server: %t, and is listed as a command without it: %t", path, takes, listed)
+		case listed && !strings.HasSuffix(cmd.Long, "This command takes no --server: "+reason+"."):
+			t.Errorf("the help of %s does not say why it takes no --server: %s", path, cmd.Long)
+		}
+	}
+	visit(rootCommand(&shell.Shell{}))
+	if len(unused) > 0 {
+		t.Errorf("these commands are not there: %v", unused)
 	}
 }

@@ -11,11 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
-	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -23,11 +21,11 @@ import (
 
 // receiptFlags select receipts.
 type receiptFlags struct {
-	options                          app.Options
-	tenant, transaction, caseID, run string
-	after                            int64
-	limit                            int
-	currency                         string // currency of the case, set by read
+	backend.Flags
+	transaction, caseID, run string
+	after                    int64
+	limit                    int
+	currency                 string // currency of the case, set by read
 }
 
 // maxReceipts is the largest --limit.
@@ -40,28 +38,24 @@ func receiptsList(sh *shell.Shell) *cobra.Command {
 		Long: `List the receipts of a case in order. Name the case by its transaction, its id, or one
 of its runs; --run lists only the receipts of that run. To continue a list that reached
 --limit, pass its last sequence number to --after.`,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := l.check(cmd); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.checkSelection(cmd); err != nil {
 				return err
 			}
-			service, err := backend.OpenReadOnly(cmd.Context(), sh, l.options)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			found, more, err := l.read(cmd.Context(), service)
-			if err != nil {
-				return err
-			}
-			if sh.JSON {
-				return sh.Answer(receiptsAnswer{Receipts: asJSON(found), More: more})
-			}
-			return showReceipts(sh.Screen(), l.currency, found, more)
+			return backend.With(sh, cmd, &l.Flags, func(ctx context.Context, be backend.Backend) error {
+				found, more, err := l.read(ctx, be.Cases)
+				if err != nil {
+					return err
+				}
+				if sh.JSON {
+					return sh.Answer(receiptsAnswer{Receipts: asJSON(found), More: more})
+				}
+				return showReceipts(sh.Screen(), l.currency, found, more)
+			})
 		},
 	}
 	f := cmd.Flags()
-	l.options.BindReadOnly(f)
-	shell.TenantFlag(f, &l.tenant)
+	l.Bind(f)
 	f.StringVar(&l.transaction, "transaction", "", "transaction receipt id")
 	f.StringVar(&l.caseID, "case", "", "case id")
 	f.StringVar(&l.run, "run", "", "run id")
@@ -70,10 +64,7 @@ of its runs; --run lists only the receipts of that run. To continue a list that 
 	return cmd
 }
 
-func (l *receiptFlags) check(cmd *cobra.Command) error {
-	if err := shell.NeedTenant(cmd, l.tenant); err != nil {
-		return err
-	}
+func (l *receiptFlags) checkSelection(cmd *cobra.Command) error {
 	named := 0
 	for _, s := range []string{l.transaction, l.caseID, l.run} {
 		if s != "" {
@@ -92,17 +83,17 @@ func (l *receiptFlags) check(cmd *cobra.Command) error {
 }
 
 // read returns the selected receipts, and whether there are more.
-func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Service) (found []receipts.Receipt, more bool, err error) {
-	caseID, run, err := l.resolve(ctx, service)
+func (l *receiptFlags) read(ctx context.Context, cases backend.Cases) (found []receipts.Receipt, more bool, err error) {
+	caseID, run, err := l.resolve(ctx, cases)
+	if err == nil {
+		l.currency, err = currencyOf(ctx, cases, caseID)
+	}
 	if err != nil {
-		return nil, false, shell.NotFound(err, l.tenant, shell.CaseName(l.caseID, l.run, l.transaction))
+		return nil, false, l.NotFound(err, shell.CaseName(l.caseID, l.run, l.transaction))
 	}
-	if l.currency, err = currencyOf(ctx, service, l.tenant, caseID); err != nil {
-		return nil, false, err
-	}
-	for after := l.after; ; {
-		page, err := service.Receipts(ctx, l.tenant, caseID, after, receiptPageSize)
-		if err != nil {
+	for after, rest := l.after, true; rest; {
+		var page []receipts.Receipt
+		if page, rest, err = cases.Receipts(ctx, caseID, after, receiptPageSize); err != nil {
 			return nil, false, err
 		}
 		for _, r := range page {
@@ -114,19 +105,19 @@ func (l *receiptFlags) read(ctx context.Context, service *postadjudication.Servi
 			}
 			found = append(found, r)
 		}
-		if len(page) < receiptPageSize {
+		if len(page) == 0 {
 			break
 		}
 		after = page[len(page)-1].Seq
 	}
 	if len(found) == 0 && l.after == 0 {
-		return nil, false, shell.NotFound(refusal.ErrNotFound, l.tenant, shell.CaseName(l.caseID, l.run, l.transaction))
+		return nil, false, l.NotFound(refusal.ErrNotFound, shell.CaseName(l.caseID, l.run, l.transaction))
 	}
 	return found, false, nil
 }
 
 // resolve returns the case that the flags name; run is zero without --run.
-func (l *receiptFlags) resolve(ctx context.Context, service *postadjudication.Service) (caseID receipts.CaseID, run receipts.RunID, err error) {
+func (l *receiptFlags) resolve(ctx context.Context, cases backend.Cases) (caseID receipts.CaseID, run receipts.RunID, err error) {
 	switch {
 	case l.caseID != "":
 		if caseID, err = receipts.ParseCaseID(l.caseID); err != nil {
@@ -137,16 +128,16 @@ func (l *receiptFlags) resolve(ctx context.Context, service *postadjudication.Se
 		if run, err = receipts.ParseRunID(l.run); err != nil {
 			return caseID, run, shell.WithCode(shell.ExitUsage, fmt.Errorf("--run %s is not a run id", l.run))
 		}
-		status, err := service.Status(ctx, l.tenant, run)
+		status, err := cases.Run(ctx, run)
 		return status.Case, run, err
 	}
-	status, err := service.Case(ctx, l.tenant, l.transaction)
+	status, err := cases.Find(ctx, l.transaction)
 	return status.Case, run, err
 }
 
 // currencyOf returns the currency in the first receipt of a case; empty if there is none.
-func currencyOf(ctx context.Context, service *postadjudication.Service, tenant string, caseID receipts.CaseID) (string, error) {
-	first, err := service.Receipts(ctx, tenant, caseID, 0, 1)
+func currencyOf(ctx context.Context, cases backend.Cases, caseID receipts.CaseID) (string, error) {
+	first, _, err := cases.Receipts(ctx, caseID, 0, 1)
 	if err != nil || len(first) == 0 {
 		return "", err
 	}

@@ -77,6 +77,7 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 	root.AddCommand(demoCommands(sh)...)
 	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), breakerCommand(sh), policy.Command(sh), casesCommand(sh), returnedCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), webhook.Command(sh), migrateCommand(sh), doctorCommand(sh))
 	shell.DecimalFlags(root)
+	addReasons(root)
 	return root
 }
 

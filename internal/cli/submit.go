@@ -11,9 +11,9 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/background"
-	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -51,7 +51,7 @@ type declinedLine struct {
 }
 
 func submitCommand(sh *shell.Shell) *cobra.Command {
-	var o app.Options
+	o := backend.Flags{Submits: true}
 	cmd := &cobra.Command{
 		Use: "submit FILE|-", Short: "Submit adjudications for execution, one JSON object a line", Args: shell.Exactly("FILE"),
 		Long: `Submit adjudications for execution, one JSON object of at most 64 KiB a line:
@@ -63,35 +63,41 @@ func submitCommand(sh *shell.Shell) *cobra.Command {
    "held":{"minor":50000,"currency":"USD"}}
 
 generation (default 1), target, payload and simulate are optional. A target is escrow, or
-a name given by --target as for recourse serve. simulate is for the demonstration's escrow
+a name given by --target as for recourse serve; a server knows its own. With --server all
+lines are of the key's tenant, and the key's principal is recorded. simulate is for the demonstration's escrow
 service: what each call does, such as "retryable,ok". A bad line is reported with its line
 and field, and the other lines are still submitted. It is safe to submit the same file
 again. Accepted lines are answered deduplicated, already_executed or superseded.
 dead_lettered and cancelled: a person has to act, or has acted. The exit code is 1 if a
 line was bad or not accepted.`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err := sh.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer from.Close() // only read from
-			service, err := backend.Open(cmd.Context(), sh, o)
-			if err != nil {
-				return err
+			if o.Server == "" && cmd.Flags().Changed("tenant") {
+				return shell.Usage(cmd, errors.New("--tenant needs --server: on the database each line names its tenant"))
 			}
-			defer func() { err = errors.Join(err, service.Close()) }()
-			return submitLines(cmd.Context(), sh, service, from)
+			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
+				return submitLines(ctx, sh, be.Submit, from)
+			})
 		},
 	}
-	o.BindServers(cmd.Flags())
-	o.BindTargets(cmd.Flags())
+	o.Bind(cmd.Flags())
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.BindTargets(local)
+	o.BindLocal(cmd.Flags(), local)
 	return cmd
 }
 
-func submitLines(ctx context.Context, sh *shell.Shell, service *postadjudication.Service, from io.Reader) error {
+// submitter hands adjudications over: it returns an answer or an error for each.
+type submitter func(context.Context, []postadjudication.Adjudication) ([]postadjudication.Submitted, []error)
+
+func submitLines(ctx context.Context, sh *shell.Shell, submit submitter, from io.Reader) error {
 	h := &submitAnswer{Replies: map[postadjudication.Reply]int{}, Refused: []intake.Problem{}, Declined: []declinedLine{}}
 	bar := screen.NewProgress(sh.Err, "submitting", -1)
-	err := h.stream(ctx, service, from, bar)
+	err := h.stream(ctx, submit, from, bar)
 	if err = errors.Join(err, bar.End()); err != nil {
 		return fmt.Errorf("%w (%d lines were read; up to %d of the last may not have been submitted; it is safe to submit the same file again)", err, h.Lines, submitBatchSize)
 	}
@@ -118,7 +124,7 @@ func (h *submitAnswer) notAccepted() int {
 }
 
 // stream submits the lines in batches, in their order.
-func (h *submitAnswer) stream(ctx context.Context, service *postadjudication.Service, from io.Reader, bar *screen.Progress) error {
+func (h *submitAnswer) stream(ctx context.Context, submit submitter, from io.Reader, bar *screen.Progress) error {
 	batch := make([]intake.Line, 0, submitBatchSize)
 	for line, err := range intake.Lines(from) {
 		if err != nil {
@@ -132,7 +138,7 @@ func (h *submitAnswer) stream(ctx context.Context, service *postadjudication.Ser
 		if batch = append(batch, line); len(batch) < submitBatchSize {
 			continue
 		}
-		if err := h.flush(ctx, service, batch); err != nil {
+		if err := h.flush(ctx, submit, batch); err != nil {
 			return err
 		}
 		batch = batch[:0]
@@ -140,15 +146,15 @@ func (h *submitAnswer) stream(ctx context.Context, service *postadjudication.Ser
 			return err
 		}
 	}
-	return h.flush(ctx, service, batch)
+	return h.flush(ctx, submit, batch)
 }
 
-func (h *submitAnswer) flush(ctx context.Context, service *postadjudication.Service, chunk []intake.Line) error {
+func (h *submitAnswer) flush(ctx context.Context, submit submitter, chunk []intake.Line) error {
 	as := make([]postadjudication.Adjudication, len(chunk))
 	for i, l := range chunk {
 		as[i] = l.Adjudication
 	}
-	answers, errs := service.SubmitBatch(ctx, as)
+	answers, errs := submit(ctx, as)
 	for i, answer := range answers {
 		if wrong := lineProblems(errs[i], chunk[i].Number); wrong != nil {
 			h.addBadLine(intake.Line{Number: chunk[i].Number, Problems: wrong})

@@ -2,9 +2,13 @@ package client
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 
+	"github.com/recourse-dev/recourse/internal/api"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
@@ -62,5 +66,55 @@ func (c Cases) PlanReturns(ctx context.Context, q bulk.ReturnsRequest) (out bulk
 		reasonBody
 		Returns []bulk.ReturnedPayment `json:"returns"`
 	}{reasonBody{q.Reason}, q.Returns}, &out)
+	return out, err
+}
+
+// Find returns the case of a transaction.
+func (c Cases) Find(ctx context.Context, transaction string) (out casestatus.Case, err error) {
+	err = c.get(ctx, "/transactions/"+url.PathEscape(transaction), nil, &out)
+	return out, err
+}
+
+// ByID returns a case.
+func (c Cases) ByID(ctx context.Context, id receipts.CaseID) (out casestatus.Case, err error) {
+	err = c.get(ctx, "/cases/"+id.String(), nil, &out)
+	return out, err
+}
+
+// Cancel cancels a run.
+func (c Cases) Cancel(ctx context.Context, run receipts.RunID, reason string) (out casestatus.Status, err error) {
+	err = c.post(ctx, "/runs/"+run.String()+"/cancel", reasonBody{reason}, &out)
+	return out, err
+}
+
+// Receipts returns receipts of a case after sequence number after, and whether there may be more.
+func (c Cases) Receipts(ctx context.Context, id receipts.CaseID, after int64, limit int) (found []receipts.Receipt, more bool, err error) {
+	var out api.Trail
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}
+	if err := c.get(ctx, "/cases/"+id.String()+"/receipts", query, &out); err != nil {
+		return nil, false, err
+	}
+	found = make([]receipts.Receipt, len(out.Receipts))
+	for i, r := range out.Receipts {
+		if found[i], err = receiptOf(r); err != nil {
+			return nil, false, fmt.Errorf("%s does not answer like a recourse server of this version: receipt %s: %w", c.base.Host, r.ID, err)
+		}
+	}
+	return found, out.More, nil
+}
+
+// receiptOf returns a receipt as the journal has it.
+func receiptOf(r api.Receipt) (out receipts.Receipt, err error) {
+	out = receipts.Receipt{Case: r.Case, Seq: r.Sequence, Source: r.Source, Subtype: r.Subtype, Actor: r.Actor, At: r.At, Body: []byte(r.Body)}
+	if r.Run != "" {
+		if out.Run, err = receipts.ParseRunID(r.Run); err != nil {
+			return out, err
+		}
+	}
+	link, err := hex.DecodeString(r.Link)
+	if err == nil && len(link) != len(out.Link) {
+		err = fmt.Errorf("its link has %d bytes", len(link))
+	}
+	copy(out.Link[:], link)
 	return out, err
 }

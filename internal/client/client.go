@@ -78,6 +78,9 @@ type Client struct {
 	Cases         Cases
 	People        People
 	OperationLogs OperationLogs
+	Breakers      Breakers
+	Events        Events
+	Adjudications Adjudications
 
 	conn *connection
 }
@@ -116,7 +119,7 @@ func New(c Config) (*Client, error) {
 	}}
 	return &Client{
 		DeadLetters: DeadLetters{conn}, Bulk: Bulk{conn}, Rules: Rules{conn}, Keys: Keys{conn}, Webhooks: Webhooks{conn}, Policies: Policies{conn},
-		Cases: Cases{conn}, People: People{conn}, OperationLogs: OperationLogs{conn}, conn: conn,
+		Cases: Cases{conn}, People: People{conn}, OperationLogs: OperationLogs{conn}, Breakers: Breakers{conn}, Events: Events{conn}, Adjudications: Adjudications{conn}, conn: conn,
 	}, nil
 }
 

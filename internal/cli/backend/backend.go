@@ -31,6 +31,11 @@ type Backend struct {
 	Cases         Cases
 	People        People
 	OperationLogs OperationLogs
+	Breakers      Breakers
+	Events        Events
+
+	// Submit hands adjudications over. It returns an answer or an error for each.
+	Submit func(context.Context, []postadjudication.Adjudication) ([]postadjudication.Submitted, []error)
 
 	// RunHere runs a purge in this process; nil at a server. If ctx ends first, the plan is paused.
 	RunHere func(ctx context.Context, id uuid.UUID, hash string) (bulk.Plan, error)
@@ -113,11 +118,32 @@ type Policies interface {
 	Reset(context.Context, postadjudication.PolicyReset) (postadjudication.FamilyPolicy, error)
 }
 
-// Cases reads cases and their runs, and plans to free their reserved money, to record payments that came back and to permit
+// Breakers reads and changes circuit breakers.
+type Breakers interface {
+	List(context.Context) ([]casestatus.Breaker, error)
+	Called(context.Context) ([]string, error)
+	Open(ctx context.Context, target, reason string) (casestatus.Breaker, error)
+	Release(ctx context.Context, target, reason string) (casestatus.Breaker, error)
+	History(ctx context.Context, target string, after int64, limit int) ([]postadjudication.OperationLogEntry, error)
+}
+
+// Events reads the events of a tenant.
+type Events interface {
+	List(ctx context.Context, after postadjudication.Position, limit int) ([]postadjudication.Event, postadjudication.Position, error)
+	// Follow returns a function that waits for events after a position, and returns those after the ones before. It
+	// returns none if its ctx ends.
+	Follow(after postadjudication.Position) func(context.Context) ([]postadjudication.Event, error)
+}
+
+// Cases reads cases, their runs and receipts, cancels runs, and plans to free their reserved money, to record payments that came back and to permit
 // another target.
 type Cases interface {
 	List(ctx context.Context, f casestatus.Filter, after string, limit int) (casestatus.Page, error)
 	Run(context.Context, receipts.RunID) (casestatus.Status, error)
+	ByID(context.Context, receipts.CaseID) (casestatus.Case, error)
+	Find(ctx context.Context, transaction string) (casestatus.Case, error)
+	Receipts(ctx context.Context, id receipts.CaseID, after int64, limit int) (found []receipts.Receipt, more bool, err error)
+	Cancel(ctx context.Context, run receipts.RunID, reason string) (casestatus.Status, error)
 	PlanFree(context.Context, bulk.FreeRequest) (bulk.Plan, error)
 	PlanReturns(context.Context, bulk.ReturnsRequest) (bulk.PlannedReturns, error)
 	PlanMove(context.Context, bulk.MoveRequest) (bulk.Plan, error)

@@ -23,13 +23,17 @@ type Flags struct {
 	Mutates               bool // the command changes something
 	NoRedis               bool // the change does not involve Redis
 	Webhooks              bool // the command needs the keys and networks of webhooks
+	Submits               bool // the command hands adjudications over, which name their tenants
 
 	insecure bool
 	local    []string // names of the flags that are refused with --server
 }
 
 // needsRedis reports whether Redis is needed.
-func (o *Flags) needsRedis() bool { return o.Mutates && !o.NoRedis }
+func (o *Flags) needsRedis() bool { return o.changes() && !o.NoRedis }
+
+// changes reports whether the command changes something.
+func (o *Flags) changes() bool { return o.Mutates || o.Submits }
 
 // Bind defines the flags of read-only commands.
 func (o *Flags) Bind(f *pflag.FlagSet) {
@@ -42,7 +46,11 @@ func (o *Flags) Bind(f *pflag.FlagSet) {
 	o.BindLocal(f, local)
 	f.StringVar(&o.Server, "server", "", "URL of a recourse server to use instead of the database; the access key is read from $"+KeyVariable)
 	f.BoolVar(&o.insecure, "insecure", false, "allow plain http to a --server beyond loopback: others on the network can read the access key")
-	f.StringVar(&o.Tenant, "tenant", "", "tenant to act on (required; with --server the key determines it)")
+	tenant := "tenant to act on (required; with --server the key determines it)"
+	if o.Submits {
+		tenant = "with --server, the tenant of all lines, at a server without access keys"
+	}
+	f.StringVar(&o.Tenant, "tenant", "", tenant)
 }
 
 // BindActor defines the flags of commands that change something.
@@ -68,6 +76,9 @@ func (o *Flags) Check(cmd *cobra.Command) error {
 		}
 		if o.Mutates && o.Actor == "" {
 			return shell.Usage(cmd, errors.New("--actor is missing"))
+		}
+		if o.Submits { // each line names its tenant
+			return nil
 		}
 		return shell.NeedTenant(cmd, o.Tenant)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -35,7 +36,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	if err != nil {
 		return Backend{}, err
 	}
-	config.AllowUnsuitable = !o.Mutates
+	config.AllowUnsuitable = !o.changes()
 	config.TimeLimit, config.InFlight, config.Remote = o.TimeLimit, o.InFlight, o.RemoteWorkers()
 	if o.Webhooks {
 		if config.Webhooks, err = o.WebhookConfig(); err != nil {
@@ -43,7 +44,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 		}
 	}
 	l := &local{}
-	if o.EscrowURL != "" {
+	if o.EscrowURL != "" && !o.Submits {
 		if l.escrow, err = o.OpenEscrow(); err != nil {
 			return Backend{}, err
 		}
@@ -53,7 +54,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 		l.closeEscrowClient()
 		return Backend{}, err
 	}
-	if !o.Mutates {
+	if !o.changes() {
 		if err := warnOfGuards(ctx, sh, l.service); err != nil {
 			return Backend{}, errors.Join(err, l.Close())
 		}
@@ -61,7 +62,8 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	as := l.service.As(o.Tenant, o.Actor)
 	return Backend{
 		DeadLetters: as.DeadLetters, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Webhooks: as.Webhooks, Policies: as.Policies,
-		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, RunHere: as.Bulk.RunHere, close: l.Close,
+		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, Breakers: as.Breakers, Events: localEvents{l.service, o.Tenant},
+		Submit: l.service.SubmitBatch, RunHere: as.Bulk.RunHere, close: l.Close,
 	}, nil
 }
 
@@ -86,7 +88,33 @@ func (b localBulk) Run(ctx context.Context, id uuid.UUID, hash string, breakGlas
 	return b.Plans.Run(ctx, id, hash)
 }
 
-// localCases reads runs besides cases, and plans about their money.
+// localEvents reads the events of a tenant.
+type localEvents struct {
+	service *postadjudication.Service
+	tenant  string
+}
+
+func (e localEvents) List(ctx context.Context, after postadjudication.Position, limit int) ([]postadjudication.Event, postadjudication.Position, error) {
+	return e.service.Events(ctx, e.tenant, after, limit)
+}
+
+func (e localEvents) Follow(after postadjudication.Position) func(context.Context) ([]postadjudication.Event, error) {
+	reader := e.service.Follow(e.tenant, after)
+	return func(ctx context.Context) ([]postadjudication.Event, error) {
+		for ctx.Err() == nil {
+			events, _, err := reader.Next(ctx, postadjudication.MaxEvents, func(_ context.Context, _ string, read func()) error {
+				read()
+				return nil
+			})
+			if err != nil || len(events) > 0 {
+				return events, err
+			}
+		}
+		return nil, nil
+	}
+}
+
+// localCases reads runs and receipts besides cases, and plans about their money.
 type localCases struct {
 	postadjudication.TenantCases
 	plans   bulk.Plans
@@ -96,6 +124,28 @@ type localCases struct {
 
 func (c localCases) Run(ctx context.Context, run receipts.RunID) (casestatus.Status, error) {
 	return c.service.Status(ctx, c.tenant, run)
+}
+
+func (c localCases) ByID(ctx context.Context, id receipts.CaseID) (casestatus.Case, error) {
+	return c.service.CaseByID(ctx, c.tenant, id)
+}
+
+// Find returns the case of a transaction, or of a job.
+func (c localCases) Find(ctx context.Context, transaction string) (casestatus.Case, error) {
+	found, err := c.service.Case(ctx, c.tenant, transaction)
+	if _, bad := receipts.ParseRunID(transaction); bad != nil || !errors.Is(err, refusal.ErrNotFound) {
+		return found, err
+	}
+	job, err := c.service.As(c.tenant, "").Jobs.Find(ctx, transaction)
+	if err != nil {
+		return casestatus.Case{}, err
+	}
+	return c.service.CaseByID(ctx, c.tenant, job.Case)
+}
+
+func (c localCases) Receipts(ctx context.Context, id receipts.CaseID, after int64, limit int) ([]receipts.Receipt, bool, error) {
+	found, err := c.service.Receipts(ctx, c.tenant, id, after, limit)
+	return found, len(found) == limit, err
 }
 
 func (c localCases) PlanFree(ctx context.Context, q bulk.FreeRequest) (bulk.Plan, error) {

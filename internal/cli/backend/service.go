@@ -2,31 +2,12 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
-
-// Open opens a service that reads and submits. It needs Redis.
-func Open(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
-	return OpenWith(ctx, sh, o, (*app.Options).ServiceConfig)
-}
-
-// OpenReadOnly opens a service that only reads. If triggers are disabled it writes a warning to
-// standard error and returns the service nevertheless.
-func OpenReadOnly(ctx context.Context, sh *shell.Shell, o app.Options) (*postadjudication.Service, error) {
-	service, err := OpenWith(ctx, sh, o, AllowGuardsOff)
-	if err != nil {
-		return nil, err
-	}
-	if err := warnOfGuards(ctx, sh, service); err != nil {
-		return nil, errors.Join(err, service.Close())
-	}
-	return service, nil
-}
 
 // AllowGuardsOff returns a configuration for reading, which also opens a database where what protects evidence is
 // off or changed.
