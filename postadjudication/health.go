@@ -152,6 +152,14 @@ func (h *Health) Unserved(ctx context.Context) ([]Unserved, error) {
 	return h.s.journal.Levels.Unserved(ctx, h.s.now().Add(-casework.SessionTimeout))
 }
 
+// TryWrite writes to the database what a change of a case writes, and rolls it back. Its error is an *Unready.
+func (h *Health) TryWrite(ctx context.Context) error {
+	if err := schema.TryWrite(ctx, h.s.journal.Reads()); err != nil {
+		return &Unready{Reason: "the journal cannot be written", Err: err}
+	}
+	return nil
+}
+
 // CheckRedis returns an error that wraps ErrRedis if this process could not work with its
 // Redis. It changes nothing. A Redis that can't be reached is no error.
 func (h *Health) CheckRedis(ctx context.Context) error {

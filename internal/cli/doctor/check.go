@@ -81,7 +81,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 	case err != nil:
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
-	checks := []Check{fine(name, "the version this program needs"), fine(server, "accepts writes, and each connection is its own session"), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkBlocked(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service), checkDuties(ctx, service), checkWebhooks(ctx, service)}
+	checks := []Check{fine(name, "the version this program needs"), fine(server, "each connection is its own session"), checkJournal(ctx, service), triggers, checkAppRole(ctx, service), checkReadable(ctx, service), checkBlocked(ctx, service), checkServed(ctx, service), checkCalled(ctx, service), checkOnePerson(ctx, service), checkAccessKeys(ctx, service), checkDuties(ctx, service), checkWebhooks(ctx, service)}
 	if redis != nil {
 		checks = append(checks, checkRedisOwner(ctx, service))
 	}
@@ -89,6 +89,15 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 		return []Check{wrong(name, err.Error(), "see the other checks of Postgres")}
 	}
 	return checks
+}
+
+// checkJournal tries to write.
+func checkJournal(ctx context.Context, service *postadjudication.Service) Check {
+	const name = "journal"
+	if err := service.Health().TryWrite(ctx); err != nil {
+		return wrong(name, err.Error(), "name the primary, and see its log: it has to take writes of this role, and needs room on its disk")
+	}
+	return fine(name, "a receipt was written, and rolled back")
 }
 
 const appendOnlyCheck = "receipts append-only"

@@ -77,7 +77,7 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	t.Parallel()
 	_, opt := testkit.Redis(t)
 	checks := doctor.Examine(t.Context(), testkit.Migrated(t)+"&synchronous_commit=on", opt)
-	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "database role", "clocks", "schema version", "server", "runs readable", "runs recordable", "escrow services called", "Redis of this database", "Redis reachable", "maxmemory-policy"} {
+	for _, name := range []string{"Postgres reachable", "Postgres version", "synchronous_commit", "receipts append-only", "database role", "clocks", "schema version", "server", "journal", "runs readable", "runs recordable", "escrow services called", "Redis of this database", "Redis reachable", "notifications", "maxmemory-policy"} {
 		if c := find(t, checks, name); c.Verdict != doctor.Fine || c.Remedy != "" {
 			t.Errorf("%+v", c)
 		}
@@ -89,6 +89,22 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	}
 	if !doctor.Healthy([]doctor.Check{{Verdict: doctor.Fine}, {Verdict: doctor.Hint}}) {
 		t.Error("a hint made it sick")
+	}
+}
+
+// A database that answers and refuses a receipt is wrong, and so is one that is read-only.
+func TestADatabaseThatTakesNoReceiptIsWrong(t *testing.T) {
+	t.Parallel()
+	url := testkit.Migrated(t)
+	if _, err := testkit.OpenAsOwner(t, url).Exec(`CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$;
+		CREATE TRIGGER no_room BEFORE INSERT ON recourse.receipts EXECUTE FUNCTION public.full()`); err != nil {
+		t.Fatal(err)
+	}
+	if c := find(t, doctor.Examine(t.Context(), url, nil), "journal"); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "No space left on device") || c.Remedy == "" {
+		t.Errorf("%+v", c)
+	}
+	if checks := doctor.Examine(t.Context(), url+"&default_transaction_read_only=on", nil); doctor.Healthy(checks) {
+		t.Errorf("%+v", checks)
 	}
 }
 

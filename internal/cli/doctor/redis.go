@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -35,7 +36,44 @@ func examineRedis(ctx context.Context, opt asynq.RedisConnOpt) (checks []Check) 
 	if err := client.Ping(ctx).Err(); err != nil {
 		return []Check{wrong(name, err.Error(), "check the URL, and that the server runs and accepts connections from this host")}
 	}
-	return []Check{fine(name, "yes"), checkEviction(ctx, client), checkPersistence(ctx, client), checkQueues(opt)}
+	return []Check{fine(name, "yes"), checkNotifications(ctx, client), checkEviction(ctx, client), checkPersistence(ctx, client), checkQueues(opt)}
+}
+
+// writeAndRemove writes a key, reads it and removes it, as the scripts of tasks do.
+var writeAndRemove = redis.NewScript(`redis.call("SET", KEYS[1], ARGV[1], "PX", 60000)
+local kept = redis.call("GET", KEYS[1])
+redis.call("DEL", KEYS[1])
+return kept`)
+
+// checkNotifications writes by a script under both prefixes of keys that processes write: those of tasks, and those of Recourse.
+func checkNotifications(ctx context.Context, client redis.UniversalClient) Check {
+	const name = "notifications"
+	id := uuid.NewString()
+	for _, key := range []string{"asynq:{" + postadjudication.Family + ":doctor}:t:" + id, "recourse:doctor:" + id} {
+		kept, err := writeAndRemove.Run(ctx, client, []string{key}, id).Text()
+		if err == nil && kept != id {
+			err = fmt.Errorf("what was written to %s reads %q", key, kept)
+		}
+		if err != nil {
+			return wrong(name, "no notification can be sent: "+err.Error(), redisRemedy(err))
+		}
+	}
+	return fine(name, "a script wrote, read and removed keys under asynq: and recourse:")
+}
+
+// redisRemedy returns what to do about a write that Redis refused.
+func redisRemedy(err error) string {
+	switch {
+	case redis.HasErrorPrefix(err, "READONLY"):
+		return "name the primary, or the Sentinels that know it: this is a replica"
+	case redis.HasErrorPrefix(err, "OOM"):
+		return "raise maxmemory, or remove what else it keeps"
+	case redis.HasErrorPrefix(err, "MISCONF"):
+		return "make room where Redis writes its snapshots, or see its log"
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return "let the user run scripts and write keys: ACL SETUSER NAME ~asynq:* ~recourse:* &asynq:* &recourse:* +@all -@admin"
+	}
+	return "see the server's log"
 }
 
 // setting returns a configuration value; known is false if the server does not reveal it, as hosted
@@ -52,6 +90,10 @@ func setting(ctx context.Context, client redis.UniversalClient, name string) (va
 func checkEviction(ctx context.Context, client redis.UniversalClient) Check {
 	const name = "maxmemory-policy"
 	policy, known := setting(ctx, client, name)
+	if !known { // a user without administration may still read it here
+		about := client.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
+		policy, known = about, about != ""
+	}
 	switch {
 	case !known:
 		return hint(name, "the server does not reveal it", "make sure that it is noeviction")
