@@ -352,7 +352,7 @@ WITH w AS MATERIALIZED (
     )
     SELECT y.* FROM level v CROSS JOIN LATERAL (
       SELECT r.id, r.priority, r.due_at, length(r.payload) AS size FROM recourse.runs r WHERE r.tenant = w.tenant AND r.queue = w.queue AND r.priority = v.priority AND r.fetchable
-        AND r.due_at <= $5 AND (r.expires_at IS NULL OR r.expires_at > $5) AND r.id <> ALL ($6::uuid[]) AND (r.operation_key IS NOT NULL) = w.pays AND NOT ` + pausedByBreakerSQL + `
+        AND r.due_at <= $5 AND (r.expires_at IS NULL OR r.expires_at > $5) AND r.id NOT IN (SELECT unnest($6::uuid[])) AND (r.operation_key IS NOT NULL) = w.pays AND NOT ` + pausedByBreakerSQL + `
         AND (SELECT true FROM recourse.cases c WHERE c.id = r.case_id)
       ORDER BY r.due_at, r.id LIMIT w.wanted FOR NO KEY UPDATE OF r SKIP LOCKED) y
     LIMIT w.wanted) x

@@ -38,40 +38,115 @@ var (
 	AnyPool = slices.Concat(JournalPool, ReadPool)
 )
 
+// PoolOf returns the settings of the sessions of a pool that sets how plans are cached.
+func PoolOf(t testing.TB, db *sql.DB) Pool {
+	t.Helper()
+	rows, err := db.Query(`SELECT name, setting FROM pg_settings WHERE source = 'session'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	settings := map[string]string{}
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			t.Fatal(err)
+		}
+		settings[name] = value
+	}
+	if err := rows.Err(); err != nil || settings["plan_cache_mode"] == "" {
+		t.Fatalf("%v, %v", settings, err)
+	}
+	return Pool{settings}
+}
+
 // Few and Many are the numbers of elements with which statements are tried.
 const (
 	Few  = 300
 	Many = 10 * Few
 )
 
+// maxWork is the most that a statement may do for each element, see PlanNode.work.
+const maxWork = 1000
+
 // CheckReadsInProportion checks that a statement reads at most twelve times as many rows and blocks for Many elements
-// as for Few. It may read tables of so many rows as a whole, ten times, instead: it reads no more for more elements.
+// as for Few, and compares rows with at most twelve times as many elements, maxWork for each. It may read tables of so
+// many rows as a whole, ten times, instead: it reads no more for more elements.
 func CheckReadsInProportion(t testing.TB, db *sql.DB, name string, s ArrayStatement, tableRows float64) {
 	t.Helper()
 	for _, settings := range s.Pool {
-		few, _ := Explain(t, db, settings, s.SQL, s.Args(Few)...)
-		many, text := Explain(t, db, settings, s.SQL, s.Args(Many)...)
-		if many.work() > 12*few.work()+10*tableRows {
-			t.Errorf("%s, %v: %.0f rows and blocks for %d elements, %.0f for %d\n%s", name, settings, few.work(), Few, many.work(), Many, text)
+		plan, _, lengths := explain(t, db, settings, s.SQL, s.Args(Few))
+		few := plan.work(lengths)
+		plan, text, lengths := explain(t, db, settings, s.SQL, s.Args(Many))
+		many := plan.work(lengths)
+		if many > min(12*few, maxWork*Many)+10*tableRows {
+			t.Errorf("%s, %v: %.0f rows, blocks and comparisons for %d elements, %.0f for %d\n%s", name, settings, few, Few, many, Many, text)
 		}
 	}
+}
+
+// CheckAllReadInProportion is CheckReadsInProportion of statements by name: before the server has statistics, then with
+// them, and then for what insertNewer has inserted since. The server expects no row of that where it plans for arguments.
+func CheckAllReadInProportion(t testing.TB, owner, plans *sql.DB, tried map[string]ArrayStatement, tableRows float64, insertNewer ...func()) {
+	t.Helper()
+	check := func(when string, of func(settings map[string]string) bool) {
+		t.Helper()
+		for _, name := range slices.Sorted(maps.Keys(tried)) {
+			s := tried[name]
+			s.Pool = slices.DeleteFunc(slices.Clone(s.Pool), func(settings map[string]string) bool { return !of(settings) })
+			CheckReadsInProportion(t, plans, name+", "+when, s, tableRows)
+		}
+	}
+	all := func(map[string]string) bool { return true }
+	check("without statistics", all)
+	if _, err := owner.Exec(`ANALYZE`); err != nil {
+		t.Fatal(err)
+	}
+	check("with statistics", all)
+	for _, insert := range insertNewer {
+		insert()
+		check("with statistics from before", func(settings map[string]string) bool { return settings["plan_cache_mode"] == "force_custom_plan" })
+	}
+}
+
+// Arrays returns arrays of expressions over the first n rows of a table or query, as arguments of a statement.
+func Arrays(t testing.TB, db *sql.DB, n int, from string, expressions ...string) []any {
+	t.Helper()
+	texts, into, out := make([]string, len(expressions)), make([]any, len(expressions)), make([]any, len(expressions))
+	for i := range texts {
+		into[i] = &texts[i]
+	}
+	query := `SELECT array_agg(` + strings.Join(expressions, `)::text, array_agg(`) + `)::text FROM (SELECT * FROM ` + from + ` AS rows LIMIT $1) q`
+	if err := db.QueryRow(query, n).Scan(into...); err != nil {
+		t.Fatalf("%v: %s", err, query)
+	}
+	for i := range texts {
+		out[i] = texts[i]
+	}
+	return out
 }
 
 // takesArray matches text of a statement that takes an array, or is followed by one.
 var takesArray = regexp.MustCompile(`(?i)\b(any|all) ?\(\s*(\$|\?|$)|\bunnest\(\s*(\$|$)|\bjsonb_to_recordset\(\s*(\$|$)|\$\d+::\w+\[\]`)
 
 // CheckArrayStatementsAreTried checks that each declaration of a package with text of a statement that takes arrays is
-// tried, or an exception. Exceptions say why, and declarations have their names, those of methods without the type.
+// tried, or an exception. Exceptions say why, and declarations have their names, those of methods without the type; after
+// a comma, the name of what is tried says which of the declaration's statements it is.
 func CheckArrayStatementsAreTried(t testing.TB, dir fs.FS, tried map[string]ArrayStatement, exceptions map[string]string) {
 	t.Helper()
 	found := arrayDeclarations(t, dir)
+	declarations := map[string]bool{}
+	for name := range tried {
+		declaration, _, _ := strings.Cut(name, ", ")
+		declarations[declaration] = true
+	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if _, is := tried[name]; !is && exceptions[name] == "" {
+		if !declarations[name] && exceptions[name] == "" {
 			t.Errorf("%s takes an array, and is neither tried with many elements nor an exception", name)
 		}
 	}
 	for name := range exceptions {
-		if _, is := tried[name]; is || !found[name] {
+		if declarations[name] || !found[name] {
 			t.Errorf("the exception %s is tried, or takes no array", name)
 		}
 	}
