@@ -148,10 +148,12 @@ func tallyGroups(ctx context.Context, tx *sql.Tx, tenant string, f Filter) (p Ac
 	return p, kept, nil
 }
 
+const groupTalliesSQL = `SELECT s.id, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
+FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`
+
 // groupTallies reads the tallies of the plan's groups, with all their letters.
 func (sel *selection) groupTallies(ctx context.Context, tx *sql.Tx) (out []Tally, err error) {
-	rows, err := tx.QueryContext(ctx, `SELECT s.id, status, family, queue, job_type, outcome, reason_code, class, error_type, currency, signature, replayed_by, held, eligible, review, letters, at_risk, attempts
-FROM unnest($1::bigint[]) AS i(id) JOIN recourse.facet_groups s ON s.id = i.id`, pq.Array(sel.groupIDs()))
+	rows, err := tx.QueryContext(ctx, groupTalliesSQL, pq.Array(sel.groupIDs()))
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/lib/pq"
 
@@ -239,4 +240,64 @@ func explained(ctx context.Context, tx *sql.Tx, query string, args []any) (strin
 		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n"), rows.Err()
+}
+
+// ArrayStatements are statements that take arrays, by their declarations.
+var ArrayStatements = map[string]string{
+	"foundLettersSQL": foundLettersSQL, "groupTalliesSQL": groupTalliesSQL, "daysOfDeathsSQL": daysOfDeathsSQL,
+	"daysOfGroupsSQL": `SELECT d.facet_group, sum(d.letters), sum(d.at_risk), sum(d.attempts)` + daysOfGroupsSQL + ` GROUP BY d.facet_group`,
+	"replaysSQL":      replaysSQL, "facetGroupIDsSQL": facetGroupIDsSQL, "newFacetGroupsSQL": newFacetGroupsSQL, "upsertLettersSQL": upsertLettersSQL,
+	"deadOfCasesSQL": deadOfCasesSQL, "repairGroupsSQL": repairGroupsSQL, "removeExtraRowsSQL": removeExtraRowsSQL, "shortSubstringsSQL": shortSubstringsSQL,
+}
+
+// GroupStatements are statements of a plan for facet groups, by the declarations that restrict them to these. Half of
+// the groups are checked for a text. With three bounds of the time of death, each group has one of them.
+var GroupStatements = map[string]func(tenant string, groups []int64, bounded bool) (query string, args []any){
+	"joinGroups, all letters":      onPath(byFacet, (*AccessPlan).firstLetters),
+	"joinGroups, merged":           onPath(kWayMerge, (*AccessPlan).firstLetters),
+	"joinGroups, death times":      onPath(byFacet, (*AccessPlan).deathTimesStatement),
+	"joinGroups, counted":          onPath(byFacet, func(p *AccessPlan) (string, []any) { return p.unchecked().countStatement() }),
+	"joinGroups, histogram":        onPath(byFacet, func(p *AccessPlan) (string, []any) { return p.unchecked().histogram() }),
+	"heapScanConditions, found":    onPath(byFacet, func(p *AccessPlan) (string, []any) { return p.heapScanStatement(Position{}, 100) }),
+	"heapScanConditions, counted":  onPath(byFacet, (*AccessPlan).countStatement),
+	"restrictToPlan, ordered scan": onPath(orderedScan, (*AccessPlan).firstLetters),
+	"restrictToPlan, bounded scan": onPath(orderedScan, func(p *AccessPlan) (string, []any) {
+		p.scanLimit = maxScan
+		return p.boundedScanStatement(Position{}, 100)
+	}),
+	"restrictToPlan, range": onPath(byRange, func(p *AccessPlan) (string, []any) { p.column = ByAmount; return p.firstLetters() }),
+	"restrictToPlan, key":   onPath(byKey, func(p *AccessPlan) (string, []any) { p.filter.Escrow = "esc"; return p.countStatement() }),
+	"addMatching": onPath(byFacet, func(p *AccessPlan) (string, []any) {
+		indexed, _, _ := p.splitByTrigrams()
+		return indexed.statement(Position{}, 100)
+	}),
+}
+
+func onPath(path accessPath, statement func(*AccessPlan) (string, []any)) func(string, []int64, bool) (string, []any) {
+	return func(tenant string, groups []int64, bounded bool) (string, []any) {
+		amount, until := int64(100), time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+		p := AccessPlan{selection: selection{tenant: tenant, filter: Filter{Facets: FacetFilter{Text: "account 7"}, MaxAmount: &amount}}, order: Order{Column: ByDeath}, path: path, textLimit: maxTextCandidates}
+		for i, id := range groups {
+			s := facetGroup{id: id, letters: 3, checkText: i%2 == 0}
+			if bounded {
+				s.diedBy = until.Add(time.Duration(1+i%3) * 24 * time.Hour)
+			}
+			p.groups = append(p.groups, s)
+		}
+		return statement(&p)
+	}
+}
+
+func (p *AccessPlan) firstLetters() (string, []any) { return p.Statement(Position{}, 100) }
+
+func (p *AccessPlan) histogram() (string, []any) {
+	return p.histogramStatement([]time.Time{time.Unix(0, 0), time.Now()})
+}
+
+// unchecked is the plan without the text.
+func (p *AccessPlan) unchecked() *AccessPlan {
+	for i := range p.groups {
+		p.groups[i].checkText = false
+	}
+	return p
 }

@@ -233,6 +233,8 @@ func repairGroups(ctx context.Context, tx *sql.Tx, found []deadRun) (int, error)
 	return pg.RowsAffected(tx.ExecContext(ctx, repairGroupsSQL, c.Args()...))
 }
 
+const removeExtraRowsSQL = `DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])`
+
 // remove deletes the rows of runs that are not dead letters.
 func (p *rebuildPage) remove(ctx context.Context, tx *sql.Tx) (int, error) {
 	extra := pg.NewTextColumns(1, 0)
@@ -244,5 +246,5 @@ func (p *rebuildPage) remove(ctx context.Context, tx *sql.Tx) (int, error) {
 	if extra.Rows == 0 {
 		return 0, nil
 	}
-	return pg.RowsAffected(tx.ExecContext(ctx, `DELETE FROM recourse.letters WHERE run_id = ANY($1::uuid[])`, extra.Args()...))
+	return pg.RowsAffected(tx.ExecContext(ctx, removeExtraRowsSQL, extra.Args()...))
 }

@@ -3,8 +3,11 @@ package search
 import (
 	"context"
 	"database/sql"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/lib/pq"
 
@@ -221,17 +224,22 @@ func (sel *selection) restrictToText(c *conditions, message string) {
 	c.add("(l.facet_group = ANY(?::bigint[]) OR strpos("+message+", "+c.arg(sel.filter.Facets.Text)+") > 0)", pq.Array(unchecked))
 }
 
-// restrictToDeathBounds restricts l to letters that died within the bound of their group.
+// restrictToDeathBounds restricts l to letters that died within the bound of their group. There are
+// as many bounds as lifetimes of letters, which are few: a letter is looked up in the groups of each.
 func (sel *selection) restrictToDeathBounds(c *conditions) {
 	if !sel.hasDeathBounds() {
 		return
 	}
-	ids, until := make([]int64, len(sel.groups)), pg.NewTextColumns(1, len(sel.groups))
+	groups := map[int64][]int64{} // by bound
 	for i := range sel.groups {
-		ids[i] = sel.groups[i].id
-		until.Time(sel.groups[i].diedBy)
+		until := sel.groups[i].diedBy.UnixMicro()
+		groups[until] = append(groups[until], sel.groups[i].id)
 	}
-	c.parts = append(c.parts, "EXISTS (SELECT FROM unnest("+c.arg(pq.Array(ids))+"::bigint[], "+c.arg(until.Args()[0])+"::timestamptz[]) AS s(id, until) WHERE s.id = l.facet_group AND l.dead_at <= s.until)")
+	var within []string
+	for _, until := range slices.Sorted(maps.Keys(groups)) {
+		within = append(within, "l.dead_at <= "+c.arg(time.UnixMicro(until).UTC())+" AND l.facet_group = ANY("+c.arg(pq.Array(groups[until]))+"::bigint[])")
+	}
+	c.parts = append(c.parts, "("+strings.Join(within, " OR ")+")")
 }
 
 // addRanges adds the conditions that are neither facets nor keys.
