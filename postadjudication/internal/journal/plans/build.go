@@ -61,6 +61,9 @@ func (p *Store) CreateOf(ctx context.Context, b Plan, items []Item, staleBefore 
 // so it bounds the memory of planning.
 const matchPage = 2_000
 
+// selectedLettersSQL is a search for given dead letters, with the times at which they died.
+const selectedLettersSQL = `SELECT * FROM unnest($1::uuid[], $2::timestamptz[]) AS u(run_id, value)`
+
 // takeMatching adds those of the next dead letters that scope.Matches accepts; more reports
 // whether others may follow.
 func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, plan *search.AccessPlan, scope Scope) (more bool, err error) {
@@ -87,7 +90,7 @@ func (p *planBuilder) takeMatching(ctx context.Context, tx *sql.Tx, plan *search
 		}
 	}
 	if selected.Rows > 0 {
-		if _, err := p.insertLetters(ctx, tx, `SELECT * FROM unnest($1::uuid[], $2::timestamptz[]) AS u(run_id, value)`, selected.Args()); err != nil {
+		if _, err := p.insertLetters(ctx, tx, selectedLettersSQL, selected.Args()); err != nil {
 			return false, err
 		}
 	}
@@ -276,6 +279,11 @@ func (p *planBuilder) addBatch(ctx context.Context, tx *sql.Tx, plan *search.Acc
 	return inserted == size, err
 }
 
+// setGatesSQL writes the gates of items. See recordItemsSQL for why the plan is a column of what is joined.
+const setGatesSQL = `
+WITH g AS MATERIALIZED (SELECT $1::uuid AS bulk_id, * FROM unnest($2::bigint[], $3::text[]) AS g(position, gate))
+UPDATE recourse.bulk_items i SET gate = g.gate FROM g WHERE i.bulk_id = g.bulk_id AND i.position = g.position`
+
 // insertLetters stores the dead letters that a search query returns, with their gates.
 func (p *planBuilder) insertLetters(ctx context.Context, tx *sql.Tx, query string, args []any) (inserted int64, err error) {
 	rows, err := tx.QueryContext(ctx, insertBatchSQL(query, len(args)), append(args, p.bulk, p.items, p.unprojected)...)
@@ -302,8 +310,7 @@ func (p *planBuilder) insertLetters(ctx context.Context, tx *sql.Tx, query strin
 		return inserted, err
 	}
 	args = append([]any{p.bulk}, gates.Args()...)
-	_, err = tx.ExecContext(ctx, `UPDATE recourse.bulk_items i SET gate = g.gate FROM unnest($2::bigint[], $3::text[]) AS g(position, gate)
-		WHERE i.bulk_id = $1 AND i.position = g.position`, args...)
+	_, err = tx.ExecContext(ctx, setGatesSQL, args...)
 	return inserted, err
 }
 

@@ -121,16 +121,19 @@ func (p *Store) EachItem(ctx context.Context, id uuid.UUID, visit func(*Item)) e
 // recordItemsSQL writes outcomes of items, and counts those it wrote. An existing
 // outcome stays, except that failed and refused may become done: a process that lost its lock
 // may have done what the next one could not.
+//
+// The plan is a column of what is joined. With it as a constant, the server expects no item of a plan that is newer than
+// its statistics, and compares each item of the plan with each that is written.
 const recordItemsSQL = `
-WITH t AS (
-  SELECT * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
+WITH t AS MATERIALIZED (
+  SELECT $1::uuid AS bulk_id, * FROM unnest($2::bigint[], $3::text[], $4::uuid[], $5::text[]) AS t(position, outcome, new_run, error)
 ), o AS MATERIALIZED (
-  SELECT i.position, i.outcome FROM recourse.bulk_items i JOIN t ON t.position = i.position
-  WHERE i.bulk_id = $1 AND (i.outcome = '' OR (i.outcome = 'failed' OR starts_with(i.outcome, 'refused:')) AND t.outcome = 'done') ORDER BY i.position FOR NO KEY UPDATE OF i
+  SELECT t.*, i.outcome AS before FROM t JOIN recourse.bulk_items i ON i.bulk_id = t.bulk_id AND i.position = t.position
+  WHERE i.outcome = '' OR (i.outcome = 'failed' OR starts_with(i.outcome, 'refused:')) AND t.outcome = 'done' ORDER BY i.position FOR NO KEY UPDATE OF i
 ), i AS (
-  UPDATE recourse.bulk_items i SET outcome = t.outcome, new_run = t.new_run, error = t.error
-  FROM t JOIN o ON o.position = t.position WHERE i.bulk_id = $1 AND i.position = t.position
-  RETURNING i.outcome, o.outcome AS before, i.currency, i.amount
+  UPDATE recourse.bulk_items i SET outcome = o.outcome, new_run = o.new_run, error = o.error
+  FROM o WHERE i.bulk_id = o.bulk_id AND i.position = o.position
+  RETURNING i.outcome, o.before, i.currency, i.amount
 ), n AS (
   SELECT outcome, currency, 1 AS n, amount FROM i UNION ALL SELECT before, currency, -1, -amount FROM i WHERE before <> ''
 )
