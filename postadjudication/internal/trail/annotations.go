@@ -23,7 +23,13 @@ type Annotations struct {
 	RetentionEndsAt time.Time // zero: not announced
 }
 
-func selectAnnotations(ctx context.Context, q stored.Querier, where string, args ...any) (map[receipts.RunID]Annotations, error) {
+const (
+	annotationsSQL       = `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.annotations k `
+	annotationsOfRunsSQL = annotationsSQL + `WHERE k.run_id = ANY($1::uuid[]) AND k.tenant = $2`
+	annotationsOfCaseSQL = annotationsSQL + `JOIN recourse.runs r ON r.id = k.run_id WHERE r.tenant = $1 AND r.case_id = $2`
+)
+
+func selectAnnotations(ctx context.Context, q stored.Querier, query string, args ...any) (map[receipts.RunID]Annotations, error) {
 	out := map[receipts.RunID]Annotations{}
 	err := eachRow(ctx, q, func(rows *sql.Rows) error {
 		var run uuid.UUID
@@ -37,7 +43,7 @@ func selectAnnotations(ctx context.Context, q stored.Querier, where string, args
 		}
 		out[receipts.RunID(run)] = a
 		return nil
-	}, `SELECT k.run_id, k.held, k.hold_reason, k.reprocess_eligible, k.manual_review_required, k.mark_reason, k.ends_at FROM recourse.annotations k `+where, args...)
+	}, query, args...)
 	return out, err
 }
 
@@ -47,7 +53,7 @@ func (r *Reader) Annotations(ctx context.Context, tenant string, runs []receipts
 	for i, id := range runs {
 		ids[i] = id.String()
 	}
-	out, err := selectAnnotations(ctx, r.db, `WHERE k.run_id = ANY($1::uuid[]) AND k.tenant = $2`, ids, tenant)
+	out, err := selectAnnotations(ctx, r.db, annotationsOfRunsSQL, ids, tenant)
 	return out, failed(err)
 }
 
@@ -57,7 +63,7 @@ func (r *Reader) CaseAnnotations(ctx context.Context, tenant string, id receipts
 		if rs, err = stored.CaseTrail(ctx, tx, tenant, id); err != nil {
 			return err
 		}
-		annotations, err = selectAnnotations(ctx, tx, `JOIN recourse.runs r ON r.id = k.run_id WHERE r.tenant = $1 AND r.case_id = $2`, tenant, id.String())
+		annotations, err = selectAnnotations(ctx, tx, annotationsOfCaseSQL, tenant, id.String())
 		return err
 	})
 	return rs, annotations, err

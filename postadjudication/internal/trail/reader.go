@@ -89,6 +89,11 @@ UNION SELECT coalesce(nullif(tenant, ''), '*') FROM recourse.circuit_breakers OR
 	return out, failed(err)
 }
 
+const (
+	ownersSQL     = `SELECT id, tenant FROM recourse.cases WHERE id = ANY($1::uuid[]) UNION SELECT case_id, tenant FROM recourse.receipts WHERE case_id = ANY($1::uuid[]) AND seq = 1 ORDER BY 2`
+	countCasesSQL = `SELECT count(*) FROM recourse.cases WHERE tenant IN (SELECT unnest($1::text[])) AND kind <> 'operations'`
+)
+
 // Owners returns by case the tenants that have the case or its first receipt. Unknown cases are
 // left out.
 func (r *Reader) Owners(ctx context.Context, cases []receipts.CaseID) (map[receipts.CaseID][]string, error) {
@@ -105,13 +110,13 @@ func (r *Reader) Owners(ctx context.Context, cases []receipts.CaseID) (map[recei
 		}
 		out[receipts.CaseID(id)] = append(out[receipts.CaseID(id)], tenant)
 		return nil
-	}, `SELECT id, tenant FROM recourse.cases WHERE id = ANY($1::uuid[]) UNION SELECT case_id, tenant FROM recourse.receipts WHERE case_id = ANY($1::uuid[]) AND seq = 1 ORDER BY 2`, texts)
+	}, ownersSQL, texts)
 	return out, failed(err)
 }
 
 // CountCases counts the cases of the tenants, except those of operation logs, which have no run.
 func (r *Reader) CountCases(ctx context.Context, tenants []string) (n int, err error) {
-	err = r.db.QueryRowContext(ctx, `SELECT count(*) FROM recourse.cases WHERE tenant = ANY($1) AND kind <> 'operations'`, pq.StringArray(tenants)).Scan(&n)
+	err = r.db.QueryRowContext(ctx, countCasesSQL, pq.StringArray(tenants)).Scan(&n)
 	return n, failed(err)
 }
 

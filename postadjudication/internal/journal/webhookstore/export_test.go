@@ -1,0 +1,4 @@
+package webhookstore
+
+// ArrayStatements are statements that take many rows, by their declarations.
+var ArrayStatements = map[string]string{"saveSQL": saveSQL}
