@@ -134,7 +134,7 @@ var takesArray = regexp.MustCompile(`(?i)\b(any|all) ?\(\s*(\$|\?|$)|\bunnest\(\
 // a comma, the name of what is tried says which of the declaration's statements it is.
 func CheckArrayStatementsAreTried(t testing.TB, dir fs.FS, tried map[string]ArrayStatement, exceptions map[string]string) {
 	t.Helper()
-	found := arrayDeclarations(t, dir)
+	found := ArrayDeclarations(t, dir)
 	declarations := map[string]bool{}
 	for name := range tried {
 		declaration, _, _ := strings.Cut(name, ", ")
@@ -152,8 +152,8 @@ func CheckArrayStatementsAreTried(t testing.TB, dir fs.FS, tried map[string]Arra
 	}
 }
 
-// arrayDeclarations returns the names of the declarations of a package with text that matches takesArray.
-func arrayDeclarations(t testing.TB, dir fs.FS) map[string]bool {
+// ArrayDeclarations returns the names of the declarations of a package with text that matches takesArray.
+func ArrayDeclarations(t testing.TB, dir fs.FS) map[string]bool {
 	t.Helper()
 	files, err := fs.Glob(dir, "*.go")
 	if err != nil {
