@@ -46,7 +46,7 @@ type Person struct{ Principal, Key string }
 
 // SamePerson reports whether two actors must be treated as one person. keys are all keys that
 // their tenant ever had. They are one person if
-//   - they have the same name, whatever its case,
+//   - they have the same name, whatever its case, and with or without user: before it,
 //   - one of them made the other's key, or the key with which that key was made, and so on: the
 //     maker of a key has seen its secret,
 //   - a third one made the keys of both, likewise, or took the successors of both, and has a key.
@@ -54,11 +54,11 @@ type Person struct{ Principal, Key string }
 // Two keys that a third one made who never had a key are those of two persons: they were made with direct access to the
 // database.
 func SamePerson(a, b Person, keys []Key) bool {
-	nameA, nameB := strings.ToLower(a.Principal), strings.ToLower(b.Principal)
+	nameA, nameB := folded(a.Principal), folded(b.Principal)
 	byPrefix, byName := map[string][]string{}, map[string][]string{}
 	for i := range keys {
 		k := &keys[i]
-		name, maker := strings.ToLower(k.Principal), strings.ToLower(k.CreatedBy)
+		name, maker := folded(k.Principal), folded(k.CreatedBy)
 		byPrefix[k.Prefix] = append(byPrefix[k.Prefix], maker)
 		byName[name] = append(byName[name], maker)
 	}
@@ -103,5 +103,13 @@ func IsProgram(principal string) bool {
 	return isKind && kind != "user"
 }
 
-// SamePrincipal reports whether two names are of one principal: the case of letters tells nobody apart.
-func SamePrincipal(a, b string) bool { return strings.EqualFold(a, b) }
+// SamePrincipal reports whether two names are of one principal: neither the case of letters tells them apart, nor user: before one.
+func SamePrincipal(a, b string) bool { return folded(a) == folded(b) }
+
+// folded returns a name in the form in which equal ones are of one principal. A bare name is that of a person.
+func folded(principal string) string {
+	if !strings.Contains(principal, ":") {
+		principal = "user:" + principal
+	}
+	return strings.ToLower(principal)
+}

@@ -42,6 +42,7 @@ func TestReturnedPlansAndShowsAPaymentThatCameBack(t *testing.T) {
 	returned("{\"transaction_receipt_id\":1}\n", "-").Check(t, "no line", 1, "line 1")
 	returned(`{"transaction_receipt_id":"txr_1","reference":"R-1","amount":{"minor":2500,"currency":"USD"},"return_at":"2026-11-20T09:30:00Z"}`+"\n", "-").
 		Check(t, "a member that is unknown", 1, `line 1: json: unknown field "return_at"`)
+	returned("", "--transaction", "txr_1", "--reference", "R-1", "--returned-at", "2126-11-20", "--amount", "125.00USD").Check(t, "in the future", 2, "must not be in the future")
 	returned("\n", "-").Check(t, "no lines", 1, "names no payment")
 	returned("", append(one, "125.01USD")...).Check(t, "too much", 1, "1 returned payment can't be recorded")
 
@@ -50,7 +51,7 @@ func TestReturnedPlansAndShowsAPaymentThatCameBack(t *testing.T) {
 	planned := returned("", file, "--json")
 	planned.Check(t, "returned", 0, "")
 	plan := planned.Object(t)["plan"].(map[string]any)
-	if text := returned("", append(one, "100.00 USD")...).Out; !strings.Contains(text, "100.00 USD of transaction txr_1, R-1") || !strings.Contains(text, "Another person has to run it") {
+	if text := returned("", append(one, "100.00 USD")...).Out; !strings.Contains(text, "100.00 USD of transaction txr_1, R-1, on 2026-11-20T00:00:00Z; run ") || !strings.Contains(text, "Another person has to run it") {
 		t.Errorf("the plan: %s", text)
 	}
 	p.Run("", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--tenant", "acme", "--actor", "user:bob", "--yes").Check(t, "run", 0, "")

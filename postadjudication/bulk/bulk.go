@@ -199,7 +199,7 @@ type PlannedFinding struct {
 	Moved       int64        `json:"moved"`              // minor units
 	Currency    string       `json:"currency,omitempty"` // of Moved, that of the case; plans of older versions do not state it
 	Reference   string       `json:"reference"`
-	OtherAmount bool         `json:"other_amount,omitempty"`
+	OtherAmount bool         `json:"other_amount,omitempty"`           // another sum was moved than was left to move; the planner knew it
 	Contradicts string       `json:"contradicts,omitempty"`            // what on record says the opposite; the planner knew it
 	Lookup      bool         `json:"lookup,omitempty"`                 // the finding is the answer of the escrow service that the planner named
 	LookupURL   string       `json:"lookup_url,omitempty"`             // URL of that service

@@ -323,9 +323,9 @@ func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id back
 	if err != nil {
 		return Plan{}, err
 	}
-	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Currency: seen.Case.Currency, Reference: validate.Clean(f.Reference, casework.MaxReference), OtherAmount: f.OtherAmount, Contradicts: contradicted, Transaction: seen.Case.Subject}
+	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Currency: seen.Case.Currency, Reference: validate.Reference(f.Reference), OtherAmount: f.IsOtherAmount(&seen), Contradicts: contradicted, Transaction: seen.Case.Subject}
 	if asked.Class != "" {
-		found.Lookup, found.LookupURL, found.OtherAmount = true, asked.URL, f.Moved != seen.Case.State.Asked-seen.Case.State.Moved
+		found.Lookup, found.LookupURL = true, asked.URL
 		if found.Contradicts, err = casework.RecordAgainst(ctx, p.applier, seen, f.Class); err != nil {
 			return Plan{}, err
 		}

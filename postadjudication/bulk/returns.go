@@ -60,7 +60,7 @@ type ReturnsRefused struct {
 //
 // Errors: *FieldError of what is wrong with a returned payment, whose fields begin with returns[N].
 func (p Plans) PlanReturns(ctx context.Context, q ReturnsRequest) (PlannedReturns, error) {
-	if err := q.validate(p.tenant, p.actor); err != nil {
+	if err := q.validate(p.tenant, p.actor, p.s.now()); err != nil {
 		return PlannedReturns{}, err
 	}
 	if before, made, err := p.s.madeFor(ctx, p.tenant, q.Request); made || err != nil {
@@ -78,7 +78,7 @@ func (p Plans) PlanReturns(ctx context.Context, q ReturnsRequest) (PlannedReturn
 	return b.out, err
 }
 
-func (q *ReturnsRequest) validate(tenant, actor string) error {
+func (q *ReturnsRequest) validate(tenant, actor string, now time.Time) error {
 	errs := []error{validate.Change(tenant, actor, q.Reason)}
 	if len(q.Returns) < 1 || len(q.Returns) > MaxReturns {
 		errs = append(errs, &refusal.FieldError{Field: "returns", Problem: fmt.Sprintf("must be 1 to %d", MaxReturns)})
@@ -88,6 +88,9 @@ func (q *ReturnsRequest) validate(tenant, actor string) error {
 	for i, r := range q.Returns {
 		at := fmt.Sprintf("returns[%d].", i)
 		errs = append(errs, validate.KnownID(at+"transaction_receipt_id", r.Transaction, settlement.MaxIDBytes), validate.NewID(at+"reference", r.Reference, 255), r.Amount.Validate(at+"amount"))
+		if r.ReturnedAt.After(now.Add(24 * time.Hour)) { // a date of the bank may be one of a zone that is ahead
+			errs = append(errs, &refusal.FieldError{Field: at + "returned_at", Problem: "must not be in the future"})
+		}
 		if before, twice := seen[r.Reference]; twice && before != r {
 			errs = append(errs, &refusal.FieldError{Field: at + "reference", Problem: "is that of another one: a reference identifies a return"})
 		}

@@ -107,6 +107,9 @@ func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
 		if !by.isApprover() {
 			return "only an approver may start it alone, for an incident", nil
 		}
+		if !access.SamePerson(planned, started, by.keys) {
+			return "", &refusal.FieldError{Field: "break_glass", Problem: "must not be given: another person made the plan"}
+		}
 		people = 1
 	case people == 1:
 	case access.SamePerson(planned, started, by.keys):

@@ -301,6 +301,13 @@ func TestBreakGlassIsForAnApproverAndLeavesItsTraces(t *testing.T) {
 			t.Errorf("%+v: %v", no, err)
 		}
 	}
+	var needless *refusal.FieldError
+	if _, err := r.As("acme", "user:ben").Bulk.RunBreakGlass(ctx, plan.ID, plan.Hash, by); !errors.As(err, &needless) || needless.Field != "break_glass" {
+		t.Errorf("another person: %v", err)
+	}
+	if _, err := r.As("acme", "ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) {
+		t.Errorf("the planner by a bare name: %v", err)
+	}
 	if _, err := r.As("acme", "service:desk").Bulk.RunBreakGlass(ctx, plan.ID, plan.Hash, by); !errors.As(err, &second) {
 		t.Errorf("a program: %v", err)
 	}

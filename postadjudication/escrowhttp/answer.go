@@ -29,8 +29,6 @@ const (
 	statusPending         = "pending"
 	statusProcessing      = "processing"
 
-	maxReference = 255 // a longer one is not stored: truncated it would identify something else
-
 	// errorTextTimeout limits the wait for the text of an error after its status has decided.
 	errorTextTimeout = 100 * time.Millisecond
 )
@@ -60,11 +58,7 @@ func (x *exchange) execution(ctx context.Context, resp *http.Response) escrow.An
 	if err != nil {
 		return x.unreadableAnswer(ctx, resp, err)
 	}
-	a := escrow.Answer{Class: escrow.Executed, Moved: int64(b.Moved.Minor), Code: statusCode(resp)}
-	if len(b.Reference) <= maxReference {
-		a.Reference = string(b.Reference)
-	}
-	return a
+	return escrow.Answer{Class: escrow.Executed, Moved: int64(b.Moved.Minor), Code: statusCode(resp), Reference: string(b.Reference)}
 }
 
 // acceptance reads a 202. It may have no body. One that states something else than that the call is accepted proves

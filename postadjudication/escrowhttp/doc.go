@@ -9,7 +9,7 @@
 //	Content-Type: application/json
 //	Idempotency-Key: <operation key, 64 hexadecimal digits>
 //	Recourse-Generation: <of the adjudication, from 1>
-//	Recourse-Not-After: <RFC 3339, UTC>
+//	Recourse-Not-After: <RFC 3339, UTC, with three decimals of the second>
 //
 // with the stored request as its body, the same bytes on every attempt; escrow.openapi.json describes
 // its members. Success

@@ -21,6 +21,10 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 )
 
+// notAfterFormat has always as many decimals: readers of times differ in which numbers of them they take. A time is cut, never
+// rounded up.
+const notAfterFormat = "2006-01-02T15:04:05.000Z07:00"
+
 // maxCallTime bounds a call whose context has no deadline.
 const maxCallTime = 5 * time.Minute
 
@@ -168,7 +172,7 @@ func setFenceHeaders(h http.Header, c escrow.Call) {
 		h.Set("Recourse-Generation", strconv.Itoa(c.Generation))
 	}
 	if !c.NotAfter.IsZero() {
-		h.Set("Recourse-Not-After", c.NotAfter.UTC().Format(time.RFC3339Nano))
+		h.Set("Recourse-Not-After", c.NotAfter.UTC().Format(notAfterFormat))
 	}
 }
 

@@ -155,7 +155,7 @@ func TestARequestCarriesItsFenceHeaders(t *testing.T) {
 	defer s.Close()
 	e := newExecutor(t, escrowhttp.Config{BaseURL: s.URL})
 	e.Execute(withLimit(t), c)
-	if got.Get("Recourse-Generation") != "7" || got.Get("Recourse-Not-After") != "2026-03-01T11:00:00.123456Z" {
+	if got.Get("Recourse-Generation") != "7" || got.Get("Recourse-Not-After") != "2026-03-01T11:00:00.123Z" {
 		t.Errorf("an execution: %v", got)
 	}
 	e.Lookup(withLimit(t), newCall())

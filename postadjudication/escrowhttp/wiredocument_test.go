@@ -59,7 +59,7 @@ type executionAnswer struct {
 	OperationKey string    `json:"operation_key" pattern:"^[0-9a-f]{64}$" doc:"That of the request"`
 	Status       string    `json:"status" enum:"executed,already_executed" doc:"already_executed to a repeated key"`
 	Moved        wireMoney `json:"moved" doc:"The total moved under the key"`
-	Reference    string    `json:"reference,omitempty" maxLength:"255" doc:"The service's id of the execution"`
+	Reference    string    `json:"reference,omitempty" doc:"The service's id of the execution. Of one that is longer than 255 bytes of UTF-8 the SHA-256 is kept. What looks like the number of a card or an account, such as 16 digits that pass for a card, is kept as [card] or [iban]: give such an id a prefix of letters and no digits that pass"`
 }
 
 type absenceAnswer struct {
@@ -252,7 +252,7 @@ func describeRequests(t *testing.T, c escrow.Call, execution, lookup *huma.Opera
 	about := map[string]string{
 		"Idempotency-Key":     "The operation key: the same for each call of a decision, another one for each other decision",
 		"Recourse-Generation": "That of the body; the service refuses (422) one that is lower than it has executed or refused for the transaction receipt",
-		"Recourse-Not-After":  "The service refuses (422) a call that it starts to process later: nobody waits for the answer",
+		"Recourse-Not-After":  "A time of RFC 3339, in UTC and with three decimals of the second. The service refuses (422) a call that it starts to process later: nobody waits for the answer",
 	}
 	ofTransport := []string{"Accept", "Accept-Encoding", "Content-Length", "Content-Type", "User-Agent"}
 	requests := make(chan *http.Request, 2)

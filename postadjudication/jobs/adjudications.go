@@ -157,9 +157,9 @@ func paymentOf(r *background.Run, output json.RawMessage) (background.Result, er
 		return wrong(PaymentField+".moved.currency", "must be the currency of the adjudication")
 	case !casework.IsBelievable(*said.Moved.Minor, t.Amount):
 		return wrong(PaymentField+".moved.minor", "must be a sum that was paid: at least 1")
-	case said.Reference == nil || *said.Reference == "" || len(*said.Reference) > casework.MaxReference:
+	case said.Reference == nil || *said.Reference == "" || len(*said.Reference) > validate.MaxReference:
 		return wrong(PaymentField+".reference", "must be the reference of the payment, 1 to 255 bytes")
-	case validate.Clean(*said.Reference, casework.MaxReference) != *said.Reference:
+	case validate.Clean(*said.Reference, validate.MaxReference) != *said.Reference:
 		return wrong(PaymentField+".reference", "can't be recorded as it is: it looks like a secret, or has control characters")
 	}
 	return background.Result{Class: background.Executed, Moved: *said.Moved.Minor, Reference: *said.Reference}, nil

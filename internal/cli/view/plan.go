@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -66,6 +67,9 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
 		}
 		rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
+		if f.OtherAmount {
+			rows = append(rows, []string{"differs", "another sum was moved than the decision had left to move"})
+		}
 		if f.Contradicts != "" {
 			rows = append(rows, []string{"contradicts", f.Contradicts})
 		}
@@ -75,7 +79,11 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 			rows = append(rows, []string{"returned", fmt.Sprintf("and %d more, see --json", len(b.Spec.Returns)-i)})
 			break
 		}
-		rows = append(rows, []string{"returned", fmt.Sprintf("%s of transaction %s, %s", r.Amount, r.Transaction, r.Reference)})
+		returned := fmt.Sprintf("%s of transaction %s, %s", r.Amount, r.Transaction, r.Reference)
+		if !r.ReturnedAt.IsZero() {
+			returned += ", on " + r.ReturnedAt.UTC().Format(time.RFC3339)
+		}
+		rows = append(rows, []string{"returned", returned + "; run " + r.Run.String() + " had paid it"})
 	}
 	if b.Spec.Reference != "" {
 		rows = append(rows, []string{"reference", b.Spec.Reference})

@@ -64,23 +64,32 @@ func (f Finding) Validate(actor string) error {
 	if err := validate.Text("reason", f.Reason, 1024); err != nil {
 		return err
 	}
-	return validate.Identifier("reference", f.Reference, 255)
+	return validate.Identifier("reference", f.Reference, validate.MaxReference)
 }
 
-// checkAmount refuses a payment in another currency than that of the case, and one that differs from the amount left to
-// move, unless OtherAmount is set. For a decision that a higher generation replaced, the amount left is all that it
-// asked for. If nothing is left, or the run is known to be paid, any amount passes: the
-// finding states what is already recorded.
+// leftToMove returns what the decision of a run has left to move; all that it asked for if a higher generation replaced it.
+func leftToMove(seen *journal.Snapshot) int64 {
+	s := &seen.Case.State
+	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {
+		return t.Amount
+	}
+	return s.Asked - s.Moved
+}
+
+// IsOtherAmount reports whether the finding states another payment than was left to move. If nothing is left, or the run is
+// known to be paid, it states what is already recorded.
+func (f Finding) IsOtherAmount(seen *journal.Snapshot) bool {
+	left := leftToMove(seen)
+	return f.Class == escrow.Executed && f.Moved != left && left != 0 && seen.Run.Class != escrow.Executed
+}
+
+// checkAmount refuses a payment in another currency than that of the case, and another amount unless OtherAmount is set.
 func (f Finding) checkAmount(seen *journal.Snapshot) error {
 	if f.Currency != "" && f.Currency != seen.Case.Currency {
 		return &refusal.FieldError{Field: "currency", Problem: "must be " + seen.Case.Currency + ", that of the case"}
 	}
-	s := &seen.Case.State
-	left := s.Asked - s.Moved
-	if t := seen.Run.Terms; t != nil && t.Generation < s.Generation {
-		left = t.Amount
-	}
-	if f.Class != escrow.Executed || f.Moved == left || f.OtherAmount || left == 0 || seen.Run.Class == escrow.Executed {
+	left := leftToMove(seen)
+	if f.OtherAmount || !f.IsOtherAmount(seen) {
 		return nil
 	}
 	return &refusal.FieldError{Field: "other_amount", Problem: fmt.Sprintf("must be true if %d was moved and %d was left to move", f.Moved, left)}
@@ -156,7 +165,7 @@ func (c *Applier) LookupFinding(ctx context.Context, tenant string, id backgroun
 			return Finding{}, LookupSource{}, refusedBecause(refusal.GateReconcileFirst, seen, "nothing was executed, this answer says, but the one before said that the call is accepted: it is asked for again")
 		}
 	}
-	return Finding{Class: found.Class, Moved: found.Moved, Reference: found.Reference}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
+	return Finding{Class: found.Class, Moved: found.Moved, Reference: validate.Reference(found.Reference)}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
 }
 
 // lookupUnclear explains why a lookup decides nothing, and what to do.

@@ -17,7 +17,6 @@ const (
 	maxType      = 64
 	maxCode      = 64
 	maxMessage   = 2 << 10
-	MaxReference = 255
 	maxStack     = 8 << 10
 	maxDetails   = 4 << 10
 	maxLookupURL = 1 << 10
@@ -27,9 +26,7 @@ const (
 // passes through it on its way into receipts, rows and events.
 func redactTransition(tr background.Transition) background.Transition {
 	tr.Reason = validate.Clean(tr.Reason, maxMessage)
-	if tr.Result.Reference = validate.Clean(tr.Result.Reference, maxMessage); len(tr.Result.Reference) > MaxReference {
-		tr.Result.Reference = "" // a truncated reference would name something else
-	}
+	tr.Result.Reference = validate.Reference(tr.Result.Reference)
 	if f := tr.Result.Failure; f != nil {
 		tr.Result.Failure = &background.Failure{
 			Type: validate.Clean(f.Type, maxType), Code: validate.Clean(f.Code, maxCode), Message: validate.Clean(f.Message, maxMessage), Stack: validate.Clean(f.Stack, maxStack),

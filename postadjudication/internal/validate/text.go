@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -66,6 +67,18 @@ func Identifier(field, text string, limit int) error {
 		return err
 	}
 	return NoSecret(field, text)
+}
+
+// MaxReference is how many bytes of an escrow service's reference are kept.
+const MaxReference = 255
+
+// Reference returns the form in which an escrow service's reference is kept: with a mark in place of each secret, and one that is
+// longer than MaxReference by its digest. Cut, it would name something else; left out, another one would not contradict it.
+func Reference(s string) string {
+	if s = receipts.CleanText(redact.Text(s)); len(s) <= MaxReference {
+		return s
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s)))
 }
 
 // Clean redacts secrets in a text and cuts it to a number of bytes.

@@ -1,6 +1,7 @@
 package validate_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -17,5 +18,25 @@ func TestPlainTextHasNoCharacterThatMisleadsAReader(t *testing.T) {
 		if validate.PlainText(text) {
 			t.Errorf("%q is accepted", text)
 		}
+	}
+}
+
+// A reference of an escrow service is kept whole, or by its digest: two long ones stay apart, and a person may state what is kept.
+func TestALongReferenceIsKeptByItsDigest(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("r", validate.MaxReference+1)
+	kept := map[string]bool{}
+	for _, s := range []string{"pay_1", strings.Repeat("r", validate.MaxReference), strings.Repeat("é", validate.MaxReference/2+1), long, long + "x"} {
+		got := validate.Reference(s)
+		if (got == s) != (len(s) <= validate.MaxReference) || kept[got] || validate.Reference(got) != got {
+			t.Errorf("%d bytes are kept as %q", len(s), got)
+		}
+		if err := validate.Identifier("reference", got, validate.MaxReference); err != nil {
+			t.Errorf("%q can't be stated: %v", got, err)
+		}
+		kept[got] = true
+	}
+	if got := validate.Reference("PAY-4012888888881881"); got != "PAY-[card]" {
+		t.Errorf("the number of a card is kept as %q", got)
 	}
 }
