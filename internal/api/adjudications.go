@@ -169,7 +169,7 @@ var replyDetails = map[postadjudication.Reply]string{
 	postadjudication.Cancelled:        "it was accepted and later cancelled: only a higher generation starts a new run",
 	postadjudication.CaseEnded:        "the case is settled or refunded by another adjudication",
 	postadjudication.Conflicting:      "another outcome, or a higher generation while the run of the case is active",
-	postadjudication.TargetChanged:    "a higher generation may not name another target: two people permit it with plan-move",
+	postadjudication.TargetChanged:    "a higher generation may not name another target: two people permit it with POST /cases/move or recourse cases move",
 	postadjudication.ExceedsHeld:      "the escrow holds less than this amount plus what is already committed",
 	postadjudication.EscrowMismatch:   "the escrow was submitted before with another held amount or currency",
 	postadjudication.Busy:             "another transaction has locked the case or its escrow: try again",

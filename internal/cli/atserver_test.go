@@ -58,6 +58,9 @@ func TestACaseIsHandedOverReadAndStoppedAtAServer(t *testing.T) {
 	}
 	at(operator, "", "status", "txr_1").Check(t, "for people", 0, "paused")
 	at(operator, "", "status", "txr_9").Check(t, "what is not there", 1, "the key's tenant has no txr_9")
+	at(operator, "", "status", "\xff").Check(t, "no text", 1, "the key's tenant has no")
+	p.Run("", "status", "\xff", "--tenant", "acme").Check(t, "no text, on the database", 2, "UTF-8")
+	p.Run("", "receipts", "list", "--transaction", "\xff", "--tenant", "acme").Check(t, "receipts of no text", 2, "UTF-8")
 	at(submitter, "", "status", "txr_1").Check(t, "a submitter's own", 0, "The attempts are left out: the access key may not read receipts.")
 
 	at(operator, "", "cancel", run, "--reason", "sent in error").Check(t, "cancel", 0, "is cancelled")

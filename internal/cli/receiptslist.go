@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -261,6 +262,8 @@ func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) str
 		return fmt.Sprintf("freed %s: %s", money(p.Freed), withReference(p))
 	case r.Subtype == receipts.Returned:
 		return returnedText(p, money(p.Returned))
+	case r.Subtype == receipts.AttemptSucceeded && p.Moved > 0 && p.Settlement != nil:
+		return paymentText(p, money(p.Moved))
 	case r.Subtype == receipts.Superseded:
 		return fmt.Sprintf("by run %s, generation %d", p.NewRun, p.Generation)
 	case r.Subtype == receipts.ConservationBreach:
@@ -274,9 +277,21 @@ func receiptDetails(r receipts.Receipt, p receipts.Payload, currency string) str
 	case p.Error.Type != "":
 		return strings.TrimPrefix(p.ReasonCode+": "+p.Error.Type, ": ")
 	case p.Moved > 0 && p.Settlement != nil:
-		return fmt.Sprintf("moved %s, case %s", money(p.Moved), p.Settlement.ProgressionStatus)
+		return paymentText(p, money(p.Moved))
 	}
 	return p.Reason
+}
+
+// paymentText says what was moved, under which reference, and where a lookup and not the call said so.
+func paymentText(p receipts.Payload, moved string) string {
+	text := "moved " + moved
+	if p.Reference != "" {
+		text += " (" + p.Reference + ")"
+	}
+	if p.Lookup != "" {
+		text = "lookup after " + cmp.Or(p.Error.Type, "the call") + ": " + text
+	}
+	return text + ", case " + string(p.Settlement.ProgressionStatus)
 }
 
 // contradictionText says what an answer stated, and what is on record.

@@ -7,6 +7,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -96,8 +97,11 @@ func (s *Reader) Status(ctx context.Context, tenant string, id background.RunID)
 }
 
 // Case returns the case of a tenant's transaction, with the runs that the caller may read. Errors: refusal.ErrNotFound if
-// there is none.
+// there is none; *refusal.FieldError if no transaction can have the id.
 func (s *Reader) Case(ctx context.Context, tenant, transaction string) (Case, error) {
+	if err := validate.KnownID("transaction_receipt_id", transaction, settlement.MaxIDBytes); err != nil {
+		return Case{}, err
+	}
 	snap, err := s.Journal.Cases.SubjectSnapshot(ctx, tenant, journal.KindSettlement, transaction)
 	if err != nil {
 		return Case{}, err

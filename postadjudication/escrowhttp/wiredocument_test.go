@@ -58,7 +58,7 @@ type executionAnswer struct {
 
 	OperationKey string    `json:"operation_key" pattern:"^[0-9a-f]{64}$" doc:"That of the request"`
 	Status       string    `json:"status" enum:"executed,already_executed" doc:"already_executed to a repeated key"`
-	Moved        wireMoney `json:"moved" doc:"The total moved under the key"`
+	Moved        wireMoney `json:"moved" doc:"The total moved under the key. Less and more than was asked are recorded; but one of more than 8796093022207 minor units that is also more than was asked is taken for a mistake: the outcome is unknown, and a person is asked"`
 	Reference    string    `json:"reference,omitempty" doc:"The service's id of the execution. Of one that is longer than 255 bytes of UTF-8 the SHA-256 is kept. What looks like the number of a card or an account, such as 16 digits that pass for a card, is kept as [card] or [iban]: give such an id a prefix of letters and no digits that pass"`
 }
 

@@ -156,7 +156,7 @@ func paymentOf(r *background.Run, output json.RawMessage) (background.Result, er
 	case *said.Moved.Currency != t.Currency:
 		return wrong(PaymentField+".moved.currency", "must be the currency of the adjudication")
 	case !casework.IsBelievable(*said.Moved.Minor, t.Amount):
-		return wrong(PaymentField+".moved.minor", "must be a sum that was paid: at least 1")
+		return wrong(PaymentField+".moved.minor", "must be the sum that was paid, of at least 1 minor unit; one that is far beyond what was asked takes a person's finding")
 	case said.Reference == nil || *said.Reference == "" || len(*said.Reference) > validate.MaxReference:
 		return wrong(PaymentField+".reference", "must be the reference of the payment, 1 to 255 bytes")
 	case validate.Clean(*said.Reference, validate.MaxReference) != *said.Reference:

@@ -124,7 +124,6 @@ func TestForeignServersAreLeftAsTheyWere(t *testing.T) {
 	if err := client.Set(ctx, "somebody:else", "1", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	before := databases(t, databaseURL)
 	d, err := demo.Start(ctx, demo.Options{Input: strings.NewReader(twoLines), DatabaseURL: databaseURL, OwnerURL: testkit.Owner(t, databaseURL), RedisURL: redisURL, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
@@ -143,11 +142,14 @@ func TestForeignServersAreLeftAsTheyWere(t *testing.T) {
 	if as, named := userOf(t, worked), userOf(t, databaseURL); as != named || as == userOf(t, testkit.Owner(t, databaseURL)) {
 		t.Errorf("it works as %s, not as %s", as, named)
 	}
+	if !isThere(t, databaseURL, worked) {
+		t.Errorf("the demonstration has no database of its own: %s", worked)
+	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if after := databases(t, databaseURL); after > before {
-		t.Errorf("%d demonstration databases, %d before", after, before)
+	if isThere(t, databaseURL, worked) {
+		t.Errorf("the database of the demonstration is left: %s", worked)
 	}
 	keyspace, err := client.Info(ctx, "keyspace").Result()
 	if err != nil {
@@ -167,17 +169,22 @@ func userOf(t *testing.T, databaseURL string) string {
 	return u.User.Username()
 }
 
-func databases(t *testing.T, databaseURL string) (n int) {
+// isThere reports whether a server has the database of a URL. Other tests have demonstrations there, too.
+func isThere(t *testing.T, serverURL, databaseURL string) (found bool) {
 	t.Helper()
-	db, err := sql.Open("postgres", databaseURL)
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("postgres", serverURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := db.QueryRow(`SELECT count(*) FROM pg_database WHERE datname LIKE 'recourse_demo_%'`).Scan(&n); err != nil {
+	if err := db.QueryRow(`SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, strings.TrimPrefix(u.Path, "/")).Scan(&found); err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return found
 }
 
 func TestAFullRedisIsRefusedAndNotCleared(t *testing.T) {

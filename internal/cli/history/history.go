@@ -80,7 +80,7 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		if e.RefusedBy != "" {
 			what = e.AskedFor + " refused by " + e.RefusedBy
 		}
-		if e.Bulk != "" || e.Webhook != "" {
+		if (e.Bulk != "" || e.Webhook != "") && e.RefusedBy == "" {
 			what = e.AskedFor + ": " + e.Changes
 		}
 		if e.Incident != "" {

@@ -61,19 +61,7 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 	for _, gate := range slices.Sorted(maps.Keys(b.Refused)) {
 		rows = append(rows, []string{"refused by", fmt.Sprintf("%s: %d", gate, b.Refused[gate])})
 	}
-	if f := b.Spec.Finding; f != nil {
-		found := fmt.Sprintf("%s, %s moved, %s", f.Class, movedSum(b, f), f.Reference)
-		if f.Lookup {
-			found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
-		}
-		rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
-		if f.OtherAmount {
-			rows = append(rows, []string{"differs", "another sum was moved than the decision had left to move"})
-		}
-		if f.Contradicts != "" {
-			rows = append(rows, []string{"contradicts", f.Contradicts})
-		}
-	}
+	rows = append(rows, findingRows(b)...)
 	for i, r := range b.Spec.Returns {
 		if i == maxReturnsShown {
 			rows = append(rows, []string{"returned", fmt.Sprintf("and %d more, see --json", len(b.Spec.Returns)-i)})
@@ -111,6 +99,26 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
 	s.Command("hash " + b.Hash) // below the table, where nothing breaks it
+}
+
+// findingRows returns what the finding of a plan states; nothing for a plan without one.
+func findingRows(b bulk.Plan) (rows [][]string) {
+	f := b.Spec.Finding
+	if f == nil {
+		return nil
+	}
+	found := fmt.Sprintf("%s, %s moved, %s", f.Class, movedSum(b, f), f.Reference)
+	if f.Lookup {
+		found += strings.TrimSuffix(", as the escrow service answered that the planner named: "+f.LookupURL, ": ")
+	}
+	rows = append(rows, []string{"transaction", f.Transaction}, []string{"finding", found})
+	if f.OtherAmount {
+		rows = append(rows, []string{"differs", "another sum was moved than the decision had left to move"})
+	}
+	if f.Contradicts != "" {
+		rows = append(rows, []string{"contradicts", f.Contradicts})
+	}
+	return rows
 }
 
 // Plans writes a list of plans.

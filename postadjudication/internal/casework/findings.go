@@ -50,7 +50,7 @@ func (f Finding) Validate(actor string) error {
 	case f.Class != escrow.Executed && f.Class != escrow.NotExecuted:
 		return &refusal.FieldError{Field: "finding", Problem: "must be executed or not_executed"}
 	case f.Class == escrow.Executed && (f.Moved < 1 || f.Moved > settlement.MaxMinor):
-		return &refusal.FieldError{Field: "moved", Problem: "must be what was moved, in minor units"}
+		return &refusal.FieldError{Field: "moved", Problem: fmt.Sprintf("must be the sum that was moved: at least 1 minor unit of its currency, and at most %d", int64(settlement.MaxMinor))}
 	case f.Class == escrow.NotExecuted && f.Moved != 0:
 		return &refusal.FieldError{Field: "moved", Problem: "must be absent when nothing was executed"}
 	case f.Class == escrow.NotExecuted && f.Currency != "":

@@ -79,7 +79,7 @@ func resultOf(a escrow.Answer, asked int64) background.Result {
 		r.Moved = a.Moved
 		return r
 	case a.Class == escrow.Executed:
-		a.Type, a.Message = "executor.unreadable", "the executor answered executed without a readable amount"
+		a.Type, a.Message = "executor.unreadable", fmt.Sprintf("the executor answered executed without a sum from 1 to %d minor units: no other is taken for its word", max(asked, maxBelievableMoved))
 		r.Class, r.Retry = escrow.Unknown, true
 	case a.Class != escrow.NotExecuted && a.Class != escrow.Unknown:
 		r.Class, r.Retry = escrow.Unknown, true
