@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -185,15 +184,15 @@ func (m *Main) isLocal(r *http.Request) bool {
 }
 
 // withoutRedirects has a path such as /ojs//v1/jobs answered by the page of its beginning. A mux redirects it in its own form
-// of answer, in which a client may send its body a second time.
+// of answer, in which a client may send its body a second time. An encoded slash or dot is one of a name, and leads to no other page.
 func withoutRedirects(pages *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if door.IsCanonical(r.URL.Path) {
+		if door.IsCanonical(r.URL.EscapedPath()) {
 			pages.ServeHTTP(w, r)
 			return
 		}
 		canonical := r.Clone(r.Context())
-		canonical.URL.Path, canonical.URL.RawPath = path.Clean(r.URL.Path), ""
+		canonical.URL = r.URL.JoinPath()
 		page, _ := pages.Handler(canonical)
 		page.ServeHTTP(w, r)
 	})

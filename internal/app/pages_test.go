@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -90,6 +91,29 @@ func TestMetricsOnLoopbackAskForNoKeyUnderItsOwnNameOnly(t *testing.T) {
 	checkAnswer(t, m.URL+"/metrics", http.StatusUnauthorized, "key_missing", "Host", "recourse.example")
 	checkAnswer(t, m.URL+"/metrics", http.StatusOK, sample, "Host", "recourse.example", "Authorization", bearer(t, m, access.Platform))
 	checkAnswer(t, m.URL+"/readyz", http.StatusOK, "ok", "Host", "recourse.example")
+}
+
+// An encoded slash or dot of an id is one of the id: the request leads to no other page, and what was accepted under the id is found.
+func TestAnEncodedPathLeadsToNoOtherPage(t *testing.T) {
+	t.Parallel()
+	m := &app.Main{}
+	start(t, options(t), m)
+	for id, escaped := range map[string]string{"a/../b": "a%2F..%2Fb", "a//b": "a%2F%2Fb", "..": "%2E%2E", "../../etc": "..%2F..%2Fetc", "plain": "plain"} {
+		a := adjudication()
+		a.TransactionReceiptID, a.EscrowReference = id, "esc_"+id
+		if _, err := m.Service.Submit(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkAnswer(t, m.URL+"/api/v1/transactions/"+escaped, http.StatusOK, `"transaction_receipt_id":`+string(text), "Recourse-Tenant", a.Tenant)
+	}
+	for _, path := range []string{"/api/v1/transactions/..%2F..%2F..%2Fmetrics", "/api/v1/transactions/%2E%2E%2F%2E%2E%2F%2E%2E%2Fasynqmon"} {
+		checkAnswer(t, m.URL+path, http.StatusNotFound, `"code":"not_found"`, "Recourse-Tenant", adjudication().Tenant)
+	}
+	checkAnswer(t, m.URL+"//api/v1/../v1/transactions/plain", http.StatusNotFound, "", "Recourse-Tenant", adjudication().Tenant)
 }
 
 func TestMetricsAreServedAtAListenerOfTheirOwn(t *testing.T) {

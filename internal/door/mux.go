@@ -118,7 +118,7 @@ func (m *Mux) record(w http.ResponseWriter, r *http.Request) (recorded http.Resp
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := m.routes.Handler(r)
-	if !IsCanonical(r.URL.Path) { // the mux would redirect it
+	if !IsCanonical(r.URL.EscapedPath()) { // the mux would redirect it
 		pattern = ""
 	}
 	if m.public[pattern] {
@@ -138,7 +138,7 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// IsCanonical reports whether a path has no empty part, and none that is . or ... Another path is none of a door.
+// IsCanonical reports whether an escaped path has no empty part, and none that is . or ... Another path is none of a door.
 func IsCanonical(of string) bool {
 	clean := path.Clean(of)
 	return clean == of || clean+"/" == of
