@@ -92,11 +92,15 @@ type DutiesError struct {
 	Principal string
 	Queue     string // from which it fetches adjudications
 	Roles     []Role // by which it decides
-	Key       string // prefix of the other key of the two; of the key itself if it has both duties
+	Key       string // prefix of the other key of the two; of the key itself if it has both duties; empty if that was not made
 }
 
 func (e *DutiesError) Error() string {
-	return fmt.Sprintf("%s of %s fetches adjudications from the payment queue %s, and is %s: who pays decides nothing (see key %s)", e.Principal, e.Tenant, e.Queue, JoinRoles(e.Roles), e.Key)
+	text := fmt.Sprintf("%s of %s fetches adjudications from the payment queue %s, and is %s: who pays decides nothing", e.Principal, e.Tenant, e.Queue, JoinRoles(e.Roles))
+	if e.Key != "" {
+		text += " (see key " + e.Key + ")"
+	}
+	return text
 }
 
 // CheckDuties returns a *DutiesError if the principal of a key both pays and decides in its tenant, by this key or

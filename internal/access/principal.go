@@ -12,8 +12,8 @@ var (
 	bareNames  = regexp.MustCompile(`^[A-Za-z0-9._@+-]{1,100}$`)
 )
 
-// reserved are the kinds of principals that act without a key: the system, and rules.
-var reserved = []string{"system", "rule"}
+// reserved are the kinds of principals that act without a key: the system, rules, and what the processes write receipts as.
+var reserved = []string{"system", "rule", "worker", "lookup", "observer", "breaker"}
 
 // CheckPrincipal returns an error if text can't be the principal of a key. It must be a kind and
 // a name, such as user:ada or service:desk, and the kind must not be reserved.

@@ -14,7 +14,7 @@ func TestPrincipalsHaveOnePatternAndNoneIsTheMachines(t *testing.T) {
 		"user:ada": both, "service:desk-2": both, "user:ada.b_c+d@example.org": both, "user:" + strings.Repeat("a", 100): both,
 		"root": actor, "ada": actor, "ada@example.org": actor,
 		"": neither, "user:": neither, ":ada": neither, "User:ada": neither, " user:ada": neither, "user:ada\n": neither, "user:a b": neither, "user:" + strings.Repeat("a", 101): neither,
-		"user:ada:b": neither, "user:o'neil": neither, "system:retention": neither, "system:bulk": neither, "system:escrow": neither, "rule:nightly": neither, "local": neither,
+		"user:ada:b": neither, "user:o'neil": neither, "system:retention": neither, "worker:vm": neither, "lookup:vm": neither, "observer:vm": neither, "breaker:vm": neither, "system:bulk": neither, "system:escrow": neither, "rule:nightly": neither, "local": neither,
 		"\u202euser:ada": neither, "user:\u009b31mada": neither, "user:ada\u200b": neither, "user:\u0430da": neither, "a b": neither,
 	} {
 		if got := access.CheckPrincipal(text) == nil; got != (want == both) {

@@ -178,7 +178,11 @@ func checkDuties(ctx context.Context, tx *sql.Tx, key *access.Key, prefix string
 		}
 		others = append(others, r.key())
 	}
-	return errors.Join(rows.Err(), access.CheckDuties(key, others, queues))
+	mixed := access.CheckDuties(key, others, queues)
+	if by := (*access.DutiesError)(nil); errors.As(mixed, &by) && by.Key == key.Prefix {
+		by.Key = "" // it is not made
+	}
+	return errors.Join(rows.Err(), mixed)
 }
 
 // MixedDuties returns a *access.DutiesError for each principal of any tenant that pays and decides, by keys that
