@@ -24,8 +24,13 @@ var peopleGuards = []Guard{
 	},
 	{
 		Name:     "the case of a name makes no second person",
-		Edits:    []Edit{{"internal/access/principal.go", "nameA, nameB := strings.ToLower(a.Principal), strings.ToLower(b.Principal)", "nameA, nameB := a.Principal, b.Principal"}},
+		Edits:    []Edit{{"internal/access/principal.go", "return strings.ToLower(principal)", "return principal"}},
 		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestWhoMayRunWhatAnotherPlanned"},
+	},
+	{
+		Name:     "a bare name is the person of that name",
+		Edits:    []Edit{{"internal/access/principal.go", "if !strings.Contains(principal, \":\") {", "if principal == \"\" {"}},
+		CaughtBy: Detector{Package: "./postadjudication/bulk", Test: "TestBreakGlassIsForAnApproverAndLeavesItsTraces"},
 	},
 	{
 		Name:     "only principals of the kind user are persons",
