@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -184,16 +185,25 @@ func (m *Main) isLocal(r *http.Request) bool {
 }
 
 // withoutRedirects has a path such as /ojs//v1/jobs answered by the page of its beginning. A mux redirects it in its own form
-// of answer, in which a client may send its body a second time. An encoded slash or dot is one of a name, and leads to no other page.
+// of answer, in which a client may send its body a second time. No path leads to another page than that of its beginning, past
+// a proxy that lets some pages through: a part . or .. ends the beginning, and an encoded slash or dot is one of a name.
 func withoutRedirects(pages *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if door.IsCanonical(r.URL.EscapedPath()) {
 			pages.ServeHTTP(w, r)
 			return
 		}
-		canonical := r.Clone(r.Context())
-		canonical.URL = r.URL.JoinPath()
-		page, _ := pages.Handler(canonical)
+		parts := strings.FieldsFunc(r.URL.EscapedPath(), func(c rune) bool { return c == '/' })
+		switch dots := slices.IndexFunc(parts, func(part string) bool { return part == "." || part == ".." }); {
+		case dots == 0:
+			http.NotFound(w, r)
+			return
+		case dots > 0:
+			parts = append(parts[:dots:dots], "/")
+		}
+		begins := r.Clone(r.Context())
+		begins.URL = (&url.URL{Path: "/"}).JoinPath(parts...)
+		page, _ := pages.Handler(begins)
 		page.ServeHTTP(w, r)
 	})
 }
@@ -224,12 +234,16 @@ func withPagePolicy(page http.Handler) http.Handler {
 	})
 }
 
-// readOnly passes only GET and HEAD requests to the handler.
+// readOnly passes only GET and HEAD requests to the handler, and none of a path that it would redirect to another page.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "this page is read-only", http.StatusMethodNotAllowed)
+			return
+		}
+		if !door.IsCanonical(r.URL.EscapedPath()) {
+			http.NotFound(w, r)
 			return
 		}
 		if strings.HasPrefix(r.URL.Path, "/asynqmon/api/") {

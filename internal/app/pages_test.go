@@ -93,8 +93,9 @@ func TestMetricsOnLoopbackAskForNoKeyUnderItsOwnNameOnly(t *testing.T) {
 	checkAnswer(t, m.URL+"/readyz", http.StatusOK, "ok", "Host", "recourse.example")
 }
 
-// An encoded slash or dot of an id is one of the id: the request leads to no other page, and what was accepted under the id is found.
-func TestAnEncodedPathLeadsToNoOtherPage(t *testing.T) {
+// A path leads to no other page than that of its beginning: an encoded slash or dot of an id is one of the id, under which what
+// was accepted is found, and a part of dots does not lead back.
+func TestAPathLeadsToNoOtherPageThanItBegins(t *testing.T) {
 	t.Parallel()
 	m := &app.Main{}
 	start(t, options(t), m)
@@ -113,7 +114,15 @@ func TestAnEncodedPathLeadsToNoOtherPage(t *testing.T) {
 	for _, path := range []string{"/api/v1/transactions/..%2F..%2F..%2Fmetrics", "/api/v1/transactions/%2E%2E%2F%2E%2E%2F%2E%2E%2Fasynqmon"} {
 		checkAnswer(t, m.URL+path, http.StatusNotFound, `"code":"not_found"`, "Recourse-Tenant", adjudication().Tenant)
 	}
-	checkAnswer(t, m.URL+"//api/v1/../v1/transactions/plain", http.StatusNotFound, "", "Recourse-Tenant", adjudication().Tenant)
+	for _, path := range []string{"//api/v1/transactions/plain", "/api/v1/../../metrics", "/api/v1/./../../livez", "//api/v1/../v1/transactions/plain"} {
+		checkAnswer(t, m.URL+path, http.StatusNotFound, `"code":"no_such_path"`, "Recourse-Tenant", adjudication().Tenant)
+	}
+	for _, path := range []string{"/../metrics", "/livez/../metrics", "/./"} {
+		checkAnswer(t, m.URL+path, http.StatusNotFound, "404 page not found")
+	}
+	if _, text := request(t, m.URL+"/asynqmon/../metrics"); strings.Contains(text, sample) {
+		t.Error("the monitor's path leads to the metrics")
+	}
 }
 
 func TestMetricsAreServedAtAListenerOfTheirOwn(t *testing.T) {
