@@ -224,7 +224,7 @@ func TestMarksFollowFromTheDeathUntilSomebodySaysOtherwise(t *testing.T) {
 func TestAMarkIsNoKey(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.Escrow.KeyLife = 0
+	r.Escrow.SetKeyLife(0)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	letter := r.DeadLetter(1, rig.GivesNoAnswer)

@@ -160,7 +160,7 @@ func TestThePlanOfAFindingSaysWhatItContradicts(t *testing.T) {
 func TestALookupThatContradictsTheOneBeforeClearsNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t).StartWorkers()
-	r.Escrow.LookupLife = escrow.Forever
+	r.Escrow.SetLookupLife(escrow.Forever)
 	s := withoutAnswer(r, 1, false)
 	recordLookup(r, s, escrow.Executed, 400)
 	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return answerAbsent })

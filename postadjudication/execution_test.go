@@ -136,7 +136,7 @@ func TestLookupSettlesWhatTheAnswersLost(t *testing.T) {
 func TestUnknownIsNotRepeatedPastTheKeyLifetime(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.Escrow.KeyLife = 0
+	r.Escrow.SetKeyLife(0)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.Escrow.Answer(rig.GivesNoAnswer)
 	s := r.StartWorkers().MustSubmit(rig.Release(1))

@@ -45,7 +45,7 @@ func TestAListSaysOfAnUnknownOutcomeWhatTheForkDoes(t *testing.T) {
 		r := rig.New(t).StartWorkers()
 		r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 		letter := r.DeadLetter(1, rig.GivesNoAnswer)
-		r.Escrow.KeyLife = c.life
+		r.Escrow.SetKeyLife(c.life)
 		letters := r.As("acme", "user:ada").DeadLetters
 		found, err := letters.Search(context.Background(), deadletter.Search{Where: "can_fork", Limit: 10})
 		if err != nil || len(found.Letters) == 1 != (c.gate == "") {
@@ -118,7 +118,7 @@ func TestAForkThatDiesLeavesItsOwnLetter(t *testing.T) {
 func TestUnknownMoneyIsReconciledBeforeItIsForked(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.Escrow.KeyLife = time.Second
+	r.Escrow.SetKeyLife(time.Second)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	letter := r.DeadLetter(1, rig.GivesNoAnswer)

@@ -21,7 +21,7 @@ import (
 func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.Escrow.KeyLife = time.Second
+	r.Escrow.SetKeyLife(time.Second)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	ctx := context.Background()

@@ -121,7 +121,7 @@ func TestAForgottenKeyIsNotTakenForNotExecuted(t *testing.T) {
 		t.Errorf("%d unknown", n)
 	}
 	// A service whose lookups know keys for longer than it accepts them is believed.
-	r.Escrow.LookupLife = time.Hour
+	r.Escrow.SetLookupLife(time.Hour)
 	r.Escrow.ScriptLookups(nil)
 	if c, err := rig.Lookup(ctx, r, "acme", s.Run); err != nil || c.Progression != settlement.Settled {
 		t.Errorf("%+v, %v", c, err)
@@ -208,7 +208,7 @@ func TestALetterOfALostWorkerIsClearedByALookup(t *testing.T) {
 	}
 	r.StartWorkers()
 	r.WaitLetter(s.Run)
-	r.Escrow.LookupLife = escrow.Forever
+	r.Escrow.SetLookupLife(escrow.Forever)
 	var refused *refusal.RefusedError
 	if _, err := rig.Lookup(ctx, r, "acme", s.Run); !errors.As(err, &refused) || !strings.Contains(err.Error(), "look up again in") {
 		t.Errorf("just after the loss: %v", err)

@@ -280,7 +280,7 @@ func TestAClaimThatIsAnsweredLateIsNotCalledOn(t *testing.T) {
 	r := rig.New(t, func(c *postadjudication.Config) {
 		c.LostAfter, c.TimeLimit, c.Policy.BaseDelay = 3*time.Second, 100*time.Millisecond, 500*time.Millisecond
 	})
-	r.Escrow.KeyLife = 7 * time.Second
+	r.Escrow.SetKeyLife(7 * time.Second)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
 		r.Escrow.Pay(c, c.Amount.Minor)

@@ -107,7 +107,7 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 	r := rig.New(t)
 	ctx := context.Background()
 	asked := 0
-	r.Escrow.KeyLife = time.Hour
+	r.Escrow.SetKeyLife(time.Hour)
 	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.Unknown, Retry: true} })
 	sent := r.Escrow.Record(rig.RateLimits)
 	a := rig.Release(1)
@@ -158,7 +158,7 @@ func TestAnAlteredRunWaitsForItsRequestToBeRestored(t *testing.T) {
 func TestAnAlteredRunOfUnknownOutcomeIsNotAskedAbout(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.Escrow.KeyLife = 0 // each unknown outcome is looked up before anything is sent again
+	r.Escrow.SetKeyLife(0) // each unknown outcome is looked up before anything is sent again
 	asked := 0
 	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { asked++; return escrow.Answer{Class: escrow.NotExecuted} })
 	s := r.MustSubmit(rig.Release(1))
@@ -307,7 +307,7 @@ func TestALatePaymentIsOfTheOutcomeThatWasSubmitted(t *testing.T) {
 	r := rig.New(t, func(c *postadjudication.Config) { c.TimeLimit = 100 * time.Millisecond })
 	hang := make(chan struct{})
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer { <-hang; return r.Escrow.Pay(c, c.Amount.Minor) })
-	r.Escrow.KeyLife = 0
+	r.Escrow.SetKeyLife(0)
 	r.Escrow.ScriptLookups(func(escrow.Call) escrow.Answer { return escrow.Answer{Class: escrow.Unknown, Retry: true} })
 	s := r.StartWorkers().MustSubmit(rig.Release(1))
 	r.WaitLetter(s.Run)

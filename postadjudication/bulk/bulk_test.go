@@ -117,7 +117,7 @@ func containsRun(items []bulk.Item, run background.RunID) bool {
 func TestABulkLeavesAloneWhatMovedAndWhatAGateRefuses(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.Escrow.KeyLife = 1 // its keys expire at once
+	r.Escrow.SetKeyLife(1) // its keys expire at once
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	ctx := context.Background()

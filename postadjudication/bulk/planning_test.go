@@ -207,7 +207,7 @@ func TestALetterThatChangesAfterTheScanIsLeftAlone(t *testing.T) {
 func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	r.Escrow.KeyLife = 1
+	r.Escrow.SetKeyLife(1)
 	r.Escrow.ScriptLookups(rig.GivesNoAnswer)
 	r.StartWorkers()
 	ctx := context.Background()

@@ -10,7 +10,8 @@ import (
 )
 
 // Escrow is an escrow service that answers calls and lookups as the test says, and keeps
-// its own ledger. The fields are set before the workers start.
+// its own ledger. The fields are set before the workers start; SetKeyLife and SetLookupLife change
+// two of them later.
 type Escrow struct {
 	KeyLife    time.Duration // how long it knows an operation key
 	LookupLife time.Duration // how long a lookup knows a key; KeyLife when that is longer
@@ -38,10 +39,32 @@ func NewEscrow() *Escrow {
 }
 
 // KeyLifetime implements escrow.Executor.
-func (e *Escrow) KeyLifetime() time.Duration { return e.KeyLife }
+func (e *Escrow) KeyLifetime() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.KeyLife
+}
 
 // LookupLifetime says how long a lookup knows an operation key.
-func (e *Escrow) LookupLifetime() time.Duration { return e.LookupLife }
+func (e *Escrow) LookupLifetime() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.LookupLife
+}
+
+// SetKeyLife sets how long it knows an operation key from now on, also while workers ask.
+func (e *Escrow) SetKeyLife(life time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.KeyLife = life
+}
+
+// SetLookupLife sets how long a lookup knows a key from now on, also while workers ask.
+func (e *Escrow) SetLookupLife(life time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.LookupLife = life
+}
 
 // InFlight says how long an abandoned call may be executed.
 func (e *Escrow) InFlight() time.Duration { return e.Flight }
