@@ -459,7 +459,8 @@ func TestARunOfWhichTooManyCallsAreOutWaitsAndSaysSo(t *testing.T) {
 	r.MustAudit()
 	close(hang)
 	r.WaitStatus("all calls came back", s.Run, func(s casestatus.Status) bool { return s.OutstandingCalls == nil })
-	if st, err = r.Status(ctx, "acme", s.Run); err != nil || st.WaitsFor != casestatus.WaitsForTurn || st.Attempts != background.MaxOutstandingCalls {
+	st, err = r.Status(ctx, "acme", s.Run) // on a busy machine the next attempt has begun by now
+	if beforeNext := st.Attempts == background.MaxOutstandingCalls; err != nil || st.Attempts < background.MaxOutstandingCalls || beforeNext && st.WaitsFor != casestatus.WaitsForTurn {
 		t.Errorf("%+v, %v", st, err)
 	}
 	r.MustAudit()
