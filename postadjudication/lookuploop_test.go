@@ -199,7 +199,12 @@ func TestLookupsEndWhenTheKeyMayBeForgotten(t *testing.T) {
 // A held letter, and one whose call has not returned, are not looked up.
 func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, withLookups, withTargets("other"), func(c *postadjudication.Config) { c.LostAfter = 15 * time.Second })
+	rules := func(c *postadjudication.Config) {
+		withLookups(c)
+		withTargets("other")(c)
+		c.LostAfter = 15 * time.Second
+	}
+	r := rig.New(t, rules, func(c *postadjudication.Config) { c.Lookups = postadjudication.LookupRule{Off: true} })
 	ctx := context.Background()
 	answer := make(chan escrow.Answer)
 	r.Escrow.Script(func(_ context.Context, c escrow.Call) escrow.Answer {
@@ -220,6 +225,7 @@ func TestAHeldLetterAndAnOutstandingCallAreLeftAlone(t *testing.T) {
 	if _, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, runs[1].Run, "in court"); err != nil {
 		t.Fatal(err)
 	}
+	r.OtherProcess(rules).StartWorkers()
 	r.WaitAsked(3)
 	if n := r.CountRows("lookups"); n != 1 {
 		t.Errorf("%d letters looked up", n)
