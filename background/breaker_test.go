@@ -77,25 +77,25 @@ func TestProbeSpendsNothingButOtherwiseEndsAsAnyAttempt(t *testing.T) {
 	no := Result{Class: NotExecuted, Retry: true, Failure: &Failure{Type: "busy"}}
 	run := Run{Attempt: 3, BudgetSpent: 2, State: Running}
 	run.Policy.MaxRetryAttempts = 3
-	if end, needsLookup := probeEnding(run, no, nil, noon); needsLookup || end.subtype != "retry-scheduled" || end.charge != ChargeNothing || end.reason != ReasonProbe || end.next.Before(noon.Add(100*time.Millisecond)) {
+	if end, needsLookup := probeEnding(&run, &no, nil, noon); needsLookup || end.subtype != "retry-scheduled" || end.charge != ChargeNothing || end.reason != ReasonProbe || end.next.Before(noon.Add(100*time.Millisecond)) {
 		t.Errorf("the last of the budget: %+v, %v", end, needsLookup)
 	}
-	if end, _ := decide(run, no, nil, noon); end.subtype != "dead-lettered" {
+	if end, _ := decide(&run, &no, nil, noon); end.subtype != "dead-lettered" {
 		t.Errorf("without a probe: %+v", end)
 	}
 	run.Attempt = 60
-	if end, _ := probeEnding(run, no, nil, noon); end.next.After(noon.Add(probeDelayMax + time.Second)) {
+	if end, _ := probeEnding(&run, &no, nil, noon); end.next.After(noon.Add(probeDelayMax + time.Second)) {
 		t.Errorf("next attempt at %s", end.next)
 	}
 	run.CancelRequested = true
-	if end, _ := probeEnding(run, no, nil, noon); end.subtype != "cancelled" {
+	if end, _ := probeEnding(&run, &no, nil, noon); end.subtype != "cancelled" {
 		t.Errorf("cancel requested: %+v", end)
 	}
 	run.CancelRequested = false
-	if end, _ := probeEnding(run, Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.subtype != "dead-lettered" || end.charge != ChargeAttempt {
+	if end, _ := probeEnding(&run, &Result{Class: NotExecuted, Failure: &Failure{Type: "refused"}}, nil, noon); end.subtype != "dead-lettered" || end.charge != ChargeAttempt {
 		t.Errorf("refused: %+v", end)
 	}
-	if end, _ := probeEnding(run, Result{Class: Executed}, nil, noon); end.subtype != "attempt-succeeded" {
+	if end, _ := probeEnding(&run, &Result{Class: Executed}, nil, noon); end.subtype != "attempt-succeeded" {
 		t.Errorf("executed: %+v", end)
 	}
 }
@@ -108,7 +108,7 @@ func TestTheLastAttemptIsTheOneBeforeTheBudgetEnds(t *testing.T) {
 	}{{3, 0, false}, {3, 1, true}, {3, 2, true}, {1, 0, true}, {2, 0, true}, {5, 2, false}} {
 		r := Run{BudgetSpent: tc.spent}
 		r.Policy.MaxRetryAttempts = tc.most
-		if got := lastAttempt(r); got != tc.last {
+		if got := lastAttempt(&r); got != tc.last {
 			t.Errorf("%+v: %v", tc, got)
 		}
 	}
@@ -140,7 +140,7 @@ func TestAnUnwrittenOpeningIsNotRecordedForTenants(t *testing.T) {
 		if c.opening > 0 {
 			b.pausedRecords[all] = pausedRecord{c.opening, map[string]struct{}{"acme": {}}} // else the store is called
 		}
-		if recorded, err := b.recordPaused(t.Context(), run); recorded != (c.opening > 0) || err != nil {
+		if recorded, err := b.recordPaused(t.Context(), &run); recorded != (c.opening > 0) || err != nil {
 			t.Errorf("%s: recorded %t, %v", name, recorded, err)
 		}
 	}
@@ -373,7 +373,7 @@ func TestDeliveriesThatAskAtOnceReadTheBreakersOnce(t *testing.T) {
 	for range deliveries {
 		answered.Go(func() {
 			asking.Done()
-			if m.breakers.confirmBlocked(run) {
+			if m.breakers.confirmBlocked(&run) {
 				t.Error("it is paused")
 			}
 		})

@@ -327,7 +327,7 @@ func (l *breakerLeader) close(ctx context.Context) error {
 		last := rest[len(rest)-1]
 		cursor = Cursor{DueAt: last.DueAt, ID: last.ID}
 		own := slices.DeleteFunc(rest, func(r Run) bool {
-			return l.m.targets.breakerScope(r) != l.target || !r.State.Waiting() || l.m.inFlight.has(r.ID)
+			return l.m.targets.breakerScope(&r) != l.target || !r.State.Waiting() || l.m.inFlight.has(r.ID)
 		})
 		if err := l.m.sweeper.resend(ctx, own); err != nil {
 			return err
@@ -373,7 +373,7 @@ func (l *breakerLeader) deferRun(id RunID) {
 // attemptProbe claims a paused run and makes one attempt.
 func (l *breakerLeader) attemptProbe(p probeCandidate, t *probeCall) (result probeResult, after Run) {
 	m := l.m
-	if _, err := m.breakers.recordPaused(m.baseCtx, p.run); err != nil {
+	if _, err := m.breakers.recordPaused(m.baseCtx, &p.run); err != nil {
 		m.log.Warn("pause is not recorded in the tenant's trail yet", zap.String("tenant", p.run.Tenant), zap.Error(err))
 	}
 	d := &delivery{m: m, family: l.family, run: p.run, notificationNumber: p.run.NotificationNumber, inFlight: p.inFlight, claimTimeout: make(chan struct{}), probe: true}
@@ -441,14 +441,14 @@ func (l *breakerLeader) runClaimed(d *delivery, claim claimRecord, t *probeCall)
 		defer l.mu.Unlock()
 		l.policy.release(t)
 	})
-	done := l.m.caller.callHandler(d.callCtx, l.family, d.run, claim)
+	done := l.m.caller.callHandler(d.callCtx, l.family, &d.run, claim)
 	slow.Stop()
 	if countsAsFailure(done.result) {
 		l.mu.Lock()
 		done.uncharged = !l.policy.chargesBudget(time.Now(), t, d.run.BudgetSpent+1 >= d.run.Policy.Normalize().MaxRetryAttempts)
 		l.mu.Unlock()
 	}
-	after, err := l.m.recorder.finish(l.family, d.run, done)
+	after, err := l.m.recorder.finish(l.family, &d.run, &done)
 	if done.lateAnswer != nil {
 		l.m.recorder.awaitLateAnswer(l.family, d.run, done.lateAnswer, done.onAnswered)
 	}
@@ -467,11 +467,12 @@ const probeDelayMax = 30 * time.Second
 // probeEnding returns how the attempt of a probe ends: as any other, but a failure of the
 // target does not charge the run's budget. The run waits as long as after an ordinary attempt
 // of that number.
-func probeEnding(run Run, res Result, lookup *Result, now time.Time) (end ending, needsLookup bool) {
-	run.Policy = run.Policy.Normalize()
-	delay := min(run.Policy.DelayForAttempt(run.Attempt), probeDelayMax).Round(time.Microsecond) + time.Microsecond
-	run.Policy.MaxRetryAttempts++ // so that the budget does not end the run
-	end, needsLookup = decide(run, res, lookup, now)
+func probeEnding(run *Run, res *Result, lookup *Result, now time.Time) (end ending, needsLookup bool) {
+	probed := *run
+	probed.Policy = probed.Policy.Normalize()
+	delay := min(probed.Policy.DelayForAttempt(probed.Attempt), probeDelayMax).Round(time.Microsecond) + time.Microsecond
+	probed.Policy.MaxRetryAttempts++ // so that the budget does not end the run
+	end, needsLookup = decide(&probed, res, lookup, now)
 	if end.subtype == receipts.RetryScheduled && end.reason != receipts.ReasonAccepted {
 		end.charge, end.reason = ChargeNothing, ReasonProbe
 		if at := now.Add(delay); at.After(end.next) {

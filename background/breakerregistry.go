@@ -60,36 +60,36 @@ func (b *breakerRegistry) blocks(r Run) bool {
 	if len(known) == 0 {
 		return false
 	}
-	own, all := b.m.targets.breakerScopes(r)
+	own, all := b.m.targets.breakerScopes(&r)
 	return known[own].Blocks() || known[all].Blocks()
 }
 
 // confirmBlocked reports whether a run whose claim was refused because of a breaker is to be
 // paused. It reads the breakers again, because another process may have opened or closed one.
-func (b *breakerRegistry) confirmBlocked(r Run) bool {
+func (b *breakerRegistry) confirmBlocked(r *Run) bool {
 	maxAge := breakerReadMaxAge
-	if !b.blocks(r) {
+	if !b.blocks(*r) {
 		maxAge = 0 // the journal refused the claim, so the copy here is stale
 	}
 	if err := b.refresh(b.m.baseCtx, maxAge); err != nil {
 		b.m.log.Warn("circuit breakers cannot be read", zap.Error(err))
 		return true // the sweeper notifies for the run
 	}
-	return b.blocks(r)
+	return b.blocks(*r)
 }
 
 // blocksFresh reports whether a run is to be paused whose claim was refused for another reason.
-func (b *breakerRegistry) blocksFresh(r Run) bool {
+func (b *breakerRegistry) blocksFresh(r *Run) bool {
 	if err := b.refresh(b.m.baseCtx, breakerReadMaxAge); err != nil {
 		b.m.log.Warn("circuit breakers cannot be read", zap.Error(err))
 	}
-	return b.blocks(r)
+	return b.blocks(*r)
 }
 
 // pausedRecently reports whether a run may have been without notification during the last
 // sweeps because it was paused. It covers breakers that another process opened and closed
 // between two reads of this one. If the journal cannot be read it returns true.
-func (b *breakerRegistry) pausedRecently(r Run) bool {
+func (b *breakerRegistry) pausedRecently(r *Run) bool {
 	if b.confirmBlocked(r) {
 		return true
 	}
@@ -217,7 +217,7 @@ func (b *breakerRegistry) nextOpening() <-chan struct{} {
 // recordAttempt adds the end of an attempt to the statistics, and opens the breaker if the rule
 // says so. Interrupted attempts do not count. Nor do attempts while the breaker is open: its
 // leader counts them.
-func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
+func (b *breakerRegistry) recordAttempt(r *Run, done *callOutcome) {
 	if b.m.cfg.Breaker.Disabled || done.interrupted {
 		return
 	}
@@ -237,7 +237,7 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 		w = &failureWindow{rule: b.m.cfg.Breaker}
 		b.windows[t] = w
 	}
-	why := w.note(now, outcomeOf(r, now.Add(-done.took), done.result))
+	why := w.note(now, outcomeOf(r, now.Add(-done.took), &done.result))
 	b.mu.Unlock()
 	switch {
 	case done.lateAnswer != nil && calls.shouldOpen(b.m.cfg.Breaker.MaxAbandoned, now.Add(-done.took)):
@@ -249,12 +249,12 @@ func (b *breakerRegistry) recordAttempt(r Run, done callOutcome) {
 
 // outcomeOf returns what the end of an attempt says of the target. The run is as it was
 // claimed.
-func outcomeOf(r Run, began time.Time, res Result) outcome {
-	return outcome{caseID: r.Case, began: began, first: r.Attempt == 1, failed: countsAsFailure(res), last: lastAttempt(r)}
+func outcomeOf(r *Run, began time.Time, res *Result) outcome {
+	return outcome{caseID: r.Case, began: began, first: r.Attempt == 1, failed: countsAsFailure(*res), last: lastAttempt(r)}
 }
 
 // lastAttempt reports whether a run has at most one attempt left after the claimed one fails.
-func lastAttempt(r Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().MaxRetryAttempts }
+func lastAttempt(r *Run) bool { return r.BudgetSpent+2 >= r.Policy.Normalize().MaxRetryAttempts }
 
 // trackOutstanding counts an outstanding call of a target, until answered is called.
 func (b *breakerRegistry) trackOutstanding(t circuit.Scope) (answered func()) {
@@ -341,7 +341,7 @@ func (b *breakerRegistry) update(t circuit.Scope, decide func(circuit.Breaker) (
 // recordPaused writes the receipt that a breaker over all tenants pauses a tenant's runs, once
 // per opening. Concurrent callers wait for the one that writes it. It returns false while the
 // opening itself is not written.
-func (b *breakerRegistry) recordPaused(ctx context.Context, r Run) (recorded bool, err error) {
+func (b *breakerRegistry) recordPaused(ctx context.Context, r *Run) (recorded bool, err error) {
 	_, all := b.m.targets.breakerScopes(r)
 	now, ok := (*b.current.Load())[all]
 	switch {
@@ -411,7 +411,7 @@ func (m *Manager) Breakers() (open []circuit.Breaker, stalled []StalledBreaker) 
 // this process.
 func (m *Manager) BreakerOpen(r Run) bool {
 	known := *m.breakers.current.Load()
-	own, all := m.targets.breakerScopes(r)
+	own, all := m.targets.breakerScopes(&r)
 	_, ownBlocks := known[own]
 	_, allBlocks := known[all]
 	return ownBlocks || allBlocks

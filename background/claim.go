@@ -20,7 +20,7 @@ const claimReplyTimeout = time.Second
 // or to the run that the journal returned instead. The error is the journal's.
 func (d *delivery) claim() (claimRecord, error) {
 	sent := d.m.clocks()
-	tr := d.m.recorder.newTransition(receipts.AttemptStarted, d.run)
+	tr := d.m.recorder.newTransition(receipts.AttemptStarted, &d.run)
 	tr.Token = d.m.cfg.NewID()
 	tr.Session, d.callCtx, _ = d.m.session.current()
 	d.callCtx, tr.Trace = d.m.tracing.withDeliverySpan(d.callCtx, d.traceCtx), traceID(d.traceCtx)
@@ -29,7 +29,7 @@ func (d *delivery) claim() (claimRecord, error) {
 	}
 	timeout := time.AfterFunc(claimReplyTimeout, d.onClaimTimeout)
 	defer timeout.Stop()
-	run, err := d.m.recorder.write(d.family, tr)
+	run, err := d.m.recorder.write(d.family, &tr)
 	if errors.Is(err, errClosed) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnreadable) {
 		return claimRecord{}, err
 	}
@@ -54,7 +54,7 @@ func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 		// Resolved a moment ago and unknown again: another run of the case is active.
 		return false, &redeliverAt{at: d.m.now().Add(time.Second)}
 	}
-	if !d.probe && d.m.breakers.confirmBlocked(d.run) {
+	if !d.probe && d.m.breakers.confirmBlocked(&d.run) {
 		return d.acknowledgePaused() // paused meanwhile: no lookup, and no dead letter for the expired key
 	}
 	if !d.m.lookups.acquire(d.run.Target) { // deliveries of other runs must not wait behind lookups that hang
@@ -68,13 +68,13 @@ func (d *delivery) lookupBeforeClaim() (claimAgain bool, err error) {
 	if lookup.Class == Unknown && lookup.RetryAfter > 0 {
 		return false, &redeliverAt{at: d.m.now().Add(lookup.RetryAfter)}
 	}
-	tr := d.m.recorder.newTransition(receipts.Reconciled, d.run)
+	tr := d.m.recorder.newTransition(receipts.Reconciled, &d.run)
 	tr.Result, tr.Lookup = lookup, lookup.Class
 	if lookup.Class == Unknown {
 		tr.Subtype, tr.Reason = receipts.DeadLettered, ReasonOutcomeUnknown
 		tr.Result = Result{} // no attempt ended: the failure of the last one stays
 	}
-	after, err := d.m.recorder.write(d.family, tr)
+	after, err := d.m.recorder.write(d.family, &tr)
 	d.lookedUp = err == nil
 	return d.onWaitingRunWritten(after, err)
 }

@@ -102,7 +102,7 @@ func TestClaimBackoffIsBoundedByLostAfter(t *testing.T) {
 // A claim whose call was never made proves that nothing was sent.
 func TestACallThatWasNotMadeProvesThatNothingWasPaid(t *testing.T) {
 	t.Parallel()
-	if done := notCalled("the process shut down"); done.result.Class != NotExecuted || !done.interrupted || !provenUnpaid(attempted(), done.result) {
+	if done := notCalled("the process shut down"); done.result.Class != NotExecuted || !done.interrupted || !provenUnpaid(new(attempted()), &done.result) {
 		t.Errorf("%+v", done)
 	}
 }
@@ -200,7 +200,7 @@ func (j *memoryJournal) Record(_ context.Context, tr Transition) (Run, error) {
 			return now, err
 		}
 	}
-	after, err := tr.Apply(now)
+	after, err := applied(&tr, now)
 	if err == nil {
 		j.runs[now.ID] = after
 		j.recorded = append(j.recorded, tr)

@@ -93,7 +93,7 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.run.Operation = [32]byte{1}
-			got, needsLookup := decide(c.run, c.res, c.looked, noon)
+			got, needsLookup := decide(&c.run, &c.res, c.looked, noon)
 			if needsLookup != c.ask {
 				t.Errorf("needs lookup %v, want %v", needsLookup, c.ask)
 			}
@@ -108,15 +108,15 @@ func TestDecide(t *testing.T) {
 // requested cancel is honoured.
 func TestAnUnknownOutcomeOfARunWithoutMoneyIsAFailure(t *testing.T) {
 	t.Parallel()
-	if end, needsLookup := decide(Run{BudgetSpent: 2}, vague, nil, noon); needsLookup || end.subtype != receipts.DeadLettered {
+	if end, needsLookup := decide(&Run{BudgetSpent: 2}, &vague, nil, noon); needsLookup || end.subtype != receipts.DeadLettered {
 		t.Errorf("%+v, %v", end, needsLookup)
 	}
-	if end, needsLookup := decide(Run{Class: Unknown, UnknownOpen: 1, CancelRequested: true}, vague, nil, noon); needsLookup || end.subtype != receipts.Cancelled {
+	if end, needsLookup := decide(&Run{Class: Unknown, UnknownOpen: 1, CancelRequested: true}, &vague, nil, noon); needsLookup || end.subtype != receipts.Cancelled {
 		t.Errorf("%+v, %v", end, needsLookup)
 	}
 	waiting := runIn(Scheduled)
 	waiting.Operation, waiting.Class, waiting.UnknownOpen = [32]byte{}, Unknown, 1
-	if got, err := (Transition{Subtype: receipts.Cancelled, Run: waiting}).Apply(waiting); err != nil || got.State != Cancelled {
+	if got, err := applied(&Transition{Subtype: receipts.Cancelled, Run: waiting}, waiting); err != nil || got.State != Cancelled {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -145,13 +145,13 @@ func TestWhatIsDiscarded(t *testing.T) {
 		"money, ordered":                    {Run{Policy: discards, Operation: money}, ordered(EndDiscarded), receipts.DeadLettered, ReasonOrdered},
 		"cancelled first":                   {Run{Policy: discards, CancelRequested: true}, ordered(EndDiscarded), receipts.Cancelled, ""},
 	} {
-		end, needsLookup := decide(c.run, c.res, nil, noon)
+		end, needsLookup := decide(&c.run, &c.res, nil, noon)
 		if needsLookup || end.subtype != c.event || end.reason != c.reason {
 			t.Errorf("%s: %s for %q, want %s for %q", name, end.subtype, end.reason, c.event, c.reason)
 		}
 	}
 	for policy, want := range map[retrypolicy.Exhaustion]receipts.Subtype{retrypolicy.Discard: receipts.Discarded, retrypolicy.DeadLetter: receipts.DeadLettered} {
-		if end := expiryEnding(Run{Policy: retrypolicy.Policy{OnExhaustion: policy}}); end.subtype != want || end.reason != ReasonExpired || end.charge != ChargeNothing {
+		if end := expiryEnding(&Run{Policy: retrypolicy.Policy{OnExhaustion: policy}}); end.subtype != want || end.reason != ReasonExpired || end.charge != ChargeNothing {
 			t.Errorf("%s: %+v", policy, end)
 		}
 	}
@@ -171,15 +171,15 @@ func TestTheEndOfALeaseIsAFailedAttempt(t *testing.T) {
 		"the last one ends the run":               {Run{Policy: slow, BudgetSpent: 2}, lease.Expired, receipts.DeadLettered, time.Time{}},
 		"and so after a time-out":                 {Run{Policy: slow, BudgetSpent: 2}, lease.OverLimit, receipts.DeadLettered, time.Time{}},
 	} {
-		end := leaseEnding(c.run, c.cause, 5, noon)
+		end := leaseEnding(&c.run, c.cause, 5, noon)
 		if end.subtype != c.event || !end.next.Equal(c.next) || end.charge != ChargeAttempt || end.result.Failure.Type != string(c.cause) || end.result.Class != Unknown {
 			t.Errorf("%s: %+v", name, end)
 		}
 	}
-	if end := handBackEnding(Run{Policy: slow, BudgetSpent: 2}, Result{Class: NotExecuted}, noon); end.subtype != receipts.AttemptInterrupted || end.charge != ChargeNothing || !end.handedBack || !end.next.Equal(noon) {
+	if end := handBackEnding(&Run{Policy: slow, BudgetSpent: 2}, &Result{Class: NotExecuted}, noon); end.subtype != receipts.AttemptInterrupted || end.charge != ChargeNothing || !end.handedBack || !end.next.Equal(noon) {
 		t.Errorf("%+v", end)
 	}
-	if end := handBackEnding(Run{CancelRequested: true}, Result{Class: NotExecuted}, noon); end.subtype != receipts.Cancelled {
+	if end := handBackEnding(&Run{CancelRequested: true}, &Result{Class: NotExecuted}, noon); end.subtype != receipts.Cancelled {
 		t.Errorf("%+v", end)
 	}
 }
@@ -208,7 +208,7 @@ func TestTheEndOfALeaseOfMoneyIsALostWorker(t *testing.T) {
 		"nothing is discarded by order":      {with(func(r *Run) { r.Policy.OnExhaustion = retrypolicy.Discard; r.Recoveries = 5 }), receipts.DeadLettered, ChargeNothing, ReasonPoisonPill},
 	} {
 		for _, cause := range []lease.End{lease.Expired, lease.OverLimit} {
-			end := leaseEnding(c.run, cause, 5, noon)
+			end := leaseEnding(&c.run, cause, 5, noon)
 			paid := c.event == receipts.AttemptSucceeded
 			overLimit := end.result.Failure.Message == "no answer within the time limit"
 			if end.subtype != c.event || end.charge != c.charge || end.reason != c.reason || end.result.Class != Unknown || end.outstanding == paid || overLimit != (cause == lease.OverLimit) {
@@ -224,12 +224,12 @@ func TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup(t *testing.T) {
 	res := Result{Class: Unknown, Failure: failure}
 	for retry, want := range map[bool]receipts.Subtype{true: receipts.RetryScheduled, false: receipts.DeadLettered} {
 		res.Retry = retry
-		end, needsLookup := decide(Run{Remote: true, Operation: [32]byte{1}}, res, nil, noon)
+		end, needsLookup := decide(&Run{Remote: true, Operation: [32]byte{1}}, &res, nil, noon)
 		if end.subtype != want || needsLookup || end.lookup != NoClass {
 			t.Errorf("%v: %+v, %v", retry, end, needsLookup)
 		}
 	}
-	if end := handBackEnding(Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, Result{Class: NotExecuted}, noon); end.subtype != receipts.AttemptInterrupted {
+	if end := handBackEnding(&Run{Remote: true, Operation: [32]byte{1}, Class: Unknown, CancelRequested: true}, &Result{Class: NotExecuted}, noon); end.subtype != receipts.AttemptInterrupted {
 		t.Errorf("cancelled although an earlier attempt may have paid: %+v", end)
 	}
 }
@@ -249,7 +249,7 @@ func TestTheLossOfAWorkerHonoursACancel(t *testing.T) {
 		"not asked for":               {Run{}, receipts.AttemptInterrupted},
 		"not asked for, the last one": {Run{Recoveries: 1}, receipts.DeadLettered},
 	} {
-		tr := o.lostTransition(Session{}, c.run, Result{Class: Unknown})
+		tr := o.lostTransition(Session{}, &c.run, Result{Class: Unknown})
 		if tr.Subtype != c.want || c.want == receipts.Cancelled && (tr.Actor != "user:ada" || tr.Charge != ChargeNothing) {
 			t.Errorf("%s: %+v", name, tr)
 		}
@@ -272,7 +272,7 @@ func TestAnInterruptedAttemptEndsByWhatItProves(t *testing.T) {
 		"not sent after an unknown":     {Run{CancelRequested: true, Class: Unknown, UnknownOpen: 1}, refused, receipts.AttemptInterrupted},
 	} {
 		c.run.Operation = [32]byte{1}
-		if end := interruptedEnding(c.run, c.res, noon); end.subtype != c.want || end.charge != ChargeNothing || !cmp.Equal(end.result, c.res) {
+		if end := interruptedEnding(&c.run, &c.res, noon); end.subtype != c.want || end.charge != ChargeNothing || !cmp.Equal(end.result, c.res) {
 			t.Errorf("%s: %+v", name, end)
 		}
 	}
@@ -285,12 +285,12 @@ func TestTheLossOfAWorkerEndsByWhatALookupProves(t *testing.T) {
 	o := &recoverer{m: &Manager{recorder: &recorder{newID: uuid.New, now: func() time.Time { return noon }}}}
 	o.m.cfg.MaxRecoveries = 1
 	run := Run{Operation: [32]byte{1}, Recoveries: 1}
-	tr := o.lostTransition(Session{}, run, paid)
+	tr := o.lostTransition(Session{}, &run, paid)
 	if tr.Subtype != receipts.AttemptSucceeded || tr.Lookup != Executed || tr.Result.Moved != paid.Moved || tr.Result.Reference != paid.Reference || tr.Charge != ChargeNothing {
 		t.Errorf("paid: %+v", tr)
 	}
 	for _, lookup := range []Result{refused, vague} {
-		if tr := o.lostTransition(Session{}, run, lookup); tr.Subtype != receipts.DeadLettered || tr.Lookup != NoClass || tr.Result.Class != Unknown || !tr.LeavesCallOutstanding {
+		if tr := o.lostTransition(Session{}, &run, lookup); tr.Subtype != receipts.DeadLettered || tr.Lookup != NoClass || tr.Result.Class != Unknown || !tr.LeavesCallOutstanding {
 			t.Errorf("%s: %+v", lookup.Class, tr)
 		}
 	}
@@ -366,7 +366,7 @@ func TestTheResultOfAnAttemptThatEndedElsewhereIsNotLost(t *testing.T) {
 		elsewhere := run
 		elsewhere.State, elsewhere.OutstandingCalls, elsewhere.Class, elsewhere.UnknownOpen = Scheduled, []int{run.Attempt}, Unknown, 1
 		m, j := unconnected(t, elsewhere)
-		after, err := m.recorder.finish(j, run, c.done)
+		after, err := m.recorder.finish(j, &run, &c.done)
 		if got := j.subtypes(m); !errors.Is(err, errEndedElsewhere) || after.State != Scheduled || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %s, %v, recorded %v", name, after.State, err, got)
 		}
@@ -405,12 +405,12 @@ func TestARefusedTransitionIsNotReported(t *testing.T) {
 	for cause, want := range map[error]int{ErrConflict: 0, ErrKeyExpired: 0, ErrDeadLettered: 1, nil: 1} {
 		run, reported := attempted(), 0
 		m, j := unconnected(t, run, func(c *Config) { c.OnTransition = func(Transition, Run) { reported++ } })
-		tr := m.recorder.newTransition(receipts.AttemptSucceeded, run)
+		tr := m.recorder.newTransition(receipts.AttemptSucceeded, &run)
 		tr.Result = paid
 		run.LastTransition = tr.ID
 		j.runs[run.ID] = run
 		j.refuse = func(Transition) error { return cause }
-		if _, err := m.recorder.write(j, tr); !errors.Is(err, cause) || reported != want {
+		if _, err := m.recorder.write(j, &tr); !errors.Is(err, cause) || reported != want {
 			t.Errorf("%v: %v, reported %d times", cause, err, reported)
 		}
 	}

@@ -40,7 +40,7 @@ func (d *archiveError) Is(target error) bool { return target == asynq.SkipRetry 
 // archiveErrorFor returns the error that asynq shows for a dead-lettered run: reason code and
 // failure type only. The failure's text belongs to the tenant, and asynqmon shows the tasks of
 // all tenants.
-func archiveErrorFor(r Run) error {
+func archiveErrorFor(r *Run) error {
 	if r.Failure == nil {
 		return &archiveError{text: r.Reason}
 	}
@@ -64,16 +64,16 @@ func (d *delivery) process() error {
 			}
 			continue
 		}
-		done := d.m.caller.callHandler(d.callCtx, d.family, d.run, claim)
-		if more, err := d.endAttempt(done); !more {
+		done := d.m.caller.callHandler(d.callCtx, d.family, &d.run, claim)
+		if more, err := d.endAttempt(&done); !more {
 			return err
 		}
 	}
 }
 
 // endAttempt records how the attempt ended. It returns true after the wait for the next one.
-func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
-	after, err := d.m.recorder.finish(d.family, d.run, done)
+func (d *delivery) endAttempt(done *callOutcome) (more bool, err error) {
+	after, err := d.m.recorder.finish(d.family, &d.run, done)
 	if done.lateAnswer != nil {
 		// Only now: an answer is late once the end of its attempt is recorded.
 		d.m.recorder.awaitLateAnswer(d.family, d.run, done.lateAnswer, done.onAnswered)
@@ -87,13 +87,13 @@ func (d *delivery) endAttempt(done callOutcome) (more bool, err error) {
 		if d.inFlight.isHandedOff() {
 			d.m.NotifyAsync(d.m.baseCtx, after) // asynq no longer holds the task to archive
 		}
-		return false, archiveErrorFor(after)
+		return false, archiveErrorFor(&after)
 	case err != nil:
 		return false, nil // ended elsewhere or not readable: another process or the sweeper notifies
 	case after.State == Scheduled && done.interrupted:
 		return false, &redeliverAt{at: after.DueAt}
 	case after.State == Scheduled:
-		err := d.waitUntilDue(after)
+		err := d.waitUntilDue(&after)
 		return err == nil, err
 	}
 	return false, nil
@@ -111,19 +111,19 @@ const outstandingCallsDelay = time.Minute
 func (d *delivery) onClaimRefused(cause error) (claimAgain bool, err error) {
 	switch {
 	case errors.Is(cause, ErrNotDue):
-		err := d.waitUntilDue(d.run)
+		err := d.waitUntilDue(&d.run)
 		return err == nil, err
 	case errors.Is(cause, ErrBeforeFirstCall):
 		beforeCall := d.run
 		beforeCall.DueAt = beforeCall.FirstSentAt
-		err := d.waitUntilDue(beforeCall)
+		err := d.waitUntilDue(&beforeCall)
 		return err == nil, err
 	case errors.Is(cause, ErrDeadLettered):
 		// A dead letter that was forked, purged or reconciled needs no archived task. Any
 		// notification of an open one may become it; taskArchive removes the older ones.
 		if d.run.Letter == LetterOpen && d.notificationNumber >= 0 {
 			d.detectRequeued()
-			return false, archiveErrorFor(d.run)
+			return false, archiveErrorFor(&d.run)
 		}
 		return false, nil
 	case errors.Is(cause, ErrBreakerOpen):
@@ -131,14 +131,14 @@ func (d *delivery) onClaimRefused(cause error) (claimAgain bool, err error) {
 	case errors.Is(cause, ErrTooManyOutstandingCalls):
 		return false, &redeliverAt{at: d.m.now().Add(outstandingCallsDelay)}
 	case errors.Is(cause, ErrTargetUnknown):
-		d.m.targets.logUnknown(d.run)
+		d.m.targets.logUnknown(&d.run)
 		return false, &redeliverAt{at: d.m.now().Add(unknownTargetDelay)}
 	case errors.Is(cause, ErrUnreadable): // the journal logs it, once
 		return false, &redeliverAt{at: d.m.now().Add(unreadableDelay)}
 	case errors.Is(cause, ErrUnrecordable):
 		return d.deadLetterUnrecordable(cause)
 	case errors.Is(cause, ErrKeyExpired), errors.Is(cause, ErrReconcileFirst):
-		if d.m.breakers.blocksFresh(d.run) {
+		if d.m.breakers.blocksFresh(&d.run) {
 			return d.acknowledgePaused() // to be looked up once the target answers
 		}
 		return d.lookupBeforeClaim()
@@ -161,9 +161,9 @@ func (d *delivery) onClaimRefused(cause error) (claimAgain bool, err error) {
 // deadLetterUnrecordable dead-letters a run that cannot be claimed because of its values. A
 // person has to look at it. It returns true when the run changed meanwhile and may be claimed again.
 func (d *delivery) deadLetterUnrecordable(cause error) (claimAgain bool, err error) {
-	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
-	tr.Reason, tr.Result.Failure = ReasonUnrecordable, unrecordableFailure(Result{}, cause)
-	after, err := d.m.recorder.write(d.family, tr)
+	tr := d.m.recorder.newTransition(receipts.DeadLettered, &d.run)
+	tr.Reason, tr.Result.Failure = ReasonUnrecordable, unrecordableFailure(&Result{}, cause)
+	after, err := d.m.recorder.write(d.family, &tr)
 	if errors.Is(err, ErrUnrecordable) {
 		d.m.log.Error("run can neither be claimed nor dead-lettered", zap.Stringer("run", d.run.ID), zap.NamedError("cause", cause), zap.Error(err))
 		return false, &redeliverAt{at: d.m.now().Add(time.Minute)}
@@ -187,7 +187,7 @@ func (d *delivery) onWaitingRunWritten(after Run, err error) (claimAgain bool, a
 	case err != nil:
 		return d.onClaimRefused(err)
 	case after.Letter == LetterOpen:
-		return false, archiveErrorFor(after)
+		return false, archiveErrorFor(&after)
 	}
 	return after.State.Waiting(), nil
 }
@@ -196,10 +196,10 @@ func (d *delivery) onWaitingRunWritten(after Run, err error) (claimAgain bool, a
 // process that closes the breaker notifies again. It returns true when the run may be claimed
 // after all.
 func (d *delivery) acknowledgePaused() (claimAgain bool, err error) {
-	if !d.m.breakers.confirmBlocked(d.run) {
+	if !d.m.breakers.confirmBlocked(&d.run) {
 		return true, nil
 	}
-	recorded, err := d.m.breakers.recordPaused(d.m.baseCtx, d.run)
+	recorded, err := d.m.breakers.recordPaused(d.m.baseCtx, &d.run)
 	if err != nil {
 		d.m.log.Warn("run is redelivered until its tenant's trail records the pause", zap.Stringer("run", d.run.ID), zap.Error(err))
 	}
@@ -217,7 +217,7 @@ const maxInPlaceWait = time.Second
 // waitUntilDue waits until a run is due, is woken because it changed, or is paused by its
 // circuit breaker. It holds no slot. A wait that is too long, and every wait at shutdown,
 // returns a redeliverAt: the run stays scheduled and asynq delivers it again.
-func (d *delivery) waitUntilDue(run Run) error {
+func (d *delivery) waitUntilDue(run *Run) error {
 	due := run.DueAt
 	left := due.Sub(d.m.now())
 	if left > maxInPlaceWait {
@@ -229,7 +229,7 @@ func (d *delivery) waitUntilDue(run Run) error {
 	for {
 		opened := d.m.breakers.nextOpening()
 		left := time.Until(deadline) // read again after each wake: timers are not exact
-		if left <= 0 || d.m.breakers.blocks(run) {
+		if left <= 0 || d.m.breakers.blocks(*run) {
 			return nil
 		}
 		timer := time.NewTimer(left)
@@ -251,10 +251,10 @@ func (d *delivery) waitUntilDue(run Run) error {
 // nothing is looked up, and what is known of its money does not change. It returns true when
 // the run changed meanwhile and may be claimed again.
 func (d *delivery) deadLetterAltered(cause error) (claimAgain bool, err error) {
-	tr := d.m.recorder.newTransition(receipts.DeadLettered, d.run)
+	tr := d.m.recorder.newTransition(receipts.DeadLettered, &d.run)
 	tr.Reason = ReasonRequestAltered
 	tr.Result.Failure = &Failure{Type: ReasonRequestAltered, Message: cause.Error()}
-	after, err := d.m.recorder.write(d.family, tr)
+	after, err := d.m.recorder.write(d.family, &tr)
 	if err == nil {
 		d.m.log.Error("request was altered after submission, nothing was sent, a person has to look at the dead letter",
 			zap.Stringer("run", after.ID), zap.String("tenant", after.Tenant), zap.Stringer("case", after.Case), zap.Error(cause))

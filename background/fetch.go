@@ -69,7 +69,7 @@ func (f *Fetcher) Fetch(ctx context.Context, want lease.Want) (claimed []Claimed
 		at := f.m.now()
 		claims := map[RunID]Transition{}
 		answered, err := f.store.ClaimDue(ctx, at, next, func(r Run) Transition {
-			claims[r.ID] = f.claim(r, want, at)
+			claims[r.ID] = f.claim(&r, want, at)
 			return claims[r.ID]
 		})
 		if err != nil {
@@ -96,7 +96,7 @@ func (f *Fetcher) Fetch(ctx context.Context, want lease.Want) (claimed []Claimed
 }
 
 // claim returns the transition that claims a run for a worker.
-func (f *Fetcher) claim(r Run, want lease.Want, at time.Time) Transition {
+func (f *Fetcher) claim(r *Run, want lease.Want, at time.Time) Transition {
 	tr := f.m.recorder.newTransition(receipts.AttemptStarted, r)
 	tr.At, tr.Token, tr.Worker, tr.Actor = at, f.m.cfg.NewID(), workerName(want.Worker), want.Actor
 	tr.Lease = &lease.Lease{Run: r.ID, Tenant: r.Tenant, Worker: want.Worker, Principal: want.Actor, Attempt: r.Attempt + 1, At: at, Length: want.Length}
@@ -128,20 +128,20 @@ func (f *Fetcher) onRefused(ctx context.Context, c Claimed) {
 	if reason == "" {
 		return // changed meanwhile, paused, or unreadable: the store leaves it out for a while
 	}
-	if _, err := f.endWaiting(ctx, c.Run, reason); err != nil {
+	if _, err := f.endWaiting(ctx, &c.Run, reason); err != nil {
 		f.m.log.Warn("run that cannot be fetched could not be ended", zap.Stringer("run", c.Run.ID), zap.String("reason", reason), zap.Error(err))
 	}
 }
 
 // endWaiting ends a waiting run of which no attempt may start as a dead letter.
-func (f *Fetcher) endWaiting(ctx context.Context, run Run, reason string) (Run, error) {
+func (f *Fetcher) endWaiting(ctx context.Context, run *Run, reason string) (Run, error) {
 	family := f.m.families[run.Family]
 	if family == nil {
-		return run, nil // a process that has the family ends it
+		return *run, nil // a process that has the family ends it
 	}
 	tr := f.m.recorder.newTransition(receipts.DeadLettered, run)
 	tr.Reason = reason
-	after, err := f.record(ctx, family, tr)
+	after, err := f.record(ctx, family, &tr)
 	if errors.Is(err, ErrConflict) {
 		err = nil // it changed meanwhile
 	}
@@ -169,7 +169,7 @@ type Ended struct {
 func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Ended, error) {
 	res = normalizeResult(res)
 	return f.endOrRecordLate(ctx, held, res, func(run Run, now time.Time) ending {
-		end, _ := decide(run, res, nil, now)
+		end, _ := decide(&run, &res, nil, now)
 		return end
 	})
 }
@@ -179,7 +179,7 @@ func (f *Fetcher) Finish(ctx context.Context, held lease.Held, res Result) (Ende
 // those of Finish.
 func (f *Fetcher) HandBack(ctx context.Context, held lease.Held, why *Failure) (Ended, error) {
 	res := Result{Class: NotExecuted, Failure: why}
-	return f.endOrRecordLate(ctx, held, normalizeResult(res), func(run Run, now time.Time) ending { return handBackEnding(run, res, now) })
+	return f.endOrRecordLate(ctx, held, normalizeResult(res), func(run Run, now time.Time) ending { return handBackEnding(&run, &res, now) })
 }
 
 // endOrRecordLate ends a leased attempt. If it has ended, it records what is known late.
@@ -206,9 +206,9 @@ func (f *Fetcher) recordLate(ctx context.Context, held lease.Held, res Result, c
 	if run.Tenant != held.Tenant || !run.Remote || !run.MovesMoney() || held.Attempt > run.Attempt || runs || res.Class == Unknown || family == nil {
 		return Ended{Run: run}, cause
 	}
-	tr := f.m.recorder.newTransition(receipts.AnsweredLate, run)
+	tr := f.m.recorder.newTransition(receipts.AnsweredLate, &run)
 	tr.Run.Attempt, tr.Result, tr.Worker, tr.Actor = held.Attempt, res, workerName(held.Worker), held.Actor
-	after, err := f.record(ctx, family, tr)
+	after, err := f.record(ctx, family, &tr)
 	if err == nil {
 		err = ErrConflict
 	}
@@ -234,7 +234,9 @@ func (f *Fetcher) Expire(ctx context.Context, run Run) (Run, error) {
 	if family == nil || !run.Expired(now) {
 		return run, nil
 	}
-	after, err := f.record(ctx, family, f.m.recorder.endTransition(run, expiryEnding(run), callOutcome{}, now))
+	end := expiryEnding(&run)
+	tr := f.m.recorder.endTransition(&run, &end, &callOutcome{}, now)
+	after, err := f.record(ctx, family, &tr)
 	if errors.Is(err, ErrConflict) {
 		err = nil // fetched, cancelled or ended meanwhile
 	}
@@ -247,32 +249,32 @@ func (f *Fetcher) end(ctx context.Context, held lease.Held, decide func(Run, tim
 		return Ended{}, ErrNoRemoteRuns
 	}
 	run, by, known := f.leases.claimedHere(held.Run)
-	if !known || run.Tenant != held.Tenant || !isHeldBy(held, run, by) { // it may have been given to another since
+	if !known || run.Tenant != held.Tenant || !isHeldBy(held, &run, by) { // it may have been given to another since
 		var err error
 		if run, by, err = f.store.FindLease(ctx, held.Tenant, held.Run); err != nil {
 			return Ended{Run: run}, err
 		}
 	}
-	if !isHeldBy(held, run, by) || held.Attempt == 0 && run.MovesMoney() {
+	if !isHeldBy(held, &run, by) || held.Attempt == 0 && run.MovesMoney() {
 		return Ended{Run: run}, ErrNotHolder
 	}
 	family := f.m.families[run.Family]
 	if family == nil {
 		return Ended{Run: run}, ErrUnknownFamily
 	}
-	return f.endLeased(ctx, family, run, func(run Run, now time.Time) Transition {
-		return f.ending(run, by, held.Actor, decide(run, now), now)
+	return f.endLeased(ctx, family, &run, func(run Run, now time.Time) Transition {
+		return f.ending(&run, by, held.Actor, decide(run, now), now)
 	})
 }
 
 // isHeldBy reports whether a lease is the one that a worker names, and its principal's.
-func isHeldBy(held lease.Held, run Run, by lease.Lease) bool {
+func isHeldBy(held lease.Held, run *Run, by lease.Lease) bool {
 	return by.BelongsTo(held.Actor) && (held.Worker == "" || by.Worker == "" || held.Worker == by.Worker) && (held.Attempt == 0 || held.Attempt == attemptNumberForWorker(run, by))
 }
 
 // attemptNumberForWorker returns the number of the attempt that the worker of a lease was given. Of runs that
 // move no money, attempts that were handed back are not counted.
-func attemptNumberForWorker(run Run, held lease.Lease) int {
+func attemptNumberForWorker(run *Run, held lease.Lease) int {
 	if run.MovesMoney() {
 		return held.Attempt
 	}
@@ -281,12 +283,13 @@ func attemptNumberForWorker(run Run, held lease.Lease) int {
 
 // endLeased records the end of a leased attempt. The decision is made again when a cancel was
 // requested meanwhile.
-func (f *Fetcher) endLeased(ctx context.Context, family Family, run Run, transition func(Run, time.Time) Transition) (Ended, error) {
+func (f *Fetcher) endLeased(ctx context.Context, family Family, run *Run, transition func(Run, time.Time) Transition) (Ended, error) {
 	for {
 		now := f.m.now()
-		after, err := f.record(ctx, family, transition(run, now))
-		if errors.Is(err, ErrConflict) && stillClaimed(after, run) && after.CancelRequested != run.CancelRequested {
-			run = after
+		tr := transition(*run, now)
+		after, err := f.record(ctx, family, &tr)
+		if errors.Is(err, ErrConflict) && stillClaimed(&after, run) && after.CancelRequested != run.CancelRequested {
+			run = &after
 			continue
 		}
 		if err == nil || errors.Is(err, ErrConflict) {
@@ -297,8 +300,8 @@ func (f *Fetcher) endLeased(ctx context.Context, family Family, run Run, transit
 }
 
 // ending returns the transition that ends a leased attempt.
-func (f *Fetcher) ending(run Run, by lease.Lease, actor string, end ending, now time.Time) Transition {
-	tr := f.m.recorder.endTransition(run, end, callOutcome{took: max(0, now.Sub(by.At))}, now)
+func (f *Fetcher) ending(run *Run, by lease.Lease, actor string, end ending, now time.Time) Transition {
+	tr := f.m.recorder.endTransition(run, &end, &callOutcome{took: max(0, now.Sub(by.At))}, now)
 	tr.Worker = workerName(by.Worker)
 	if end.subtype != receipts.Cancelled || run.CancelBy == "" { // else whoever asked for the cancel made it
 		tr.Actor = actor
@@ -308,19 +311,19 @@ func (f *Fetcher) ending(run Run, by lease.Lease, actor string, end ending, now 
 
 // record records a transition once, in its reduced forms where its values can't be written, and
 // sends the task of a dead letter to asynq.
-func (f *Fetcher) record(ctx context.Context, family Family, tr Transition) (Run, error) {
+func (f *Fetcher) record(ctx context.Context, family Family, tr *Transition) (Run, error) {
 	whole := tr
-	after, err := family.Record(ctx, tr)
+	after, err := family.Record(ctx, *tr)
 	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
 		f.m.recorder.unrecordable.Add(1)
 		tr = whole.reduced(f.m.cfg.NewID(), form, err)
-		after, err = family.Record(ctx, tr)
+		after, err = family.Record(ctx, *tr)
 	}
 	if err != nil {
 		return after, err
 	}
 	if f.m.cfg.OnTransition != nil {
-		f.m.cfg.OnTransition(tr, after)
+		f.m.cfg.OnTransition(*tr, after)
 	}
 	if after.Letter == LetterOpen {
 		f.m.NotifyAsync(ctx, after)

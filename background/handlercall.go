@@ -122,7 +122,7 @@ func unknownResult(failure, message string) Result {
 
 // callHandler calls the handler of a claimed run in the slot acquired for it, and releases the
 // slot.
-func (c *handlerCaller) callHandler(callCtx context.Context, f Family, run Run, claim claimRecord) callOutcome {
+func (c *handlerCaller) callHandler(callCtx context.Context, f Family, run *Run, claim claimRecord) callOutcome {
 	defer c.slots.holdDuringCall()()
 	select { // the claim may have taken long to commit
 	case <-c.graceOver:
@@ -134,13 +134,15 @@ func (c *handlerCaller) callHandler(callCtx context.Context, f Family, run Run, 
 	c.running.Add(1)
 	defer c.running.Add(-1)
 	callCtx, endSpan := c.tracing.attempt(callCtx, run)
+	attempt := Attempt{Run: *run, Number: run.Attempt, StartedAt: claim.at, NotAfter: c.notAfter(f, claim)}
 	done := c.callWithin(callCtx, f.TimeLimit(), func(ctx context.Context) Result {
 		failpoint.Hit(failpoint.CallBefore, failpoint.Executor)
 		fresh := freshness{caller: c, ctx: ctx, claim: claim}
 		if err := fresh.check(); err != nil {
 			return unsentResult(err.Error())
 		}
-		res := f.Handle(ctx, Attempt{Run: run, Number: run.Attempt, StartedAt: claim.at, Fresh: fresh.checkBeforeSend, NotAfter: c.notAfter(f, claim)})
+		attempt.Fresh = fresh.checkBeforeSend
+		res := f.Handle(ctx, attempt)
 		failpoint.Hit(failpoint.CallAfter, failpoint.Executor)
 		return fresh.adjustResult(res)
 	})
@@ -153,7 +155,7 @@ func (c *handlerCaller) callHandler(callCtx context.Context, f Family, run Run, 
 	if done.lateAnswer != nil {
 		done.onAnswered = c.trackOutstanding(run)
 	}
-	c.breakers.recordAttempt(run, done)
+	c.breakers.recordAttempt(run, &done)
 	return done
 }
 
@@ -170,7 +172,7 @@ func notCalled(why string) callOutcome {
 }
 
 // trackOutstanding counts an outstanding call, until answered is called.
-func (c *handlerCaller) trackOutstanding(run Run) (answered func()) {
+func (c *handlerCaller) trackOutstanding(run *Run) (answered func()) {
 	c.outstanding.Add(1)
 	forget := c.breakers.trackOutstanding(c.targets.breakerScope(run))
 	return func() {

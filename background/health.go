@@ -53,7 +53,7 @@ func newHealth(log *zap.Logger) *health {
 }
 
 // onWriteFailed records a failed write; first reports whether it is the transition's first.
-func (h *health) onWriteFailed(first bool, tr Transition, cause error) {
+func (h *health) onWriteFailed(first bool, tr *Transition, cause error) {
 	h.failures.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -201,8 +201,8 @@ func (r *leaseReaper) end(ctx context.Context, l lease.Lease) error {
 	if f == nil {
 		return nil // a process that has the family ends it
 	}
-	_, err = r.m.fetcher.endLeased(ctx, f, run, func(run Run, at time.Time) Transition {
-		return r.m.fetcher.ending(run, now, ObserverActor+r.m.cfg.Worker, leaseEnding(run, now.Ended, r.m.cfg.MaxRecoveries, at), at)
+	_, err = r.m.fetcher.endLeased(ctx, f, &run, func(run Run, at time.Time) Transition {
+		return r.m.fetcher.ending(&run, now, ObserverActor+r.m.cfg.Worker, leaseEnding(&run, now.Ended, r.m.cfg.MaxRecoveries, at), at)
 	})
 	return err
 }
@@ -225,7 +225,7 @@ func (r *leaseReaper) endUnrepeatable(ctx context.Context) error {
 		return err
 	}
 	r.endAll(ctx, over, func(ctx context.Context, run Run) (Run, error) {
-		return r.m.fetcher.endWaiting(ctx, run, ReasonOutcomeUnknown)
+		return r.m.fetcher.endWaiting(ctx, &run, ReasonOutcomeUnknown)
 	})
 	return nil
 }

@@ -142,24 +142,24 @@ func (o *recoverer) recoverAll(ctx context.Context, s Session, attempts []Run) {
 		limit <- struct{}{}
 		all.Go(func() {
 			defer func() { <-limit }()
-			o.recoverRun(ctx, f, s, r)
+			o.recoverRun(ctx, f, s, &r)
 		})
 	}
 	all.Wait()
 }
 
-func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) {
-	lookup, wasInterrupted := o.m.caller.lookup(f, r)
+func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r *Run) {
+	lookup, wasInterrupted := o.m.caller.lookup(f, *r)
 	if wasInterrupted || ctx.Err() != nil {
 		return
 	}
 	whole := o.lostTransition(s, r, lookup)
-	tr := whole
-	after, err := f.Record(ctx, tr)
+	tr := &whole
+	after, err := f.Record(ctx, *tr)
 	for form := 1; errors.Is(err, ErrUnrecordable) && form <= mostReduced; form++ {
 		o.m.recorder.unrecordable.Add(1)
 		tr = whole.reduced(o.m.cfg.NewID(), form, err)
-		after, err = f.Record(ctx, tr)
+		after, err = f.Record(ctx, *tr)
 	}
 	switch {
 	case errors.Is(err, ErrConflict):
@@ -171,7 +171,7 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 		return
 	}
 	if o.m.cfg.OnTransition != nil {
-		o.m.cfg.OnTransition(tr, after)
+		o.m.cfg.OnTransition(*tr, after)
 	}
 	if after.State.Waiting() {
 		if err := o.m.sweeper.resend(ctx, []Run{after}); err != nil {
@@ -184,7 +184,7 @@ func (o *recoverer) recoverRun(ctx context.Context, f Family, s Session, r Run) 
 // the worker's last call is unknown, unless the called service reports that it paid. A report
 // that it did not pay proves nothing: the worker may only be slow, and its call still on its
 // way. A run that moves no money is cancelled if that was asked for, as after any other attempt.
-func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
+func (o *recoverer) lostTransition(s Session, r *Run, lookup Result) Transition {
 	tr := o.m.recorder.newTransition(receipts.AttemptInterrupted, r)
 	tr.Actor = ObserverActor + o.m.cfg.Worker
 	tr.Result = unknownResult(FailureInterrupted, "the worker "+s.Worker+" was lost")
@@ -193,7 +193,7 @@ func (o *recoverer) lostTransition(s Session, r Run, lookup Result) Transition {
 	case lookup.Class == Executed:
 		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Lookup = receipts.AttemptSucceeded, ChargeNothing, time.Time{}, Executed
 		tr.Result.Moved, tr.Result.Reference = lookup.Moved, lookup.Reference
-	case r.CancelRequested && provenUnpaid(r, tr.Result):
+	case r.CancelRequested && provenUnpaid(r, &tr.Result):
 		tr.Subtype, tr.Charge, tr.NextRetryAt, tr.Actor = receipts.Cancelled, ChargeNothing, time.Time{}, r.CancelBy
 	case r.Recoveries+1 > o.m.cfg.MaxRecoveries || r.lastCallOutstanding():
 		// The run is not recovered from this loss, so it is not counted as a recovery.

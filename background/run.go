@@ -128,22 +128,22 @@ type Run struct {
 }
 
 // IsActive reports whether the run occupies its retry key and its case.
-func (r Run) IsActive() bool { return r.State.Live() || r.Letter == LetterOpen }
+func (r *Run) IsActive() bool { return r.State.Live() || r.Letter == LetterOpen }
 
 // AwaitsActivation reports whether no attempt starts before the run is activated.
-func (r Run) AwaitsActivation() bool { return r.State.Waiting() && r.DueAt.Equal(NeverDue) }
+func (r *Run) AwaitsActivation() bool { return r.State.Waiting() && r.DueAt.Equal(NeverDue) }
 
 // AwaitsEnd reports whether the called service has accepted the last call of a waiting run, and has not ended it.
-func (r Run) AwaitsEnd() bool {
+func (r *Run) AwaitsEnd() bool {
 	return r.State.Waiting() && r.Reason == receipts.ReasonAccepted && r.Class == Unknown
 }
 
 // Expired reports whether no attempt of the run may start at the given time or later.
-func (r Run) Expired(at time.Time) bool { return !r.ExpiresAt.IsZero() && !at.Before(r.ExpiresAt) }
+func (r *Run) Expired(at time.Time) bool { return !r.ExpiresAt.IsZero() && !at.Before(r.ExpiresAt) }
 
 // MovesMoney reports whether the run executes something that must not be repeated blindly. For
 // a run that moves no money, an unknown outcome is a failure like any other.
-func (r Run) MovesMoney() bool { return r.Operation != [32]byte{} }
+func (r *Run) MovesMoney() bool { return r.Operation != [32]byte{} }
 
 // MaxOutstandingCalls is the maximum number of outstanding calls of one run. A run with so many
 // is not claimed until one returns.
@@ -151,36 +151,31 @@ const MaxOutstandingCalls = 16
 
 // HasOutstandingCall reports whether a call of an ended attempt may still execute. While one
 // may, nobody can prove that nothing will be paid.
-func (r Run) HasOutstandingCall() bool { return len(r.OutstandingCalls) > 0 }
+func (r *Run) HasOutstandingCall() bool { return len(r.OutstandingCalls) > 0 }
 
 // IsOutstanding reports whether the call of an attempt, which ended without its answer, may still execute.
-func (r Run) IsOutstanding(attempt int) bool { return slices.Contains(r.OutstandingCalls, attempt) }
+func (r *Run) IsOutstanding(attempt int) bool { return slices.Contains(r.OutstandingCalls, attempt) }
 
 // lastCallOutstanding reports whether the run can't be claimed again if the call of its attempt, too, is
 // outstanding. A call of a lost worker never returns.
-func (r Run) lastCallOutstanding() bool { return len(r.OutstandingCalls)+1 >= MaxOutstandingCalls }
+func (r *Run) lastCallOutstanding() bool { return len(r.OutstandingCalls)+1 >= MaxOutstandingCalls }
 
-// withOutstandingCall returns the run with the call of attempt outstanding.
-func (r Run) withOutstandingCall(attempt int) Run {
+// addOutstandingCall makes the call of attempt outstanding.
+func (r *Run) addOutstandingCall(attempt int) {
 	if at, known := slices.BinarySearch(r.OutstandingCalls, attempt); !known {
 		r.OutstandingCalls = slices.Insert(slices.Clone(r.OutstandingCalls), at, attempt)
 	}
-	return r
 }
 
-// withoutOutstandingCall returns the run without the outstanding call of attempt, and whether
-// it was outstanding.
-func (r Run) withoutOutstandingCall(attempt int) (Run, bool) {
-	at, known := slices.BinarySearch(r.OutstandingCalls, attempt)
-	switch {
-	case !known:
-		return r, false
-	case len(r.OutstandingCalls) == 1:
-		r.OutstandingCalls = nil
-	default:
-		r.OutstandingCalls = slices.Delete(slices.Clone(r.OutstandingCalls), at, at+1)
+// removeOutstandingCall makes the call of attempt no longer outstanding.
+func (r *Run) removeOutstandingCall(attempt int) {
+	var others []int
+	for _, other := range r.OutstandingCalls {
+		if other != attempt {
+			others = append(others, other)
+		}
 	}
-	return r, true
+	r.OutstandingCalls = others
 }
 
 // Attempt is one call of a handler, already on record as started.

@@ -39,7 +39,7 @@ func (t *tamperingDetector) record(ctx context.Context, run Run, kind string) {
 	if f == nil {
 		return
 	}
-	tr := t.recorder.newTransition(receipts.OutOfBandChangeDetected, run)
+	tr := t.recorder.newTransition(receipts.OutOfBandChangeDetected, &run)
 	tr.Actor, tr.Reason = ObserverActor+t.recorder.worker, kind
 	after, err := f.Record(ctx, tr)
 	switch {
@@ -64,7 +64,7 @@ func (t *tamperingDetector) verify(ctx context.Context, seen Run, kind string) {
 		return
 	}
 	same := now.State == seen.State && now.Attempt == seen.Attempt && now.NotificationNumber == seen.NotificationNumber && now.Letter == seen.Letter
-	if !same || t.inFlight.has(now.ID) || kind == TaskRemoved && t.breakers.pausedRecently(now) {
+	if !same || t.inFlight.has(now.ID) || kind == TaskRemoved && t.breakers.pausedRecently(&now) {
 		return // a run that is or was paused has no task
 	}
 	t.record(ctx, now, kind)
@@ -78,7 +78,7 @@ func (d *delivery) detectRequeued() {
 	delivered := d.run
 	delivered.NotificationNumber = d.notificationNumber
 	info, err := d.m.inspector.GetTaskInfo(d.m.taskQueue(delivered), taskID(delivered))
-	if err != nil || info.State != asynq.TaskStateActive || info.LastErr != archiveErrorFor(delivered).Error() {
+	if err != nil || info.State != asynq.TaskStateActive || info.LastErr != archiveErrorFor(&delivered).Error() {
 		return
 	}
 	d.m.tampering.record(d.m.baseCtx, d.run, ArchivedTaskRequeued)

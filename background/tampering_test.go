@@ -25,7 +25,7 @@ func TestTamperingChangesNoRun(t *testing.T) {
 			now.Letter = LetterOpen
 		}
 		tr := Transition{ID: uuid.New(), Run: Run{ID: now.ID}, Subtype: receipts.OutOfBandChangeDetected, Reason: ArchivedTaskRequeued}
-		after, err := tr.Apply(now)
+		after, err := applied(&tr, now)
 		if err != nil || !reflect.DeepEqual(after, now) {
 			t.Errorf("%s: %+v became %+v, %v", state, now, after, err)
 		}

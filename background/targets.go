@@ -21,13 +21,13 @@ type targetSet struct {
 // breakerScopes returns the two scopes whose breakers can block a run: its target for its own
 // tenant, and over all tenants. A target in Config.SharedBreakers is replaced by the one whose
 // breaker it uses.
-func (s *targetSet) breakerScopes(r Run) (own, all circuit.Scope) {
+func (s *targetSet) breakerScopes(r *Run) (own, all circuit.Scope) {
 	all = s.breakerScope(r)
 	return circuit.Scope{Tenant: r.Tenant, Family: all.Family, Name: all.Name}, all
 }
 
 // breakerScope returns the target over all tenants whose breaker applies to the run.
-func (s *targetSet) breakerScope(r Run) circuit.Scope {
+func (s *targetSet) breakerScope(r *Run) circuit.Scope {
 	t := circuit.Scope{Family: r.Family, Name: r.Target}
 	if of, shared := s.sharedBreakers[t]; shared {
 		t.Name = of
@@ -50,7 +50,7 @@ func (s *targetSet) allCalled() (all []string) {
 }
 
 // logUnknown logs once per target that runs wait for a process that calls it.
-func (s *targetSet) logUnknown(r Run) {
+func (s *targetSet) logUnknown(r *Run) {
 	if _, logged := s.unknownLogged.LoadOrStore(circuit.Scope{Family: r.Family, Name: r.Target}, true); !logged {
 		s.log.Error("runs wait for a process that calls their target", zap.String("target", r.Target), zap.String("family", r.Family), zap.Stringer("run", r.ID))
 	}

@@ -54,7 +54,7 @@ func (t tracing) withDeliverySpan(callCtx, delivered context.Context) context.Co
 }
 
 // attempt starts the span of an attempt. endSpan ends it and returns the trace's id.
-func (t tracing) attempt(ctx context.Context, run Run) (_ context.Context, endSpan func(callOutcome) string) {
+func (t tracing) attempt(ctx context.Context, run *Run) (_ context.Context, endSpan func(callOutcome) string) {
 	if t.tracer == nil {
 		return ctx, func(callOutcome) string { return "" }
 	}

@@ -16,7 +16,7 @@ func TestNothingIsSpentOnTracesWithoutAProvider(t *testing.T) {
 			t.Error("headers of no trace")
 		}
 		delivered, _ := off.delivery(ctx, task, run.ID)
-		_, ended := off.attempt(off.withDeliverySpan(ctx, delivered), run)
+		_, ended := off.attempt(off.withDeliverySpan(ctx, delivered), &run)
 		if id := ended(callOutcome{}); id != "" {
 			t.Errorf("trace %q", id)
 		}
@@ -38,7 +38,7 @@ func TestTheAttemptOfAProbeBeginsATrace(t *testing.T) {
 	delivered, span := on.delivery(t.Context(), asynq.NewTask("pay", nil), RunID{})
 	defer span.End()
 	for _, of := range []context.Context{delivered, nil} {
-		_, ended := on.attempt(on.withDeliverySpan(t.Context(), of), Run{})
+		_, ended := on.attempt(on.withDeliverySpan(t.Context(), of), &Run{})
 		if id := ended(callOutcome{}); id == "" || (id == traceID(delivered)) != (of != nil) {
 			t.Errorf("of %v: trace %q, its delivery %q", of, id, traceID(delivered))
 		}

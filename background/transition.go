@@ -9,8 +9,8 @@ import (
 	"github.com/recourse-dev/recourse/receipts"
 )
 
-// Apply returns the run after the transition, or the reason why the transition does not apply
-// to it. It is pure. The journal calls it with the newest state of the run and guards its
+// Apply makes the transition of a run. It changes now to the run after it, or returns the reason why the
+// transition does not apply to the run, and leaves the run as it is. It changes nothing else. The journal calls it with the newest state of the run and guards its
 // statement with that state.
 //
 //	pending ──claim──▶ running ──▶ succeeded
@@ -22,14 +22,14 @@ import (
 //
 // Errors: ErrNotDue, ErrExpired, ErrDeadLettered, ErrBreakerOpen, ErrTooManyOutstandingCalls,
 // ErrReconcileFirst, ErrConflict. Any other error is final: the same transition gets it again.
-func (tr Transition) Apply(now Run) (Run, error) {
+func (tr *Transition) Apply(now *Run) error {
 	switch tr.Subtype {
 	case receipts.AttemptStarted:
 		return tr.claim(now)
 	case receipts.AnsweredLate:
 		return tr.recordLateAnswer(now)
 	case receipts.OutOfBandChangeDetected:
-		return now, nil // about a task in Redis: not the run's last transition
+		return nil // about a task in Redis: not the run's last transition
 	case receipts.Reconciled:
 		return tr.reconcile(now)
 	case receipts.Activated:
@@ -40,17 +40,17 @@ func (tr Transition) Apply(now Run) (Run, error) {
 		}
 	case receipts.DeadLettered, receipts.Discarded:
 		if tr.Subtype == receipts.Discarded && now.MovesMoney() {
-			return now, errDiscardsMoney
+			return errDiscardsMoney
 		}
 		if now.State.Waiting() && tr.Run.State.Waiting() {
 			if now.Attempt != tr.Run.Attempt || now.Class != tr.Run.Class {
-				return now, ErrConflict // attempted again or resolved since: it may yet succeed
+				return ErrConflict // attempted again or resolved since: it may yet succeed
 			}
 			return tr.end(now)
 		}
 	}
 	if now.State != Running || now.Attempt != tr.Run.Attempt || now.Token != tr.Run.Token || now.CancelRequested != tr.Run.CancelRequested {
-		return now, ErrConflict
+		return ErrConflict
 	}
 	return tr.end(now)
 }
@@ -58,72 +58,74 @@ func (tr Transition) Apply(now Run) (Run, error) {
 // errDiscardsMoney refuses to discard a run that moves money.
 var errDiscardsMoney = errors.New("background: a run that moves money is never discarded")
 
-func (tr Transition) claim(now Run) (Run, error) {
+func (tr *Transition) claim(now *Run) error {
 	switch {
 	case now.State == DeadLettered:
-		return now, ErrDeadLettered
+		return ErrDeadLettered
 	case !now.State.Waiting() || now.Remote != (tr.Lease != nil):
-		return now, ErrConflict
-	case tr.Blocks != nil && tr.Blocks(now):
-		return now, ErrBreakerOpen
+		return ErrConflict
+	case tr.Blocks != nil && tr.Blocks(*now):
+		return ErrBreakerOpen
 	case now.DueAt.After(tr.At):
-		return now, ErrNotDue
+		return ErrNotDue
 	case now.Expired(tr.At):
-		return now, ErrExpired
+		return ErrExpired
 	case len(now.OutstandingCalls) >= MaxOutstandingCalls:
-		return now, ErrTooManyOutstandingCalls
+		return ErrTooManyOutstandingCalls
 	}
 	now.State, now.Attempt, now.Token, now.Session, now.LastTransition, now.Reason = Running, now.Attempt+1, tr.Token, tr.Session, tr.ID, ""
 	if now.FirstSentAt.IsZero() || tr.KeyForgotten {
 		now.FirstSentAt = tr.At
 	}
-	return now, nil
+	return nil
 }
 
-func (tr Transition) activate(now Run) (Run, error) {
+func (tr *Transition) activate(now *Run) error {
 	if !now.AwaitsActivation() {
-		return now, ErrConflict
+		return ErrConflict
 	}
 	now.DueAt, now.LastTransition = tr.At, tr.ID
-	return now, nil
+	return nil
 }
 
 // recordLateAnswer applies the answer of an attempt that ended without it. An answer that is
 // not outstanding and adds nothing is refused with ErrConflict. One that reports a payment is
 // recorded whether or not it is outstanding, because the payment is a fact. Of a run that has paid,
 // the family decides what an answer adds: it may state another sum.
-func (tr Transition) recordLateAnswer(now Run) (Run, error) {
-	answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)
+func (tr *Transition) recordLateAnswer(now *Run) error {
+	awaited := now.IsOutstanding(tr.Run.Attempt)
 	paid := now.Class == Executed
 	decisive := tr.Result.Class == Executed || tr.Reason == ReasonUnrecordable
 	if !awaited && (!decisive || paid) && !(paid && now.MovesMoney() && (tr.Result.Class != Unknown || tr.Reason == ReasonUnrecordable)) {
-		return now, ErrConflict
+		return ErrConflict
 	}
-	return tr.mergeOutcome(answered), nil
+	now.removeOutstandingCall(tr.Run.Attempt)
+	tr.mergeOutcome(now)
+	return nil
 }
 
-func (tr Transition) cancelWaiting(now Run) (Run, error) {
+func (tr *Transition) cancelWaiting(now *Run) error {
 	if now.MovesMoney() && (now.Class == Unknown || now.UnknownOpen > 0) {
-		return now, ErrReconcileFirst
+		return ErrReconcileFirst
 	}
 	now.State, now.LastTransition = Cancelled, tr.ID
-	return now, nil
+	return nil
 }
 
-func (tr Transition) reconcile(now Run) (Run, error) {
+func (tr *Transition) reconcile(now *Run) error {
 	late := (now.ClosedUnpaid() || now.ClosedPaid()) && tr.Result.Class == Executed // a payment is recorded whenever it is found
 	switch {
 	case tr.Result.Class != Executed && tr.Result.Class != NotExecuted:
-		return now, fmt.Errorf("background: %q is no finding", tr.Result.Class)
+		return fmt.Errorf("background: %q is no finding", tr.Result.Class)
 	case !now.State.Waiting() && now.Letter != LetterOpen && !late || now.Attempt != tr.Run.Attempt:
-		return now, ErrConflict // the finding does not cover calls made since
+		return ErrConflict // the finding does not cover calls made since
 	}
 	if now.State.Waiting() {
 		now.Reason = "" // the call that was accepted has ended
 	}
-	now = tr.mergeOutcome(now)
+	tr.mergeOutcome(now)
 	if tr.Result.Class != Executed {
-		return now, nil
+		return nil
 	}
 	switch {
 	case now.Letter == LetterOpen:
@@ -131,7 +133,7 @@ func (tr Transition) reconcile(now Run) (Run, error) {
 	case now.State.Waiting():
 		now.State = Succeeded
 	} // a closed run stays closed
-	return now, nil
+	return nil
 }
 
 // ClosedUnpaid reports whether people or retention closed a run of which no payment is known:
@@ -148,7 +150,7 @@ func (r *Run) ClosedPaid() bool { return r.MovesMoney() && r.Class == Executed &
 // a run use one operation key: once an execution is known it stays known, whatever a later call
 // reports. A late refusal clears nothing: it covers its own call, and others may have been made
 // since.
-func (tr Transition) mergeOutcome(now Run) Run {
+func (tr *Transition) mergeOutcome(now *Run) {
 	now.LastTransition = tr.ID
 	switch class := tr.Result.Class; {
 	case now.Class == Executed:
@@ -163,26 +165,9 @@ func (tr Transition) mergeOutcome(now Run) Run {
 			now.Class = Unknown // because of another run of the case
 		}
 	}
-	return now
 }
 
-func (tr Transition) end(now Run) (Run, error) {
-	now = tr.mergeOutcome(now)
-	switch tr.Charge {
-	case ChargeAttempt:
-		now.BudgetSpent++
-	case ChargeRecovery:
-		now.Recoveries++
-	}
-	if tr.LeavesCallOutstanding {
-		now = now.withOutstandingCall(now.Attempt)
-	}
-	if tr.HandedBack && tr.Subtype == receipts.AttemptInterrupted { // else the family ended the run, which is no hand-back
-		now.HandedBack++
-	}
-	if tr.Result.Failure != nil {
-		now.Failure = tr.Result.Failure
-	}
+func (tr *Transition) end(now *Run) error {
 	switch tr.Subtype {
 	case receipts.AttemptSucceeded:
 		if now.State = Succeeded; now.Remote {
@@ -199,9 +184,25 @@ func (tr Transition) end(now Run) (Run, error) {
 	case receipts.Cancelled:
 		now.State = Cancelled
 	default:
-		return now, fmt.Errorf("background: %q does not end an attempt", tr.Subtype)
+		return fmt.Errorf("background: %q does not end an attempt", tr.Subtype)
 	}
-	return now, nil
+	tr.mergeOutcome(now)
+	switch tr.Charge {
+	case ChargeAttempt:
+		now.BudgetSpent++
+	case ChargeRecovery:
+		now.Recoveries++
+	}
+	if tr.LeavesCallOutstanding {
+		now.addOutstandingCall(now.Attempt)
+	}
+	if tr.HandedBack && tr.Subtype == receipts.AttemptInterrupted { // else the family ended the run, which is no hand-back
+		now.HandedBack++
+	}
+	if tr.Result.Failure != nil {
+		now.Failure = tr.Result.Failure
+	}
+	return nil
 }
 
 // Failure is why an attempt did not succeed. The family redacts its texts before they are
@@ -301,31 +302,32 @@ const mostReduced = 2
 // cannot be written. The reported values are text in the failure, and the class is its code.
 // The run becomes a dead letter, and its case does not know the payment until a person states
 // it. The second form contains the class alone.
-func (tr Transition) reduced(id TransitionID, form int, cause error) Transition {
+func (tr *Transition) reduced(id TransitionID, form int, cause error) *Transition {
 	reported := tr.Result
 	if tr.Lookup == Executed {
 		reported.Class = Executed
 	}
-	tr.ID = id
-	tr.Result = Result{Class: Unknown, Failure: unrecordableFailure(reported, cause)}
+	less := *tr
+	less.ID = id
+	less.Result = Result{Class: Unknown, Failure: unrecordableFailure(&reported, cause)}
 	if form >= mostReduced {
-		tr.Result.Failure = &Failure{Type: FailureUnrecordable, Code: string(reported.Class)}
+		less.Result.Failure = &Failure{Type: FailureUnrecordable, Code: string(reported.Class)}
 	}
 	if reported.Class == NotExecuted {
-		tr.Result.Class = NotExecuted
+		less.Result.Class = NotExecuted
 	}
-	tr.Lookup, tr.Reason = "", ReasonUnrecordable
-	if tr.Subtype != receipts.AnsweredLate {
-		tr.Subtype, tr.NextRetryAt = receipts.DeadLettered, time.Time{}
-		if tr.Charge == ChargeNothing {
-			tr.Charge = ChargeAttempt
+	less.Lookup, less.Reason = "", ReasonUnrecordable
+	if less.Subtype != receipts.AnsweredLate {
+		less.Subtype, less.NextRetryAt = receipts.DeadLettered, time.Time{}
+		if less.Charge == ChargeNothing {
+			less.Charge = ChargeAttempt
 		}
 	}
-	return tr
+	return &less
 }
 
 // unrecordableFailure returns a failure that states as text the values that cannot be written.
-func unrecordableFailure(reported Result, cause error) *Failure {
+func unrecordableFailure(reported *Result, cause error) *Failure {
 	f := &Failure{Type: FailureUnrecordable, Code: string(reported.Class), Message: "the outcome cannot be recorded as it is"}
 	switch {
 	case reported.Class == Executed:

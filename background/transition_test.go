@@ -33,6 +33,12 @@ func runIn(s State) Run {
 	return r
 }
 
+// applied returns the run after a transition.
+func applied(tr *Transition, now Run) (Run, error) {
+	err := tr.Apply(&now)
+	return now, err
+}
+
 func TestApplyEveryStateWithEveryEvent(t *testing.T) {
 	t.Parallel()
 	next := noon.Add(time.Second)
@@ -68,7 +74,7 @@ func TestApplyEveryStateWithEveryEvent(t *testing.T) {
 				t.Parallel()
 				m := m
 				m.Subtype, m.At, m.ID, m.Run = event, noon, thisTransition, runIn(s)
-				got, err := m.Apply(runIn(s))
+				got, err := applied(&m, runIn(s))
 				switch w := want[event][s].(type) {
 				case State:
 					if err != nil || got.State != w || got.LastTransition != thisTransition {
@@ -161,7 +167,7 @@ func TestApplyGuards(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.m.Run = c.seen
-			got, err := c.m.Apply(c.now)
+			got, err := applied(&c.m, c.now)
 			if c.want != nil {
 				checkRefused(t, c.now, got, err, c.want)
 			} else if err != nil {
@@ -169,7 +175,7 @@ func TestApplyGuards(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (Transition{Subtype: receipts.Submitted, Run: runIn(Running)}).Apply(runIn(Running)); err == nil || errors.Is(err, ErrConflict) {
+	if _, err := applied(&Transition{Subtype: receipts.Submitted, Run: runIn(Running)}, runIn(Running)); err == nil || errors.Is(err, ErrConflict) {
 		t.Errorf("an event that ends no attempt: %v", err)
 	}
 }
@@ -177,11 +183,11 @@ func TestApplyGuards(t *testing.T) {
 func TestClaimCountsTheAttemptAndKeepsTheFirstSending(t *testing.T) {
 	t.Parallel()
 	m := Transition{ID: thisTransition, Subtype: receipts.AttemptStarted, At: noon, Token: newToken}
-	first, err := m.Apply(runIn(Pending))
+	first, err := applied(&m, runIn(Pending))
 	if err != nil || first.Attempt != 1 || first.Token != newToken || !first.FirstSentAt.Equal(noon) {
 		t.Errorf("first %+v, %v", first, err)
 	}
-	later, err := m.Apply(runIn(Scheduled))
+	later, err := applied(&m, runIn(Scheduled))
 	if err != nil || later.Attempt != 3 || !later.FirstSentAt.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("later %+v, %v", later, err)
 	}
@@ -191,13 +197,13 @@ func TestEndsSpendTheirBudgetAndKeepTheFailure(t *testing.T) {
 	t.Parallel()
 	for spend, want := range map[BudgetCharge][2]int{ChargeNothing: {0, 0}, ChargeAttempt: {1, 0}, ChargeRecovery: {0, 1}} {
 		m := Transition{Run: runIn(Running), Subtype: receipts.RetryScheduled, Charge: spend, Result: refused, NextRetryAt: noon}
-		got, err := m.Apply(runIn(Running))
+		got, err := applied(&m, runIn(Running))
 		if err != nil || got.BudgetSpent != want[0] || got.Recoveries != want[1] || got.Failure != failure || !got.DueAt.Equal(noon) {
 			t.Errorf("spend %d: %+v, %v", spend, got, err)
 		}
 	}
 	m := Transition{Run: runIn(Running), Subtype: receipts.DeadLettered, At: noon, Result: declined, Reason: ReasonFinal}
-	if got, err := m.Apply(runIn(Running)); err != nil || got.Letter != LetterOpen || !got.DeadAt.Equal(noon) || got.Reason != ReasonFinal {
+	if got, err := applied(&m, runIn(Running)); err != nil || got.Letter != LetterOpen || !got.DeadAt.Equal(noon) || got.Reason != ReasonFinal {
 		t.Errorf("dead letter: %+v, %v", got, err)
 	}
 }
@@ -208,7 +214,7 @@ func TestOnlyRemoteRunsKeepAnOutput(t *testing.T) {
 	for remote, want := range map[bool]string{true: `{"a":1}`, false: ""} {
 		run := runIn(Running)
 		run.Remote = remote
-		after, err := Transition{Run: run, Subtype: receipts.AttemptSucceeded, Result: Result{Class: Executed, Output: []byte(`{"a":1}`)}}.Apply(run)
+		after, err := applied(&Transition{Run: run, Subtype: receipts.AttemptSucceeded, Result: Result{Class: Executed, Output: []byte(`{"a":1}`)}}, run)
 		if err != nil || after.State != Succeeded || string(after.Output) != want {
 			t.Errorf("remote %v: %s %q, %v", remote, after.State, after.Output, err)
 		}
@@ -245,7 +251,7 @@ func TestMergeOutcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.m.Run = c.now
-			got, err := c.m.Apply(c.now)
+			got, err := applied(&c.m, c.now)
 			if err != nil || got.Class != c.want || got.UnknownOpen != c.open {
 				t.Errorf("class %q, %d open, %v; want %q, %d", got.Class, got.UnknownOpen, err, c.want, c.open)
 			}
@@ -257,11 +263,11 @@ func TestReconcileClearsOrCloses(t *testing.T) {
 	t.Parallel()
 	letter := runIn(DeadLettered)
 	letter.Class, letter.UnknownOpen = Unknown, 1
-	cleared, err := Transition{Subtype: receipts.Reconciled, Run: letter, Result: refused}.Apply(letter)
+	cleared, err := applied(&Transition{Subtype: receipts.Reconciled, Run: letter, Result: refused}, letter)
 	if err != nil || cleared.Letter != LetterOpen || cleared.Class != NotExecuted || cleared.UnknownOpen != 0 {
 		t.Errorf("not executed: %+v, %v", cleared, err)
 	}
-	closed, err := Transition{Subtype: receipts.Reconciled, Run: letter, Result: paid}.Apply(letter)
+	closed, err := applied(&Transition{Subtype: receipts.Reconciled, Run: letter, Result: paid}, letter)
 	if err != nil || closed.Letter != LetterReconciled || closed.IsActive() {
 		t.Errorf("executed: %+v, %v", closed, err)
 	}
@@ -276,10 +282,11 @@ func TestAFindingOfAnotherClassIsRefused(t *testing.T) {
 		run.Class, run.UnknownOpen = Unknown, 1
 		for _, class := range []Class{NoClass, Unknown, "executed_in_part"} {
 			finding := Transition{Subtype: receipts.Reconciled, Run: run, Result: Result{Class: class}}
-			if merged := finding.mergeOutcome(run); merged.Class != Unknown || merged.UnknownOpen == 0 {
+			merged := run
+			if finding.mergeOutcome(&merged); merged.Class != Unknown || merged.UnknownOpen == 0 {
 				t.Errorf("%s, found %q: it is taken for %s", state, class, merged.Class)
 			}
-			after, err := finding.Apply(run)
+			after, err := applied(&finding, run)
 			if err == nil || WriteOutcomeKnown(err) || !cmp.Equal(after, run) {
 				t.Errorf("%s, found %q: %+v, %v", state, class, after, err)
 			}
@@ -294,7 +301,7 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	run.OutstandingCalls = nil
 	ends := func(attempt int) Run {
 		run.Attempt, run.State = attempt, Running
-		after, err := Transition{ID: thisTransition, Run: run, Subtype: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, LeavesCallOutstanding: true}.Apply(run)
+		after, err := applied(&Transition{ID: thisTransition, Run: run, Subtype: receipts.RetryScheduled, Result: vague, NextRetryAt: noon, LeavesCallOutstanding: true}, run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +317,7 @@ func TestACallIsOutstandingUntilItsOwnAnswer(t *testing.T) {
 	answer := func(attempt int, res Result) (Run, error) {
 		seen := run
 		seen.Attempt = attempt
-		return Transition{ID: thisTransition, Run: seen, Subtype: receipts.AnsweredLate, Result: res}.Apply(run)
+		return applied(&Transition{ID: thisTransition, Run: seen, Subtype: receipts.AnsweredLate, Result: res}, run)
 	}
 	for _, c := range []struct {
 		attempt int
@@ -335,16 +342,16 @@ func TestALateAnswerThatPaidIsRecordedThoughNobodyAwaitsIt(t *testing.T) {
 	run := runIn(Running)
 	run.OutstandingCalls, run.Class, run.UnknownOpen = []int{1}, Unknown, 1
 	late := Transition{ID: thisTransition, Run: run, Subtype: receipts.AnsweredLate, Result: paid}
-	after, err := late.Apply(run)
+	after, err := applied(&late, run)
 	if err != nil || after.Class != Executed || after.UnknownOpen != 0 || !slices.Equal(after.OutstandingCalls, []int{1}) {
 		t.Errorf("%+v, %v", after, err)
 	}
 	after.LastTransition = TransitionID(newToken) // something else happened since
-	if _, err := late.Apply(after); err != nil {
+	if _, err := applied(&late, after); err != nil {
 		t.Errorf("the family does not get to compare the sums: %v", err)
 	}
 	after.Operation = [32]byte{}
-	if _, err := late.Apply(after); !errors.Is(err, ErrConflict) {
+	if _, err := applied(&late, after); !errors.Is(err, ErrConflict) {
 		t.Errorf("recorded again, of a run that moves no money: %v", err)
 	}
 }
@@ -354,13 +361,13 @@ func TestARunWithTooManyOutstandingCallsIsNotClaimed(t *testing.T) {
 	run := runIn(Scheduled)
 	run.OutstandingCalls = nil
 	for n := range MaxOutstandingCalls {
-		run = run.withOutstandingCall(n + 1)
+		run.addOutstandingCall(n + 1)
 	}
 	claim := Transition{ID: thisTransition, Subtype: receipts.AttemptStarted, At: noon, Token: newToken}
-	got, err := claim.Apply(run)
+	got, err := applied(&claim, run)
 	checkRefused(t, run, got, err, ErrTooManyOutstandingCalls)
-	run, _ = run.withoutOutstandingCall(3)
-	if got, err := claim.Apply(run); err != nil || got.State != Running {
+	run.removeOutstandingCall(3)
+	if got, err := applied(&claim, run); err != nil || got.State != Running {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -410,7 +417,7 @@ func TestAnAttemptIsDecidedAgainOnlyByItsOwnClaim(t *testing.T) {
 		"waits for others": {func(r *Run) { r.State = Scheduled }, false},
 	} {
 		now := claimed
-		if c.change(&now); stillClaimed(now, claimed) != c.want {
+		if c.change(&now); stillClaimed(&now, &claimed) != c.want {
 			t.Errorf("%s: %v", name, !c.want)
 		}
 	}

@@ -138,7 +138,8 @@ func (j *Journal) Record(tr background.Transition) (background.Run, error) {
 	if tr.Subtype == receipts.AttemptStarted && now.State.Waiting() && j.blockedByBreaker(now) {
 		return now, background.ErrBreakerOpen
 	}
-	after, err := tr.Apply(now)
+	after := now
+	err := tr.Apply(&after)
 	if err == nil {
 		j.runs[after.ID] = after
 		j.recordLease(tr, after)

@@ -153,7 +153,7 @@ func StatusOf(r background.Run) Status {
 	out := Status{
 		Run: r.ID, Case: r.Case, Tenant: r.Tenant, Family: r.Family, RetryKey: r.RetryKey, Queue: r.Queue, State: r.State, Letter: r.Letter,
 		Attempts: r.Attempt, BudgetSpent: r.BudgetSpent, Recoveries: r.Recoveries, Class: r.Class, ReasonCode: r.Reason, Error: r.Failure,
-		CancelRequested: r.CancelRequested, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: casework.DispatchReference(r),
+		CancelRequested: r.CancelRequested, OutstandingCalls: r.OutstandingCalls, Policy: r.Policy, Dispatch: casework.DispatchReference(&r),
 	}
 	if r.State.Waiting() {
 		out.NextRetryAt = &r.DueAt

@@ -78,7 +78,7 @@ func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, 
 	if _, err := casework.PermittedRuns(ctx, l.s.Journal, l.tenant, seen); err != nil {
 		return Inspection{}, err
 	}
-	found, err := l.List(ctx, Query{Filter: Filter{Dispatch: casework.DispatchReference(seen.Run)}, Limit: 1})
+	found, err := l.List(ctx, Query{Filter: Filter{Dispatch: casework.DispatchReference(&seen.Run)}, Limit: 1})
 	switch {
 	case err != nil:
 		return Inspection{}, err

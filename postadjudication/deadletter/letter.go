@@ -53,7 +53,7 @@ func (s *Searcher) LetterOf(l search.Letter) Letter {
 		Run: r.ID, Case: c.ID, Family: r.Family, Queue: r.Queue, JobType: l.JobType, Transaction: c.Subject, Submission: l.Submission, Escrow: l.Escrow,
 		Outcome: l.Outcome, Status: r.Letter, DeadAt: r.DeadAt, Age: Duration(max(0, s.Now().Sub(r.DeadAt).Truncate(time.Second))),
 		ReasonCode: r.Reason, Class: r.Class, Attempts: r.Attempt, Error: r.Failure, Signature: l.Signature, Replays: l.Replays, ReplayedBy: l.ReplayedBy,
-		LastSeenAt: l.SeenAt, Held: l.Held, Reprocess: l.Eligible, Review: l.Review, Dispatch: casework.DispatchReference(r),
+		LastSeenAt: l.SeenAt, Held: l.Held, Reprocess: l.Eligible, Review: l.Review, Dispatch: casework.DispatchReference(&r),
 		RefusedBy: s.Settlements.ForkGate(journal.Snapshot{Run: r, Case: c}, s.Now(), ""),
 	}
 	out.CanFork = out.RefusedBy == ""

@@ -106,7 +106,7 @@ func (j adjudications) takes(id string) (journal.Snapshot, error) {
 	if errors.Is(err, background.ErrNotFound) || known && (snap.Run.Tenant != j.tenant || !isAdjudication(&snap.Run)) {
 		err = refusal.ErrNotFound
 	}
-	return snap, err
+	return *snap, err
 }
 
 // lineage returns the runs of an adjudication, the oldest first.

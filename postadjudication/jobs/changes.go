@@ -25,7 +25,7 @@ func (j Jobs) Cancel(ctx context.Context, id, reason string) (Status, error) {
 	case !errors.Is(err, refusal.ErrNotFound):
 		return Status{}, err
 	}
-	return j.transition(ctx, id, receipts.Cancelled, reason, func(r background.Run) bool { return r.State.Live() }, onlyLiveCancelled)
+	return j.transition(ctx, id, receipts.Cancelled, reason, func(r *background.Run) bool { return r.State.Live() }, onlyLiveCancelled)
 }
 
 const onlyLiveCancelled = "only a job that has not ended can be cancelled"
@@ -37,11 +37,11 @@ func (j Jobs) Activate(ctx context.Context, id string) (Status, error) {
 	if _, err := permitted(ctx, j, id); err != nil {
 		return Status{}, err
 	}
-	return j.transition(ctx, id, receipts.Activated, "activated", background.Run.AwaitsActivation, "only a pending job can be activated")
+	return j.transition(ctx, id, receipts.Activated, "activated", (*background.Run).AwaitsActivation, "only a pending job can be activated")
 }
 
 // transition makes a transition of a job that a person or a program asked for.
-func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype, reason string, may func(background.Run) bool, otherwise string) (Status, error) {
+func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype, reason string, may func(*background.Run) bool, otherwise string) (Status, error) {
 	if err := validate.Actor(j.actor, reason); err != nil {
 		return Status{}, err
 	}
@@ -52,7 +52,7 @@ func (j Jobs) transition(ctx context.Context, id string, event receipts.Subtype,
 			return Status{}, err
 		case snap.Run.LastTransition == transition:
 			return statusOf(snap.Run), nil // an earlier try is written
-		case !may(snap.Run):
+		case !may(&snap.Run):
 			return Status{}, &ConflictError{Status: statusOf(snap.Run), Reason: otherwise}
 		}
 		tr := background.Transition{ID: transition, Run: snap.Run, Subtype: event, At: j.s.now(), Actor: j.actor, Reason: validate.Clean(reason, 1024)}

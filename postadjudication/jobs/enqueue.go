@@ -333,8 +333,8 @@ func refusedBy(ctx context.Context, j Jobs, holder *journal.Snapshot, job *Job) 
 // replace returns the change that cancels a waiting job for another one.
 func (j Jobs) replace(holder journal.Snapshot, by background.RunID) (*journal.Change, error) {
 	tr := background.Transition{ID: casework.NewID(), Run: holder.Run, Subtype: receipts.Cancelled, At: j.s.now(), Actor: j.actor, Reason: "replaced by run " + by.String()}
-	run, err := tr.Apply(holder.Run)
-	if err != nil {
+	run := holder.Run
+	if err := tr.Apply(&run); err != nil {
 		return nil, err
 	}
 	return &journal.Change{Transition: tr.ID, Before: &holder, After: &journal.Snapshot{Case: holder.Case, Run: run},

@@ -101,7 +101,7 @@ var engineGuards = []Guard{
 	},
 	{
 		Name:     "an answer is that of its own attempt",
-		Edits:    []Edit{{"background/transition.go", "answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt)", "answered, awaited := now.withoutOutstandingCall(tr.Run.Attempt % 63)"}},
+		Edits:    []Edit{{"background/transition.go", "now.removeOutstandingCall(tr.Run.Attempt)", "now.removeOutstandingCall(tr.Run.Attempt % 63)"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestCallsOfAttemptsFarApartAreToldFromEachOther"},
 	},
 	{

@@ -9,7 +9,7 @@ var jobGuards = []Guard{
 	},
 	{
 		Name:     "a remembered lease is no reason to refuse the holder",
-		Edits:    []Edit{{"background/fetch.go", "run.Tenant != held.Tenant || !isHeldBy(held, run, by) {", "run.Tenant != held.Tenant {"}},
+		Edits:    []Edit{{"background/fetch.go", "run.Tenant != held.Tenant || !isHeldBy(held, &run, by) {", "run.Tenant != held.Tenant {"}},
 		CaughtBy: Detector{Package: "./postadjudication/jobs", Test: "TestTheHolderAnswersAfterALeaseThatEnded"},
 	},
 	{

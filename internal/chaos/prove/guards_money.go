@@ -191,7 +191,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "an accepted call spends no attempt",
-		Edits:    []Edit{{"background/decide.go", "result: res, reason: receipts.ReasonAccepted,", "charge: ChargeAttempt, result: res, reason: receipts.ReasonAccepted,"}},
+		Edits:    []Edit{{"background/decide.go", "result: *res, reason: receipts.ReasonAccepted,", "charge: ChargeAttempt, result: *res, reason: receipts.ReasonAccepted,"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnAcceptedCallThatIsExecutedLaterSettles"},
 	},
 	{

@@ -120,12 +120,12 @@ var remoteGuards = []Guard{
 	},
 	{
 		Name:     "the call of a lease that ended is outstanding",
-		Edits:    []Edit{{"background/decide.go", "charge: ChargeRecovery, result: res, next: now, outstanding: true}", "charge: ChargeRecovery, result: res, next: now}"}},
+		Edits:    []Edit{{"background/decide.go", "charge: ChargeRecovery, result: *res, next: now, outstanding: true}", "charge: ChargeRecovery, result: *res, next: now}"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestTheEndOfALeaseOfMoneyIsALostWorker"},
 	},
 	{
 		Name:     "a handed back attempt is cancelled only if nothing was paid",
-		Edits:    []Edit{{"background/decide.go", "	if run.CancelRequested && provenUnpaid(run, res) {\n		return ending{subtype: receipts.Cancelled, result: res}\n	}\n	return ending{subtype: receipts.AttemptInterrupted, result: res, next: now, handedBack", "	if run.CancelRequested {\n		return ending{subtype: receipts.Cancelled, result: res}\n	}\n	return ending{subtype: receipts.AttemptInterrupted, result: res, next: now, handedBack"}},
+		Edits:    []Edit{{"background/decide.go", "	if run.CancelRequested && provenUnpaid(run, res) {\n		return ending{subtype: receipts.Cancelled, result: *res}\n	}\n	return ending{subtype: receipts.AttemptInterrupted, result: *res, next: now, handedBack", "	if run.CancelRequested {\n		return ending{subtype: receipts.Cancelled, result: *res}\n	}\n	return ending{subtype: receipts.AttemptInterrupted, result: *res, next: now, handedBack"}},
 		CaughtBy: Detector{Package: "./background", Test: "TestARemoteAttemptOfUnknownOutcomeNeedsNoLookup"},
 	},
 	{

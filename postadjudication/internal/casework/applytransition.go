@@ -15,7 +15,7 @@ import (
 // applyWithLetterHandler commits a transition of a run. If a run dies of it, the handler of its letter is
 // created in the same commit, its workers are notified, and OnDeath is called. No other function writes
 // transitions of which a run may die. excess is what the change pays beyond the adjudication.
-func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, tr background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
+func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.Journal, tr *background.Transition, decide journal.Decision) (after *journal.Snapshot, excess int64, _ error) {
 	earlier := h.unanswered.take(tr.ID) // of an earlier try of the transition
 	for withoutHandler := false; ; withoutHandler = true {
 		fx := earlier // unless it is decided again
@@ -31,7 +31,7 @@ func (h *LetterHandlers) applyWithLetterHandler(ctx context.Context, j *journal.
 			if fx.dead = newlyDeadRun(&ch); fx.dead == nil || withoutHandler {
 				return ch, nil
 			}
-			ch, fx.handler, err = h.attachHandler(ctx, ch, *fx.dead)
+			fx.handler, err = h.attachHandler(ctx, &ch, fx.dead)
 			return ch, unrecordableUnlessKnown(err)
 		})
 		if errors.Is(err, journal.ErrHandlerExists) && !withoutHandler {

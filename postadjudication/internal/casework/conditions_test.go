@@ -303,21 +303,21 @@ func TestWhatHappensToAPlainRun(t *testing.T) {
 	}
 	run := background.Run{State: background.Scheduled, Attempt: 1, Remote: true}
 	tr := background.Transition{Subtype: receipts.AttemptStarted}
-	if _, err := f.changeOf(tr, &journal.Snapshot{Run: run}); !errors.Is(err, background.ErrRequestAltered) {
+	if _, err := f.changeOf(&tr, &journal.Snapshot{Run: run}); !errors.Is(err, background.ErrRequestAltered) {
 		t.Errorf("a claim without terms: %v", err)
 	}
-	if _, err := f.changeOf(background.Transition{Subtype: receipts.Cancelled, Run: run}, &journal.Snapshot{Run: run}); err != nil {
+	if _, err := f.changeOf(&background.Transition{Subtype: receipts.Cancelled, Run: run}, &journal.Snapshot{Run: run}); err != nil {
 		t.Errorf("a cancel without terms: %v", err)
 	}
 	run.State = background.Running
-	if _, err := f.changeOf(tr, &journal.Snapshot{Run: run}); !errors.Is(err, background.ErrConflict) {
+	if _, err := f.changeOf(&tr, &journal.Snapshot{Run: run}); !errors.Is(err, background.ErrConflict) {
 		t.Errorf("a claim of what runs: %v", err)
 	}
 	for subtype, want := range map[receipts.Subtype]receipts.Payload{
 		receipts.AttemptSucceeded: {Attempt: 1, OutputDigest: binding.RequestDigest([]byte("{}")), OutcomeClass: "executed", AttemptClass: "executed"},
 		receipts.Discarded:        {Attempt: 1, Attempts: 1, ReasonCode: "final", Reason: "final", OutcomeClass: "executed", AttemptClass: "executed"},
 	} {
-		ch, err := f.changeOf(background.Transition{Subtype: subtype, Run: run, Reason: "final", Result: background.Result{Class: escrow.Executed, Output: []byte("{}")}}, &journal.Snapshot{Run: run})
+		ch, err := f.changeOf(&background.Transition{Subtype: subtype, Run: run, Reason: "final", Result: background.Result{Class: escrow.Executed, Output: []byte("{}")}}, &journal.Snapshot{Run: run})
 		if err != nil || ch.Drafts[0].Payload != want {
 			t.Errorf("%s: %+v, %v", subtype, ch.Drafts, err)
 		}

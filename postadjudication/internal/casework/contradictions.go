@@ -16,7 +16,7 @@ import (
 
 // recordedBefore returns what is on record under the operation key of a run whose answer comes late, or that a
 // finding is about. Only a payment, or an answer about a run that has paid, is compared with it.
-func recordedBefore(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (binding.Payment, error) {
+func recordedBefore(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (binding.Payment, error) {
 	if tr.Result.Class != escrow.Executed && s.Run.Class != escrow.Executed {
 		return binding.Payment{}, nil
 	}

@@ -428,7 +428,7 @@ func TestWhatNeedsNoOtherRun(t *testing.T) {
 	h := begin(t).play(claim('a'), dies('a', escrow.NotExecuted)).forked('b', 'a').play(claim('b'))
 	tr := retry('b', escrow.NotExecuted).Transition
 	tr.Run, tr.At = h.runs['b'], h.at
-	if _, err := h.f.changeOf(tr, &journal.Snapshot{Case: h.c, Run: h.runs['b']}, nil); err != nil {
+	if _, err := h.f.changeOf(&tr, &journal.Snapshot{Case: h.c, Run: h.runs['b']}, nil); err != nil {
 		t.Errorf("a fork fails where nothing has moved: %v", err)
 	}
 }

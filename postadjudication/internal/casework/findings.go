@@ -191,7 +191,7 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 		ID: NewID(), Run: seen.Run, Subtype: receipts.Reconciled, At: c.Now(), Actor: actor, Reason: f.Reason, Lookup: asked.Class, DespiteOutstandingCall: f.CallOutstanding, DespiteRecord: contradicted != "",
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
-	if _, err := c.Settlements.record(ctx, tr, guard); errors.Is(err, background.ErrConflict) {
+	if _, err := c.Settlements.record(ctx, &tr, guard); errors.Is(err, background.ErrConflict) {
 		return "", c.explainLostGuard(ctx, id, err)
 	} else if err != nil {
 		return "", err

@@ -149,9 +149,9 @@ func (h *history) decide(st step) (journal.Change, error) {
 	}
 	decide := func(runs *caseRuns) (journal.Change, error) {
 		if tr.Subtype == receipts.AnsweredLate || tr.Subtype == receipts.Reconciled && (s.Run.ClosedUnpaid() || s.Run.ClosedPaid()) {
-			return lateChangeOf(tr, s, runs)
+			return lateChangeOf(&tr, s, runs)
 		}
-		return h.f.changeOf(tr, s, runs)
+		return h.f.changeOf(&tr, s, runs)
 	}
 	ch, err := decide(nil)
 	if !errors.Is(err, errCaseRunsStale) {

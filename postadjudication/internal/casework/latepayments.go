@@ -15,9 +15,9 @@ import (
 // ends a waiting run as succeeded, and closes an open letter as reconciled. Under another
 // key it ends the waiting run, which must not pay as well. A running run ends when its
 // attempt finishes, by onPaidUnderOlderKey.
-func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
-	run, err := tr.Apply(s.Run)
-	if err != nil {
+func lateChangeOf(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+	run := s.Run
+	if err := tr.Apply(&run); err != nil {
 		return journal.Change{}, err
 	}
 	active, err := runs.activeRun(s)
@@ -32,15 +32,16 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 		run.UnknownOpen = s.Run.UnknownOpen // money may have moved under another key
 	}
 	change := journal.Change{Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run}}
-	p := receiptPayload(&tr, &s.Run, &run)
+	var p receipts.Payload
+	fillPayload(&p, tr, &s.Run, &run)
 	var effect settlement.Effect
 	var fact settlement.Event
 	recorded, err := recordedBefore(tr, s, runs)
 	if err != nil {
 		return change, err
 	}
-	contradictions := contradictionReceipts(&tr, &s.Run, recorded)
-	if len(contradictions) == 0 && !addsToRecord(&tr, s, recorded) {
+	contradictions := contradictionReceipts(tr, &s.Run, recorded)
+	if len(contradictions) == 0 && !addsToRecord(tr, s, recorded) {
 		return change, background.ErrConflict
 	}
 	if tr.Result.Class == escrow.Executed {
@@ -59,10 +60,10 @@ func lateChangeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns)
 			p.Settlement = binding.SettlementSnapshot(state)
 		}
 	}
-	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p})
-	change.Drafts = append(change.Drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
+	change.Drafts = append(change.Drafts, receipts.Draft{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(tr), At: tr.At, Payload: p})
+	change.Drafts = append(change.Drafts, excessReceipts(tr, run.ID, run.Attempt, effect)...)
 	change.Drafts = append(change.Drafts, contradictions...)
-	if tr.Result.Class != escrow.Executed && !reportsUnrecordablePayment(&tr) {
+	if tr.Result.Class != escrow.Executed && !reportsUnrecordablePayment(tr) {
 		return change, nil
 	}
 	if active.Operation == s.Run.Operation {
@@ -84,7 +85,7 @@ func reportsUnrecordablePayment(tr *background.Transition) bool {
 
 // paymentOf returns the settlement event of a late payment. A payment for an older
 // generation, as the request's terms state, is not one of the current decision's.
-func paymentOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.Event, error) {
+func paymentOf(tr *background.Transition, s *journal.Snapshot, runs *caseRuns) (settlement.Event, error) {
 	t := s.Run.Terms
 	if t == nil {
 		return settlement.Event{}, alteredRequest{binding.NotSubmitted}
@@ -99,15 +100,15 @@ func paymentOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (s
 }
 
 // activeRunReceipt begins the receipt of a late payment's effect on the active run.
-func activeRunReceipt(tr background.Transition, active background.Run) receipts.Draft {
-	return receipts.Draft{Run: active.ID, Actor: actorOf(&tr), At: tr.At, Payload: receipts.Payload{
+func activeRunReceipt(tr *background.Transition, active background.Run) receipts.Draft {
+	return receipts.Draft{Run: active.ID, Actor: actorOf(tr), At: tr.At, Payload: receipts.Payload{
 		BudgetSpent: active.BudgetSpent, Recoveries: active.Recoveries, Attempt: active.Attempt,
 	}}
 }
 
 // closePaidRun ends the case's active run, since its payment is made: a waiting run has
 // succeeded, and an open letter closes as reconciled.
-func closePaidRun(tr background.Transition, ch journal.Change, active background.Run) journal.Change {
+func closePaidRun(tr *background.Transition, ch journal.Change, active background.Run) journal.Change {
 	if ch.After.Run.ID == active.ID {
 		active = ch.After.Run
 	}
@@ -139,7 +140,7 @@ func closePaidRun(tr background.Transition, ch journal.Change, active background
 // run may have paid as well, the run is cancelled. Otherwise it becomes a dead letter: a
 // person must judge what the payment means for the current decision. So does a payment that
 // can't be recorded.
-func endUnpaidRun(tr background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
+func endUnpaidRun(tr *background.Transition, ch journal.Change, active background.Run) (journal.Change, error) {
 	if !active.State.Waiting() {
 		return ch, nil
 	}
@@ -166,7 +167,7 @@ func endUnpaidRun(tr background.Transition, ch journal.Change, active background
 		}
 		ch.After.Case.State = state
 		draft.Subtype, p.Attempts, p.DeadLetteredAt, p.ReasonCode = receipts.DeadLettered, after.Attempt, tr.At, after.Reason
-		p.Outcome, p.DispatchReference = string(state.Outcome), DispatchReference(after)
+		p.Outcome, p.DispatchReference = string(state.Outcome), DispatchReference(&after)
 	}
 	ch.Others = append(ch.Others, journal.RunChange{Before: active, After: after})
 	ch.Drafts = append(ch.Drafts, draft)

@@ -42,25 +42,25 @@ type LetterHandlers struct {
 	unanswered unansweredEffects
 }
 
-// attachHandler returns a change with the handler of the run that dies in it, and the handler; nil
+// attachHandler adds to a change the handler of the run that dies in it, and returns the handler; nil
 // without one. A run that handles a letter gets no handler itself, so that there is no loop.
-func (h *LetterHandlers) attachHandler(ctx context.Context, ch journal.Change, dead background.Run) (journal.Change, *background.Run, error) {
+func (h *LetterHandlers) attachHandler(ctx context.Context, ch *journal.Change, dead *background.Run) (*background.Run, error) {
 	name := h.FamilyFor[dead.Family]
-	if _, is := LetterHandledBy(dead); is || name == "" {
-		return ch, nil, nil
+	if _, is := LetterHandledBy(*dead); is || name == "" {
+		return nil, nil
 	}
 	family := h.Applier.PlainFamilies[name]
 	if family == nil {
-		return ch, nil, nil
+		return nil, nil
 	}
-	opening, err := h.Open(ctx, family, journal.Snapshot{Case: ch.After.Case, Run: dead})
+	opening, err := h.Open(ctx, family, journal.Snapshot{Case: ch.After.Case, Run: *dead})
 	if err != nil {
-		return ch, nil, err
+		return nil, err
 	}
 	run := opening.After.Run
 	nameHandler(ch.Drafts, dead.ID, run.ID)
 	ch.SideEffect = journal.LetterHandler{Letter: dead.ID, Opens: opening}
-	return ch, &run, nil
+	return &run, nil
 }
 
 // nameHandler names the handler of a letter in the receipt of its run's death.

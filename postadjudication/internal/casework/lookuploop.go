@@ -266,7 +266,7 @@ func (l *LookupLoop) recordAnswer(ctx context.Context, s *journal.Snapshot, foun
 		ID: NewID(), Run: s.Run, Subtype: receipts.Reconciled, At: l.Now(), Actor: "lookup:" + l.worker, Lookup: found.Class,
 		Result: background.Result{Class: found.Class, Moved: found.Moved, Reference: found.Reference},
 	}
-	_, err := l.Settlements.record(ctx, tr, Guard{Head: &s.Case.Head})
+	_, err := l.Settlements.record(ctx, &tr, Guard{Head: &s.Case.Head})
 	if err == nil {
 		count.Add(1)
 		l.Engine.Wake(s.Run.ID)

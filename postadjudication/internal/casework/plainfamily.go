@@ -59,27 +59,26 @@ func (f *PlainFamily) Lookup(context.Context, background.Run) background.Result 
 
 // Record commits a transition with its receipt.
 func (f *PlainFamily) Record(ctx context.Context, tr background.Transition) (background.Run, error) {
-	tr = redactTransition(tr)
+	redactTransition(&tr)
 	if tr.Subtype == receipts.OutOfBandChangeDetected {
-		return recordTampering(ctx, f.Journal, tr)
+		return recordTampering(ctx, f.Journal, &tr)
 	}
-	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, tr, func(s *journal.Snapshot) (journal.Change, error) { return f.changeOf(tr, s) })
+	s, _, err := f.LetterHandlers.applyWithLetterHandler(ctx, f.Journal, &tr, func(s *journal.Snapshot) (journal.Change, error) { return f.changeOf(&tr, s) })
 	return s.Run, err
 }
 
 // changeOf returns the change that a transition makes to a run.
-func (f *PlainFamily) changeOf(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+func (f *PlainFamily) changeOf(tr *background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	if tr.Subtype == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
 			return journal.Change{}, err
 		}
 	}
-	run, err := tr.Apply(s.Run)
-	if err != nil {
+	after := *s
+	if err := tr.Apply(&after.Run); err != nil {
 		return journal.Change{}, unrecordableUnlessKnown(err)
 	}
-	return journal.Change{
-		Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
-		Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: receiptPayload(&tr, &s.Run, &run)}},
-	}, nil
+	drafts := []receipts.Draft{{Run: s.Run.ID, Subtype: tr.Subtype, Actor: actorOf(tr), At: tr.At}}
+	fillPayload(&drafts[0].Payload, tr, &s.Run, &after.Run)
+	return journal.Change{Transition: tr.ID, Before: s, After: &after, Drafts: drafts}, nil
 }

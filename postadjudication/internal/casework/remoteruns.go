@@ -60,8 +60,9 @@ func (r RemoteRuns) ClaimDue(ctx context.Context, at time.Time, want lease.Want,
 }
 
 func (r RemoteRuns) changeOf(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+	redactTransition(&tr)
 	if s.Run.Family == Family {
-		return r.settlementChange(redactTransition(tr), s)
+		return r.settlementChange(&tr, s)
 	}
 	f := r.Families[s.Run.Family]
 	if f == nil || f.LeaseTerms == nil {
@@ -70,11 +71,11 @@ func (r RemoteRuns) changeOf(tr background.Transition, s *journal.Snapshot) (jou
 	length, limit := f.LeaseTerms(s.Run.Payload)
 	tr.Lease.Length = min(cmp.Or(tr.Lease.Length, length, DefaultLease), MaxLease)
 	tr.Lease.Limit = min(limit, MaxLease)
-	return f.changeOf(redactTransition(tr), s)
+	return f.changeOf(&tr, s)
 }
 
 // settlementChange returns the change that claims an adjudication for a worker.
-func (r RemoteRuns) settlementChange(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
+func (r RemoteRuns) settlementChange(tr *background.Transition, s *journal.Snapshot) (journal.Change, error) {
 	f := r.Settlements
 	limit, tooLate := r.leaseLimit(&s.Run, tr.At)
 	tr.Lease.Limit, tr.KeyForgotten = limit, tooLate == nil && r.forgottenByWorkers(&s.Run, tr.At)

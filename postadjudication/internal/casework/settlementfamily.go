@@ -101,11 +101,11 @@ func resultOf(a escrow.Answer, asked int64) background.Result {
 // Record commits a transition of a run with its case, escrow and receipts. It has no guard: only plans and
 // lookups narrow their decisions.
 func (f *SettlementFamily) Record(ctx context.Context, tr background.Transition) (background.Run, error) {
-	return f.record(ctx, tr, Guard{})
+	return f.record(ctx, &tr, Guard{})
 }
 
-func (f *SettlementFamily) record(ctx context.Context, tr background.Transition, guard Guard) (background.Run, error) {
-	tr = redactTransition(tr)
+func (f *SettlementFamily) record(ctx context.Context, tr *background.Transition, guard Guard) (background.Run, error) {
+	redactTransition(tr)
 	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, tr)
 	}
@@ -146,11 +146,12 @@ func unrecordableUnlessKnown(err error) error {
 }
 
 // changeOf returns the change that a transition makes to a case.
-func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
+func (f *SettlementFamily) changeOf(given *background.Transition, s *journal.Snapshot, runs *caseRuns) (journal.Change, error) {
 	unknownBeside, err := runs.unknownBeside(s)
 	if err != nil {
 		return journal.Change{}, err
 	}
+	tr := *given // it may be decided again
 	onPaidUnderOlderKey(&tr, s, unknownBeside)
 	if tr.Subtype == receipts.AttemptStarted && s.Run.State.Waiting() {
 		if err := checkBinding(&s.Run); err != nil {
@@ -165,8 +166,9 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 	}
 	onEndedCase(&tr, s)
 	capRetry(f, &tr, &s.Run)
-	run, err := tr.Apply(s.Run) // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
-	if err != nil {
+	after := &journal.Snapshot{Case: s.Case, Run: s.Run}
+	run := &after.Run
+	if err := tr.Apply(run); err != nil { // before checkKeyLifetime: a run paused by a circuit breaker must not die of its key
 		return journal.Change{}, err
 	}
 	if unknownBeside && !coversCase(&tr) {
@@ -184,11 +186,13 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 	if err != nil {
 		return journal.Change{}, err
 	}
-	p := receiptPayload(&tr, &s.Run, &run)
+	drafts := []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At}}
+	p := &drafts[0].Payload
+	fillPayload(p, &tr, &s.Run, run)
 	if tr.Result.Moved > recorded.Paid {
 		p.Recorded = recorded.Paid
 	}
-	if closesLetter(&tr, s, &run) {
+	if closesLetter(&tr, s, run) {
 		if state, effect, err = settlement.Apply(state, settlement.Event{Fact: settlement.Closed, KeepReserved: true}); err != nil {
 			return journal.Change{}, err
 		}
@@ -197,28 +201,26 @@ func (f *SettlementFamily) changeOf(tr background.Transition, s *journal.Snapsho
 	p.ReservationKept = keepsReservation(&tr, s) || p.LetterClosed && state.Reserved > 0
 	// The run ended, and the case had ended before.
 	p.CaseUnmoved = s.Case.State.Progression.Ended() && s.Run.State.Live() && !run.State.Live()
-	after := &journal.Snapshot{Case: s.Case, Run: run}
 	after.Case.State = state
 	p.Outcome = string(state.Outcome)
 	if state != s.Case.State {
 		p.Settlement = binding.SettlementSnapshot(state)
 	}
-	drafts := []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(&tr), At: tr.At, Payload: p}}
 	drafts = append(drafts, excessReceipts(&tr, run.ID, run.Attempt, effect)...)
 	drafts = append(drafts, contradictionReceipts(&tr, &s.Run, recorded)...)
 	ch := journal.Change{Transition: tr.ID, Before: s, After: after, Drafts: drafts}
 	if tr.Subtype == receipts.Reconciled && run.State.Waiting() && run.CancelRequested {
-		return f.cancelAsRequested(tr, ch, runs)
+		return f.cancelAsRequested(&tr, ch, runs)
 	}
 	return ch, nil
 }
 
 // cancelAsRequested adds to a change that found a waiting run not executed the cancel of the run,
 // which somebody asked for while it was not known whether it had paid: another attempt could pay.
-func (f *SettlementFamily) cancelAsRequested(tr background.Transition, ch journal.Change, runs *caseRuns) (journal.Change, error) {
+func (f *SettlementFamily) cancelAsRequested(tr *background.Transition, ch journal.Change, runs *caseRuns) (journal.Change, error) {
 	run := ch.After.Run
 	cancel := background.Transition{ID: tr.ID, Run: run, Subtype: receipts.Cancelled, At: tr.At, Worker: tr.Worker, Actor: run.CancelBy}
-	cancelled, err := f.changeOf(cancel, ch.After, runs)
+	cancelled, err := f.changeOf(&cancel, ch.After, runs)
 	if err != nil {
 		return ch, err
 	}

@@ -13,7 +13,7 @@ import (
 // delivery. The transition expects the head of the case from before the check that there is no
 // such receipt. It returns ErrConflict if there is one, or if the run differs from the
 // transition's.
-func recordTampering(ctx context.Context, j *journal.Journal, tr background.Transition) (background.Run, error) {
+func recordTampering(ctx context.Context, j *journal.Journal, tr *background.Transition) (background.Run, error) {
 	for {
 		seen, err := j.Cases.Snapshot(ctx, tr.Run.ID)
 		if err != nil {
@@ -23,7 +23,7 @@ func recordTampering(ctx context.Context, j *journal.Journal, tr background.Tran
 		if !isSameDelivery(&now, &expected) {
 			return now, background.ErrConflict
 		}
-		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, tr.Subtype, DispatchReference(now))
+		recorded, err := j.Receipts.HasDeliveryReceipt(ctx, now, tr.Subtype, DispatchReference(&now))
 		if err != nil {
 			return now, err
 		}
@@ -31,7 +31,7 @@ func recordTampering(ctx context.Context, j *journal.Journal, tr background.Tran
 			return now, background.ErrConflict
 		}
 		after, err := j.CommitTransition(ctx, now.ID, tr.ID, func(s *journal.Snapshot) (journal.Change, error) {
-			return tamperingChange(&tr, s, &seen)
+			return tamperingChange(tr, s, &seen)
 		})
 		if !errors.Is(err, errCaseChanged) {
 			return after.Run, err
@@ -49,14 +49,14 @@ func tamperingChange(tr *background.Transition, s, seen *journal.Snapshot) (jour
 	if s.Case.Head != seen.Case.Head {
 		return journal.Change{}, errCaseChanged
 	}
-	run, err := tr.Apply(s.Run)
-	if err != nil {
+	run := s.Run
+	if err := tr.Apply(&run); err != nil {
 		return journal.Change{}, err
 	}
 	return journal.Change{
 		Transition: tr.ID, Before: s, After: &journal.Snapshot{Case: s.Case, Run: run},
 		Drafts: []receipts.Draft{{Run: run.ID, Subtype: tr.Subtype, Actor: actorOf(tr), At: tr.At, Payload: receipts.Payload{
-			DispatchReference: DispatchReference(seen.Run), Queue: run.Queue, ReasonCode: tr.Reason, Worker: tr.Worker,
+			DispatchReference: DispatchReference(&seen.Run), Queue: run.Queue, ReasonCode: tr.Reason, Worker: tr.Worker,
 		}}},
 	}, nil
 }

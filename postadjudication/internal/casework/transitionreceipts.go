@@ -22,9 +22,9 @@ const (
 	maxLookupURL = 1 << 10
 )
 
-// redactTransition redacts every free text of a transition. All text of executors and handlers
+// redactTransition redacts every free text of a transition, in place. All text of executors and handlers
 // passes through it on its way into receipts, rows and events.
-func redactTransition(tr background.Transition) background.Transition {
+func redactTransition(tr *background.Transition) {
 	tr.Reason = validate.Clean(tr.Reason, maxMessage)
 	tr.Result.Reference = validate.Reference(tr.Result.Reference)
 	if f := tr.Result.Failure; f != nil {
@@ -37,7 +37,6 @@ func redactTransition(tr background.Transition) background.Transition {
 		}
 	}
 	tr.Result.Output = KeptOutput(tr.Result.Output)
-	return tr
 }
 
 // KeptOutput returns the form in which an output of an attempt is kept; nil for none.
@@ -63,12 +62,11 @@ func redactJSON(text string, limit int) string {
 	return text
 }
 
-// receiptPayload returns the payload for a transition: what happened, and the counts after it.
-func receiptPayload(tr *background.Transition, before, after *background.Run) receipts.Payload {
-	p := receipts.Payload{
-		Attempt: before.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries, OutcomeClass: string(after.Class),
-		UnknownOpen: after.UnknownOpen, Worker: tr.Worker, TraceID: tr.Trace, Lookup: string(tr.Lookup), DurationUS: tr.Duration.Microseconds(),
-	}
+// fillPayload fills the empty payload of the receipt of a transition: what happened, and the counts after it.
+func fillPayload(p *receipts.Payload, tr *background.Transition, before, after *background.Run) {
+	p.Attempt, p.BudgetSpent, p.Recoveries = before.Attempt, after.BudgetSpent, after.Recoveries
+	p.OutcomeClass, p.UnknownOpen, p.Lookup = string(after.Class), after.UnknownOpen, string(tr.Lookup)
+	p.Worker, p.TraceID, p.DurationUS = tr.Worker, tr.Trace, tr.Duration.Microseconds()
 	ended := before.State == background.Running
 	if ended || tr.Subtype == receipts.AnsweredLate {
 		p.AttemptClass, p.Moved, p.Reference = string(tr.Result.Class), tr.Result.Moved, tr.Result.Reference
@@ -96,7 +94,7 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 		p.Attempts, p.ReasonCode, p.Reason = after.Attempt, after.Reason, deathReason(after)
 	case receipts.DeadLettered:
 		p.Attempts, p.DeadLetteredAt, p.ReasonCode, p.Reason = after.Attempt, after.DeadAt, after.Reason, deathReason(after)
-		p.DispatchReference = DispatchReference(*after)
+		p.DispatchReference = DispatchReference(after)
 	case receipts.Cancelled:
 		p.Reason = tr.Reason
 		if p.Reason == "" {
@@ -108,7 +106,6 @@ func receiptPayload(tr *background.Transition, before, after *background.Run) re
 		p.ContradictsRecord = tr.DespiteRecord
 		p.Ended = before.State.Waiting() && !after.State.Live()
 	}
-	return p
 }
 
 // callState returns whether the call of an attempt that ended without an answer is still out, for its receipt.
@@ -128,11 +125,11 @@ func deliveredBy(r *background.Run) string {
 	if r.Remote {
 		return ""
 	}
-	return DispatchReference(*r)
+	return DispatchReference(r)
 }
 
 // DispatchReference returns the id of the asynq task that delivers the run now.
-func DispatchReference(r background.Run) string {
+func DispatchReference(r *background.Run) string {
 	return r.ID.String() + "." + strconv.Itoa(r.NotificationNumber)
 }
 

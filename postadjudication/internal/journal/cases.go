@@ -21,7 +21,7 @@ type Cases struct {
 	*shared
 	byRunsStmt    *pg.Statement
 	byCaseStmt    *pg.Statement
-	snapshotReads pg.Batcher[background.RunID, Snapshot] // of the journal
+	snapshotReads pg.Batcher[background.RunID, *Snapshot] // of the journal
 }
 
 // Find reads a run as it is now. It returns ErrNotFound if there is none.
@@ -40,7 +40,13 @@ func (c *Cases) Snapshot(ctx context.Context, id background.RunID) (Snapshot, er
 }
 
 // SnapshotInBatch is Snapshot by one statement with others that are read at the same moment.
-func (c *Cases) SnapshotInBatch(id background.RunID) (Snapshot, error) { return c.snapshotReads.Do(id) }
+func (c *Cases) SnapshotInBatch(id background.RunID) (*Snapshot, error) {
+	found, err := c.snapshotReads.Do(id)
+	if found == nil {
+		found = new(Snapshot)
+	}
+	return found, err
+}
 
 // SubjectSnapshot reads a case by its subject, with its active run.
 func (c *Cases) SubjectSnapshot(ctx context.Context, tenant string, kind Kind, subject string) (Snapshot, error) {

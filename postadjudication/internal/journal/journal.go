@@ -47,7 +47,7 @@ type Journal struct {
 	transitions          pg.Batcher[*chainedChange, result]
 	handledDeaths        pg.Batcher[*chainedChange, result] // deaths that start a letter handler; other deaths are in transitions
 	leaseEnds            pg.Batcher[*chainedChange, result] // ends of attempts of remote workers
-	snapshotReads        pg.Batcher[background.RunID, Snapshot]
+	snapshotReads        pg.Batcher[background.RunID, *Snapshot]
 	wideTransitionStmt   *pg.Statement
 	narrowTransitionStmt *pg.Statement
 	aloneStmts           map[*pg.SlowPath]*pg.Statement // wideTransitionSQL on each slow path; that of txPath skips locked rows, since write waits on another path

@@ -304,18 +304,18 @@ func exactlyOne(s []Snapshot, err error) (Snapshot, error) {
 	return s[0], nil
 }
 
-func (j *Journal) findBatch(ids []background.RunID) []pg.Outcome[Snapshot] {
+func (j *Journal) findBatch(ids []background.RunID) []pg.Outcome[*Snapshot] {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.StatementTimeout)
 	defer cancel()
 	c := pg.NewTextColumns(1, 1)
 	for _, id := range ids {
 		c.ID(id)
 	}
-	out := make([]pg.Outcome[Snapshot], len(ids))
+	out := make([]pg.Outcome[*Snapshot], len(ids))
 	found, err := snapshots(ctx, j.findStmt, "", c.Args()...)
-	byID := make(map[background.RunID]Snapshot, len(found))
-	for _, s := range found {
-		byID[s.Run.ID] = s
+	byID := make(map[background.RunID]*Snapshot, len(found))
+	for i := range found {
+		byID[found[i].Run.ID] = &found[i]
 	}
 	var unreadables unreadable
 	if errors.As(err, &unreadables) {
@@ -327,7 +327,7 @@ func (j *Journal) findBatch(ids []background.RunID) []pg.Outcome[Snapshot] {
 		at := slices.IndexFunc(unreadables, func(u unreadableRun) bool { return u.id == id })
 		switch {
 		case at >= 0:
-			out[i] = pg.Outcome[Snapshot]{Value: unreadables[at].partial, Err: unreadables[at : at+1]}
+			out[i] = pg.Outcome[*Snapshot]{Value: &unreadables[at].partial, Err: unreadables[at : at+1]}
 		case err != nil:
 			out[i].Err = pg.Wrap(err)
 		case !ok:

@@ -24,12 +24,9 @@ func (j *Journal) CommitTransition(ctx context.Context, id background.RunID, tra
 	current, cached := j.cache.Get(id)
 	for {
 		if !cached {
-			found, err := j.snapshotReads.Do(id)
-			if current = &found; err != nil {
+			var err error
+			if current, err = j.Cases.SnapshotInBatch(id); err != nil || current.Run.LastTransition == transition {
 				return current, err
-			}
-			if current.Run.LastTransition == transition {
-				return current, nil
 			}
 		}
 		change, err := decide(current)

@@ -68,8 +68,8 @@ func Submit(t testing.TB, j *journal.Journal) journal.Snapshot {
 // Decide returns the decision of a plain family for a transition.
 func Decide(m background.Transition) journal.Decision {
 	return func(s *journal.Snapshot) (journal.Change, error) {
-		after, err := m.Apply(s.Run)
-		if err != nil {
+		after := s.Run
+		if err := m.Apply(&after); err != nil {
 			return journal.Change{}, err
 		}
 		p := receipts.Payload{Attempt: after.Attempt, BudgetSpent: after.BudgetSpent, Recoveries: after.Recoveries,
