@@ -144,11 +144,11 @@ const (
 	caseFilterSQL = `c.tenant = $1 AND c.kind = 'settlement' AND ($2::text[] = '{}' OR c.progression = ANY($2)) AND ($3 = false OR c.reserved > 0) AND ($4 = '' OR c.subject = $4)`
 
 	caseListSQL = `SELECT c.id, c.subject, e.reference, e.currency, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved,
-  c.reserved, c.released, c.refunded, c.returned, c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
+  c.reserved, c.released, c.refunded, coalesce(c.returned, 0), c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.annotations k ON k.run_id = c.run_id
 WHERE c.id > $5 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $6`
 
-	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved) AS reserved, sum(c.released) AS released, sum(c.refunded) AS refunded, sum(c.returned) AS returned
+	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved) AS reserved, sum(c.released) AS released, sum(c.refunded) AS refunded, sum(coalesce(c.returned, 0)) AS returned
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE ` + caseFilterSQL + ` GROUP BY e.currency ORDER BY e.currency`
 )
 

@@ -67,7 +67,7 @@ const snapshotColumns = `
   r.parent_id, r.state, r.letter, r.attempt_count, r.budget_spent, r.recoveries, r.class, r.token, r.session_id, r.outstanding_calls, r.last_transition, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.notification_number,
   r.reason AS death_reason, r.error_type, r.error_code, r.error_text, r.remote, r.priority, r.expires_at, r.handed_back,
   c.kind, c.subject, coalesce(c.escrow_id, 0) AS escrow_id, coalesce(e.reference, '') AS reference, coalesce(e.currency, '') AS currency, coalesce(e.held, 0) AS held,
-  c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded, c.returned,
+  c.submission, c.content, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded, coalesce(c.returned, 0) AS returned,
   c.run_id, c.unknown_open, c.epoch, c.first_sent_at, c.last_seq, c.last_link`
 
 const snapshotTables = `

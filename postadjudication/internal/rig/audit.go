@@ -60,7 +60,7 @@ func (r *Rig) checkLedger() {
 		}
 		moved[transaction][p.call.Outcome] += p.minor
 	}
-	rows, err := r.DB.Query(`SELECT subject, released, refunded, held - released - refunded + returned FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE unknown_open = 0`)
+	rows, err := r.DB.Query(`SELECT subject, released, refunded, held - released - refunded + coalesce(returned, 0) FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE unknown_open = 0`)
 	if err != nil {
 		r.T.Fatal(err)
 	}

@@ -86,7 +86,7 @@ const runsSQL = `SELECT
   r.outstanding_calls, r.cancel_requested, r.cancel_by, r.cancel_reason, r.due_at, r.dead_at, r.reason, r.error_type, r.error_code, r.error_text,
   r.remote, r.priority, r.expires_at, r.handed_back, coalesce(encode(sha256(r.output), 'hex'), ''),
   c.id, c.kind, c.subject, coalesce(c.escrow_id, 0), coalesce(e.reference, ''), coalesce(e.currency, ''), coalesce(e.held, 0), c.submission, c.content,
-  c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded, c.returned,
+  c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved, c.reserved, c.released, c.refunded, coalesce(c.returned, 0),
   c.run_id, c.epoch, c.unknown_open, c.first_sent_at, c.last_seq, c.last_link,
   coalesce(encode(u.fingerprint, 'hex'), ''), u.until
 FROM recourse.runs r JOIN recourse.cases c ON c.id = r.case_id
@@ -221,7 +221,7 @@ func (r *Reader) Escrows(ctx context.Context, tenant string) (out []Escrow, err 
 // tenant has no such escrow.
 func (r *Reader) Escrow(ctx context.Context, tenant, reference string) (e Escrow, sum int64, found bool, err error) {
 	err = r.db.QueryRowContext(ctx, `SELECT e.reference, e.held, e.committed, e.open, e.breached,
-		coalesce((SELECT sum(c.reserved + c.released + c.refunded - c.returned) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
+		coalesce((SELECT sum(c.reserved + c.released + c.refunded - coalesce(c.returned, 0)) FROM recourse.cases c WHERE c.escrow_id = e.id), 0)
 		FROM recourse.escrow_sums e WHERE e.tenant = $1 AND e.reference = $2`, tenant, reference).
 		Scan(&e.Reference, &e.Held, &e.Committed, &e.OpenDeltas, &e.Breached, &sum)
 	if errors.Is(err, sql.ErrNoRows) {
