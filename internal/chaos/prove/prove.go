@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// runTimeout is within which a detector must fail.
-	runTimeout = 90 * time.Second
+	// runTimeout is within which a detector must fail. A wait that ends in vain takes two minutes of it.
+	runTimeout = 150 * time.Second
 	// buildTimeout is for a build, which is not part of runTimeout.
 	buildTimeout = 10 * time.Minute
 	// detectorBinary is the file name of a built detector.
