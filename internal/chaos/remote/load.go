@@ -127,10 +127,12 @@ func (l *Load) enqueue(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// activate activates a job until it is known that it is active, or was cancelled.
+// activate activates a job until it is known that it is active, or was cancelled. The refusal of a process
+// that can't read the job says neither.
 func (l *Load) activate(ctx context.Context, id string) {
 	for ctx.Err() == nil {
-		if a := l.ask(ctx, Activate, id, http.MethodPost, jobsPath+"/"+id+"/activate", map[string]any{}); a.Status != 0 && a.Status < http.StatusInternalServerError && a.Status != http.StatusTooManyRequests {
+		a := l.ask(ctx, Activate, id, http.MethodPost, jobsPath+"/"+id+"/activate", map[string]any{})
+		if a.Status != 0 && a.Status < http.StatusInternalServerError && a.Status != http.StatusTooManyRequests && !a.Unreadable {
 			return
 		}
 		wait(ctx, pause)
@@ -144,7 +146,7 @@ func (l *Load) ask(ctx context.Context, verb, id, method, path string, body any)
 		Job job `json:"job"`
 	}
 	_ = json.Unmarshal(r.body, &after) // a refusal has no job
-	a := Act{Verb: verb, Job: id, Sent: r.sent, Received: r.received, Status: r.status, State: after.Job.State}
+	a := Act{Verb: verb, Job: id, Sent: r.sent, Received: r.received, Status: r.status, State: after.Job.State, Unreadable: r.problem().Error.Details.Rule == "unreadable"}
 	l.act(a)
 	return a
 }

@@ -37,6 +37,7 @@ type Act struct {
 	Sent, Received time.Time
 	Status         int    // 0: no answer
 	State          string // of the job, in the answer
+	Unreadable     bool   // the process can't read the job
 }
 
 // done reports that the act had its effect, maybe that it may have had it.
