@@ -2,8 +2,8 @@ package door
 
 import (
 	"math"
-	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -89,13 +89,18 @@ func (f *keyedLimiter) exhausted(who string) bool {
 	return known && limiter.Tokens() < 1
 }
 
-// remoteAddress returns the remote address of a request without its port.
+// remoteAddress returns the address that a request counts under: the IPv4 address that it comes from, or the
+// /64 network of an IPv6 address, since who has one address there has all of its network.
 func remoteAddress(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr
 	}
-	return host
+	ip := from.Addr().Unmap().WithZone("")
+	if ip.Is4() || ip.IsLoopback() {
+		return ip.String()
+	}
+	return netip.PrefixFrom(ip, 64).Masked().String()
 }
 
 // quota shares a limit of the process among keys and tenants, so that none of them can use

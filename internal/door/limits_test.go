@@ -96,6 +96,17 @@ func TestLookUpsOfKeysThatAreNotThereAreBounded(t *testing.T) {
 	if status := show("rck_nonsense", "10.0.0.3"); status != http.StatusUnauthorized || store.finds != 9 {
 		t.Errorf("a malformed key: %d, %d look-ups", status, store.finds)
 	}
+	networks := map[int]int{}
+	for n := range 100 { // 10 networks of IPv6 with 10 addresses each, and the IPv4 address that has failed too often
+		forged, _, _ := access.Mint()
+		networks[show(forged, fmt.Sprintf("[2001:db8:0:%x::%x]", n/10, n))]++
+		if status := show(forged, "[::ffff:10.0.0.1]"); status != http.StatusTooManyRequests {
+			t.Errorf("the same IPv4 address: %d", status)
+		}
+	}
+	if networks[http.StatusUnauthorized] != 10*3 || store.finds != 9+10*(3+4) {
+		t.Errorf("answers to the addresses of 10 networks: %v, %d look-ups", networks, store.finds)
+	}
 	var refused *Refusal
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
 	forged, _, _ := access.Mint()
