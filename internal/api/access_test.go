@@ -121,6 +121,8 @@ func TestOnLoopbackWithTheEmbeddedServiceNoKeyIsNeeded(t *testing.T) {
 	if a := r.ask("", http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`, door.TenantHeader, "acme", "Sec-Fetch-Site", "cross-site"); a.refused(http.StatusForbidden, "cross_origin", "") == nil {
 		t.Error("no problem")
 	}
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme", "Sec-Fetch-Site", "cross-site").refused(http.StatusForbidden, "cross_origin", "")
+	r.ask("", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme", "Sec-Fetch-Site", "same-origin").is(http.StatusOK)
 	// A key that is shown is verified.
 	r.ask("rck_wrong", http.MethodGet, "/api/v1/breakers", "", door.TenantHeader, "acme").refused(http.StatusUnauthorized, "key_invalid", "")
 	r.ask(r.key("acme", access.Auditor), http.MethodPost, "/api/v1/breakers/release", `{"reason":"x"}`).refused(http.StatusForbidden, "role_missing", "")

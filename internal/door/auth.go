@@ -77,6 +77,9 @@ func (d *Door) authenticateLocal(r *http.Request) (Caller, error) {
 	if !IsLoopbackHost(r.Host) {
 		return Caller{}, NewRefusal(http.StatusForbidden, "host_unknown", "without a key only requests to a loopback host name are answered")
 	}
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" { // it can read nothing, but could hold the limits of reads and streams
+		return Caller{}, NewRefusal(http.StatusForbidden, "cross_origin", "without a key a page of another site is not answered")
+	}
 	tenant := r.Header.Get(TenantHeader)
 	if tenant == "" {
 		tenant = d.keyless.Tenant
