@@ -1,6 +1,7 @@
 package postadjudication
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -451,8 +452,9 @@ func (s *Service) Close() error {
 func (s *Service) deathHook(then func(letter background.Run)) func(background.Run) {
 	return func(dead background.Run) {
 		s.subscribers.wakeAll()
+		failed := cmp.Or(dead.Failure, &background.Failure{})
 		s.log.Warn("a run was dead-lettered", zap.Stringer("run", dead.ID), zap.Stringer("case", dead.Case), zap.String("tenant", dead.Tenant),
-			zap.String("family", dead.Family), zap.String("reason", dead.Reason), zap.String("class", string(dead.Class)))
+			zap.String("family", dead.Family), zap.String("reason", dead.Reason), zap.String("class", string(dead.Class)), zap.String("error_type", failed.Type), zap.String("error_code", failed.Code))
 		if then != nil {
 			then(dead)
 		}

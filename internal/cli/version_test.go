@@ -77,7 +77,7 @@ func TestTheLogHasStartDeadLettersAndStop(t *testing.T) {
 		if want == nil && len(said) > 0 {
 			t.Errorf("at level error: %s", errs.String())
 		}
-		if l := said["a run was dead-lettered"]; l != nil && (l["tenant"] != "acme" || l["run"] == "" || l["reason"] == "") {
+		if l := said["a run was dead-lettered"]; l != nil && (l["tenant"] != "acme" || l["run"] == "" || l["reason"] == "" || l["error_type"] == "" || l["error_code"] == "") {
 			t.Errorf("%v", l)
 		}
 	}
