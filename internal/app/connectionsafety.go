@@ -34,11 +34,14 @@ const (
 	PostgresServer = "postgres"
 	RedisServer    = "redis"
 	EscrowServer   = "escrow"
+	TraceCollector = "traces"
 )
+
+var serversBeyond = []string{PostgresServer, RedisServer, EscrowServer, TraceCollector}
 
 // Route is the connection to a server.
 type Route struct {
-	Server     string // PostgresServer, RedisServer or EscrowServer
+	Server     string // PostgresServer, RedisServer, EscrowServer or TraceCollector
 	Name       string // for people; never the URL, which may contain a secret
 	Protection Protection
 	Trusted    bool // listed in Options.InsecureServers
@@ -48,14 +51,14 @@ type Route struct {
 // bindInsecure defines --insecure-servers.
 func (o *Options) bindInsecure(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.InsecureServers, "insecure-servers", nil, "servers beyond this machine that may be reached without verified TLS: "+
-		PostgresServer+", "+RedisServer+", "+EscrowServer+" (default $"+InsecureVariable+")")
+		strings.Join(serversBeyond, ", ")+" (default $"+InsecureVariable+")")
 }
 
 // Routes returns the connections to all servers that the options name. The error is ErrOptions.
 func (o *Options) Routes() ([]Route, error) {
 	for _, name := range o.InsecureServers {
-		if !slices.Contains([]string{PostgresServer, RedisServer, EscrowServer}, name) {
-			return nil, optionError("--insecure-servers names %q: want %s, %s or %s", name, PostgresServer, RedisServer, EscrowServer)
+		if !slices.Contains(serversBeyond, name) {
+			return nil, optionError("--insecure-servers names %q: want one of %s", name, strings.Join(serversBeyond, ", "))
 		}
 	}
 	var out []Route
@@ -96,6 +99,13 @@ func (o *Options) Routes() ([]Route, error) {
 			return nil, err
 		}
 		add(EscrowServer, "the escrow service "+t.name, "use an https URL", p)
+	}
+	if o.TracesURL != "" {
+		p, err := httpProtection("the trace collector", o.TracesURL)
+		if err != nil {
+			return nil, err
+		}
+		add(TraceCollector, "the trace collector", "use an https URL", p)
 	}
 	return out, nil
 }

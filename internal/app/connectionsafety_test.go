@@ -34,6 +34,7 @@ func TestRemoteServersMustAuthenticate(t *testing.T) {
 			"http://192.0.2.1/hush": Plaintext, "https://192.0.2.1/hush": Verified, "http://localhost:1/hush": Local, "http://127.9.9.9/hush": Local, "http://[::1]/hush": Local,
 			"http://localhost.example/hush": Plaintext, "http://[::ffff:127.0.0.1]/hush": Local,
 		},
+		TraceCollector: {"http://192.0.2.1/hush": Plaintext, "https://192.0.2.1/hush": Verified, "http://localhost:4318": Local},
 	} {
 		for url, want := range ways {
 			for _, said := range []bool{false, true} {
@@ -45,6 +46,8 @@ func TestRemoteServersMustAuthenticate(t *testing.T) {
 					o.RedisURL = url
 				case EscrowServer:
 					o.EscrowURL = url
+				case TraceCollector:
+					o.TracesURL = url
 				}
 				if said {
 					o.InsecureServers = []string{server}

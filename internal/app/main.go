@@ -57,20 +57,18 @@ type Main struct {
 	// How long the escrow service recognises operation keys in calls and in lookups.
 	KeyLifetime, LookupLifetime Lifetime
 
-	metrics          *metrics
-	testMode         *door.TestMode         // nil: none
-	fixtures         openwop.Fixtures       // in test mode
-	tracesConfigured bool                   // the environment sets where traces are exported
-	gcConfigured     bool                   // the environment sets GOGC
-	unreadyReason    atomic.Pointer[string] // the last logged reasons for not being ready
-	closers          []func() error
+	metrics       *metrics
+	testMode      *door.TestMode         // nil: none
+	fixtures      openwop.Fixtures       // in test mode
+	gcConfigured  bool                   // the environment sets GOGC
+	unreadyReason atomic.Pointer[string] // the last logged reasons for not being ready
+	closers       []func() error
 }
 
 // Parse fills options that no flag set from the environment, and checks all. Its errors are
 // ErrOptions.
 func (m *Main) Parse(getenv func(string) string) error {
 	m.Options.FromEnvironment(getenv)
-	m.tracesConfigured = getenv(otlpVariable) != "" || getenv(otlpTracesVariable) != ""
 	m.gcConfigured = getenv(gcVariable) != ""
 	if m.Log == nil {
 		m.Log = zap.NewNop()

@@ -53,7 +53,8 @@ type Options struct {
 	// is a secret, too. No header is sent if the func is nil or returns "".
 	TargetAuthorization func(name string) string
 	InsecureServers     []string // servers beyond this machine that may be reached without verified TLS; see Routes
-	Proxy               bool     // escrow services are called through HTTP_PROXY and HTTPS_PROXY
+	Proxy               bool     // escrow services and the trace collector are called through HTTP_PROXY and HTTPS_PROXY
+	TracesURL           string   // of the OTLP collector that spans are exported to; empty: none. From the environment only
 	Listen              string   // host:port of the pages; empty means none
 	MetricsListen       string   // host:port of /metrics and the full /readyz, without keys; empty: they are served at Listen
 	Expose              bool     // allows a Listen beyond loopback
@@ -172,7 +173,7 @@ func (o *Options) FromEnvironment(getenv func(string) string) {
 		name string
 	}{
 		{&o.DatabaseURL, DatabaseVariable}, {&o.RedisURL, RedisVariable}, {&o.EscrowURL, EscrowVariable}, {&o.Authorization, AuthorizationVariable}, {&o.MetricsListen, MetricsListenVariable},
-		{&o.WebhookKey, WebhookKeyVariable},
+		{&o.WebhookKey, WebhookKeyVariable}, {&o.TracesURL, otlpTracesVariable}, {&o.TracesURL, otlpVariable},
 	} {
 		if *v.to == "" {
 			*v.to = getenv(v.name)
