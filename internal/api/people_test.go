@@ -237,7 +237,7 @@ func TestCasesAreListedAndFreedOverHTTP(t *testing.T) {
 	}
 	rest := r.ask(auditor, http.MethodGet, "/api/v1/cases?reserved=true&after="+page["next"].(string), "").is(http.StatusOK)
 	last := rest["cases"].([]any)[0].(map[string]any)
-	if len(rest["cases"].([]any)) != 1 || last["transaction_receipt_id"] != "txr_3" || last["waits_for"] != "dead_letter" || fmt.Sprint(last["may"]) != "[fork reconcile hold purge free adjudicate]" {
+	if len(rest["cases"].([]any)) != 1 || last["transaction_receipt_id"] != "txr_3" || last["waits_for"] != "dead_letter" || fmt.Sprint(last["may"]) != "[fork lookup reconcile hold purge free adjudicate]" {
 		t.Errorf("%v", rest)
 	}
 	for body, field := range map[string]string{

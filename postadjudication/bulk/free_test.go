@@ -230,8 +230,8 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for i, want := range []casestatus.Row{
-		{Transaction: "txr_1", WaitsFor: casestatus.WaitsForFinding, Actions: []string{"lookup", "reconcile", "hold"}},
-		{Transaction: "txr_2", WaitsFor: casestatus.WaitsForLetter, Actions: []string{"fork", "reconcile", "hold", "purge", "free", "adjudicate"}},
+		{Transaction: "txr_1", WaitsFor: casestatus.WaitsForFinding, Actions: []string{"fork", "lookup", "reconcile", "hold"}},
+		{Transaction: "txr_2", WaitsFor: casestatus.WaitsForLetter, Actions: []string{"fork", "lookup", "reconcile", "hold", "purge", "free", "adjudicate"}},
 		{Transaction: "txr_3", WaitsFor: casestatus.WaitsForPurgedLetter, Actions: []string{"free", "adjudicate"}},
 		{Transaction: "txr_4", Actions: []string{}},
 	} {
@@ -250,7 +250,7 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	held, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Transaction: "txr_2"}, "", 1)
-	if err != nil || fmt.Sprint(held.Cases[0].Actions) != "[fork reconcile release adjudicate]" {
+	if err != nil || fmt.Sprint(held.Cases[0].Actions) != "[fork lookup reconcile release adjudicate]" {
 		t.Errorf("a held letter: %+v, %v", held, err)
 	}
 	reserved, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{Reserved: true, States: []string{"dispute-ready"}}, "", 2)

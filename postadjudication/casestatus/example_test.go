@@ -37,10 +37,10 @@ func ExampleCases_List() {
 	c, err := svc.Case(ctx, "acme", "txr_1") // all about one of them
 	fmt.Println(len(c.Runs), c.Runs[0].ReasonCode, c.Committed, err)
 	// Output:
-	// txr_1 dispute-ready dead_letter [fork reconcile hold purge free adjudicate]
-	// txr_2 dispute-ready dead_letter [fork reconcile hold purge free adjudicate]
+	// txr_1 dispute-ready dead_letter [fork lookup reconcile hold purge free adjudicate]
+	// txr_2 dispute-ready dead_letter [fork lookup reconcile hold purge free adjudicate]
 	// 3 3000
-	// txr_3 dispute-ready dead_letter [fork reconcile hold purge free adjudicate]
+	// txr_3 dispute-ready dead_letter [fork lookup reconcile hold purge free adjudicate]
 	// 3 3000
 	// 1 final 1000 <nil>
 }

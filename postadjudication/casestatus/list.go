@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -133,9 +134,17 @@ func (c Cases) List(ctx context.Context, f Filter, cursor string, limit int) (Pa
 		page.Money[sum.Currency] = Money{Cases: sum.Cases, Reserved: sum.Reserved, Released: sum.Released, Refunded: sum.Refunded, Returned: sum.Returned}
 		page.Total += sum.Cases
 	}
-	for i := range found[:min(len(found), limit)] {
-		page.Cases = append(page.Cases, caseRowOf(&found[i]))
-		page.Next = found[i].ID.String()
+	found = found[:min(len(found), limit)]
+	runs, err := c.runsOf(ctx, found)
+	if err != nil {
+		return Page{}, err
+	}
+	for i := range found {
+		row := caseRowOf(&found[i])
+		if row.Actions, err = c.s.allowedActions(ctx, runs[found[i].ActiveRun], row.WaitsFor); err != nil {
+			return Page{}, err
+		}
+		page.Cases, page.Next = append(page.Cases, row), found[i].ID.String()
 	}
 	if !page.More {
 		page.Next = ""
@@ -143,14 +152,28 @@ func (c Cases) List(ctx context.Context, f Filter, cursor string, limit int) (Pa
 	return page, nil
 }
 
-func caseRowOf(c *journal.CaseRow) Row {
-	out := Row{
-		Case: c.ID, Transaction: c.Subject, Escrow: c.Reference, Currency: c.Currency, State: c.State, UnknownOpen: c.UnknownOpen,
-		Run: c.ActiveRun, RunState: c.RunState, Letter: c.Letter, Actions: []string{},
+// runsOf reads the runs of cases with their annotations. It leaves out those that this version can't read.
+func (c Cases) runsOf(ctx context.Context, cases []journal.CaseRow) (map[background.RunID]journal.LetterRow, error) {
+	ids := make([]background.RunID, len(cases))
+	for i := range cases {
+		ids[i] = cases[i].ActiveRun
 	}
-	out.WaitsFor = waitsFor(c)
-	out.Actions = append(out.Actions, allowedActions(c, out.WaitsFor)...)
-	return out
+	rows, err := c.s.Journal.Letters.ByID(ctx, ids...)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[background.RunID]journal.LetterRow, len(rows))
+	for _, r := range rows {
+		out[r.Run.ID] = r
+	}
+	return out, nil
+}
+
+func caseRowOf(c *journal.CaseRow) Row {
+	return Row{
+		Case: c.ID, Transaction: c.Subject, Escrow: c.Reference, Currency: c.Currency, State: c.State, UnknownOpen: c.UnknownOpen,
+		Run: c.ActiveRun, RunState: c.RunState, Letter: c.Letter, WaitsFor: waitsFor(c),
+	}
 }
 
 // waitsFor returns what a case without a live run waits for.
@@ -173,34 +196,35 @@ func waitsFor(c *journal.CaseRow) string {
 	return WaitsForHigherGeneration
 }
 
-// allowedActions returns the actions allowed for a case, as far as its row shows.
-func allowedActions(c *journal.CaseRow, waits string) (actions []string) {
-	switch waits {
-	case "":
-		if c.RunState.Waiting() && c.UnknownOpen == 0 {
-			actions = append(actions, "cancel")
-		}
-		return actions
-	case WaitsForFinding:
-		switch {
-		case c.Letter == background.LetterOpen && c.Held:
-			return append(actions, "lookup", "reconcile", "release")
-		case c.Letter == background.LetterOpen:
-			return append(actions, "lookup", "reconcile", "hold")
-		}
-		return append(actions, "reconcile")
-	case WaitsForLetter:
-		if !c.State.Underfunded() {
-			actions = append(actions, "fork")
-		}
-		if c.Held {
-			actions = append(actions, "reconcile", "release")
-		} else {
-			actions = append(actions, "reconcile", "hold", "purge")
+// allowedActions returns the actions that their own gates allow now for the run of a case. There are none for a run
+// that this version can't read.
+func (r *Reader) allowedActions(ctx context.Context, f journal.LetterRow, waits string) ([]string, error) {
+	actions := []string{}
+	if f.Run.ID == (background.RunID{}) {
+		return actions, nil
+	}
+	free, err := r.Applier.FreeGate(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	for _, judged := range []struct {
+		name string
+		gate refusal.Gate
+	}{
+		{"fork", r.Applier.Settlements.ForkGate(f.Snapshot, r.Applier.Now(), "")},
+		{"lookup", r.Applier.LookupGate(f.Snapshot)}, {"reconcile", casework.ReconcileGate(f.Snapshot)},
+		{"hold", casework.HoldGate(f, refusal.GateHeld)}, {"release", casework.HoldGate(f, refusal.GateNotHeld)}, {"purge", casework.PurgeGate(f)},
+		{"free", free},
+	} {
+		if judged.gate == "" {
+			actions = append(actions, judged.name)
 		}
 	}
-	if c.State.Reserved > 0 && !c.Held {
-		actions = append(actions, "free")
+	switch unknown := f.Run.Class == escrow.Unknown || f.Run.UnknownOpen > 0; {
+	case f.Run.State.Waiting() && !unknown:
+		actions = append(actions, "cancel")
+	case waits != "" && waits != WaitsForFinding:
+		actions = append(actions, "adjudicate")
 	}
-	return append(actions, "adjudicate")
+	return actions, nil
 }

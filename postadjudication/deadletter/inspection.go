@@ -214,16 +214,12 @@ func (l *Repository) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []A
 	if i := slices.IndexFunc(runs, func(r journal.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
 		newest = runs[i]
 	}
-	lookup := casework.SettlementLetterGate(f.Snapshot)
-	if lookup == "" && (l.Applier.Settlements.ExecutorOf(f.Run.Target) == nil || escrow.IsRemote(f.Run.Target)) {
-		lookup = refusal.GateNoExecutor
-	}
 	var out []Action
 	for _, judged := range []struct {
 		name ActionName
 		gate refusal.Gate
 	}{
-		{ActionFork, l.Applier.Settlements.ForkGate(f.Snapshot, at, "")}, {ActionRetry, l.Applier.Settlements.ForkGate(newest, at, "")}, {ActionReconcile, casework.SettlementLetterGate(f.Snapshot)}, {ActionLookup, lookup},
+		{ActionFork, l.Applier.Settlements.ForkGate(f.Snapshot, at, "")}, {ActionRetry, l.Applier.Settlements.ForkGate(newest, at, "")}, {ActionReconcile, casework.SettlementLetterGate(f.Snapshot)}, {ActionLookup, l.Applier.LookupGate(f.Snapshot)},
 		{ActionHold, casework.HoldGate(f, refusal.GateHeld)}, {ActionRelease, casework.HoldGate(f, refusal.GateNotHeld)}, {ActionMark, casework.OpenGate(f.Snapshot)}, {ActionPurge, casework.PurgeGate(f)},
 	} {
 		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})

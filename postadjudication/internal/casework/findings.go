@@ -144,7 +144,7 @@ func (c *Applier) LookupFinding(ctx context.Context, tenant string, id backgroun
 	if executor == nil {
 		return Finding{}, LookupSource{}, refusal.ErrTargetUnknown
 	}
-	if gate := reconcileGate(seen); gate != "" {
+	if gate := ReconcileGate(seen); gate != "" {
 		return Finding{}, LookupSource{}, RefusedBy(gate, seen)
 	}
 	if err := checkBinding(&seen.Run); err != nil {
@@ -261,24 +261,33 @@ func (c *Applier) explainLostGuard(ctx context.Context, id background.RunID, los
 	if err != nil {
 		return err
 	}
-	if gate := reconcileGate(now); gate != "" {
+	if gate := ReconcileGate(now); gate != "" {
 		return RefusedBy(gate, now)
 	}
 	return lost
 }
 
-// findingGate is reconcileGate of a finding, which may state a payment of a run that has ended.
+// findingGate is ReconcileGate of a finding, which may state a payment of a run that has ended.
 func findingGate(f Finding, s journal.Snapshot) refusal.Gate {
 	if f.Class == escrow.Executed && closed(s) {
 		return ""
 	}
-	return reconcileGate(s)
+	return ReconcileGate(s)
 }
 
-// reconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
+// LookupGate returns the gate that refuses a person's lookup of a run, or empty.
+func (c *Applier) LookupGate(s journal.Snapshot) refusal.Gate {
+	gate := ReconcileGate(s)
+	if gate == "" && (c.Settlements.ExecutorOf(s.Run.Target) == nil || escrow.IsRemote(s.Run.Target)) {
+		return refusal.GateNoExecutor
+	}
+	return gate
+}
+
+// ReconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
 // waits for an attempt with an unknown outcome. A finding does not cover a call made later,
 // so the transition expects the attempt that was read.
-func reconcileGate(s journal.Snapshot) refusal.Gate {
+func ReconcileGate(s journal.Snapshot) refusal.Gate {
 	switch {
 	case s.Case.Kind == journal.KindSettlement && s.Run.State == background.Running:
 		return refusal.GateRunning

@@ -71,7 +71,7 @@ func TestTheGatesOfALetter(t *testing.T) {
 		if got := SettlementLetterGate(c.letter.Snapshot); got != c.settlement {
 			t.Errorf("%s: settlement %q, want %q", name, got, c.settlement)
 		}
-		if got := reconcileGate(c.letter.Snapshot); got != c.found {
+		if got := ReconcileGate(c.letter.Snapshot); got != c.found {
 			t.Errorf("%s: finding %q, want %q", name, got, c.found)
 		}
 	}

@@ -130,7 +130,6 @@ type CaseRow struct {
 	RunState    background.State
 	Letter      background.LetterStatus
 	Class       background.Class
-	Held        bool // its dead letter has a hold
 }
 
 // CaseSum is the money of the cases of one currency.
@@ -144,8 +143,8 @@ const (
 	caseFilterSQL = `c.tenant = $1 AND c.kind = 'settlement' AND ($2::text[] = '{}' OR c.progression = ANY($2)) AND ($3 = false OR c.reserved > 0) AND ($4 = '' OR c.subject = $4)`
 
 	caseListSQL = `SELECT c.id, c.subject, e.reference, e.currency, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved,
-  c.reserved, c.released, c.refunded, coalesce(c.returned, 0), c.unknown_open, c.run_id, r.state, r.letter, r.class, coalesce(k.held, false)
-FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id LEFT JOIN recourse.annotations k ON k.run_id = c.run_id
+  c.reserved, c.released, c.refunded, coalesce(c.returned, 0), c.unknown_open, c.run_id, r.state, r.letter, r.class
+FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id
 WHERE c.id > $5 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $6`
 
 	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved) AS reserved, sum(c.released) AS released, sum(c.refunded) AS refunded, sum(coalesce(c.returned, 0)) AS returned
@@ -181,7 +180,7 @@ func scanCase(rows *sql.Rows) (c CaseRow, err error) {
 	s := &c.State
 	var adjudication, progression, code, lifecycle string
 	err = rows.Scan(&id, &c.Subject, &c.Reference, &c.Currency, &progression, &code, &s.Reason, &lifecycle, &adjudication, &s.Generation, &s.Asked, &s.Moved,
-		&s.Reserved, &s.Released, &s.Refunded, &s.Returned, &c.UnknownOpen, &run, &c.RunState, &c.Letter, &c.Class, &c.Held)
+		&s.Reserved, &s.Released, &s.Refunded, &s.Returned, &c.UnknownOpen, &run, &c.RunState, &c.Letter, &c.Class)
 	c.ID, c.ActiveRun = receipts.CaseID(id), background.RunID(run)
 	s.Progression, s.ReasonCode, s.Lifecycle, s.Outcome = settlement.Status(progression), settlement.ReasonCode(code), settlement.Lifecycle(lifecycle), settlement.Outcome(adjudication)
 	return c, err
