@@ -70,6 +70,8 @@ func (g Gate) Meaning() string {
 		return "another job that is unique in the same way is live: wait until it has ended, or cancel it"
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
+	case GateNotEligible:
+		return "its mark, or else its cause of death, says that it is not worth a retry by itself"
 	}
 	return "the gate of that name refuses it"
 }
@@ -83,7 +85,7 @@ const (
 	GateNotDue        Gate = "not_due"                // the rule's delay is not over
 	GateMayBeExecuted Gate = "may_be_executed"        // money may have moved
 	GateReview        Gate = "manual_review_required" // a person must review the letter first
-	GateNotEligible   Gate = "not_reprocess_eligible" // a person marked the letter as not worth retrying
+	GateNotEligible   Gate = "not_reprocess_eligible" // the letter is marked as not worth a retry by itself
 	GateReplaysSpent  Gate = "max_replays"            // the rule has replayed it MaxReplays times
 	GateMarked        Gate = "marked"                 // the mark is already so, or a person set it
 	GateNotSelected   Gate = "not_selected"           // the rule's filter does not match it any more

@@ -157,7 +157,7 @@ func With(sh *shell.Shell, cmd *cobra.Command, o *Flags, work func(context.Conte
 	nameFlags(cmd, err)
 	var nothing *bulk.NothingSelectedError
 	if errors.As(err, &nothing) {
-		return AnswerNothing(sh, nothing)
+		return AnswerNothing(sh, nothing, nil)
 	}
 	return answerSecondPersonError(sh, o, err)
 }

@@ -2,10 +2,15 @@ package backend
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // RunCommandLine returns the command that runs a plan, into the same archive: as its planner, or as
@@ -59,22 +64,41 @@ func answerSecondPerson(sh *shell.Shell, o *Flags, second *bulk.SecondPersonErro
 
 // noneSelected is the JSON result if nothing was planned.
 type noneSelected struct {
-	Items     int64 `json:"items"` // 0
-	Scanned   int64 `json:"scanned,omitempty"`
-	Undecided int64 `json:"undecided,omitempty"`
+	Items     int64                  `json:"items"` // 0
+	Scanned   int64                  `json:"scanned,omitempty"`
+	Undecided int64                  `json:"undecided,omitempty"`
+	Refused   map[refusal.Gate]int64 `json:"refused,omitempty"` // what was left out
 }
 
-// AnswerNothing writes that a request selected nothing. This is no error.
-func AnswerNothing(sh *shell.Shell, nothing *bulk.NothingSelectedError) error {
+// AnswerNothing writes that nothing was planned. This is no error, unless the command left letters out.
+func AnswerNothing(sh *shell.Shell, nothing *bulk.NothingSelectedError, leftOut map[refusal.Gate]int64) error {
+	var err error
+	if len(leftOut) > 0 {
+		err = errors.New("no plan was stored: all letters that match were left out" + Refusals(leftOut))
+	}
 	if sh.JSON {
-		return sh.Answer(noneSelected{0, nothing.Scanned, nothing.Undecided})
+		return errors.Join(err, sh.Answer(noneSelected{0, nothing.Scanned, nothing.Undecided, leftOut}))
 	}
 	s := sh.Screen()
-	s.Text("Nothing was selected: no plan was stored.")
+	if err == nil {
+		s.Text("Nothing matches: no plan was stored.")
+	}
 	if nothing.Undecided > 0 {
 		s.Text("The condition could not be evaluated for %d of the %d letters that were scanned.", nothing.Undecided, nothing.Scanned)
 	}
-	return s.Err()
+	return errors.Join(err, s.Err())
+}
+
+// Refusals returns how many items each gate refuses, and what the gates mean; empty for none.
+func Refusals(gates map[refusal.Gate]int64) string {
+	var all []string
+	for _, gate := range slices.Sorted(maps.Keys(gates)) {
+		all = append(all, fmt.Sprintf("%d by %s: %s", gates[gate], gate, gate.Meaning()))
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(all, "; ") + ")"
 }
 
 // AnswerPlan writes a plan, and the command that runs it.

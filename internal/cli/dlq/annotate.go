@@ -30,14 +30,14 @@ func release(sh *shell.Shell) *cobra.Command {
 func mark(sh *shell.Shell) *cobra.Command {
 	var eligible, review string
 	q := deadletter.Mark{}
-	cmd := annotateCommand(sh, "mark RUN", "Mark whether a dead letter may be retried, and whether a person must review it", `Mark an open dead letter as eligible for a retry, or as needing review. Without a mark both
+	cmd := annotateCommand(sh, "mark RUN", "Mark whether a dead letter may be retried, and whether a person must review it", `Mark an open dead letter as worth a retry by itself, or as needing review. Without a mark both
 values follow from the cause of death. Marks guide people and rules; they override no
 safety check.`,
 		func(ctx context.Context, be backend.Backend, l *letterCommand) (deadletter.Annotations, error) {
 			q.Reason = l.reason
 			return be.DeadLetters.Mark(ctx, l.run, q)
 		})
-	triStateFlag(cmd.Flags(), &eligible, "eligible", "mark as eligible for a retry", "as not eligible")
+	triStateFlag(cmd.Flags(), &eligible, "eligible", "mark as worth a retry by itself", "as not worth one")
 	triStateFlag(cmd.Flags(), &review, "review", "mark as needing review by a person", "as needing none")
 	act := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -80,7 +80,7 @@ func showAnnotation(s *screen.Screen, d deadletter.Annotations) error {
 	if d.Held {
 		held = "held (" + d.HoldReason + ")"
 	}
-	s.Text("Letter %s is %s; eligible for a retry: %s; needs review: %s.", d.Run, held, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired))
+	s.Text("Letter %s is %s; worth a retry by itself: %s; needs review: %s.", d.Run, held, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired))
 	if d.ExpiresAt != nil {
 		s.Text("Its retention expires at %s UTC.", d.ExpiresAt.UTC().Format("2006-01-02 15:04:05"))
 	} else {

@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // batchFlags are the flags of a command on one letter that also works on many: as one plan, which
@@ -18,8 +19,8 @@ import (
 type batchFlags struct {
 	bulkFlags
 	yes, detach bool
-	eligible    bool           // the request was limited to eligible letters by default
-	flags       *pflag.FlagSet // flags that are refused with the name of one letter
+	flags       *pflag.FlagSet         // flags that are refused with the name of one letter
+	leftOut     map[refusal.Gate]int64 // letters that are selected, but that the command leaves out
 }
 
 // bind defines the flags, except some whose names the command uses otherwise.
@@ -51,20 +52,6 @@ func (m *batchFlags) planRequest(cmd *cobra.Command, action bulk.Action, reason 
 	return q, err
 }
 
-// excludeIneligible limits a request to letters that are eligible for a retry, unless --force or
-// --eligible is given.
-func (m *batchFlags) excludeIneligible(cmd *cobra.Command, q *bulk.Request, force bool) error {
-	switch given := q.Filter.Reprocess; {
-	case force && given != nil:
-		return shell.Usage(cmd, errors.New("--force and --eligible exclude each other"))
-	case force || given != nil:
-		return nil
-	}
-	yes := true
-	q.Filter.Reprocess, q.All, m.eligible = &yes, false, true
-	return nil
-}
-
 // run stores a plan, shows it, and runs it once a person confirms. complete, if not nil, adds to
 // the request what only the backend knows.
 func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, q bulk.Request, complete func(context.Context, backend.Backend, *bulk.Request) error) error {
@@ -81,7 +68,7 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 		var nothing *bulk.NothingSelectedError
 		switch {
 		case errors.As(err, &nothing):
-			return m.answerNothing(sh, nothing)
+			return backend.AnswerNothing(sh, nothing, m.leftOut)
 		case err != nil:
 			return err
 		}
@@ -89,21 +76,11 @@ func (m *batchFlags) run(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, 
 	})
 }
 
-// answerNothing writes that nothing was planned, and that ineligible letters were left out by default.
-func (m *batchFlags) answerNothing(sh *shell.Shell, nothing *bulk.NothingSelectedError) error {
-	if err := backend.AnswerNothing(sh, nothing); err != nil || sh.JSON || !m.eligible {
-		return err
-	}
-	s := sh.Screen()
-	s.Text("Only letters that are eligible for a retry were considered: --force includes the others.")
-	return s.Err()
-}
-
 // runPlanned runs a plan that the same command stored, after a confirmation, unless all its items
 // would be refused.
 func runPlanned(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backend.Backend, plan bulk.Plan, confirm func() error, start bulkStart) error {
 	if plan.Ready == 0 {
-		return cmp.Or(backend.AnswerPlan(sh, o, plan), incompleteError(o, plan))
+		return cmp.Or(backend.AnswerPlan(sh, o, plan), refusedError(o, plan))
 	}
 	if plan.People > 1 {
 		return &bulk.SecondPersonError{Plan: plan}

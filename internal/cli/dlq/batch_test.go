@@ -63,10 +63,7 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		if asked := plan["asked"].(map[string]any); plan["items"] != 2.0 || plan["scanned"] != 6.0 || asked["where"] != "amount.minor >= 500" {
 			t.Errorf("%v", plan)
 		}
-		if none := o.dlq("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended"); none.Code != 0 || !strings.Contains(none.Out, "--force") {
-			t.Errorf("what is not worth another try: %+v", none)
-		}
-		forked := o.mustRun("operator", "fork", "--force", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
+		forked := o.mustRun("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
 		if forked["action"] != "fork" || forked["items"] != 1.0 || planDone(forked) != 1.0 {
 			t.Errorf("%v", forked)
 		}
@@ -109,7 +106,9 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		if dry := o.mustRun("operator", "purge", "--filter", "amount.minor >= 500", "--dry-run"); dry["ready"] != 0.0 { // a dry run is no failure
 			t.Errorf("held letters: %v", dry)
 		}
-		idle := o.mustRun("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand")
+		refused := o.dlq("operator", "bulk", "plan", "purge", "--filter", "amount.minor >= 500", "--reason", "by hand", "--json")
+		refused.Check(t, "plan of what is held", 1, "nothing was done: 1 letter refused (1 by held: the letter is held): recourse dlq bulk items")
+		idle := refused.Object(t)
 		o.dlq("operator", "bulk", "run", idle["id"].(string), "--hash", idle["hash"].(string), "--yes").Check(t, "run of what is held", 1, "nothing was done: 1 letter refused")
 		if left := o.mustRun("auditor", "list")["letters"].([]any); len(left) != 3 {
 			t.Errorf("%v", left)
@@ -138,7 +137,7 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 		"list --filter=":                                                "--filter is empty",
 		"fork --all --error-type x --reason x --yes":                    "--all and a filter",
 		"fork --filter held --reason x":                                 "--yes",
-		"fork --filter held --reason x --eligible --force --yes":        "--force",
+		"fork --filter held --reason x --force --yes":                   "--force needs RUN",
 		"fork " + clitest.AnyRun + " --reason x --filter held":          "RUN and --filter",
 		"fork " + clitest.AnyRun + " --reason x --all":                  "RUN and --all",
 		"retry " + clitest.AnyRun + " --reason x --limit 3":             "RUN and --limit",
@@ -158,6 +157,42 @@ func TestASelectionOfLettersIsNeverWidened(t *testing.T) {
 		}
 		clitest.Execute(t.Context(), nil, strings.NewReader(""), append(args, "--tenant", "acme")...).Check(t, order, 2, word)
 	}
+}
+
+// A fork of a filter selects the letters that a plan of forks selects with it. A retry leaves out what is not worth one by
+// itself, and says how many letters that are; if those are all that match, it fails.
+func TestAForkSelectsWhatItsPlanSelectsAndARetrySaysWhatItLeavesOut(t *testing.T) {
+	t.Parallel()
+	locallyAndRemotely(t, func(t *testing.T, o *operator) {
+		runs := o.makeRefused(3, `["refused","ok"]`)
+		for _, filter := range [][]string{{"--error-type", "http.refused"}, {"--filter", "amount.minor > 0"}, {"--all"}} {
+			none := o.dlq("operator", append([]string{"retry", "--yes", "--reason", "mended", "--json"}, filter...)...)
+			none.Check(t, "a retry that leaves all out", 1, "3 by not_reprocess_eligible: its mark, or else its cause of death, says that it is not worth a retry by itself")
+			if refused, _ := none.Object(t)["refused"].(map[string]any); refused["not_reprocess_eligible"] != 3.0 {
+				t.Errorf("%v: %s", filter, none.Out)
+			}
+		}
+		shown := o.dlq("operator", "retry", "--all", "--yes", "--reason", "mended")
+		if shown.Check(t, "on a screen", 1, "no plan was stored"); shown.Out != "" || !strings.Contains(shown.Err, "3 letters left out, not worth a retry by itself; --force includes them") {
+			t.Errorf("%+v", shown)
+		}
+		o.mustRun("operator", "mark", runs[0], "--eligible", "--reason", "the account is open")
+		retried := o.dlq("operator", "retry", "--filter", "amount.minor > 0", "--yes", "--reason", "mended", "--json")
+		if retried.Check(t, "a retry that leaves some out", 0, ""); retried.Object(t)["items"] != 1.0 || !strings.Contains(retried.Err, "2 letters left out") {
+			t.Errorf("%+v", retried)
+		}
+		o.settled("txr_1")
+		o.mustRun("operator", "mark", runs[1], "--eligible=false", "--reason", "ask first")
+		planned := o.mustRun("operator", "bulk", "plan", "fork", "--error-type", "http.refused", "--reason", "mended")
+		forked := o.mustRun("operator", "fork", "--error-type", "http.refused", "--yes", "--reason", "mended")
+		if planned["items"] != 2.0 || forked["items"] != 2.0 || planDone(forked) != 2.0 {
+			t.Errorf("planned %v, forked %v", planned, forked)
+		}
+		nothing := o.dlq("operator", "fork", "--error-type", "http.refused", "--yes", "--reason", "mended")
+		if nothing.Check(t, "what matches nothing", 0, ""); !strings.Contains(nothing.Out, "Nothing matches: no plan was stored.") {
+			t.Errorf("%+v", nothing)
+		}
+	})
 }
 
 // Interrupting a command that waits for a plan does not stop the plan, and prints the commands that

@@ -1,6 +1,7 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -72,7 +73,7 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return backend.AnswerPlan(sh, &o, plan)
+				return cmp.Or(backend.AnswerPlan(sh, &o, plan), refusedError(&o, plan))
 			})
 		},
 	}
@@ -82,7 +83,7 @@ func bulkPlan(sh *shell.Shell) *cobra.Command {
 	f.StringVar(&reason, "reason", "", "reason to record (required)")
 	f.StringVar(&b.q.Queue, "to-queue", "", "for fork: another queue of the family, such as settlement:1")
 	f.IntVar(&p.attempts, "max-retries", 0, "for fork: maximum attempts of each new run, including the first (0: as the dead letter had)")
-	triStateFlag(f, &eligible, "set-eligible", "for mark: as eligible for a retry", "as not eligible")
+	triStateFlag(f, &eligible, "set-eligible", "for mark: as worth a retry by itself", "as not worth one")
 	triStateFlag(f, &review, "set-review", "for mark: as needing review by a person", "as needing none")
 	return cmd
 }

@@ -168,7 +168,7 @@ func startBulk(ctx context.Context, sh *shell.Shell, o *backend.Flags, be backen
 // incompleteError returns an error for a plan that stopped before all its items were done. A
 // script that continues after exit code 0 must not find letters that were never tried.
 func incompleteError(o *backend.Flags, b bulk.Plan) error {
-	items := fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.RepeatFlags(false))
+	items := itemsCommandLine(o, b)
 	switch p := b.Progress; {
 	case b.State == bulk.Running: // not stopped
 		return nil
@@ -176,10 +176,24 @@ func incompleteError(o *backend.Flags, b bulk.Plan) error {
 		return fmt.Errorf("the plan was %s by %s (%s) with %d of %d %ss not tried: %s --result pending", b.State, b.ChangedBy, b.ChangedReason, p.Pending, b.Items, view.PlanItem(b), items)
 	case p.Done < b.Ready:
 		return fmt.Errorf("of %d ready %ss, %d were not done: %s", b.Ready, view.PlanItem(b), b.Ready-p.Done, items)
-	case b.Items > 0 && p.Done == 0:
-		return fmt.Errorf("nothing was done: %s refused: %s", shell.Plural(int(b.Items), view.PlanItem(b)), items)
 	}
-	return nil
+	return refusedError(o, b)
+}
+
+// refusedError returns an error for a plan all of whose items are refused, with the gates.
+func refusedError(o *backend.Flags, b bulk.Plan) error {
+	gates := b.Progress.ByGate
+	if b.State == bulk.Planned {
+		gates = b.Refused
+	}
+	if b.Items == 0 || b.Ready > 0 || b.Progress.Done > 0 {
+		return nil
+	}
+	return fmt.Errorf("nothing was done: %s refused%s: %s", shell.Plural(int(b.Items), view.PlanItem(b)), backend.Refusals(gates), itemsCommandLine(o, b))
+}
+
+func itemsCommandLine(o *backend.Flags, b bulk.Plan) string {
+	return fmt.Sprintf("recourse dlq bulk items %s%s", b.ID, o.RepeatFlags(false))
 }
 
 // awaitBulk polls a plan until it stops.

@@ -68,7 +68,7 @@ func (l *letterFlags) bind(to *pflag.FlagSet, except ...string) {
 	f.StringVar(&l.filter.Dispatch, "dispatch", "", "only the letter with this asynq task id (RUN.N), dispatch_reference in receipts")
 	f.StringVar(&l.filter.ReplayedBy, "replayed-by", "", "only letters last replayed by this actor")
 	triStateFlag(f, &l.held, "held", "only held letters", others)
-	triStateFlag(f, &l.eligible, "eligible", "only letters eligible for a retry, by their mark or else by their cause of death", others)
+	triStateFlag(f, &l.eligible, "eligible", "only letters worth a retry by itself, by their mark or else by their cause of death", others)
 	triStateFlag(f, &l.review, "review", "only letters that need review by a person, by their mark or else by their cause of death", others)
 	f.Var(&l.filter.ExpiringWithin, "expiring-within", "only letters that retention removes within this time, such as 7d")
 	for _, span := range []string{"older-than", "younger-than", "expiring-within"} {

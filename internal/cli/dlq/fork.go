@@ -27,12 +27,15 @@ that calls the escrow service. A letter has at most one fork. A fork is refused 
 unknown whether money moved and the operation key may have expired: reconcile first. A fork
 may have another policy and queue. Its request to the escrow service cannot be changed.
 
-Without RUN one plan forks all letters that a filter (or --all) selects and that are
-eligible for a retry; it is shown for confirmation first. Policy flags then change the
-policy for new runs of the family; letters of several families need --family.`,
+Without RUN one plan forks all letters that a filter (or --all) selects, as "bulk plan fork"
+does; it is shown for confirmation first. Policy flags then change the policy for new runs
+of the family; letters of several families need --family.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return forkBatch(sh, cmd, l, p, m, queue, force)
+			switch {
+			case len(args) == 0 && force:
+				return shell.Usage(cmd, errors.New("--force needs RUN: a plan of many letters does not heed their marks"))
+			case len(args) == 0:
+				return forkBatch(sh, cmd, l, p, m, queue)
 			}
 			if err := m.notForOne(cmd); err != nil {
 				return err
@@ -69,7 +72,7 @@ policy for new runs of the family; letters of several families need --family.`,
 	l.bind(cmd)
 	p.Bind(cmd)
 	m.bind(cmd, "min-attempts", "max-attempts") // --max-attempts is a policy flag here; --filter can select by attempts
-	cmd.Flags().BoolVar(&force, "force", false, "ignore the marks of letters; does not override the checks that protect money")
+	cmd.Flags().BoolVar(&force, "force", false, "with RUN: ignore the marks of the letter; does not override the checks that protect money")
 	cmd.Flags().StringVar(&queue, "queue", "", "queue of the fork: another queue of the family, such as settlement:1")
 	return cmd
 }
@@ -89,11 +92,8 @@ func newestInstead(ctx context.Context, be backend.Backend, err error) error {
 }
 
 // forkBatch forks the selected letters by one plan.
-func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.Flags, m *batchFlags, queue string, force bool) error {
+func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.Flags, m *batchFlags, queue string) error {
 	q, err := m.planRequest(cmd, bulk.Fork, l.reason)
-	if err == nil {
-		err = m.excludeIneligible(cmd, &q, force)
-	}
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func forkBatch(sh *shell.Shell, cmd *cobra.Command, l *letterCommand, p *policy.
 	})
 }
 
-// checkMarks returns an error if somebody marked the letter as not eligible for a retry, or as
-// needing review. A letter without marks may be retried.
+// checkMarks returns an error if somebody marked the letter as not worth a retry by itself, or
+// as needing review. A letter without marks may be retried.
 func checkMarks(ctx context.Context, be backend.Backend, run receipts.RunID, force bool) error {
 	if force {
 		return nil
@@ -126,6 +126,6 @@ func checkMarks(ctx context.Context, be backend.Backend, run receipts.RunID, for
 	if err != nil || d.MarkReason == "" || d.ReprocessEligible && !d.ManualReviewRequired {
 		return err
 	}
-	return shell.WithCode(shell.ExitFailed, fmt.Errorf("run %s is marked: %s (eligible for a retry: %s; needs review: %s); --force ignores the marks",
+	return shell.WithCode(shell.ExitFailed, fmt.Errorf("run %s is marked: %s (worth a retry by itself: %s; needs review: %s); --force ignores the marks",
 		run, d.MarkReason, shell.YesNo(d.ReprocessEligible), shell.YesNo(d.ManualReviewRequired)))
 }

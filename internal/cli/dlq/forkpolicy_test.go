@@ -66,7 +66,7 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	o.makeRefused(1, `"refused"`)
 	stop()
 	plan := func(args ...string) map[string]any {
-		made := o.mustRun("operator", append(args, "--force", "--yes", "--detach", "--reason", "mended")...)
+		made := o.mustRun("operator", append(args, "--yes", "--detach", "--reason", "mended")...)
 		o.mustRun("operator", "bulk", "cancel", made["id"].(string), "--reason", "it was only looked at")
 		return made
 	}
@@ -76,8 +76,8 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	}
 	queue := o.makeTaskLetter()
 	for order, flag := range map[string]string{
-		"fork --all --force --max-attempts 4":             "--max-attempts needs --family",
-		"fork --filter attempts>0 --force --jitter 0.5":   "--jitter needs --family",
+		"fork --all --max-attempts 4":                     "--max-attempts needs --family",
+		"fork --filter attempts>0 --jitter 0.5":           "--jitter needs --family",
 		"retry --all --force --max-retries 4":             "--max-retries needs --family",
 		"fork --max-attempts 4 --from-queue " + queue:     "changes the policy of chores",
 		"retry --max-retries 4 --queue " + queue:          "changes the policy of chores",
@@ -89,7 +89,7 @@ func TestForksAreGivenThePolicyOfTheirOwnFamily(t *testing.T) {
 	o.dlq("operator", "bulk", "plan", "fork", "--all", "--max-retries", "4", "--reason", "mended").Check(t, "bulk plan", 2, "--max-retries needs --family")
 	set := p.Run("", "policy", "set", "--family", "chores", "--tenant", "acme", "--actor", "root", "--reason", "slowly", "--base-delay", "7s", "--max-delay", "9s")
 	set.Check(t, "policy set", 0, "")
-	o.dlq("operator", "fork", "--family", "chores", "--force", "--yes", "--detach", "--reason", "mended").Check(t, "while nobody runs the family", 1, "1 letter refused")
+	o.dlq("operator", "fork", "--family", "chores", "--yes", "--detach", "--reason", "mended").Check(t, "while nobody runs the family", 1, "1 letter refused")
 	// A process that has the family but works on no plan.
 	o.Exec(`INSERT INTO recourse.sessions (id, worker, started_at, beat_at, queues) VALUES (gen_random_uuid(), 'chores', now(), now() + interval '1 hour', '{chores:0,chores:1}')`)
 	for _, which := range [][]string{{"--from-queue", queue}, {"--family", "chores"}} {

@@ -144,7 +144,7 @@ func marksText(d deadletter.Annotations) string {
 	if d.MarkReason != "" {
 		why = d.MarkReason
 	}
-	return "eligible for a retry: " + shell.YesNo(d.ReprocessEligible) + "; needs review: " + shell.YesNo(d.ManualReviewRequired) + " (" + why + ")"
+	return "worth a retry by itself: " + shell.YesNo(d.ReprocessEligible) + "; needs review: " + shell.YesNo(d.ManualReviewRequired) + " (" + why + ")"
 }
 
 // showAttempts shows each attempt with the error that it ended with.

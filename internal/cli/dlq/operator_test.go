@@ -405,7 +405,7 @@ func TestRemovalAsksForConfirmation(t *testing.T) {
 	}
 }
 
-// A retry of many letters is one plan: of the eligible letters, and with --force also of letters
+// A retry of many letters is one plan: of those worth a retry by itself, and with --force also of letters
 // whose marks forbid it, but never of letters that a gate refuses.
 func TestManyLettersAreRetriedAsTheirMarksSay(t *testing.T) {
 	t.Parallel()

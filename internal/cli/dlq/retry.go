@@ -7,11 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/policy"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
 // retryFlags are the flags of retry, for one lineage or many letters.
@@ -31,9 +33,10 @@ run must be an open dead letter; the fork has its policy. "recourse status" show
 of each run.
 
 With FAMILY, as with --family, one plan retries the letters of that family. Without either one
-plan retries all letters that a filter (or --all) selects and that are
-eligible for a retry; it is shown for confirmation first. --force includes letters that are
-not eligible by mark or cause of death. It does not override the checks that protect money.`,
+plan retries all letters that a filter (or --all) selects and that are worth a retry by
+itself, by their mark or else by their cause of death; it is shown for confirmation first,
+after the number of letters that were left out. --force includes these. It does not override
+the checks that protect money.`,
 		Args: shell.AtMostOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && familyName.MatchString(args[0]) && shell.ValueHint(cmd, args[0]) == "" {
@@ -52,7 +55,7 @@ not eligible by mark or cause of death. It does not override the checks that pro
 	f := cmd.Flags()
 	r.batch.bind(cmd)
 	f.IntVar(&r.policy.attempts, "max-retries", 0, "maximum attempts of each new run, including the first (0: as the dead letter had); without RUN all letters must be of one family")
-	f.BoolVar(&r.force, "force", false, "include letters not eligible by mark or cause of death; does not override the checks that protect money")
+	f.BoolVar(&r.force, "force", false, "include letters that are not worth a retry by itself, by their mark or else by their cause of death; does not override the checks that protect money")
 	return cmd
 }
 
@@ -119,13 +122,51 @@ func (r *retryFlags) fork(ctx context.Context, cmd *cobra.Command, be backend.Ba
 // retryBatch retries the selected letters by one plan.
 func retryBatch(sh *shell.Shell, cmd *cobra.Command, r *retryFlags) error {
 	q, err := r.batch.planRequest(cmd, bulk.Fork, r.letter.reason)
-	if err == nil {
-		err = r.batch.excludeIneligible(cmd, &q, r.force)
+	if err == nil && r.force && q.Filter.Reprocess != nil {
+		err = shell.Usage(cmd, errors.New("--force and --eligible exclude each other"))
 	}
 	if err != nil {
 		return err
 	}
 	return r.batch.run(sh, cmd, &r.letter.Flags, q, func(ctx context.Context, be backend.Backend, q *bulk.Request) error {
+		if !r.force && q.Filter.Reprocess == nil {
+			if err := r.leaveOut(ctx, sh, be, q); err != nil {
+				return err
+			}
+		}
 		return r.policy.forks(ctx, cmd, be, q)
 	})
+}
+
+// leaveOut limits a request to letters that are worth a retry by itself, and says how many others it selects.
+func (r *retryFlags) leaveOut(ctx context.Context, sh *shell.Shell, be backend.Backend, q *bulk.Request) error {
+	no, yes := false, true
+	others := q.Filter
+	others.Status, others.Reprocess = background.LetterOpen, &no
+	n, err := countLetters(ctx, be, others, q.Where)
+	if err != nil {
+		return err
+	}
+	q.Filter.Reprocess, q.All = &yes, false
+	if n > 0 {
+		r.batch.leftOut = map[refusal.Gate]int64{refusal.GateNotEligible: n}
+		sh.Note(shell.Plural(int(n), "letter") + " left out, not worth a retry by itself; --force includes them")
+	}
+	return nil
+}
+
+// countLetters returns how many letters a filter and a condition select.
+func countLetters(ctx context.Context, be backend.Backend, f deadletter.Filter, where string) (n int64, err error) {
+	if where == "" {
+		count, err := be.DeadLetters.Count(ctx, f)
+		return count.Total, err
+	}
+	page := deadletter.Found{}
+	for !page.Complete {
+		if page, err = be.DeadLetters.Search(ctx, deadletter.Search{Filter: f, Where: where, After: page.Next, Limit: maxLetters}); err != nil {
+			return n, err
+		}
+		n += int64(len(page.Letters))
+	}
+	return n, nil
 }

@@ -52,7 +52,7 @@ func showStats(s *screen.Screen, st report.Stats) error {
 	}
 	rows = append(rows,
 		[]string{"at risk", shell.Amounts(st.AtRisk)}, []string{"average attempts", fmt.Sprintf("%.1f", st.Attempts)},
-		[]string{"eligible for a retry", strconv.FormatInt(st.Reprocess, 10)}, []string{"needing review", strconv.FormatInt(st.Review, 10)},
+		[]string{"worth a retry by itself", strconv.FormatInt(st.Reprocess, 10)}, []string{"needing review", strconv.FormatInt(st.Review, 10)},
 		[]string{"held", strconv.FormatInt(st.Held, 10)}, []string{"expiring within 7 days", strconv.FormatInt(st.Expiring, 10)},
 		[]string{"died in the last hour, day", fmt.Sprintf("%d, %d", st.DiedLastHour, st.DiedLastDay)})
 	if st.Oldest != nil {

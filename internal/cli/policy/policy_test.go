@@ -99,7 +99,7 @@ func TestPoliciesAreKeptAtAServer(t *testing.T) {
 	at("set", "--max-attempts", "6", "--reason", "x", "--if-version", "0").Check(t, "an old version", 1, "version 1")
 	at("set", "--jitter", "2", "--reason", "x").Check(t, "jitter", 2, "jitter")
 	p.Run("", "dlq", "fork", clitest.AnyRun, "--server", v["url"].(string), "--reason", "x", "--jitter", "2").Check(t, "a fork's jitter", 1, "key")
-	clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), "dlq", "fork", "--all", "--yes", "--force", "--jitter", "2", "--reason", "x", "--server", v["url"].(string)).Check(t, "the jitter of forks", 2, "jitter")
+	clitest.Execute(t.Context(), map[string]string{backend.KeyVariable: token}, strings.NewReader(""), "dlq", "fork", "--all", "--yes", "--jitter", "2", "--reason", "x", "--server", v["url"].(string)).Check(t, "the jitter of forks", 2, "jitter")
 	at("set", "--max-delay", "1h", "--reason", "x").Check(t, "a long delay", 0, "")
 	at("set", "--base-delay", "10m", "--reason", "x").Check(t, "a delay that fits what there is", 0, "")
 	at("set", "--family", "setlement", "--max-attempts", "4", "--reason", "x").Check(t, "a family that is none", 1, "no family")
