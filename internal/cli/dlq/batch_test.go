@@ -89,7 +89,7 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 			t.Fatal(err)
 		}
 		shown := clitest.Execute(t.Context(), o.Env, terminal, "dlq", "reconcile", "--lookup", "--tenant", "acme", "--actor", "ada", "--reason", "x", "--filter", "amount.minor == 600")
-		if shown.Code != 1 || !strings.Contains(shown.Err, "amount.minor == 600") || !strings.Contains(shown.Err, "nothing was changed") {
+		if shown.Code != 1 || !strings.Contains(shown.Err, "selected by") || !strings.Contains(shown.Err, "--status open") || !strings.Contains(shown.Err, "amount.minor == 600") || !strings.Contains(shown.Err, "nothing was changed") {
 			t.Errorf("the plan is not shown before the confirmation: %+v", shown)
 		}
 		o.dlq("operator", "purge", "--filter", "amount.minor == 600", "--reason", "by hand", "--confirm", "2").Check(t, "another number", 2, "which is 1 now")

@@ -2,6 +2,7 @@ package dlq_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,7 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 	if n := len(letters(all...)); n != 1 {
 		t.Errorf("%d letters that meet every filter", n)
 	}
+	checkSelectedBy(t, p, all[:len(all)-2]...) // a plan has no --sort
 	if n := len(letters("--min-replays", "1")); n != 0 {
 		t.Errorf("%d letters that were tried again", n)
 	}
@@ -83,4 +85,34 @@ func TestDeadLettersAreListedForkedAndReconciled(t *testing.T) {
 		settled = p.Run("", "status", "txr_1", "--tenant", "acme", "--json").Object(t)["settlement_progression_status"] == "settled"
 	}
 	p.Run("", "receipts", "verify", "--tenant", "acme").Check(t, "verify", 0, "")
+}
+
+// checkSelectedBy checks that what a plan shows says how its letters were selected, in the words of the flags.
+func checkSelectedBy(t *testing.T, p *clitest.Environment, flags ...string) {
+	t.Helper()
+	order := []string{"dlq", "bulk", "plan", "fork", "--limit", "5", "--filter", "attempts == 1", "--to-queue", "settlement:1", "--since", "2020-01-01", "--older-than", "1ns", "--tenant", "acme", "--actor", "user:ada", "--reason", "mended"}
+	planned := p.Run("", append(order, flags...)...)
+	planned.Check(t, "a plan of selected letters", 0, "")
+	words := strings.Fields(planned.Out)
+	plan := words[slices.Index(words, "plan")+1]
+	shown := p.Run("", "dlq", "bulk", "show", plan, "--tenant", "acme")
+	run := append(words[slices.Index(words, "recourse")+1:slices.Index(words, "--actor")], "--actor", "user:ada", "--yes")
+	for what, text := range map[string]string{"the plan": planned.Out, "show": shown.Out, "the refusal": p.Run("", run...).Out} {
+		text = strings.Join(strings.Fields(text), " ")
+		for _, words := range []string{
+			"selected by --status open --family settlement --type settlement --outcome release --reason-code final --class not_executed --error-type http.refused --signature ",
+			" --since 2020-01-01T00:00:00Z --older-than 1ns --younger-than 1d --min-attempts 1 --max-attempts 1 --min-amount '0.01 USD' --max-amount '90,071,992,547,409.91 USD' --currency USD --transaction txr_1 --dispatch ",
+			" --max-replays 0 --held=false --eligible=false --review=false --expiring-within 181d --limit 5 condition attempts == 1 ", " to queue settlement:1 ",
+		} {
+			if !strings.Contains(text, words) {
+				t.Errorf("%s does not show %q: %s", what, words, text)
+			}
+		}
+	}
+	for flags, words := range map[string]string{"fork --all": "selected by --all ", "mark --max-amount-minor 20000 --set-review --set-eligible=false": "marks as not eligible for a retry, needing review by a person selected by --status open --max-amount-minor 20000 "} {
+		planned := p.Run("", append([]string{"dlq", "bulk", "plan", "--tenant", "acme", "--actor", "user:ada", "--reason", "mended"}, strings.Fields(flags)...)...)
+		if planned.Check(t, flags, 0, ""); !strings.Contains(strings.Join(strings.Fields(planned.Out), " "), words) {
+			t.Errorf("%s does not show %q: %s", flags, words, planned.Out)
+		}
+	}
 }

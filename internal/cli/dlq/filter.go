@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
@@ -99,13 +100,6 @@ func (l *letterFlags) read() (deadletter.Filter, error) {
 	return out, l.nameFlags(out.Validate())
 }
 
-// flagOfMember has the flags of the members of a filter whose names differ.
-var flagOfMember = map[string]string{
-	"letter": "status", "outcome_class": "class", "died_from": "since", "died_to": "until", "job_type": "type",
-	"transaction_receipt_id": "transaction", "submission_receipt_id": "submission", "escrow_reference": "escrow", "dispatch_reference": "dispatch",
-	"reprocess_eligible": "eligible", "manual_review_required": "review",
-}
-
 // nameFlags replaces the members of a filter in an error by their flags.
 func (l *letterFlags) nameFlags(err error) error {
 	var several interface{ Unwrap() []error }
@@ -120,7 +114,7 @@ func (l *letterFlags) nameFlags(err error) error {
 		return err
 	}
 	flag := func(member string) string {
-		name := cmp.Or(flagOfMember[member], strings.ReplaceAll(member, "_", "-"))
+		name := view.FlagOf(member)
 		if name == "queue" {
 			name = l.queueFlag
 		}

@@ -93,6 +93,9 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	by("user:ada", "cases", "free", "--reason", "withdrawn", "--reference", "mail 3").Check(t, "no case is named", 2, "--transaction")
 	by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn").Check(t, "no reference", 2, "--reference")
 	by("user:ada", "cases", "free", "--transaction", "txr_9", "--reason", "withdrawn", "--reference", "mail 3").Check(t, "a transaction that is not there", 1, "tenant acme has no transaction txr_9")
+	if text := by("user:ada", "cases", "free", "--state", "dispute-ready,review-needed", "--limit", "1", "--reason", "withdrawn", "--reference", "mail 3").Out; !strings.Contains(strings.Join(strings.Fields(text), " "), "selected by --state dispute-ready,review-needed --limit 1 ") {
+		t.Errorf("the plan does not show how its cases were selected: %s", text)
+	}
 	freed := by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn", "--reference", "mail 3", "--json")
 	freed.Check(t, "cases free", 0, "")
 	plan := freed.Object(t)

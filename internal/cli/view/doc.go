@@ -8,5 +8,5 @@
 //
 // # House
 //
-// It knows no flag, no command and no backend.
+// It knows no command and no backend, and of flags only those of the members of a filter.
 package view

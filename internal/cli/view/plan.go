@@ -55,6 +55,15 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 		cells := PolicyCells(p)
 		rows = append(rows, []string{"policy", cells[0] + " attempts, " + cells[1]})
 	}
+	if b.Spec.Queue != "" {
+		rows = append(rows, []string{"to queue", b.Spec.Queue})
+	}
+	if as := marks(b.Spec); as != "" {
+		rows = append(rows, []string{"marks as", as})
+	}
+	if by := selectedBy(b.Spec); by != "" {
+		rows = append(rows, []string{"selected by", by})
+	}
 	if b.Spec.Where != "" {
 		rows = append(rows, []string{"condition", b.Spec.Where}, []string{"scanned", shell.Plural(int(b.Scanned), "letter") + "." + LeftOut(int(b.Undecided))})
 	}
