@@ -73,9 +73,11 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		s.Text("There are no receipts.")
 		return s.Err()
 	}
-	rows, subjects := make([][]string, len(found)), false
+	columns := []screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "By", Wraps: true}, {Name: "Target"}, {Name: "Key, plan or webhook", Wraps: true, Optional: true},
+		{Name: "What", Wraps: true}, {Name: "Why", Wraps: true, Optional: true}, {Name: "Receipt", Optional: true}}
+	const target, subject = 3, 4 // columns
+	rows := make([][]string, len(found))
 	for i, e := range found {
-		subjects = subjects || e.Key+e.Bulk+e.Webhook != ""
 		what := e.Changes
 		if e.RefusedBy != "" {
 			what = e.AskedFor + " refused by " + e.RefusedBy
@@ -86,11 +88,12 @@ func Answer(sh *shell.Shell, found []postadjudication.OperationLogEntry, limit i
 		if e.Incident != "" {
 			what += ", by break-glass for " + e.Incident
 		}
-		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), e.Actor, e.Key + e.Bulk + e.Webhook, what, e.Reason, string(e.Subtype)}
+		rows[i] = []string{strconv.FormatInt(e.Sequence, 10), e.At.Format(time.RFC3339), e.Actor, e.Target, e.Key + e.Bulk + e.Webhook, what, e.Reason, string(e.Subtype)}
 	}
-	columns := []screen.Column{{Name: "#", Right: true}, {Name: "At"}, {Name: "By", Wraps: true}, {Name: "Key, plan or webhook", Wraps: true, Optional: true},
-		{Name: "What", Wraps: true}, {Name: "Why", Wraps: true, Optional: true}, {Name: "Receipt", Optional: true}}
-	if at := 3; !subjects { // an empty column would take the place of Why in a narrow terminal
+	for _, at := range []int{subject, target} { // an empty column would take the place of Why in a narrow terminal
+		if slices.ContainsFunc(rows, func(row []string) bool { return row[at] != "" }) {
+			continue
+		}
 		columns = slices.Delete(columns, at, at+1)
 		for i := range rows {
 			rows[i] = slices.Delete(rows[i], at, at+1)

@@ -31,6 +31,12 @@ func TestOperationLogsAreListed(t *testing.T) {
 	if listed := p.Run("", "breaker", "history", "--tenant", "acme").Out; strings.Contains(listed, "Key, plan or webhook") || !strings.Contains(listed, "their bank is down") {
 		t.Errorf("a history without keys, plans and webhooks has a column of them: %s", listed)
 	}
+	if listed := p.Run("", "breaker", "history", "--tenant", "acme").Out; !strings.Contains(listed, "Target") || !strings.Contains(listed, " escrow ") {
+		t.Errorf("the history of circuit breakers has no target: %s", listed)
+	}
+	if listed := p.Run("", "keys", "history", "--tenant", "acme").Out; strings.Contains(listed, "Target") {
+		t.Errorf("a history without targets has a column of them: %s", listed)
+	}
 	for _, c := range []struct {
 		args    string
 		entries int
