@@ -115,4 +115,7 @@ func checkSelectedBy(t *testing.T, p *clitest.Environment, flags ...string) {
 			t.Errorf("%s does not show %q: %s", flags, words, planned.Out)
 		}
 	}
+	if items := p.Run("", "dlq", "bulk", "items", plan, "--tenant", "acme"); !strings.Contains(items.Out, "Transaction") || !strings.Contains(items.Out, "txr_1") || strings.Contains(items.Out, "Case") {
+		t.Errorf("the items of a plan: %s", items.Out)
+	}
 }

@@ -173,7 +173,7 @@ func PlanItems(s *screen.Screen, page bulk.ItemPage) error {
 		}
 		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Subject, item.Run.String(), money, result}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Case"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Result", Wraps: true}}, rows)
+	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Transaction"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Result", Wraps: true}}, rows)
 	if page.More {
 		s.Text("There are more: --after %s", page.Next)
 	}
