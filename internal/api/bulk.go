@@ -60,6 +60,7 @@ type bulkChangeInput struct {
 }
 
 type bulksInput struct {
+	State string `query:"state" doc:"Only plans in this state" enum:"planned,running,paused,done,cancelled"`
 	After string `query:"after" doc:"next of the previous page"`
 }
 
@@ -146,7 +147,7 @@ func (a bulkAPI) planBulk(ctx context.Context, c door.Caller, in *bulkPlanInput)
 }
 
 func (a bulkAPI) listBulk(ctx context.Context, c door.Caller, in *bulksInput) (*bulksOutput, error) {
-	page, err := a.service.As(c.Tenant, "").Bulk.List(ctx, in.After)
+	page, err := a.service.As(c.Tenant, "").Bulk.List(ctx, bulk.Filter{State: bulk.State(in.State)}, in.After)
 	return &bulksOutput{page}, bulkProblem(err)
 }
 

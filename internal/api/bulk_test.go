@@ -47,6 +47,12 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	run := func(token, hash string) answer {
 		return r.ask(token, http.MethodPost, path+"/run", `{"hash":"`+hash+`"}`)
 	}
+	for state, want := range map[string]int{"": 1, "?state=planned": 1, "?state=done": 0, "?state=planned&after=" + made["id"].(string): 0} {
+		if listed := r.ask(auditor, http.MethodGet, "/api/v1/bulk"+state, "").is(http.StatusOK)["bulks"].([]any); len(listed) != want {
+			t.Errorf("plans of %q: %v", state, listed)
+		}
+	}
+	r.ask(auditor, http.MethodGet, "/api/v1/bulk?state=waiting", "").refused(http.StatusUnprocessableEntity, "invalid", "state")
 	run(operator, hash).refused(http.StatusForbidden, "role_missing", "")
 	run(approver, strings.Repeat("0", 64)).refused(http.StatusConflict, "plan_stale", "hash")
 	run(approver, "0").refused(http.StatusUnprocessableEntity, "invalid", "hash")

@@ -75,9 +75,10 @@ func (b Bulk) Get(ctx context.Context, id uuid.UUID) (out bulk.Plan, err error) 
 	return out, err
 }
 
-// List returns a page of plans, the newest first.
-func (b Bulk) List(ctx context.Context, after string) (out bulk.Page, err error) {
+// List returns a page of the plans that f selects, the newest first.
+func (b Bulk) List(ctx context.Context, f bulk.Filter, after string) (out bulk.Page, err error) {
 	query := url.Values{}
+	addGiven(query, "state", string(f.State))
 	addGiven(query, "after", after)
 	err = b.get(ctx, "/bulk", query, &out)
 	return out, err

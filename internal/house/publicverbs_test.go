@@ -131,7 +131,7 @@ func TestAVerbWithoutExampleIsFound(t *testing.T) {
 	t.Parallel()
 	exports := exportData(t, []string{module + "postadjudication"})
 	const text = "package bulk_test\nimport \"" + module + "postadjudication/bulk\"\n" +
-		"func ExamplePlans() { var p struct{ bulk.Plans }; p.Get(nil, [16]byte{}) }\nfunc helper(p bulk.Plans) { p.List(nil, \"\") }\n"
+		"func ExamplePlans() { var p struct{ bulk.Plans }; p.Get(nil, [16]byte{}) }\nfunc helper(p bulk.Plans) { p.List(nil, bulk.Filter{}, \"\") }\n"
 	files := []source{parsed(t, "bulk/example_test.go", text)}
 	got, problems := callsIn(files, importerOf(files[0].set, exports))
 	if want := "(" + module + "postadjudication/bulk.Plans)."; !maps.Equal(got, map[string]bool{want + "Get": true}) || len(problems) != 0 {

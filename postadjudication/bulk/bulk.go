@@ -107,6 +107,9 @@ const (
 	Cancelled = plans.Cancelled
 )
 
+// States are all states.
+var States = plans.States
+
 // Outcome is the result for one letter of a plan.
 type Outcome string
 
@@ -278,6 +281,18 @@ func (p *Progress) add(c plans.Count) {
 // plansPerPage is the page size of Plans.List.
 const plansPerPage = 100
 
+// Filter selects plans of a tenant. The zero Filter selects all.
+type Filter struct {
+	State State // one of States; empty: any
+}
+
+func (f Filter) validate() error {
+	if f.State == "" || slices.Contains(States, f.State) {
+		return nil
+	}
+	return &refusal.FieldError{Field: "state", Problem: "must be one of " + strings.Join(validate.Words(States...), ", ")}
+}
+
 // Page is a page of plans.
 type Page struct {
 	Bulks []Plan `json:"bulks"`
@@ -336,11 +351,14 @@ func specOf(b plans.Plan) (spec Spec, err error) {
 	return spec, nil
 }
 
-// List lists the plans of a tenant, newest first, in pages. cursor is Page.Next of the
+// List lists the plans of a tenant that f selects, newest first, in pages. cursor is Page.Next of the
 // previous page, or empty.
-func (p Plans) List(ctx context.Context, cursor string) (Page, error) {
+func (p Plans) List(ctx context.Context, f Filter, cursor string) (Page, error) {
 	if p.tenant == "" {
 		return Page{}, &refusal.FieldError{Field: "tenant", Problem: "must be given"}
+	}
+	if err := f.validate(); err != nil {
+		return Page{}, err
 	}
 	var before uuid.UUID
 	if cursor != "" {
@@ -349,7 +367,7 @@ func (p Plans) List(ctx context.Context, cursor string) (Page, error) {
 			return Page{}, &refusal.FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
-	found, err := p.s.stored.List(ctx, p.tenant, before, plansPerPage+1)
+	found, err := p.s.stored.List(ctx, p.tenant, f.State, before, plansPerPage+1)
 	if err != nil {
 		return Page{}, err
 	}

@@ -293,7 +293,7 @@ func TestAPlanTellsWhatBecameOfItsForks(t *testing.T) {
 	if want := map[string]int64{"dead_lettered": 2, "succeeded": 3}; err != nil || b.State != bulk.Done || b.Progress.Done != 5 || !maps.Equal(b.Forks, want) {
 		t.Errorf("%v, %+v", err, b)
 	}
-	page, err := r.As("acme", "").Bulk.List(context.Background(), "")
+	page, err := r.As("acme", "").Bulk.List(context.Background(), bulk.Filter{}, "")
 	if err != nil || len(page.Bulks) != 1 || page.Bulks[0].Forks != nil {
 		t.Errorf("%v, %+v", err, page)
 	}

@@ -77,7 +77,7 @@ func ExamplePlans_Pause() {
 
 	got, err := plans.Get(ctx, plan.ID)
 	fmt.Println(got.State, err)
-	list, err := plans.List(ctx, "")
+	list, err := plans.List(ctx, bulk.Filter{State: bulk.Cancelled}, "")
 	fmt.Println(len(list.Bulks), err)
 	// Output:
 	// paused 3 <nil>

@@ -126,14 +126,26 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 			t.Errorf("without actor or reason: %v", err)
 		}
 	}
-	page, err := r.As("acme", "").Bulk.List(ctx, "")
+	page, err := r.As("acme", "").Bulk.List(ctx, bulk.Filter{}, "")
 	if err != nil || len(page.Bulks) != 2 || page.Bulks[0].ID != never.ID || page.More {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if page, err = r.As("acme", "").Bulk.List(ctx, never.ID.String()); err != nil || len(page.Bulks) != 1 || page.Bulks[0].ID != plan.ID {
+	if page, err = r.As("acme", "").Bulk.List(ctx, bulk.Filter{}, never.ID.String()); err != nil || len(page.Bulks) != 1 || page.Bulks[0].ID != plan.ID {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if page, err = r.As("other", "").Bulk.List(ctx, ""); err != nil || len(page.Bulks) != 0 {
+	for state, want := range map[bulk.State]int{bulk.Planned: 0, bulk.Running: 0, bulk.Paused: 0, bulk.Done: 0, bulk.Cancelled: 2} {
+		if page, err = r.As("acme", "").Bulk.List(ctx, bulk.Filter{State: state}, ""); err != nil || len(page.Bulks) != want {
+			t.Errorf("%s: %+v, %v", state, page, err)
+		}
+	}
+	if page, err = r.As("acme", "").Bulk.List(ctx, bulk.Filter{State: bulk.Cancelled}, never.ID.String()); err != nil || len(page.Bulks) != 1 || page.Bulks[0].ID != plan.ID {
+		t.Errorf("the page after the newest cancelled plan: %+v, %v", page, err)
+	}
+	var unknown *refusal.FieldError
+	if _, err = r.As("acme", "").Bulk.List(ctx, bulk.Filter{State: "waiting"}, ""); !errors.As(err, &unknown) || unknown.Field != "state" || unknown.Problem != "must be one of planned, running, paused, done, cancelled" {
+		t.Errorf("an unknown state: %v", err)
+	}
+	if page, err = r.As("other", "").Bulk.List(ctx, bulk.Filter{}, ""); err != nil || len(page.Bulks) != 0 {
 		t.Errorf("another tenant sees %+v, %v", page, err)
 	}
 	r.WaitNoneLive()

@@ -63,6 +63,11 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		if asked := plan["asked"].(map[string]any); plan["items"] != 2.0 || plan["scanned"] != 6.0 || asked["where"] != "amount.minor >= 500" {
 			t.Errorf("%v", plan)
 		}
+		if planned, paused := o.mustRun("auditor", "bulk", "list", "--state", "planned")["bulks"].([]any), o.mustRun("auditor", "bulk", "list", "--state", "paused")["bulks"].([]any); len(planned) != 1 || planned[0].(map[string]any)["id"] != plan["id"] || len(paused) != 0 {
+			t.Errorf("planned: %v, paused: %v", planned, paused)
+		}
+		o.dlq("auditor", "bulk", "list", "--state", "waiting").Check(t, "a list of an unknown state", 2, "--state must be one of planned, running, paused, done, cancelled")
+		o.dlq("auditor", "bulk", "list", "--state", "").Check(t, "a list of no state", 2, "--state is empty; leave it out")
 		forked := o.mustRun("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
 		if forked["action"] != "fork" || forked["items"] != 1.0 || planDone(forked) != 1.0 {
 			t.Errorf("%v", forked)

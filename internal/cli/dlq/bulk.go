@@ -168,12 +168,22 @@ func bulkItems(sh *shell.Shell) *cobra.Command {
 
 func bulkList(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
-	var after string
+	var state, after string
+	states := make([]string, len(bulk.States))
+	for i, s := range bulk.States {
+		states[i] = string(s)
+	}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List plans, newest first", Args: shell.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := shell.OneOf("--state", state, states...); err != nil {
+				return shell.Usage(cmd, err)
+			}
+			if state == "" && cmd.Flags().Changed("state") {
+				return shell.Usage(cmd, errors.New("--state is empty; leave it out"))
+			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				page, err := be.Bulk.List(ctx, after)
+				page, err := be.Bulk.List(ctx, bulk.Filter{State: bulk.State(state)}, after)
 				if err != nil {
 					return err
 				}
@@ -185,6 +195,7 @@ func bulkList(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	o.Bind(cmd.Flags())
+	cmd.Flags().StringVar(&state, "state", "", "only plans in this state: "+strings.Join(states, ", "))
 	cmd.Flags().StringVar(&after, "after", "", "continue after a page: the value of next in its --json output")
 	return cmd
 }

@@ -28,6 +28,9 @@ const (
 	Cancelled State = stored.BulkCancelled
 )
 
+// States are all states.
+var States = []State{Planned, Running, Paused, Done, Cancelled}
+
 // Plan is a plan to apply one action to many dead letters of a tenant.
 type Plan struct {
 	ID             uuid.UUID
@@ -142,13 +145,13 @@ func (p *Store) one(ctx context.Context, where string, args ...any) (Plan, error
 	return found[0], nil
 }
 
-// List lists plans of a tenant, newest first, strictly before one; the zero id begins
-// with the newest.
-func (p *Store) List(ctx context.Context, tenant string, before uuid.UUID, limit int) ([]Plan, error) {
+// List lists plans of a tenant in a state, newest first, strictly before one. The empty state
+// lists those in any state, and the zero id begins with the newest.
+func (p *Store) List(ctx context.Context, tenant string, state State, before uuid.UUID, limit int) ([]Plan, error) {
 	if before == (uuid.UUID{}) {
 		before = uuid.Max
 	}
-	return selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT $3`, tenant, before, limit)
+	return selectPlans(ctx, p.readDB, `WHERE tenant = $1 AND id < $2 AND ($3 = '' OR state = $3) ORDER BY id DESC LIMIT $4`, tenant, before, state, limit)
 }
 
 // Unfinished lists the plans of all tenants that a process should work on.

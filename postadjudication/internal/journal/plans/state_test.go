@@ -120,10 +120,10 @@ func TestUnfinishedPlansAreThoseToWorkOn(t *testing.T) {
 	}
 	check()
 	other := p.create(t, all())
-	if list, err := p.List(t.Context(), "acme", uuid.Nil, 10); err != nil || len(list) != 2 || list[0].ID != other.ID || list[1].ID != made.ID {
+	if list, err := p.List(t.Context(), "acme", "", uuid.Nil, 10); err != nil || len(list) != 2 || list[0].ID != other.ID || list[1].ID != made.ID {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if list, err := p.List(t.Context(), "acme", other.ID, 10); err != nil || len(list) != 1 || list[0].ID != made.ID {
+	if list, err := p.List(t.Context(), "acme", "", other.ID, 10); err != nil || len(list) != 1 || list[0].ID != made.ID {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
