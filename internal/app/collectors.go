@@ -94,7 +94,7 @@ func batches(d *prometheus.Desc, b postadjudication.Batches) prometheus.Metric {
 type storeCollector struct {
 	levels *levelCache
 
-	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, contradictions, escrowsBreached, brokeGlass, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
+	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, contradictions, escrowsBreached, brokeGlass, plansWaiting, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
 }
 
 func newStoreCollector(levels *levelCache) *storeCollector {
@@ -112,6 +112,7 @@ func newStoreCollector(levels *levelCache) *storeCollector {
 		contradictions:    newDesc("recourse_contradictions_total", "Answers and findings that contradict a payment on record, of all processes."),
 		escrowsBreached:   newDesc("recourse_escrows_breached", "Escrows that have committed more than they hold."),
 		brokeGlass:        newDesc("recourse_break_glass_total", "Bulk plans that one person ran for an incident although they take two, of all processes."),
+		plansWaiting:      newDesc("recourse_plans_waiting", "Bulk plans of all tenants that were planned and that nobody has started."),
 		oldestEscrowDelta: newDesc("recourse_escrow_delta_oldest_age_seconds", "Age of the oldest change of an escrow's committed sum that is not yet in its row; 0 if there is none."),
 		unknown:           newDesc("recourse_dead_letters_unknown", "Open dead letters of settlements with an unknown outcome, by what they wait for: lookup, person.", "waits_for"),
 		webhooks:          newDesc("recourse_webhooks", "Webhooks of all tenants by state: active, paused.", "state"),
@@ -121,7 +122,7 @@ func newStoreCollector(levels *levelCache) *storeCollector {
 
 // Describe implements prometheus.Collector.
 func (j *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.contradictions, j.escrowsBreached, j.brokeGlass, j.oldestEscrowDelta, j.webhooks, j.webhooksFailing, jobLettersTotal, jobLettersDepth} {
+	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.contradictions, j.escrowsBreached, j.brokeGlass, j.plansWaiting, j.oldestEscrowDelta, j.webhooks, j.webhooksFailing, jobLettersTotal, jobLettersDepth} {
 		to <- d
 	}
 }
@@ -150,6 +151,9 @@ func (j *storeCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	if read("break_glass") {
 		send(prometheus.CounterValue, j.brokeGlass, float64(l.BrokeGlass))
+	}
+	if read("plans_waiting") {
+		gauge(j.plansWaiting, float64(l.PlansWaiting))
 	}
 	if read("expiring") {
 		for family, n := range l.Expiring {

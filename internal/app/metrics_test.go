@@ -138,7 +138,7 @@ func TestEachPartOfTheMetricsFailsAlone(t *testing.T) {
 	all := strings.Split(pageOfLevels(t, of), "\n")
 	exclusive := map[string][]string{
 		"runs": {`recourse_runs{state="pending"}`, "recourse_oldest_due_age_seconds"}, "dead_letters": {`recourse_runs{state="dead_lettered"}`, "recourse_money_at_risk_minor_units{", "ojs_dead_letter_total{", "ojs_dead_letter_depth{"},
-		"held": {"recourse_dead_letters_held"}, "break_glass": {"recourse_break_glass_total"}, "unknown": {"recourse_dead_letters_unknown{"}, "escrow_deltas": {"recourse_escrow_delta_oldest_age_seconds"},
+		"held": {"recourse_dead_letters_held"}, "break_glass": {"recourse_break_glass_total"}, "plans_waiting": {"recourse_plans_waiting"}, "unknown": {"recourse_dead_letters_unknown{"}, "escrow_deltas": {"recourse_escrow_delta_oldest_age_seconds"},
 		"breaches": {"recourse_conservation_breaches_total", "recourse_contradictions_total", "recourse_escrows_breached"}, "unserved": {"recourse_runs_unserved"}, "uncalled": {"recourse_runs_without_caller"}, "expiring": {"recourse_dead_letters_expiring{"},
 	}
 	for _, part := range postadjudication.LevelParts {

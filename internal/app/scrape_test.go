@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
 )
 
 // scraped returns the samples of a metrics page: name with labels -> value.
@@ -59,6 +60,11 @@ func TestTheMetricsAreWhatTheDatabaseSays(t *testing.T) {
 	for range cap(ended) {
 		<-ended
 	}
+	for _, reason := range []string{"in court", "asked by the bank"} {
+		if _, err := m.Service.As(adjudication().Tenant, "user:ada").Bulk.Plan(t.Context(), bulk.Request{Action: bulk.Hold, All: true, Reason: reason}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	_, page := get(t, m.URL+"/metrics")
 	compare(t, o.DatabaseURL, scraped(t, page))
 	stop()
@@ -83,11 +89,12 @@ func compare(t *testing.T, databaseURL string, page map[string]float64) {
 		`recourse_runs{state="pending"}`:                        `SELECT count(*) FROM recourse.runs WHERE state = 'pending'`,
 		`recourse_money_at_risk_minor_units{currency="USD"}`:    `SELECT sum(reserved) FROM recourse.cases WHERE progression = 'dispute-ready'`,
 		`recourse_submit_commit_rows_sum`:                       `SELECT count(*) FROM recourse.cases WHERE kind = 'settlement'`,
-		`recourse_transition_commit_rows_sum`:                   `SELECT count(*) FROM recourse.receipts WHERE subtype <> 'submitted'`,
+		`recourse_transition_commit_rows_sum`:                   `SELECT count(*) FROM recourse.receipts WHERE subtype NOT IN ('submitted', 'bulk-changed')`,
 		`recourse_dead_letters_total{reason="retry_exhausted"}`: `SELECT count(*) FROM recourse.runs WHERE reason = 'retry_exhausted'`,
 		`recourse_evidence_write_failures_total`:                `SELECT 0`,
 		`recourse_store_metrics_up`:                             `SELECT 1`,
 		`recourse_oldest_due_age_seconds`:                       `SELECT 0`,
+		`recourse_plans_waiting`:                                `SELECT count(*) FROM recourse.bulks`,
 	} {
 		var want float64
 		if err := db.QueryRow(query).Scan(&want); err != nil {
@@ -97,8 +104,8 @@ func compare(t *testing.T, databaseURL string, page map[string]float64) {
 			t.Errorf("%s: exported %v, %v, the database has %v", sample, shown, got, want)
 		}
 	}
-	if page[`recourse_runs{state="dead_lettered"}`] != 10 || page[`recourse_money_at_risk_minor_units{currency="USD"}`] != 1000 {
-		t.Error("the mix left no letters to measure")
+	if page[`recourse_runs{state="dead_lettered"}`] != 10 || page[`recourse_money_at_risk_minor_units{currency="USD"}`] != 1000 || page[`recourse_plans_waiting`] != 2 {
+		t.Error("the mix left no letters or no plans to measure")
 	}
 }
 
@@ -122,7 +129,7 @@ func TestTheMetricsOfOnePartFailAlone(t *testing.T) {
 	for sample, want := range map[string]float64{
 		`recourse_store_metrics_up`: 0, `recourse_store_metric_failures_total{part="break_glass"}`: 1, `recourse_store_metric_failures_total{part="runs"}`: 0, `recourse_store_metric_failures_total{part="webhooks"}`: 0,
 		`recourse_runs{state="pending"}`: 1, `recourse_runs{state="dead_lettered"}`: 0, `recourse_dead_letters_held`: 0, `recourse_dead_letters_unknown{waits_for="person"}`: 0, `recourse_escrow_delta_oldest_age_seconds`: 0,
-		`recourse_conservation_breaches_total`: 0, `recourse_escrows_breached`: 0, `recourse_runs_without_caller`: 1, `recourse_dead_letters_expiring{family="settlement"}`: 0, `recourse_webhooks{state="active"}`: 0, `recourse_webhooks_failing`: 0,
+		`recourse_conservation_breaches_total`: 0, `recourse_escrows_breached`: 0, `recourse_runs_without_caller`: 1, `recourse_dead_letters_expiring{family="settlement"}`: 0, `recourse_webhooks{state="active"}`: 0, `recourse_webhooks_failing`: 0, `recourse_plans_waiting`: 0,
 	} {
 		if got, shown := page[sample]; !shown || got != want {
 			t.Errorf("%s: exported %v, %v, want %v", sample, shown, got, want)

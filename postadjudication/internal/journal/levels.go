@@ -25,6 +25,7 @@ type Levels struct {
 	Held           int64                      // open dead letters with a hold
 	Breaches                                  // of conservation
 	BrokeGlass     int64                      // bulk plans that one person started for an incident though two are required; never falls
+	PlansWaiting   int64                      // bulk plans that nobody has started
 	OldestUnfolded time.Time                  // when the oldest delta that is not folded yet was recorded; zero if there is none
 	Unserved       int64                      // live runs in queues that no running process serves
 	Uncalled       int64                      // live runs and open dead letters of escrow services that no running process calls
@@ -42,6 +43,7 @@ const (
 		WHERE r.active AND r.letter = 'open' GROUP BY 1, 2 ORDER BY 3 DESC`
 	unfoldedSinceSQL = `SELECT min(r.at) FROM recourse.escrow_deltas d JOIN recourse.receipts r ON r.case_id = d.case_id AND r.seq = d.seq`
 	brokeGlassSQL    = `SELECT count(*) FROM recourse.bulks WHERE incident <> ''`
+	plansWaitingSQL  = `SELECT count(*) FROM recourse.bulks WHERE state = 'planned'`
 	heldSQL          = `SELECT count(*) FROM recourse.annotations k JOIN recourse.runs r ON r.id = k.run_id WHERE k.held AND r.letter = 'open'`
 )
 
@@ -89,6 +91,7 @@ func (m *LevelReader) Read(ctx context.Context, now time.Time) (l Levels) {
 	}
 	count("held", heldSQL, &l.Held)
 	count("break_glass", brokeGlassSQL, &l.BrokeGlass)
+	count("plans_waiting", plansWaitingSQL, &l.PlansWaiting)
 	count("unknown", unresolvedSQL, &l.Unknown.ForLookup, &l.Unknown.ForPerson)
 	var since sql.NullTime
 	if count("escrow_deltas", unfoldedSinceSQL, &since); since.Valid {
