@@ -108,7 +108,7 @@ func TestReadsOfATenantLeaveConnectionsToOthers(t *testing.T) {
 			listed <- status
 		}()
 	}
-	const waiting = ` FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%FROM recourse.cases c JOIN recourse.escrows e%LIMIT $6'`
+	const waiting = ` FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'SELECT q.*, coalesce(d.held%'`
 	r.waitFor("they wait", `SELECT count(*) >= $1`+waiting, ofTenant)
 	for range 10 {
 		r.ask(victim, http.MethodGet, "/api/v1/runs/"+run, "").is(http.StatusOK)
