@@ -283,8 +283,9 @@ const submittersSQL = `WITH RECURSIVE line AS (
 	SELECT r.id AS run, r.id, r.parent_id, r.case_id FROM recourse.runs r WHERE r.tenant = $1 AND r.id = ANY($2::uuid[])
 	UNION
 	SELECT l.run, p.id, p.parent_id, p.case_id FROM line l JOIN recourse.runs p ON p.id = l.parent_id AND p.tenant = $1)
-SELECT l.run, x.actor FROM line l JOIN recourse.receipts x ON x.case_id = l.case_id AND x.run_id = l.id
-WHERE l.parent_id IS NULL AND x.tenant = $1 AND x.subtype = 'submitted'`
+SELECT l.run, s.actor FROM line l CROSS JOIN LATERAL (SELECT x.actor FROM recourse.receipts x
+	WHERE x.case_id = l.case_id AND x.run_id = l.id AND x.tenant = $1 AND x.subtype = 'submitted' OFFSET 0) s
+WHERE l.parent_id IS NULL`
 
 // SubmittedBy returns which of a tenant's runs a principal submitted, as the receipts say. A fork is of the principal
 // that submitted the first run of its lineage.
