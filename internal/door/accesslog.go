@@ -2,6 +2,7 @@ package door
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ type failureCount struct{ sinceLogged, total int } // since the last line, and i
 
 // logFailure logs the first failure of an address and counts the others.
 func (l *accessLog) logFailure(r *http.Request, token, code string) {
-	from, first := l.countFailure(remoteAddress(r))
+	from, first := l.countFailure(remoteNetwork(r))
 	if !first {
 		return
 	}
@@ -140,4 +141,13 @@ func (d *Door) recordCaller(w http.ResponseWriter, c Caller) {
 		rec.caller = c
 	}
 	d.announceExpiry(w, c)
+}
+
+// remoteAddress returns the address that a request comes from, without its port.
+func remoteAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }

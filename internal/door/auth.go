@@ -118,7 +118,7 @@ func LoopbackOnly(page http.Handler) http.Handler {
 // keyFailure counts a request without a valid key and returns its *Refusal.
 func (d *Door) keyFailure(r *http.Request, code, detail string) error {
 	d.access.logFailure(r, bearerToken(r), code)
-	if wait := d.keyFailures.take(remoteAddress(r)); wait > 0 {
+	if wait := d.keyFailures.take(remoteNetwork(r)); wait > 0 {
 		return tooManyFailures(wait)
 	}
 	return NewRefusal(http.StatusUnauthorized, code, "%s", detail)
@@ -128,7 +128,7 @@ func (d *Door) keyFailure(r *http.Request, code, detail string) error {
 // unknown keys. A key that this process has found before is always looked up, whatever
 // others at its address do.
 func (d *Door) limitLookups(r *http.Request, token string) error {
-	from := remoteAddress(r)
+	from := remoteNetwork(r)
 	if !d.keys.Uncached(token) || !d.keyFailures.exhausted(from) {
 		return nil
 	}

@@ -89,9 +89,9 @@ func (f *keyedLimiter) exhausted(who string) bool {
 	return known && limiter.Tokens() < 1
 }
 
-// remoteAddress returns the address that a request counts under: the IPv4 address that it comes from, or the
+// remoteNetwork returns what the limits count a request under: the IPv4 address that it comes from, or the
 // /64 network of an IPv6 address, since who has one address there has all of its network.
-func remoteAddress(r *http.Request) string {
+func remoteNetwork(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/recourse-dev/recourse/internal/access"
 )
@@ -178,5 +179,21 @@ func TestQuotasAreDividedAmongKeysAndTenants(t *testing.T) {
 	unbounded := newQuota(6, 4, 0)
 	if _, full := unbounded.acquire(one, 4); full != scopeNone {
 		t.Errorf("without a limit of keys: %q", full)
+	}
+}
+
+// The limits count an IPv6 network, and the log of requests has the whole address.
+func TestTheLogOfRequestsHasTheWholeAddress(t *testing.T) {
+	t.Parallel()
+	core, logged := observer.New(zap.DebugLevel)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/breakers", nil)
+	r.RemoteAddr = "[2001:db8::7]:1"
+	_, end := (&accessLog{log: zap.New(core)}).recordStatus(httptest.NewRecorder(), r)
+	end()
+	if lines := logged.All(); len(lines) != 1 || lines[0].ContextMap()["address"] != "2001:db8::7" {
+		t.Errorf("%+v", lines)
+	}
+	if network := remoteNetwork(r); network != "2001:db8::/64" {
+		t.Errorf("the limits count %s", network)
 	}
 }
