@@ -109,7 +109,7 @@ func checkSelectedBy(t *testing.T, p *clitest.Environment, flags ...string) {
 			}
 		}
 	}
-	for flags, words := range map[string]string{"fork --all": "selected by --all ", "mark --max-amount-minor 20000 --set-review --set-eligible=false": "marks as not eligible for a retry, needing review by a person selected by --status open --max-amount-minor 20000 "} {
+	for flags, words := range map[string]string{"fork --all": "selected by --all ", "mark --max-amount-minor 20000 --set-review --set-eligible=false": "marks as not worth a retry by itself, needing review by a person selected by --status open --max-amount-minor 20000 "} {
 		planned := p.Run("", append([]string{"dlq", "bulk", "plan", "--tenant", "acme", "--actor", "user:ada", "--reason", "mended"}, strings.Fields(flags)...)...)
 		if planned.Check(t, flags, 0, ""); !strings.Contains(strings.Join(strings.Fields(planned.Out), " "), words) {
 			t.Errorf("%s does not show %q: %s", flags, words, planned.Out)

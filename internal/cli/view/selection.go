@@ -88,7 +88,7 @@ func marks(asked bulk.Spec) string {
 	for _, mark := range []struct {
 		set      *bool
 		yes, not string
-	}{{asked.Reprocess, "eligible for a retry", "not eligible for a retry"}, {asked.Review, "needing review by a person", "needing no review by a person"}} {
+	}{{asked.Reprocess, "worth a retry by itself", "not worth a retry by itself"}, {asked.Review, "needing review by a person", "needing no review by a person"}} {
 		switch {
 		case mark.set == nil:
 		case *mark.set:
