@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 	"github.com/recourse-dev/recourse/settlement"
@@ -156,13 +157,13 @@ func replyToRepeat(s *journal.Snapshot) Reply {
 // replyToHigher returns the reply to an adjudication of a higher generation, by what the active run of the
 // case may still pay.
 func replyToHigher(s *journal.Snapshot) Reply {
-	switch {
-	case s.Run.State.Live():
+	switch casework.HigherGate(s) {
+	case "":
+		return Created
+	case refusal.GateLive:
 		return Conflicting
-	case s.Run.UnknownOpen > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once
-		return ReconcileFirst
 	}
-	return Created
+	return ReconcileFirst
 }
 
 // readjudicate starts the run of a higher generation in an existing case. It supersedes an open

@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -53,7 +54,7 @@ func checkReservationKept(r *rig.Rig, a postadjudication.Adjudication, fork post
 	if err != nil || len(page.Cases) != 1 {
 		r.T.Fatalf("%+v, %v", page, err)
 	}
-	if row := page.Cases[0]; row.WaitsFor != casestatus.WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.Actions, []string{"free", "adjudicate"}) {
+	if row := page.Cases[0]; row.WaitsFor != casestatus.WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.Actions, []refusal.Action{"free", "adjudicate"}) {
 		r.T.Errorf("%+v", row)
 	}
 }

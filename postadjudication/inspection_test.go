@@ -35,41 +35,42 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 	r.WaitNoneLive()
 	<-time.After(time.Second) // the key's lifetime, which the test is about
 	finding := deadletter.Finding{Reason: "the statement", Class: escrow.NotExecuted, Reference: "stmt-7"}
-	do := map[deadletter.ActionName]func(id background.RunID) error{
-		deadletter.ActionFork: func(id background.RunID) error {
+	do := map[refusal.Action]func(id background.RunID) error{
+		refusal.ActionFork: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Fork(ctx, id, rig.ForkRequest)
 			return err
 		},
-		deadletter.ActionRetry: func(id background.RunID) error {
+		refusal.ActionRetry: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Retry(ctx, id, "again")
 			return err
 		},
-		deadletter.ActionReconcile: func(id background.RunID) error { _, err := r.Reconcile(ctx, "acme", id, finding); return err },
-		deadletter.ActionHold: func(id background.RunID) error {
+		refusal.ActionReconcile: func(id background.RunID) error { _, err := r.Reconcile(ctx, "acme", id, finding); return err },
+		refusal.ActionHold: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Hold(ctx, id, "a court asks")
 			return err
 		},
-		deadletter.ActionRelease: func(id background.RunID) error {
+		refusal.ActionRelease: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Release(ctx, id, "a court asks")
 			return err
 		},
-		deadletter.ActionMark: func(id background.RunID) error {
+		refusal.ActionMark: func(id background.RunID) error {
 			_, err := r.As("acme", "user:ada").DeadLetters.Mark(ctx, id, deadletter.Mark{Reason: "look", ManualReviewRequired: ptr(true)})
 			return err
 		},
 	}
 	for name, c := range map[string]struct {
 		letter  postadjudication.Submitted
-		refused map[deadletter.ActionName]refusal.Gate
+		refused map[refusal.Action]refusal.Gate
 	}{
-		"plain":   {plain, map[deadletter.ActionName]refusal.Gate{deadletter.ActionRelease: refusal.GateNotHeld}},
-		"held":    {held, map[deadletter.ActionName]refusal.Gate{deadletter.ActionHold: refusal.GateHeld, deadletter.ActionPurge: refusal.GateHeld}},
-		"unknown": {unknown, map[deadletter.ActionName]refusal.Gate{deadletter.ActionFork: refusal.GateReconcileFirst, deadletter.ActionRetry: refusal.GateReconcileFirst, deadletter.ActionRelease: refusal.GateNotHeld, deadletter.ActionPurge: refusal.GateReconcileFirst}},
-		"forked": {forked, map[deadletter.ActionName]refusal.Gate{deadletter.ActionFork: refusal.GateNotOpen, deadletter.ActionRetry: refusal.GateNotALetter, deadletter.ActionReconcile: refusal.GateNotOpen, deadletter.ActionLookup: refusal.GateNotOpen, deadletter.ActionHold: refusal.GateNotOpen,
-			deadletter.ActionRelease: refusal.GateNotOpen, deadletter.ActionMark: refusal.GateNotOpen, deadletter.ActionPurge: refusal.GateNotOpen}},
+		"plain": {plain, map[refusal.Action]refusal.Gate{refusal.ActionRelease: refusal.GateNotHeld}},
+		"held":  {held, map[refusal.Action]refusal.Gate{refusal.ActionHold: refusal.GateHeld, refusal.ActionPurge: refusal.GateHeld, refusal.ActionFree: refusal.GateHeld}},
+		"unknown": {unknown, map[refusal.Action]refusal.Gate{refusal.ActionFork: refusal.GateReconcileFirst, refusal.ActionRetry: refusal.GateReconcileFirst, refusal.ActionRelease: refusal.GateNotHeld, refusal.ActionPurge: refusal.GateReconcileFirst,
+			refusal.ActionFree: refusal.GateReconcileFirst, refusal.ActionAdjudicate: refusal.GateReconcileFirst}},
+		"forked": {forked, map[refusal.Action]refusal.Gate{refusal.ActionFork: refusal.GateNotOpen, refusal.ActionRetry: refusal.GateNotALetter, refusal.ActionReconcile: refusal.GateNotOpen, refusal.ActionLookup: refusal.GateNotOpen, refusal.ActionHold: refusal.GateNotOpen,
+			refusal.ActionRelease: refusal.GateNotOpen, refusal.ActionMark: refusal.GateNotOpen, refusal.ActionPurge: refusal.GateNotOpen, refusal.ActionFree: refusal.GateNothingReserved, refusal.ActionAdjudicate: refusal.GateCaseEnded}},
 	} {
 		i, err := r.As("acme", "").DeadLetters.Inspect(ctx, c.letter.Run)
-		if err != nil || len(i.Actions) != 8 {
+		if err != nil || len(i.Actions) != 10 {
 			t.Fatalf("%s: %+v, %v", name, i.Actions, err)
 		}
 		for _, a := range i.Actions {
@@ -86,7 +87,7 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []deadletter.ActionName{deadletter.ActionMark, deadletter.ActionHold, deadletter.ActionRelease, deadletter.ActionReconcile, deadletter.ActionFork} {
+	for _, name := range []refusal.Action{refusal.ActionMark, refusal.ActionHold, refusal.ActionRelease, refusal.ActionReconcile, refusal.ActionFork} {
 		if err := do[name](plain.Run); err != nil {
 			t.Errorf("%s was allowed: %v", name, err)
 		}

@@ -142,7 +142,7 @@ func TestAPaymentUnderAnOlderKeyEndsTheRunThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range inspected.Actions {
-		if (a.Name == deadletter.ActionFork || a.Name == deadletter.ActionRetry) && (a.Allowed || a.RefusedBy != refusal.GatePaidUnderOlderKey) {
+		if (a.Name == refusal.ActionFork || a.Name == refusal.ActionRetry) && (a.Allowed || a.RefusedBy != refusal.GatePaidUnderOlderKey) {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -311,7 +311,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		}
 		o.MustAudit()
 		page, err := o.As("acme", "").Cases.List(context.Background(), casestatus.Filter{Reserved: true}, "", 10)
-		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != casestatus.WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []string{"free", "adjudicate"}) {
+		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != casestatus.WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []refusal.Action{"free", "adjudicate"}) {
 			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
 		}
 		plan := rig.MustPlanFree(o.Rig, rig.FreeRequest("txr_1"))

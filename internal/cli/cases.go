@@ -110,7 +110,7 @@ func showCases(s *screen.Screen, page casestatus.Page) error {
 		case waits == "":
 			waits = "-"
 		}
-		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded - c.Returned), waits, strings.Join(c.Actions, ", ")}
+		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded - c.Returned), waits, strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Actions), " ", ", "), "[]")}
 	}
 	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "State"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for", Wraps: true}, {Name: "May", Wraps: true}}, rows)
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/openwop/spec"
 	"github.com/recourse-dev/recourse/postadjudication"
-	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
 
@@ -186,7 +186,7 @@ func (s *Server) forkEligible(ctx context.Context, q request, log *runLog) (bool
 		return false, err
 	}
 	for _, a := range found.Actions {
-		if a.Name == deadletter.ActionFork {
+		if a.Name == refusal.ActionFork {
 			return a.Allowed, nil
 		}
 	}

@@ -147,22 +147,14 @@ func (e *NothingSelectedError) Error() string {
 // predictGate returns the gate that would refuse the action on a letter now, or empty. It is
 // informative: the letter's turn decides.
 func (p *Planner) predictGate(q Request, l *plans.Letter, at time.Time) refusal.Gate {
-	seen := journal.Snapshot{Run: l.Run, Case: l.Case}
-	switch a := q.Action; {
-	case a == Fork:
-		return p.forkGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}}, at, q.Queue)
-	case a == Reconcile:
-		return casework.SettlementLetterGate(seen)
-	case a == Purge:
-		return casework.PurgeGate(journal.LetterRow{Snapshot: seen, Annotations: journal.Annotations{Held: l.Held}})
-	case l.Run.Letter != background.LetterOpen:
-		return refusal.GateNotOpen
-	case a == Hold && l.Held:
-		return refusal.GateHeld
-	case a == Release && !l.Held:
-		return refusal.GateNotHeld
+	f := journal.LetterRow{Snapshot: journal.Snapshot{Run: l.Run, Case: l.Case}, Annotations: journal.Annotations{Held: l.Held}}
+	switch q.Action {
+	case Fork:
+		return p.forkGate(f, at, q.Queue)
+	case Reconcile: // the process that runs the plan may call services that this one does not
+		return p.applier.GateOf(refusal.ActionReconcile, &f, at)
 	}
-	return ""
+	return p.applier.GateOf(refusal.Action(q.Action), &f, at)
 }
 
 // forkGate returns the gate of a fork that does not name the letter, as in a plan: it also

@@ -9,7 +9,6 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
-	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -56,7 +55,7 @@ type Row struct {
 	RunState    background.State        `json:"run_state"`
 	Letter      background.LetterStatus `json:"letter,omitempty"`
 	WaitsFor    string                  `json:"waits_for"` // why no run is live; empty if one is or the case has ended
-	Actions     []string                `json:"may"`       // names of the actions allowed now
+	Actions     []refusal.Action        `json:"may"`       // the actions that are allowed now
 }
 
 // Money sums up the money of cases in one currency, in minor units.
@@ -141,7 +140,7 @@ func (c Cases) List(ctx context.Context, f Filter, cursor string, limit int) (Pa
 	}
 	for i := range found {
 		row := caseRowOf(&found[i])
-		if row.Actions, err = c.s.allowedActions(ctx, runs[found[i].ActiveRun], row.WaitsFor); err != nil {
+		if row.Actions, err = c.s.allowedActions(ctx, runs[found[i].ActiveRun]); err != nil {
 			return Page{}, err
 		}
 		page.Cases, page.Next = append(page.Cases, row), found[i].ID.String()
@@ -198,33 +197,26 @@ func waitsFor(c *journal.CaseRow) string {
 
 // allowedActions returns the actions that their own gates allow now for the run of a case. There are none for a run
 // that this version can't read.
-func (r *Reader) allowedActions(ctx context.Context, f journal.LetterRow, waits string) ([]string, error) {
-	actions := []string{}
+func (r *Reader) allowedActions(ctx context.Context, f journal.LetterRow) ([]refusal.Action, error) {
+	actions := []refusal.Action{}
 	if f.Run.ID == (background.RunID{}) {
 		return actions, nil
 	}
-	free, err := r.Applier.FreeGate(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	for _, judged := range []struct {
-		name string
-		gate refusal.Gate
-	}{
-		{"fork", r.Applier.Settlements.ForkGate(f.Snapshot, r.Applier.Now(), "")},
-		{"lookup", r.Applier.LookupGate(f.Snapshot)}, {"reconcile", casework.ReconcileGate(f.Snapshot)},
-		{"hold", casework.HoldGate(f, refusal.GateHeld)}, {"release", casework.HoldGate(f, refusal.GateNotHeld)}, {"purge", casework.PurgeGate(f)},
-		{"free", free},
+	now := r.Applier.Now()
+	for _, a := range []refusal.Action{
+		refusal.ActionFork, refusal.ActionLookup, refusal.ActionReconcile, refusal.ActionHold, refusal.ActionRelease, refusal.ActionPurge,
+		refusal.ActionFree, refusal.ActionCancel, refusal.ActionAdjudicate,
 	} {
-		if judged.gate == "" {
-			actions = append(actions, judged.name)
+		gate := r.Applier.GateOf(a, &f, now)
+		if a == refusal.ActionFree && gate == "" {
+			var err error
+			if gate, err = r.Applier.FreeGate(ctx, f); err != nil {
+				return nil, err
+			}
 		}
-	}
-	switch unknown := f.Run.Class == escrow.Unknown || f.Run.UnknownOpen > 0; {
-	case f.Run.State.Waiting() && !unknown:
-		actions = append(actions, "cancel")
-	case waits != "" && waits != WaitsForFinding:
-		actions = append(actions, "adjudicate")
+		if gate == "" {
+			actions = append(actions, a)
+		}
 	}
 	return actions, nil
 }

@@ -166,6 +166,8 @@ func ExampleLetters_Inspect() {
 	// release is refused: not_held
 	// mark
 	// purge
+	// free
+	// adjudicate
 	// true <nil> <nil>
 	// true <nil>
 	// <nil>

@@ -184,5 +184,11 @@ func (l Letters) RetryForRequest(ctx context.Context, id background.RunID, reaso
 			return made, err
 		}
 	}
-	return l.Fork(ctx, lineage.Newest, Fork{Reason: reason, RequestID: request})
+	made, err := l.Fork(ctx, lineage.Newest, Fork{Reason: reason, RequestID: request})
+	if errors.Is(err, refusal.ErrNotFound) && lineage.Newest != id { // the newest was purged; the caller asked about another, which exists
+		if newest, unread := l.s.Applier.OwnRun(ctx, l.tenant, lineage.Newest); unread == nil {
+			err = casework.RefusedBy(refusal.GateNotOpen, newest)
+		}
+	}
+	return made, err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
@@ -97,7 +98,10 @@ func (l Letters) Inspect(ctx context.Context, id background.RunID) (Inspection, 
 	if err != nil {
 		return Inspection{}, err
 	}
-	out.Annotations, out.Actions = l.s.annotationsOf(rows[0]), l.s.actionsOn(rows[0], runs)
+	out.Annotations = l.s.annotationsOf(rows[0])
+	if out.Actions, err = l.s.actionsOn(ctx, rows[0], runs); err != nil {
+		return Inspection{}, err
+	}
 	if runs, err = casework.PermittedRuns(ctx, l.s.Journal, l.tenant, runs...); err != nil {
 		return Inspection{}, err
 	}
@@ -182,47 +186,79 @@ func (a *Attempt) end(r receipts.Receipt, p receipts.Payload) {
 	}
 }
 
-// ActionName names an action on a letter.
-type ActionName string
-
-// The actions. Each is done by the method of DeadLetters of the same name, but for purge, which only
-// plans do.
-const (
-	ActionFork      ActionName = "fork"
-	ActionRetry     ActionName = "retry"     // forks the newest run of the letter's lineage
-	ActionReconcile ActionName = "reconcile" // by a finding
-	ActionLookup    ActionName = "lookup"    // reconciles by a lookup at the escrow service
-	ActionHold      ActionName = "hold"
-	ActionRelease   ActionName = "release"
-	ActionMark      ActionName = "mark"
-	ActionPurge     ActionName = "purge"
-)
-
 // Action reports whether an action on a letter is allowed now, or the gate that refuses it.
 // The action decides again, on the letter as it is then.
 type Action struct {
-	Name      ActionName   `json:"action"`
-	Allowed   bool         `json:"allowed"`
-	RefusedBy refusal.Gate `json:"refused_by,omitempty"`
+	Name      refusal.Action `json:"action"`
+	Allowed   bool           `json:"allowed"`
+	Until     *time.Time     `json:"until,omitempty"` // the operation key protects against a second payment until then; nil: no such end
+	RefusedBy refusal.Gate   `json:"refused_by,omitempty"`
+	Why       string         `json:"why,omitempty"` // why the gate refuses, and what opens it
+	Roles     []access.Role  `json:"roles"`         // of the keys that may ask for it
+}
+
+// rolesOf has the roles of each action on a letter. A purge and freeing are plans, which an approver runs; so is a
+// finding where two people are required.
+var rolesOf = map[refusal.Action][]access.Role{
+	refusal.ActionFork: access.Allowed(access.Fork), refusal.ActionRetry: access.Allowed(access.Fork),
+	refusal.ActionReconcile: access.Allowed(access.Reconcile), refusal.ActionLookup: access.Allowed(access.Reconcile),
+	refusal.ActionHold: access.Allowed(access.Hold), refusal.ActionRelease: access.Allowed(access.Hold), refusal.ActionMark: access.Allowed(access.Mark),
+	refusal.ActionPurge: access.Allowed(access.BulkPlan), refusal.ActionFree: access.Allowed(access.BulkPlan), refusal.ActionAdjudicate: access.Allowed(access.Submit),
 }
 
 // actionsOn judges a letter by the gates of the actions themselves.
-func (l *Repository) actionsOn(f journal.LetterRow, runs []journal.Snapshot) []Action {
+func (l *Repository) actionsOn(ctx context.Context, f journal.LetterRow, runs []journal.Snapshot) ([]Action, error) {
 	at := l.Now()
-	newest := f.Snapshot
+	newest := f
 	lineage := casestatus.LineageOf(runs, f.Run.ID)
 	if i := slices.IndexFunc(runs, func(r journal.Snapshot) bool { return r.Run.ID == lineage[len(lineage)-1] }); i >= 0 {
-		newest = runs[i]
+		newest.Snapshot = runs[i]
 	}
-	var out []Action
-	for _, judged := range []struct {
-		name ActionName
-		gate refusal.Gate
-	}{
-		{ActionFork, l.Applier.Settlements.ForkGate(f.Snapshot, at, "")}, {ActionRetry, l.Applier.Settlements.ForkGate(newest, at, "")}, {ActionReconcile, casework.SettlementLetterGate(f.Snapshot)}, {ActionLookup, l.Applier.LookupGate(f.Snapshot)},
-		{ActionHold, casework.HoldGate(f, refusal.GateHeld)}, {ActionRelease, casework.HoldGate(f, refusal.GateNotHeld)}, {ActionMark, casework.OpenGate(f.Snapshot)}, {ActionPurge, casework.PurgeGate(f)},
-	} {
-		out = append(out, Action{Name: judged.name, Allowed: judged.gate == "", RefusedBy: judged.gate})
+	all := []refusal.Action{refusal.ActionFork, refusal.ActionRetry, refusal.ActionReconcile, refusal.ActionLookup, refusal.ActionHold, refusal.ActionRelease, refusal.ActionMark, refusal.ActionPurge}
+	if f.Case.Kind == journal.KindSettlement {
+		all = append(all, refusal.ActionFree, refusal.ActionAdjudicate)
 	}
-	return out
+	out := make([]Action, len(all))
+	active, err := l.activeRun(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range all {
+		judged := &f
+		switch name {
+		case refusal.ActionRetry:
+			judged = &newest
+		case refusal.ActionFree, refusal.ActionAdjudicate: // of the case
+			judged = &active
+		}
+		gate := l.Applier.GateOf(name, judged, at)
+		if name == refusal.ActionFree && gate == "" {
+			if gate, err = l.Applier.FreeGate(ctx, active); err != nil {
+				return nil, err
+			}
+		}
+		out[i] = Action{Name: name, Allowed: gate == "", RefusedBy: gate, Roles: rolesOf[name]}
+		switch until := l.Applier.ForkUntil(&judged.Snapshot); {
+		case gate != "":
+			out[i].Why = gate.Meaning()
+		case (name == refusal.ActionFork || name == refusal.ActionRetry) && !until.IsZero():
+			out[i].Until = &until
+		}
+	}
+	return out, nil
+}
+
+// activeRun returns the active run of a letter's case.
+func (l *Repository) activeRun(ctx context.Context, f journal.LetterRow) (journal.LetterRow, error) {
+	if f.Case.ActiveRun == f.Run.ID {
+		return f, nil
+	}
+	rows, err := l.Journal.Letters.ByID(ctx, f.Case.ActiveRun)
+	if err == nil && len(rows) == 0 {
+		err = refusal.ErrNotFound
+	}
+	if err != nil {
+		return journal.LetterRow{}, err
+	}
+	return rows[0], nil
 }

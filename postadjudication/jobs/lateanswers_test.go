@@ -80,7 +80,7 @@ func wantNoLookup(t *testing.T, f *fixture, run background.RunID) {
 		t.Errorf("%+v, %v", seen.Lookups, err)
 	}
 	for _, a := range seen.Actions {
-		if a.Name == deadletter.ActionLookup && (a.Allowed || a.RefusedBy != refusal.GateNoExecutor) {
+		if a.Name == refusal.ActionLookup && (a.Allowed || a.RefusedBy != refusal.GateNoExecutor) {
 			t.Errorf("%+v", a)
 		}
 	}

@@ -18,6 +18,7 @@ const (
 	GateRequestAltered    Gate = "request_altered"      // the stored request differs from the submitted one in the receipts
 	GateFamilyNotServed   Gate = "family_not_served"    // no running process has the run's family
 	GateLive              Gate = "live"                 // a run of the case is live
+	GateNotLive           Gate = "not_live"             // the run has ended
 	GateNothingReserved   Gate = "nothing_reserved"     // the case has nothing reserved
 	GateRunning           Gate = "running"              // an attempt is running; its outcome is not known yet
 	GateAnotherPayer      Gate = "another_payer"        // the queue of a fork is not that of the remote workers who pay under its operation key
@@ -56,6 +57,8 @@ func (g Gate) Meaning() string {
 		return "no running process has the family of the run, so a fork would wait for ever: start one that has it"
 	case GateLive:
 		return "a run of the case is live: wait until it has ended, or cancel it"
+	case GateNotLive:
+		return "the run has ended, so there is nothing to cancel"
 	case GateNothingReserved:
 		return "nothing is reserved"
 	case GateAnotherPayer:
@@ -70,6 +73,8 @@ func (g Gate) Meaning() string {
 		return "another job that is unique in the same way is live: wait until it has ended, or cancel it"
 	case GateRunning:
 		return "an attempt is under way: wait until it has ended"
+	case GateNoExecutor:
+		return "this process does not call the escrow service of the run, or a remote worker pays it, whom nobody can ask: record a finding"
 	case GateNotEligible:
 		return "its mark, or else its cause of death, says that it is not worth a retry by itself"
 	}

@@ -61,12 +61,12 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no higher generation while money is unknown",
-		Edits:    []Edit{{"postadjudication/admission.go", "	case s.Run.UnknownOpen > 0 || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once\n		return ReconcileFirst\n	}\n	return Created", "	}\n	return Created"}},
+		Edits:    []Edit{{"postadjudication/internal/casework/actions.go", "	case s.Run.UnknownOpen > 0:\n		return refusal.GateReconcileFirst\n	case s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once\n		return refusal.GateCallOutstanding\n	}", "	}"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestPaidButLostAnswerFollowedByARefusalStaysUnknown"},
 	},
 	{
 		Name:     "no higher generation while a run is live",
-		Edits:    []Edit{{"postadjudication/admission.go", "	case s.Run.State.Live():\n		return Conflicting\n", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/actions.go", "	case s.Run.State.Live():\n		return refusal.GateLive\n	case s.Run.UnknownOpen > 0:", "	case s.Run.UnknownOpen > 0:"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestRepliesOfASubmission"},
 	},
 	{
@@ -86,7 +86,7 @@ var moneyGuards = []Guard{
 	},
 	{
 		Name:     "no higher generation while a call of a letter is out",
-		Edits:    []Edit{{"postadjudication/admission.go", " || s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed", ""}},
+		Edits:    []Edit{{"postadjudication/internal/casework/actions.go", "	case s.Run.HasOutstandingCall() && s.Run.Class != escrow.Executed: // one key is executed once\n		return refusal.GateCallOutstanding\n	}", "	}"}},
 		CaughtBy: Detector{Package: "./postadjudication", Test: "TestAnOutstandingCallKeepsTheNextGenerationOut"},
 	},
 	{

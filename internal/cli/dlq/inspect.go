@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -89,11 +90,22 @@ func showInspection(s *screen.Screen, i deadletter.Inspection) error {
 	s.Title("Allowed actions")
 	rows = nil
 	for _, a := range i.Actions {
-		rows = append(rows, []string{string(a.Name), shell.YesNo(a.Allowed), string(a.RefusedBy)})
+		rows = append(rows, []string{string(a.Name), allowedText(a), access.JoinRoles(a.Roles), a.Why})
 	}
-	s.Table([]screen.Column{{Name: "Action"}, {Name: "Allowed"}, {Name: "Refused by"}}, rows)
+	s.Table([]screen.Column{{Name: "Action"}, {Name: "Allowed"}, {Name: "Roles"}, {Name: "Why not", Wraps: true}}, rows)
 	showAttempts(s, i.Attempts)
 	return view.Case(s, view.CaseAnswer{Case: i.Case})
+}
+
+// allowedText returns whether an action is allowed, and until when, or the gate that refuses it.
+func allowedText(a deadletter.Action) string {
+	switch {
+	case !a.Allowed:
+		return "no: " + string(a.RefusedBy)
+	case a.Until != nil:
+		return "until " + shell.Timestamp(*a.Until) + " UTC"
+	}
+	return "yes"
 }
 
 // foundText returns what the last lookup or person on record found about the letter's run, for people: after it

@@ -275,15 +275,6 @@ func findingGate(f Finding, s journal.Snapshot) refusal.Gate {
 	return ReconcileGate(s)
 }
 
-// LookupGate returns the gate that refuses a person's lookup of a run, or empty.
-func (c *Applier) LookupGate(s journal.Snapshot) refusal.Gate {
-	gate := ReconcileGate(s)
-	if gate == "" && (c.Settlements.ExecutorOf(s.Run.Target) == nil || escrow.IsRemote(s.Run.Target)) {
-		return refusal.GateNoExecutor
-	}
-	return gate
-}
-
 // ReconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
 // waits for an attempt with an unknown outcome. A finding does not cover a call made later,
 // so the transition expects the attempt that was read.

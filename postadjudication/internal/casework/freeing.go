@@ -1,7 +1,6 @@
 package casework
 
 import (
-	"context"
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
@@ -53,18 +52,6 @@ func reservationGate(f journal.LetterRow) refusal.Gate {
 		return refusal.GateHeld
 	}
 	return ""
-}
-
-// FreeGate is reservationGate for all runs of the case: a call of any of them may be in flight.
-func (c *Applier) FreeGate(ctx context.Context, f journal.LetterRow) (refusal.Gate, error) {
-	if gate := reservationGate(f); gate != "" {
-		return gate, nil
-	}
-	all, err := c.Journal.Cases.ReadableRuns(ctx, f.Run.Tenant, f.Case.ID)
-	if err != nil {
-		return "", err
-	}
-	return freeGateOf(all, func(r background.Run) (string, error) { return c.Settlements.mayStillPay(ctx, r) })
 }
 
 func freeGateOf(all []journal.Snapshot, mayStillPay func(background.Run) (string, error)) (refusal.Gate, error) {
