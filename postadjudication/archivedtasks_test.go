@@ -39,7 +39,7 @@ func TestTheArchiveKeepsTheNewestLettersAndTheJournalAll(t *testing.T) {
 	r := rig.New(t, rig.OneQueue)
 	d := taskinspector.New(r)
 	r.Escrow.Answer(rig.Refuses)
-	const deaths, older, kept = 1000, 4900, 5000
+	const deaths, older, kept = 250, 4900, 5000
 	d.InsertArchivedTasks(t, rig.OnlyQueue, older, time.Now().Add(-time.Hour))
 	r.StartWorkers()
 	dieTogether(r, deaths)
@@ -132,7 +132,7 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	r := rig.New(t, rig.OneQueue)
 	d := taskinspector.New(r)
 	r.Escrow.Answer(rig.Refuses)
-	const deaths, newer = 600, 5000 // as many newer ones as the archive keeps
+	const deaths, newer = 250, 5000 // as many newer ones as the archive keeps
 	r.StartWorkers()
 	letters := dieTogether(r, deaths)
 	r.Wait("the letters are archived", func() bool { return d.Archived(t, rig.OnlyQueue) == deaths })
@@ -178,11 +178,11 @@ func TestEveryLetterCanBeForkedWhateverBecameOfItsArchivedTask(t *testing.T) {
 	if n != deaths-1 || forkable != n {
 		t.Errorf("%d open letters, %d can be forked", n, forkable)
 	}
-	const some = 200
+	const some = 60
 	for i := range some {
 		fork(letters[1+i*(deaths-2)/some])
 	}
-	r.WaitSettled(201)
+	r.WaitSettled(1 + some)
 	r.WaitNoneLive()
 	r.MustAudit()
 }
