@@ -66,7 +66,7 @@ func (h *Health) Stats() Stats {
 }
 
 // LevelParts are the names of the parts of Levels that fail alone.
-var LevelParts = []string{"runs", "dead_letters", "held", "break_glass", "plans_waiting", "unknown", "escrow_deltas", "breaches", "unserved", "uncalled", "expiring"}
+var LevelParts = []string{"runs", "dead_letters", "without_letter", "held", "break_glass", "plans_waiting", "unknown", "escrow_deltas", "breaches", "unserved", "uncalled", "expiring"}
 
 // Levels measures the work that is waiting. It reads every live run and open letter: call it
 // a few times a minute at most. Each of LevelParts fails alone: the error joins those of the parts in

@@ -34,7 +34,7 @@ func TestTheAnalysisOfDeadLettersIsOfTheirTenantAlone(t *testing.T) {
 	if rest := get("groups?limit=1&after=" + page["next"].(string)).is(http.StatusOK); len(rest["groups"].([]any)) != 1 || rest["more"] != false {
 		t.Errorf("%v", rest)
 	}
-	if s := get("stats").is(http.StatusOK); s["letters"] != 3.0 || s["died_last_hour"] != 3.0 || s["at_risk"].(map[string]any)["USD"] != 3000.0 {
+	if s := get("stats").is(http.StatusOK); s["letters"] != 3.0 || s["died_last_hour"] != 3.0 || s["at_risk"].(map[string]any)["USD"] != 3000.0 || s["reserved"].(map[string]any)["open_letters"].(map[string]any)["money"].(map[string]any)["USD"] != 3000.0 {
 		t.Errorf("%v", s)
 	}
 	get("analysis?step=fortnight").refused(http.StatusUnprocessableEntity, "invalid", "step")

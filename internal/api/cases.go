@@ -35,6 +35,7 @@ type casesInput struct {
 	States      []string `query:"state" doc:"Only cases in one of these states" enum:"pending,in-progress,review-needed,approved-for-settlement,partially-settled,settled,dispute-ready,refunded"`
 	Reserved    bool     `query:"reserved" doc:"Only cases with money reserved"`
 	Transaction string   `query:"transaction_receipt_id" maxLength:"128" doc:"Only the case of this transaction"`
+	NoLetter    bool     `query:"without_letter" doc:"Only cases with money reserved, but no live run and no open dead letter"`
 	After       string   `query:"after" doc:"next of the previous page"`
 	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
@@ -45,6 +46,7 @@ type freeInput struct {
 	Body struct {
 		States      []string `json:"states,omitempty" doc:"Cases in one of these states" enum:"review-needed,partially-settled,dispute-ready"`
 		Transaction string   `json:"transaction_receipt_id,omitempty" minLength:"1" maxLength:"128" doc:"The case of this transaction"`
+		NoLetter    bool     `json:"without_letter,omitempty" doc:"Cases with money reserved, but no live run and no open dead letter"`
 		All         bool     `json:"all,omitempty" doc:"All cases with money reserved; instead of the others"`
 		Limit       int      `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Maximum number of cases that can be freed, the oldest first; absent: all, at most 1000"`
 		Reason      string   `json:"reason" minLength:"1" maxLength:"1024" doc:"Why; recorded in the receipts"`
@@ -142,17 +144,14 @@ func (a caseAPI) caseByID(ctx context.Context, c door.Caller, in *caseInput) (*c
 }
 
 func (a caseAPI) listCases(ctx context.Context, c door.Caller, in *casesInput) (*casesOutput, error) {
-	page, err := a.service.As(c.Tenant, "").Cases.List(ctx, caseFilter(in.States, in.Reserved, in.Transaction), in.After, in.Limit)
+	f := casestatus.Filter{States: in.States, Reserved: in.Reserved, Transaction: in.Transaction, WithoutLetter: in.NoLetter}
+	page, err := a.service.As(c.Tenant, "").Cases.List(ctx, f, in.After, in.Limit)
 	return &casesOutput{page}, bulkProblem(err)
-}
-
-func caseFilter(states []string, reserved bool, transaction string) casestatus.Filter {
-	return casestatus.Filter{States: states, Reserved: reserved, Transaction: transaction}
 }
 
 func (a caseAPI) planFree(ctx context.Context, c door.Caller, in *freeInput) (*bulkPlannedOutput, error) {
 	b, err := a.service.As(c.Tenant, c.Principal).Bulk.PlanFree(ctx, bulk.FreeRequest{
-		Filter: caseFilter(in.Body.States, true, in.Body.Transaction), All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference, Request: door.RequestID(ctx),
+		Filter: casestatus.Filter{States: in.Body.States, Transaction: in.Body.Transaction, WithoutLetter: in.Body.NoLetter}, All: in.Body.All, Limit: in.Body.Limit, Reason: in.Body.Reason, Reference: in.Body.Reference, Request: door.RequestID(ctx),
 	})
 	return &bulkPlannedOutput{Location: Prefix + "/bulk/" + b.ID.String(), Body: b}, err
 }

@@ -235,6 +235,9 @@ func TestCasesAreListedAndFreedOverHTTP(t *testing.T) {
 	if page["total"] != 3.0 || page["more"] != true || len(page["cases"].([]any)) != 2 || page["money"].(map[string]any)["USD"].(map[string]any)["reserved"] != 3000.0 {
 		t.Fatalf("%v", page)
 	}
+	if none := r.ask(auditor, http.MethodGet, "/api/v1/cases?without_letter=true", "").is(http.StatusOK); none["total"] != 0.0 {
+		t.Errorf("each has an open letter: %v", none)
+	}
 	rest := r.ask(auditor, http.MethodGet, "/api/v1/cases?reserved=true&after="+page["next"].(string), "").is(http.StatusOK)
 	last := rest["cases"].([]any)[0].(map[string]any)
 	if len(rest["cases"].([]any)) != 1 || last["transaction_receipt_id"] != "txr_3" || last["waits_for"] != "dead_letter" || fmt.Sprint(last["may"]) != "[fork lookup reconcile hold purge free adjudicate]" {

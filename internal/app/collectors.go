@@ -94,7 +94,7 @@ func batches(d *prometheus.Desc, b postadjudication.Batches) prometheus.Metric {
 type storeCollector struct {
 	levels *levelCache
 
-	measured, runs, oldestDue, atRisk, expiring, held, unserved, uncalled, unknown, overpayments, contradictions, escrowsBreached, brokeGlass, plansWaiting, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
+	measured, runs, oldestDue, atRisk, withoutLetter, expiring, held, unserved, uncalled, unknown, overpayments, contradictions, escrowsBreached, brokeGlass, plansWaiting, oldestEscrowDelta, webhooks, webhooksFailing *prometheus.Desc
 }
 
 func newStoreCollector(levels *levelCache) *storeCollector {
@@ -104,6 +104,7 @@ func newStoreCollector(levels *levelCache) *storeCollector {
 		runs:              newDesc("recourse_runs", "Live runs by state, and open dead letters as dead_lettered, of all processes.", "state"),
 		oldestDue:         newDesc("recourse_oldest_due_age_seconds", "How long the oldest waiting run has been due; 0 if none is."),
 		atRisk:            newDesc("recourse_money_at_risk_minor_units", "Money reserved by cases with an open dead letter, in minor units.", "currency"),
+		withoutLetter:     newDesc("recourse_money_without_letter_minor_units", "Money reserved by cases with neither a live run nor an open dead letter, in minor units.", "currency"),
 		expiring:          newDesc("recourse_dead_letters_expiring", "Open dead letters whose retention expires within seven days or has expired.", "family"),
 		held:              newDesc("recourse_dead_letters_held", "Open dead letters that are held."),
 		unserved:          newDesc("recourse_runs_unserved", "Live runs in queues that no running process serves. They are not executed."),
@@ -122,7 +123,7 @@ func newStoreCollector(levels *levelCache) *storeCollector {
 
 // Describe implements prometheus.Collector.
 func (j *storeCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.contradictions, j.escrowsBreached, j.brokeGlass, j.plansWaiting, j.oldestEscrowDelta, j.webhooks, j.webhooksFailing, jobLettersTotal, jobLettersDepth} {
+	for _, d := range []*prometheus.Desc{j.measured, j.runs, j.oldestDue, j.atRisk, j.withoutLetter, j.expiring, j.held, j.unserved, j.uncalled, j.unknown, j.overpayments, j.contradictions, j.escrowsBreached, j.brokeGlass, j.plansWaiting, j.oldestEscrowDelta, j.webhooks, j.webhooksFailing, jobLettersTotal, jobLettersDepth} {
 		to <- d
 	}
 }
@@ -189,6 +190,11 @@ func (j *storeCollector) collectRuns(l storeLevels, read func(part string) bool,
 			gauge(j.atRisk, sum.Float(), currency)
 		}
 		jobGauges(l.Levels, gauge)
+	}
+	if read("without_letter") {
+		for currency, sum := range l.WithoutLetter {
+			gauge(j.withoutLetter, sum.Float(), currency)
+		}
 	}
 	if read("unserved") {
 		gauge(j.unserved, float64(l.Unserved))

@@ -89,7 +89,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 	t.Parallel()
 	of := fixedMeasures{levels: postadjudication.Levels{
 		Runs:   map[background.State]int64{background.Pending: 4},
-		AtRisk: settlement.Sums{"EUR": settlement.SumOf(1250)}, Held: 3, Unserved: 4, Uncalled: 17, Expiring: map[string]int64{"settlement": 6},
+		AtRisk: settlement.Sums{"EUR": settlement.SumOf(1250)}, WithoutLetter: settlement.Sums{"EUR": settlement.SumOf(1270)}, Held: 3, Unserved: 4, Uncalled: 17, Expiring: map[string]int64{"settlement": 6},
 		Breaches: postadjudication.Breaches{Excesses: 13, Escrows: 12, Overdrawn: settlement.SumOf(1)},
 	}}
 	of.stats.Retention.Pruned, of.stats.Retention.Unarchived, of.stats.Retention.Failed = 8, 5, 2
@@ -109,7 +109,7 @@ func TestThePageShowsWhatTheServiceMeasures(t *testing.T) {
 		`recourse_conservation_breaches_total 13`, `recourse_escrows_breached 12`, `recourse_escrow_delta_oldest_age_seconds 0`,
 		`recourse_dead_letters_unknown{waits_for="lookup"} 12`, `recourse_dead_letters_unknown{waits_for="person"} 13`,
 		`recourse_dead_letter_lookups_total{result="asked"} 14`, `recourse_dead_letter_lookups_total{result="cleared"} 15`, `recourse_dead_letter_lookups_total{result="closed"} 16`,
-		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`,
+		`recourse_runs{state="pending"} 4`, `recourse_oldest_due_age_seconds 0`, `recourse_money_at_risk_minor_units{currency="EUR"} 1250`, `recourse_money_without_letter_minor_units{currency="EUR"} 1270`,
 		`recourse_webhook_deliveries_total{result="delivered"} 18`, `recourse_webhook_deliveries_total{result="failed"} 19`, `recourse_webhooks_paused_total 20`,
 		`recourse_webhooks_sending 21`, `recourse_webhook_lag_seconds 22`, `recourse_webhooks{state="active"} 23`, `recourse_webhooks{state="paused"} 24`, `recourse_webhooks_failing 25`,
 		`recourse_dead_letter_subscribers 2`, `recourse_subscriber_calls_total 11`, `recourse_subscriber_panics_total 3`, `recourse_subscriber_unreadable_total 26`,
@@ -133,12 +133,12 @@ func TestEachPartOfTheMetricsFailsAlone(t *testing.T) {
 	t.Parallel()
 	of := fixedMeasures{levels: postadjudication.Levels{
 		Runs:   map[background.State]int64{background.Pending: 4, background.DeadLettered: 5},
-		AtRisk: settlement.Sums{"EUR": settlement.SumOf(1250)}, JobLetters: map[string]int64{"mail": 1}, Expiring: map[string]int64{"settlement": 6},
+		AtRisk: settlement.Sums{"EUR": settlement.SumOf(1250)}, WithoutLetter: settlement.Sums{"EUR": settlement.SumOf(1270)}, JobLetters: map[string]int64{"mail": 1}, Expiring: map[string]int64{"settlement": 6},
 	}}
 	all := strings.Split(pageOfLevels(t, of), "\n")
 	exclusive := map[string][]string{
 		"runs": {`recourse_runs{state="pending"}`, "recourse_oldest_due_age_seconds"}, "dead_letters": {`recourse_runs{state="dead_lettered"}`, "recourse_money_at_risk_minor_units{", "ojs_dead_letter_total{", "ojs_dead_letter_depth{"},
-		"held": {"recourse_dead_letters_held"}, "break_glass": {"recourse_break_glass_total"}, "plans_waiting": {"recourse_plans_waiting"}, "unknown": {"recourse_dead_letters_unknown{"}, "escrow_deltas": {"recourse_escrow_delta_oldest_age_seconds"},
+		"without_letter": {"recourse_money_without_letter_minor_units{"}, "held": {"recourse_dead_letters_held"}, "break_glass": {"recourse_break_glass_total"}, "plans_waiting": {"recourse_plans_waiting"}, "unknown": {"recourse_dead_letters_unknown{"}, "escrow_deltas": {"recourse_escrow_delta_oldest_age_seconds"},
 		"breaches": {"recourse_conservation_breaches_total", "recourse_contradictions_total", "recourse_escrows_breached"}, "unserved": {"recourse_runs_unserved"}, "uncalled": {"recourse_runs_without_caller"}, "expiring": {"recourse_dead_letters_expiring{"},
 	}
 	for _, part := range postadjudication.LevelParts {

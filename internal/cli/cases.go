@@ -33,13 +33,15 @@ func casesCommand(sh *shell.Shell) *cobra.Command {
 
 // caseFlags select cases.
 type caseFlags struct {
-	states      []string
-	transaction string
+	states        []string
+	transaction   string
+	withoutLetter bool
 }
 
 func (s *caseFlags) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.states, "state", nil, "only cases in these states, such as dispute-ready (comma-separated)")
 	f.StringVar(&s.transaction, "transaction", "", "only the case of this transaction receipt id")
+	f.BoolVar(&s.withoutLetter, "without-letter", false, "only cases with reserved money, but no live run and no open dead letter, which no list of dead letters shows")
 }
 
 // check returns an error for an unknown state.
@@ -57,7 +59,7 @@ func (s *caseFlags) check(cmd *cobra.Command) error {
 }
 
 func (s *caseFlags) filter() casestatus.Filter {
-	return casestatus.Filter{States: s.states, Transaction: s.transaction}
+	return casestatus.Filter{States: s.states, Transaction: s.transaction, WithoutLetter: s.withoutLetter}
 }
 
 func casesList(sh *shell.Shell) *cobra.Command {
@@ -141,13 +143,13 @@ dead letter, and lets a higher generation start.`,
 				return err
 			}
 			f := which.filter()
-			switch selects := len(f.States) > 0 || f.Transaction != ""; {
+			switch selects := len(f.States) > 0 || f.Transaction != "" || f.WithoutLetter; {
 			case reference == "":
 				return shell.Usage(cmd, errors.New("--reference is missing: the evidence that nothing will be paid"))
 			case limit < 0 || limit > 1000:
 				return shell.Usage(cmd, errors.New("--limit must be 1 to 1000"))
 			case selects == all:
-				return shell.Usage(cmd, errors.New("give either --all, or --transaction or --state"))
+				return shell.Usage(cmd, errors.New("give either --all, or --transaction, --state or --without-letter"))
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				plan, err := be.Cases.PlanFree(ctx, bulk.FreeRequest{Filter: f, All: all, Limit: limit, Reason: reason, Reference: reference})

@@ -26,6 +26,9 @@ func (c Cases) List(ctx context.Context, f casestatus.Filter, after string, limi
 	if f.Reserved {
 		query.Set("reserved", "true")
 	}
+	if f.WithoutLetter {
+		query.Set("without_letter", "true")
+	}
 	err = c.get(ctx, "/cases", query, &out)
 	return out, err
 }
@@ -53,10 +56,11 @@ func (c Cases) PlanFree(ctx context.Context, q bulk.FreeRequest) (out bulk.Plan,
 		reasonBody
 		States      []string `json:"states,omitempty"`
 		Transaction string   `json:"transaction_receipt_id,omitempty"`
+		NoLetter    bool     `json:"without_letter,omitempty"`
 		All         bool     `json:"all,omitempty"`
 		Limit       int      `json:"limit,omitempty"`
 		Reference   string   `json:"reference"`
-	}{reasonBody{q.Reason}, q.Filter.States, q.Filter.Transaction, q.All, q.Limit, q.Reference}, &out)
+	}{reasonBody{q.Reason}, q.Filter.States, q.Filter.Transaction, q.Filter.WithoutLetter, q.All, q.Limit, q.Reference}, &out)
 	return out, err
 }
 

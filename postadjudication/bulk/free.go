@@ -45,7 +45,7 @@ type FreeRequest struct {
 //   - *NothingSelectedError: no case is selected
 func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Plan, error) {
 	q.tenant, q.Filter.Reserved = p.tenant, true
-	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != ""
+	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != "" || q.Filter.WithoutLetter
 	errs := []error{validate.Change(p.tenant, p.actor, q.Reason), validate.Identifier("reference", q.Reference, 255), q.Filter.Validate()}
 	if selects == q.All {
 		errs = append(errs, &refusal.FieldError{Field: "filter", Problem: "must select cases, or all must be set"})

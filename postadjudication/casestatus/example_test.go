@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -43,4 +44,17 @@ func ExampleCases_List() {
 	// txr_3 dispute-ready dead_letter [fork lookup reconcile hold purge free adjudicate]
 	// 3 3000
 	// 1 final 1000 <nil>
+}
+
+// Where a tenant's reserved money is: at risk, on its way, and what no list of dead letters shows.
+func ExampleCases_Reserved() {
+	svc, stop := rig.Example() // a service that runs, on servers of its own
+	defer stop()
+	svc.DeadLetters(1, 4, rig.Refuses) // 10.00 EUR each
+	svc.MustPurge(deadletter.Filter{Transaction: "txr_2"}, 1)
+
+	reserved, err := svc.As("acme", "").Cases.Reserved(context.Background())
+	fmt.Println(reserved.All.Money, reserved.OpenLetters.Money, reserved.WithoutLetter.Money, reserved.WaitingFor, err)
+	// Output:
+	// 30.00 EUR 20.00 EUR 10.00 EUR map[purged_letter:{1 10.00 EUR}] <nil>
 }

@@ -21,6 +21,8 @@ type Filter struct {
 	States      []string `json:"states,omitempty"`   // any of these values of settlement_progression_status
 	Reserved    bool     `json:"reserved,omitempty"` // only cases with a reservation
 	Transaction string   `json:"transaction_receipt_id,omitempty"`
+
+	WithoutLetter bool `json:"without_letter,omitempty"` // only cases with a reservation, but no live run and no open dead letter
 }
 
 // Validate returns a *refusal.FieldError for each invalid member, joined.
@@ -39,7 +41,7 @@ func (f Filter) Validate() error {
 
 // JournalFilter converts a valid filter for the journal.
 func (f Filter) JournalFilter() journal.CaseFilter {
-	return journal.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction}
+	return journal.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction, NoLetter: f.WithoutLetter}
 }
 
 // Row is a case in a list: its money in minor units of its currency, why it is not running,

@@ -123,9 +123,15 @@ func writeAnalysis(name string, found report.Analysis) error {
 func showAnalysis(s *screen.Screen, a report.Analysis) error {
 	if a.Letters == 0 {
 		s.Text("No dead letters.")
+	} else {
+		s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, shell.Amounts(a.AtRisk), a.Attempts)
+	}
+	if without := a.Reserved.WithoutLetter; without.Cases > 0 {
+		s.Text("%s without a live run or an open letter keep %s reserved: cases list --without-letter", shell.Plural(int(without.Cases), "case"), shell.Amounts(without.Money))
+	}
+	if a.Letters == 0 {
 		return s.Err()
 	}
-	s.Text("%d dead letters, %d of them open, with %s at risk; %.1f attempts each.", a.Letters, a.Open, shell.Amounts(a.AtRisk), a.Attempts)
 	if a.Oldest != nil {
 		s.Text("The oldest open one died %s ago: run %s. Retention removes %d within 7 days.", shell.Span(a.Oldest.Age.String()), a.Oldest.Run, a.Expiring)
 	}

@@ -89,6 +89,7 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	if listed := p.Run("", "cases", "list", "--tenant", "acme", "--reserved"); listed.Code != 0 || !strings.Contains(listed.Out, "txr_2") || strings.Contains(listed.Out, "txr_1") || !strings.Contains(listed.Out, "250.00 USD reserved") {
 		t.Errorf("%+v", listed)
 	}
+	checkStatsOfReservedMoney(t, p)
 	p.Run("", "cases", "list", "--tenant", "acme", "--state", "closed").Check(t, "no such state", 2, "state")
 	by("user:ada", "cases", "free", "--reason", "withdrawn", "--reference", "mail 3").Check(t, "no case is named", 2, "--transaction")
 	by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn").Check(t, "no reference", 2, "--reference")
@@ -123,5 +124,29 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	}
 	if examined := p.Run("", "doctor"); !strings.Contains(examined.Out, "people: 1") {
 		t.Errorf("%+v", examined)
+	}
+}
+
+// checkStatsOfReservedMoney checks that the statistics of a tenant, and of all tenants, show where the money of two open letters is reserved.
+func checkStatsOfReservedMoney(t *testing.T, p *clitest.Environment) {
+	t.Helper()
+	shown := strings.Join(strings.Fields(p.Run("", "dlq", "stats", "--tenant", "acme").Out), " ")
+	for _, want := range []string{"with an open dead letter 2 250.00 USD", "with a live run 0", "without a letter 0", "all 2 250.00 USD"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the statistics do not have %q: %s", want, shown)
+		}
+	}
+	all := p.Run("", "dlq", "stats", "--all-tenants", "--json").Object(t)["tenants"].([]any)
+	acme := all[0].(map[string]any)
+	if len(all) != 1 || acme["tenant"] != "acme" || acme["open"] != 2.0 || acme["reserved"].(map[string]any)["all"].(map[string]any)["money"].(map[string]any)["USD"] != 25000.0 {
+		t.Errorf("all tenants: %v", all)
+	}
+	if table := strings.Join(strings.Fields(p.Run("", "dlq", "stats", "--all-tenants").Out), " "); !strings.Contains(table, "acme 2 250.00 USD 250.00 USD 250.00 USD") {
+		t.Errorf("all tenants: %s", table)
+	}
+	p.Run("", "dlq", "stats", "--all-tenants", "--tenant", "acme").Check(t, "all and one", 2, "exclude each other")
+	p.Run("", "dlq", "stats", "--all-tenants", "--server", "http://127.0.0.1:1").Check(t, "all at a server", 2, "on the database only")
+	if none := p.Run("", "cases", "list", "--tenant", "acme", "--without-letter"); none.Code != 0 || !strings.Contains(none.Out, "No such cases") {
+		t.Errorf("%+v", none)
 	}
 }

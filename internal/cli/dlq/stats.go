@@ -1,7 +1,9 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,14 +14,22 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
 )
 
 func stats(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var letters letterFlags
+	var all bool
 	cmd := &cobra.Command{
 		Use: "stats", Short: "Count dead letters by status, age and error, with the money at risk", Args: shell.Exactly(),
+		Long: `Count dead letters by status, age and error, with the money at risk. The flags select
+letters. The sums of reserved money are of all cases of the tenant: with an open dead
+letter, with a live run, and without either. The last are found by recourse cases list
+--without-letter. With --all-tenants each tenant has a row.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
 			if err != nil {
@@ -27,6 +37,9 @@ func stats(sh *shell.Shell) *cobra.Command {
 			}
 			if !cmd.Flags().Changed("status") {
 				filter.Status = "" // the counts are by status
+			}
+			if all {
+				return statsByTenant(sh, cmd, &o, filter)
 			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
 				found, err := be.DeadLetters.Stats(ctx, filter)
@@ -42,7 +55,65 @@ func stats(sh *shell.Shell) *cobra.Command {
 	}
 	o.Bind(cmd.Flags())
 	letters.bind(cmd.Flags())
+	cmd.Flags().BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant; only on the database")
 	return cmd
+}
+
+// tenantStats is the answer of dlq stats --all-tenants.
+type tenantStats struct {
+	Tenants []backend.TenantStats `json:"tenants"`
+}
+
+func statsByTenant(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, filter deadletter.Filter) error {
+	switch {
+	case o.Server != "":
+		return shell.Usage(cmd, errors.New("--all-tenants works on the database only, not with --server"))
+	case o.Tenant != "":
+		return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
+	}
+	o.Tenant = postadjudication.AllTenants
+	return backend.With(sh, cmd, o, func(ctx context.Context, be backend.Backend) error {
+		found, err := be.StatsByTenant(ctx, filter)
+		if err != nil {
+			return err
+		}
+		if sh.JSON {
+			return sh.Answer(tenantStats{found})
+		}
+		s := sh.Screen()
+		rows := make([][]string, len(found))
+		for i, t := range found {
+			rows[i] = []string{t.Tenant, strconv.FormatInt(t.Open, 10), shell.Amounts(t.AtRisk), shell.Amounts(t.Reserved.All.Money),
+				shell.Amounts(t.Reserved.OpenLetters.Money), shell.Amounts(t.Reserved.LiveRuns.Money), shell.Amounts(t.Reserved.WithoutLetter.Money)}
+		}
+		s.Table([]screen.Column{{Name: "Tenant"}, {Name: "Open", Right: true}, {Name: "At risk", Wraps: true}, {Name: "Reserved", Wraps: true},
+			{Name: "Open letters", Wraps: true}, {Name: "Live runs", Wraps: true}, {Name: "Without a letter", Wraps: true}}, rows)
+		return s.Err()
+	})
+}
+
+// waitingFor are words for what a case without a letter waits for.
+var waitingFor = map[string]string{
+	casestatus.WaitsForPurgedLetter:     "its letter was purged",
+	casestatus.WaitsForFreeing:          "the fork of its letter was cancelled",
+	casestatus.WaitsForRestOfPayment:    "paid in part or under an older key",
+	casestatus.WaitsForFinding:          "unknown whether money moved",
+	casestatus.WaitsForHigherGeneration: "a higher generation must follow",
+}
+
+func showReserved(s *screen.Screen, r casestatus.ReservedMoney) {
+	s.Title("Reserved by all cases")
+	row := func(name string, sums casestatus.ReservedSums) []string {
+		return []string{name, strconv.FormatInt(sums.Cases, 10), shell.Amounts(sums.Money)}
+	}
+	rows := [][]string{row("with an open dead letter", r.OpenLetters), row("with a live run", r.LiveRuns), row("without a letter", r.WithoutLetter)}
+	for _, waits := range slices.Sorted(maps.Keys(r.WaitingFor)) {
+		rows = append(rows, row("- "+cmp.Or(waitingFor[waits], waits), r.WaitingFor[waits]))
+	}
+	s.Table([]screen.Column{{Name: "Cases"}, {Name: "Number", Right: true}, {Name: "Reserved", Wraps: true}}, append(rows, row("all", r.All)))
+	if r.WithoutLetter.Cases > 0 {
+		s.Text("No list of dead letters shows those without a letter: cases list --without-letter")
+	}
 }
 
 func showStats(s *screen.Screen, st report.Stats) error {
@@ -59,6 +130,7 @@ func showStats(s *screen.Screen, st report.Stats) error {
 		rows = append(rows, []string{"oldest open", fmt.Sprintf("died %s ago: run %s", shell.Span(st.Oldest.Age.String()), st.Oldest.Run)})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
+	showReserved(s, st.Reserved)
 	showShares(s, "Open, by outcome class", st.ByClass)
 	showShares(s, "Open, by error", st.ByError)
 	s.Title("Open, by age")

@@ -37,6 +37,9 @@ func selectedBy(asked bulk.Spec) string {
 		if c.Transaction != "" {
 			flags = append(flags, "--transaction "+shell.Quote(c.Transaction))
 		}
+		if c.WithoutLetter {
+			flags = append(flags, "--without-letter")
+		}
 	}
 	if asked.All {
 		flags = append(flags, "--all")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
@@ -19,12 +20,13 @@ import (
 type Reports struct {
 	s       *deadletter.Searcher
 	letters deadletter.Letters
+	cases   casestatus.Cases
 	tenant  string
 }
 
 // Of returns the reports of a tenant.
 func Of(s *deadletter.Repository, tenant string) Reports {
-	return Reports{s.Searcher, s.As(tenant, ""), tenant}
+	return Reports{s.Searcher, s.As(tenant, ""), s.Statuses.As(tenant), tenant}
 }
 
 // Query selects the dead letters to analyze.
@@ -64,13 +66,15 @@ type Analysis struct {
 	Trends   []Trend            `json:"trends"`
 	Oldest   *deadletter.Letter `json:"oldest,omitempty"` // oldest open letter
 	Expiring int64              `json:"expiring"`         // open letters whose retention ends within 7 days
+
+	Reserved casestatus.ReservedMoney `json:"reserved"` // of all cases, whatever the filter selects
 }
 
 // largestGroups is the number of groups that an analysis includes.
 const largestGroups = 10
 
 // Analyze summarizes the dead letters of a tenant that a filter selects. Counts and sums are
-// exact and of one moment; Oldest and Expiring are read afterwards.
+// exact and of one moment; Oldest, Expiring and Reserved are read afterwards.
 func (r Reports) Analyze(ctx context.Context, q Query) (Analysis, error) {
 	now := r.s.Now()
 	out := Analysis{At: now}
@@ -94,7 +98,10 @@ func (r Reports) Analyze(ctx context.Context, q Query) (Analysis, error) {
 	}
 	out.Groups = found.SignatureCount
 	out.Largest = groupsOf(found.Largest)
-	out.Oldest, out.Expiring, err = r.oldestAndExpiring(ctx, q.Filter)
+	if out.Oldest, out.Expiring, err = r.oldestAndExpiring(ctx, q.Filter); err != nil {
+		return out, err
+	}
+	out.Reserved, err = r.cases.Reserved(ctx)
 	return out, err
 }
 
@@ -220,6 +227,8 @@ type Stats struct {
 
 	DiedLastHour int64 `json:"died_last_hour"`
 	DiedLastDay  int64 `json:"died_last_day"`
+
+	Reserved casestatus.ReservedMoney `json:"reserved"` // of all cases, whatever the filter selects
 }
 
 // AgeBand counts the letters of age From or more and below To. The oldest band has no To.
@@ -233,8 +242,8 @@ type AgeBand struct {
 var ageBands = []deadletter.Duration{0, deadletter.Duration(time.Hour), deadletter.Duration(validate.Day), deadletter.Duration(7 * validate.Day), deadletter.Duration(30 * validate.Day), deadletter.Duration(90 * validate.Day)}
 
 // Stats returns statistics of a tenant's dead letters that a filter selects; the zero
-// filter selects all. Counts and sums are exact and of one moment; Oldest and Expiring are read
-// afterwards.
+// filter selects all. Counts and sums are exact and of one moment; Oldest, Expiring and Reserved are
+// read afterwards.
 func (r Reports) Stats(ctx context.Context, f deadletter.Filter) (Stats, error) {
 	now := r.s.Now()
 	out := Stats{At: now, ByStatus: map[background.LetterStatus]int64{}, AtRisk: settlement.Sums{}}
@@ -265,7 +274,10 @@ func (r Reports) Stats(ctx context.Context, f deadletter.Filter) (Stats, error) 
 		}
 		out.Ages = append(out.Ages, band)
 	}
-	out.Oldest, out.Expiring, err = r.oldestAndExpiring(ctx, f)
+	if out.Oldest, out.Expiring, err = r.oldestAndExpiring(ctx, f); err != nil {
+		return out, err
+	}
+	out.Reserved, err = r.cases.Reserved(ctx)
 	return out, err
 }
 

@@ -22,6 +22,7 @@ type Levels struct {
 	OldestDue      time.Time                  // due time of the oldest waiting run whose call is not accepted by its service; zero if none is due
 	JobLetters     map[string]int64           // open dead letters of jobs, of the maxJobQueues longest queues by name, of the others under OtherQueues
 	AtRisk         settlement.Sums            // reserved by cases with an open dead letter
+	WithoutLetter  settlement.Sums            // reserved by cases with neither a live run nor an open dead letter
 	Held           int64                      // open dead letters with a hold
 	Breaches                                  // of conservation
 	BrokeGlass     int64                      // bulk plans that one person started for an incident though two are required; never falls
@@ -83,9 +84,9 @@ func (l *Levels) Err() error {
 }
 
 // Read measures all but Expiring, Unserved and Uncalled, as of now. It reads every live
-// run that is delivered, and every open dead letter: call it rarely.
+// run that is delivered, every open dead letter, and every letter that was purged: call it rarely.
 func (m *LevelReader) Read(ctx context.Context, now time.Time) (l Levels) {
-	l = Levels{Runs: map[background.State]int64{}, AtRisk: settlement.Sums{}, JobLetters: map[string]int64{}}
+	l = Levels{Runs: map[background.State]int64{}, AtRisk: settlement.Sums{}, WithoutLetter: settlement.Sums{}, JobLetters: map[string]int64{}}
 	count := func(part, query string, to ...any) {
 		l.ReadPart(ctx, part, func(ctx context.Context) error { return pg.Wrap(m.readDB.QueryRowContext(ctx, query).Scan(to...)) })
 	}
@@ -100,7 +101,25 @@ func (m *LevelReader) Read(ctx context.Context, now time.Time) (l Levels) {
 	l.ReadPart(ctx, "breaches", func(ctx context.Context) error { return l.Breaches.read(ctx, m.readDB) })
 	l.ReadPart(ctx, "runs", func(ctx context.Context) error { return pg.Wrap(l.measureLive(ctx, m.readDB, now)) })
 	l.ReadPart(ctx, "dead_letters", func(ctx context.Context) error { return pg.Wrap(l.measureLetters(ctx, m.readDB)) })
+	l.ReadPart(ctx, "without_letter", func(ctx context.Context) error { return pg.Wrap(l.measureWithoutLetter(ctx, m.readDB)) })
 	return l
+}
+
+func (l *Levels) measureWithoutLetter(ctx context.Context, db *sqlx.DB) error {
+	rows, err := db.QueryContext(ctx, moneyWithoutLetterSQL)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var currency string
+		var reserved settlement.Sum
+		if err := rows.Scan(&currency, &reserved); err != nil {
+			return err
+		}
+		l.WithoutLetter.Add(currency, reserved)
+	}
+	return rows.Err()
 }
 
 func (l *Levels) measureLive(ctx context.Context, db *sqlx.DB, now time.Time) error {
