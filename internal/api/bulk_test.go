@@ -63,6 +63,10 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	}
 	// Another fork of one of the letters comes first.
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+second+"/fork", `{"reason":"mine"}`).is(http.StatusCreated)
+	review := r.ask(approver, http.MethodGet, path, "").is(http.StatusOK)["review"].(map[string]any)
+	if cause := review["causes"].([]any)[0].(map[string]any); cause["items"] != 2.0 || cause["money"].(map[string]any)["USD"] != 2000.0 || len(review["largest_items"].([]any)) != 2 || len(review["changed"].(map[string]any)) != 1 {
+		t.Errorf("%v", review)
+	}
 	if b := run(approver, hash).is(http.StatusOK); b["started_by"] != "user:approver@acme" {
 		t.Errorf("%v", b)
 	}

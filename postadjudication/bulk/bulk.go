@@ -170,6 +170,11 @@ type Plan struct {
 	// Forks counts the runs that the plan created, by final state, or live. Lists of plans omit
 	// it.
 	Forks map[string]int64 `json:"forks,omitempty"`
+
+	// Of a plan that nobody has started. Lists of plans omit them.
+
+	KeptUntil *time.Time `json:"kept_until,omitempty"` // it has to be started by then: later it may be deleted
+	Review    *Review    `json:"review,omitempty"`
 }
 
 // Spec is the request of a plan, as in Request.
@@ -225,7 +230,9 @@ type Item struct {
 	Position int64            `json:"position"`
 	Run      background.RunID `json:"run_id"`
 	Subject  string           `json:"subject,omitempty"` // of its case; for a settlement the transaction receipt id
-	Amount   int64            `json:"amount,omitempty"`  // reserved minor units
+	Escrow   string           `json:"escrow_reference,omitempty"`
+	Cause    string           `json:"signature,omitempty"` // its letters of the same cause have the same
+	Amount   int64            `json:"amount,omitempty"`    // reserved minor units
 	Currency string           `json:"currency,omitempty"`
 	Planned  refusal.Gate     `json:"planned_refusal,omitempty"` // gate that would have refused it at planning
 	Outcome  Outcome          `json:"outcome"`
@@ -233,6 +240,10 @@ type Item struct {
 	NewRun   background.RunID `json:"new_run,omitzero"` // created by a fork
 	Error    string           `json:"error,omitempty"`
 	WaitsFor refusal.Gate     `json:"waits_for,omitempty"` // pending items: the gate that must open before the next try
+
+	Adjudication settlement.Outcome  `json:"escrow_adjudication,omitempty"`
+	DeadAt       time.Time           `json:"dead_lettered_at,omitzero"`
+	Age          deadletter.Duration `json:"age,omitzero"` // since then, in whole seconds
 }
 
 // planOf converts a stored plan with its counts.
@@ -313,7 +324,7 @@ func (p Plans) Get(ctx context.Context, id uuid.UUID) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	out, err := p.s.withCounts(ctx, b)
+	out, err := reviewed(ctx, p.s, b)
 	if err == nil && out.Action == Fork && out.Progress.Done > 0 {
 		out.Forks, err = p.s.stored.CountForks(ctx, id)
 	}
@@ -412,9 +423,9 @@ func (p Plans) Items(ctx context.Context, id uuid.UUID, outcome, cursor string, 
 	if err != nil {
 		return ItemPage{}, err
 	}
-	page := ItemPage{Items: []Item{}, More: len(found) > limit}
+	page, now := ItemPage{Items: []Item{}, More: len(found) > limit}, p.s.now()
 	for _, i := range found[:min(len(found), limit)] {
-		item := itemOf(i)
+		item := itemOf(i, now)
 		if item.WaitsFor, err = p.s.itemWaitsFor(ctx, b, item); err != nil {
 			return ItemPage{}, err
 		}
@@ -461,12 +472,4 @@ func storedOutcome(outcome string) (string, error) {
 func splitOutcome(stored string) (Outcome, refusal.Gate) {
 	outcome, gate, _ := strings.Cut(stored, ":")
 	return Outcome(outcome), refusal.Gate(gate)
-}
-
-func itemOf(i plans.Item) Item {
-	out := Item{Position: i.Position, Run: i.Run, Subject: i.Subject, Amount: i.Amount, Currency: i.Currency, Planned: refusal.Gate(i.Gate), Outcome: OutcomePending, NewRun: i.NewRun, Error: i.Error}
-	if i.Outcome != "" {
-		out.Outcome, out.Gate = splitOutcome(i.Outcome)
-	}
-	return out
 }

@@ -114,7 +114,7 @@ func (p *Planner) create(ctx context.Context, q Request, limit scanLimit) (Plan,
 	case err != nil:
 		return Plan{}, err
 	}
-	return p.withCounts(ctx, b)
+	return reviewed(ctx, p, b)
 }
 
 // madeFor returns the plan that a request made, if it made one.
@@ -126,7 +126,7 @@ func (p *Planner) madeFor(ctx context.Context, tenant, request string) (b Plan, 
 	case err != nil:
 		return Plan{}, false, err
 	}
-	b, err = p.withCounts(ctx, before)
+	b, err = reviewed(ctx, p, before)
 	return b, err == nil, err
 }
 
@@ -354,7 +354,7 @@ func (p *Planner) storePlan(ctx context.Context, b plans.Plan, spec Spec, items 
 	if b, err = p.stored.CreateOf(ctx, b, items, at.Add(-PlanRetention)); err != nil {
 		return Plan{}, err
 	}
-	return p.withCounts(ctx, b)
+	return reviewed(ctx, p, b)
 }
 
 func itemFor(position int64, s journal.Snapshot, gate refusal.Gate) plans.Item {

@@ -3,7 +3,6 @@ package bulk_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -246,13 +245,13 @@ func TestAPlanIsTheSameInPiecesOfAnySize(t *testing.T) {
 		for _, chunk := range []int64{1, 2, 5, int64(max(1, len(want))), int64(len(want) + 1)} {
 			got, items := planInChunks(r, whole, f, chunk, 0, nil)
 			met, each := planInChunks(r, whole, f, chunk, 0, func(context.Context, search.Letter) (bool, error) { return true, nil })
-			if met.Hash != whole.Hash || !slices.Equal(each, want) {
+			if met.Hash != whole.Hash || !sameItems(each, want) {
 				t.Errorf("%s in pieces of %d, each asked: %+v", name, chunk, met)
 			}
-			if got.Hash != whole.Hash || got.Items != whole.Items || got.Ready != whole.Ready || !slices.Equal(items, want) {
+			if got.Hash != whole.Hash || got.Items != whole.Items || got.Ready != whole.Ready || !sameItems(items, want) {
 				t.Errorf("%s in pieces of %d: %+v", name, chunk, got)
 			}
-			if got, items := planInChunks(r, whole, f, chunk, 3, nil); !slices.Equal(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
+			if got, items := planInChunks(r, whole, f, chunk, 3, nil); !sameItems(items, want[:min(3, len(want))]) || got.Items != int64(len(items)) {
 				t.Errorf("%s in pieces of %d, at most 3: %+v", name, chunk, items)
 			}
 		}

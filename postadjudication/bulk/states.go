@@ -230,7 +230,7 @@ func (p *Planner) change(ctx context.Context, tenant string, id uuid.UUID, actor
 	})
 	var required *secondPersonRequired
 	if errors.As(err, &required) {
-		plan, planErr := p.withCounts(ctx, required.plan)
+		plan, planErr := reviewed(ctx, p, required.plan)
 		if planErr != nil {
 			return Plan{}, planErr
 		}

@@ -66,6 +66,9 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		if planned, paused := o.mustRun("auditor", "bulk", "list", "--state", "planned")["bulks"].([]any), o.mustRun("auditor", "bulk", "list", "--state", "paused")["bulks"].([]any); len(planned) != 1 || planned[0].(map[string]any)["id"] != plan["id"] || len(paused) != 0 {
 			t.Errorf("planned: %v, paused: %v", planned, paused)
 		}
+		if shown := o.dlq("auditor", "bulk", "show", plan["id"].(string)); !strings.Contains(shown.Out, "Causes") || !strings.Contains(shown.Out, "http.refused: ") || !strings.Contains(shown.Out, "Largest") || !strings.Contains(shown.Out, "txr_6") {
+			t.Errorf("the plan shows no causes and no largest items: %s", shown.Out)
+		}
 		o.dlq("auditor", "bulk", "list", "--state", "waiting").Check(t, "a list of an unknown state", 2, "--state must be one of planned, running, paused, done, cancelled")
 		o.dlq("auditor", "bulk", "list", "--state", "").Check(t, "a list of no state", 2, "--state is empty; leave it out")
 		forked := o.mustRun("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))

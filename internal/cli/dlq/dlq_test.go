@@ -115,7 +115,10 @@ func checkSelectedBy(t *testing.T, p *clitest.Environment, flags ...string) {
 			t.Errorf("%s does not show %q: %s", flags, words, planned.Out)
 		}
 	}
-	if items := p.Run("", "dlq", "bulk", "items", plan, "--tenant", "acme"); !strings.Contains(items.Out, "Transaction") || !strings.Contains(items.Out, "txr_1") || strings.Contains(items.Out, "Case") {
+	if !strings.Contains(shown.Out, "Start it by 20") {
+		t.Errorf("the plan does not say until when it is kept: %s", shown.Out)
+	}
+	if items := p.Run("", "dlq", "bulk", "items", plan, "--tenant", "acme"); !strings.Contains(items.Out, "Transaction") || !strings.Contains(items.Out, "txr_1") || strings.Contains(items.Out, "Case") || !strings.Contains(items.Out, "Escrow") || !strings.Contains(items.Out, "release") || !strings.Contains(items.Out, "http.refused: ") {
 		t.Errorf("the items of a plan: %s", items.Out)
 	}
 }

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -107,7 +108,40 @@ func Plan(s *screen.Screen, b bulk.Plan) {
 		rows = append(rows, []string{"changed by", b.ChangedBy + ": " + b.ChangedReason})
 	}
 	s.Table([]screen.Column{{Name: "About"}, {Name: "Now", Wraps: true}}, rows)
+	review(s, b)
 	s.Command("hash " + b.Hash) // below the table, where nothing breaks it
+}
+
+// review writes what the items of a plan are that nobody has started. It writes nothing of a single item that is as it was planned, which
+// the other rows describe.
+func review(s *screen.Screen, b bulk.Plan) {
+	r := b.Review
+	if r == nil {
+		return
+	}
+	if b.Items > 1 {
+		rows := make([][]string, len(r.Causes))
+		for i, c := range r.Causes {
+			rows[i] = []string{strconv.FormatInt(c.Items, 10), shell.Amounts(c.Money), c.Signature}
+		}
+		s.Title("Causes")
+		s.Table([]screen.Column{{Name: "Number", Right: true}, {Name: "Reserved", Wraps: true}, {Name: "Cause", Wraps: true}}, rows)
+		if r.Others > 0 {
+			s.Text("There are %d more causes.", r.Others)
+		}
+		s.Title("Largest")
+		itemTable(s, r.Largest)
+	}
+	var changed []string
+	for _, state := range slices.Sorted(maps.Keys(r.Changed)) {
+		changed = append(changed, fmt.Sprintf("%d now %s", r.Changed[state], state))
+	}
+	if b.KeptUntil != nil {
+		s.Text("Start it by %s: later it may be deleted.", b.KeptUntil.UTC().Format(time.RFC3339))
+	}
+	if len(changed) > 0 {
+		s.Text("Changed since it was planned, and left as they are: %s.", strings.Join(changed, ", "))
+	}
 }
 
 // findingRows returns what the finding of a plan states; nothing for a plan without one.
@@ -153,9 +187,17 @@ func PlanItems(s *screen.Screen, page bulk.ItemPage) error {
 		s.Text("No such letters.")
 		return s.Err()
 	}
-	rows := make([][]string, len(page.Items))
-	for i, item := range page.Items {
-		result, money := string(item.Outcome), "-"
+	itemTable(s, page.Items)
+	if page.More {
+		s.Text("There are more: --after %s", page.Next)
+	}
+	return s.Err()
+}
+
+func itemTable(s *screen.Screen, items []bulk.Item) {
+	rows := make([][]string, len(items))
+	for i, item := range items {
+		result, money, age := string(item.Outcome), "-", "-"
 		if item.Gate != "" {
 			result += " by " + string(item.Gate)
 		}
@@ -171,13 +213,17 @@ func PlanItems(s *screen.Screen, page bulk.ItemPage) error {
 		if item.Currency != "" {
 			money = settlement.Money{Minor: item.Amount, Currency: item.Currency}.String()
 		}
-		rows[i] = []string{strconv.FormatInt(item.Position, 10), item.Subject, item.Run.String(), money, result}
+		if !item.DeadAt.IsZero() {
+			age = shell.Span(item.Age.String())
+		}
+		rows[i] = []string{
+			strconv.FormatInt(item.Position, 10), item.Subject, cmp.Or(item.Escrow, "-"), cmp.Or(string(item.Adjudication), "-"), item.Run.String(), money, age, item.Cause, result,
+		}
 	}
-	s.Table([]screen.Column{{Name: "#", Right: true}, {Name: "Transaction"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Result", Wraps: true}}, rows)
-	if page.More {
-		s.Text("There are more: --after %s", page.Next)
-	}
-	return s.Err()
+	s.Table([]screen.Column{
+		{Name: "#", Right: true}, {Name: "Transaction"}, {Name: "Escrow"}, {Name: "Outcome"}, {Name: "Run"}, {Name: "Reserved", Right: true}, {Name: "Age", Right: true},
+		{Name: "Cause", Wraps: true}, {Name: "Result", Wraps: true},
+	}, rows)
 }
 
 // LeftOut returns how many letters a condition could not be evaluated for; empty for 0.

@@ -2,7 +2,7 @@ package plans
 
 import (
 	"context"
-	"fmt"
+	"database/sql"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/failpoint"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/pg"
 	"github.com/recourse-dev/recourse/receipts"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // Item is a dead letter of a plan.
@@ -18,7 +19,7 @@ type Item struct {
 	Position int64
 	Run      background.RunID
 	Case     receipts.CaseID
-	Subject  string        // of the case; set by Items only
+	Subject  string        // of the case; set by Items and Review only
 	Head     receipts.Head // of the case when the plan was made
 	Amount   int64
 	Currency string
@@ -26,6 +27,13 @@ type Item struct {
 	Outcome  string // empty: none yet
 	NewRun   background.RunID
 	Error    string
+
+	// Set by Items and Review only.
+
+	Escrow       string // reference of the escrow of its case
+	Adjudication settlement.Outcome
+	DeadAt       time.Time // zero: its run did not die
+	Signature    string    // its cause
 }
 
 type itemRow struct {
@@ -41,12 +49,19 @@ type itemRow struct {
 	Outcome  string        `db:"outcome"`
 	NewRun   uuid.NullUUID `db:"new_run"`
 	Error    string        `db:"error"`
+
+	Escrow       string       `db:"escrow"`
+	Adjudication string       `db:"adjudication"`
+	DeadAt       sql.NullTime `db:"dead_at"`
+	Signature    string       `db:"signature"`
+	Place        int64        `db:"place"` // among the largest
 }
 
 func (r *itemRow) item() Item {
 	i := Item{
 		Position: r.Position, Run: background.RunID(r.Run), Case: receipts.CaseID(r.Case), Subject: r.Subject, Head: receipts.Head{Seq: r.Seq}, Amount: r.Amount, Currency: r.Currency,
 		Gate: r.Gate, Outcome: r.Outcome, NewRun: background.RunID(r.NewRun.UUID), Error: r.Error,
+		Escrow: r.Escrow, Adjudication: settlement.Outcome(r.Adjudication), DeadAt: pg.UTCOrZero(r.DeadAt), Signature: r.Signature,
 	}
 	copy(i.Head.Link[:], r.Link)
 	return i
@@ -77,8 +92,7 @@ func (p *Store) Items(ctx context.Context, id uuid.UUID, outcome string, after i
 	default:
 		and, args = and+`AND outcome = $4 `, append(args, outcome)
 	}
-	const subjects = `SELECT i.*, c.subject FROM (%s ORDER BY position LIMIT $3) i JOIN recourse.cases c ON c.id = i.case_id ORDER BY i.position`
-	return p.selectItems(ctx, fmt.Sprintf(subjects, itemSQL+and), args...)
+	return p.selectItems(ctx, detailed(`(`+itemSQL+and+` ORDER BY position LIMIT $3)`)+`ORDER BY i.position`, args...)
 }
 
 // NoOutcome selects items without an outcome.

@@ -211,22 +211,5 @@ WHERE i.bulk_id = $1 GROUP BY 1`
 func (p *Store) CountForks(ctx context.Context, id uuid.UUID) (map[string]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, pg.StatementTimeout)
 	defer cancel()
-	rows, err := p.readDB.QueryContext(ctx, forksSQL, id)
-	if err != nil {
-		return nil, pg.Wrap(err)
-	}
-	defer rows.Close()
-	forks := map[string]int64{}
-	for rows.Next() {
-		var state string
-		var n int64
-		if err := rows.Scan(&state, &n); err != nil {
-			return nil, pg.Wrap(err)
-		}
-		forks[state] = n
-	}
-	if err := rows.Err(); err != nil {
-		return nil, pg.Wrap(err)
-	}
-	return forks, nil
+	return countWords(ctx, p.readDB, forksSQL, id)
 }

@@ -1,0 +1,86 @@
+package bulk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/recourse-dev/recourse/postadjudication/bulk"
+	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+)
+
+// sameItems compares items, but for their ages.
+func sameItems(a, b []bulk.Item) bool {
+	return slices.EqualFunc(a, b, func(x, y bulk.Item) bool {
+		x.Age, y.Age = 0, 0
+		return x == y
+	})
+}
+
+// reviewInWords returns what a person sees of a plan: its causes, its largest items, and what changed.
+func reviewInWords(r *rig.Rig, b bulk.Plan) string {
+	r.T.Helper()
+	if b.Review == nil || b.KeptUntil == nil || !b.KeptUntil.Equal(b.PlannedAt.Add(bulk.PlanRetention)) {
+		r.T.Fatalf("the plan shows nothing of its items, or is kept until %v: %+v", b.KeptUntil, b.Review)
+	}
+	text := ""
+	for _, c := range b.Review.Causes {
+		text += fmt.Sprintf("%d %s %s; ", c.Items, c.Money, c.Signature)
+	}
+	for _, i := range b.Review.Largest {
+		text += fmt.Sprintf("%s %s %s %d%s, ", i.Subject, i.Escrow, i.Adjudication, i.Amount, i.Currency)
+	}
+	return text + fmt.Sprint(b.Review.Others, b.Review.Changed)
+}
+
+// The person who is asked to run a plan sees the causes of its items, the largest ones, and what changed since it was
+// planned: in the plan, and in the refusal that names it.
+func TestAPlanShowsWhatItsSecondPersonHasToKnow(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	ctx := context.Background()
+	for n, answer := range []func(escrow.Call) escrow.Answer{rig.Refuses, rig.Refuses, rig.Refuses, rig.Refuses, rig.Refuses, rig.RateLimits} {
+		a := rig.Release(n + 1)
+		a.Amount = rig.Euros(1000 - int64(n))
+		r.Escrow.Answer(answer)
+		r.MustSubmit(a)
+		r.WaitNoneLive()
+	}
+	r.Escrow.Script(nil)
+	plan := r.MustPlan(rig.AllLetters(bulk.Fork))
+	const before = "5 49.90 EUR http.refused: account closed; 1 9.95 EUR http.rate_limited: slow down; " +
+		"txr_1 esc_1 release 1000EUR, txr_2 esc_2 release 999EUR, txr_3 esc_3 release 998EUR, txr_4 esc_4 release 997EUR, txr_5 esc_5 release 996EUR, "
+	if got := reviewInWords(r, plan); got != before+"0 map[]" {
+		t.Errorf("planned: %s", got)
+	}
+	items := r.BulkItems(plan.ID, "pending")
+	for _, i := range items {
+		if i.DeadAt.IsZero() || i.Age < 0 || i.Cause == "" || i.Escrow == "" || i.Adjudication != "release" {
+			t.Errorf("%+v", i)
+		}
+	}
+	operator := r.As("acme", "user:cem").DeadLetters
+	if _, err := operator.Fork(ctx, items[0].Run, rig.ForkRequest); err != nil {
+		t.Fatal(err)
+	}
+	r.WaitNoneLive()
+	if _, err := operator.Hold(ctx, items[1].Run, "in court"); err != nil {
+		t.Fatal(err)
+	}
+	now, err := r.As("acme", "").Bulk.Get(ctx, plan.ID)
+	if got := reviewInWords(r, now); err != nil || got != before+"0 map[forked:1 open:1]" {
+		t.Errorf("after a fork and a hold: %s, %v", got, err)
+	}
+	var second *bulk.SecondPersonError
+	if _, err := r.As("acme", "user:ada").Bulk.Run(ctx, plan.ID, plan.Hash); !errors.As(err, &second) || reviewInWords(r, second.Plan) != before+"0 map[forked:1 open:1]" {
+		t.Errorf("the refusal: %v", err)
+	}
+	if b := r.RunPlan(plan); b.Review != nil || b.KeptUntil != nil || b.Progress.Done != 4 || b.Progress.PlanStale != 2 {
+		t.Errorf("%+v", b)
+	}
+	r.WaitNoneLive()
+	r.MustAudit()
+}
