@@ -60,7 +60,8 @@ type bulkChangeInput struct {
 }
 
 type bulksInput struct {
-	State string `query:"state" doc:"Only plans in this state" enum:"planned,running,paused,done,cancelled"`
+	State string `query:"state" doc:"Only plans in this state" enum:"planned,running,paused,done,cancelled,refused"`
+	Mine  bool   `query:"waiting_for_me" doc:"Only plans that nobody has started and that the caller may run"`
 	After string `query:"after" doc:"next of the previous page"`
 }
 
@@ -110,6 +111,7 @@ func (a bulkAPI) operations(h huma.API) {
 		{"pause", "Pause a running plan within a second", access.BulkStop, bulk.Plans.Pause},
 		{"resume", "Resume a paused plan", access.BulkRun, bulk.Plans.Resume},
 		{"cancel", "Cancel a plan for good", access.BulkStop, bulk.Plans.Cancel},
+		{"refuse", "Refuse a plan that nobody has started, as a person who may run it", access.BulkRun, bulk.Plans.Refuse},
 	} {
 		register(a.API, h, operation{
 			id: change.word + "-bulk", method: http.MethodPost, path: "/bulk/{bulk}/" + change.word, action: change.action, summary: change.summary,
@@ -147,7 +149,7 @@ func (a bulkAPI) planBulk(ctx context.Context, c door.Caller, in *bulkPlanInput)
 }
 
 func (a bulkAPI) listBulk(ctx context.Context, c door.Caller, in *bulksInput) (*bulksOutput, error) {
-	page, err := a.service.As(c.Tenant, "").Bulk.List(ctx, bulk.Filter{State: bulk.State(in.State)}, in.After)
+	page, err := a.service.As(c.Tenant, c.Principal).Bulk.List(ctx, bulk.Filter{State: bulk.State(in.State), WaitingForMe: in.Mine}, in.After)
 	return &bulksOutput{page}, bulkProblem(err)
 }
 

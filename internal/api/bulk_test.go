@@ -63,6 +63,17 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	}
 	// Another fork of one of the letters comes first.
 	r.ask(operator, http.MethodPost, "/api/v1/dead-letters/"+second+"/fork", `{"reason":"mine"}`).is(http.StatusCreated)
+	unwanted := plan(`{"action":"fork","reason":"again","all":true}`).is(http.StatusCreated)["id"].(string)
+	for token, want := range map[string]int{operator: 0, approver: 2} {
+		if listed := r.ask(token, http.MethodGet, "/api/v1/bulk?waiting_for_me=true", "").is(http.StatusOK)["bulks"].([]any); len(listed) != want {
+			t.Errorf("%d plans wait, want %d", len(listed), want)
+		}
+	}
+	r.ask(operator, http.MethodPost, "/api/v1/bulk/"+unwanted+"/refuse", `{"reason":"no"}`).refused(http.StatusForbidden, "role_missing", "")
+	if refused := r.ask(approver, http.MethodPost, "/api/v1/bulk/"+unwanted+"/refuse", `{"reason":"once is enough"}`).is(http.StatusOK); refused["state"] != "refused" || refused["changed_by"] != "user:approver@acme" {
+		t.Errorf("%v", refused)
+	}
+	r.ask(operator, http.MethodPost, "/api/v1/bulk/"+unwanted+"/cancel", `{"reason":"mine"}`).refused(http.StatusConflict, "bulk_state", "")
 	review := r.ask(approver, http.MethodGet, path, "").is(http.StatusOK)["review"].(map[string]any)
 	if cause := review["causes"].([]any)[0].(map[string]any); cause["items"] != 2.0 || cause["money"].(map[string]any)["USD"] != 2000.0 || len(review["largest_items"].([]any)) != 2 || len(review["changed"].(map[string]any)) != 1 {
 		t.Errorf("%v", review)
@@ -85,7 +96,7 @@ func TestAPlanIsReadThenRunByAnotherAndExecutedOnce(t *testing.T) {
 	r.ask(auditor, http.MethodGet, path+"/items?outcome=lucky", "").refused(http.StatusUnprocessableEntity, "invalid", "outcome")
 	r.ask(auditor, http.MethodGet, path+"/items?after=x", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
 	r.ask(auditor, http.MethodGet, "/api/v1/bulk?after=x", "").refused(http.StatusUnprocessableEntity, "invalid", "after")
-	if all := r.ask(auditor, http.MethodGet, "/api/v1/bulk", "").is(http.StatusOK)["bulks"].([]any); len(all) != 1 {
+	if all := r.ask(auditor, http.MethodGet, "/api/v1/bulk", "").is(http.StatusOK)["bulks"].([]any); len(all) != 2 {
 		t.Errorf("%v", all)
 	}
 	if none := r.ask(r.key("other", access.Auditor), http.MethodGet, "/api/v1/bulk", "").is(http.StatusOK)["bulks"].([]any); len(none) != 0 {

@@ -64,6 +64,11 @@ func (b Bulk) Cancel(ctx context.Context, id uuid.UUID, reason string) (bulk.Pla
 	return b.change(ctx, id, "/cancel", reason)
 }
 
+// Refuse refuses a plan that nobody has started.
+func (b Bulk) Refuse(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error) {
+	return b.change(ctx, id, "/refuse", reason)
+}
+
 func (b Bulk) change(ctx context.Context, id uuid.UUID, verb, reason string) (out bulk.Plan, err error) {
 	err = b.post(ctx, bulkPath(id, verb), reasonBody{reason}, &out)
 	return out, err
@@ -79,6 +84,9 @@ func (b Bulk) Get(ctx context.Context, id uuid.UUID) (out bulk.Plan, err error) 
 func (b Bulk) List(ctx context.Context, f bulk.Filter, after string) (out bulk.Page, err error) {
 	query := url.Values{}
 	addGiven(query, "state", string(f.State))
+	if f.WaitingForMe {
+		query.Set("waiting_for_me", "true")
+	}
 	addGiven(query, "after", after)
 	err = b.get(ctx, "/bulk", query, &out)
 	return out, err

@@ -98,13 +98,14 @@ func unknownAction(a Action) error {
 // State is the state of a plan.
 type State = plans.State
 
-// The states. Done and cancelled are final.
+// The states. Done, cancelled and refused are final.
 const (
 	Planned   = plans.Planned
 	Running   = plans.Running
 	Paused    = plans.Paused
 	Done      = plans.Done
 	Cancelled = plans.Cancelled
+	Refused   = plans.Refused // by a person who might have started it
 )
 
 // States are all states.
@@ -161,7 +162,7 @@ type Plan struct {
 	PlannedAt     time.Time  `json:"planned_at"`
 	StartedBy     string     `json:"started_by,omitempty"` // actor of its changes
 	StartedAt     *time.Time `json:"started_at,omitempty"`
-	ChangedBy     string     `json:"changed_by,omitempty"` // who last paused, resumed or cancelled it
+	ChangedBy     string     `json:"changed_by,omitempty"` // who last paused, resumed, cancelled or refused it
 	ChangedReason string     `json:"changed_reason,omitempty"`
 	ChangedAt     *time.Time `json:"changed_at,omitempty"`
 	EndedAt       *time.Time `json:"ended_at,omitempty"`
@@ -295,9 +296,14 @@ const plansPerPage = 100
 // Filter selects plans of a tenant. The zero Filter selects all.
 type Filter struct {
 	State State // one of States; empty: any
+	// WaitingForMe selects plans that nobody has started and that the actor of As may start.
+	WaitingForMe bool
 }
 
 func (f Filter) validate() error {
+	if f.WaitingForMe && f.State != "" && f.State != Planned {
+		return &refusal.FieldError{Field: "state", Problem: "must be planned, or not given, beside waiting_for_me"}
+	}
 	if f.State == "" || slices.Contains(States, f.State) {
 		return nil
 	}
@@ -378,12 +384,12 @@ func (p Plans) List(ctx context.Context, f Filter, cursor string) (Page, error) 
 			return Page{}, &refusal.FieldError{Field: "cursor", Problem: "must be the one from the previous page"}
 		}
 	}
-	found, err := p.s.stored.List(ctx, p.tenant, f.State, before, plansPerPage+1)
+	found, more, err := p.listed(ctx, f, before)
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{Bulks: []Plan{}, More: len(found) > plansPerPage}
-	for _, b := range found[:min(len(found), plansPerPage)] {
+	page := Page{Bulks: []Plan{}, More: more}
+	for _, b := range found {
 		plan, err := p.s.withCounts(ctx, b)
 		if err != nil {
 			return Page{}, err

@@ -194,3 +194,25 @@ func ExamplePlans_PlanMove() {
 	// done <nil>
 	// created <nil>
 }
+
+// A person sees the plans that wait for them, and refuses one.
+func ExamplePlans_Refuse() {
+	svc, stop := rig.Example()
+	defer stop()
+	ctx := context.Background()
+	svc.DeadLetters(1, 4, rig.Refuses)
+	if _, err := svc.As("acme", "user:ada").Bulk.Plan(ctx, bulk.Request{All: true, Action: bulk.Fork, Reason: "the accounts are open again"}); err != nil {
+		panic(err)
+	}
+
+	bob := svc.As("acme", "user:bob").Bulk
+	waiting, err := bob.List(ctx, bulk.Filter{WaitingForMe: true}, "")
+	for _, plan := range waiting.Bulks {
+		refused, err := bob.Refuse(ctx, plan.ID, "one of them is not")
+		fmt.Println(refused.State, refused.ChangedBy, refused.ChangedReason, err)
+	}
+	fmt.Println(len(waiting.Bulks), err)
+	// Output:
+	// refused user:bob one of them is not <nil>
+	// 1 <nil>
+}

@@ -3,10 +3,12 @@ package bulk
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
+	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -120,6 +122,75 @@ func (by *planStarter) authorize(b *plans.Plan) (because string, err error) {
 		b.Incident, b.IncidentReason = validate.Clean(by.breakGlass.Incident, 255), validate.Clean(by.breakGlass.Reason, 1024)
 	}
 	return "", nil
+}
+
+// listed returns a page of the plans that f selects, before one, and whether there may be more.
+func (p Plans) listed(ctx context.Context, f Filter, before uuid.UUID) (page []plans.Plan, more bool, err error) {
+	if !f.WaitingForMe {
+		page, err = p.s.stored.List(ctx, p.tenant, f.State, before, plansPerPage+1)
+		return page[:min(len(page), plansPerPage)], len(page) > plansPerPage, err
+	}
+	if err := validate.Identifier("actor", p.actor, 128); err != nil {
+		return nil, false, err
+	}
+	by, err := p.s.newStarter(ctx, p.tenant, p.actor, nil)
+	if err != nil || !by.isApprover() {
+		return nil, false, err
+	}
+	for more = true; more && len(page) < plansPerPage; {
+		found, err := p.s.stored.List(ctx, p.tenant, Planned, before, plansPerPage+1)
+		if err != nil {
+			return nil, false, err
+		}
+		more = len(found) > plansPerPage
+		for _, b := range found[:min(len(found), plansPerPage)] {
+			if len(page) == plansPerPage {
+				return page, true, nil
+			}
+			before = b.ID
+			asked := b
+			switch because, err := by.authorize(&asked); {
+			case err != nil:
+				return nil, false, err
+			case because == "":
+				page = append(page, b)
+			}
+		}
+	}
+	return page, more, nil
+}
+
+// Refuse refuses a plan that nobody has started, for good, in the name of a person who may start it. Nothing is done. Its
+// author, who cancels it instead, and programs can't. A refused plan is unchanged.
+//
+// Errors:
+//   - *FieldError of actor: the actor may not start the plan
+//   - *StateError: the plan was started or cancelled
+//   - ErrNotFound: the tenant has no such plan
+func (p Plans) Refuse(ctx context.Context, id uuid.UUID, reason string) (Plan, error) {
+	if err := validate.Actor(p.actor, reason); err != nil {
+		return Plan{}, err
+	}
+	by, err := p.s.newStarter(ctx, p.tenant, p.actor, nil)
+	if err != nil {
+		return Plan{}, err
+	}
+	return p.s.change(ctx, p.tenant, id, p.actor, reason, func(b *plans.Plan, _ bool) error {
+		asked := *b
+		because, err := by.authorize(&asked)
+		switch {
+		case err != nil:
+			return err
+		case because != "" || !by.isApprover():
+			return &refusal.FieldError{Field: "actor", Problem: "must be a person who may start the plan; its author can cancel it. " + because}
+		case b.State == Refused:
+			return journal.ErrNoChange
+		case b.State != Planned:
+			return &StateError{b.ID, b.State, string(Refused)}
+		}
+		b.OutcomesKnown, b.State, b.EndedAt = true, Refused, p.s.now()
+		return nil
+	})
 }
 
 // unattended reports whether the caller is no person, by name or by a key that may only submit.

@@ -40,7 +40,7 @@ func (e *StateError) Error() string {
 // Errors:
 //   - *FieldError of hash, with plan_stale: the hash is not the plan's
 //   - *FieldError of action: this version does not have the action of the plan, which a newer one made
-//   - *StateError: the plan is cancelled
+//   - *StateError: the plan is cancelled or refused
 //   - *SecondPersonError: another person must start the plan
 //   - ErrNotFound: the tenant has no such plan
 func (p Plans) Run(ctx context.Context, id uuid.UUID, hash string) (Plan, error) {
@@ -139,7 +139,7 @@ func (p *Planner) start(ctx context.Context, tenant string, id uuid.UUID, hash, 
 		switch b.State {
 		case Running, Paused, Done:
 			return journal.ErrNoChange
-		case Cancelled:
+		case Cancelled, Refused:
 			return &StateError{b.ID, b.State, string(Running)}
 		}
 		*b = next
@@ -187,7 +187,7 @@ func (p *Planner) switchState(ctx context.Context, tenant string, id uuid.UUID, 
 }
 
 // Cancel cancels a plan permanently: within a second no further item is started. What was
-// done stays done. A cancelled plan is unchanged. *StateError if the plan is done.
+// done stays done. A cancelled plan is unchanged. *StateError if the plan is done or refused.
 func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Plan, error) {
 	if err := validate.Actor(p.actor, reason); err != nil {
 		return Plan{}, err
@@ -196,7 +196,7 @@ func (p Plans) Cancel(ctx context.Context, id uuid.UUID, reason string) (Plan, e
 		switch b.State {
 		case Cancelled:
 			return journal.ErrNoChange
-		case Done:
+		case Done, Refused:
 			return &StateError{b.ID, b.State, string(Cancelled)}
 		}
 		b.OutcomesKnown = b.StartedAt.IsZero()
@@ -216,7 +216,7 @@ func (p *Planner) change(ctx context.Context, tenant string, id uuid.UUID, actor
 		if err := change(&next, left); err != nil {
 			return now, receipts.Draft{}, err
 		}
-		if now.State != Planned || next.State == Cancelled {
+		if now.State != Planned || next.State != Running {
 			next.ChangedBy, next.ChangeReason, next.ChangedAt = actor, reason, at
 		}
 		payload := receipts.Payload{

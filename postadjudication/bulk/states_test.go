@@ -3,12 +3,15 @@ package bulk_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/recourse-dev/recourse/background"
+	"github.com/recourse-dev/recourse/internal/access"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
@@ -142,13 +145,87 @@ func TestACancelledPlanEndsWithWhatWasDone(t *testing.T) {
 		t.Errorf("the page after the newest cancelled plan: %+v, %v", page, err)
 	}
 	var unknown *refusal.FieldError
-	if _, err = r.As("acme", "").Bulk.List(ctx, bulk.Filter{State: "waiting"}, ""); !errors.As(err, &unknown) || unknown.Field != "state" || unknown.Problem != "must be one of planned, running, paused, done, cancelled" {
+	if _, err = r.As("acme", "").Bulk.List(ctx, bulk.Filter{State: "waiting"}, ""); !errors.As(err, &unknown) || unknown.Field != "state" || unknown.Problem != "must be one of planned, running, paused, done, cancelled, refused" {
 		t.Errorf("an unknown state: %v", err)
 	}
 	if page, err = r.As("other", "").Bulk.List(ctx, bulk.Filter{}, ""); err != nil || len(page.Bulks) != 0 {
 		t.Errorf("another tenant sees %+v, %v", page, err)
 	}
 	r.WaitNoneLive()
+	r.MustAudit()
+}
+
+// A person who may run a plan of somebody else sees that it waits for them, and can refuse it: nothing is done, and a receipt has
+// who refused it.
+func TestAPlanIsRefusedByWhoMightHaveRunIt(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	ctx := context.Background()
+	letters := r.DeadLetters(0, 3, rig.Refuses)
+	other := r.MustPlan(rig.AllLetters(bulk.Hold)) // takes one person
+	plan := r.MustPlan(rig.AllLetters(bulk.Fork))
+	_, operator, err := r.As("acme", "root").Keys.Create(ctx, postadjudication.NewKey{Principal: "user:eve", Roles: []access.Role{access.Operator}, Reason: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byOperator := postadjudication.WithCaller(ctx, postadjudication.Caller{Key: operator.Prefix})
+	waiting := func(ctx context.Context, actor string) (ids []uuid.UUID) {
+		page, err := r.As("acme", actor).Bulk.List(ctx, bulk.Filter{WaitingForMe: true}, "")
+		if err != nil || page.More {
+			t.Errorf("%s: %+v, %v", actor, page, err)
+		}
+		for _, b := range page.Bulks {
+			ids = append(ids, b.ID)
+		}
+		return ids
+	}
+	for actor, want := range map[string][]uuid.UUID{"user:ada": {other.ID}, "user:bob": {plan.ID, other.ID}, "rule:nightly": {other.ID}} {
+		if got := waiting(ctx, actor); !slices.Equal(got, want) {
+			t.Errorf("%v wait for %s, want %v", got, actor, want)
+		}
+	}
+	if got := waiting(byOperator, "user:eve"); len(got) > 0 {
+		t.Errorf("%v wait for somebody who may run none", got)
+	}
+	for _, refused := range []struct {
+		ctx                  context.Context
+		actor, reason, field string
+	}{{ctx, "user:ada", "mine", "actor"}, {ctx, "rule:nightly", "no", "actor"}, {byOperator, "user:eve", "no", "actor"}, {ctx, "user:bob", "", "reason"}, {ctx, "", "no", "actor"}} {
+		var field *refusal.FieldError
+		if _, err := r.As("acme", refused.actor).Bulk.Refuse(refused.ctx, plan.ID, refused.reason); !errors.As(err, &field) || field.Field != refused.field {
+			t.Errorf("refused by %q: %v", refused.actor, err)
+		}
+	}
+	for _, again := range []string{"user:bob", "user:cem"} {
+		b, err := r.As("acme", again).Bulk.Refuse(ctx, plan.ID, "the account is still closed")
+		if checkBulkState(r, b, err, bulk.Refused); b.ChangedBy != "user:bob" || b.ChangedReason != "the account is still closed" || b.EndedAt == nil || b.StartedAt != nil || b.Review != nil {
+			t.Errorf("%+v", b)
+		}
+	}
+	var wrong *bulk.StateError
+	for what, do := range map[string]func(bulk.Plans) error{
+		"run":    func(p bulk.Plans) error { _, err := p.Run(ctx, plan.ID, plan.Hash); return err },
+		"cancel": func(p bulk.Plans) error { _, err := p.Cancel(ctx, plan.ID, "mine"); return err },
+		"resume": func(p bulk.Plans) error { _, err := p.Resume(ctx, plan.ID, "mine"); return err },
+	} {
+		if err := do(r.As("acme", "user:cem").Bulk); !errors.As(err, &wrong) || wrong.State != bulk.Refused {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	r.RunPlan(other)
+	if _, err := r.As("acme", "user:cem").Bulk.Refuse(ctx, other.ID, "too late"); !errors.As(err, &wrong) || wrong.State != bulk.Done {
+		t.Errorf("a plan that was run: %v", err)
+	}
+	if got := waiting(ctx, "user:bob"); len(got) > 0 || r.LetterStatus(letters[0]) != background.LetterOpen {
+		t.Errorf("%v wait; the letter is %s", got, r.LetterStatus(letters[0]))
+	}
+	for actor, f := range map[string]bulk.Filter{"user:bob": {WaitingForMe: true, State: bulk.Done}, "": {WaitingForMe: true}} {
+		var field *refusal.FieldError
+		if _, err := r.As("acme", actor).Bulk.List(ctx, f, ""); !errors.As(err, &field) {
+			t.Errorf("%+v of %q: %v", f, actor, err)
+		}
+	}
+	checkPlanReceipts(r, plan, "user:ada none to planned", "user:bob planned to refused")
 	r.MustAudit()
 }
 

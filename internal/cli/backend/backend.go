@@ -84,6 +84,7 @@ type Bulk interface {
 	Pause(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error)
 	Resume(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error)
 	Cancel(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error)
+	Refuse(ctx context.Context, id uuid.UUID, reason string) (bulk.Plan, error)
 	Get(context.Context, uuid.UUID) (bulk.Plan, error)
 	List(ctx context.Context, f bulk.Filter, after string) (bulk.Page, error)
 	Items(ctx context.Context, id uuid.UUID, outcome, after string, limit int) (bulk.ItemPage, error)

@@ -69,7 +69,7 @@ func TestManyLettersAreForkedLookedUpAndPurgedByACondition(t *testing.T) {
 		if shown := o.dlq("auditor", "bulk", "show", plan["id"].(string)); !strings.Contains(shown.Out, "Causes") || !strings.Contains(shown.Out, "http.refused: ") || !strings.Contains(shown.Out, "Largest") || !strings.Contains(shown.Out, "txr_6") {
 			t.Errorf("the plan shows no causes and no largest items: %s", shown.Out)
 		}
-		o.dlq("auditor", "bulk", "list", "--state", "waiting").Check(t, "a list of an unknown state", 2, "--state must be one of planned, running, paused, done, cancelled")
+		o.dlq("auditor", "bulk", "list", "--state", "waiting").Check(t, "a list of an unknown state", 2, "--state must be one of planned, running, paused, done, cancelled, refused")
 		o.dlq("auditor", "bulk", "list", "--state", "").Check(t, "a list of no state", 2, "--state is empty; leave it out")
 		forked := o.mustRun("operator", "fork", "--filter", "amount.minor == 100", "--yes", "--reason", "mended", "--max-attempts", "4", "--queue", "settlement:1", "--from-queue", queueOf(o, runs[0]))
 		if forked["action"] != "fork" || forked["items"] != 1.0 || planDone(forked) != 1.0 {

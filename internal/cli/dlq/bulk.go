@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/history"
@@ -27,12 +28,13 @@ the work, ten letters at once by default. With --here, which only a purge takes,
 the work itself. The work survives restarts, acts on no letter twice, and skips letters that
 changed since the plan was made. A plan that forks or purges settlements, records that money
 moved, or frees reserved money must be run by another person than its planner
-(recourse people).`,
+(recourse people), who can refuse it instead.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(bulkPlan(sh), bulkRun(sh), bulkShow(sh), bulkItems(sh), bulkList(sh),
 		bulkChange(sh, "pause", "Pause a running plan within a second", backend.Bulk.Pause), bulkChange(sh, "resume", "Resume a paused plan", backend.Bulk.Resume), bulkChange(sh, "cancel", "Cancel a plan for good; what was done stays done", backend.Bulk.Cancel),
-		history.Command(sh, postadjudication.OperationLogBulks, "List which plans were made, started, paused, resumed and cancelled, by whom, from the receipts"))
+		bulkChange(sh, "refuse", "Refuse a plan of somebody else that nobody has started", backend.Bulk.Refuse),
+		history.Command(sh, postadjudication.OperationLogBulks, "List which plans were made, started, paused, resumed, cancelled and refused, by whom, from the receipts"))
 	return cmd
 }
 
@@ -169,6 +171,7 @@ func bulkItems(sh *shell.Shell) *cobra.Command {
 func bulkList(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var state, after string
+	var mine bool
 	states := make([]string, len(bulk.States))
 	for i, s := range bulk.States {
 		states[i] = string(s)
@@ -182,8 +185,11 @@ func bulkList(sh *shell.Shell) *cobra.Command {
 			if state == "" && cmd.Flags().Changed("state") {
 				return shell.Usage(cmd, errors.New("--state is empty; leave it out"))
 			}
+			if mine && o.Server == "" && o.Actor == "" {
+				return shell.Usage(cmd, errors.New("--waiting-for-me needs --actor"))
+			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				page, err := be.Bulk.List(ctx, bulk.Filter{State: bulk.State(state)}, after)
+				page, err := be.Bulk.List(ctx, bulk.Filter{State: bulk.State(state), WaitingForMe: mine}, after)
 				if err != nil {
 					return err
 				}
@@ -195,6 +201,10 @@ func bulkList(sh *shell.Shell) *cobra.Command {
 		},
 	}
 	o.Bind(cmd.Flags())
+	local := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shell.ActorFlag(local, &o.Actor, "for whom --waiting-for-me lists plans, such as user:ada (with --server the key's principal)")
+	o.BindLocal(cmd.Flags(), local)
+	cmd.Flags().BoolVar(&mine, "waiting-for-me", false, "only plans that nobody has started and that you may run")
 	cmd.Flags().StringVar(&state, "state", "", "only plans in this state: "+strings.Join(states, ", "))
 	cmd.Flags().StringVar(&after, "after", "", "continue after a page: the value of next in its --json output")
 	return cmd

@@ -100,6 +100,7 @@ func TestWhatTakesTwoPeopleIsPlannedAndRunByAnother(t *testing.T) {
 	freed := by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn", "--reference", "mail 3", "--json")
 	freed.Check(t, "cases free", 0, "")
 	plan := freed.Object(t)
+	checkRefusedPlan(t, p)
 	by("user:ben", "dlq", "bulk", "run", plan["id"].(string), "--hash", plan["hash"].(string), "--yes").Check(t, "bulk run", 0, "")
 	broken := by("user:ada", "dlq", "reconcile", o.letter("txr_3"), "--finding", "executed", "--moved-minor", "12500", "--contradicts-record", "--reason", "statement", "--reference", "stmt-8", "--json").Object(t)
 	line = shellWords(broken["run"].(string))
@@ -148,5 +149,31 @@ func checkStatsOfReservedMoney(t *testing.T, p *clitest.Environment) {
 	p.Run("", "dlq", "stats", "--all-tenants", "--server", "http://127.0.0.1:1").Check(t, "all at a server", 2, "on the database only")
 	if none := p.Run("", "cases", "list", "--tenant", "acme", "--without-letter"); none.Code != 0 || !strings.Contains(none.Out, "No such cases") {
 		t.Errorf("%+v", none)
+	}
+}
+
+// checkRefusedPlan checks that a plan waits for who may run it, and that they can refuse it.
+func checkRefusedPlan(t *testing.T, p *clitest.Environment) {
+	t.Helper()
+	by := func(actor string, args ...string) clitest.Result {
+		return p.Run("", append(args, "--tenant", "acme", "--actor", actor)...)
+	}
+	plan := by("user:ada", "cases", "free", "--transaction", "txr_2", "--reason", "withdrawn", "--reference", "mail 4", "--json").Object(t)["id"].(string)
+	for actor, waits := range map[string]bool{"user:ada": false, "user:ben": true} {
+		if listed := by(actor, "dlq", "bulk", "list", "--waiting-for-me"); listed.Code != 0 || strings.Contains(listed.Out, plan) != waits {
+			t.Errorf("waiting for %s: %+v", actor, listed)
+		}
+	}
+	p.Run("", "dlq", "bulk", "list", "--tenant", "acme", "--waiting-for-me").Check(t, "waiting for nobody", 2, "--actor")
+	by("user:ben", "dlq", "bulk", "refuse", plan).Check(t, "no reason", 2, "--reason")
+	by("user:ada", "dlq", "bulk", "refuse", plan, "--reason", "mine").Check(t, "its author refuses it", 2, "its author can cancel it")
+	if refused := by("user:ben", "dlq", "bulk", "refuse", plan, "--reason", "they will be paid", "--json"); refused.Code != 0 || refused.Object(t)["state"] != "refused" {
+		t.Errorf("%+v", refused)
+	}
+	if listed := p.Run("", "dlq", "bulk", "history", "--tenant", "acme"); !strings.Contains(strings.Join(strings.Fields(listed.Out), " "), "they will be paid") {
+		t.Errorf("the history of plans has no refusal: %s", listed.Out)
+	}
+	if listed := p.Run("", "dlq", "bulk", "list", "--tenant", "acme", "--state", "refused"); !strings.Contains(listed.Out, plan) {
+		t.Errorf("%+v", listed)
 	}
 }

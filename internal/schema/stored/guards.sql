@@ -33,17 +33,17 @@ ALTER TABLE recourse.bulks ADD CONSTRAINT bulks_pkey PRIMARY KEY (id)
 --- constraint bulks.bulks_reason_check
 ALTER TABLE recourse.bulks ADD CONSTRAINT bulks_reason_check CHECK ((reason <> ''::text)) NOT VALID
 --- constraint bulks.bulks_state_check
-ALTER TABLE recourse.bulks ADD CONSTRAINT bulks_state_check CHECK ((state = ANY (ARRAY['planned'::text, 'running'::text, 'paused'::text, 'done'::text, 'cancelled'::text]))) NOT VALID
+ALTER TABLE recourse.bulks ADD CONSTRAINT bulks_state_check CHECK ((state = ANY (ARRAY['planned'::text, 'running'::text, 'paused'::text, 'done'::text, 'cancelled'::text, 'refused'::text]))) NOT VALID
 --- constraint bulks.bulks_tenant_check
 ALTER TABLE recourse.bulks ADD CONSTRAINT bulks_tenant_check CHECK ((tenant <> ''::text)) NOT VALID
 --- constraint bulks.bulks_throttle_check
 ALTER TABLE recourse.bulks ADD CONSTRAINT bulks_throttle_check CHECK ((throttle >= 0)) NOT VALID
 --- constraint bulks.ends_in_the_end
-ALTER TABLE recourse.bulks ADD CONSTRAINT ends_in_the_end CHECK (((ended_at IS NOT NULL) = (state = ANY (ARRAY['done'::text, 'cancelled'::text])))) NOT VALID
+ALTER TABLE recourse.bulks ADD CONSTRAINT ends_in_the_end CHECK (((ended_at IS NOT NULL) = (state = ANY (ARRAY['done'::text, 'cancelled'::text, 'refused'::text])))) NOT VALID
 --- constraint bulks.started_by_somebody
 ALTER TABLE recourse.bulks ADD CONSTRAINT started_by_somebody CHECK (((started_at IS NOT NULL) = (started_by <> ''::text))) NOT VALID
 --- constraint bulks.works_when_started
-ALTER TABLE recourse.bulks ADD CONSTRAINT works_when_started CHECK (((started_at IS NOT NULL) OR (state = ANY (ARRAY['planned'::text, 'cancelled'::text])))) NOT VALID
+ALTER TABLE recourse.bulks ADD CONSTRAINT works_when_started CHECK (((started_at IS NOT NULL) OR (state = ANY (ARRAY['planned'::text, 'cancelled'::text, 'refused'::text])))) NOT VALID
 --- constraint cases.cases_adjudication_check
 ALTER TABLE recourse.cases ADD CONSTRAINT cases_adjudication_check CHECK ((adjudication = ANY (ARRAY[''::text, 'release'::text, 'refund'::text]))) NOT VALID
 --- constraint cases.cases_asked_check

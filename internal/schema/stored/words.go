@@ -34,6 +34,7 @@ const (
 	BulkPaused    = "paused"
 	BulkDone      = "done"
 	BulkCancelled = "cancelled"
+	BulkRefused   = "refused"
 
 	BulkUnplanned = "none"
 	BulkForgotten = "forgotten"

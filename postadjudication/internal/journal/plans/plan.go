@@ -19,17 +19,18 @@ import (
 // State is the state of a bulk plan.
 type State string
 
-// The states. The last two are final.
+// The states. The last three are final.
 const (
 	Planned   State = stored.BulkPlanned
 	Running   State = stored.BulkRunning
 	Paused    State = stored.BulkPaused
 	Done      State = stored.BulkDone
 	Cancelled State = stored.BulkCancelled
+	Refused   State = stored.BulkRefused
 )
 
 // States are all states.
-var States = []State{Planned, Running, Paused, Done, Cancelled}
+var States = []State{Planned, Running, Paused, Done, Cancelled, Refused}
 
 // Plan is a plan to apply one action to many dead letters of a tenant.
 type Plan struct {
