@@ -3,7 +3,6 @@ package postadjudication_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -340,45 +339,6 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		}
 		o.checkUndercut(dead, 600)
 	})
-}
-
-// checkMoneyWithoutLetter adds to a case that a finding left with 600 reserved one of each other kind, and checks that
-// what is at risk, what live runs have reserved, and what is without a letter are together what all cases have reserved.
-func checkMoneyWithoutLetter(r *rig.Rig) {
-	r.T.Helper()
-	ctx := context.Background()
-	cancelledFork(r, 2)
-	r.DeadLetters(3, 5, rig.Refuses)
-	r.MustPurge(deadletter.Filter{Transaction: "txr_3"}, 1)
-	if _, err := r.As("acme", "user:ada").Breakers.Open(ctx, escrow.DefaultTarget, "stop"); err != nil {
-		r.T.Fatal(err)
-	}
-	r.MustSubmit(rig.Release(5)) // it waits
-	stats, err := r.As("acme", "").DeadLetters.Stats(ctx, deadletter.Filter{})
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	all, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{}, "", 10)
-	if err != nil {
-		r.T.Fatal(err)
-	}
-	got, money := stats.Reserved, func(sums casestatus.ReservedSums) string { return sums.Money.String() }
-	kinds := fmt.Sprintf("%s, %s, %s, %s: %v", money(got.OpenLetters), money(got.LiveRuns), money(got.WithoutLetter), money(got.All), got.WaitingFor)
-	if got.WithoutLetter.Cases != 3 || kinds != "10.00 EUR, 10.00 EUR, 26.00 EUR, 46.00 EUR: map[cancelled_fork:{1 10.00 EUR} purged_letter:{1 10.00 EUR} rest_of_payment:{1 6.00 EUR}]" || got.All.Money["EUR"] != all.Money["EUR"].Reserved || stats.AtRisk["EUR"] != got.OpenLetters.Money["EUR"] {
-		r.T.Errorf("%s: all cases have reserved %v, and %v is at risk", kinds, all.Money["EUR"].Reserved, stats.AtRisk)
-	}
-	without, err := r.As("acme", "").Cases.List(ctx, casestatus.Filter{WithoutLetter: true}, "", 10)
-	if err != nil || without.Total != 3 || without.Money["EUR"].Reserved != got.WithoutLetter.Money["EUR"] || without.Cases[2].Transaction != "txr_3" {
-		r.T.Errorf("the list of cases without a letter: %+v, %v", without, err)
-	}
-	levels, err := r.Health().Levels(ctx)
-	if err != nil || levels.WithoutLetter["EUR"] != got.WithoutLetter.Money["EUR"] || levels.AtRisk["EUR"] != stats.AtRisk["EUR"] {
-		r.T.Errorf("measured: %v without a letter, %v at risk, %v", levels.WithoutLetter, levels.AtRisk, err)
-	}
-	if _, err := r.As("acme", "user:ada").Breakers.Release(ctx, escrow.DefaultTarget, "go"); err != nil {
-		r.T.Fatal(err)
-	}
-	r.WaitNoneLive()
 }
 
 // Earlier versions left the run waiting, and freed its reservation: its claim

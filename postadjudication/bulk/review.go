@@ -10,7 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/settlement"
 )
 
-// Review is what the person who starts a plan has to know of its items, as they are now. It covers the first 100,000.
+// Review is what the person who starts a plan has to know of its items, as they are now. It covers the first MaxReviewed.
 type Review struct {
 	Causes  []Cause `json:"causes"`        // the most frequent first, at most 20
 	Others  int64   `json:"more_causes"`   // number of causes that are left out
@@ -27,6 +27,9 @@ type Cause struct {
 	Items     int64           `json:"items"`
 	Money     settlement.Sums `json:"money"` // reserved
 }
+
+// MaxReviewed is how many items of a plan a Review covers.
+const MaxReviewed = plans.MaxReviewed
 
 // maxCauses is how many causes a review names.
 const maxCauses = 20

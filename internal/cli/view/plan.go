@@ -125,6 +125,9 @@ func review(s *screen.Screen, b bulk.Plan) {
 			rows[i] = []string{strconv.FormatInt(c.Items, 10), shell.Amounts(c.Money), c.Signature}
 		}
 		s.Title("Causes")
+		if b.Items > bulk.MaxReviewed {
+			s.Text("Of the first %d items:", bulk.MaxReviewed)
+		}
 		s.Table([]screen.Column{{Name: "Number", Right: true}, {Name: "Reserved", Wraps: true}, {Name: "Cause", Wraps: true}}, rows)
 		if r.Others > 0 {
 			s.Text("There are %d more causes.", r.Others)

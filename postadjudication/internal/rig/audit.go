@@ -2,9 +2,13 @@ package rig
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"strings"
 
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
+	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -34,7 +38,48 @@ func (r *Rig) MustAudit() *audit.Report {
 		r.T.Errorf("%d attempts before their time", a.EarlyAttempts)
 	}
 	r.checkLedger()
+	r.checkReserved()
 	return a
+}
+
+// checkReserved checks that what is reserved for open letters, for live runs and without a letter is what all cases have reserved. Where runs
+// are live, the two may be read before and after a change: then they are read again.
+func (r *Rig) checkReserved() {
+	r.T.Helper()
+	ctx := context.Background()
+	tenants, err := r.Tenants(ctx)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	for _, tenant := range tenants {
+		if tenant == postadjudication.AllTenants { // it has no cases
+			continue
+		}
+		var apart string
+		for range 5 {
+			cases := r.As(tenant, "").Cases
+			reserved, err := cases.Reserved(ctx)
+			if err != nil {
+				r.T.Fatal(err)
+			}
+			page, err := cases.List(ctx, casestatus.Filter{Reserved: true}, "", 1)
+			if err != nil {
+				r.T.Fatal(err)
+			}
+			all := settlement.Sums{}
+			for currency, money := range page.Money {
+				all.Add(currency, money.Reserved)
+			}
+			apart = ""
+			if page.Total == reserved.All.Cases && maps.Equal(all, reserved.All.Money) {
+				break
+			}
+			apart = fmt.Sprintf("%d cases of %s have reserved %s, and the sums of reserved money are %+v", page.Total, tenant, all, reserved)
+		}
+		if apart != "" {
+			r.T.Error(apart)
+		}
+	}
 }
 
 // checkLedger compares the escrow service's append-only ledger with the journal: no key paid

@@ -29,7 +29,7 @@ type Cause struct {
 }
 
 // MaxReviewed bounds the items that a Review reads: people wait for it.
-const MaxReviewed = 100_000
+const MaxReviewed = 50_000
 
 const (
 	// signatureSQL is the signature of an item's letter. The search index has no letter that was purged, and none of a case
