@@ -238,7 +238,7 @@ func (l *Repository) actionsOn(ctx context.Context, f journal.LetterRow, runs []
 			}
 		}
 		out[i] = Action{Name: name, Allowed: gate == "", RefusedBy: gate, Roles: rolesOf[name]}
-		switch until := l.Applier.ForkUntil(&judged.Snapshot); {
+		switch until := casework.ForkUntil(l.Applier.Settlements, &judged.Snapshot); {
 		case gate != "":
 			out[i].Why = gate.Meaning()
 		case (name == refusal.ActionFork || name == refusal.ActionRetry) && !until.IsZero():

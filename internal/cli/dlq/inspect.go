@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/screen"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
@@ -90,7 +90,7 @@ func showInspection(s *screen.Screen, i deadletter.Inspection) error {
 	s.Title("Allowed actions")
 	rows = nil
 	for _, a := range i.Actions {
-		rows = append(rows, []string{string(a.Name), allowedText(a), access.JoinRoles(a.Roles), a.Why})
+		rows = append(rows, []string{string(a.Name), allowedText(a), strings.Trim(strings.ReplaceAll(fmt.Sprint(a.Roles), " ", ", "), "[]"), a.Why})
 	}
 	s.Table([]screen.Column{{Name: "Action"}, {Name: "Allowed"}, {Name: "Roles"}, {Name: "Why not", Wraps: true}}, rows)
 	showAttempts(s, i.Attempts)

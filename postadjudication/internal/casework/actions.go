@@ -21,7 +21,7 @@ func (c *Applier) GateOf(a refusal.Action, f *journal.LetterRow, at time.Time) r
 	case refusal.ActionReconcile:
 		return ReconcileGate(f.Snapshot)
 	case refusal.ActionLookup:
-		return c.lookupGate(f.Snapshot)
+		return lookupGate(c.Settlements, f.Snapshot)
 	case refusal.ActionHold:
 		return HoldGate(*f, refusal.GateHeld)
 	case refusal.ActionRelease:
@@ -42,8 +42,7 @@ func (c *Applier) GateOf(a refusal.Action, f *journal.LetterRow, at time.Time) r
 
 // ForkUntil returns until when a fork that is allowed now stays so: the operation key of an unknown call has to
 // protect against a second payment. Zero: for as long as nothing else changes.
-func (c *Applier) ForkUntil(s *journal.Snapshot) time.Time {
-	f := c.Settlements
+func ForkUntil(f *SettlementFamily, s *journal.Snapshot) time.Time {
 	if s.Case.Kind != journal.KindSettlement || s.Run.UnknownOpen == 0 || s.Run.FirstSentAt.IsZero() || f.ExecutorOf(s.Run.Target) == nil {
 		return time.Time{}
 	}
@@ -90,9 +89,9 @@ func cancelGate(s journal.Snapshot) refusal.Gate {
 }
 
 // lookupGate returns the gate that refuses a person's lookup of a run, or empty.
-func (c *Applier) lookupGate(s journal.Snapshot) refusal.Gate {
+func lookupGate(f *SettlementFamily, s journal.Snapshot) refusal.Gate {
 	gate := ReconcileGate(s)
-	if gate == "" && (c.Settlements.ExecutorOf(s.Run.Target) == nil || escrow.IsRemote(s.Run.Target)) {
+	if gate == "" && (f.ExecutorOf(s.Run.Target) == nil || escrow.IsRemote(s.Run.Target)) {
 		return refusal.GateNoExecutor
 	}
 	return gate
