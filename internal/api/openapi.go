@@ -58,6 +58,10 @@ func (a *API) describe() error {
 	keyAPI{a}.operations(h)
 	peopleAPI{a}.operations(h)
 	describeExpiryHeader(a.description)
+	a.description.Servers = []*huma.Server{{URL: "/", Description: "The server that serves this description"}}
+	if err := describeMembers(a.description.Components.Schemas.Map()); err != nil {
+		return err
+	}
 	text, err := a.Description()
 	if err != nil {
 		return err

@@ -84,3 +84,33 @@ func TestTheDescribedAdjudicationIsTheOneThatIsRead(t *testing.T) {
 		t.Errorf("%+v: %v", a, wrong)
 	}
 }
+
+// A client can generate types that switch on every code: the problem of each operation lists its codes, and each
+// member of each schema says what it is. A member of a request that may be left out has no default: generators
+// would make it mandatory.
+func TestTheDescriptionIsCompleteForGeneratedClients(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	served := r.ask("", http.MethodGet, api.DescriptionPath, "").object()
+	for schema, is := range served["components"].(map[string]any)["schemas"].(map[string]any) {
+		members, _ := is.(map[string]any)["properties"].(map[string]any)
+		for name, member := range members {
+			m := member.(map[string]any)
+			if text, _ := m["description"].(string); text == "" {
+				t.Errorf("%s.%s has no description", schema, name)
+			}
+			if m["default"] != nil {
+				t.Errorf("%s.%s has a default", schema, name)
+			}
+		}
+	}
+	if servers, _ := served["servers"].([]any); len(servers) == 0 {
+		t.Error("no server is described")
+	}
+	codes, _ := describedCodes()
+	for op, codes := range codes {
+		if len(codes) < 10 {
+			t.Errorf("%s: only the codes %v", op, codes)
+		}
+	}
+}

@@ -78,13 +78,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},
 		})
 	}
-	if o.plannable {
-		schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
-		op.Responses = map[string]*huma.Response{"202": {
-			Description: "second_person_required: it is planned, and another person has to run it",
-			Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: schema}},
-		}}
-	}
+	op.Responses = o.problems(h.OpenAPI().Components.Schemas)
 	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := limited(ctx, a.door, o, in, do)
 		if err == nil {
@@ -94,6 +88,19 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 		a.door.CountRefusal(refused)
 		return out, problemOf(refused)
 	})
+}
+
+// problems returns the problems that the operation answers with.
+func (o operation) problems(schemas huma.Registry) map[string]*huma.Response {
+	problem := schemas.Schema(reflect.TypeFor[Problem](), true, "")
+	content := func(codes []string) map[string]*huma.MediaType {
+		return map[string]*huma.MediaType{problemType: {Schema: problemWithCodes(problem, codes)}}
+	}
+	out := map[string]*huma.Response{"default": {Description: "Problem", Content: content(o.codes())}}
+	if o.plannable {
+		out["202"] = &huma.Response{Description: secondPersonRequired + ": it is planned, and another person has to run it", Content: content([]string{secondPersonRequired})}
+	}
+	return out
 }
 
 // limited runs an operation. A read waits for a slot of its tenant's reads. It holds the slot

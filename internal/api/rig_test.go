@@ -9,7 +9,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,7 +124,9 @@ func (r *rig) ask(token, method, path, body string, headers ...string) answer {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return answer{r.t, method + " " + path, resp.StatusCode, resp.Header, string(text)}
+	a := answer{r.t, method + " " + path, resp.StatusCode, resp.Header, string(text)}
+	a.checkCode(resp.Request)
+	return a
 }
 
 func (r *rig) request(ctx context.Context, token, method, path, body string, headers ...string) *http.Request {
@@ -145,6 +149,56 @@ func (r *rig) request(ctx context.Context, token, method, path, body string, hea
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	return req
+}
+
+// describedCodes returns, for each operation of the committed description, the codes of its problems, and a mux that
+// finds the operation of a request.
+var describedCodes = sync.OnceValues(func() (codes map[string][]any, operations *http.ServeMux) {
+	text, err := os.ReadFile("openapi.json")
+	if err != nil {
+		panic(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct {
+				Content map[string]struct {
+					Schema struct {
+						AllOf []struct {
+							Properties struct{ Code struct{ Enum []any } }
+						}
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		panic(err)
+	}
+	codes, operations = map[string][]any{}, http.NewServeMux()
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			pattern := strings.ToUpper(method) + " " + path
+			operations.Handle(pattern, http.NotFoundHandler())
+			codes[pattern] = []any{}
+			for _, part := range op.Responses["default"].Content["application/problem+json"].Schema.AllOf {
+				codes[pattern] = append(codes[pattern], part.Properties.Code.Enum...)
+			}
+		}
+	}
+	return codes, operations
+})
+
+// checkCode checks that the description of the operation has the code that it is refused with.
+func (a answer) checkCode(req *http.Request) {
+	a.t.Helper()
+	if a.status < 300 || a.header.Get("Content-Type") != "application/problem+json" {
+		return
+	}
+	codes, operations := describedCodes()
+	_, pattern := operations.Handler(req)
+	if of, is := codes[pattern]; is && !slices.Contains(of, a.object()["code"]) {
+		a.t.Errorf("%s: the description does not have the code %v", a.what, a.object()["code"])
+	}
 }
 
 // object parses the JSON object of an answer.
