@@ -95,6 +95,11 @@ func (s *Service) BeginRequest(ctx context.Context, tenant, key string, digest [
 	return &StoredResponse{before.Status, before.Headers, before.Body}, nil, nil
 }
 
+// HasRequest reports whether a request of the last RequestRetention is stored under a tenant's idempotency key.
+func (s *Service) HasRequest(ctx context.Context, tenant, key string) (bool, error) {
+	return s.journal.Requests.Has(ctx, tenant, key, s.now().Add(-RequestRetention))
+}
+
 // Answer stores the response to the request.
 func (r *IdempotentRequest) Answer(ctx context.Context, a StoredResponse) error {
 	return r.journal.Requests.Answer(ctx, r.entry, journal.StoredRequest{Status: a.Status, Headers: a.Headers, Body: a.Body})
@@ -117,7 +122,7 @@ func (s *Service) allowStoredKey(ctx context.Context, q journal.IdempotentReques
 	if validate.Controls(q.Tenant) || validate.Controls(q.Key) {
 		return err
 	}
-	stored, readErr := s.journal.Requests.Has(ctx, q.Tenant, q.Key, q.Began.Add(-RequestRetention))
+	stored, readErr := s.HasRequest(ctx, q.Tenant, q.Key)
 	if readErr != nil || stored {
 		return readErr
 	}

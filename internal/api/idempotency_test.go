@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/door"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/postadjudication"
 )
 
 const idempotency = "Idempotency-Key"
@@ -63,13 +64,7 @@ func TestARequestInProgressIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const path, body = "/api/v1/breakers/open", `{"reason":"x"}`
-	h := sha256.New()
-	for _, part := range []string{"recourse request 1", "user:operator@acme", http.MethodPost, path, ""} {
-		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
-		h.Write([]byte(part))
-	}
-	h.Write([]byte(body))
-	_, begun, err := r.main.Service.BeginRequest(t.Context(), "acme", "user:operator@acme k", [32]byte(h.Sum(nil)))
+	_, begun, err := r.main.Service.BeginRequest(t.Context(), "acme", "user:operator@acme k", digestOf(path, body))
 	if err != nil || begun == nil {
 		t.Fatalf("%v, %v", begun, err)
 	}
@@ -110,6 +105,66 @@ func TestOneOfManyEqualRequestsAtOnceIsDone(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM recourse.requests WHERE convert_from(body, 'UTF8') LIKE '%rck_%'`); n != 0 {
 		t.Error("a token is stored")
 	}
+}
+
+// One key, as a string in quotes (RFC 9651) and bare, and one body, whatever its order, blanks and forms of numbers:
+// that is one request. A whole number that a double does not hold is compared with all its digits.
+func TestARequestIsTheSameByWhatItMeans(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).work()
+	admin := r.key("acme", access.Admin)
+	const path = "/api/v1/keys"
+	first := r.ask(admin, http.MethodPost, path, `{"principal":"user:ada","roles":["auditor"],"reason":"\u0078"}`, idempotency, `a "b`)
+	first.is(http.StatusCreated)
+	for key, body := range map[string]string{
+		`a "b`:    "{ \"roles\": [\"auditor\"],\n\"reason\": \"x\", \"principal\": \"user:ada\" }",
+		`"a \"b"`: `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`,
+	} {
+		if again := r.ask(admin, http.MethodPost, path, body, idempotency, key); again.is(http.StatusCreated)["prefix"] != first.object()["prefix"] || again.header.Get(door.ReplayedHeader) != "true" {
+			t.Errorf("%s: %s", key, again.text)
+		}
+	}
+	r.ask(admin, http.MethodPost, path, `{"principal":"user:ada","roles":["auditor"],"reason":"y"}`, idempotency, `"a \"b"`).refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
+	for _, key := range []string{`"abc`, `"a"b"`, `"a\b"`, `"ä"`, `"a" b`} {
+		r.ask(admin, http.MethodPost, path, `{}`, idempotency, key).refused(http.StatusBadRequest, "malformed", idempotency)
+	}
+	r.ask(admin, http.MethodPost, path, `{"principal":"user:ada","roles":["auditor"],"reason":"x"}`, idempotency, `""`).refused(http.StatusUnprocessableEntity, "invalid", idempotency)
+
+	operator := r.key("acme", access.Operator)
+	call := func(path, number string) answer {
+		return r.ask(operator, http.MethodPost, path, `{"action":"hold","all":true,"limit":`+number+`,"reason":"x"}`, idempotency, "k")
+	}
+	r.letter("acme", 1, `"refused"`)
+	call("/api/v1/bulk", "9007199254740992").is(http.StatusCreated)
+	call("/api/v1/bulk", "9007199254740993").refused(http.StatusUnprocessableEntity, "idempotency_mismatch", "")
+}
+
+// Requests that a version stored that compared bytes, and took quotes for a part of a key, stay the same requests.
+func TestWhatAnEarlierVersionStoredStaysTheSameRequest(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const path, body, key = "/api/v1/breakers/open", `{ "reason": "x" }`, `"k"`
+	_, begun, err := r.main.Service.BeginRequest(t.Context(), "acme", "user:operator@acme "+key, digestOf(path, body))
+	if err != nil || begun == nil {
+		t.Fatalf("%v, %v", begun, err)
+	}
+	if err := begun.Answer(t.Context(), postadjudication.StoredResponse{Status: http.StatusOK, Headers: `{"Content-Type":"application/json"}`, Body: []byte(`{"was":"stored"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if again := r.ask(r.key("acme", access.Operator), http.MethodPost, path, body, idempotency, key); again.is(http.StatusOK)["was"] != "stored" {
+		t.Error(again.text)
+	}
+}
+
+// digestOf returns the digest of a POST of the operator of acme.
+func digestOf(path, body string) [32]byte {
+	h := sha256.New()
+	for _, part := range []string{"recourse request 1", "user:operator@acme", http.MethodPost, path, ""} {
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part))))
+		h.Write([]byte(part))
+	}
+	h.Write([]byte(body))
+	return [32]byte(h.Sum(nil))
 }
 
 // The process that made a fork, a retry or a plan dies before it stored its answer: the request sent again

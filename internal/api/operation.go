@@ -74,7 +74,7 @@ func register[I, O any](a *API, h huma.API, o operation, do func(context.Context
 	}
 	if !o.repeatable && o.method != http.MethodGet {
 		op.Parameters = append(op.Parameters, &huma.Param{
-			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours",
+			Name: "Idempotency-Key", In: "header", Description: "Makes the request safe to repeat for 24 hours; in quotes as a string of RFC 9651, or the same without quotes",
 			Schema: &huma.Schema{Type: "string", MaxLength: pointer(255)},
 		})
 	}

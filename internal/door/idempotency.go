@@ -12,7 +12,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
+	"github.com/dunglas/httpsfv"
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/zap"
 
 	"github.com/recourse-dev/recourse/postadjudication"
@@ -40,27 +43,11 @@ var storedHeaders = []string{"Content-Type", "Location"}
 // request, it can be sent again after two minutes. Then the guard of the action keeps it from acting twice; a
 // fork that was made is returned by its RequestID.
 func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys []string, body []byte, do Handler) error {
-	if len(keys) != 1 {
-		return NewRefusal(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").WithField("Idempotency-Key", "is given twice")
+	key, c, err := m.idempotencyKey(r, keys)
+	if err != nil {
+		return err
 	}
-	if len(keys[0]) > 255 {
-		return NewRefusal(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").WithField("Idempotency-Key", "must be 1 to 255 bytes of plain text")
-	}
-	if check := m.format.Idempotency.CheckKey; check != nil {
-		if err := check(keys[0]); err != nil {
-			return err
-		}
-	}
-	c := CallerOf(r.Context())
-	key := keys[0] // empty: BeginRequest refuses it
-	switch {
-	case key != "" && m.format.Idempotency.PerRoute:
-		scope := sha256.Sum256([]byte(r.Pattern + "\n" + key))
-		key = c.Principal + " " + hex.EncodeToString(scope[:])
-	case key != "":
-		key = c.Principal + " " + key // principals don't share keys
-	}
-	stored, begun, err := m.door.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, body))
+	stored, begun, err := m.begin(r, c, key, body)
 	switch {
 	case err != nil:
 		return m.door.refusalOf(r.Context(), OutageNothingDone, err)
@@ -78,6 +65,78 @@ func (m *Mux) doOnce(w http.ResponseWriter, r *http.Request, route Route, keys [
 		return m.format.Idempotency.IsFinal != nil && m.format.Idempotency.IsFinal(refused)
 	})
 	return nil
+}
+
+// idempotencyKey returns the key that a request is stored under. A door that has no form of its own takes a key
+// as RFC 9651 writes a string, in quotes, and without quotes: both are the same key.
+func (m *Mux) idempotencyKey(r *http.Request, given []string) (key string, c Caller, err error) {
+	c = CallerOf(r.Context())
+	if len(given) != 1 {
+		return "", c, NewRefusal(http.StatusUnprocessableEntity, "invalid", "give one Idempotency-Key").WithField("Idempotency-Key", "is given twice")
+	}
+	key = given[0]
+	check := m.format.Idempotency.CheckKey
+	quoted := check == nil && strings.HasPrefix(key, `"`)
+	if quoted {
+		item, err := httpsfv.UnmarshalItem(given)
+		text, is := item.Value.(string)
+		if err != nil || !is {
+			return "", c, NewRefusal(http.StatusBadRequest, "malformed", "the Idempotency-Key can't be read").
+				WithField("Idempotency-Key", `begins with a quotation mark, but is no string in quotes: write "abc" or abc, and \" and \\ for the characters " and \ within quotes`)
+		}
+		key = text
+	}
+	if len(key) > 255 {
+		return "", c, NewRefusal(http.StatusUnprocessableEntity, "invalid", "the Idempotency-Key is too long").WithField("Idempotency-Key", "must be 1 to 255 bytes of plain text")
+	}
+	if check != nil {
+		if err := check(key); err != nil {
+			return "", c, err
+		}
+	}
+	if quoted {
+		// Earlier versions took the quotes for a part of the key: what they stored is found under them.
+		if stored, err := m.door.service.HasRequest(r.Context(), c.Tenant, m.ownKey(r, c, given[0])); err != nil {
+			return "", c, m.door.refusalOf(r.Context(), OutageNothingDone, err)
+		} else if stored {
+			key = given[0]
+		}
+	}
+	return m.ownKey(r, c, key), c, nil
+}
+
+// ownKey returns a key that no other principal, and with PerRoute no other route, has.
+func (m *Mux) ownKey(r *http.Request, c Caller, key string) string {
+	switch {
+	case key != "" && m.format.Idempotency.PerRoute:
+		scope := sha256.Sum256([]byte(r.Pattern + "\n" + key))
+		return c.Principal + " " + hex.EncodeToString(scope[:])
+	case key != "":
+		return c.Principal + " " + key
+	}
+	return "" // BeginRequest refuses it
+}
+
+// begin begins a request whose body is compared by what it means: the order of its members, blanks between them and
+// the form of its numbers don't matter. Earlier versions compared the bytes. What they stored is compared so too,
+// so that their requests stay the same requests.
+func (m *Mux) begin(r *http.Request, c Caller, key string, body []byte) (*postadjudication.StoredResponse, *postadjudication.IdempotentRequest, error) {
+	meaning := meaningOf(body)
+	stored, begun, err := m.door.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, meaning))
+	if errors.Is(err, postadjudication.ErrRequestMismatch) && !bytes.Equal(meaning, body) {
+		return m.door.service.BeginRequest(r.Context(), c.Tenant, key, requestDigest(r, c, body))
+	}
+	return stored, begun, err
+}
+
+// meaningOf returns the RFC 8785 canonical form of a body, but with all digits of whole numbers, of which that form
+// keeps 53 bits. It returns a body that is not JSON as it is.
+func meaningOf(body []byte) []byte {
+	form := jsontext.Value(bytes.Clone(body))
+	if err := form.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
+		return body
+	}
+	return form
 }
 
 type requestIDKey struct{}
