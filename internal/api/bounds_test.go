@@ -1,10 +1,12 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -180,6 +182,9 @@ func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 		a.refused(http.StatusTooManyRequests, "too_many_batches", "")
 	}
 	r.ask(r.key("other", access.Submitter), http.MethodPost, "/api/v1/adjudications/batch", `{"adjudications":[{}]}`).is(http.StatusOK)
+	r.askLong(submitter).refused(http.StatusTooManyRequests, "too_many_batches", "")
+	r.askLong(r.key("acme", access.Auditor)).refused(http.StatusForbidden, "role_missing", "")
+	r.askLong(r.key("other", access.Submitter)).refused(http.StatusRequestEntityTooLarge, "too_large", "")
 	write(first, `{}]}`)
 	if err := first.Close(); err != nil {
 		t.Error(err)
@@ -188,6 +193,31 @@ func TestBatchesOfATenantAreBoundedTogether(t *testing.T) {
 		t.Errorf("%d", status)
 	}
 	poll.Until(t, "the place is free again", func() bool { return !full() })
+}
+
+// askLong sends a batch of 28 MiB, beyond the most that is taken, and reads the answer after the last byte is written.
+func (r *rig) askLong(token string) answer {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.main.URL, "http://"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close()
+	const path = "/api/v1/adjudications/batch"
+	body := `{"adjudications":[` + strings.Repeat(`{"note":"`+strings.Repeat("x", 60<<10)+`"},`, 480)
+	if err := r.request(r.t.Context(), token, http.MethodPost, path, body).Write(conn); err != nil {
+		r.t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer{r.t, path, resp.StatusCode, resp.Header, string(text)}
 }
 
 // Pages and streams of events are reads like others: while those of one tenant wait in the database, others are

@@ -3,6 +3,7 @@ package door
 import (
 	"cmp"
 	"errors"
+	"io"
 	"net/http"
 	"path"
 	"runtime/debug"
@@ -73,7 +74,7 @@ func (m *Mux) Handle(pattern string, route Route, do Handler) {
 	m.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		w = &deadlineResponse{ResponseWriter: w, answers: m.door.answerQuota, caller: requestOf(r.Context()).caller}
 		if err := m.admit(w, r, route, do); err != nil {
-			m.Refuse(w, r, err)
+			m.refuseUnread(w, r, err)
 		}
 	})
 }
@@ -192,6 +193,32 @@ func (m *Mux) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if err := m.format.WriteRefusal(w, r, refused); err != nil {
 		m.door.log.Debug("failed to write a refusal", zap.Error(err))
 	}
+}
+
+const (
+	// maxServerReads is how many bytes of an unread body net/http reads itself before it closes the connection.
+	maxServerReads = 256 << 10
+	// maxUnread and unreadTimeout are how many bytes of the body of a refused request are read, and for how long: twice
+	// the longest body that a route takes.
+	maxUnread     = 32 << 20
+	unreadTimeout = 5 * time.Second
+)
+
+// refuseUnread writes the refusal of a request of a known caller, and then reads, up to a limit, what is left of a long
+// body. If the connection were closed with unread bytes, a client that writes its whole body before it reads
+// would find the connection broken, and not the answer.
+func (m *Mux) refuseUnread(w http.ResponseWriter, r *http.Request, err error) {
+	if r.ContentLength >= 0 && r.ContentLength <= maxServerReads {
+		m.Refuse(w, r, err)
+		return
+	}
+	// Errors of the connection show in what is read and written. Nothing is left to do about them.
+	connection := http.NewResponseController(w)
+	_ = connection.EnableFullDuplex()
+	m.Refuse(w, r, err)
+	_ = connection.Flush()
+	_ = connection.SetReadDeadline(time.Now().Add(unreadTimeout))
+	_, _ = io.CopyN(io.Discard, r.Body, maxUnread)
 }
 
 // noRoute returns the refusal of a request that no route matches: 404 for an unknown path, 405
