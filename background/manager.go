@@ -163,6 +163,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	shared.ClaimsBlocked, shared.OnReply = m.claimGate.dequeuesNothing, m.liveness.onPoll
 	shared.OnLostReply = m.sweeper.lostLocally
+	shared.OnLongTask = func(err error) {
+		m.log.Warn("a task in Redis was too long, nothing of Recourse wrote it, and it was removed", zap.Error(err))
+	}
 	asynqredis.WatchReplies(client, m.sweeper.lostLocally)
 	m.breakers, m.breakerLoop = newBreakerRegistry(m), newBreakerLoop(m)
 	m.caller = &handlerCaller{

@@ -31,6 +31,8 @@ type PollThrottle struct {
 
 	OnReply func(error) // called with the result of each dequeue; nil when it was answered
 
+	OnLongTask func(error) // called when a task that is too long was removed; the error has its length
+
 	// ClaimsBlocked reports whether this process may claim nothing now. Then it dequeues no
 	// task, so that other processes get them.
 	ClaimsBlocked func() bool
@@ -47,7 +49,7 @@ type PollThrottle struct {
 
 func NewPollThrottle(c redis.UniversalClient, poll time.Duration, now func() time.Time) *PollThrottle {
 	return &PollThrottle{
-		UniversalClient: c, poll: poll, pause: emptyQueuePolls * poll, now: now, OnLostReply: func() {}, OnReply: func(error) {}, ClaimsBlocked: func() bool { return false },
+		UniversalClient: c, poll: poll, pause: emptyQueuePolls * poll, now: now, OnLostReply: func() {}, OnReply: func(error) {}, OnLongTask: func(error) {}, ClaimsBlocked: func() bool { return false },
 		nextPoll: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 }
@@ -69,7 +71,7 @@ func (i *PollThrottle) EvalSha(ctx context.Context, sha string, keys []string, a
 		sleep(ctx, emptyQueuePause)
 		return failedCmd(ctx, redis.Nil)
 	}
-	cmd := i.UniversalClient.EvalSha(ctx, sha, keys, args...)
+	cmd := i.dequeue(ctx, sha, keys, args...)
 	var answer redis.Error
 	if err := cmd.Err(); err != nil && !errors.As(err, &answer) {
 		i.OnLostReply()
