@@ -14,6 +14,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/receipts/events"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -214,6 +215,8 @@ func ExampleService_Receipts() {
 	}
 	all, _, err := svc.Events(ctx, "acme", 0, postadjudication.MaxEvents)
 	fmt.Println(len(all), err)
+	found, err := svc.FindReceipts(ctx, "acme", postadjudication.ReceiptFilter{Subtype: receipts.AttemptSucceeded}, 0, 100)
+	fmt.Println(len(found.Receipts), "of", found.Scanned, found.Complete, err)
 	tenants, err := svc.Tenants(ctx)
 	fmt.Println(tenants, err)
 	// Output:
@@ -221,6 +224,7 @@ func ExampleService_Receipts() {
 	// 2 attempt-started: run.started node.started
 	// 3 attempt-succeeded: node.completed run.completed
 	// 5 <nil>
+	// 1 of 3 true <nil>
 	// [acme] <nil>
 }
 
@@ -301,6 +305,8 @@ func ExampleService_BeginRequest() {
 	begin()
 	_, _, err = svc.BeginRequest(ctx, "acme", "key-1", sha256.Sum256([]byte("another request")))
 	fmt.Println("another request:", errors.Is(err, postadjudication.ErrRequestMismatch))
+	used, err := svc.HasRequest(ctx, "acme", "key-1")
+	fmt.Println("used:", used, err)
 
 	_, refused, err := svc.BeginRequest(ctx, "acme", "key-2", digest)
 	if err != nil {
@@ -312,6 +318,7 @@ func ExampleService_BeginRequest() {
 	// repeated: true true
 	// 201 order 1
 	// another request: true
+	// used: true <nil>
 	// dropped: <nil>
 }
 

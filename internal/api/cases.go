@@ -13,6 +13,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/access"
 	"github.com/recourse-dev/recourse/internal/door"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
@@ -110,6 +111,25 @@ type Verification struct {
 
 type receiptsOutput struct{ Body Trail }
 
+type findReceiptsInput struct {
+	Actor   string    `query:"actor" maxLength:"128" doc:"Only what this actor did, a kind and a name" example:"user:ada"`
+	Subtype string    `query:"subtype" maxLength:"64" doc:"Only receipts of this subtype" example:"reconciled"`
+	Since   time.Time `query:"since" doc:"Only receipts written at this time or after"`
+	Until   time.Time `query:"until" doc:"Only receipts written before this time"`
+	After   int64     `query:"after" minimum:"0" doc:"next of the previous page"`
+	Limit   int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+// ReceiptsFound is a page of receipts of a tenant.
+type ReceiptsFound struct {
+	Receipts []Receipt `json:"receipts" doc:"Receipts that all parameters select, in the order of events"`
+	Next     int64     `json:"next" doc:"after of the next page"`
+	Scanned  int       `json:"scanned" doc:"Number of receipts that were compared with the parameters"`
+	Complete bool      `json:"complete" doc:"No receipts are left"`
+}
+
+type findReceiptsOutput struct{ Body ReceiptsFound }
+
 func (a caseAPI) operations(h huma.API) {
 	register(a.API, h, operation{
 		id: "get-case", method: http.MethodGet, path: "/cases/{case}", action: access.Read, summary: "Get everything about a case",
@@ -132,6 +152,29 @@ func (a caseAPI) operations(h huma.API) {
 	register(a.API, h, operation{
 		id: "list-receipts", method: http.MethodGet, path: "/cases/{case}/receipts", action: access.Receipts, summary: "List, and verify, the receipts of a case",
 	}, a.listReceipts)
+	register(a.API, h, operation{
+		id: "find-receipts", method: http.MethodGet, path: "/receipts", action: access.Receipts, summary: "Find receipts of all cases and operation logs of the tenant",
+		description: "In the order of events, the oldest first: who did what and when. A page compares at most 10,000 receipts with the parameters, so it may have few receipts or none: go on with after=next until complete. A receipt has its place in the order some moments after it is written.",
+	}, a.findReceipts)
+}
+
+func (a caseAPI) findReceipts(ctx context.Context, c door.Caller, in *findReceiptsInput) (*findReceiptsOutput, error) {
+	if in.Subtype != "" && receipts.Subtype(in.Subtype).Source() == "" {
+		return nil, &refusal.FieldError{Field: "subtype", Problem: "is no subtype of a receipt"}
+	}
+	found, err := a.service.FindReceipts(ctx, c.Tenant, postadjudication.ReceiptFilter{
+		Actor: in.Actor, Subtype: receipts.Subtype(in.Subtype), Since: in.Since, Until: in.Until,
+	}, in.After, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := ReceiptsFound{Receipts: make([]Receipt, len(found.Receipts)), Next: found.Next, Scanned: found.Scanned, Complete: found.Complete}
+	for i, r := range found.Receipts {
+		if out.Receipts[i], err = receiptOf(r); err != nil {
+			return nil, err
+		}
+	}
+	return &findReceiptsOutput{out}, nil
 }
 
 func (a caseAPI) caseByID(ctx context.Context, c door.Caller, in *caseInput) (*caseOutput, error) {

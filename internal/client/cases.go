@@ -7,8 +7,10 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/recourse-dev/recourse/internal/api"
+	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/receipts"
@@ -98,13 +100,37 @@ func (c Cases) Receipts(ctx context.Context, id receipts.CaseID, after int64, li
 	if err := c.get(ctx, "/cases/"+id.String()+"/receipts", query, &out); err != nil {
 		return nil, false, err
 	}
-	found = make([]receipts.Receipt, len(out.Receipts))
-	for i, r := range out.Receipts {
-		if found[i], err = receiptOf(r); err != nil {
-			return nil, false, fmt.Errorf("%s does not answer like a recourse server of this version: receipt %s: %w", c.base.Host, r.ID, err)
+	found, err = c.receiptsOf(out.Receipts)
+	return found, out.More, err
+}
+
+// FindReceipts returns a page of the tenant's receipts that a filter selects.
+func (c Cases) FindReceipts(ctx context.Context, f postadjudication.ReceiptFilter, after int64, limit int) (found postadjudication.ReceiptsFound, err error) {
+	var out api.ReceiptsFound
+	query := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(limit)}}
+	addGiven(query, "actor", f.Actor)
+	addGiven(query, "subtype", string(f.Subtype))
+	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+		if !at.IsZero() {
+			query.Set(name, at.Format(time.RFC3339Nano))
 		}
 	}
-	return found, out.More, nil
+	if err := c.get(ctx, "/receipts", query, &out); err != nil {
+		return found, err
+	}
+	found = postadjudication.ReceiptsFound{Next: out.Next, Scanned: out.Scanned, Complete: out.Complete}
+	found.Receipts, err = c.receiptsOf(out.Receipts)
+	return found, err
+}
+
+func (c Cases) receiptsOf(answered []api.Receipt) (found []receipts.Receipt, err error) {
+	found = make([]receipts.Receipt, len(answered))
+	for i, r := range answered {
+		if found[i], err = receiptOf(r); err != nil {
+			return nil, fmt.Errorf("%s does not answer like a recourse server of this version: receipt %s: %w", c.base.Host, r.ID, err)
+		}
+	}
+	return found, nil
 }
 
 // receiptOf returns a receipt as the journal has it.
