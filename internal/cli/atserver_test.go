@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/clitest"
 	"github.com/recourse-dev/recourse/internal/testkit"
+	"github.com/recourse-dev/recourse/internal/testkit/poll"
 )
 
 // What submits, reads and stops a case works with a key as it does on the database, and records the key's principal.
@@ -76,6 +78,23 @@ func TestACaseIsHandedOverReadAndStoppedAtAServer(t *testing.T) {
 	}
 	at(operator, "", "receipts", "list", "--transaction", "txr_1").Check(t, "receipts for people", 0, "user:ada")
 	at(operator, "", "receipts", "list", "--transaction", "txr_9").Check(t, "of nobody", 1, "the key's tenant has no transaction txr_9")
+
+	did := []string{"receipts", "list", "--json", "--actor", "user:ada", "--since", "2020-01-01"}
+	var here, there clitest.Result
+	poll.Until(t, "all that ada did has its place", func() bool {
+		there = at(operator, "", did...)
+		return strings.Count(there.Out, `"user:ada"`) >= 3
+	})
+	if here = p.Run("", append(did, "--tenant", "acme")...); here.Code != 0 || here.Out != there.Out {
+		t.Errorf("what ada did:\n%s\n%s", here.Out, there.Out)
+	}
+	file := filepath.Join(t.TempDir(), "receipts")
+	p.Run("", "receipts", "export", "--tenant", "acme", file).Check(t, "export", 0, "")
+	if in := p.Run("", append(did, "--file", file)...); in.Code != 0 || len(in.Object(t)["receipts"].([]any)) != len(there.Object(t)["receipts"].([]any)) {
+		t.Errorf("what ada did, in the file:\n%s\n%s", in.Out, there.Out)
+	}
+	at(operator, "", "receipts", "list", "--subtype", "breaker-opened").Check(t, "by subtype", 0, "maintenance")
+	at(operator, "", "receipts", "list", "--actor", "user:ada", "--limit", "1").Check(t, "more", 0, "There are more: --after ")
 
 	followsToACancel(t, operator)
 	if here, there := p.Run("", "events", "--tenant", "acme", "--json", "--limit", "2"), at(operator, "", "events", "--json", "--limit", "2"); there.Code != 0 || here.Out != there.Out {

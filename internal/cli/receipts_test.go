@@ -28,7 +28,7 @@ func TestABreachSaysByHowMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list, status bytes.Buffer
-	if err := showReceipts(screen.New(&list), "EUR", rs, false); err != nil || !strings.Contains(list.String(), "98.99 EUR paid beyond") {
+	if err := showReceipts(screen.New(&list), receiptColumns(false), "EUR", rs, false); err != nil || !strings.Contains(list.String(), "98.99 EUR paid beyond") {
 		t.Errorf("%v\n%s", err, list.String())
 	}
 	answer := view.CaseAnswer{Case: casestatus.Case{Currency: "EUR", Held: 10000, Excess: 9899, Committed: 10099, Breached: 99}}

@@ -26,6 +26,7 @@ type receiptFlags struct {
 	transaction, caseID, run string
 	after                    int64
 	limit                    int
+	selection                receiptSelection
 	currency                 string // currency of the case, set by read
 }
 
@@ -35,15 +36,25 @@ const maxReceipts = 10_000
 func receiptsList(sh *shell.Shell) *cobra.Command {
 	var l receiptFlags
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the receipts of a case in order", Args: shell.Exactly(),
+		Use: "list", Short: "List receipts in order, of a case or by actor, time and subtype", Args: shell.Exactly(),
 		Long: `List the receipts of a case in order. Name the case by its transaction, its id, or one
 of its runs; --run lists only the receipts of that run. To continue a list that reached
---limit, pass its last sequence number to --after.`,
+--limit, pass its last sequence number to --after.
+
+Without a case, --actor, --since, --until and --subtype find receipts of all cases and operation
+logs of the tenant: what one person did, and when. Its end says what to pass to --after. --file
+reads a file that receipts export wrote, without a database.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := l.checkSelection(cmd); err != nil {
 				return err
 			}
+			if l.selection.file != "" {
+				return l.listFile(cmd.Context(), sh)
+			}
 			return backend.With(sh, cmd, &l.Flags, func(ctx context.Context, be backend.Backend) error {
+				if !l.namesCase() {
+					return l.listFound(ctx, sh, be.Cases)
+				}
 				found, more, err := l.read(ctx, be.Cases)
 				if err != nil {
 					return err
@@ -51,12 +62,13 @@ of its runs; --run lists only the receipts of that run. To continue a list that 
 				if sh.JSON {
 					return sh.Answer(receiptsAnswer{Receipts: asJSON(found), More: more})
 				}
-				return showReceipts(sh.Screen(), l.currency, found, more)
+				return showReceipts(sh.Screen(), receiptColumns(false), l.currency, found, more)
 			})
 		},
 	}
 	f := cmd.Flags()
 	l.Bind(f)
+	l.selection.bind(f)
 	f.StringVar(&l.transaction, "transaction", "", "transaction receipt id")
 	f.StringVar(&l.caseID, "case", "", "case id")
 	f.StringVar(&l.run, "run", "", "run id")
@@ -72,9 +84,17 @@ func (l *receiptFlags) checkSelection(cmd *cobra.Command) error {
 			named++
 		}
 	}
+	if !cmd.Flags().Changed("actor") {
+		l.selection.filter.Actor = "" // $RECOURSE_ACTOR is who acts, and selects nothing
+	}
+	if err := l.selection.parse(); err != nil {
+		return shell.Usage(cmd, err)
+	}
 	switch {
-	case named != 1:
-		return shell.Usage(cmd, errors.New("name the case by one of --transaction, --case and --run"))
+	case named > 1, named == 0 && !l.selection.given():
+		return shell.Usage(cmd, errors.New("name the case by one of --transaction, --case and --run, or select receipts by --actor, --since, --until and --subtype"))
+	case l.selection.file != "" && (l.transaction != "" || l.after != 0 || cmd.Flags().Changed("server")):
+		return shell.Usage(cmd, errors.New("--file excludes --transaction, --after and --server: name the case by --case or --run"))
 	case l.limit < 1 || l.limit > maxReceipts:
 		return shell.Usage(cmd, fmt.Errorf("--limit is not between 1 and %d", maxReceipts))
 	case l.after < 0:
@@ -82,6 +102,8 @@ func (l *receiptFlags) checkSelection(cmd *cobra.Command) error {
 	}
 	return nil
 }
+
+func (l *receiptFlags) namesCase() bool { return l.transaction+l.caseID+l.run != "" }
 
 // read returns the selected receipts, and whether there are more.
 func (l *receiptFlags) read(ctx context.Context, cases backend.Cases) (found []receipts.Receipt, more bool, err error) {
@@ -98,7 +120,7 @@ func (l *receiptFlags) read(ctx context.Context, cases backend.Cases) (found []r
 			return nil, false, err
 		}
 		for _, r := range page {
-			if !run.IsZero() && r.Run != run {
+			if !run.IsZero() && r.Run != run || !l.selection.filter.Matches(r) {
 				continue
 			}
 			if len(found) == l.limit {
@@ -111,7 +133,7 @@ func (l *receiptFlags) read(ctx context.Context, cases backend.Cases) (found []r
 		}
 		after = page[len(page)-1].Seq
 	}
-	if len(found) == 0 && l.after == 0 {
+	if len(found) == 0 && l.after == 0 && !l.selection.given() {
 		return nil, false, l.NotFound(refusal.ErrNotFound, shell.CaseName(l.caseID, l.run, l.transaction))
 	}
 	return found, false, nil
@@ -153,6 +175,7 @@ func currencyOf(ctx context.Context, cases backend.Cases, caseID receipts.CaseID
 type receiptsAnswer struct {
 	Receipts []receiptJSON `json:"receipts"`
 	More     bool          `json:"more"`
+	Next     int64         `json:"next,omitempty"` // without a case: what continues the list
 }
 
 // receiptJSON is a receipt; Body has the exact bytes that were hashed.
@@ -171,8 +194,20 @@ func asJSON(rs []receipts.Receipt) []receiptJSON {
 	return out
 }
 
-// showReceipts writes receipts of one case in its currency, which may be empty.
-func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more bool) error {
+// receiptColumns returns the columns of a table of receipts, of one case or with the case of each.
+func receiptColumns(ofCases bool) []screen.Column {
+	columns := []screen.Column{
+		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Optional: true}, {Name: "Receipt"}, {Name: "#", Right: true},
+		{Name: "Known"}, {Name: "Actor", Optional: true}, {Name: "What", Wraps: true},
+	}
+	if ofCases {
+		columns = append(columns, screen.Column{Name: "Case"})
+	}
+	return columns
+}
+
+// showReceipts writes receipts in the currency of their case, which may be empty.
+func showReceipts(s *screen.Screen, columns []screen.Column, currency string, rs []receipts.Receipt, more bool) error {
 	rows := make([][]string, len(rs))
 	for i, r := range rs {
 		p, err := r.Payload()
@@ -185,11 +220,11 @@ func showReceipts(s *screen.Screen, currency string, rs []receipts.Receipt, more
 		}
 		source := strings.TrimPrefix(string(r.Source), "post_adjudication_")
 		rows[i] = []string{strconv.FormatInt(r.Seq, 10), shell.Timestamp(r.At), source, string(r.Subtype), attempt, p.OutcomeClass, r.Actor, receiptDetails(r, p, currency) + provenance(p)}
+		if len(columns) > len(rows[i]) {
+			rows[i] = append(rows[i], r.Case.String())
+		}
 	}
-	s.Table([]screen.Column{
-		{Name: "Seq", Right: true}, {Name: "Time (UTC)"}, {Name: "Source", Optional: true}, {Name: "Receipt"}, {Name: "#", Right: true},
-		{Name: "Known"}, {Name: "Actor", Optional: true}, {Name: "What", Wraps: true},
-	}, rows)
+	s.Table(columns, rows)
 	if more {
 		s.Text("There are more: --after %d", rs[len(rs)-1].Seq)
 	}

@@ -153,6 +153,7 @@ type Cases interface {
 	ByID(context.Context, receipts.CaseID) (casestatus.Case, error)
 	Find(ctx context.Context, transaction string) (casestatus.Case, error)
 	Receipts(ctx context.Context, id receipts.CaseID, after int64, limit int) (found []receipts.Receipt, more bool, err error)
+	FindReceipts(ctx context.Context, f postadjudication.ReceiptFilter, after int64, limit int) (postadjudication.ReceiptsFound, error)
 	Cancel(ctx context.Context, run receipts.RunID, reason string) (casestatus.Status, error)
 	PlanFree(context.Context, bulk.FreeRequest) (bulk.Plan, error)
 	PlanReturns(context.Context, bulk.ReturnsRequest) (bulk.PlannedReturns, error)

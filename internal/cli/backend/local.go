@@ -168,6 +168,10 @@ func (c localCases) Receipts(ctx context.Context, id receipts.CaseID, after int6
 	return found, len(found) == limit, err
 }
 
+func (c localCases) FindReceipts(ctx context.Context, f postadjudication.ReceiptFilter, after int64, limit int) (postadjudication.ReceiptsFound, error) {
+	return c.service.FindReceipts(ctx, c.tenant, f, after, limit)
+}
+
 func (c localCases) PlanFree(ctx context.Context, q bulk.FreeRequest) (bulk.Plan, error) {
 	return c.plans.PlanFree(ctx, q)
 }
