@@ -137,20 +137,12 @@ type Caller = casework.Caller
 // WithCaller returns a context that carries the caller.
 func WithCaller(ctx context.Context, c Caller) context.Context { return casework.WithCaller(ctx, c) }
 
-// statusReader is what a Service reports of runs and cases: see casestatus.Reader.
-type statusReader interface {
-	Status(ctx context.Context, tenant string, id background.RunID) (casestatus.Status, error)
-	Case(ctx context.Context, tenant, transaction string) (casestatus.Case, error)
-	CaseByID(ctx context.Context, tenant string, id background.CaseID) (casestatus.Case, error)
-	Lineage(ctx context.Context, tenant string, id background.RunID) (casestatus.Lineage, error)
-}
-
 // Service accepts adjudications, executes them while Run runs, and reports what became of
 // them. It is safe for concurrent use.
 type Service struct {
 	*submissions
-	*eventLog
-	statusReader
+	eventLog
+	statuses
 
 	journal     *journal.Journal
 	index       *search.Index
@@ -258,14 +250,13 @@ func (s *Service) openSubjects(ctx context.Context, c *Config, families []backgr
 	if s.keeper, err = retention.NewKeeper(s.applier, families, c.Retention, c.Archive, c.PruneEvery); err != nil {
 		return err
 	}
-	s.eventLog = eventlog.New(s.journal)
-	s.webhooks = webhooks.NewManager(c.Webhooks, webhookstore.New(s.journal), s.eventLog, s.written, s.now, c.Logger)
-	statuses := &casestatus.Reader{Journal: s.journal, Applier: s.applier}
-	s.statusReader = statuses
-	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: statuses.RuleReplays, Now: s.now}
+	s.eventLog = eventLog{eventlog.New(s.journal)}
+	s.webhooks = webhooks.NewManager(c.Webhooks, webhookstore.New(s.journal), s.eventLog.Log, s.written, s.now, c.Logger)
+	s.statuses = statuses{&casestatus.Reader{Journal: s.journal, Applier: s.applier}}
+	index := &deadletter.Searcher{Journal: s.journal, Search: s.index, Settlements: s.settlements, Limiter: deadletter.NewLimiter(), RetentionOf: s.keeper.RetentionOf, RuleReplays: s.statuses.reader.RuleReplays, Now: s.now}
 	s.plans = bulk.NewPlanner(plans.New(s.journal, s.index), s.applier, index, s.policies.inForce)
 	s.submissions.plans = s.plans
-	s.letters = &deadletter.Repository{Searcher: index, Applier: s.applier, Statuses: statuses, Propose: s.plans.Proposer()}
+	s.letters = &deadletter.Repository{Searcher: index, Applier: s.applier, Statuses: s.statuses.reader, Propose: s.plans.Proposer()}
 	s.rules = replay.NewReplayer(s.applier, index, c.RuleEvery, s.executes)
 	s.lookups = casework.NewLookupLoop(s.applier, c.Worker)
 	if s.jobs, err = jobs.NewStore(s.letters, s.keeper); err != nil {
