@@ -37,6 +37,7 @@ type casesInput struct {
 	Reserved    bool     `query:"reserved" doc:"Only cases with money reserved"`
 	Transaction string   `query:"transaction_receipt_id" maxLength:"128" doc:"Only the case of this transaction"`
 	NoLetter    bool     `query:"without_letter" doc:"Only cases with money reserved, but no live run and no open dead letter"`
+	End         string   `query:"ends_with" minLength:"6" maxLength:"128" doc:"Only the cases whose transaction, or the id of a run of theirs, ends so"`
 	After       string   `query:"after" doc:"next of the previous page"`
 	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
@@ -187,7 +188,7 @@ func (a caseAPI) caseByID(ctx context.Context, c door.Caller, in *caseInput) (*c
 }
 
 func (a caseAPI) listCases(ctx context.Context, c door.Caller, in *casesInput) (*casesOutput, error) {
-	f := casestatus.Filter{States: in.States, Reserved: in.Reserved, Transaction: in.Transaction, WithoutLetter: in.NoLetter}
+	f := casestatus.Filter{States: in.States, Reserved: in.Reserved, Transaction: in.Transaction, WithoutLetter: in.NoLetter, End: in.End}
 	page, err := a.service.As(c.Tenant, "").Cases.List(ctx, f, in.After, in.Limit)
 	return &casesOutput{page}, bulkProblem(err)
 }

@@ -59,6 +59,7 @@ func TestACaseIsHandedOverReadAndStoppedAtAServer(t *testing.T) {
 		}
 	}
 	at(operator, "", "status", "txr_1").Check(t, "for people", 0, "paused")
+	byItsEnd(t, run, p, func(in string, args ...string) clitest.Result { return at(submitter, in, args...) }, func(args ...string) clitest.Result { return at(operator, "", args...) })
 	at(operator, "", "status", "txr_9").Check(t, "what is not there", 1, "the key's tenant has no txr_9")
 	at(operator, "", "status", "\xff").Check(t, "no text", 1, "the key's tenant has no")
 	p.Run("", "status", "\xff", "--tenant", "acme").Check(t, "no text, on the database", 2, "UTF-8")
@@ -102,6 +103,26 @@ func TestACaseIsHandedOverReadAndStoppedAtAServer(t *testing.T) {
 	}
 	at(operator, "", "events", "--after", "900000000").Check(t, "beyond the newest", 2, "--after")
 	at(operator, "", "events", "--after", "900000000", "--follow").Check(t, "following beyond the newest", 2, "--after")
+}
+
+// byItsEnd finds cases by the ends of their transactions and runs, at a server as on the database.
+func byItsEnd(t *testing.T, run string, p *clitest.Environment, submitter func(in string, args ...string) clitest.Result, operator func(args ...string) clitest.Result) {
+	t.Helper()
+	submitter(clitest.LineFor("order-71")+clitest.LineFor("basket-order-71"), "submit", "-").Check(t, "submit", 0, "")
+	onDatabase := func(args ...string) clitest.Result { return p.Run("", append(args, "--tenant", "acme")...) }
+	for _, status := range []func(args ...string) clitest.Result{operator, onDatabase} {
+		for _, c := range []struct {
+			what string
+			code int
+			want string
+		}{
+			{run[24:], 0, "txr_1"}, {strings.ToUpper(run[24:]), 0, "txr_1"}, {"et-order-71", 0, "basket-order-71"}, {"order-71", 0, "order-71"},
+			{"rder-71", 2, "rder-71 is the end of 2 cases:"}, {"rder-71", 2, " of transaction basket-order-71"}, {"er-71", 1, "has no er-71"}, {"order-%", 1, "has no order-%"},
+		} {
+			status("status", c.what).Check(t, c.what, c.code, c.want)
+		}
+	}
+	submitter("", "status", "et-order-71").Check(t, "by who may not list cases", 1, "the key's tenant has no et-order-71")
 }
 
 // followsToACancel follows the events at a server until a run is cancelled, and ends well.

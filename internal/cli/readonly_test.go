@@ -65,7 +65,7 @@ func TestReadOnlyCommandsWorkWhereTriggersAreOff(t *testing.T) {
 			t.Errorf("%s warns with %q", args, got.Err)
 		}
 	}
-	p.Run("", "dlq", "inspect", run, "--tenant", "acme").Check(t, "inspect what is no letter", 1, "no letter")
+	p.Run("", "dlq", "inspect", run, "--tenant", "acme").Check(t, "inspect what is no letter", 1, "no dead letter of")
 	for _, args := range []string{
 		"cancel " + run + " --tenant acme --actor a --reason r", "dlq rebuild --tenant acme --actor a --reason r", "keys create --tenant acme --principal user:ada --roles auditor --actor root --reason r",
 		"policy set --tenant acme --max-attempts 4 --actor root --reason r", "breaker open --tenant acme --actor a --reason r", "dlq fork --all --yes --tenant acme --actor a --reason r", "people set 1 --tenant acme --actor root --reason r",

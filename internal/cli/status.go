@@ -10,8 +10,6 @@ import (
 	"github.com/recourse-dev/recourse/internal/cli/shell"
 	"github.com/recourse-dev/recourse/internal/cli/view"
 	"github.com/recourse-dev/recourse/internal/client"
-	"github.com/recourse-dev/recourse/postadjudication/casestatus"
-	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -20,8 +18,9 @@ func statusCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status RUN|CASE|JOB|TRANSACTION", Short: "Show a case: settlement, runs, attempts", Args: shell.Exactly("RUN, CASE, JOB or TRANSACTION"),
 		Long: `Show a case: its settlement, its runs and their attempts. Name the case by its id, by the
-id of one of its runs or of its job, or by its transaction receipt id. An argument in the
-form of an id is read as one first. With --server a job is named by its run or its case,
+id of one of its runs or of its job, by its transaction receipt id, or by the end of either,
+of 6 characters at least: if it is the end of several, they are listed, and the exit code
+is 2. An argument in the form of an id is read as one first. With --server a job is named by its run or its case,
 and a key that may not read receipts sees no attempts.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
@@ -42,7 +41,7 @@ and a key that may not read receipts sees no attempts.`,
 
 // findCase returns the case of the id of a run, a case or a job, or of a transaction receipt id.
 func findCase(ctx context.Context, sh *shell.Shell, cases backend.Cases, what string) (view.CaseAnswer, error) {
-	status, err := caseOf(ctx, cases, what)
+	status, err := backend.FindCase(ctx, cases, what)
 	if err != nil {
 		return view.CaseAnswer{}, err
 	}
@@ -53,23 +52,6 @@ func findCase(ctx context.Context, sh *shell.Shell, cases backend.Cases, what st
 		err = nil
 	}
 	return view.CaseAnswer{Case: status, Attempts: attemptsOf(trail)}, err
-}
-
-func caseOf(ctx context.Context, cases backend.Cases, what string) (casestatus.Case, error) {
-	run, err := receipts.ParseRunID(what)
-	if err != nil {
-		return cases.Find(ctx, what)
-	}
-	if status, err := cases.Run(ctx, run); !errors.Is(err, refusal.ErrNotFound) {
-		if err != nil {
-			return casestatus.Case{}, err
-		}
-		return cases.ByID(ctx, status.Case)
-	}
-	if found, err := cases.ByID(ctx, receipts.CaseID(run)); !errors.Is(err, refusal.ErrNotFound) {
-		return found, err
-	}
-	return cases.Find(ctx, what)
 }
 
 const receiptPageSize = 1000

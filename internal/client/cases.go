@@ -25,6 +25,7 @@ func (c Cases) List(ctx context.Context, f casestatus.Filter, after string, limi
 	addPaging(query, limit, "", after)
 	addGiven(query, "state", strings.Join(f.States, ","))
 	addGiven(query, "transaction_receipt_id", f.Transaction)
+	addGiven(query, "ends_with", f.End)
 	if f.Reserved {
 		query.Set("reserved", "true")
 	}

@@ -23,7 +23,13 @@ type Filter struct {
 	Transaction string   `json:"transaction_receipt_id,omitempty"`
 
 	WithoutLetter bool `json:"without_letter,omitempty"` // only cases with a reservation, but no live run and no open dead letter
+
+	// End selects cases whose transaction, or the id of a run of theirs, ends so; MinEndBytes at least.
+	End string `json:"ends_with,omitempty"`
 }
+
+// MinEndBytes is the minimum length of Filter.End: shorter ends select too many cases.
+const MinEndBytes = 6
 
 // Validate returns a *refusal.FieldError for each invalid member, joined.
 func (f Filter) Validate() error {
@@ -36,12 +42,18 @@ func (f Filter) Validate() error {
 	if f.Transaction != "" {
 		errs = append(errs, validate.KnownID("transaction_receipt_id", f.Transaction, settlement.MaxIDBytes))
 	}
+	if f.End != "" {
+		errs = append(errs, validate.KnownID("ends_with", f.End, settlement.MaxIDBytes))
+	}
+	if f.End != "" && len(f.End) < MinEndBytes {
+		errs = append(errs, &refusal.FieldError{Field: "ends_with", Problem: fmt.Sprintf("must have at least %d bytes", MinEndBytes)})
+	}
 	return errors.Join(errs...)
 }
 
 // JournalFilter converts a valid filter for the journal.
 func (f Filter) JournalFilter() journal.CaseFilter {
-	return journal.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction, NoLetter: f.WithoutLetter}
+	return journal.CaseFilter{States: f.States, Reserved: f.Reserved, Subject: f.Transaction, NoLetter: f.WithoutLetter, End: f.End}
 }
 
 // Row is a case in a list: its money in minor units of its currency, why it is not running,

@@ -24,19 +24,18 @@ func inspect(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var transaction string
 	cmd := &cobra.Command{
-		Use: "inspect RUN", Short: "Show a dead letter with its attempts, and the actions that are allowed now", Args: shell.Exactly("RUN"),
+		Use: "inspect RUN|TRANSACTION", Short: "Show a dead letter with its attempts, and the actions that are allowed now", Args: shell.Exactly("RUN or TRANSACTION"),
+		Long: `Show a dead letter with its attempts, and the actions that are allowed now. Name it by its run,
+by its transaction, of which it is the last dead letter, or by the end of either, of 6
+characters at least: if it is the end of several, they are listed, and the exit code is 2.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			run, err := receipts.ParseRunID(args[0])
-			if err != nil {
-				return shell.Usage(cmd, errors.New("RUN is not a run id: "+args[0]))
-			}
 			return backend.With(sh, cmd, &o, func(ctx context.Context, be backend.Backend) error {
-				found, err := be.DeadLetters.Inspect(ctx, run)
+				found, err := inspectionOf(ctx, be, args[0])
 				if err == nil && transaction != "" && transaction != found.Letter.Transaction {
 					err = refusal.ErrNotFound
 				}
 				if err != nil {
-					return o.NotFound(err, "letter of run "+args[0])
+					return o.NotFound(err, "dead letter of "+args[0])
 				}
 				if sh.JSON {
 					return sh.Answer(found)
@@ -48,6 +47,21 @@ func inspect(sh *shell.Shell) *cobra.Command {
 	o.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&transaction, "transaction", "", "find the letter only if it is of this transaction receipt id, or of the job or task with this id (also --job-id)")
 	return cmd
+}
+
+// inspectionOf returns the dead letter of a run, a transaction or the end of either.
+func inspectionOf(ctx context.Context, be backend.Backend, what string) (deadletter.Inspection, error) {
+	run, err := receipts.ParseRunID(what)
+	if err == nil {
+		found, err := be.DeadLetters.Inspect(ctx, run)
+		if !errors.Is(err, refusal.ErrNotFound) {
+			return found, err
+		}
+	}
+	if run, err = backend.FindLetter(ctx, be.Cases, what); err != nil {
+		return deadletter.Inspection{}, err
+	}
+	return be.DeadLetters.Inspect(ctx, run)
 }
 
 func showInspection(s *screen.Screen, i deadletter.Inspection) error {

@@ -203,6 +203,12 @@ func playIncident(t *testing.T, o *operator, repair func()) {
 	if letter := seen["letter"].(map[string]any); letter["can_fork"] != false || letter["refused_by"] != "reconcile_first" || len(seen["attempts"].([]any)) == 0 {
 		t.Errorf("%v", seen)
 	}
+	for _, what := range []string{"txr_5", runs["5"][24:]} {
+		if named := o.mustRun("auditor", "inspect", what)["letter"].(map[string]any)["run_id"]; named != runs["5"] {
+			t.Errorf("inspect %s: %v", what, named)
+		}
+	}
+	o.dlq("auditor", "inspect", "txr_95").Check(t, "inspect of nothing", 1, "has no dead letter of txr_95")
 	checkExports(t, o)
 	rules(t, o)
 	for _, args := range [][]string{{"list"}, {"inspect", runs["5"]}, {"analyze"}, {"stats"}} {

@@ -108,7 +108,7 @@ func TestTheNamesOfAnotherToolAreTaken(t *testing.T) {
 	}
 	run := letters("--job-id", "txr_1")[0].(map[string]any)["run_id"].(string)
 	dlq("inspect", run, "--job-id", "txr_1").Check(t, "inspect", 0, "")
-	dlq("inspect", run, "--job-id", "txr_2").Check(t, "inspect of another job", 1, "letter of run")
+	dlq("inspect", run, "--job-id", "txr_2").Check(t, "inspect of another job", 1, "dead letter of")
 	for _, args := range [][]string{{"stats", "--workflow-id", "settlement"}, {"stats", "--job-id", "txr_1"}, {"analyze", "--job-id", "txr_1"}, {"export", filepath.Join(t.TempDir(), "out.json"), "--job-id", "txr_1"}} {
 		dlq(args...).Check(t, strings.Join(args, " "), 0, "")
 	}

@@ -122,6 +122,7 @@ type CaseFilter struct {
 	Reserved bool     // only those with a reserved amount
 	Subject  string   // only this transaction; all if empty
 	NoLetter bool     // only those with a reserved amount, but no live run and no open dead letter
+	End      string   // only those whose transaction, or the id of a run of theirs, ends so; all if empty
 }
 
 // CaseRow is a case with the state of its active run.
@@ -144,19 +145,20 @@ type CaseSum struct {
 
 const (
 	caseFilterSQL = `c.tenant = $1 AND c.kind = 'settlement' AND ($2::text[] = '{}' OR c.progression = ANY($2)) AND ($3 = false OR c.reserved > 0) AND ($4 = '' OR c.subject = $4)
-  AND ($5 = false OR c.reserved > 0 AND NOT EXISTS (SELECT FROM recourse.runs a WHERE a.case_id = c.id AND a.active))`
+  AND ($5 = false OR c.reserved > 0 AND NOT EXISTS (SELECT FROM recourse.runs a WHERE a.case_id = c.id AND a.active))
+  AND ($6 = '' OR right(c.subject, length($6)) = $6 OR c.id IN (SELECT f.case_id FROM recourse.runs f WHERE f.tenant = $1 AND right(f.id::text, length($6)) = lower($6)))`
 
 	caseListSQL = `SELECT c.id, c.subject, e.reference, e.currency, c.progression, c.reason_code, c.reason, c.lifecycle, c.adjudication, c.generation, c.asked, c.moved,
   c.reserved, c.released, c.refunded, coalesce(c.returned, 0), c.unknown_open, c.run_id, r.state, r.letter, r.class
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id JOIN recourse.runs r ON r.id = c.run_id
-WHERE c.id > $6 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $7`
+WHERE c.id > $7 AND ` + caseFilterSQL + ` ORDER BY c.id LIMIT $8`
 
 	caseSumsSQL = `SELECT e.currency, count(*) AS cases, sum(c.reserved) AS reserved, sum(c.released) AS released, sum(c.refunded) AS refunded, sum(coalesce(c.returned, 0)) AS returned
 FROM recourse.cases c JOIN recourse.escrows e ON e.id = c.escrow_id WHERE ` + caseFilterSQL + ` GROUP BY e.currency ORDER BY e.currency`
 )
 
 func (f CaseFilter) args(tenant string) []any {
-	return []any{tenant, append(pq.StringArray{}, f.States...), f.Reserved, f.Subject, f.NoLetter}
+	return []any{tenant, append(pq.StringArray{}, f.States...), f.Reserved, f.Subject, f.NoLetter, f.End}
 }
 
 // List lists cases of a tenant after one, oldest first.
