@@ -45,7 +45,8 @@ func TestACaseIsHandedOverReadAndStoppedAtAServer(t *testing.T) {
 	if answer := said.Object(t); answer["replies"].(map[string]any)["created"] != 2.0 || answer["bad_lines"] != 2.0 || answer["refused"].([]any)[1].(map[string]any)["line"] != 3.0 {
 		t.Errorf("%v", answer)
 	}
-	at(submitter, lines, "submit", "-").Check(t, "sent again", 1, "2 lines not accepted")
+	at(submitter, "\ufeff"+strings.ReplaceAll(lines, "\n", "\r\n"), "submit", "-").Check(t, "sent again, as another program saved it", 1, "2 lines not accepted")
+	at(submitter, "PK\x03\x04", "submit", "-").Check(t, "a spreadsheet", 2, "it is a zip archive")
 	at(submitter, lines, "submit", "-", "--target", "bank").Check(t, "targets of the server", 2, "--target cannot be used with --server")
 	at(operator, lines, "submit", "-").Check(t, "an operator submits", 1, "it needs the role submitter")
 	p.Run(lines, "submit", "-", "--tenant", "acme").Check(t, "a tenant on the database", 2, "--tenant needs --server")

@@ -130,6 +130,12 @@ func TestReceiptsAreVerifiedFromAFile(t *testing.T) {
 	if v := p.Run("", "receipts", "verify", "--tenant", "acme", "--file", one, "--heads", heads, "--json").Object(t); v["heads_of_other_cases"] != 2.0 {
 		t.Errorf("%v", v)
 	}
+	savedElsewhere, err := os.ReadFile(heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clitest.WriteFile(t, heads+".win", "\ufeff"+strings.ReplaceAll(string(savedElsewhere), "\n", "\r\n"))
+	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", one, "--heads", heads+".win").Check(t, "heads as another program saved them", 0, "1 saved head compared")
 	p.Run("", "receipts", "verify", "--tenant", "acme", "--file", file, "--heads", oneHead).Check(t, "many cases and the head of one", 0, "1 saved head compared, 2 trails")
 	empty := filepath.Join(dir, "empty.jsonl")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {

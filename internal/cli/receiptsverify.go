@@ -167,7 +167,7 @@ func (flags *verifyFlags) open(ctx context.Context, sh *shell.Shell) (source aud
 // verify audits what the flags select, compares saved heads, and writes the answer. It returns an
 // error if anything is broken, or if there are no receipts.
 func verify(ctx context.Context, sh *shell.Shell, flags verifyFlags) (err error) {
-	saved, err := loadHeads(flags.heads)
+	saved, err := loadHeads(sh, flags.heads)
 	if err != nil {
 		return err
 	}

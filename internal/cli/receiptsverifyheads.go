@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/textfile"
 	"github.com/recourse-dev/recourse/postadjudication/audit"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -49,17 +49,22 @@ func (v *verifyAnswer) addHeadBreaks(saved, there receipts.Heads, broken []audit
 	v.Breaks = append(v.Breaks, broken[:min(len(broken), audit.MaxBreaks)]...)
 }
 
-// loadHeads reads a file that writeHeads wrote. It returns nil if no file is named.
-func loadHeads(name string) (receipts.Heads, error) {
+// loadHeads reads a file that writeHeads wrote, also as another program saved it. It returns nil if no file is named.
+func loadHeads(sh *shell.Shell, name string) (receipts.Heads, error) {
 	if name == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(name)
+	from, err := sh.Open(name)
 	if err != nil {
-		return nil, shell.WithCode(shell.ExitUsage, err)
+		return nil, err
+	}
+	defer from.Close() // only read from
+	text, err := io.ReadAll(from)
+	if err != nil {
+		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
 	}
 	var heads receipts.Heads
-	if err := heads.UnmarshalText(text); err != nil {
+	if err := heads.UnmarshalText(textfile.Unix(text)); err != nil {
 		return nil, shell.WithCode(shell.ExitUsage, fmt.Errorf("%s: %w", name, err))
 	}
 	if len(heads) == 0 {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/cli/backend"
 	"github.com/recourse-dev/recourse/internal/cli/shell"
+	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/internal/strictjson"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/receipts"
@@ -27,6 +29,8 @@ const maxReturnLine = 64 << 10
 type oneReturn struct {
 	amount                                    shell.Sum
 	transaction, currency, reference, at, run string
+
+	bad []intake.Problem // of the lines of a file
 }
 
 func returnedCommand(sh *shell.Shell) *cobra.Command {
@@ -46,7 +50,8 @@ The reference is the bank's own. It identifies the return: it is safe to hand ov
 file again, and a payment that is returned in parts has one for each part. returned_at is
 optional. run_id names the run that paid, where several runs of the transaction have paid.
 Then the escrow has the sum again, and the case is dispute-ready: a higher generation may
-be decided. The exit code is 1 if a payment can't be recorded.`,
+be decided. A bad line is reported, and the others are planned. The exit code is 1 if a line
+was bad or a payment can't be recorded.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := shell.NeedReason(cmd, reason); err != nil {
 				return err
@@ -60,7 +65,7 @@ be decided. The exit code is 1 if a payment can't be recorded.`,
 				if err != nil {
 					return err
 				}
-				return answerReturns(sh, &o, planned)
+				return answerReturns(sh, &o, planned, one.bad)
 			})
 		},
 	}
@@ -90,7 +95,7 @@ func (r *oneReturn) orFile(sh *shell.Shell, cmd *cobra.Command, args []string) (
 		return nil, err
 	}
 	defer from.Close() // only read from
-	return readReturns(from)
+	return r.readReturns(from)
 }
 
 func (r *oneReturn) payment(cmd *cobra.Command) (bulk.ReturnedPayment, error) {
@@ -127,8 +132,9 @@ func (r *oneReturn) payment(cmd *cobra.Command) (bulk.ReturnedPayment, error) {
 	return out, nil
 }
 
-// readReturns reads returned payments, one JSON object a line.
-func readReturns(from io.Reader) (out []bulk.ReturnedPayment, err error) {
+// readReturns reads returned payments, one JSON object a line, and keeps what is wrong with bad lines. If all are bad,
+// it returns an error.
+func (r *oneReturn) readReturns(from io.Reader) (out []bulk.ReturnedPayment, err error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxReturnLine)
 	for n := 1; lines.Scan(); n++ {
@@ -136,16 +142,20 @@ func readReturns(from io.Reader) (out []bulk.ReturnedPayment, err error) {
 		if len(line) == 0 {
 			continue
 		}
-		var r bulk.ReturnedPayment
-		if err := readReturn(line, &r); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+		var one bulk.ReturnedPayment
+		if err := readReturn(line, &one); err != nil {
+			r.bad = append(r.bad, intake.Problem{Line: n, Problem: redact.Text(err.Error())})
+			continue
 		}
-		if out = append(out, r); len(out) > bulk.MaxReturns {
+		if out = append(out, one); len(out) > bulk.MaxReturns {
 			return nil, fmt.Errorf("the file has more than %d lines: hand it over in parts", bulk.MaxReturns)
 		}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
+	}
+	if len(out) == 0 && len(r.bad) > 0 {
+		return nil, errors.New("no line names a payment: " + r.bad[0].Error())
 	}
 	if len(out) == 0 {
 		return nil, errors.New("the file names no payment")
@@ -163,16 +173,25 @@ func readReturn(line []byte, r *bulk.ReturnedPayment) error {
 	return known.Decode(r)
 }
 
-// answerReturns writes what became of returned payments: the plan, and those that it has not.
-func answerReturns(sh *shell.Shell, o *backend.Flags, planned bulk.PlannedReturns) error {
+// returnsAnswer is the JSON result of returned.
+type returnsAnswer struct {
+	bulk.PlannedReturns
+	BadLines []intake.Problem `json:"bad_lines,omitempty"`
+}
+
+// answerReturns writes what became of returned payments: the plan, those that it has not, and the bad lines.
+func answerReturns(sh *shell.Shell, o *backend.Flags, planned bulk.PlannedReturns, bad []intake.Problem) error {
 	var refused error
-	if n := len(planned.Refused); n > 0 {
+	if n := len(planned.Refused) + len(bad); n > 0 {
 		refused = fmt.Errorf("%s can't be recorded", shell.Plural(n, "returned payment"))
 	}
 	if sh.JSON {
-		return cmp.Or(sh.Answer(planned), refused)
+		return cmp.Or(sh.Answer(returnsAnswer{planned, bad}), refused)
 	}
 	s := sh.Screen()
+	for _, line := range bad {
+		s.Text("%s", line.Error())
+	}
 	for _, r := range planned.Refused {
 		s.Text("%s: %s", r.Reference, r.Why)
 	}

@@ -47,7 +47,12 @@ func TestReturnedPlansAndShowsAPaymentThatCameBack(t *testing.T) {
 	returned("", append(one, "125.01USD")...).Check(t, "too much", 1, "1 returned payment can't be recorded")
 
 	file := filepath.Join(t.TempDir(), "returns.jsonl")
-	clitest.WriteFile(t, file, `{"transaction_receipt_id":"txr_1","reference":"R-1","amount":{"minor":2500,"currency":"USD"},"returned_at":"2026-11-20T09:30:00Z"}`+"\n")
+	clitest.WriteFile(t, file, "\ufeff"+`{"transaction_receipt_id":"txr_1","reference":"R-1","amount":{"minor":2500,"currency":"USD"},"returned_at":"2026-11-20T09:30:00Z"}`+"\n")
+	inPart := returned("nonsense\r\n"+`{"transaction_receipt_id":"txr_1","reference":"R-2","amount":{"minor":100,"currency":"USD"}}`+"\r\n", "-", "--json")
+	inPart.Check(t, "a bad line before a good one", 1, "1 returned payment can't be recorded")
+	if answer := inPart.Object(t); answer["bad_lines"].([]any)[0].(map[string]any)["line"] != 1.0 || answer["plan"].(map[string]any)["items"] != 1.0 {
+		t.Errorf("a bad line before a good one: %v", answer)
+	}
 	planned := returned("", file, "--json")
 	planned.Check(t, "returned", 0, "")
 	plan := planned.Object(t)["plan"].(map[string]any)

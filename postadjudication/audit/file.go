@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/recourse-dev/recourse/internal/textfile"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -140,7 +141,7 @@ type fileCase struct {
 var ErrFile = errors.New("audit: not a file of receipts")
 
 // OpenFile opens a file of receipts, and reads it once to learn where each case begins. The error
-// wraps ErrFile for a file that is cut off within a line, whose lines are not such receipts, or
+// wraps ErrFile for a file that is compressed or no UTF-8, that is cut off within a line, whose lines are not such receipts, or
 // are in another order. Close the file after use.
 func OpenFile(path string) (_ *File, err error) {
 	file, err := os.Open(path)
@@ -171,9 +172,18 @@ func (f *File) OnlyCase() (tenant string, id receipts.CaseID, only bool) {
 
 // index finds the tenants and cases of the file.
 func (f *File) index() error {
+	prefix := make([]byte, 8)
+	n, err := f.file.ReadAt(prefix, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	begin, err := textfile.Plain(prefix[:n])
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFile, err)
+	}
 	var before fileLine
 	number := 0
-	for at, err := range f.lines(0, -1) {
+	for at, err := range f.lines(begin, -1) {
 		number++
 		if err != nil {
 			return fmt.Errorf("%w: line %d: %w", ErrFile, number, err)

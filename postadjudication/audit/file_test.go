@@ -241,6 +241,8 @@ func TestAFileOfSomethingElseIsRefused(t *testing.T) {
 		"cases swapped":     {lines[3] + lines[0], "line 2: receipts are not in the order"},
 		"tenants swapped":   {lines[6] + lines[0], "line 2: receipts are not in the order"},
 		"an object of none": {"{}\n", "line 1"},
+		"gzip":              {"\x1f\x8b\x08\x00\x00", "it is compressed with gzip; unpack it first"},
+		"UTF-16":            {"\xff\xfe{\x00", "it is UTF-16; save it as UTF-8"},
 	} {
 		f, err := OpenFile(written(t, c.text))
 		if !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), c.word) {
@@ -253,5 +255,8 @@ func TestAFileOfSomethingElseIsRefused(t *testing.T) {
 	a, err := Run(context.Background(), opened(t, ""), Query{})
 	if err != nil || a.Receipts != 0 || !a.OK() {
 		t.Errorf("an empty file: %+v, %v", a, err)
+	}
+	if a, err = Run(context.Background(), opened(t, "\ufeff"+strings.ReplaceAll(text, "\n", "\r\n")), Query{}); err != nil || a.Receipts != 9 || !a.OK() {
+		t.Errorf("as another program saved it: %+v, %v", a, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/intake"
+	"github.com/recourse-dev/recourse/internal/textfile"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/retention"
@@ -46,7 +47,7 @@ func CodeOf(err error) int {
 	switch {
 	case errors.As(err, &known):
 		return known.code
-	case errors.Is(err, app.ErrOptions), errors.Is(err, retention.ErrRule), errors.As(err, &field), errors.As(err, &line):
+	case errors.Is(err, app.ErrOptions), errors.Is(err, textfile.ErrForm), errors.Is(err, retention.ErrRule), errors.As(err, &field), errors.As(err, &line):
 		return ExitUsage
 	case errors.Is(err, postadjudication.ErrSchema):
 		return ExitSchema

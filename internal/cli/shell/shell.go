@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/recourse-dev/recourse/internal/cli/screen"
+	"github.com/recourse-dev/recourse/internal/textfile"
 )
 
 // Streams are the input, the outputs and the environment of a command.
@@ -93,16 +94,19 @@ func oneLine(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// Open opens a file that an argument names; - is standard input.
+// Open opens a text file that an argument names, in each form that package textfile reads; - is standard input.
 func (sh *Shell) Open(name string) (io.ReadCloser, error) {
 	if name == "-" {
-		return io.NopCloser(sh.In), nil
+		return io.NopCloser(textfile.NewReader(sh.In)), nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, WithCode(ExitUsage, err)
 	}
-	return f, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{textfile.NewReader(f), f}, nil
 }
 
 // CheckNew refuses the name of a file that exists, unless force says that it may be replaced. An empty name, and "-" for
