@@ -1,7 +1,6 @@
 package postadjudication
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -436,20 +435,6 @@ func (s *Service) Close() error {
 	s.index.Close()
 	s.journal.Close()
 	return err
-}
-
-// deathHook returns the function to call after each commit in which a run dies. It logs the death,
-// wakes subscribers and calls then.
-func (s *Service) deathHook(then func(letter background.Run)) func(background.Run) {
-	return func(dead background.Run) {
-		s.subscribers.wakeAll()
-		failed := cmp.Or(dead.Failure, &background.Failure{})
-		s.log.Warn("a run was dead-lettered", zap.Stringer("run", dead.ID), zap.Stringer("case", dead.Case), zap.String("tenant", dead.Tenant),
-			zap.String("family", dead.Family), zap.String("reason", dead.Reason), zap.String("class", string(dead.Class)), zap.String("error_type", failed.Type), zap.String("error_code", failed.Code))
-		if then != nil {
-			then(dead)
-		}
-	}
 }
 
 // written returns how many transitions of runs, new ones included, this process has written.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -77,7 +78,8 @@ func TestTheLogHasStartDeadLettersAndStop(t *testing.T) {
 		if want == nil && len(said) > 0 {
 			t.Errorf("at level error: %s", errs.String())
 		}
-		if l := said["a run was dead-lettered"]; l != nil && (l["tenant"] != "acme" || l["run"] == "" || l["reason"] == "" || l["error_type"] == "" || l["error_code"] == "") {
+		if l := said["a run was dead-lettered"]; l != nil && (l["tenant"] != "acme" || l["run"] == "" || l["reason"] == "" || l["error_type"] == "" || l["error_code"] == "" ||
+			l["transaction"] != transaction || l["amount"] != "125.00 USD" || l["outcome"] != "release" || !strings.Contains(fmt.Sprint(l["next"]), "fork it")) {
 			t.Errorf("%v", l)
 		}
 	}
