@@ -112,6 +112,7 @@ func TestReceiptsAreVerifiedFromAFile(t *testing.T) {
 		t.Errorf("to standard output: %q", out.Out)
 	}
 	one, oneHead := filepath.Join(dir, "one.jsonl"), filepath.Join(dir, "one.heads")
+	p.Run("", "receipts", "export", "--tenant", "acme", "--transaction", "txr_1", one+".own").Check(t, "a case writes its head by itself", 0, "1 head written to "+one+".own.heads")
 	exportedCase := p.Run("", "receipts", "export", "--tenant", "acme", "--transaction", "txr_1", "--save-heads", oneHead, "--json", one)
 	exportedCase.Check(t, "export of a case", 0, "")
 	if v := exportedCase.Object(t); v["receipts"] != 1.0 || v["heads"] != oneHead {
@@ -123,7 +124,7 @@ func TestReceiptsAreVerifiedFromAFile(t *testing.T) {
 		t.Error(err)
 	}
 	clear(p.Env) // neither a database nor a Redis is named from here
-	for name, flags := range map[string]string{"its own head": oneHead, "the heads of all": heads} {
+	for name, flags := range map[string]string{"its own head": oneHead, "the heads of all": heads, "the head by itself": one + ".own.heads"} {
 		p.Run("", "receipts", "verify", "--tenant", "acme", "--file", one, "--heads", flags).Check(t, name, 0, "1 saved head compared")
 		p.Run("", "receipts", "verify", "--all-tenants", "--file", one, "--heads", flags).Check(t, name, 0, "1 saved head compared")
 	}

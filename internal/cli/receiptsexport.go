@@ -28,13 +28,17 @@ file that exists is refused: it may be evidence. --force replaces it when all is
 "-" writes to standard output. The role of the database URL needs USAGE on the schema
 recourse and SELECT on its tables, and nothing else.
 
---case and --transaction write one case. --save-heads also writes the head of each written
-case, as stored: give a reader both files, for receipts verify --file FILE --heads HEADS.
+--case and --transaction write one case, and its head to FILE.heads, or to that of
+--save-heads, which writes the head of each written case, as stored: give a reader both
+files, for receipts verify --file FILE --heads HEADS.
 Only heads that receipts verify --save-heads saved before, or that others keep, prove that
 no end was removed until now.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := flags.checkSelection(); err != nil {
 				return shell.Usage(cmd, err)
+			}
+			if flags.singleCase() && flags.saveHeads == "" && args[0] != "-" {
+				flags.saveHeads = args[0] + ".heads"
 			}
 			if err := errors.Join(shell.CheckNew(args[0], flags.force), shell.CheckNew(flags.saveHeads, flags.force)); err != nil {
 				return err
@@ -43,7 +47,7 @@ no end was removed until now.`,
 		},
 	}
 	flags.bindSelection(cmd.Flags())
-	cmd.Flags().StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, as stored")
+	cmd.Flags().StringVar(&flags.saveHeads, "save-heads", "", "file to write the heads to, as stored (of one case, FILE.heads by default)")
 	cmd.Flags().BoolVar(&flags.force, "force", false, "replace files that exist")
 	return cmd
 }

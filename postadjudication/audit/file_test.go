@@ -2,10 +2,13 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -222,6 +225,35 @@ func TestAFileWithReceiptsThatCanNotFollowIsBroken(t *testing.T) {
 		if err != nil || a.Chains != 1 || len(a.Breaks) != 1 || a.Breaks[0].Invariant != invariant || a.Breaks[0].Receipt != rs[1].ID() {
 			t.Errorf("%s: %+v, %v", second.Subtype, a, err)
 		}
+	}
+}
+
+// The guide has each member of a line, and no other.
+func TestTheGuideNamesTheMembersOfALine(t *testing.T) {
+	t.Parallel()
+	text, _, _ := threeCases(t)
+	inFile := map[string]bool{}
+	for line := range strings.Lines(text) {
+		var members map[string]any
+		if err := json.Unmarshal([]byte(line), &members); err != nil {
+			t.Fatal(err)
+		}
+		for name := range members {
+			inFile[name] = true
+		}
+	}
+	guide, err := os.ReadFile("../../receipts/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(guide), "| member of a line |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	inGuide := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(table, -1) {
+		inGuide[row[1]] = true
+	}
+	if !maps.Equal(inFile, inGuide) || len(inFile) != 10 {
+		t.Errorf("a file has %v, the guide %v", slices.Sorted(maps.Keys(inFile)), slices.Sorted(maps.Keys(inGuide)))
 	}
 }
 
