@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/recourse-dev/recourse/internal/serverfault"
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 )
@@ -37,7 +38,7 @@ func (m *Main) readyHandler(full bool) http.Handler {
 			status, reason = http.StatusServiceUnavailable, plain
 		}
 		if err != nil && full {
-			reason = err.Error()
+			reason = plain + " (" + err.Error() + ")"
 		}
 		var h hints
 		if full || m.isLocal(r) {
@@ -63,12 +64,16 @@ func (m *Main) readyHandler(full bool) http.Handler {
 	})
 }
 
-// reasons returns why a process is not ready, each reason once, without addresses.
+// reasons returns why a process is not ready, each reason once, without addresses, in the words of doctor where the fault of
+// the server is known.
 func reasons(err error) (out []string) {
 	if err == nil {
 		return nil
 	}
 	if u, ok := err.(*postadjudication.Unready); ok {
+		if f, known := serverfault.Of(u.Err); known {
+			return []string{u.Reason + ": " + f.Words}
+		}
 		return []string{u.Reason}
 	}
 	joined, ok := err.(interface{ Unwrap() []error })

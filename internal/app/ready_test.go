@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/recourse-dev/recourse/internal/app"
 	"github.com/recourse-dev/recourse/internal/testkit"
@@ -47,6 +48,15 @@ func TestAPausedQueueIsAHintAndNotUnready(t *testing.T) {
 	if status, body := get(t, m.URL+"/readyz", "Accept", "application/json"); status != http.StatusOK || !strings.Contains(body, `"paused_queues":["`+queues[0]+`"]`) {
 		t.Errorf("%d %q", status, body)
 	}
+	client := m.Redis.MakeRedisClient().(redis.UniversalClient)
+	defer client.Close() // only used here
+	if err := client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, "the replica is named in the words of doctor", func() bool {
+		status, body := get(t, m.URL+"/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, ": Redis is a replica, which takes no writes")
+	})
 	stop()
 	if err := <-ran; err != nil {
 		t.Errorf("run: %v", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/recourse-dev/recourse/internal/serverfault"
 	"github.com/recourse-dev/recourse/postadjudication"
 )
 
@@ -35,6 +36,14 @@ func fine(name, result string) Check { return Check{Name: name, Verdict: Fine, R
 func hint(name, result, remedy string) Check { return Check{name, Hint, result, remedy} }
 
 func wrong(name, result, remedy string) Check { return Check{name, Wrong, result, remedy} }
+
+// refusedWrite returns the check of a server that answered and refused a write, in the words of /readyz where the fault is known.
+func refusedWrite(name, what string, err error) Check {
+	if f, known := serverfault.Of(err); known {
+		return wrong(name, what+": "+f.Words+" ("+err.Error()+")", f.Remedy)
+	}
+	return wrong(name, what+": "+err.Error(), "see the server's log")
+}
 
 // Healthy reports whether nothing is wrong; hints don't count.
 func Healthy(checks []Check) bool {
@@ -95,7 +104,7 @@ func examineSchema(ctx context.Context, databaseURL string, redis asynq.RedisCon
 func checkJournal(ctx context.Context, service *postadjudication.Service) Check {
 	const name = "journal"
 	if err := service.Health().TryWrite(ctx); err != nil {
-		return wrong(name, err.Error(), "name the primary, and see its log: it has to take writes of this role, and needs room on its disk")
+		return refusedWrite(name, "the journal cannot be written", err)
 	}
 	return fine(name, "a receipt was written, and rolled back")
 }

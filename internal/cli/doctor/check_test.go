@@ -92,19 +92,22 @@ func TestSoundServersAreFineAndHintsAreNotWrong(t *testing.T) {
 	}
 }
 
-// A database that answers and refuses a receipt is wrong, and so is one that is read-only.
+// A database that answers and refuses a receipt is wrong, in the words of the fault and of the server.
 func TestADatabaseThatTakesNoReceiptIsWrong(t *testing.T) {
 	t.Parallel()
 	url := testkit.Migrated(t)
-	if _, err := testkit.OpenAsOwner(t, url).Exec(`CREATE FUNCTION public.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$;
-		CREATE TRIGGER no_room BEFORE INSERT ON recourse.receipts EXECUTE FUNCTION public.full()`); err != nil {
-		t.Fatal(err)
-	}
-	if c := find(t, doctor.Examine(t.Context(), url, nil), "journal"); c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "No space left on device") || c.Remedy == "" {
-		t.Errorf("%+v", c)
-	}
-	if checks := doctor.Examine(t.Context(), url+"&default_transaction_read_only=on", nil); doctor.Healthy(checks) {
-		t.Errorf("%+v", checks)
+	owner := testkit.OpenAsOwner(t, url)
+	for code, words := range map[string]string{
+		"53100": "Postgres has no room on its disk (", "25006": "Postgres is read-only", "42501": "the role of Postgres may not do what is needed (", "22000": "pq: as the server says it",
+	} {
+		if _, err := owner.Exec(`CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'as the server says it' USING ERRCODE = '` + code + `'; END $$;
+			CREATE OR REPLACE TRIGGER no_room BEFORE INSERT ON recourse.receipts EXECUTE FUNCTION public.refuse()`); err != nil {
+			t.Fatal(err)
+		}
+		c := find(t, doctor.Examine(t.Context(), url, nil), "journal")
+		if c.Verdict != doctor.Wrong || !strings.Contains(c.Result, "the journal cannot be written: "+words) || !strings.Contains(c.Result, "as the server says it") || c.Remedy == "" {
+			t.Errorf("%s: %+v", code, c)
+		}
 	}
 }
 

@@ -55,25 +55,10 @@ func checkNotifications(ctx context.Context, client redis.UniversalClient) Check
 			err = fmt.Errorf("what was written to %s reads %q", key, kept)
 		}
 		if err != nil {
-			return wrong(name, "no notification can be sent: "+err.Error(), redisRemedy(err))
+			return refusedWrite(name, "no notification can be sent", err)
 		}
 	}
 	return fine(name, "a script wrote, read and removed keys under asynq: and recourse:")
-}
-
-// redisRemedy returns what to do about a write that Redis refused.
-func redisRemedy(err error) string {
-	switch {
-	case redis.HasErrorPrefix(err, "READONLY"):
-		return "name the primary, or the Sentinels that know it: this is a replica"
-	case redis.HasErrorPrefix(err, "OOM"):
-		return "raise maxmemory, or remove what else it keeps"
-	case redis.HasErrorPrefix(err, "MISCONF"):
-		return "make room where Redis writes its snapshots, or see its log"
-	case redis.HasErrorPrefix(err, "NOPERM"):
-		return "let the user run scripts and write keys: ACL SETUSER NAME ~asynq:* ~recourse:* &asynq:* &recourse:* +@all -@admin"
-	}
-	return "see the server's log"
 }
 
 // setting returns a configuration value; known is false if the server does not reveal it, as hosted

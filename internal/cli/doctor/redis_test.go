@@ -22,10 +22,10 @@ func TestARedisThatTakesNoWritesIsWrong(t *testing.T) {
 		remedy   string // empty: it is fine
 	}{
 		"as it is":                {nil, "", "under asynq: and recourse:", ""},
-		"a replica":               {[][]any{{"REPLICAOF", "127.0.0.1", "1"}}, "", "no notification can be sent: READONLY", "name the primary"},
-		"without memory":          {[][]any{{"CONFIG", "SET", "maxmemory", "1"}}, "", "no notification can be sent: OOM", "raise maxmemory"},
-		"tasks only":              {[][]any{{"ACL", "SETUSER", "app", "on", ">secret", "~asynq:*", "+@all"}}, "app", "no notification can be sent: NOPERM", "~recourse:*"},
-		"without scripts":         {[][]any{{"ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-@scripting"}}, "app", "no notification can be sent: NOPERM", "run scripts"},
+		"a replica":               {[][]any{{"REPLICAOF", "127.0.0.1", "1"}}, "", "no notification can be sent: Redis is a replica", "name the primary"},
+		"without memory":          {[][]any{{"CONFIG", "SET", "maxmemory", "1"}}, "", "no notification can be sent: Redis has no memory left", "raise maxmemory"},
+		"tasks only":              {[][]any{{"ACL", "SETUSER", "app", "on", ">secret", "~asynq:*", "+@all"}}, "app", "no notification can be sent: the user of Redis may not", "~recourse:*"},
+		"without scripts":         {[][]any{{"ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "-@scripting"}}, "app", "no notification can be sent: the user of Redis may not", "run scripts"},
 		"the user of the remedy":  {[][]any{{"ACL", "SETUSER", "app", "on", ">secret", "~asynq:*", "~recourse:*", "&asynq:*", "&recourse:*", "+@all", "-@admin"}}, "app", "a script wrote", ""},
 		"that evicts, and is ACL": {[][]any{{"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}, {"ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-@admin"}}, "app", "a script wrote", ""},
 	} {
