@@ -78,6 +78,7 @@ func rootCommand(sh *shell.Shell) *cobra.Command {
 	root.AddCommand(serveCommand(sh), submitCommand(sh), statusCommand(sh), cancelCommand(sh), receiptsCommand(sh), dlq.Command(sh), breakerCommand(sh), policy.Command(sh), casesCommand(sh), returnedCommand(sh), peopleCommand(sh), keysCommand(sh), accessCommand(sh), eventsCommand(sh), webhook.Command(sh), migrateCommand(sh), doctorCommand(sh))
 	shell.DecimalFlags(root)
 	addReasons(root)
+	addCompletions(sh, root)
 	return root
 }
 

@@ -43,6 +43,9 @@ type Backend struct {
 	// StatsByTenant returns the statistics of every tenant's dead letters, by tenant; nil at a server.
 	StatsByTenant func(context.Context, deadletter.Filter) ([]TenantStats, error)
 
+	// Tenants returns all tenants that have anything; nil at a server.
+	Tenants func(context.Context) ([]string, error)
+
 	close func() error
 }
 

@@ -64,7 +64,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	return Backend{
 		DeadLetters: as.DeadLetters, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Webhooks: as.Webhooks, Policies: as.Policies,
 		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, Breakers: as.Breakers, Events: localEvents{l.service, o.Tenant},
-		Submit: l.service.SubmitBatch, RunHere: as.Bulk.RunHere, StatsByTenant: l.statsByTenant, close: l.Close,
+		Submit: l.service.SubmitBatch, RunHere: as.Bulk.RunHere, StatsByTenant: l.statsByTenant, Tenants: l.service.Tenants, close: l.Close,
 	}, nil
 }
 
