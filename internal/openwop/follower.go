@@ -72,7 +72,7 @@ const (
 	followPause = 500 * time.Millisecond
 )
 
-// read wakes those who wait until ctx is done. After an error it begins anew at the newest event and wakes
+// read wakes those who wait until ctx is done. After an error it begins again at the newest event and wakes
 // everybody: they read for themselves what it may have missed.
 func (f *followers) read(ctx context.Context, tenant string, of *follower) {
 	after, err := f.service.NewestPosition(ctx, tenant)
