@@ -109,7 +109,7 @@ func TestReadersSeeEachEventOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range 6 {
 		all.Go(func() {
-			run := f.create(key, fmt.Sprintf(`{"workflowId":"chores","inputs":{"n":%d,"fails":%t}}`, n, n%2 == 0))
+			run := f.create(key, fmt.Sprintf(`{"workflowId":"chores","inputs":{"n":%d,"fails":%t}}`, n, n%3 == 0))
 			var seen []string
 			for last, ended := "", false; !ended; {
 				left := 0
