@@ -48,7 +48,7 @@ func TestGeneratedClientsTakeALetterToSettled(t *testing.T) {
 	for language, journey := range map[string]func(t *testing.T, dir, description string) []byte{
 		"typescript": func(t *testing.T, dir, description string) []byte {
 			run(t, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-			run(t, dir, "npx", "openapi-typescript", description, "-o", "schema.ts", "--default-non-nullable", "false")
+			run(t, dir, "npx", "openapi-typescript", description, "-o", "schema.ts")
 			run(t, dir, "npx", "tsc")
 			return run(t, dir, "node", "journey.js", r.main.URL, submitter, operator)
 		},

@@ -92,6 +92,7 @@ var memberMeanings = map[string]string{
 	"BulkSpec.reference":                    "Where one can check that nothing will be paid",
 	"BulkSpec.returns":                      "With the action return: the payments that came back; lists of plans omit them",
 	"BulkSpec.where":                        "The condition, in CEL, that the selected letters meet",
+	"CaseFilter.ends_with":                  "Only the cases whose transaction, or the id of a run of theirs, ends so",
 	"CaseFilter.reserved":                   "Whether only cases with money reserved are selected",
 	"CaseFilter.states":                     "Values of settlement_progression_status, of which a case has one",
 	"CaseFilter.transaction_receipt_id":     "Only the case of this transaction",

@@ -4,7 +4,9 @@ import (
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
 
+	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
 
@@ -41,7 +43,18 @@ var schemaNames = map[string]string{
 func newSchemas() huma.Registry {
 	r := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	r.RegisterTypeAlias(reflect.TypeFor[settlement.Sum](), reflect.TypeFor[sumSchema]())
+	for _, id := range []reflect.Type{reflect.TypeFor[receipts.RunID](), reflect.TypeFor[receipts.CaseID](), reflect.TypeFor[uuid.UUID]()} {
+		r.RegisterTypeAlias(id, reflect.TypeFor[idSchema]())
+	}
 	return r
+}
+
+// idSchema describes ids, so that generated clients have one type for an id wherever it stands.
+type idSchema struct{}
+
+// Schema implements huma.SchemaProvider.
+func (idSchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "uuid"}
 }
 
 // sumSchema describes settlement.Sum, which settlement itself can't.

@@ -78,7 +78,7 @@ func journey(ctx context.Context, url, submitter, operator string) error {
 	if list.JSON200 == nil || len(list.JSON200.Letters) != 1 {
 		return fmt.Errorf("%s", list.Body)
 	}
-	letter, once := uuid.MustParse(list.JSON200.Letters[0].RunId), "go-1"
+	letter, once := list.JSON200.Letters[0].RunId, "go-1"
 	fork, err := people.ForkDeadLetterWithResponse(ctx, letter, &api.ForkDeadLetterParams{IdempotencyKey: &once}, api.ForkInputBody{Reason: "the account was mended"})
 	if err != nil {
 		return err
