@@ -29,24 +29,26 @@ if redis.call("EXISTS", KEYS[2]) == 0 then
 end
 return nil`
 
-// removeLong removes a task that is too long instead of returning it.
-const removeLong = `		local length = redis.call("HSTRLEN", key, "msg")
-		if length > tonumber(ARGV[3]) then
-			redis.call("LREM", KEYS[3], 1, id)
-			redis.call("ZREM", KEYS[4], id)
-			redis.call("DEL", key)
-			return redis.error_reply("` + tooLong + ` a task of " .. length .. " bytes")
-		end
-`
-
 // tooLong begins the answer of boundedScript that removed a task.
 const tooLong = "TASKTOOLONG"
 
-const taskRead = `		return redis.call("HGET", key, "msg")`
+// taskRead ends dequeueScript with the task. In boundedScript boundedRead stands for it: it removes a task that is too
+// long, and returns an error with its length. It executes no command more.
+const (
+	taskRead    = `		return redis.call("HGET", key, "msg")`
+	boundedRead = `		local task = redis.call("HGET", key, "msg")
+		if task and #task > tonumber(ARGV[3]) then
+			redis.call("LREM", KEYS[3], 1, id)
+			redis.call("ZREM", KEYS[4], id)
+			redis.call("DEL", key)
+			return redis.error_reply("` + tooLong + ` a task of " .. #task .. " bytes")
+		end
+		return task`
+)
 
 var (
 	dequeueHash   = redis.NewScript(dequeueScript).Hash()
-	boundedScript = strings.Replace(dequeueScript, taskRead, removeLong+taskRead, 1)
+	boundedScript = strings.Replace(dequeueScript, taskRead, boundedRead, 1)
 	boundedHash   = redis.NewScript(boundedScript).Hash()
 )
 
