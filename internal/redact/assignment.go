@@ -6,18 +6,18 @@ import "strings"
 var secretSuffixes = [...]string{
 	"password", "passwd", "pwd", "passphrase", "passcode", "secret", "token", "credential", "credentials",
 	"apikey", "accesskey", "secretkey", "privatekey", "signingkey", "encryptionkey", "authorization",
-	"sessionid", "accountkey",
+	"sessionid", "sessid", "accountkey", "secretkeybase", "pinblock",
+	"passwort", "kennwort", "motdepasse", "contrasena", "senha", "wachtwoord", "passord", "adgangskode",
 }
 
 // secretNames are names whose value is a secret.
-var secretNames = [...]string{"cvv", "cvc", "cvv2", "cvc2", "pan", "cookie", "setcookie"}
+var secretNames = [...]string{"cvv", "cvc", "cvv2", "cvc2", "pan", "cookie", "setcookie", "connectsid"}
 
 // codeNames are names whose value is a secret if it looks like one: "pass" is also a result.
-var codeNames = [...]string{"pass", "pin", "otp"}
+var codeNames = [...]string{"pass", "pin", "otp", "pw"}
 
 const (
-	minCode      = 4  // characters of a value under a code name
-	minSignature = 16 // and of a value under the name of a signature
+	minSignature = 16 // characters of a value under the name of a signature
 	// maxCodeScan bounds how much of such a value is read: a value that is kept is scanned again afterwards.
 	maxCodeScan = 256
 )
@@ -110,20 +110,29 @@ func (sc *scanner) assignment(end int) (int, bool) {
 			return 0, false
 		}
 	case sign == '=' && n.whole && n.text == "key":
+	case sc.underOtherName(n, end, at):
 	default:
 		return 0, false
 	}
 	if strings.HasPrefix(sc.s[at:], pemBegin) {
 		return at, true // a block has more than its first word
 	}
+	if inner := at + len(cdataBegin); strings.HasPrefix(sc.s[at:], cdataBegin) {
+		return sc.hide(cdata(sc.s, inner)), true
+	}
 	v := sc.withScheme(sc.value(at))
 	if strings.HasSuffix(n.text, "authorization") || strings.HasSuffix(n.text, "cookie") {
 		v = sc.header(v)
 	}
+	return sc.hide(v), true
+}
+
+// hide replaces a value, unless it is empty or was replaced before. It returns its end.
+func (sc *scanner) hide(v span) int {
 	if value := sc.s[v.from:v.to]; value == "" || value == "null" || value == RedactedMark {
-		return v.to, true
+		return v.to
 	}
-	return sc.replace(v.from, v.to, RedactedMark), true
+	return sc.replace(v.from, v.to, RedactedMark)
 }
 
 // beginning returns the first bytes of the value that begins at i.
@@ -146,8 +155,11 @@ func (sc *scanner) readSign(i int) (int, byte) {
 	if i < len(s) && isQuote(s[i]) {
 		i++
 	}
-	if opensElement(sc.s, i) {
-		return i + 1, '='
+	if inside := startTagEnd(sc.s, i); inside > 0 {
+		return inside, '='
+	}
+	if behind := indexEnd(sc.s, i); behind > 0 {
+		i = behind
 	}
 	i = blanks(sc.s, i)
 	if i == len(s) || (s[i] != '=' && s[i] != ':') {
@@ -172,15 +184,4 @@ func blanks(s string, i int) int {
 		}
 	}
 	return i
-}
-
-// opensElement reports whether the name that ends at i, before a ">", is in the start tag of an XML element.
-func opensElement(s string, i int) bool {
-	if i == len(s) || s[i] != '>' {
-		return false
-	}
-	for i > 0 && (isNameByte(s[i-1]) || s[i-1] == ':') {
-		i--
-	}
-	return i > 0 && s[i-1] == '<'
 }

@@ -20,6 +20,12 @@ func (sc *scanner) numbers(i, end int) int {
 	if isDate(sc.s[i:]) {
 		return i + dateLen
 	}
+	if next, ok := sc.float(i); ok {
+		return next
+	}
+	if next, ok := sc.behindDate(i); ok {
+		return next
+	}
 	if isHexWord(sc.s[i:end]) {
 		if next, ok := sc.besideHex(i, end); ok {
 			return next

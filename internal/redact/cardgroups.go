@@ -1,7 +1,7 @@
 package redact
 
 // maxPrintedGap is the maximum number of characters, neither letters nor digits, between two groups of one number.
-const maxPrintedGap = 4
+const maxPrintedGap = 8
 
 // printedGroupings lists the group lengths in which cards are printed. A card may also be written digit by digit.
 var printedGroupings = [...][]int{{4, 4, 4, 4}, {4, 4, 4, 4, 3}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 1}, {4, 6, 5}, {4, 6, 4}, {4, 4, 4, 1}}

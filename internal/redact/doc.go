@@ -17,7 +17,7 @@
 //     a URL, private key blocks, and keys with a public format (sk_live_, AKIA, JWT, ...).
 //
 // Secrets are also found in encoded text: with digits of other scripts, with invisible characters in between,
-// escaped as in JSON, URLs or HTML, and in base64. testdata/secrets.txt has the known forms, and names the forms that
+// escaped as in JSON, URLs, HTML or mail, between tags, and in base64, base32 or hexadecimal. testdata/secrets.txt has the known forms, and names the forms that
 // are not found; testdata/innocent.txt has texts that must be kept.
 //
 // UUIDs, hexadecimal digests, dates, times and integers that are not such numbers are kept.

@@ -1,19 +1,24 @@
 package redact
 
 import (
+	"encoding/base32"
 	"encoding/base64"
+	"encoding/hex"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
 const (
 	minEncoded     = 18  // a card of 13 digits in base64
+	minBase32      = 21  // the same in base32
+	minHexText     = 26  // and in hexadecimal
 	maxEncoded     = 512 // longer text is a file
 	cloudKeyLen    = 40  // of Amazon: 30 bytes in base64
 	minKindChanges = 12  // changes between kinds of characters in such a key; a path has few
 )
 
-// encoded replaces the base64 that begins at i if it is a cloud key, or text with a secret in it.
+// encoded replaces the base64, base32 or hexadecimal that begins at i if it is a cloud key, or text with a secret in it.
 func (sc *scanner) encoded(i int) (int, bool) {
 	s := sc.s
 	if sc.inner || (i > 0 && isBase64(s[i-1])) {
@@ -30,20 +35,63 @@ func (sc *scanner) encoded(i int) (int, bool) {
 	if end-i == cloudKeyLen && padded == end && kindChanges(s[i:end]) >= minKindChanges {
 		return sc.replace(i, end, RedactedMark), true
 	}
-	if end-i < minEncoded || end-i > maxEncoded || !decodesToText(s[i:i+4]) {
+	decoded := sc.inBase64(i, end) || sc.inBase32(i, end) || sc.inHex(i, end)
+	if !decoded {
 		return 0, false
 	}
-	var buf [maxEncoded]byte
-	text, ok := unbase64(buf[:], s[i:end])
-	if !ok {
-		return 0, false
-	}
-	inside := scanner{s: string(text), issuedOnly: true, inner: true}
-	inside.run()
-	if inside.out == nil {
-		return 0, false
+	for padded < len(s) && s[padded] == '=' { // base32 has up to six
+		padded++
 	}
 	return sc.replace(i, padded, RedactedMark), true
+}
+
+// inBase64 reports whether s[i:end] is text with a secret, in base64.
+func (sc *scanner) inBase64(i, end int) bool {
+	if end-i < minEncoded || end-i > maxEncoded || !decodesToText(sc.s[i:i+4]) {
+		return false
+	}
+	var buf [maxEncoded]byte
+	text, ok := unbase64(buf[:], sc.s[i:end])
+	return ok && hasSecret(text)
+}
+
+// inBase32 reports whether s[i:end] is text with a secret, in base32.
+func (sc *scanner) inBase32(i, end int) bool {
+	if end-i < minBase32 || end-i > maxEncoded {
+		return false
+	}
+	for _, c := range []byte(sc.s[i:end]) {
+		if !isLetter(c) && (c < '2' || c > '7') {
+			return false
+		}
+	}
+	text, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(sc.s[i:end]))
+	return err == nil && isText(text) && hasSecret(text)
+}
+
+// inHex reports whether s[i:end] is text with a secret, in hexadecimal, also behind "0x".
+func (sc *scanner) inHex(i, end int) bool {
+	word := sc.s[i:end]
+	if len(word) > 2 && word[0] == '0' && word[1]|0x20 == 'x' {
+		word = word[2:]
+	}
+	if len(word) < minHexText || len(word) > 2*maxEncoded || len(word)%2 != 0 {
+		return false
+	}
+	for i := 0; i < len(word); i += 2 { // ASCII text: most digests end here
+		if word[i] < '2' || word[i] > '7' || !isHex(word[i+1]) {
+			return false
+		}
+	}
+	text, err := hex.DecodeString(word)
+	return err == nil && isText(text) && hasSecret(text)
+}
+
+// hasSecret reports whether there is a secret in decoded text.
+func hasSecret(text []byte) bool {
+	inside := scanner{s: string(text), issuedOnly: true, inner: true}
+	inside.run()
+	return inside.out != nil
 }
 
 // isBase64 reports whether c is in one of the two alphabets.
@@ -64,16 +112,20 @@ func unbase64(buf []byte, s string) ([]byte, bool) {
 			return nil, false
 		}
 	}
-	text := buf[:n]
+	return buf[:n], isText(buf[:n])
+}
+
+// isText reports whether decoded bytes are printable text.
+func isText(text []byte) bool {
 	if !utf8.Valid(text) {
-		return nil, false
+		return false
 	}
 	for _, r := range string(text) {
 		if !unicode.IsPrint(r) && r != '\n' && r != '\r' && r != '\t' {
-			return nil, false
+			return false
 		}
 	}
-	return text, true
+	return true
 }
 
 // kindChanges counts the changes between lower case, upper case and digits in text of the alphabet of Amazon's keys. It

@@ -79,6 +79,8 @@ type level struct {
 	inherited bool
 	// inheritedAbove reports whether a name above the nearest object does so.
 	inheritedAbove bool
+	// names reports whether a member "name" before is a secret name: the member "value" has its value (HAR).
+	names bool
 }
 
 // opened returns the level of a list or object inside l.
@@ -93,7 +95,7 @@ func (l level) opened(array bool) level {
 func (l *level) named(key string) {
 	n := nameBefore(key, len(key))
 	l.key, l.wantKey = key, false
-	l.secret = n.secret() || n.code()
+	l.secret = n.secret() || n.code() || l.names && key == "value"
 	l.inherited = l.secret && !strings.HasSuffix(n.text, "authorization")
 }
 
@@ -109,7 +111,11 @@ func (w *documentPosition) secret(token json.Token) bool {
 		}
 		return ContainsSecret(v) || (v != "" && v != RedactedMark && w.underSecret())
 	case json.Number:
-		return isCardNumber([]byte(v.String())) || w.underSecret()
+		digits := []byte(strings.TrimSuffix(v.String(), ".0"))
+		if number, end := floatDigits(v.String()); end == len(v.String()) {
+			digits = number
+		}
+		return isCardNumber(digits) || w.underSecret()
 	}
 	return false
 }
@@ -153,6 +159,9 @@ func (w *documentPosition) step(token json.Token) {
 		key, _ := token.(string)
 		top.named(key)
 	default:
+		if text, ok := token.(string); ok && top.key == "name" {
+			top.names = nameBefore(text, len(text)).secret()
+		}
 		top.key, top.wantKey = "", true
 	}
 }

@@ -31,6 +31,9 @@ func TestFindNamesTheFirstSecret(t *testing.T) {
 		{"authorization", `{"authorization":"abc"}`, "authorization"},
 		{"authorization in a list", `{"headers":{"Authorization":["abc"]}}`, "headers.Authorization[0]"},
 		{"digits of another script", `{"a":"٤١١١١١١١١١١١١١١١"}`, "a"},
+		{"value beside a secret name", `{"headers":[{"name":"Host","value":"h"},{"name":"X-Api-Key","value":"abc"}]}`, "headers[1].value"},
+		{"card as a float", `{"n":4.111111111111111e15}`, "n"},
+		{"card with a zero fraction", `{"n":4111111111111111.0}`, "n"},
 		{"after a syntax error", `{"a":1,"b" 4111111111111111`, "b"},
 	}
 	for _, tt := range tests {
@@ -55,6 +58,7 @@ func TestFindLetsOrdinaryPayloadsPass(t *testing.T) {
 		"redacted before": `{"password":"[redacted]","note":"paid with [card]"}`,
 		"a payment's":     `{"authorization":{"id":"auth_1","amount":5},"require_password":true,"pass":false,"password":{"set":true}}`,
 		"numbers":         `{"tokens":5,"n":-4111111111111111,"m":4111111111111111.5,"e":1e15}`,
+		"names":           `{"fields":[{"name":"password","type":"string"},{"name":"note","value":"x"}]}`,
 		"syntax error":    `{"a":1,,}`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,10 +36,11 @@ var proseAfterScheme = [...]string{
 	"header", "of", "is", "was", "and", "or", "not", "error", RedactedMark,
 }
 
-// bearer replaces the token after the word s[i:end] if that is Bearer or Basic.
+// bearer replaces the token after the word s[i:end] if that is Bearer, Basic or Negotiate.
 func (sc *scanner) bearer(i, end int) (int, bool) {
 	word := sc.s[i:end]
-	if !strings.EqualFold(word, "bearer") && !strings.EqualFold(word, "basic") {
+	negotiate := word == "Negotiate" // in small letters it is a verb
+	if !negotiate && !equalsAny(word, "bearer", "basic") {
 		return 0, false
 	}
 	from := blanks(sc.s, end)
@@ -51,6 +52,9 @@ func (sc *scanner) bearer(i, end int) (int, bool) {
 		return 0, false
 	}
 	token := sc.s[v.from:v.to]
+	if negotiate && (len(token) < minEncoded || token == strings.ToLower(token) || token == strings.ToUpper(token)) {
+		return 0, false
+	}
 	for _, prose := range proseAfterScheme {
 		if strings.EqualFold(token, prose) {
 			return 0, false

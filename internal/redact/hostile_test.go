@@ -20,6 +20,16 @@ var hostileParts = map[string]string{
 	"pem":        "-----BEGIN ",
 	"url":        "://a:b",
 	"bearer":     "bearer-",
+	"key":        "sk-",
+	"tags":       "4<b>",
+	"open_tag":   "<password a",
+	"list":       `["password",`,
+	"form":       `name="password" `,
+	"flag":       "--token ",
+	"quoted":     "=41",
+	"octal":      `\064`,
+	"dates":      "2026-11-211",
+	"phrase":     "пароль",
 }
 
 // BenchmarkHostileTexts reports the time for a byte, which must not grow with the text.

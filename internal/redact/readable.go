@@ -14,14 +14,19 @@ type readableText struct {
 	at   []int // offset of each byte of text in the original, and of its end
 }
 
-// maxEntity is the maximum length of an HTML entity.
-const maxEntity = 10
+const (
+	maxEntity = 10 // characters of an HTML entity
+	// quotedPrintable is the length of a byte in quoted-printable, "=34".
+	quotedPrintable = 3
+)
 
 // readsAsWritten reports whether readable would return s itself.
 func readsAsWritten(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
-		case c >= utf8.RuneSelf, c == '%', c == '\\', c == '&':
+		case c >= utf8.RuneSelf, c == '%', c == '\\', c == '&', c < ' ' && c != '\t':
+			return false
+		case c == '=' && i+quotedPrintable < len(s) && s[i+quotedPrintable] == '=':
 			return false
 		}
 	}
@@ -34,9 +39,13 @@ func readable(s string) (readableText, bool) {
 		return readableText{}, false
 	}
 	v := readableText{text: make([]byte, 0, len(s)), at: make([]int, 0, len(s)+1)}
-	differs := false
+	differs, inRun := false, false
 	for i := 0; i < len(s); {
 		r, size := decodeEscape(s[i:])
+		if s[i] == '=' {
+			r, size = decodeQuoted(s[i:], inRun)
+		}
+		inRun = s[i] == '=' && size > 0
 		if size == 0 {
 			r, size = utf8.DecodeRuneInString(s[i:])
 		}
@@ -65,6 +74,14 @@ func decodeEscape(s string) (r rune, size int) {
 		switch {
 		case strings.IndexByte("ntr", s[1]) >= 0:
 			return ' ', 2
+		case '0' <= s[1] && s[1] <= '1' && len(s) > 3:
+			return numberedRune(s[1:4], 8, 4)
+		case s[1] == 'U' && len(s) > 9:
+			return hexRune(s[2:10], 10)
+		case strings.HasPrefix(s, `\u{`):
+			if end := strings.IndexByte(s[:min(len(s), maxEntity)], '}'); end > 0 {
+				return hexRune(s[len(`\u{`):end], end+1)
+			}
 		case s[1] == 'u' && len(s) > 5:
 			return hexRune(s[2:6], 6)
 		case s[1] == 'x' && len(s) > 3:
@@ -83,10 +100,22 @@ func decodeEscape(s string) (r rune, size int) {
 	return 0, 0
 }
 
-// hexRune returns the character of a number in an escape of size bytes. A single byte of multi-byte UTF-8 is none.
-func hexRune(digits string, size int) (rune, int) {
-	n, err := strconv.ParseUint(digits, 16, 32)
-	if err != nil || len(digits) == 2 && n >= utf8.RuneSelf || n >= 0xD800 && n < 0xE000 {
+// decodeQuoted decodes the byte in quoted-printable at the start of s. "=34" alone is a value: it counts beside
+// another.
+func decodeQuoted(s string, inRun bool) (rune, int) {
+	if len(s) < quotedPrintable || !inRun && (len(s) == quotedPrintable || s[quotedPrintable] != '=') {
+		return 0, 0
+	}
+	return hexRune(s[1:quotedPrintable], quotedPrintable)
+}
+
+// hexRune returns the character of a hexadecimal number in an escape of size bytes.
+func hexRune(digits string, size int) (rune, int) { return numberedRune(digits, 16, size) }
+
+// numberedRune returns the character of a number in an escape of size bytes. A single byte of multi-byte UTF-8 is none.
+func numberedRune(digits string, base, size int) (rune, int) {
+	n, err := strconv.ParseUint(digits, base, 32)
+	if err != nil || len(digits) == 2 && n >= utf8.RuneSelf || n >= 0xD800 && n < 0xE000 || n > unicode.MaxRune {
 		return 0, 0
 	}
 	return rune(n), size
@@ -109,6 +138,25 @@ func visibleRune(r rune) rune {
 		return -1
 	case unicode.Is(unicode.Nd, r):
 		return '0' + digitOf(r)
+	case unicode.Is(unicode.No, r):
+		return numeral(r)
+	}
+	return r
+}
+
+// numerals are the raised, lowered and circled digits: the first character of a series, and its digit.
+var numerals = [...]struct{ first, last, digit rune }{
+	{'\u00b9', '\u00b9', 1}, {'\u00b2', '\u00b3', 2}, {'\u2070', '\u2070', 0}, {'\u2074', '\u2079', 4}, {'\u2080', '\u2089', 0},
+	{'\u2460', '\u2468', 1}, {'\u2474', '\u247c', 1}, {'\u2488', '\u2490', 1}, {'\u24ea', '\u24ea', 0}, {'\u24f5', '\u24fd', 1},
+	{'\u24ff', '\u24ff', 0}, {'\u2776', '\u277e', 1}, {'\u2780', '\u2788', 1}, {'\u278a', '\u2792', 1},
+}
+
+// numeral returns the ASCII digit of a raised, lowered or circled one, and r itself if it is none.
+func numeral(r rune) rune {
+	for _, n := range numerals {
+		if n.first <= r && r <= n.last {
+			return '0' + n.digit + r - n.first
+		}
 	}
 	return r
 }

@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // scanner reads text once, word by word, and copies it to out from the first change on.
 type scanner struct {
@@ -21,24 +24,27 @@ type scanner struct {
 	first      [8]group // buffer for a run of groups, so that few runs allocate
 }
 
+// views are the ways in which a text is read after it was read as it is.
+var views = [...]func(string) (readableText, bool){readable, untagged}
+
 // rewrite returns s with every secret replaced by its mark, in one pass. The result may have a secret that only
 // the replacement made visible.
 func rewrite(s string) string {
 	sc := scanner{s: s}
 	sc.run()
+	for _, view := range views {
+		if sc.out != nil {
+			return string(append(sc.out, s[sc.kept:]...))
+		}
+		if v, differs := view(s); differs {
+			sc = scanner{s: string(v.text), from: s, at: v.at, issuedOnly: true}
+			sc.run()
+		}
+	}
 	if sc.out != nil {
 		return string(append(sc.out, s[sc.kept:]...))
 	}
-	v, differs := readable(s)
-	if !differs {
-		return s
-	}
-	sc = scanner{s: string(v.text), from: s, at: v.at, issuedOnly: true}
-	sc.run()
-	if sc.out == nil {
-		return s
-	}
-	return string(append(sc.out, s[sc.kept:]...))
+	return s
 }
 
 // ContainsSecret reports whether [Text] would find a secret in s. Digits that pass the Luhn check count only if a card
@@ -46,15 +52,15 @@ func rewrite(s string) string {
 func ContainsSecret(s string) bool {
 	sc := scanner{s: s, issuedOnly: true}
 	sc.run()
-	if sc.out != nil {
-		return true
+	for _, view := range views {
+		if sc.out != nil {
+			return true
+		}
+		if v, differs := view(s); differs {
+			sc = scanner{s: string(v.text), issuedOnly: true}
+			sc.run()
+		}
 	}
-	v, differs := readable(s)
-	if !differs {
-		return false
-	}
-	sc = scanner{s: string(v.text), issuedOnly: true}
-	sc.run()
 	return sc.out != nil
 }
 
@@ -63,8 +69,10 @@ func (sc *scanner) run() {
 		switch c := sc.s[i]; {
 		case isAlnum(c):
 			i = sc.word(i)
+		case c >= utf8.RuneSelf:
+			i = sc.foreign(i)
 		case c == '-':
-			i = sc.pem(i)
+			i = sc.dash(i)
 		case c == ':':
 			i = sc.userinfo(i)
 		case c == '@':
@@ -111,6 +119,9 @@ func (sc *scanner) word(i int) int {
 		digits = false
 	}
 	if next, ok := sc.assignment(end); ok {
+		return next
+	}
+	if next, ok := sc.unsigned(i, end); ok {
 		return next
 	}
 	if digits {

@@ -55,6 +55,10 @@ func TrimPartial(s string) string {
 	}
 	groups := end // of a number
 	for groups > floor && !isLetter(s[groups-1]) && s[groups-1] < utf8.RuneSelf {
+		if tag := tagBefore(s, groups); tag >= floor {
+			groups = tag
+			continue
+		}
 		groups--
 	}
 	if digit := strings.IndexAny(s[groups:end], "0123456789"); digit >= 0 {

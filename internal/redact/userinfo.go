@@ -7,10 +7,10 @@ const maxUserinfoScan = 256
 
 // userinfo replaces the user part of a URL whose "://" begins at i. It returns the offset to continue at.
 func (sc *scanner) userinfo(i int) int {
-	if !strings.HasPrefix(sc.s[i:], "://") {
-		return i + 1
+	from := i + authorityAt(sc.s[i:])
+	if from == i {
+		return sc.oracle(i)
 	}
-	from := i + len("://")
 	end := from
 	for end < len(sc.s) && !endsValue(sc.s[end]) && !strings.ContainsRune("/?#", rune(sc.s[end])) {
 		end++
@@ -23,6 +23,32 @@ func (sc *scanner) userinfo(i int) int {
 		return from
 	}
 	return sc.replace(from, from+at, RedactedMark)
+}
+
+// authorityAt returns the length of the "://" at the start of s, 0 if there is none. Some writers of JSON escape its
+// slashes.
+func authorityAt(s string) int {
+	for _, sign := range [...]string{"://", `:\/\/`, `:\\/\\/`} {
+		if strings.HasPrefix(s, sign) {
+			return len(sign)
+		}
+	}
+	return 0
+}
+
+// oracle replaces user/password in an address of Oracle's driver, jdbc:oracle:thin:user/password@host, whose third
+// colon is at i. It returns the offset to continue at.
+func (sc *scanner) oracle(i int) int {
+	before := sc.s[max(0, i-len("jdbc:oracle:thin")):i]
+	if !strings.HasSuffix(before, "jdbc:oracle:thin") && !strings.HasSuffix(before, "jdbc:oracle:oci") {
+		return i + 1
+	}
+	v := token(sc.s[:min(len(sc.s), i+1+maxUserinfoScan)], i+1)
+	at := strings.IndexByte(sc.s[v.from:v.to], '@')
+	if at <= 0 || !strings.Contains(sc.s[v.from:v.from+at], "/") {
+		return i + 1
+	}
+	return sc.replace(v.from, v.from+at, RedactedMark)
 }
 
 // slashedUserinfo returns the offset of the "@" in user:pass@host if the password has one of "/?#", so that the
