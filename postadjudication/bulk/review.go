@@ -16,6 +16,9 @@ type Review struct {
 	Others  int64   `json:"more_causes"`   // number of causes that are left out
 	Largest []Item  `json:"largest_items"` // the five with the largest amounts of each currency
 
+	// Differs has what differs from the rest of the items, by outcome, currency, cause, escrow and amount.
+	Differs []Difference `json:"differs"`
+
 	// Changed counts the items whose case changed since the plan was made, by the present state of their letter, such as
 	// forked, or of their run. The plan leaves them as they are.
 	Changed map[string]int64 `json:"changed"`
@@ -26,6 +29,18 @@ type Cause struct {
 	Signature string          `json:"signature"`
 	Items     int64           `json:"items"`
 	Money     settlement.Sums `json:"money"` // reserved
+}
+
+// Difference is a group of items of a plan that differ from the rest. By outcome, currency, cause and escrow these are the
+// items with another value than more than half of the items have; where no value has so many, nothing differs. By amount
+// these are the items above ten times the median of the amounts of their currency.
+type Difference struct {
+	By       string            `json:"by" enum:"outcome,currency,cause,escrow,amount"`
+	Usual    string            `json:"usual,omitempty"`  // what more than half of the items have; empty by amount
+	Median   *settlement.Money `json:"median,omitempty"` // by amount only
+	Items    int64             `json:"items"`
+	Money    settlement.Sums   `json:"money"`    // reserved
+	Examples []Item            `json:"examples"` // the five with the largest amounts
 }
 
 // MaxReviewed is how many items of a plan a Review covers.
@@ -54,7 +69,7 @@ func addReview(ctx context.Context, p *Planner, b *Plan) error {
 	}
 	until := b.PlannedAt.Add(PlanRetention)
 	b.KeptUntil = &until
-	b.Review = &Review{Causes: []Cause{}, Largest: []Item{}, Changed: found.Changed}
+	b.Review = &Review{Causes: []Cause{}, Largest: []Item{}, Differs: []Difference{}, Changed: found.Changed}
 	at := map[string]int{}
 	for _, c := range found.Causes {
 		n, known := at[c.Signature]
@@ -75,7 +90,22 @@ func addReview(ctx context.Context, p *Planner, b *Plan) error {
 	for _, i := range found.Largest {
 		b.Review.Largest = append(b.Review.Largest, itemOf(i, now))
 	}
+	for _, d := range found.Differs {
+		b.Review.Differs = append(b.Review.Differs, differenceOf(d, now))
+	}
 	return nil
+}
+
+// differenceOf converts a difference, with the age of its items at a time.
+func differenceOf(d plans.Difference, now time.Time) Difference {
+	out := Difference{By: d.By, Usual: d.Usual, Items: d.Items, Money: d.Money, Examples: make([]Item, len(d.Examples))}
+	if d.By == plans.ByAmount {
+		out.Median = &settlement.Money{Minor: d.Median, Currency: d.Currency}
+	}
+	for n, i := range d.Examples {
+		out.Examples[n] = itemOf(i, now)
+	}
+	return out
 }
 
 // itemOf converts an item, with its age at a time.

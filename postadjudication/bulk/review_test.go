@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 // sameItems compares items, but for their ages.
@@ -34,6 +35,47 @@ func reviewInWords(r *rig.Rig, b bulk.Plan) string {
 		text += fmt.Sprintf("%s %s %s %d%s, ", i.Subject, i.Escrow, i.Adjudication, i.Amount, i.Currency)
 	}
 	return text + fmt.Sprint(b.Review.Others, b.Review.Changed)
+}
+
+// The person who is asked to run a plan sees what differs from the rest of it.
+func TestAPlanShowsWhatDiffersFromTheRest(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t).StartWorkers()
+	for n := range 7 {
+		a := rig.Release(n + 1)
+		a.EscrowReference, a.Amount, a.Held = "esc_all", rig.Euros(1000+int64(n)), rig.Euros(1_000_000)
+		answer := rig.Refuses
+		switch n {
+		case 4:
+			a.Amount = rig.Euros(10_020) // ten times the median
+		case 5:
+			a.Outcome, a.Amount, answer = settlement.Refund, rig.Euros(20_000), rig.RateLimits
+		case 6:
+			a.EscrowReference, a.Amount = "esc_7", settlement.Money{Minor: 90_000, Currency: "USD"}
+			a.Held = a.Amount
+		}
+		r.Escrow.Answer(answer)
+		r.MustSubmit(a)
+		r.WaitNoneLive()
+	}
+	got := ""
+	for _, d := range r.MustPlan(rig.AllLetters(bulk.Fork)).Review.Differs {
+		got += fmt.Sprintf("%s %s %v: %d, %s:", d.By, d.Usual, d.Median, d.Items, d.Money)
+		for _, i := range d.Examples {
+			got += " " + i.Subject
+		}
+		got += "; "
+	}
+	const want = "outcome release <nil>: 1, 200.00 EUR: txr_6; currency EUR <nil>: 1, 900.00 USD: txr_7; " +
+		"cause http.refused: account closed <nil>: 1, 200.00 EUR: txr_6; escrow esc_all <nil>: 1, 900.00 USD: txr_7; amount  10.02 EUR: 1, 200.00 EUR: txr_6; "
+	if got != want {
+		t.Errorf("%s", got)
+	}
+	same := bulk.Request{Action: bulk.Fork, Reason: "mended"}
+	same.Filter.Escrow = "esc_7"
+	if alone := r.MustPlan(same); len(alone.Review.Differs) != 0 {
+		t.Errorf("a plan of one item: %+v", alone.Review)
+	}
 }
 
 // The person who is asked to run a plan sees the causes of its items, the largest ones, and what changed since it was

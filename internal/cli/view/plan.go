@@ -134,6 +134,7 @@ func review(s *screen.Screen, b bulk.Plan) {
 		}
 		s.Title("Largest")
 		itemTable(s, r.Largest)
+		differences(s, r.Differs)
 	}
 	var changed []string
 	for _, state := range slices.Sorted(maps.Keys(r.Changed)) {
@@ -144,6 +145,20 @@ func review(s *screen.Screen, b bulk.Plan) {
 	}
 	if len(changed) > 0 {
 		s.Text("Changed since it was planned, and left as they are: %s.", strings.Join(changed, ", "))
+	}
+}
+
+// differences writes what differs from the rest of a plan.
+func differences(s *screen.Screen, differ []bulk.Difference) {
+	for _, d := range differ {
+		s.Title("Other %s", d.By)
+		differ := shell.Plural(int(d.Items), "item") + ", reserved " + shell.Amounts(d.Money)
+		if d.Median != nil {
+			s.Text("The median is %s. Above 10 times as much: %s.", d.Median, differ)
+		} else {
+			s.Text("More than half of the items have %s. The others: %s.", cmp.Or(d.Usual, "none"), differ)
+		}
+		itemTable(s, d.Examples)
 	}
 }
 

@@ -18,6 +18,7 @@ type Review struct {
 	Causes  []Cause          // the most frequent first, by currency
 	Largest []Item           // with the largest amounts of each currency, with their subjects and causes
 	Changed map[string]int64 // items whose case changed since the plan was made, by the state of their letter, or of their run
+	Differs []Difference     // by outcome, currency, cause, escrow and amount, in this order
 }
 
 // Cause counts the items of one cause and currency, and adds up their amounts.
@@ -74,6 +75,9 @@ func (p *Store) Review(ctx context.Context, id uuid.UUID) (out Review, err error
 	}
 	for i := range largest {
 		out.Largest = append(out.Largest, largest[i].item())
+	}
+	if out.Differs, err = differences(ctx, tx, id); err != nil {
+		return out, err
 	}
 	out.Changed, err = countWords(ctx, tx, changedSQL, id, MaxReviewed)
 	return out, err
