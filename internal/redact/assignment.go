@@ -110,7 +110,7 @@ func (sc *scanner) assignment(end int) (int, bool) {
 			return 0, false
 		}
 	case sign == '=' && n.whole && n.text == "key":
-	case sc.underOtherName(n, end, at):
+	case underOtherName(sc, n, end, at):
 	default:
 		return 0, false
 	}

@@ -20,10 +20,10 @@ func (sc *scanner) numbers(i, end int) int {
 	if isDate(sc.s[i:]) {
 		return i + dateLen
 	}
-	if next, ok := sc.float(i); ok {
+	if next, ok := float(sc, i); ok {
 		return next
 	}
-	if next, ok := sc.behindDate(i); ok {
+	if next, ok := behindDate(sc, i); ok {
 		return next
 	}
 	if isHexWord(sc.s[i:end]) {

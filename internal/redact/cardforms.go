@@ -34,7 +34,7 @@ func floatDigits(s string) (digits []byte, end int) {
 }
 
 // float replaces the card at i that is printed as a float.
-func (sc *scanner) float(i int) (int, bool) {
+func float(sc *scanner, i int) (int, bool) {
 	if i > 0 && sc.s[i-1] == '.' {
 		return 0, false
 	}
@@ -46,7 +46,7 @@ func (sc *scanner) float(i int) (int, bool) {
 }
 
 // behindDate replaces a card that follows the date at i without a blank.
-func (sc *scanner) behindDate(i int) (int, bool) {
+func behindDate(sc *scanner, i int) (int, bool) {
 	from := i + dateLen
 	if from >= len(sc.s) || !isDigit(sc.s[from]) || !isDate(sc.s[i:from]) {
 		return 0, false

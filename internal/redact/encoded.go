@@ -35,7 +35,7 @@ func (sc *scanner) encoded(i int) (int, bool) {
 	if end-i == cloudKeyLen && padded == end && kindChanges(s[i:end]) >= minKindChanges {
 		return sc.replace(i, end, RedactedMark), true
 	}
-	decoded := sc.inBase64(i, end) || sc.inBase32(i, end) || sc.inHex(i, end)
+	decoded := inBase64(sc, i, end) || inBase32(sc, i, end) || inHex(sc, i, end)
 	if !decoded {
 		return 0, false
 	}
@@ -46,7 +46,7 @@ func (sc *scanner) encoded(i int) (int, bool) {
 }
 
 // inBase64 reports whether s[i:end] is text with a secret, in base64.
-func (sc *scanner) inBase64(i, end int) bool {
+func inBase64(sc *scanner, i, end int) bool {
 	if end-i < minEncoded || end-i > maxEncoded || !decodesToText(sc.s[i:i+4]) {
 		return false
 	}
@@ -56,7 +56,7 @@ func (sc *scanner) inBase64(i, end int) bool {
 }
 
 // inBase32 reports whether s[i:end] is text with a secret, in base32.
-func (sc *scanner) inBase32(i, end int) bool {
+func inBase32(sc *scanner, i, end int) bool {
 	if end-i < minBase32 || end-i > maxEncoded {
 		return false
 	}
@@ -70,7 +70,7 @@ func (sc *scanner) inBase32(i, end int) bool {
 }
 
 // inHex reports whether s[i:end] is text with a secret, in hexadecimal, also behind "0x".
-func (sc *scanner) inHex(i, end int) bool {
+func inHex(sc *scanner, i, end int) bool {
 	word := sc.s[i:end]
 	if len(word) > 2 && word[0] == '0' && word[1]|0x20 == 'x' {
 		word = word[2:]

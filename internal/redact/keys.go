@@ -108,9 +108,9 @@ func (sc *scanner) knownKey(i int) (int, bool) {
 			return next, true
 		}
 	case 'P':
-		return sc.putty(i)
+		return putty(sc, i)
 	}
-	if next, ok := sc.azure(i); ok {
+	if next, ok := azure(sc, i); ok {
 		return next, true
 	}
 	for _, at := range keysByLetter[rest[0]] {
@@ -137,7 +137,7 @@ const (
 )
 
 // azure replaces the client secret of Azure AD that begins at i.
-func (sc *scanner) azure(i int) (int, bool) {
+func azure(sc *scanner, i int) (int, bool) {
 	from := i + azureVersion + len("8Q~")
 	if len(sc.s) < from || sc.s[from-1] != '~' || sc.s[from-2] != 'Q' || !isDigit(sc.s[from-3]) {
 		return 0, false
@@ -153,7 +153,7 @@ func (sc *scanner) azure(i int) (int, bool) {
 }
 
 // putty replaces the key file of PuTTY that begins at i, up to its check line or the end of the text.
-func (sc *scanner) putty(i int) (int, bool) {
+func putty(sc *scanner, i int) (int, bool) {
 	if !strings.HasPrefix(sc.s[i:], "PuTTY-User-Key-File-") {
 		return 0, false
 	}

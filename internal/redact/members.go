@@ -15,7 +15,7 @@ const (
 
 // member replaces the value that belongs to the secret name in quotes that ends at end: the member "value" beside it
 // (HAR, forms), the other of two items of a list, or the body of a field of a multipart form.
-func (sc *scanner) member(end int) (int, bool) {
+func member(sc *scanner, end int) (int, bool) {
 	s, at := sc.s, end
 	for at < len(s) && s[at] == '\\' {
 		at++
@@ -33,11 +33,11 @@ func (sc *scanner) member(end int) (int, bool) {
 		at++
 	}
 	at = gap(s, at)
-	if next, ok := sc.valueMember(at); ok {
+	if next, ok := valueMember(sc, at); ok {
 		return next, true
 	}
 	if comma {
-		return sc.secondItem(end, at)
+		return secondItem(sc, end, at)
 	}
 	if head := s[max(0, end-maxFormHead):end]; quote != '"' || !strings.Contains(head, "form-data") {
 		return 0, false
@@ -49,7 +49,7 @@ func (sc *scanner) member(end int) (int, bool) {
 }
 
 // valueMember replaces the value of the member "value" that begins at i.
-func (sc *scanner) valueMember(i int) (int, bool) {
+func valueMember(sc *scanner, i int) (int, bool) {
 	s := sc.s
 	for i < len(s) && (s[i] == '\\' || isQuote(s[i])) {
 		i++
@@ -67,7 +67,7 @@ func (sc *scanner) valueMember(i int) (int, bool) {
 
 // secondItem replaces the item at i of a list whose first item is the name that ends at end, if there are two and the
 // second has a digit: a list of names has none.
-func (sc *scanner) secondItem(end, i int) (int, bool) {
+func secondItem(sc *scanner, end, i int) (int, bool) {
 	s, first := sc.s, end
 	for first > max(0, end-maxFlagName) && isNameByte(s[first-1]) {
 		first--
@@ -81,7 +81,7 @@ func (sc *scanner) secondItem(end, i int) (int, bool) {
 	for i < len(s) && s[i] == '\\' {
 		i++
 	}
-	v := sc.quoted(i)
+	v := quoted(sc, i)
 	close := v.to
 	for close < len(s) && (isQuote(s[close]) || s[close] == '\\') {
 		close++

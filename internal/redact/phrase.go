@@ -21,7 +21,7 @@ const (
 )
 
 // underOtherName reports whether the value at i is a secret by its form as well as by its name n, which ends at end.
-func (sc *scanner) underOtherName(n name, end, i int) bool {
+func underOtherName(sc *scanner, n name, end, i int) bool {
 	switch {
 	case n.whole && n.text == "tan":
 		digits := digitsEnd(sc.s, i) - i
@@ -30,11 +30,11 @@ func (sc *scanner) underOtherName(n name, end, i int) bool {
 		value := sc.beginning(i)
 		return len(value) >= minAuth && isMixed(value)
 	}
-	return sc.phraseBefore(end, i)
+	return phraseBefore(sc, end, i)
 }
 
 // phraseBefore reports whether a phrase ends at end, and the value at i is one under it.
-func (sc *scanner) phraseBefore(end, i int) bool {
+func phraseBefore(sc *scanner, end, i int) bool {
 	for _, p := range phrases {
 		from := end - len(p.text)
 		if from < 0 || sc.s[end-1] != p.text[len(p.text)-1] || !strings.EqualFold(sc.s[from:end], p.text) {

@@ -20,25 +20,25 @@ func (sc *scanner) unsigned(i, end int) (int, bool) {
 	}
 	switch c := sc.s[end]; {
 	case c == ' ' || c == '\t':
-		return sc.spoken(i, end)
+		return spoken(sc, i, end)
 	case isQuote(c) || c == '\\':
-		return sc.member(end)
+		return member(sc, end)
 	}
 	return 0, false
 }
 
 // spoken replaces the value behind the blank that follows the word s[i:end].
-func (sc *scanner) spoken(i, end int) (int, bool) {
+func spoken(sc *scanner, i, end int) (int, bool) {
 	word, at := sc.s[i:end], blanks(sc.s, end)
 	switch { // most words are none of these
 	case strings.IndexByte("pPcCbBsStTkKaA", word[0]) < 0:
 		return 0, false
 	case equalsAny(word, "cvv", "cvc", "cvv2", "cvc2"):
-		return sc.cardCode(at)
+		return cardCode(sc, at)
 	case strings.EqualFold(word, "by"):
-		return sc.identified(i, end, at)
+		return identified(sc, i, end, at)
 	case equalsAny(word, passwordWords[:]...):
-		if next, ok := sc.statedPassword(word, at); ok {
+		if next, ok := statedPassword(sc, word, at); ok {
 			return next, true
 		}
 	case !equalsAny(word, "secret", "token", "key", "apikey", "pwd", "credential", "credentials"):
@@ -55,7 +55,7 @@ func (sc *scanner) spoken(i, end int) (int, bool) {
 }
 
 // cardCode replaces a card's code at i.
-func (sc *scanner) cardCode(i int) (int, bool) {
+func cardCode(sc *scanner, i int) (int, bool) {
 	end := digitsEnd(sc.s, i)
 	if end-i < minCVV || end-i > maxCVV || end < len(sc.s) && isAlnum(sc.s[end]) {
 		return 0, false
@@ -65,12 +65,12 @@ func (sc *scanner) cardCode(i int) (int, bool) {
 
 // identified replaces the password at i behind IDENTIFIED BY, whose last word is s[by:end]. In small letters it is also
 // prose: there a password is in quotes and has a digit.
-func (sc *scanner) identified(by, end, i int) (int, bool) {
+func identified(sc *scanner, by, end, i int) (int, bool) {
 	before := by - len("identified ")
 	if before < 0 || i == len(sc.s) || !strings.EqualFold(sc.s[before:by], "identified ") {
 		return 0, false
 	}
-	v := sc.quoted(i)
+	v := quoted(sc, i)
 	sure := sc.s[by:end] == "BY" || sc.s[i] == '\'' && hasDigit(sc.s[v.from:v.to])
 	if v.from == v.to || !sure {
 		return 0, false
@@ -79,10 +79,10 @@ func (sc *scanner) identified(by, end, i int) (int, bool) {
 }
 
 // statedPassword replaces the password at i behind the word for it: in quotes as in SQL, or behind "is".
-func (sc *scanner) statedPassword(word string, i int) (int, bool) {
+func statedPassword(sc *scanner, word string, i int) (int, bool) {
 	switch {
 	case strings.HasPrefix(sc.s[i:], "'"):
-		if v := sc.quoted(i); v.to > v.from && (word == "PASSWORD" || hasDigit(sc.s[v.from:v.to])) {
+		if v := quoted(sc, i); v.to > v.from && (word == "PASSWORD" || hasDigit(sc.s[v.from:v.to])) {
 			return sc.hide(v), true
 		}
 	case strings.HasPrefix(sc.s[i:], "is "):
@@ -96,7 +96,7 @@ func (sc *scanner) statedPassword(word string, i int) (int, bool) {
 }
 
 // quoted returns the extent of the value at i: a token, without the quote before it.
-func (sc *scanner) quoted(i int) span {
+func quoted(sc *scanner, i int) span {
 	if i < len(sc.s) && isQuote(sc.s[i]) {
 		i++
 	}
@@ -128,7 +128,7 @@ func (sc *scanner) dash(i int) int {
 		if !strings.HasPrefix(sc.s[i:], flag) {
 			continue
 		}
-		v := sc.quoted(blanks(sc.s, i+len(flag)))
+		v := quoted(sc, blanks(sc.s, i+len(flag)))
 		user, password, found := strings.Cut(sc.s[v.from:v.to], ":")
 		// The value is numbers or the same name twice where it is the user and group of a process.
 		if found && user != password && hasDigit(password) && strings.Trim(password, "0123456789") != "" {

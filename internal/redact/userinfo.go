@@ -9,7 +9,7 @@ const maxUserinfoScan = 256
 func (sc *scanner) userinfo(i int) int {
 	from := i + authorityAt(sc.s[i:])
 	if from == i {
-		return sc.oracle(i)
+		return oracle(sc, i)
 	}
 	end := from
 	for end < len(sc.s) && !endsValue(sc.s[end]) && !strings.ContainsRune("/?#", rune(sc.s[end])) {
@@ -38,7 +38,7 @@ func authorityAt(s string) int {
 
 // oracle replaces user/password in an address of Oracle's driver, jdbc:oracle:thin:user/password@host, whose third
 // colon is at i. It returns the offset to continue at.
-func (sc *scanner) oracle(i int) int {
+func oracle(sc *scanner, i int) int {
 	before := sc.s[max(0, i-len("jdbc:oracle:thin")):i]
 	if !strings.HasSuffix(before, "jdbc:oracle:thin") && !strings.HasSuffix(before, "jdbc:oracle:oci") {
 		return i + 1
