@@ -82,11 +82,11 @@ func secondItem(sc *scanner, end, i int) (int, bool) {
 		i++
 	}
 	v := quoted(sc, i)
-	close := v.to
-	for close < len(s) && (isQuote(s[close]) || s[close] == '\\') {
-		close++
+	closing := v.to
+	for closing < len(s) && (isQuote(s[closing]) || s[closing] == '\\') {
+		closing++
 	}
-	if v.from == i || close == len(s) || s[close] != ']' || !hasDigit(s[v.from:v.to]) {
+	if v.from == i || closing == len(s) || s[closing] != ']' || !hasDigit(s[v.from:v.to]) {
 		return 0, false
 	}
 	return sc.hide(v), true
