@@ -57,7 +57,7 @@ func TestGeneratedClientsTakeALetterToSettled(t *testing.T) {
 				t.Fatal(err)
 			}
 			run(t, dir, "go", "tool", "oapi-codegen", "-generate", "types,client", "-package", "api", "-o", "api/api.go", description)
-			return run(t, dir, "go", "run", ".", r.main.URL, submitter, operator)
+			return run(t, dir, "go", "run", "./journey", r.main.URL, submitter, operator)
 		},
 	} {
 		t.Run(language, func(t *testing.T) {

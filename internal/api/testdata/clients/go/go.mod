@@ -1,4 +1,4 @@
-module recourse.example/journey
+module recourse.example/clients
 
 go 1.26.0
 

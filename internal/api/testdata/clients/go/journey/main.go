@@ -1,4 +1,5 @@
-// Command journey takes an adjudication from its failure to settled, by a client that oapi-codegen generates.
+// Command journey takes an adjudication from its failure to settled, by a client that oapi-codegen generates in the
+// folder api beside it. It fails with the first answer that is another than the journey expects.
 package main
 
 import (
@@ -11,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"recourse.example/journey/api"
+	"recourse.example/clients/api"
 )
 
 func main() {
