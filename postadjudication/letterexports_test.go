@@ -181,7 +181,7 @@ func TestABrokenExportShows(t *testing.T) {
 func TestAnExportOfNothingIsWhole(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t)
-	for format, want := range map[deadletter.Format]string{deadletter.JSON: "[]\n", deadletter.JSONL: "", deadletter.CSV: "run_id,case_id,"} {
+	for format, want := range map[deadletter.Format]string{deadletter.JSON: "[]\n", deadletter.JSONL: "", deadletter.CSV: "run_id,case_id,", deadletter.Excel: "\ufeffrun_id,case_id,"} {
 		var out bytes.Buffer
 		if done, err := r.As("acme", "").DeadLetters.Export(context.Background(), deadletter.Filter{}, "", format, &out); err != nil || done != (deadletter.Exported{}) || !strings.HasPrefix(out.String(), want) || len(out.String()) > 1000 {
 			t.Errorf("%s: %q, %+v, %v", format, out.String(), done, err)

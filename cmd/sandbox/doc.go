@@ -1,6 +1,6 @@
 // Command sandbox runs a command with a private Postgres and a private Redis.
 //
-//	go run ./cmd/sandbox [-durable=false] [-node] COMMAND [ARGUMENT...]
+//	go run ./cmd/sandbox [-durable=false] [-test-programs] COMMAND [ARGUMENT...]
 //
 // It starts both servers on free loopback ports, with their files in temporary directories, and sets for the command
 //
@@ -11,7 +11,7 @@
 // The first and the third are what a process in production has; only migrations, demonstrations and tests need the
 // second. The role has no rights yet: recourse migrate --app-role recourse_app grants them.
 //
-// If a server's programs are missing, or with -node Node.js with npm, the sandbox installs them, as root on a Linux with apt-get only. It never changes
+// If a server's programs are missing, or with -test-programs Node.js with npm or LibreOffice Calc, the sandbox installs them, as root on a Linux with apt-get only. It never changes
 // installed programs, and never uses or starts a server on a standard port. The command has the sandbox's input and
 // outputs and gets its SIGINT, SIGTERM and SIGHUP; the sandbox itself writes only to standard error. When the command
 // ends, the sandbox stops the servers and all processes left in the command's process group. If the sandbox is killed,

@@ -55,8 +55,20 @@ func findNode() (string, error) {
 	return path, err
 }
 
-// newInstaller returns the installer for this machine. node adds Node.js to the programs.
-func newInstaller(messages io.Writer, node bool) installer {
+// errNoSpreadsheet means that LibreOffice is missing.
+var errNoSpreadsheet = errors.New("no soffice was found: install LibreOffice Calc, on Debian with apt-get install libreoffice-calc-nogui")
+
+// findSpreadsheet returns where LibreOffice, a spreadsheet, is.
+func findSpreadsheet() (string, error) {
+	path, err := exec.LookPath("soffice")
+	if errors.Is(err, exec.ErrNotFound) {
+		err = errNoSpreadsheet
+	}
+	return path, err
+}
+
+// newInstaller returns the installer for this machine. testPrograms adds those that tests run.
+func newInstaller(messages io.Writer, testPrograms bool) installer {
 	m := installer{
 		system: runtime.GOOS, isRoot: os.Geteuid() == 0, rootDir: "/", messages: messages, lookPath: exec.LookPath,
 		programs: []program{
@@ -72,8 +84,8 @@ func newInstaller(messages io.Writer, node bool) installer {
 			return cmd.Run()
 		},
 	}
-	if node {
-		m.programs = append(m.programs, program{"npm", findNode, errNoNode})
+	if testPrograms {
+		m.programs = append(m.programs, program{"npm", findNode, errNoNode}, program{"libreoffice-calc-nogui", findSpreadsheet, errNoSpreadsheet})
 	}
 	return m
 }

@@ -28,7 +28,7 @@ const (
 	exitSignal      = 128 // plus the signal's number
 )
 
-const usage = `usage: sandbox [-durable=false] [-node] COMMAND [ARGUMENT...]
+const usage = `usage: sandbox [-durable=false] [-test-programs] COMMAND [ARGUMENT...]
 Runs COMMAND with RECOURSE_DATABASE_URL, RECOURSE_OWNER_DATABASE_URL and RECOURSE_REDIS_URL naming a private Postgres and Redis.
 `
 
@@ -47,7 +47,7 @@ func run(args []string, signals <-chan os.Signal, messages io.Writer) int {
 		flags.PrintDefaults()
 	}
 	durable := flags.Bool("durable", true, "keep fsync on in Postgres, for realistic timings")
-	node := flags.Bool("node", false, "also install Node.js with npm if they are missing; some tests run them")
+	testPrograms := flags.Bool("test-programs", false, "also install Node.js with npm and LibreOffice Calc if they are missing; some tests run them")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -59,7 +59,7 @@ func run(args []string, signals <-chan os.Signal, messages io.Writer) int {
 		flags.Usage()
 		return exitUsage
 	}
-	servers, code := prepare(*durable, *node, signals, messages)
+	servers, code := prepare(*durable, *testPrograms, signals, messages)
 	if code != 0 {
 		return code
 	}
@@ -74,7 +74,7 @@ func run(args []string, signals <-chan os.Signal, messages io.Writer) int {
 }
 
 // prepare installs missing programs and starts the servers. A signal cancels it.
-func prepare(durable, node bool, signals <-chan os.Signal, messages io.Writer) (*servers, int) {
+func prepare(durable, testPrograms bool, signals <-chan os.Signal, messages io.Writer) (*servers, int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type answer struct {
@@ -83,7 +83,7 @@ func prepare(durable, node bool, signals <-chan os.Signal, messages io.Writer) (
 	}
 	ready := make(chan answer, 1)
 	go func() {
-		err := newInstaller(messages, node).ensure(ctx)
+		err := newInstaller(messages, testPrograms).ensure(ctx)
 		var s *servers
 		if err == nil {
 			s, err = startServers(ctx, durable)

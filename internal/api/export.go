@@ -32,7 +32,7 @@ const (
 type exportInput struct {
 	LetterFilter
 	Where  string `query:"where" maxLength:"4096" doc:"A CEL condition over the members of a letter's JSON" example:"amount.minor > 100000 && error.type.startsWith(\"Conn\")"`
-	Format string `query:"format" enum:"json,jsonl,csv" default:"json"`
+	Format string `query:"format" enum:"json,jsonl,csv,excel" default:"json" doc:"excel is CSV of which a spreadsheet keeps ids, times and long numbers as they are"`
 }
 
 type searchInput struct {
@@ -51,6 +51,7 @@ type searchOutput struct {
 // exportTypes maps each format to its media type.
 var exportTypes = map[deadletter.Format]string{
 	deadletter.JSON: "application/json", deadletter.JSONL: "application/jsonl", deadletter.CSV: "text/csv; charset=utf-8",
+	deadletter.Excel: "text/csv; charset=utf-8",
 }
 
 func (a exportAPI) operations(h huma.API) {

@@ -9,6 +9,7 @@
 // beginning of a text is dropped. Controls other than tab and line ends, and format characters, are
 // replaced by U+FFFD, so that a terminal can show the output. Numbers are written unquoted, so that they can be summed. A
 // line is written whole; if the writer fails, the line may be incomplete and is the last.
+// NewTextWriter writes for people instead of programs: a spreadsheet keeps each of its texts, times and long numbers.
 //
 //	"=HYPERLINK(...)"  ──▶  '=HYPERLINK(...)        -250 (a number)  ──▶  -250
 //

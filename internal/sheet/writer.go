@@ -9,24 +9,42 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 )
 
 // Writer writes lines with as many cells as its header. Only one goroutine may use it.
 type Writer struct {
-	out  *bufio.Writer
-	line []string
+	out     *bufio.Writer
+	line    []string
+	textual bool // texts, times and long numbers are formulas
 }
 
 // NewWriter returns a Writer, and writes the header.
 func NewWriter(out io.Writer, header ...string) (*Writer, error) {
-	w := &Writer{bufio.NewWriter(out), make([]string, len(header))}
-	for i, name := range header {
+	w := &Writer{out: bufio.NewWriter(out), line: make([]string, len(header))}
+	return w, w.header(header)
+}
+
+// NewTextWriter is NewWriter for a file that a spreadsheet opens without a question: it begins with a byte order mark,
+// and texts, times and numbers of more than 15 digits are written as formulas of a text, ="007". A spreadsheet keeps
+// them to the character, while it would read 007 as 7, 1-2 as a date, and of a longer number 15 digits only. A text
+// that has a semicolon or a line end, or is longer than a formula's may be, is written as NewWriter writes it.
+func NewTextWriter(out io.Writer, header ...string) (*Writer, error) {
+	w := &Writer{out: bufio.NewWriter(out), line: make([]string, len(header)), textual: true}
+	if _, err := w.out.WriteString("\ufeff"); err != nil {
+		return nil, err
+	}
+	return w, w.header(header)
+}
+
+func (w *Writer) header(names []string) error {
+	for i, name := range names {
 		w.line[i] = EscapeFormula(visible(name))
 		if strings.ContainsAny(w.line[i], "\",;\r\n ") {
 			w.line[i] = quoted(w.line[i])
 		}
 	}
-	return w, w.end()
+	return w.end()
 }
 
 // Write writes a line of strings, numbers, times and booleans; nil is an empty cell. For a cell
@@ -36,7 +54,7 @@ func (w *Writer) Write(cells ...any) error {
 		return fmt.Errorf("sheet: the line has %d cells, the header %d", len(cells), len(w.line))
 	}
 	for i, cell := range cells {
-		text, err := cellText(cell)
+		text, err := w.cell(cell)
 		if err != nil {
 			return err
 		}
@@ -63,22 +81,44 @@ func (w *Writer) Flush() error {
 	return w.out.Flush()
 }
 
-func cellText(cell any) (string, error) {
-	switch v := cell.(type) {
+func (w *Writer) cell(of any) (string, error) {
+	switch v := of.(type) {
 	case nil:
 		return "", nil
 	case string:
-		return quoted(EscapeFormula(visible(v))), nil
+		return w.text(visible(v)), nil
 	case int:
-		return strconv.Itoa(v), nil
+		return w.number(int64(v)), nil
 	case int64:
-		return strconv.FormatInt(v, 10), nil
+		return w.number(v), nil
 	case bool:
 		return strconv.FormatBool(v), nil
 	case time.Time:
-		return v.UTC().Format(time.RFC3339Nano), nil
+		at := v.UTC().Format(time.RFC3339Nano)
+		if w.textual {
+			at = w.text(at)
+		}
+		return at, nil
 	}
-	return "", fmt.Errorf("sheet: a cell can't be a %T", cell)
+	return "", fmt.Errorf("sheet: a cell can't be a %T", of)
+}
+
+// maxFormulaText is the longest text in a formula, in UTF-16 units.
+const maxFormulaText = 255
+
+func (w *Writer) text(v string) string {
+	if !w.textual || v == "" || strings.ContainsAny(v, ";\r\n") || len(utf16.Encode([]rune(v))) > maxFormulaText {
+		return quoted(EscapeFormula(v))
+	}
+	return quoted(`="` + strings.ReplaceAll(strings.TrimLeft(v, "\ufeff"), `"`, `""`) + `"`)
+}
+
+func (w *Writer) number(v int64) string {
+	text := strconv.FormatInt(v, 10)
+	if w.textual && len(strings.TrimPrefix(text, "-")) > 15 {
+		return w.text(text)
+	}
+	return text
 }
 
 // visible returns text with U+FFFD for each character that a terminal obeys or nobody sees: controls other than tab

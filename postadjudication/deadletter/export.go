@@ -24,11 +24,12 @@ type Format string
 const (
 	JSON  Format = "json"  // one array, one letter per line
 	JSONL Format = "jsonl" // one letter per line
-	CSV   Format = "csv"   // for spreadsheets, with a header; see internal/sheet for its cells
+	CSV   Format = "csv"   // for programs and spreadsheets, with a header; see internal/sheet for its cells
+	Excel Format = "excel" // CSV of which a spreadsheet keeps ids, times and long numbers as they are
 )
 
 // Formats lists all formats.
-var Formats = []Format{JSON, JSONL, CSV}
+var Formats = []Format{JSON, JSONL, CSV, Excel}
 
 // Exported counts what an export wrote.
 type Exported struct {
@@ -106,7 +107,9 @@ type exporter interface {
 func newExporter(format Format, out *bufio.Writer) (exporter, error) {
 	switch format {
 	case CSV:
-		return newCSVExporter(out)
+		return newCSVExporter(out, sheet.NewWriter)
+	case Excel:
+		return newCSVExporter(out, sheet.NewTextWriter)
 	case JSON:
 		return &jsonArrayExporter{out: out}, nil
 	}
@@ -164,7 +167,7 @@ func (e *jsonArrayExporter) end() error {
 	return writeUnsplit(e.out, []byte(closing))
 }
 
-// letterColumns are the columns of the CSV format.
+// letterColumns are the columns of the formats CSV and Excel.
 var letterColumns = []struct {
 	name string
 	cell func(l *Letter) any
@@ -232,14 +235,14 @@ type csvExporter struct {
 	sheet *sheet.Writer
 }
 
-func newCSVExporter(out *bufio.Writer) (*csvExporter, error) {
+func newCSVExporter(out *bufio.Writer, newWriter func(io.Writer, ...string) (*sheet.Writer, error)) (*csvExporter, error) {
 	e := &csvExporter{out: out}
 	names := make([]string, len(letterColumns))
 	for i, c := range letterColumns {
 		names[i] = c.name
 	}
 	var err error
-	e.sheet, err = sheet.NewWriter(&e.line, names...)
+	e.sheet, err = newWriter(&e.line, names...)
 	return e, err
 }
 

@@ -21,6 +21,7 @@ func export(sh *shell.Shell) *cobra.Command {
 	var o backend.Flags
 	var letters letterFlags
 	var format, where string
+	var excel bool
 	formats := make([]string, len(deadletter.Formats))
 	for i, f := range deadletter.Formats {
 		formats[i] = string(f)
@@ -29,9 +30,13 @@ func export(sh *shell.Shell) *cobra.Command {
 		Use: "export FILE", Short: "Export dead letters to a file, oldest first", Args: shell.Exactly("FILE"),
 		Long: `Export the dead letters that a filter selects to a file, or to standard output (-), oldest
 first. The file is written completely or not at all. Without --format the extension of the
-file decides the format; the default is JSON. CSV cells are safe to open in a spreadsheet.`,
+file decides the format; the default is JSON. CSV cells are safe to open in a spreadsheet. With
+--excel a spreadsheet also keeps ids, times and long numbers as they are; programs read CSV without it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter, err := letters.read()
+			if excel {
+				format = string(deadletter.Excel)
+			}
 			if format == "" {
 				format = formatOf(args[0], formats)
 			}
@@ -68,6 +73,8 @@ file decides the format; the default is JSON. CSV cells are safe to open in a sp
 	o.Bind(f)
 	letters.bind(f)
 	f.StringVar(&format, "format", "", "format: "+strings.Join(formats, ", "))
+	f.BoolVar(&excel, "excel", false, "--format excel: CSV for a spreadsheet")
+	cmd.MarkFlagsMutuallyExclusive("format", "excel")
 	whereFlag(f, &where)
 	return cmd
 }
