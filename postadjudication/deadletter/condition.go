@@ -98,13 +98,21 @@ func (e *Condition) Matches(ctx context.Context, l Letter) (bool, error) {
 	return is, nil
 }
 
-// exprEnv declares the names of a letter, with their types.
+// exprEnv declares the names of a letter, with their types. It checks one expression with an unknown name: the library
+// makes its list of names with the first such error, without a lock that guards the checks that run meanwhile.
 var exprEnv = sync.OnceValues(func() (*cel.Env, error) {
 	options := []cel.EnvOption{cel.ParserRecursionLimit(maxExprDepth), cel.ParserExpressionSizeLimit(maxExpr)}
 	for name, member := range exprMembers {
 		options = append(options, cel.Variable(name, member.kind))
 	}
-	return cel.NewEnv(options...)
+	made, err := cel.NewEnv(options...)
+	if err != nil {
+		return nil, err
+	}
+	if _, issues := made.Compile("unknown_name"); issues.Err() == nil {
+		return nil, errors.New("postadjudication: an unknown name is known to conditions")
+	}
+	return made, nil
 })
 
 // exprMember is a member of a letter in expressions; value returns false if it has none.
