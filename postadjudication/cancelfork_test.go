@@ -54,7 +54,7 @@ func checkReservationKept(r *rig.Rig, a postadjudication.Adjudication, fork post
 	if err != nil || len(page.Cases) != 1 {
 		r.T.Fatalf("%+v, %v", page, err)
 	}
-	if row := page.Cases[0]; row.WaitsFor != casestatus.WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.Actions, []refusal.Action{"free", "adjudicate"}) {
+	if row := page.Cases[0]; row.WaitsFor != casestatus.WaitsForFreeing || row.Reserved != reserved || row.Run != fork.Run || !slices.Equal(row.Actions, []refusal.Action{"reconcile", "free", "adjudicate"}) || !slices.Equal(row.Findings, []escrow.Class{escrow.Executed}) {
 		r.T.Errorf("%+v", row)
 	}
 }

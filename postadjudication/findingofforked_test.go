@@ -177,7 +177,7 @@ func TestAForkedLetterWhoseForkWasPaidTakesNoFinding(t *testing.T) {
 	r.MustFork(letter)
 	r.WaitNoneLive()
 	var refused *refusal.RefusedError
-	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, rig.PaidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen || refused.Letter != background.LetterForked || refused.Because == "" {
+	if _, err := r.Service.As("acme", "user:ada").DeadLetters.Reconcile(ctx, letter.Run, rig.PaidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateAlreadyRecorded || refused.Letter != background.LetterForked {
 		t.Errorf("%v", err)
 	}
 	nothing := rig.PaidFinding

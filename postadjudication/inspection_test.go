@@ -3,6 +3,7 @@ package postadjudication_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 		"held":  {held, map[refusal.Action]refusal.Gate{refusal.ActionHold: refusal.GateHeld, refusal.ActionPurge: refusal.GateHeld, refusal.ActionFree: refusal.GateHeld}},
 		"unknown": {unknown, map[refusal.Action]refusal.Gate{refusal.ActionFork: refusal.GateReconcileFirst, refusal.ActionRetry: refusal.GateReconcileFirst, refusal.ActionRelease: refusal.GateNotHeld, refusal.ActionPurge: refusal.GateReconcileFirst,
 			refusal.ActionFree: refusal.GateReconcileFirst, refusal.ActionAdjudicate: refusal.GateReconcileFirst}},
-		"forked": {forked, map[refusal.Action]refusal.Gate{refusal.ActionFork: refusal.GateNotOpen, refusal.ActionRetry: refusal.GateNotALetter, refusal.ActionReconcile: refusal.GateNotOpen, refusal.ActionLookup: refusal.GateNotOpen, refusal.ActionHold: refusal.GateNotOpen,
+		"forked": {forked, map[refusal.Action]refusal.Gate{refusal.ActionFork: refusal.GateNotOpen, refusal.ActionRetry: refusal.GateNotALetter, refusal.ActionLookup: refusal.GateNotOpen, refusal.ActionHold: refusal.GateNotOpen,
 			refusal.ActionRelease: refusal.GateNotOpen, refusal.ActionMark: refusal.GateNotOpen, refusal.ActionPurge: refusal.GateNotOpen, refusal.ActionFree: refusal.GateNothingReserved, refusal.ActionAdjudicate: refusal.GateCaseEnded}},
 	} {
 		i, err := r.As("acme", "").DeadLetters.Inspect(ctx, c.letter.Run)
@@ -74,6 +75,13 @@ func TestAnInspectionSaysWhatEachActionWillAnswer(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", name, i.Actions, err)
 		}
 		for _, a := range i.Actions {
+			wantFindings := map[refusal.Action][]escrow.Class{refusal.ActionReconcile: {escrow.Executed, escrow.NotExecuted}}[a.Name]
+			if name == "forked" && a.Name == refusal.ActionReconcile { // only a payment that is not on record
+				wantFindings = []escrow.Class{escrow.Executed}
+			}
+			if !slices.Equal(a.Findings, wantFindings) {
+				t.Errorf("%s: %+v, want the findings %v", name, a, wantFindings)
+			}
 			if a.RefusedBy != c.refused[a.Name] || a.Allowed != (a.RefusedBy == "") {
 				t.Errorf("%s: %+v, want %q", name, a, c.refused[a.Name])
 			}

@@ -119,7 +119,7 @@ func TestAPaymentIsRecordedAlsoAfterItsReservationWasFreed(t *testing.T) {
 			t.Errorf("older of %s: %+v, %+v", newer.of.TransactionReceiptID, c, st)
 		}
 	}
-	if _, err := r.Reconcile(ctx, "acme", freed.Run, rig.PaidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateNotOpen {
+	if _, err := r.Reconcile(ctx, "acme", freed.Run, rig.PaidFinding); !errors.As(err, &refused) || refused.Gate != refusal.GateAlreadyRecorded {
 		t.Errorf("known already: %v", err)
 	}
 	if n := r.CountReceipts(rig.Receipts{Subtype: receipts.ConservationBreach}); n != 0 {

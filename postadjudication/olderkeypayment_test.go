@@ -311,7 +311,7 @@ func TestALetterThatCantBeForkedEnds(t *testing.T) {
 		}
 		o.MustAudit()
 		page, err := o.As("acme", "").Cases.List(context.Background(), casestatus.Filter{Reserved: true}, "", 10)
-		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != casestatus.WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []refusal.Action{"free", "adjudicate"}) {
+		if err != nil || len(page.Cases) != 1 || page.Cases[0].WaitsFor != casestatus.WaitsForRestOfPayment || !slices.Equal(page.Cases[0].Actions, []refusal.Action{"reconcile", "free", "adjudicate"}) {
 			t.Errorf("the list of cases: %+v, %v", page.Cases, err)
 		}
 		checkMoneyWithoutLetter(o.Rig)

@@ -98,7 +98,7 @@ func TestAFindingCorrectsWhatASettledRunPaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *refusal.RefusedError
-	if _, err := r.Reconcile(context.Background(), "acme", s.Run, found); !errors.As(err, &refused) || refused.Gate != refusal.GateNotALetter {
+	if _, err := r.Reconcile(context.Background(), "acme", s.Run, found); !errors.As(err, &refused) || refused.Gate != refusal.GateAlreadyRecorded {
 		t.Errorf("what is on record already: %v", err)
 	}
 	c := r.CaseOf(a)

@@ -305,6 +305,7 @@ var memberMeanings = map[string]string{
 	"family":                                "Name of the family of tasks",
 	"filter":                                "Letters that match are selected, if open; its members are the parameters of list-dead-letters",
 	"finding":                               "What was found: executed or not_executed",
+	"findings":                              "Classes that a finding may state now: both, executed only if the run has ended, or none",
 	"first_seen":                            "Death of the oldest letter",
 	"fork_run_ids":                          "Its descendants by fork, in order",
 	"forks":                                 "Number of runs that the plan created, by their final state, or live; lists of plans omit it",

@@ -28,7 +28,7 @@ var (
 	keyedCodes = []string{"idempotency_mismatch", "idempotency_in_progress"}
 	// gateCodes are those of the gates of actions on letters, runs and cases.
 	gateCodes = texts(
-		refusal.GateNotALetter, refusal.GateNotOpen, refusal.GateReconcileFirst, refusal.GateCallOutstanding, refusal.GateContradictsRecord,
+		refusal.GateNotALetter, refusal.GateNotOpen, refusal.GateReconcileFirst, refusal.GateCallOutstanding, refusal.GateContradictsRecord, refusal.GateAlreadyRecorded,
 		refusal.GateCaseEnded, refusal.GateNotSettlement, refusal.GateHeld, refusal.GatePaidUnderOlderKey, refusal.GateNotHeld, refusal.GateRequestAltered,
 		refusal.GateFamilyNotServed, refusal.GateLive, refusal.GateNotLive, refusal.GateNothingReserved, refusal.GateRunning, refusal.GateAnotherPayer,
 		refusal.GateNotTheHolder, refusal.GateExceedsPaid, refusal.GateReferenceUsed, refusal.GateUniqueJobLive, refusal.GateNoExecutor,

@@ -112,7 +112,7 @@ func showCases(s *screen.Screen, page casestatus.Page) error {
 		case waits == "":
 			waits = "-"
 		}
-		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded - c.Returned), waits, strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Actions), " ", ", "), "[]")}
+		rows[i] = []string{c.Transaction, string(c.Progression), money(c.Reserved), money(c.Released + c.Refunded - c.Returned), waits, mayText(c)}
 	}
 	s.Table([]screen.Column{{Name: "Transaction"}, {Name: "State"}, {Name: "Reserved", Right: true}, {Name: "Moved", Right: true}, {Name: "Waits for", Wraps: true}, {Name: "May", Wraps: true}}, rows)
 	for _, currency := range slices.Sorted(maps.Keys(page.Money)) {
@@ -123,6 +123,17 @@ func showCases(s *screen.Screen, page casestatus.Page) error {
 		s.Text("There are more: --after %s", page.Next)
 	}
 	return s.Err()
+}
+
+// mayText returns the actions that a case allows, for people, and what a finding has to state if not both are taken.
+func mayText(c casestatus.Row) string {
+	texts := make([]string, len(c.Actions))
+	for i, a := range c.Actions {
+		if texts[i] = string(a); a == refusal.ActionReconcile && len(c.Findings) == 1 {
+			texts[i] += " as " + string(c.Findings[0])
+		}
+	}
+	return strings.Join(texts, ", ")
 }
 
 func casesFree(sh *shell.Shell) *cobra.Command {

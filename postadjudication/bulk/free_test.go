@@ -232,8 +232,8 @@ func TestCasesAreListedAlsoWithoutALetter(t *testing.T) {
 	for i, want := range []casestatus.Row{
 		{Transaction: "txr_1", WaitsFor: casestatus.WaitsForFinding, Actions: []refusal.Action{"fork", "lookup", "reconcile", "hold"}},
 		{Transaction: "txr_2", WaitsFor: casestatus.WaitsForLetter, Actions: []refusal.Action{"fork", "lookup", "reconcile", "hold", "purge", "free", "adjudicate"}},
-		{Transaction: "txr_3", WaitsFor: casestatus.WaitsForPurgedLetter, Actions: []refusal.Action{"free", "adjudicate"}},
-		{Transaction: "txr_4", Actions: []refusal.Action{}},
+		{Transaction: "txr_3", WaitsFor: casestatus.WaitsForPurgedLetter, Actions: []refusal.Action{"reconcile", "free", "adjudicate"}},
+		{Transaction: "txr_4", Actions: []refusal.Action{"reconcile"}},
 	} {
 		got := all.Cases[i]
 		if got.Transaction != want.Transaction || got.WaitsFor != want.WaitsFor || len(got.Actions) != len(want.Actions) {

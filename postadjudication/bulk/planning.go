@@ -151,8 +151,8 @@ func (p *Planner) predictGate(q Request, l *plans.Letter, at time.Time) refusal.
 	switch q.Action {
 	case Fork:
 		return p.forkGate(f, at, q.Queue)
-	case Reconcile: // the process that runs the plan may call services that this one does not
-		return p.applier.GateOf(refusal.ActionReconcile, &f, at)
+	case Reconcile: // by lookups, and the process that runs the plan may call services that this one does not
+		return casework.ReconcileGate(f.Snapshot)
 	}
 	return p.applier.GateOf(refusal.Action(q.Action), &f, at)
 }

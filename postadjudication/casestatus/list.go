@@ -9,6 +9,7 @@ import (
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -70,6 +71,7 @@ type Row struct {
 	Letter      background.LetterStatus `json:"letter,omitempty"`
 	WaitsFor    string                  `json:"waits_for"` // why no run is live; empty if one is or the case has ended
 	Actions     []refusal.Action        `json:"may"`       // the actions that are allowed now
+	Findings    []escrow.Class          `json:"findings"`  // the classes that a finding may state now: both, executed only, or none
 }
 
 // Money sums up the money of cases in one currency, in minor units.
@@ -154,9 +156,11 @@ func (c Cases) List(ctx context.Context, f Filter, cursor string, limit int) (Pa
 	}
 	for i := range found {
 		row := caseRowOf(&found[i])
-		if row.Actions, err = c.s.allowedActions(ctx, runs[found[i].ActiveRun]); err != nil {
+		run := runs[found[i].ActiveRun]
+		if row.Actions, err = c.s.allowedActions(ctx, run); err != nil {
 			return Page{}, err
 		}
+		row.Findings = casework.FindingsTaken(run.Snapshot)
 		page.Cases, page.Next = append(page.Cases, row), found[i].ID.String()
 	}
 	if !page.More {

@@ -195,6 +195,9 @@ type Action struct {
 	RefusedBy refusal.Gate   `json:"refused_by,omitempty"`
 	Why       string         `json:"why,omitempty"` // why the gate refuses, and what opens it
 	Roles     []access.Role  `json:"roles"`         // of the keys that may ask for it
+
+	// Findings has the classes that a finding may state now, of reconcile: both, or executed only, if the run has ended.
+	Findings []escrow.Class `json:"findings,omitempty"`
 }
 
 // rolesOf has the roles of each action on a letter. A purge and freeing are plans, which an approver runs; so is a
@@ -238,6 +241,9 @@ func (l *Repository) actionsOn(ctx context.Context, f journal.LetterRow, runs []
 			}
 		}
 		out[i] = Action{Name: name, Allowed: gate == "", RefusedBy: gate, Roles: rolesOf[name]}
+		if name == refusal.ActionReconcile {
+			out[i].Findings = casework.FindingsTaken(f.Snapshot)
+		}
 		switch until := casework.ForkUntil(l.Applier.Settlements, &judged.Snapshot); {
 		case gate != "":
 			out[i].Why = gate.Meaning()

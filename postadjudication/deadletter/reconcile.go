@@ -23,7 +23,7 @@ type Finding = casework.Finding
 //   - a waiting run with an unknown outcome: Executed ends it as succeeded; NotExecuted clears
 //     the unknown outcome, so that the run can be cancelled.
 //   - a letter that was purged, forked, superseded, or closed without a payment (as by
-//     freeing its reservation), and a cancelled run: Executed only. It settles the case; the run or letter
+//     freeing its reservation), a cancelled run, and one that was paid, of a higher sum: Executed only. It settles the case; the run or letter
 //     stays closed.
 //
 // If Executed is found while a fork waits, the fork is not called: it ends as succeeded if it
@@ -37,7 +37,8 @@ type Finding = casework.Finding
 //   - *refusal.RefusedError: a gate refuses. The gate is refusal.GateCallOutstanding if NotExecuted is found
 //     while a call may still be in flight and CallOutstanding is false. It is refusal.GateContradictsRecord
 //     if an answer, a lookup or a finding on record says the opposite and ContradictsRecord is false; Because
-//     then says what is on record.
+//     then says what is on record. It is refusal.GateAlreadyRecorded if Executed states of a run that has ended
+//     what is on record under its operation key.
 //   - the error of Propose: Executed takes two people, unless the tenant requires only one. The
 //     finding is stored as a plan, and another person must start it.
 //   - refusal.ErrNotFound: the tenant has no such run.

@@ -10,6 +10,7 @@ const (
 	GateReconcileFirst    Gate = "reconcile_first"      // money may have moved, and the operation key may have expired
 	GateCallOutstanding   Gate = "call_outstanding"     // a call may still be in flight, and pay
 	GateContradictsRecord Gate = "contradicts_record"   // a finding contradicts an answer, a lookup or a finding on record
+	GateAlreadyRecorded   Gate = "already_recorded"     // a finding states a payment that is on record
 	GateCaseEnded         Gate = "case_ended"           // the case is settled or refunded
 	GateNotSettlement     Gate = "not_a_settlement"     // a plain task moves no money
 	GateHeld              Gate = "held"                 // the letter is held
@@ -41,6 +42,8 @@ func (g Gate) Meaning() string {
 		return "a call may still be on its way and pay, so wait for it, or say that you know that it will not be executed (call_outstanding)"
 	case GateContradictsRecord:
 		return "what is on record says the opposite of the finding, so check which is right, or say that you know that the record is wrong (contradicts_record)"
+	case GateAlreadyRecorded:
+		return "the payment under its operation key is on record, so the finding adds nothing: state the sum if more was paid"
 	case GateCaseEnded:
 		return "the case is settled or refunded"
 	case GateNotSettlement:

@@ -118,6 +118,8 @@ func allowedText(a deadletter.Action) string {
 		return "no: " + string(a.RefusedBy)
 	case a.Until != nil:
 		return "until " + shell.Timestamp(*a.Until) + " UTC"
+	case len(a.Findings) == 1:
+		return "yes, as " + string(a.Findings[0])
 	}
 	return "yes"
 }

@@ -12,14 +12,15 @@ import (
 )
 
 // GateOf returns the gate that refuses an action on a run now, or empty. Lists, inspections and plans judge by it, and
-// so do the actions themselves, on the run as it is then. It judges neither a finding by what is on record, nor
-// freeing by calls of other runs of the case: FreeGate does. A retry is judged by the newest run of the lineage.
+// so do the actions themselves, on the run as it is then. Whether a finding can be made is that of the class which the
+// run takes longest, see FindingsTaken; what is on record is compared with the finding itself. FreeGate judges freeing by
+// the calls of other runs of the case. A retry is judged by the newest run of the lineage.
 func (c *Applier) GateOf(a refusal.Action, f *journal.LetterRow, at time.Time) refusal.Gate {
 	switch a {
 	case refusal.ActionFork, refusal.ActionRetry:
 		return c.Settlements.ForkGate(f.Snapshot, at, "")
 	case refusal.ActionReconcile:
-		return ReconcileGate(f.Snapshot)
+		return FindingGate(escrow.Executed, f.Snapshot)
 	case refusal.ActionLookup:
 		return lookupGate(c.Settlements, f.Snapshot)
 	case refusal.ActionHold:
@@ -38,6 +39,17 @@ func (c *Applier) GateOf(a refusal.Action, f *journal.LetterRow, at time.Time) r
 		return cmp.Or(endedGate(f.Snapshot), HigherGate(&f.Snapshot))
 	}
 	return refusal.GateNotALetter
+}
+
+// FindingsTaken returns the classes that a finding about a run may state now.
+func FindingsTaken(s journal.Snapshot) []escrow.Class {
+	taken := []escrow.Class{}
+	for _, class := range []escrow.Class{escrow.Executed, escrow.NotExecuted} {
+		if FindingGate(class, s) == "" {
+			taken = append(taken, class)
+		}
+	}
+	return taken
 }
 
 // ForkUntil returns until when a fork that is allowed now stays so: the operation key of an unknown call has to

@@ -229,8 +229,8 @@ func TestAnotherSumThanWasLeft(t *testing.T) {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
-	if findingGate(Finding{Class: escrow.Executed}, openLetter(purged).Snapshot) != "" || findingGate(Finding{Class: escrow.NotExecuted}, openLetter(purged).Snapshot) == "" ||
-		findingGate(Finding{Class: escrow.Executed}, openLetter(succeeded).Snapshot) == "" || findingGate(Finding{Class: escrow.NotExecuted}, openLetter().Snapshot) != "" {
+	if FindingGate(escrow.Executed, openLetter(purged).Snapshot) != "" || FindingGate(escrow.NotExecuted, openLetter(purged).Snapshot) == "" ||
+		FindingGate(escrow.Executed, openLetter(succeeded).Snapshot) == "" || FindingGate(escrow.NotExecuted, openLetter().Snapshot) != "" {
 		t.Error("a payment of a letter that is closed is not taken, or something else is")
 	}
 }

@@ -1,6 +1,7 @@
 package casework
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,7 +193,7 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 		Result: background.Result{Class: f.Class, Moved: f.Moved, Reference: f.Reference},
 	}
 	if _, err := c.Settlements.record(ctx, &tr, guard); errors.Is(err, background.ErrConflict) {
-		return "", c.explainLostGuard(ctx, id, err)
+		return "", c.explainLostGuard(ctx, id, f, err)
 	} else if err != nil {
 		return "", err
 	}
@@ -204,7 +205,7 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 // record a person's finding contradicts, for people; empty if nothing does.
 func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (seen journal.Snapshot, contradicted string, err error) {
 	seen, err = c.OwnRun(ctx, tenant, id)
-	switch gate := findingGate(f, seen); {
+	switch gate := FindingGate(f.Class, seen); {
 	case err != nil:
 		return seen, "", err
 	case gate != "":
@@ -214,8 +215,8 @@ func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.R
 	case asked.Class != "":
 		return seen, "", nil
 	case seen.Run.Letter == background.LetterForked:
-		if err := c.refuseIfPaidByFork(ctx, seen, f); err != nil {
-			return seen, "", err
+		if recorded, err := c.recordedFor(ctx, seen); err != nil || recorded == f.Moved {
+			return seen, "", cmp.Or(err, alreadyRecorded(seen))
 		}
 	}
 	if err := f.checkAmount(&seen); err != nil {
@@ -231,14 +232,19 @@ func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.R
 	return seen, contradicted, err
 }
 
-// refuseIfPaidByFork refuses a finding for a forked letter of just what is on record under its operation key, as
-// by its fork. A payment counts once per key, so the finding would change nothing.
-func (c *Applier) refuseIfPaidByFork(ctx context.Context, seen journal.Snapshot, f Finding) error {
+// recordedFor returns what is on record as paid under the operation key of a run. A payment counts once per key, so a
+// finding about a forked letter changes nothing if the fork paid just that.
+func (c *Applier) recordedFor(ctx context.Context, seen journal.Snapshot) (int64, error) {
 	runs, err := c.Settlements.readCaseRuns(ctx, seen.Run)
-	if err != nil || runs.recordedUnder(seen.Run.Operation, 0).Paid != f.Moved {
-		return err
+	if err != nil {
+		return 0, err
 	}
-	return refusedBecause(refusal.GateNotOpen, seen, "the payment under its operation key is on record")
+	return runs.recordedUnder(seen.Run.Operation, 0).Paid, nil
+}
+
+// alreadyRecorded refuses a finding that adds nothing to what is on record.
+func alreadyRecorded(seen journal.Snapshot) error {
+	return RefusedBy(refusal.GateAlreadyRecorded, seen)
 }
 
 // checkNoCallPending refuses NotExecuted while a call may still be in flight, unless the finding
@@ -255,27 +261,34 @@ func (c *Applier) checkNoCallPending(ctx context.Context, seen journal.Snapshot,
 	return refusedBecause(refusal.GateCallOutstanding, seen, why)
 }
 
-// explainLostGuard returns why a letter that was open a moment ago can't be reconciled any more.
-func (c *Applier) explainLostGuard(ctx context.Context, id background.RunID, lost error) error {
+// explainLostGuard returns why a run that took a finding a moment ago takes it no more, or that the finding adds nothing.
+func (c *Applier) explainLostGuard(ctx context.Context, id background.RunID, f Finding, lost error) error {
 	now, err := c.Journal.Cases.Snapshot(ctx, id)
 	if err != nil {
 		return err
 	}
-	if gate := ReconcileGate(now); gate != "" {
+	if gate := FindingGate(f.Class, now); gate != "" {
 		return RefusedBy(gate, now)
+	}
+	if f.Class != escrow.Executed || !closed(now) {
+		return lost
+	}
+	if recorded, err := c.recordedFor(ctx, now); err != nil || recorded >= f.Moved {
+		return cmp.Or(err, alreadyRecorded(now))
 	}
 	return lost
 }
 
-// findingGate is ReconcileGate of a finding, which may state a payment of a run that has ended.
-func findingGate(f Finding, s journal.Snapshot) refusal.Gate {
-	if f.Class == escrow.Executed && closed(s) {
+// FindingGate is the gate of a finding of a class: ReconcileGate, and a finding may also state a payment of a run that
+// has ended. A run that takes a finding of NotExecuted takes one of Executed.
+func FindingGate(class escrow.Class, s journal.Snapshot) refusal.Gate {
+	if class == escrow.Executed && closed(s) {
 		return ""
 	}
 	return ReconcileGate(s)
 }
 
-// ReconcileGate is the gate of findings and lookups: it accepts an open letter, or a run that
+// ReconcileGate is the gate of lookups, and of findings that state no payment: it accepts an open letter, or a run that
 // waits for an attempt with an unknown outcome. A finding does not cover a call made later,
 // so the transition expects the attempt that was read.
 func ReconcileGate(s journal.Snapshot) refusal.Gate {
