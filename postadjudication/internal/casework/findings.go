@@ -202,8 +202,23 @@ func (c *Applier) Reconcile(ctx context.Context, tenant string, id background.Ru
 }
 
 // FindingRun reads the run of a finding or lookup, and refuses a run that accepts neither. It also returns what on
-// record a person's finding contradicts, for people; empty if nothing does.
+// record a person's finding contradicts, for people; empty if nothing does. The run and what is on record are read one
+// after the other: a refusal that rests on both is judged again if the case changed in between.
 func (c *Applier) FindingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (seen journal.Snapshot, contradicted string, err error) {
+	for {
+		seen, contradicted, err = c.findingRun(ctx, tenant, id, f, asked)
+		if refused := (*refusal.RefusedError)(nil); !errors.As(err, &refused) {
+			return seen, contradicted, err
+		}
+		now, snapErr := c.Journal.Cases.Snapshot(ctx, id)
+		if snapErr != nil || now.Case.Head == seen.Case.Head {
+			return seen, contradicted, cmp.Or(snapErr, err)
+		}
+	}
+}
+
+// findingRun is FindingRun in one try.
+func (c *Applier) findingRun(ctx context.Context, tenant string, id background.RunID, f Finding, asked LookupSource) (seen journal.Snapshot, contradicted string, err error) {
 	seen, err = c.OwnRun(ctx, tenant, id)
 	switch gate := FindingGate(f.Class, seen); {
 	case err != nil:
