@@ -24,11 +24,7 @@ type job struct {
 	Poll, Quiet                time.Duration
 	DatabaseURL, RedisURL      string
 	OwnerURL                   string // of the database, for statements that the role of DatabaseURL may not run
-	EscrowURL                  string // that workers call; empty when they pay themselves
 	PostgresPID, RedisPID      int
-	Binary                     string // the command recourse; for the workloads of a server
-	Webhooks                   int    // that want dead letters
-	WebhookURL                 string // their receiver
 	Profile                    string // file for the CPU profile; none when empty
 }
 
@@ -73,13 +69,12 @@ func runDelegated(out io.Writer) (bool, error) {
 	return true, json.NewEncoder(out).Encode(m)
 }
 
-// timeout is how long one job may take. Thousandth pages of lists, a soak, and a million
-// submissions take long.
+// timeout is how long one job may take. Thousandth pages of lists and a million submissions take long.
 func (j job) timeout() time.Duration {
 	if j.Preload {
 		return 10*time.Minute + time.Duration(j.Tasks)*time.Millisecond
 	}
-	if ofServer(j.Workload) || j.Workload == migrateWorkload || j.Workload == lettersWorkload || j.Workload == soakWorkload || j.Workload == bulkWorker {
+	if j.Workload == lettersWorkload {
 		return 10*time.Minute + time.Duration(j.Tasks)*5*time.Millisecond
 	}
 	return 10 * time.Minute

@@ -14,10 +14,6 @@
 //	start servers ─▶ for each round, workload, system:
 //	    database, schema ─▶ [preload process] ─▶ measuring process ─▶ verify, drop
 //
-// What the server of jobs promises is measured at processes of recourse serve, built from the same tree,
-// whose clients and workers are the measuring process. Its many jobs are copies, made by SQL, of a few that
-// went through the door; the audit verifies them as it does any other.
-//
 // The result is verified exactly: ended tasks, rows of evidence, and for recourse its
 // audit. A measurement that fails this ends the run.
 //

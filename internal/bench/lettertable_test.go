@@ -22,7 +22,7 @@ func TestPagesThatTakeTooLongAreNamed(t *testing.T) {
 		t.Errorf("%v of %d pages, want %v", slow, all, want)
 	}
 	var out bytes.Buffer
-	if err := writeLetters(&out, []result{{Workload: bulkWorkload}, r}); err != nil {
+	if err := writeLetters(&out, []result{{Workload: flushWorkload}, r}); err != nil {
 		t.Fatal(err)
 	}
 	for _, says := range []string{"2 of ", "over 50 ms p95", "70.0", "letters, 1000000"} {

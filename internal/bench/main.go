@@ -45,14 +45,9 @@ func bench(ctx context.Context, o options, lines, table io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	binary, remove, err := productOf(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
 	var all []result
 	for i, t := range o.trials() {
-		m, err := s.measure(ctx, o, t, binary, fmt.Sprintf("bench_%d", i))
+		m, err := s.measure(ctx, o, t, fmt.Sprintf("bench_%d", i))
 		if err != nil {
 			return fmt.Errorf("%s %s, round %d: %w", t.system, t.workload, t.round, err)
 		}
@@ -67,19 +62,11 @@ func bench(ctx context.Context, o options, lines, table io.Writer) (err error) {
 }
 
 // measure runs one trial on a fresh database and verifies the result.
-func (s *servers) measure(ctx context.Context, o options, t trial, binary, database string) (m metrics, err error) {
+func (s *servers) measure(ctx context.Context, o options, t trial, database string) (m metrics, err error) {
 	j := job{
 		System: t.system, Workload: t.workload, Tasks: t.tasks, Slots: o.slots, Servers: o.servers, Submitters: o.submitters,
 		Poll: o.poll, Quiet: o.quiet, DatabaseURL: s.postgres.AppURL(database), OwnerURL: s.postgres.URL(database), RedisURL: s.redis.URL(),
-		PostgresPID: s.postgres.PID(), RedisPID: s.redis.PID(), Binary: binary, Webhooks: o.webhooks,
-	}
-	if o.webhooks > 0 {
-		r, err := startReceiver(0)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, r.close()) }()
-		j.WebhookURL = r.url
+		PostgresPID: s.postgres.PID(), RedisPID: s.redis.PID(),
 	}
 	if err := s.createDatabase(ctx, database); err != nil {
 		return nil, err

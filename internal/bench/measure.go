@@ -19,27 +19,8 @@ const preloaders = 256
 
 // do opens the system and preloads or measures it.
 func (j job) do(ctx context.Context) (m metrics, err error) {
-	switch j.Workload {
-	case lettersWorkload:
+	if j.Workload == lettersWorkload {
 		return j.letters(ctx)
-	case bulkWorkload:
-		return j.bulk(ctx)
-	case soakWorkload:
-		return j.soak(ctx)
-	case jobsWaitingWorkload:
-		return j.jobsWaiting(ctx)
-	case jobsLatencyWorkload:
-		return j.jobsLatency(ctx)
-	case jobsDeadWorkload:
-		return j.jobsDead(ctx)
-	case pollsWorkload:
-		return j.polls(ctx)
-	case webhooksWorkload:
-		return measureWebhooks(ctx, j)
-	case migrateWorkload:
-		return j.migrate(ctx)
-	case bulkWorker:
-		return nil, j.runWorker(ctx)
 	}
 	r := newRecord(j.trackedTasks())
 	s, err := systemKinds[j.System].open(ctx, j, r)
@@ -231,31 +212,18 @@ func submitAll(ctx context.Context, s system, r *record, goroutines int) error {
 
 // submitPaced submits every task of the record, at a rate per second.
 func submitPaced(ctx context.Context, s system, r *record, perSecond int) error {
-	return offer(ctx, len(r.tasks), perSecond, 1, func(i int) error {
-		r.submitting(i)
-		return s.submit(ctx, i)
-	})
-}
-
-// offer calls do for each of n tasks, at a rate per second. Calls that take longer than the time between two
-// run at the same time, as many as there are goroutines.
-func offer(ctx context.Context, n, perSecond, goroutines int, do func(i int) error) error {
-	var next atomic.Int64
-	failures := make([]error, goroutines)
-	var all sync.WaitGroup
 	began := time.Now()
-	for g := range goroutines {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && failures[g] == nil; i = int(next.Add(1)) - 1 {
-				at := began.Add(time.Duration(i+1) * time.Second / time.Duration(perSecond))
-				if failures[g] = sleep(ctx, time.Until(at)); failures[g] == nil {
-					failures[g] = do(i)
-				}
-			}
-		})
+	for i := range r.tasks {
+		at := began.Add(time.Duration(i+1) * time.Second / time.Duration(perSecond))
+		if err := sleep(ctx, time.Until(at)); err != nil {
+			return err
+		}
+		r.submitting(i)
+		if err := s.submit(ctx, i); err != nil {
+			return err
+		}
 	}
-	all.Wait()
-	return errors.Join(failures...)
+	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

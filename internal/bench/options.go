@@ -17,7 +17,6 @@ type options struct {
 	slots, servers, submitters int
 	poll, quiet                time.Duration
 	profile                    string
-	webhooks                   int
 }
 
 const usage = `bench measures recourse beside asynq with evidence by hand and River, on private servers.
@@ -30,22 +29,10 @@ Workloads:
   precision  10 tasks a second, all failing: gaps between attempts, time to the death
   idle       nothing to do, then 5 tasks a second: CPU and time to the first attempt
   letters    lists of -n dead letters: every filter, every order, the first page and a deep one
-  bulk       -n dead letters are forked by one plan, whose worker is killed twice meanwhile
   flush      Redis is emptied under -pending runs: how long until all are notified again
-  soak       -n tasks are submitted and paid over HTTP while a worker is killed every 5 s
   jobs       64 workers fetch jobs over HTTP, each alone, and acknowledge them; River executes them in its process
   jobs10     the same, ten jobs a fetch
   enqueue    jobs are enqueued over HTTP, and nobody fetches them
-  jobs-waiting  jobs are taken from a queue in which -n more wait, half of them due tomorrow, beside one without them;
-             memory of the server, and CPU while it is idle and 64 workers poll once a second
-  jobs-latency  -n jobs at 500 a second: how long a fetch takes that finds one, and until its event can be read;
-             how late jobs come that are due at a time, retries, and jobs whose lease ended
-  jobs-dead  -n dead jobs: pages with every filter over HTTP, the first and deep ones; then 10,000 are retried at
-             once while the server is killed twice
-  polls      256 long polls of OpenWOP wait at a server, each for the first event of its run: memory, and how late it comes
-  webhooks   events go to local receivers: how many a second from a log of -n runs, how late while one receiver is
-             away and one is slow, and the memory that 100 webhooks take
-  migrate    a database of -n runs, of the version before there were jobs, is migrated
   memory     resident memory of a recourse worker with no and with many pending runs
 
 Flags:
@@ -61,7 +48,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 		f.PrintDefaults()
 	}
 	chosen := f.String("systems", strings.Join(systemNames, ","), "systems to measure, in this order in the first round")
-	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,bulk,flush,soak,jobs,jobs10,enqueue,jobs-waiting,jobs-latency,jobs-dead,polls,webhooks,migrate")
+	loads := f.String("workloads", "settle,drain,dead,precision", "workloads, of settle,drain,dead,precision,idle,memory,letters,flush,jobs,jobs10,enqueue")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds; every system takes its turn in each")
 	f.IntVar(&o.tasks, "n", 10_000, "tasks of settle and drain; dead takes half, precision at most 100, idle at most 200")
 	f.IntVar(&o.pending, "pending", 200_000, "pending runs of memory and flush")
@@ -70,7 +57,6 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.submitters, "submitters", 32, "goroutines that submit, a task at a time each")
 	f.DurationVar(&o.poll, "poll", 5*time.Millisecond, "how often an idle worker looks for tasks, in every system")
 	f.DurationVar(&o.quiet, "quiet", 10*time.Second, "how long idle and memory look on")
-	f.IntVar(&o.webhooks, "webhooks", 0, "webhooks for dead letters that recourse has in settle, drain and dead")
 	f.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles to `prefix`.<system>.<workload>.<round>.pprof")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -30,42 +30,9 @@ const (
 	walBytes      = "wal_bytes_per_task"
 	residentMB    = "resident_mb"
 	anonymousMB   = "anonymous_mb" // of them, without the pages of files
-	pollsMB       = "polls_mb"     // that the server has for the polls
-	webhooksMB    = "webhooks_mb"  // that the server has for them
 	peakMB        = "resident_peak_mb"
 
 	renotifiedSeconds = "renotified_s" // from the flush of Redis until every live run has a notification
-
-	// Of a queue in which no more jobs wait, beside a full one.
-	fewPerSecond        = "few_tasks_per_second"
-	fewP50              = "few_fetch_p50_ms"
-	fewP99              = "few_fetch_p99_ms"
-	waitingRatio        = "ratio_to_few"
-	waitingLatencyRatio = "latency_ratio_to_few"
-
-	// How long until an event can be read, and how late workers get what is due: a scheduled job, one whose
-	// lease ended.
-	eventP50     = "event_p50_ms"
-	eventP99     = "event_p99_ms"
-	scheduledP50 = "scheduled_late_p50_ms"
-	scheduledP99 = "scheduled_late_p99_ms"
-	leaseEndP50  = "lease_end_late_p50_ms"
-	leaseEndP99  = "lease_end_late_p99_ms"
-
-	slowestPage   = "slowest_page_p95_ms" // of dead jobs
-	listedSeconds = "listed_s"            // until all of them are in the list of dead letters
-
-	migratedSeconds  = "migrated_s"
-	exclusiveSeconds = "runs_locked_s"  // in which nobody else could read or write runs
-	blockedSeconds   = "read_blocked_s" // the longest that a reader of runs waited
-	rewritten        = "runs_rewritten" // 1: the table was written anew
-
-	planSeconds      = "plan_s"
-	bulkSeconds      = "bulk_s"        // from the start of the plan to its end
-	submittedSeconds = "handed_over_s" // from the start to the last submission
-	settledSeconds   = "settled_s"     // to the last settlement
-	killCount        = "kills"
-	duplicates       = "duplicates"
 )
 
 type metrics map[string]float64

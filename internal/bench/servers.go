@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,31 +92,6 @@ func (s *servers) createDatabase(ctx context.Context, database string) error {
 func (s *servers) dropDatabase(ctx context.Context, database string) error {
 	_, err := s.admin.ExecContext(ctx, `DROP DATABASE "`+database+`" WITH (FORCE)`)
 	return err
-}
-
-// secondDatabase creates an empty database beside that of the job, and returns the job with it and with
-// another database of Redis. drop removes it.
-func (j job) secondDatabase(ctx context.Context) (other job, drop func() error, err error) {
-	name := ""
-	other = j
-	for _, one := range []*string{&other.DatabaseURL, &other.OwnerURL} {
-		u, err := url.Parse(*one)
-		if err != nil {
-			return other, nil, err
-		}
-		u.Path += "_2"
-		*one, name = u.String(), u.Path[1:]
-	}
-	u, err := url.Parse(j.RedisURL)
-	if err != nil {
-		return other, nil, err
-	}
-	u.Path = "/1"
-	other.RedisURL = u.String()
-	drop = func() error {
-		return execute(context.WithoutCancel(ctx), j.OwnerURL, `DROP DATABASE "`+name+`" WITH (FORCE)`)
-	}
-	return other, drop, execute(ctx, j.OwnerURL, `CREATE DATABASE "`+name+`"`)
 }
 
 // walStats are the commits of a database and the bytes written to the WAL.

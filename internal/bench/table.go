@@ -25,25 +25,6 @@ var (
 		{clientShare, "client %", "%.1f"}, {redisShare, "redis %", "%.1f"}, {postgresShare, "postgres %", "%.1f"},
 		{pickupP50, "pick-up p50 ms", "%.1f"}, {pickupP99, "p99 ms", "%.1f"},
 	}
-	bulkColumns = []column{
-		{planSeconds, "plan s", "%.2f"}, {bulkSeconds, "forked s", "%.1f"}, {perSecond, "forks/s", "%.0f"}, {settledSeconds, "settled s", "%.1f"},
-		{killCount, "kills", "%.0f"}, {duplicates, "duplicates", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
-	}
-	migrateColumns = []column{{migratedSeconds, "migrated s", "%.1f"}, {exclusiveSeconds, "runs locked s", "%.1f"}, {blockedSeconds, "read blocked s", "%.1f"}, {rewritten, "rewritten", "%.0f"}}
-	soakColumns    = []column{
-		{submittedSeconds, "handed over s", "%.0f"}, {settledSeconds, "settled s", "%.0f"}, {perSecond, "tasks/s", "%.0f"},
-		{killCount, "kills", "%.0f"}, {duplicates, "double effects", "%.0f"}, {commits, "commits", "%.2f"}, {walBytes, "WAL B", "%.0f"},
-	}
-	waitingColumns = []column{
-		{perSecond, "jobs/s", "%.0f"}, {fewPerSecond, "of few", "%.0f"}, {waitingRatio, "ratio", "%.2f"},
-		{latencyP50, "fetch p50 ms", "%.1f"}, {fewP50, "of few", "%.1f"}, {waitingLatencyRatio, "ratio", "%.2f"}, {latencyP99, "p99 ms", "%.1f"}, {fewP99, "of few", "%.1f"},
-		{clientShare, "idle server %", "%.1f"}, {submittedSeconds, "made in s", "%.0f"},
-	}
-	jobsLatencyColumns = []column{
-		{perSecond, "offered/s", "%.0f"}, {latencyP50, "fetch p50 ms", "%.1f"}, {latencyP99, "p99", "%.1f"}, {eventP50, "event p50", "%.1f"}, {eventP99, "p99", "%.1f"},
-		{scheduledP50, "scheduled p50", "%+.1f"}, {scheduledP99, "p99", "%+.1f"}, {gapP50, "retry p50", "%+.1f"}, {gapP99, "p99", "%+.1f"},
-		{leaseEndP50, "lease end p50", "%+.1f"}, {leaseEndP99, "p99", "%+.1f"}, {earlyAttempts, "early", "%.0f"},
-	}
 	flushColumns  = []column{{renotifiedSeconds, "renotified s", "%.2f"}}
 	memoryColumns = []column{{residentMB, "MB", "%.0f"}, {anonymousMB, "anonymous MB", "%.1f"}, {peakMB, "peak MB", "%.0f"}}
 )
@@ -67,24 +48,8 @@ func columns(workload string) []column {
 		add(idleColumns, memoryColumns)
 	case flushWorkload:
 		add(flushColumns)
-	case jobsWaitingWorkload:
-		add(waitingColumns, memoryColumns)
-	case pollsWorkload:
-		add([]column{{residentMB, "MB at rest", "%.0f"}, {pollsMB, "MB for 256 polls", "%.1f"}, {eventP50, "event p50 ms", "%.1f"}, {eventP99, "p99", "%.1f"}})
-	case webhooksWorkload:
-		add([]column{{perSecond, "deliveries/s", "%.0f"}, {eventP50, "event p50 ms", "%.1f"}, {eventP99, "p99", "%.1f"}, {residentMB, "MB at rest", "%.0f"}, {webhooksMB, "MB for 100", "%.1f"}, {peakMB, "peak MB", "%.0f"}})
-	case migrateWorkload:
-		add(migrateColumns)
-	case jobsDeadWorkload:
-		add([]column{{slowestPage, "slowest page p95 ms", "%.1f"}}, bulkColumns)
-	case jobsLatencyWorkload:
-		add(jobsLatencyColumns)
 	case memoryWorkload:
 		add(memoryColumns)
-	case bulkWorkload:
-		add(bulkColumns)
-	case soakWorkload:
-		add(soakColumns)
 	}
 	return all
 }
@@ -97,11 +62,6 @@ func writeTables(out io.Writer, o options, all []result) error {
 				return err
 			}
 			continue
-		}
-		if w == jobsDeadWorkload {
-			if err := writeDeadPages(out, all); err != nil {
-				return err
-			}
 		}
 		t := table.NewWriter()
 		t.SetTitle(fmt.Sprintf("%s, medians of %d", w, o.rounds))

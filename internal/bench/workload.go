@@ -9,26 +9,14 @@ const (
 	idleWorkload      = "idle"
 	memoryWorkload    = "memory"
 	lettersWorkload   = "letters"
-	bulkWorkload      = "bulk"
 	flushWorkload     = "flush"
-	soakWorkload      = "soak"
 	jobsWorkload      = "jobs"
 	jobs10Workload    = "jobs10"
 	enqueueWorkload   = "enqueue"
-	migrateWorkload   = "migrate"
-
-	// The workloads of a server, in a process of its own.
-	jobsWaitingWorkload = "jobs-waiting"
-	jobsLatencyWorkload = "jobs-latency"
-	jobsDeadWorkload    = "jobs-dead"
-	pollsWorkload       = "polls"
-	webhooksWorkload    = "webhooks"
 )
 
 var workloadNames = []string{
-	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, bulkWorkload, flushWorkload, soakWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
-	jobsWaitingWorkload, jobsLatencyWorkload, jobsDeadWorkload, pollsWorkload, webhooksWorkload,
-	migrateWorkload,
+	settleWorkload, drainWorkload, deadWorkload, precisionWorkload, idleWorkload, memoryWorkload, lettersWorkload, flushWorkload, jobsWorkload, jobs10Workload, enqueueWorkload,
 }
 
 // Upper bounds of the workloads that run at a rate.
@@ -42,17 +30,12 @@ func allFail(workload string) bool { return workload == deadWorkload || workload
 
 // preloaded reports whether the tasks of a workload are submitted before.
 func preloaded(workload string) bool {
-	return workload == drainWorkload || workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == jobsWorkload || workload == jobs10Workload
+	return workload == drainWorkload || workload == memoryWorkload || workload == lettersWorkload || workload == flushWorkload || workload == jobsWorkload || workload == jobs10Workload
 }
 
 // ofJobs reports whether a workload is one of remote workers. The peers execute it in their own process.
 func ofJobs(workload string) bool {
 	return workload == jobsWorkload || workload == jobs10Workload || workload == enqueueWorkload
-}
-
-// ofServer reports whether a workload is measured at a process of recourse serve.
-func ofServer(workload string) bool {
-	return workload == jobsWaitingWorkload || workload == jobsLatencyWorkload || workload == jobsDeadWorkload || workload == pollsWorkload || workload == webhooksWorkload
 }
 
 // sizes returns the numbers of tasks that a workload is measured with, one after the
@@ -75,7 +58,7 @@ func (o options) sizes(workload string) []int {
 
 // recourseOnly reports whether a workload is for recourse only.
 func recourseOnly(workload string) bool {
-	return workload == memoryWorkload || workload == lettersWorkload || workload == bulkWorkload || workload == flushWorkload || workload == soakWorkload || workload == migrateWorkload || ofServer(workload)
+	return workload == memoryWorkload || workload == lettersWorkload || workload == flushWorkload
 }
 
 // trial is one measurement of a run.
