@@ -16,6 +16,7 @@ list        -         -      x        x        x       x     -
 receipts    -         -      x        x        x       x     -
 queues      -         -      -        -        -       -     x
 metrics     -         -      -        -        -       -     x
+tenants     -         -      -        -        -       -     x
 fork        -         -      x        -        -       -     -
 reconcile   -         -      x        -        -       -     -
 cancel      -         -      x        -        -       -     -
