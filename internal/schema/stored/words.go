@@ -13,11 +13,14 @@ const (
 	PeopleLog  = "people"
 	WebhookLog = "webhooks"
 
+	ReferenceLog = "references"
+	ExportLog    = "exports"
+
 	BreakerSubjectPrefix = "breaker:"
 )
 
 // OperationLogs are the subjects of all operation logs.
-var OperationLogs = []string{KeyLog, RefusalLog, BulkLog, RuleLog, IndexLog, PeopleLog, WebhookLog}
+var OperationLogs = []string{KeyLog, RefusalLog, BulkLog, RuleLog, IndexLog, PeopleLog, WebhookLog, ReferenceLog, ExportLog}
 
 // The kinds of case.
 const (
