@@ -17,7 +17,9 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/referencepolicy"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
+	"github.com/recourse-dev/recourse/postadjudication/references"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -235,18 +237,65 @@ func (a Adjudication) contentDigest(canonical json.RawMessage) [32]byte {
 // can be taken for another one, or a wrong Request. An earlier version may have accepted it, and an accepted submission must
 // never be answered as refused, so unsafe input is looked up first.
 type inputProblems struct {
-	malformedErrs, unsafeErrs []error
-	formErrs                  []error         // likewise unsafe: ids that can be taken for another one
-	canonical                 json.RawMessage // form of the payload, unless it is malformed
+	malformedErrs []error
+	unsafeInput   []unsafeInput
+	formErrs      []error         // likewise unsafe: ids that can be taken for another one
+	canonical     json.RawMessage // form of the payload, unless it is malformed
+}
+
+// unsafeInput is a value that is unsafe. If it looks like a secret, the tenant's policy of references may take it.
+type unsafeInput struct {
+	problem error
+	field   string // of the value that looks like a secret; empty: the policy can't take it
+	value   string // of an id; of a payload its text
 }
 
 func (p *inputProblems) malformed() error { return errors.Join(p.malformedErrs...) }
-func (p *inputProblems) unsafe() error {
-	return errors.Join(slices.Concat(p.formErrs, p.unsafeErrs)...)
+func (p *inputProblems) unsafe() error    { return p.unsafeBeside(p.formErrs) }
+
+// unsafeBeside joins the problems of unsafe input behind those of the forms of ids.
+func (p *inputProblems) unsafeBeside(forms []error) error {
+	errs := slices.Clone(forms)
+	for _, input := range p.unsafeInput {
+		errs = append(errs, input.problem)
+	}
+	return errors.Join(errs...)
+}
+
+// takeReferences removes the problems of values that look like secrets, and that the policy of the tenant takes as
+// references of a bank. It reads the policy only if there is such a value. Its error is one of reading the policy.
+func (p *inputProblems) takeReferences(ctx context.Context, policy *referencepolicy.Store, tenant string) error {
+	left := p.unsafeInput[:0]
+	for _, input := range p.unsafeInput {
+		if input.field != "" {
+			problem, err := policy.Recheck(ctx, tenant, input.field, input.value)
+			if err != nil {
+				return err
+			}
+			input.problem = problem
+		}
+		if input.problem != nil {
+			left = append(left, input)
+		}
+	}
+	p.unsafeInput = left
+	return nil
 }
 
 func (p *inputProblems) addMalformed(err error) { p.malformedErrs = appendError(p.malformedErrs, err) }
-func (p *inputProblems) addUnsafe(err error)    { p.unsafeErrs = appendError(p.unsafeErrs, err) }
+
+func (p *inputProblems) addUnsafe(err error) {
+	if err != nil {
+		p.unsafeInput = append(p.unsafeInput, unsafeInput{problem: err})
+	}
+}
+
+// addSecret adds the refusal of a value that looks like a secret, unless it is nil.
+func (p *inputProblems) addSecret(err error, field, value string) {
+	if err != nil {
+		p.unsafeInput = append(p.unsafeInput, unsafeInput{err, field, value})
+	}
+}
 
 // appendError is append for an error that may be nil.
 func appendError(errs []error, err error) []error {
@@ -268,7 +317,7 @@ func (p *inputProblems) checkID(field, id string, limit int) {
 // checkForm refuses an id as unsafe if it holds a secret or can be taken for another id.
 func (p *inputProblems) checkForm(field, id string) {
 	p.formErrs = appendError(p.formErrs, validate.IDForm(field, id))
-	p.addUnsafe(validate.NoSecret(field, id))
+	p.addSecret(validate.NoSecret(field, id), field, id)
 }
 
 // unsafeIfNew is unsafe, but for ids that a tenant, a case or an escrow has: earlier versions accepted them, and they
@@ -286,7 +335,7 @@ func (p *inputProblems) unsafeIfNew(ctx context.Context, cases *journal.Cases, o
 		var wrong *refusal.FieldError
 		return errors.As(err, &wrong) && isKnown[wrong.Field]
 	})
-	return errors.Join(slices.Concat(refused, p.unsafeErrs)...), nil
+	return p.unsafeBeside(refused), nil
 }
 
 // checkPayload refuses an invalid payload. If the payload holds a secret it reports only that,
@@ -304,6 +353,6 @@ func (p *inputProblems) checkPayload(text json.RawMessage) {
 	case err != nil:
 		p.addMalformed(secret)
 	default:
-		p.addUnsafe(secret)
+		p.addSecret(secret, references.PayloadPrefix, string(text))
 	}
 }

@@ -46,6 +46,9 @@ func (s *submissions) admit(ctx context.Context, a Adjudication) (admission, err
 	if err != nil {
 		return admission{}, err
 	}
+	if err := wrong.takeReferences(ctx, s.applier.Settlements.References, a.Tenant); err != nil {
+		return admission{}, err
+	}
 	if wrong.malformed() != nil {
 		return admission{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}

@@ -16,7 +16,7 @@
 //	Run ──▶ Prune: announce ──▶ archive ──▶ purged; Hold and Mark by hand, purges by plan
 //	Fork, Retry ──▶ gates ──▶ journal ──▶ notification
 //	Run ──▶ apply: rules ──▶ letters found ──▶ gates ──▶ fork, counted in the same commit, or mark
-//	As(tenant, actor) ──▶ DeadLetters, Bulk, Rules, Cases, Breakers, Policies, People, Keys, Webhooks, OperationLogs
+//	As(tenant, actor) ──▶ DeadLetters, Bulk, Rules, Cases, Breakers, Policies, People, References, Keys, Webhooks, OperationLogs
 //	Bulk.Plan ──▶ letters with their heads ──▶ hash ──▶ Bulk.Run ──▶ one process ──▶ each once, guarded by its head
 //	a death ──▶ the run of its LetterHandler, in the same commit
 //	OnDeadLetter ◀── the order of events       Policies.Set ──▶ journal ──▶ new runs, within a second

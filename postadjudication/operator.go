@@ -22,6 +22,7 @@ type Operator struct {
 	Breakers      TenantBreakers
 	Policies      TenantPolicies
 	People        TenantPeople
+	References    TenantReferences
 	Keys          TenantKeys
 	Webhooks      webhooks.Webhooks // Config.Webhooks
 	OperationLogs TenantOperationLogs
@@ -35,7 +36,7 @@ func (s *Service) As(tenant, actor string) Operator {
 	return Operator{
 		DeadLetters: DeadLetters{letters, report.Of(s.letters, tenant), s.keeper.As(tenant), o},
 		Jobs:        s.jobs.As(tenant, actor), Bulk: s.plans.As(tenant, actor), Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
-		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, Webhooks: s.webhooks.As(tenant, actor), OperationLogs: TenantOperationLogs{o},
+		Policies: TenantPolicies{o}, People: TenantPeople{o}, References: TenantReferences{o}, Keys: TenantKeys{o}, Webhooks: s.webhooks.As(tenant, actor), OperationLogs: TenantOperationLogs{o},
 	}
 }
 

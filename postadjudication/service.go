@@ -28,6 +28,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/plans"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/search"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal/webhookstore"
+	"github.com/recourse-dev/recourse/postadjudication/internal/referencepolicy"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/postadjudication/replay"
@@ -149,6 +150,7 @@ type Service struct {
 	applier     *casework.Applier
 	settlements *casework.SettlementFamily
 	policies    *policyStore
+	references  *referencepolicy.Store
 	letters     *deadletter.Repository
 	keeper      *retention.Keeper
 	plans       *bulk.Planner
@@ -220,6 +222,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 		Refusals: &casework.Refusals{Journal: s.journal, Now: s.now}, OnReceipt: c.OnLetterReceipt,
 	}
 	s.policies = &policyStore{policyCache: &policyCache{journal: s.journal, log: c.Logger}, base: c.Policy.Normalize(), plainFamilies: s.applier.PlainFamilies}
+	s.references = referencepolicy.New(s.journal.Operations, s.journal.Receipts)
 	s.submissions = &submissions{journal: s.journal, applier: s.applier, policies: s.policies, now: s.now}
 	if c.Tracer != nil {
 		s.tracer = c.Tracer.Tracer("github.com/recourse-dev/recourse/postadjudication")
@@ -227,7 +230,7 @@ func (s *Service) openFamilies(c *Config, databaseID string) []background.Family
 	h := &casework.LetterHandlers{Applier: s.applier, FamilyFor: c.handlerFamilies, Open: s.openHandler, OnDeath: s.deathHook(c.OnLetterOpened)}
 	s.settlements = &casework.SettlementFamily{
 		Journal: s.journal, Executor: c.Executor, Targets: targetsOf(c), Remote: c.Remote, CallTimeLimit: c.TimeLimit, CallBound: background.MaxClaimAge(c.LostAfter), LostAfter: c.LostAfter, DefaultInFlight: c.InFlight,
-		Lookups: c.Lookups.WithDefaults(), Now: s.now, ClockSetBack: func() time.Time { return s.engine.ClockSetBack() }, ClockUnchanged: func() time.Time { return s.engine.ClockUnchangedSince() }, LetterHandlers: h, OnExcess: s.escrows.logExcess, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
+		Lookups: c.Lookups.WithDefaults(), Now: s.now, ClockSetBack: func() time.Time { return s.engine.ClockSetBack() }, ClockUnchanged: func() time.Time { return s.engine.ClockUnchangedSince() }, LetterHandlers: h, OnExcess: s.escrows.logExcess, References: s.references, Served: &casework.ServedFamilies{Local: map[string]bool{casework.Family: true}, Running: sessions.Running},
 	}
 	s.applier.Settlements = s.settlements
 	families := []background.Family{s.settlements}

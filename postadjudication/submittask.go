@@ -17,6 +17,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/postadjudication/references"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -75,6 +76,9 @@ func (s *submissions) SubmitTask(ctx context.Context, t Task) (Submitted, error)
 	if err != nil {
 		return Submitted{}, err
 	}
+	if err := wrong.takeReferences(ctx, s.applier.Settlements.References, t.Tenant); err != nil {
+		return Submitted{}, err
+	}
 	if wrong.malformed() != nil {
 		return Submitted{}, errors.Join(wrong.malformed(), wrong.unsafe())
 	}
@@ -115,7 +119,7 @@ func (t Task) problems() inputProblems {
 	if len(t.Payload) > MaxPayload || len(t.Payload) > 0 && !json.Valid(t.Payload) {
 		p.addMalformed(&refusal.FieldError{Field: "payload", Problem: fmt.Sprintf("must be JSON of at most %d bytes", MaxPayload)})
 	} else {
-		p.addUnsafe(validate.NoSecretIn(t.Payload))
+		p.addSecret(validate.NoSecretIn(t.Payload), references.PayloadPrefix, string(t.Payload))
 	}
 	return p
 }

@@ -23,7 +23,7 @@ var (
 	// readCodes are those of operations that take a slot of the reads of the tenant.
 	readCodes = []string{"too_many_answers"}
 	// bodyCodes are those of operations that take a body.
-	bodyCodes = []string{"too_large", "too_slow", "unsupported_media_type", door.EncodingUnsupported, "unrecordable", "unreadable"}
+	bodyCodes = []string{"too_large", "too_slow", "unsupported_media_type", door.EncodingUnsupported, "unrecordable", "unreadable", "references_unreadable"}
 	// keyedCodes are those of operations that take an Idempotency-Key.
 	keyedCodes = []string{"idempotency_mismatch", "idempotency_in_progress"}
 	// gateCodes are those of the gates of actions on letters, runs and cases.

@@ -88,24 +88,6 @@ func openBreakerOf(s *fixture, h *workerProcess) {
 	s.command(h, worker.OpenBreaker, "")
 }
 
-// setPolicy sets the policy of the tenant's settlements.
-func setPolicy(s *fixture, h *workerProcess, attempts int) {
-	s.t.Helper()
-	r, err := h.ask(s.ctx(), worker.Command{Do: worker.SetPolicy, Tenant: "chaos", Attempts: attempts})
-	if !errors.Is(err, errWorkerEnded) && (err != nil || r.Error != "") {
-		s.t.Fatalf("tune: %v %s", err, r.Error)
-	}
-}
-
-// setPeople sets how many people the tenant's money takes.
-func setPeople(s *fixture, h *workerProcess, n int) {
-	s.t.Helper()
-	r, err := h.ask(s.ctx(), worker.Command{Do: worker.People, Tenant: "chaos", Attempts: n})
-	if !errors.Is(err, errWorkerEnded) && (err != nil || r.Error != "") {
-		s.t.Fatalf("people: %v %s", err, r.Error)
-	}
-}
-
 const freedOnce = `SELECT (SELECT count(*) = 1 FROM recourse.receipts WHERE subtype = 'reservation-freed') AND (SELECT bool_and(reserved = 0 AND progression = 'review-needed') FROM recourse.cases WHERE kind = 'settlement')
 	AND (SELECT bool_and(state = 'done') FROM recourse.bulks)`
 
@@ -272,6 +254,11 @@ var transitions = map[string]killCase{
 	string(receipts.PeopleChanged): { // the register is there already
 		before: func(s *fixture) { h := s.worker(""); setPeople(s, h, 1); s.terminate(h) },
 		drive:  func(s *fixture, h *workerProcess) { setPeople(s, h, 2) },
+	},
+	string(receipts.ReferencesChanged): { // the log is there already
+		before: func(s *fixture) { h := s.worker(""); setReferences(10)(s, h); s.terminate(h) },
+		drive:  setReferences(12), again: setReferences(12),
+		invariantSQL: `SELECT count(*) = 2 FROM recourse.receipts WHERE subtype = 'references-changed'`,
 	},
 	failpoint.Rule:            {before: letter, drive: rule(1), settledSQL: replayedOnce, invariantSQL: ruledOnce},
 	failpoint.RuleAction:      {before: letter, drive: rule(1), resumes: true, settledSQL: replayedOnce, invariantSQL: replayedOnce},

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -21,6 +22,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
+	"github.com/recourse-dev/recourse/postadjudication/references"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 )
 
@@ -148,7 +150,12 @@ func refusalWithCause(err error) *Refusal {
 	var gate *refusal.RefusedError
 	var secondPerson *bulk.SecondPersonError
 	var empty *bulk.NothingSelectedError
+	var newer *references.FormatError
 	switch {
+	case errors.As(err, &newer): // another process can read it: whoever asks again there loses nothing
+		refused := NewRefusal(http.StatusServiceUnavailable, "references_unreadable", "%s", strings.TrimPrefix(newer.Error(), "references: ")).WithRetryAfter(60)
+		refused.Done = DoneNothing
+		return refused
 	case errors.As(err, &gate):
 		refused := NewRefusal(http.StatusConflict, string(gate.Gate), "%s", gate.Gate.Meaning()).WithCause(gate)
 		if gate.Because != "" {

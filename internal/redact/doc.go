@@ -3,7 +3,8 @@
 // It is the only redaction of the module, applied to all text of receipts, errors, log lines and events. [Text]
 // rewrites free text, and cuts it only after that. It is not applied to ids, amounts or times that are values of
 // their own, and keeps those it finds inside text. [Find] and [ContainsSecret] refuse input and rewrite nothing: Find
-// names the first secret in submitted JSON, ContainsSecret checks ids. [TrimPartial] is for callers that have only the
+// names the first secret in submitted JSON, ContainsSecret checks ids. [FindUnless] and [HoldsMoreThanCards] do so where
+// the caller knows that digits are a reference of a bank. [TrimPartial] is for callers that have only the
 // beginning of a text.
 //
 // Secrets are:

@@ -18,7 +18,13 @@ import (
 // Luhn check count only if a card scheme issues such numbers, so that timestamps are not refused.
 //
 // Find checks every duplicate of a key, however long the document is. It reads text after a syntax error as free text.
-func Find(data json.RawMessage) (field string, found bool) {
+func Find(data json.RawMessage) (field string, found bool) { return FindUnless(data, nil) }
+
+// FindUnless is Find, but for values that a caller knows as references of a bank, and no numbers of cards. isReference gets
+// the JSON Pointer of a value (RFC 6901) and the value, a number as it is written. In the pointer * stands for every element of a
+// list, and ~2 for the name *, so that no two paths are equal. A reference is still found if it holds another secret than
+// a number of a card, or stands under a secret name.
+func FindUnless(data json.RawMessage, isReference func(pointer, value string) bool) (field string, found bool) {
 	w := documentPosition{}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -30,11 +36,25 @@ func Find(data json.RawMessage) (field string, found bool) {
 		if err != nil {
 			return Text(w.path()), ContainsSecret(string(data[dec.InputOffset():]))
 		}
-		if w.secret(token) {
+		if w.secret(token) && (isReference == nil || !w.isReference(token, isReference)) {
 			return Text(w.path()), true
 		}
 		w.step(token)
 	}
+}
+
+// isReference reports whether the next token, which is a secret, is a reference and nothing else that is secret.
+func (w *documentPosition) isReference(token json.Token, known func(pointer, value string) bool) bool {
+	if w.underSecret() {
+		return false
+	}
+	switch v := token.(type) {
+	case string:
+		return !w.atKey() && known(w.pointer(), v) && !HoldsMoreThanCards(v)
+	case json.Number:
+		return known(w.pointer(), v.String())
+	}
+	return false
 }
 
 // Document returns JSON with [RedactedMark] in place of each value that [Find] takes for a secret. All other bytes stay. ok is
@@ -164,6 +184,25 @@ func (w *documentPosition) step(token json.Token) {
 		}
 		top.key, top.wantKey = "", true
 	}
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer returns the JSON Pointer of the position; see FindUnless.
+func (w *documentPosition) pointer() string {
+	var b strings.Builder
+	for _, l := range w.open {
+		switch {
+		case l.array:
+			b.WriteString("/*")
+		case l.wantKey:
+		case l.key == "*":
+			b.WriteString("/~2")
+		default:
+			b.WriteString("/" + pointerEscapes.Replace(l.key))
+		}
+	}
+	return b.String()
 }
 
 func (w *documentPosition) path() string {

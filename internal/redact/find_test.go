@@ -99,3 +99,66 @@ func TestADocumentKeepsAllButItsSecrets(t *testing.T) {
 		}
 	}
 }
+
+// A value that a caller knows as a reference is no card; every other secret in it, or around it, is found.
+func TestFindUnlessPassesReferencesAlone(t *testing.T) {
+	t.Parallel()
+	const number = "5010123456789012"
+	kid := func(pointer, value string) bool { return pointer == "/lines/*/kid" && strings.HasPrefix(value, "5010") }
+	for _, c := range []struct{ in, want string }{ // of what is found
+		{`{"lines":[{"kid":"5010123456789012"},{"kid":5010123456789012}]}`, ""},
+		{`{"lines":[{"kid":"5010123456789012 Bearer abc"}]}`, "lines[0].kid"},
+		{`{"lines":[{"kid":"5010123456789012 password=hunter2"}]}`, "lines[0].kid"},
+		{`{"lines":[{"kid":"5010123456789012 %70assword%3Dhunter2"}]}`, "lines[0].kid"},
+		{`{"lines":[{"kid":"5010123456789012 DE89370400440532013000"}]}`, "lines[0].kid"},
+		{`{"lines":[{"kid":"4111111111111111"}]}`, "lines[0].kid"},
+		{`{"kid":"5010123456789012"}`, "kid"},
+		{`{"lines":{"0":{"kid":"5010123456789012"}}}`, "lines.0.kid"},
+		{`{"lines":{"*":{"kid":"5010123456789012"}}}`, "lines.*.kid"},
+		{`{"lines/*/kid":"5010123456789012"}`, "lines/*/kid"},
+		{`{"lines[0].kid":"5010123456789012"}`, "lines[0].kid"},
+		{`{"lines":[{"kid":{"5010123456789012":1}}]}`, "lines[0].kid"},
+		{`{"lines":[{"kid":["5010123456789012"]}]}`, "lines[0].kid[0]"},
+		{`{"lines":[{"kid":"5010123456789012","kid":"4111111111111111"}]}`, "lines[0].kid"},
+		{`{"token":{"x":1},"lines":[{"kid":"5010123456789012"}]}`, "token.x"},
+		{`{"lines":[{"kid":"5010123456789012"}], 4111111111111111`, ""},
+	} {
+		got, found := FindUnless(json.RawMessage(c.in), kid)
+		if found != (c.want != "" || strings.HasSuffix(c.in, ", 4111111111111111")) || got != c.want {
+			t.Errorf("%s: %q, %v", c.in, got, found)
+		}
+	}
+	under := func(pointer, _ string) bool { return pointer == "/password/kid" }
+	if _, found := FindUnless(json.RawMessage(`{"password":{"kid":"`+number+`"}}`), under); !found {
+		t.Error("a value under a secret name passes")
+	}
+}
+
+func TestNoPointersOfTwoPathsAreEqual(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, in := range []string{`{"a":{"b":%}}`, `{"a.b":%}`, `{"a/b":%}`, `{"a~1b":%}`, `{"a":[%]}`, `{"a":{"*":%}}`, `{"a":{"~2":%}}`, `{"a":{"0":%}}`, `{"a[0]":%}`, `{"a":{"":%}}`, `{"":%}`, `[%]`, `%`} {
+		FindUnless(json.RawMessage(strings.Replace(in, "%", `"4111111111111111"`, 1)), func(pointer, _ string) bool {
+			if other, twice := seen[pointer]; twice {
+				t.Errorf("%s and %s are both at %q", in, other, pointer)
+			}
+			seen[pointer] = in
+			return true
+		})
+	}
+	if len(seen) != 13 {
+		t.Errorf("%d of 13 paths were asked for", len(seen))
+	}
+}
+
+func TestASecretBesideACardIsMoreThanCards(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]bool{
+		"": false, "4111111111111111": false, "KID 4111 1111 1111 1111": false, "4111111111111111 and 5010123456789012": false, "pay_1": false,
+		"4111111111111111 Bearer abcdef": true, "token=abc123 4111111111111111": true, "DE89370400440532013000": true, "NDExMTExMTExMTExMTExMQ==": true, "4111111111111111 %74oken%3Dabc123": true,
+	} {
+		if got := HoldsMoreThanCards(s); got != want {
+			t.Errorf("%q: %t", s, got)
+		}
+	}
+}

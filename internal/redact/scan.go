@@ -19,6 +19,7 @@ type scanner struct {
 	at   []int
 
 	inner bool // s was decoded from another text
+	other bool // another secret than the number of a card was found
 	// issuedOnly accepts as cards only numbers that a card scheme issues.
 	issuedOnly bool
 	first      [8]group // buffer for a run of groups, so that few runs allocate
@@ -62,6 +63,23 @@ func ContainsSecret(s string) bool {
 		}
 	}
 	return sc.out != nil
+}
+
+// HoldsMoreThanCards reports whether s holds a secret other than numbers of cards that can be read in it as it stands, for
+// values that a caller knows as no numbers of cards.
+func HoldsMoreThanCards(s string) bool {
+	sc := scanner{s: s, issuedOnly: true}
+	sc.run()
+	for _, view := range views {
+		if sc.other {
+			return true
+		}
+		if v, differs := view(s); differs {
+			sc = scanner{s: string(v.text), issuedOnly: true}
+			sc.run()
+		}
+	}
+	return sc.other
 }
 
 func (sc *scanner) run() {
@@ -133,6 +151,7 @@ func (sc *scanner) word(i int) int {
 // replace writes mark in place of s[from:to] and returns to.
 func (sc *scanner) replace(from, to int, mark string) int {
 	sc.done = to
+	sc.other = sc.other || mark != CardMark
 	source, first, last := sc.s, from, to
 	if sc.at != nil {
 		source, first, last = sc.from, sc.at[from], sc.at[to]

@@ -46,7 +46,7 @@ type FreeRequest struct {
 func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Plan, error) {
 	q.tenant, q.Filter.Reserved = p.tenant, true
 	selects := len(q.Filter.States) > 0 || q.Filter.Transaction != "" || q.Filter.WithoutLetter
-	errs := []error{validate.Change(p.tenant, p.actor, q.Reason), validate.Identifier("reference", q.Reference, 255), q.Filter.Validate()}
+	errs := []error{validate.Change(p.tenant, p.actor, q.Reason), validate.Text("reference", q.Reference, 255), q.Filter.Validate()}
 	if selects == q.All {
 		errs = append(errs, &refusal.FieldError{Field: "filter", Problem: "must select cases, or all must be set"})
 	}
@@ -58,6 +58,9 @@ func (p Plans) PlanFree(ctx context.Context, q FreeRequest) (Plan, error) {
 	}
 	if before, made, err := p.s.madeFor(ctx, p.tenant, q.Request); made || err != nil {
 		return before, err
+	}
+	if _, err := p.s.applier.Settlements.References.Stated(ctx, p.tenant, "reference", q.Reference); err != nil {
+		return Plan{}, err
 	}
 	items, err := p.s.itemsToFree(ctx, q)
 	if err == nil && len(items) == 0 && q.Filter.Transaction != "" {

@@ -311,11 +311,18 @@ func (p *Planner) planFinding(ctx context.Context, tenant, actor string, id back
 	if before, made, err := p.madeFor(ctx, tenant, f.RequestID); made || err != nil {
 		return before, err
 	}
+	var err error
+	if asked.Class == "" { // else it is as the lookup returned it
+		f.Reference, err = p.applier.Settlements.References.Stated(ctx, tenant, "reference", f.Reference)
+	}
+	if err != nil {
+		return Plan{}, err
+	}
 	seen, contradicted, err := p.applier.FindingRun(ctx, tenant, id, f, asked)
 	if err != nil {
 		return Plan{}, err
 	}
-	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Currency: seen.Case.Currency, Reference: validate.Reference(f.Reference), OtherAmount: f.IsOtherAmount(&seen), Contradicts: contradicted, Transaction: seen.Case.Subject}
+	found := &PlannedFinding{Class: f.Class, Moved: f.Moved, Currency: seen.Case.Currency, Reference: f.Reference, OtherAmount: f.IsOtherAmount(&seen), Contradicts: contradicted, Transaction: seen.Case.Subject}
 	if asked.Class != "" {
 		found.Lookup, found.LookupURL = true, asked.URL
 		if found.Contradicts, err = casework.RecordAgainst(ctx, p.applier, seen, f.Class); err != nil {

@@ -66,6 +66,9 @@ func (p Plans) PlanReturns(ctx context.Context, q ReturnsRequest) (PlannedReturn
 	if before, made, err := p.s.madeFor(ctx, p.tenant, q.Request); made || err != nil {
 		return PlannedReturns{Plan: &before, Known: []string{}, Refused: []ReturnsRefused{}}, err
 	}
+	if err := p.checkReferences(ctx, q.Returns); err != nil {
+		return PlannedReturns{}, err
+	}
 	b := returnsBuilder{Planner: p.s, tenant: p.tenant, byCase: map[string]*casePlan{}, out: PlannedReturns{Known: []string{}, Refused: []ReturnsRefused{}}}
 	if err := b.addAll(ctx, q.Returns); err != nil || len(b.items) == 0 {
 		return b.out, err
@@ -87,7 +90,7 @@ func (q *ReturnsRequest) validate(tenant, actor string, now time.Time) error {
 	seen := map[string]ReturnedPayment{}
 	for i, r := range q.Returns {
 		at := fmt.Sprintf("returns[%d].", i)
-		errs = append(errs, validate.KnownID(at+"transaction_receipt_id", r.Transaction, settlement.MaxIDBytes), validate.NewID(at+"reference", r.Reference, 255), r.Amount.Validate(at+"amount"))
+		errs = append(errs, validate.KnownID(at+"transaction_receipt_id", r.Transaction, settlement.MaxIDBytes), validate.KnownID(at+"reference", r.Reference, 255), validate.IDForm(at+"reference", r.Reference), r.Amount.Validate(at+"amount"))
 		if r.ReturnedAt.After(now.Add(24 * time.Hour)) { // a date of the bank may be one of a zone that is ahead
 			errs = append(errs, &refusal.FieldError{Field: at + "returned_at", Problem: "must not be in the future"})
 		}
@@ -95,6 +98,19 @@ func (q *ReturnsRequest) validate(tenant, actor string, now time.Time) error {
 			errs = append(errs, &refusal.FieldError{Field: at + "reference", Problem: "is that of another one: a reference identifies a return"})
 		}
 		seen[r.Reference] = r
+	}
+	return errors.Join(errs...)
+}
+
+// checkReferences refuses references that hold a secret, or spell a reference of a bank in another way than its canonical one.
+func (p Plans) checkReferences(ctx context.Context, returns []ReturnedPayment) error {
+	var errs []error
+	for i, r := range returns {
+		_, err := p.s.applier.Settlements.References.Stated(ctx, p.tenant, fmt.Sprintf("returns[%d].reference", i), r.Reference)
+		if err != nil && !errors.As(err, new(*refusal.FieldError)) {
+			return err
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/internal/tenantlimit"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/referencepolicy"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/retrypolicy"
@@ -59,7 +60,7 @@ func (l Letters) Fork(ctx context.Context, id background.RunID, q Fork) (Forked,
 	if err := errors.Join(validate.Actor(l.actor, q.Reason), q.validate()); err != nil {
 		return Forked{}, err
 	}
-	if err := q.checkSecrets(ctx, l.tenant); err != nil {
+	if err := q.checkSecrets(ctx, l.s.Settlements.References, l.tenant); err != nil {
 		return Forked{}, err
 	}
 	forked, err := l.commitFork(ctx, id, q)
@@ -137,8 +138,8 @@ func MaxForkAttempts(newRuns retrypolicy.Policy) int {
 }
 
 // checkSecrets refuses another payload with a secret. It searches a long one in the tenant's turn.
-func (q Fork) checkSecrets(ctx context.Context, tenant string) (err error) {
-	if waited := tenantlimit.InTurn(ctx, tenant, len(q.Payload), func() { err = validate.NoSecretIn(q.Payload) }); waited != nil {
+func (q Fork) checkSecrets(ctx context.Context, policy *referencepolicy.Store, tenant string) (err error) {
+	if waited := tenantlimit.InTurn(ctx, tenant, len(q.Payload), func() { err = policy.CheckPayload(ctx, tenant, q.Payload) }); waited != nil {
 		return waited
 	}
 	return err

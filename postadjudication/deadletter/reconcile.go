@@ -49,7 +49,7 @@ func (l Letters) Reconcile(ctx context.Context, id background.RunID, f casework.
 		err = l.s.Applier.Refusals.RecordGateRefusal(ctx, casework.ActionRequest{Action: "reconcile", Run: id, Actor: l.actor, Reason: f.Reason}, err)
 	}()
 	if f.Class != escrow.Executed {
-		return l.reconcile(ctx, id, f, casework.LookupSource{}, casework.Guard{})
+		return l.reconcileStated(ctx, id, f, casework.Guard{})
 	}
 	return l.reconcileOrPlan(ctx, id, f, casework.LookupSource{})
 }
@@ -72,7 +72,19 @@ func (l Letters) reconcileOrPlan(ctx context.Context, id background.RunID, f cas
 	if people > 1 || access.IsProgram(l.actor) {
 		return casestatus.Case{}, l.s.Propose(ctx, l.tenant, l.actor, id, f, asked)
 	}
-	return l.reconcile(ctx, id, f, asked, casework.Guard{Stamp: casework.Provenance{People: people, LookupURL: asked.URL}.Stamp})
+	stamped := casework.Guard{Stamp: casework.Provenance{People: people, LookupURL: asked.URL}.Stamp}
+	if asked.Class == "" {
+		return l.reconcileStated(ctx, id, f, stamped)
+	}
+	return l.reconcile(ctx, id, f, asked, stamped)
+}
+
+// reconcileStated records a finding of a person, whose reference may be one of a bank.
+func (l Letters) reconcileStated(ctx context.Context, id background.RunID, f casework.Finding, by casework.Guard) (_ casestatus.Case, err error) {
+	if f.Reference, err = l.s.Settlements.References.Stated(ctx, l.tenant, "reference", f.Reference); err != nil {
+		return casestatus.Case{}, err
+	}
+	return l.reconcile(ctx, id, f, casework.LookupSource{}, by)
 }
 
 // ReconcileCase is Reconcile for the current run of a transaction: the waiting run, the run

@@ -16,6 +16,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/casework"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/referencepolicy"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
@@ -136,7 +137,7 @@ func (j adjudications) newest(ctx context.Context, id string) (journal.Snapshot,
 
 // paymentOf reads what an ack says was paid. It must be a sum that the run may have moved, in its
 // currency, with the reference of the payment service.
-func paymentOf(r *background.Run, output json.RawMessage) (background.Result, error) {
+func paymentOf(ctx context.Context, policy *referencepolicy.Store, r *background.Run, output json.RawMessage) (background.Result, error) {
 	var said struct {
 		Moved *struct {
 			Minor    *int64  `json:"minor"`
@@ -159,10 +160,19 @@ func paymentOf(r *background.Run, output json.RawMessage) (background.Result, er
 		return wrong(PaymentField+".moved.minor", "must be the sum that was paid, of at least 1 minor unit; one that is far beyond what was asked takes a person's finding")
 	case said.Reference == nil || *said.Reference == "" || len(*said.Reference) > validate.MaxReference:
 		return wrong(PaymentField+".reference", "must be the reference of the payment, 1 to 255 bytes")
-	case validate.Clean(*said.Reference, validate.MaxReference) != *said.Reference:
-		return wrong(PaymentField+".reference", "can't be recorded as it is: it looks like a secret, or has control characters")
 	}
-	return background.Result{Class: background.Executed, Moved: *said.Moved.Minor, Reference: *said.Reference}, nil
+	reference := *said.Reference
+	if validate.Clean(reference, validate.MaxReference) != reference {
+		canonical, taken, err := policy.Take(ctx, r.Tenant, reference)
+		switch {
+		case err != nil:
+			return background.Result{}, err // the worker repeats its answer: a refusal would lose the reference
+		case !taken:
+			return wrong(PaymentField+".reference", "can't be recorded as it is: it looks like a secret, or has control characters")
+		}
+		reference = canonical
+	}
+	return background.Result{Class: background.Executed, Moved: *said.Moved.Minor, Reference: reference}, nil
 }
 
 // statesNotExecuted reports whether a worker states that an attempt moved nothing. Without that the

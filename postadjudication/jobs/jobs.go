@@ -124,9 +124,16 @@ func (j Jobs) problems(ctx context.Context, job Job) error {
 	wrong(len(job.Payload) > MaxPayload || !json.Valid(job.Payload), "payload", "must be JSON of at most %d bytes", MaxPayload)
 	wrong(j.actor == "" || len(j.actor) > 128 || !validate.PlainText(j.actor), "actor", "must be 1 to 128 bytes of plain text")
 	if len(job.Payload) <= MaxPayload && json.Valid(job.Payload) {
-		if err := tenantlimit.InTurn(ctx, j.tenant, len(job.Payload), func() { all = append(all, validate.NoSecretIn(job.Payload)) }); err != nil {
+		var secret error
+		if err := tenantlimit.InTurn(ctx, j.tenant, len(job.Payload), func() {
+			secret = j.s.applier.Settlements.References.CheckPayload(ctx, j.tenant, job.Payload)
+		}); err != nil {
 			return err
 		}
+		if secret != nil && !errors.As(secret, new(*refusal.FieldError)) {
+			return secret // the policy of references can't be read
+		}
+		all = append(all, secret)
 	}
 	return errors.Join(all...)
 }

@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/jobs"
+	"github.com/recourse-dev/recourse/postadjudication/references"
+	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
 
@@ -139,6 +142,39 @@ func TestTheReferenceOfAnAckIsKeptAsItIs(t *testing.T) {
 			t.Errorf("%q is stored as %+v (%s)", reference, p, done.State)
 		}
 	}
+}
+
+// A worker acknowledges a payment by the bank's own reference: with the policy it is kept in its canonical spelling, without
+// one the ack is refused and changes nothing.
+func TestAnAckCitesAReferenceOfTheBank(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ctx := context.Background()
+	s, job := f.submitRemote(1)
+	f.mustFetchOrder("w1")
+	ack := func(reference string) error {
+		_, err := f.Ack(ctx, by(job), json.RawMessage(`{"moved":{"minor":1000,"currency":"EUR"},"reference":"`+reference+`"}`))
+		return err
+	}
+	var wrong *refusal.FieldError
+	if err := ack("5010123456789012"); !errors.As(err, &wrong) || wrong.Field != "result.reference" {
+		t.Errorf("without a policy: %v", err)
+	}
+	if _, err := f.As("acme", "user:root").References.Set(ctx, references.Change{Reason: "the agreement with the bank", Policy: references.Policy{Rules: []references.Rule{
+		{Field: references.FieldReference, Scheme: references.KID, Modulus: 10, Length: 16},
+	}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ack("5010123456789012 password=hunter2"); !errors.As(err, &wrong) {
+		t.Errorf("with a password: %v", err)
+	}
+	if err := ack("KID 5010 1234 5678 9012"); err != nil {
+		t.Fatal(err)
+	}
+	if p := f.Payloads(s, receipts.AttemptSucceeded); len(p) != 1 || p[0].Reference != "5010123456789012" {
+		t.Errorf("%+v", p)
+	}
+	f.wantPaid(s, 1000)
 }
 
 // A worker may pay until recourse.not_after. Until then its lease must not count as over, whatever a heartbeat

@@ -132,7 +132,7 @@ func (j Jobs) Ack(ctx context.Context, a Answer, output json.RawMessage) (Status
 		res := background.Result{Class: background.Executed, Output: output}
 		if adjudication != nil {
 			var err error
-			if res, err = paymentOf(adjudication, output); err != nil {
+			if res, err = paymentOf(ctx, j.s.applier.Settlements.References, adjudication, output); err != nil {
 				return background.Ended{}, err
 			}
 		}

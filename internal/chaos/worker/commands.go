@@ -12,6 +12,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
+	"github.com/recourse-dev/recourse/postadjudication/references"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/retrypolicy"
 )
@@ -38,6 +39,7 @@ const (
 	OpenBreaker    = "open-breaker"    // the circuit breaker of Tenant's escrow service
 	ReleaseBreaker = "release-breaker" // the same
 	SetPolicy      = "set-policy"      // Tenant's settlement policy: Attempts
+	SetReferences  = "set-references"  // Tenant's policy of references: KIDs of Attempts digits
 	UseKeys        = "use-keys"        // makes, uses and revokes a key of Tenant
 	Refuse         = "refuse"          // an action of Tenant is refused, about Run if given
 	Request        = "request"         // of Tenant, under an idempotency key
@@ -123,6 +125,10 @@ func (p *process) do(ctx context.Context, c Command) Reply {
 	case SetPolicy:
 		_, err = p.service.As(c.Tenant, actor).Policies.Set(ctx, postadjudication.PolicyChange{Family: postadjudication.Family, Reason: reason,
 			Policy: retrypolicy.Policy{MaxRetryAttempts: c.Attempts, BaseDelay: p.settings.BaseDelay}})
+	case SetReferences:
+		_, err = p.service.As(c.Tenant, actor).References.Set(ctx, references.Change{Reason: reason, Policy: references.Policy{
+			Rules: []references.Rule{{Field: references.FieldReference, Scheme: references.KID, Length: c.Attempts}},
+		}})
 	case Hold, ReleaseHold, Mark, Purge:
 		err = p.annotate(ctx, c)
 	case Rebuild:

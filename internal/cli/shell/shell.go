@@ -83,7 +83,7 @@ func (sh *Shell) Report(err error, code int, asJSON bool) {
 }
 
 // packageName is the package that begins the text of an error. It does not help the user.
-var packageName = regexp.MustCompile(`^(access|archive|asynqredis|audit|background|bulk|escrowhttp|jobs|journal|lease|plans|postadjudication|receipts|replay|retention|retrypolicy|settlement|trail|webhooks): `)
+var packageName = regexp.MustCompile(`^(access|archive|asynqredis|audit|background|bulk|escrowhttp|jobs|journal|lease|plans|postadjudication|receipts|references|replay|retention|retrypolicy|settlement|trail|webhooks): `)
 
 // oneLine returns the text of an error without line breaks; joined errors are separated by "; ".
 func oneLine(err error) string {

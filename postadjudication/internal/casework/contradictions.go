@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
 )
@@ -45,7 +46,7 @@ func contradictionReceipts(tr *background.Transition, run *background.Run, recor
 		return nil
 	case reportsUnrecordablePayment(tr):
 	case said.Class == escrow.Executed:
-		otherReference := said.Reference != "" && recorded.Reference != "" && said.Reference != recorded.Reference
+		otherReference := said.Reference != "" && recorded.Reference != "" && !isSameReference(said.Reference, recorded.Reference)
 		if said.Moved > recorded.Paid || said.Moved == recorded.Paid && !otherReference {
 			return nil
 		}
@@ -59,6 +60,12 @@ func contradictionReceipts(tr *background.Transition, run *background.Run, recor
 		Attempt: tr.Run.Attempt, AttemptClass: string(said.Class), Moved: said.Moved, Reference: said.Reference,
 		Recorded: recorded.Paid, RecordedReference: recorded.Reference,
 	}}}
+}
+
+// isSameReference reports whether two references are equal, or one is what is kept of the other without a policy of
+// references: the policy may have been set or removed between two answers.
+func isSameReference(a, b string) bool {
+	return a == b || validate.Reference(a) == b || a == validate.Reference(b)
 }
 
 // RecordAgainst returns what on record says the opposite of a finding about a run, for people; empty if nothing does.

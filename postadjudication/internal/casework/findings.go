@@ -44,7 +44,8 @@ type Finding struct {
 	RequestID string
 }
 
-// Validate returns what is wrong with a finding of an actor.
+// Validate returns what is wrong with a finding of an actor, but for a secret in its reference: see
+// referencepolicy.Store.Stated.
 func (f Finding) Validate(actor string) error {
 	switch {
 	case f.Class != escrow.Executed && f.Class != escrow.NotExecuted:
@@ -64,7 +65,7 @@ func (f Finding) Validate(actor string) error {
 	if err := validate.Text("reason", f.Reason, 1024); err != nil {
 		return err
 	}
-	return validate.Identifier("reference", f.Reference, validate.MaxReference)
+	return validate.Text("reference", f.Reference, validate.MaxReference)
 }
 
 // leftToMove returns what the decision of a run has left to move; all that it asked for if a higher generation replaced it.
@@ -165,7 +166,11 @@ func (c *Applier) LookupFinding(ctx context.Context, tenant string, id backgroun
 			return Finding{}, LookupSource{}, refusedBecause(refusal.GateReconcileFirst, seen, "nothing was executed, this answer says, but the one before said that the call is accepted: it is asked for again")
 		}
 	}
-	return Finding{Class: found.Class, Moved: found.Moved, Reference: validate.Reference(found.Reference)}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
+	reference, err := c.Settlements.References.Answered(ctx, tenant, found.Reference)
+	if err != nil {
+		return Finding{}, LookupSource{}, err
+	}
+	return Finding{Class: found.Class, Moved: found.Moved, Reference: reference}, LookupSource{found.Class, seen.Run.Attempt, lookupURL(executor)}, nil
 }
 
 // lookupUnclear explains why a lookup decides nothing, and what to do.

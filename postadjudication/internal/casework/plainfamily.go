@@ -59,7 +59,9 @@ func (f *PlainFamily) Lookup(context.Context, background.Run) background.Result 
 
 // Record commits a transition with its receipt.
 func (f *PlainFamily) Record(ctx context.Context, tr background.Transition) (background.Run, error) {
-	redactTransition(&tr)
+	if err := redactTransition(ctx, nil, &tr); err != nil {
+		return background.Run{}, err
+	}
 	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, &tr)
 	}

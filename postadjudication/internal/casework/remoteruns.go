@@ -60,7 +60,9 @@ func (r RemoteRuns) ClaimDue(ctx context.Context, at time.Time, want lease.Want,
 }
 
 func (r RemoteRuns) changeOf(tr background.Transition, s *journal.Snapshot) (journal.Change, error) {
-	redactTransition(&tr)
+	if err := redactTransition(context.Background(), r.Settlements.References, &tr); err != nil {
+		return journal.Change{}, err
+	}
 	if s.Run.Family == Family {
 		return r.settlementChange(&tr, s)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
 	"github.com/recourse-dev/recourse/postadjudication/internal/journal"
+	"github.com/recourse-dev/recourse/postadjudication/internal/referencepolicy"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -27,6 +28,7 @@ type SettlementFamily struct {
 	ClockSetBack   func() time.Time // background.Manager.ClockSetBack
 	ClockUnchanged func() time.Time // background.Manager.ClockUnchangedSince
 	LetterHandlers *LetterHandlers
+	References     *referencepolicy.Store
 	Served         *ServedFamilies
 	// OnExcess is called after each commit that pays excess minor units beyond the adjudication. It must not be nil.
 	OnExcess func(of *journal.Case, run background.RunID, excess int64)
@@ -105,7 +107,9 @@ func (f *SettlementFamily) Record(ctx context.Context, tr background.Transition)
 }
 
 func (f *SettlementFamily) record(ctx context.Context, tr *background.Transition, guard Guard) (background.Run, error) {
-	redactTransition(tr)
+	if err := redactTransition(ctx, f.References, tr); err != nil {
+		return background.Run{}, err
+	}
 	if tr.Subtype == receipts.OutOfBandChangeDetected {
 		return recordTampering(ctx, f.Journal, tr)
 	}

@@ -1,12 +1,14 @@
 package casework
 
 import (
+	"context"
 	"encoding/json"
 	"strconv"
 
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/redact"
 	"github.com/recourse-dev/recourse/postadjudication/internal/binding"
+	"github.com/recourse-dev/recourse/postadjudication/internal/referencepolicy"
 	"github.com/recourse-dev/recourse/postadjudication/internal/validate"
 	"github.com/recourse-dev/recourse/receipts"
 	"github.com/recourse-dev/recourse/settlement"
@@ -23,10 +25,18 @@ const (
 )
 
 // redactTransition redacts every free text of a transition, in place. All text of executors and handlers
-// passes through it on its way into receipts, rows and events.
-func redactTransition(tr *background.Transition) {
+// passes through it on its way into receipts, rows and events. The reference of a person's finding was checked when it was
+// stated, and is kept as a second person approved it. The policy of references is read only for a reference that looks
+// like a secret, or like another spelling. While it can't be read the transition can't be written.
+func redactTransition(ctx context.Context, policy *referencepolicy.Store, tr *background.Transition) error {
 	tr.Reason = validate.Clean(tr.Reason, maxMessage)
-	tr.Result.Reference = validate.Reference(tr.Result.Reference)
+	if tr.Subtype != receipts.Reconciled || tr.Lookup != "" {
+		kept, err := policy.Answered(ctx, tr.Run.Tenant, tr.Result.Reference)
+		if err != nil {
+			return referencepolicy.Unreadable(err)
+		}
+		tr.Result.Reference = kept
+	}
 	if f := tr.Result.Failure; f != nil {
 		tr.Result.Failure = &background.Failure{
 			Type: validate.Clean(f.Type, maxType), Code: validate.Clean(f.Code, maxCode), Message: validate.Clean(f.Message, maxMessage), Stack: validate.Clean(f.Stack, maxStack),
@@ -37,6 +47,7 @@ func redactTransition(tr *background.Transition) {
 		}
 	}
 	tr.Result.Output = KeptOutput(tr.Result.Output)
+	return nil
 }
 
 // KeptOutput returns the form in which an output of an attempt is kept; nil for none.

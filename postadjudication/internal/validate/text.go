@@ -28,9 +28,14 @@ func NoSecret(field, id string) error {
 // NoSecretIn refuses a payload that holds a secret and names the field.
 func NoSecretIn(p json.RawMessage) error {
 	if field, found := redact.Find(p); found {
-		return &refusal.FieldError{Field: Path("payload", field), Problem: secretProblem}
+		return SecretIn(field)
 	}
 	return nil
+}
+
+// SecretIn returns the refusal of a payload that holds a secret in a field.
+func SecretIn(field string) error {
+	return &refusal.FieldError{Field: Path("payload", field), Problem: secretProblem}
 }
 
 // Path returns the path of a field within outer. An empty path means outer itself.
