@@ -11,6 +11,7 @@ import (
 	"github.com/recourse-dev/recourse/background"
 	"github.com/recourse-dev/recourse/internal/testkit"
 	"github.com/recourse-dev/recourse/postadjudication"
+	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/escrow"
 	"github.com/recourse-dev/recourse/postadjudication/internal/rig"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
@@ -219,6 +220,8 @@ func ExampleService_Receipts() {
 	fmt.Println(len(found.Receipts), "of", found.Scanned, found.Complete, err)
 	tenants, err := svc.Tenants(ctx)
 	fmt.Println(tenants, err)
+	each, err := svc.StatsByTenant(ctx, deadletter.Filter{}) // of the open letters and the reserved money
+	fmt.Println(each[0].Tenant, each[0].Open, each[0].Reserved.All.Cases, err)
 	// Output:
 	// 1 submitted: run.created
 	// 2 attempt-started: run.started node.started
@@ -226,6 +229,7 @@ func ExampleService_Receipts() {
 	// 5 <nil>
 	// 1 of 3 true <nil>
 	// [acme] <nil>
+	// acme 0 0 <nil>
 }
 
 // A process is called for every dead letter of any process from now on.

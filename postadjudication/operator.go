@@ -1,6 +1,8 @@
 package postadjudication
 
 import (
+	"context"
+
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
@@ -37,6 +39,28 @@ func (s *Service) As(tenant, actor string) Operator {
 		Jobs:        s.jobs.As(tenant, actor), Bulk: s.plans.As(tenant, actor), Rules: s.rules.As(tenant, actor), Cases: TenantCases{s.letters.Statuses.As(tenant), o}, Breakers: TenantBreakers{o},
 		Policies: TenantPolicies{o}, People: TenantPeople{o}, Keys: TenantKeys{o}, Webhooks: s.webhooks.As(tenant, actor), OperationLogs: TenantOperationLogs{o},
 	}
+}
+
+// StatsByTenant returns the statistics of the dead letters of each tenant that a filter selects, in the order of the
+// tenants' names. They name no letter: who may see the sums of all tenants need not see a letter of one.
+func (s *Service) StatsByTenant(ctx context.Context, f deadletter.Filter) ([]report.TenantStats, error) {
+	tenants, err := s.Tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []report.TenantStats{}
+	for _, tenant := range tenants {
+		if tenant == AllTenants { // it has settings only
+			continue
+		}
+		stats, err := s.As(tenant, "").DeadLetters.Stats(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		stats.Oldest = nil
+		out = append(out, report.TenantStats{Tenant: tenant, Stats: stats})
+	}
+	return out, nil
 }
 
 // operator is for whom, and in whose name, something is done.

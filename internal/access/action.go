@@ -14,6 +14,7 @@ const (
 	Receipts  Action = "receipts"  // receipts, and their verification
 	Queues    Action = "queues"    // asynqmon, which shows the tasks of all tenants
 	Metrics   Action = "metrics"   // /metrics, which measures all tenants
+	Tenants   Action = "tenants"   // counts and sums of each tenant, of all of them
 	Fork      Action = "fork"      // fork a dead letter
 	Reconcile Action = "reconcile" // record whether money moved
 	Cancel    Action = "cancel"    // end a waiting run
@@ -42,6 +43,7 @@ var permissions = map[Action][]Role{
 	Receipts:  {Operator, Approver, Auditor, Admin},
 	Queues:    {Platform},
 	Metrics:   {Platform},
+	Tenants:   {Platform},
 	Fork:      {Operator},
 	Reconcile: {Operator},
 	Cancel:    {Operator},
@@ -61,7 +63,7 @@ var permissions = map[Action][]Role{
 
 // Actions returns every action in a fixed order. The caller may change the slice.
 func Actions() []Action {
-	return []Action{Submit, Work, Read, List, Receipts, Queues, Metrics, Fork, Reconcile, Cancel, Breaker, Hold, Mark, Purge, BulkPlan, BulkRun, BulkStop, Rules, Policy, People, Keys, Webhooks}
+	return []Action{Submit, Work, Read, List, Receipts, Queues, Metrics, Tenants, Fork, Reconcile, Cancel, Breaker, Hold, Mark, Purge, BulkPlan, BulkRun, BulkStop, Rules, Policy, People, Keys, Webhooks}
 }
 
 // Allowed returns the roles that may do a. The caller may change the slice.

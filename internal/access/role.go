@@ -21,8 +21,8 @@ const (
 	Admin     Role = "admin"     // keys, policies, rules and webhooks; moves no money
 )
 
-// Platform is the role of the operator of the machines. It opens the pages that show all
-// tenants, and nothing of a single tenant. Only the local command line grants it.
+// Platform is the role of the operator of the machines. It opens the pages and the counts that show all
+// tenants, and no letter, case or receipt of any. Only the local command line grants it.
 const Platform Role = "platform"
 
 // Roles returns every role of a tenant in a fixed order. The caller may change the slice.

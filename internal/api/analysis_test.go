@@ -37,6 +37,18 @@ func TestTheAnalysisOfDeadLettersIsOfTheirTenantAlone(t *testing.T) {
 	if s := get("stats").is(http.StatusOK); s["letters"] != 3.0 || s["died_last_hour"] != 3.0 || s["at_risk"].(map[string]any)["USD"] != 3000.0 || s["reserved"].(map[string]any)["open_letters"].(map[string]any)["money"].(map[string]any)["USD"] != 3000.0 {
 		t.Errorf("%v", s)
 	}
+	platform := r.key("*", access.Platform)
+	each := r.ask(platform, http.MethodGet, "/api/v1/dead-letters/stats/by-tenant?error_type=http.refused", "").is(http.StatusOK)["tenants"].([]any)
+	for i, want := range []struct {
+		tenant  string
+		letters float64
+		atRisk  float64
+	}{{"acme", 2, 2000}, {"other", 1, 1000}} {
+		if got := each[i].(map[string]any); len(each) != 2 || got["tenant"] != want.tenant || got["letters"] != want.letters || got["at_risk"].(map[string]any)["USD"] != want.atRisk || got["oldest"] != nil {
+			t.Errorf("%v", each)
+		}
+	}
+	get("stats/by-tenant").refused(http.StatusForbidden, "role_missing", "")
 	get("analysis?step=fortnight").refused(http.StatusUnprocessableEntity, "invalid", "step")
 	get("analysis?steps=0").refused(http.StatusUnprocessableEntity, "invalid", "steps")
 	get("analysis?error_typ=x").refused(http.StatusUnprocessableEntity, "invalid", "error_typ")

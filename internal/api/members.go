@@ -196,6 +196,8 @@ var memberMeanings = map[string]string{
 	"StoredRule.mark":                       "The marks that the rule sets, instead of a fork",
 	"StoredRule.version":                    "Counts the changes; 0: there is no such rule",
 	"Submitted.reply":                       "What became of the adjudication",
+	"TenantStats.reserved":                  "Reserved money of all cases of the tenant, whatever the filter selects",
+	"TenantStatsOutputBody.tenants":         "One for each tenant that has anything, in the order of their names",
 	"Trail.receipts":                        "The receipts of the page, in order",
 	"Webhook.state":                         "Whether the webhook is active or paused",
 	"Webhook.url":                           "Where requests go",

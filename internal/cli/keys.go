@@ -33,8 +33,8 @@ key gives access to one tenant, and receipts record its principal as the actor. 
   auditor    reads everything but keys and webhooks, including the receipts
   admin      manages keys, webhooks, policies, rules and the number of people; moves no money
 
---platform gives access only to asynqmon and /metrics, which show the queues and the money
-of all tenants. Such a key can be created only on the database, not with --server.
+--platform gives access only to asynqmon, /metrics and dlq stats --all-tenants, which show
+the queues and the money of all tenants. Such a key can be created only on the database, not with --server.
 
 A worker fetches adjudications only with a key that names their payment queue in --queues.
 The principal of such a key decides nothing in the same tenant: it can't be submitter,
@@ -109,7 +109,7 @@ func keysCreate(sh *shell.Shell) *cobra.Command {
 	f.StringVar(&roles, "roles", "", "submitter, worker, operator, approver, auditor or admin, comma-separated (required without --platform)")
 	f.StringSliceVar(&queues, "queues", nil, "queues from which a worker with the key fetches, comma-separated; * stands for any text (default all that are no payment queues)")
 	local := pflag.NewFlagSet("", pflag.ContinueOnError)
-	local.BoolVar(&platform, "platform", false, "give access to asynqmon and /metrics, which show all tenants; alone it needs no --tenant (not with --server: no tenant's admin may grant it)")
+	local.BoolVar(&platform, "platform", false, "give access to asynqmon, /metrics and dlq stats --all-tenants, which show all tenants; alone it needs no --tenant (not with --server: no tenant's admin may grant it)")
 	k.BindLocal(f, local)
 	expiry.bind(f)
 	return cmd
@@ -193,7 +193,7 @@ func answerKey(sh *shell.Shell, token string, made access.Key) error {
 
 // accessText returns what a key opens.
 func accessText(k access.Key) string {
-	const all = "asynqmon and /metrics, which show the queues and the money of all tenants"
+	const all = "asynqmon, /metrics and dlq stats --all-tenants, which show the queues and the money of all tenants"
 	switch platform := slices.Contains(k.Roles, access.Platform); {
 	case platform && len(k.Roles) == 1:
 		return all

@@ -49,7 +49,7 @@ func TestAKeyIsShownOnceListedAndRevoked(t *testing.T) {
 		t.Errorf("%v", v)
 	}
 	shown := p.Run("", "keys", "create", "--principal", "service:prometheus", "--platform", "--actor", "kim", "--reason", "metrics")
-	if shown.Check(t, "of no tenant", 0, ""); !strings.Contains(strings.Join(strings.Fields(shown.Out), " "), "asynqmon and /metrics, which show the queues and the money of all tenants") {
+	if shown.Check(t, "of no tenant", 0, ""); !strings.Contains(strings.Join(strings.Fields(shown.Out), " "), "asynqmon, /metrics and dlq stats --all-tenants, which show the queues and the money of all tenants") {
 		t.Errorf("%s", shown.Out)
 	}
 	order("rotate", "aaaaaaaaaaaa").Check(t, "the successor of none", 1, "aaaaaaaaaaaa")

@@ -130,6 +130,19 @@ func (d DeadLetters) Stats(ctx context.Context, f deadletter.Filter) (out report
 	return out, err
 }
 
+// StatsByTenant is Stats of each tenant.
+func (d DeadLetters) StatsByTenant(ctx context.Context, f deadletter.Filter) ([]report.TenantStats, error) {
+	query, err := filterQuery(f)
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Tenants []report.TenantStats `json:"tenants"`
+	}
+	err = d.get(ctx, "/dead-letters/stats/by-tenant", query, &out)
+	return out.Tenants, err
+}
+
 // Retention returns how long the server keeps dead letters.
 func (d DeadLetters) Retention(ctx context.Context) ([]retention.Effective, error) {
 	var out struct {

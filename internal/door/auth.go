@@ -90,7 +90,7 @@ func (d *Door) authenticateLocal(r *http.Request) (Caller, error) {
 	if tenant == "" {
 		return Caller{}, NewRefusal(http.StatusBadRequest, "tenant_missing", "name the tenant: %s: NAME", TenantHeader)
 	}
-	return Caller{Tenant: d.test.Tenant(tenant), Principal: Local, Roles: access.Roles()}, nil
+	return Caller{Tenant: d.test.Tenant(tenant), Principal: Local, Roles: append(access.Roles(), access.Platform)}, nil
 }
 
 // IsLoopbackHost reports whether a host, with or without a port, is this machine.

@@ -40,19 +40,13 @@ type Backend struct {
 	// RunHere runs a purge in this process; nil at a server. If ctx ends first, the plan is paused.
 	RunHere func(ctx context.Context, id uuid.UUID, hash string) (bulk.Plan, error)
 
-	// StatsByTenant returns the statistics of every tenant's dead letters, by tenant; nil at a server.
-	StatsByTenant func(context.Context, deadletter.Filter) ([]TenantStats, error)
+	// StatsByTenant returns the statistics of every tenant's dead letters, by tenant.
+	StatsByTenant func(context.Context, deadletter.Filter) ([]report.TenantStats, error)
 
 	// Tenants returns all tenants that have anything; nil at a server.
 	Tenants func(context.Context) ([]string, error)
 
 	close func() error
-}
-
-// TenantStats are the statistics of the dead letters of a tenant.
-type TenantStats struct {
-	Tenant string `json:"tenant"`
-	report.Stats
 }
 
 // Close closes the connections of the backend.

@@ -11,7 +11,6 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication"
 	"github.com/recourse-dev/recourse/postadjudication/bulk"
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
-	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/refusal"
 	"github.com/recourse-dev/recourse/receipts"
 )
@@ -64,7 +63,7 @@ func openLocal(ctx context.Context, sh *shell.Shell, o *Flags) (Backend, error) 
 	return Backend{
 		DeadLetters: as.DeadLetters, Bulk: localBulk{as.Bulk}, Rules: as.Rules, Keys: as.Keys, Webhooks: as.Webhooks, Policies: as.Policies,
 		Cases: localCases{as.Cases, as.Bulk, l.service, o.Tenant}, People: as.People, OperationLogs: as.OperationLogs, Breakers: as.Breakers, Events: localEvents{l.service, o.Tenant},
-		Submit: l.service.SubmitBatch, RunHere: as.Bulk.RunHere, StatsByTenant: l.statsByTenant, Tenants: l.service.Tenants, close: l.Close,
+		Submit: l.service.SubmitBatch, RunHere: as.Bulk.RunHere, StatsByTenant: l.service.StatsByTenant, Tenants: l.service.Tenants, close: l.Close,
 	}, nil
 }
 
@@ -77,25 +76,6 @@ func (l *local) closeEscrowClient() {
 	if l.escrow != nil {
 		l.escrow.Close()
 	}
-}
-
-func (l *local) statsByTenant(ctx context.Context, f deadletter.Filter) ([]TenantStats, error) {
-	tenants, err := l.service.Tenants(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := []TenantStats{}
-	for _, tenant := range tenants {
-		if tenant == postadjudication.AllTenants { // it has settings only
-			continue
-		}
-		stats, err := l.service.As(tenant, "").DeadLetters.Stats(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, TenantStats{tenant, stats})
-	}
-	return out, nil
 }
 
 // localBulk starts a plan with or without breaking the glass.

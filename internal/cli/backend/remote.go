@@ -29,7 +29,7 @@ func openRemote(sh *shell.Shell, o *Flags) (Backend, error) {
 	}
 	return Backend{
 		DeadLetters: to.DeadLetters, Bulk: to.Bulk, Rules: to.Rules, Keys: to.Keys, Webhooks: to.Webhooks, Policies: to.Policies,
-		Cases: to.Cases, People: to.People, OperationLogs: to.OperationLogs, Breakers: to.Breakers, Events: to.Events, Submit: to.Adjudications.SubmitBatch, close: to.Close,
+		Cases: to.Cases, People: to.People, OperationLogs: to.OperationLogs, Breakers: to.Breakers, Events: to.Events, Submit: to.Adjudications.SubmitBatch, StatsByTenant: to.DeadLetters.StatsByTenant, close: to.Close,
 	}, nil
 }
 

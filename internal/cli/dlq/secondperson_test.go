@@ -146,7 +146,6 @@ func checkStatsOfReservedMoney(t *testing.T, p *clitest.Environment) {
 		t.Errorf("all tenants: %s", table)
 	}
 	p.Run("", "dlq", "stats", "--all-tenants", "--tenant", "acme").Check(t, "all and one", 2, "exclude each other")
-	p.Run("", "dlq", "stats", "--all-tenants", "--server", "http://127.0.0.1:1").Check(t, "all at a server", 2, "on the database only")
 	if none := p.Run("", "cases", "list", "--tenant", "acme", "--without-letter"); none.Code != 0 || !strings.Contains(none.Out, "No such cases") {
 		t.Errorf("%+v", none)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/recourse-dev/recourse/postadjudication/casestatus"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter"
 	"github.com/recourse-dev/recourse/postadjudication/deadletter/report"
+	"github.com/recourse-dev/recourse/settlement"
 )
 
 func stats(sh *shell.Shell) *cobra.Command {
@@ -29,7 +30,8 @@ func stats(sh *shell.Shell) *cobra.Command {
 		Long: `Count dead letters by status, age and error, with the money at risk. The flags select
 letters. The sums of reserved money are of all cases of the tenant: with an open dead
 letter, with a live run, and without either. The last are found by recourse cases list
---without-letter. With --all-tenants each tenant has a row.`,
+--without-letter. With --all-tenants each tenant has a row, and their sum has the last one;
+at a server that takes a key with the role platform.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := letters.read()
 			if err != nil {
@@ -55,23 +57,22 @@ letter, with a live run, and without either. The last are found by recourse case
 	}
 	o.Bind(cmd.Flags())
 	letters.bind(cmd.Flags())
-	cmd.Flags().BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant; only on the database")
+	cmd.Flags().BoolVar(&all, "all-tenants", false, "all tenants, instead of --tenant; with --server by a key made with --platform")
 	return cmd
 }
 
 // tenantStats is the answer of dlq stats --all-tenants.
 type tenantStats struct {
-	Tenants []backend.TenantStats `json:"tenants"`
+	Tenants []report.TenantStats `json:"tenants"`
 }
 
 func statsByTenant(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, filter deadletter.Filter) error {
-	switch {
-	case o.Server != "":
-		return shell.Usage(cmd, errors.New("--all-tenants works on the database only, not with --server"))
-	case o.Tenant != "":
+	if o.Tenant != "" {
 		return shell.Usage(cmd, errors.New("--tenant and --all-tenants exclude each other"))
 	}
-	o.Tenant = postadjudication.AllTenants
+	if o.Server == "" || sh.Getenv(backend.KeyVariable) == "" { // a key has a tenant of its own
+		o.Tenant = postadjudication.AllTenants
+	}
 	return backend.With(sh, cmd, o, func(ctx context.Context, be backend.Backend) error {
 		found, err := be.StatsByTenant(ctx, filter)
 		if err != nil {
@@ -80,16 +81,40 @@ func statsByTenant(sh *shell.Shell, cmd *cobra.Command, o *backend.Flags, filter
 		if sh.JSON {
 			return sh.Answer(tenantStats{found})
 		}
-		s := sh.Screen()
-		rows := make([][]string, len(found))
-		for i, t := range found {
-			rows[i] = []string{t.Tenant, strconv.FormatInt(t.Open, 10), shell.Amounts(t.AtRisk), shell.Amounts(t.Reserved.All.Money),
-				shell.Amounts(t.Reserved.OpenLetters.Money), shell.Amounts(t.Reserved.LiveRuns.Money), shell.Amounts(t.Reserved.WithoutLetter.Money)}
-		}
-		s.Table([]screen.Column{{Name: "Tenant"}, {Name: "Open", Right: true}, {Name: "At risk", Wraps: true}, {Name: "Reserved", Wraps: true},
-			{Name: "Open letters", Wraps: true}, {Name: "Live runs", Wraps: true}, {Name: "Without a letter", Wraps: true}}, rows)
-		return s.Err()
+		return showStatsByTenant(sh.Screen(), found)
 	})
+}
+
+// showStatsByTenant writes a row for each tenant, and the row of their sums if there are several.
+func showStatsByTenant(s *screen.Screen, found []report.TenantStats) error {
+	sums := func(t report.TenantStats) []settlement.Sums {
+		return []settlement.Sums{t.AtRisk, t.Reserved.All.Money, t.Reserved.OpenLetters.Money, t.Reserved.LiveRuns.Money, t.Reserved.WithoutLetter.Money}
+	}
+	row := func(tenant string, open int64, money []settlement.Sums) []string {
+		out := []string{tenant, strconv.FormatInt(open, 10)}
+		for _, m := range money {
+			out = append(out, shell.Amounts(m))
+		}
+		return out
+	}
+	var rows [][]string
+	var open int64
+	all := []settlement.Sums{{}, {}, {}, {}, {}}
+	for _, t := range found {
+		open += t.Open
+		for i, money := range sums(t) {
+			for currency, sum := range money {
+				all[i].Add(currency, sum)
+			}
+		}
+		rows = append(rows, row(t.Tenant, t.Open, sums(t)))
+	}
+	if len(found) > 1 {
+		rows = append(rows, row("all", open, all))
+	}
+	s.Table([]screen.Column{{Name: "Tenant"}, {Name: "Open", Right: true}, {Name: "At risk", Wraps: true}, {Name: "Reserved", Wraps: true},
+		{Name: "Open letters", Wraps: true}, {Name: "Live runs", Wraps: true}, {Name: "Without a letter", Wraps: true}}, rows)
+	return s.Err()
 }
 
 // waitingFor are words for what a case without a letter waits for.

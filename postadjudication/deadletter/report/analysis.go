@@ -231,6 +231,12 @@ type Stats struct {
 	Reserved casestatus.ReservedMoney `json:"reserved"` // of all cases, whatever the filter selects
 }
 
+// TenantStats are the statistics of one of all tenants.
+type TenantStats struct {
+	Tenant string `json:"tenant"`
+	Stats
+}
+
 // AgeBand counts the letters of age From or more and below To. The oldest band has no To.
 type AgeBand struct {
 	From    deadletter.Duration `json:"from"`
